@@ -1,0 +1,37 @@
+# make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
+# Both use one .venv in this folder with the versions of constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check -q
+DEMO := out/demo
+
+.PHONY: demo test clean
+
+demo: $(VENV)/demo
+	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
+	$(BIN)/python examples/qwen3_chat.py $(DEMO) $(ARGS)
+
+test: $(VENV)/test
+	$(BIN)/pytest
+
+# The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
+SOURCES := pyproject.toml CMakeLists.txt constraints.txt \
+           $(shell find csrc tcim_lite models -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' -o -name CMakeLists.txt)
+
+$(VENV)/tools: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt pip
+	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
+	touch $@
+
+$(VENV)/demo: $(VENV)/tools $(SOURCES)
+	$(PIP) install --no-build-isolation -c constraints.txt '.[compile,chat]'
+	touch $@
+
+$(VENV)/test: $(VENV)/demo
+	$(PIP) install --no-build-isolation -c constraints.txt '.[compile,chat,test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build out

@@ -1,0 +1,16 @@
+// Environment variables, read when first needed and never at import (docs/environment.md lists them).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tcim_lite {
+
+// Unset and empty are the same.
+std::optional<std::string> env_text(const char* name);
+
+// A whole number in [low, high]; anything else is an Error that names the variable, its value and the range.
+std::optional<int64_t> env_int(const char* name, int64_t low, int64_t high);
+
+}  // namespace tcim_lite

@@ -1,0 +1,45 @@
+// The one exception of the core. bindings/ maps codes to Python classes; messages say who, what was got, what was
+// expected and what to try.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tcim_lite {
+
+enum class ErrorCode {
+  Internal,     // a mistake of this project
+  Format,       // HmmFormatError
+  State,        // StateError: Status.UNINITIALIZED
+  Argument,     // ArgumentError: Status.INVALID_ARGUMENT
+  Shape,        // ShapeError
+  UnknownName,  // UnknownNameError
+  Device,       // DeviceError
+  Unsupported,  // UnsupportedError
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+// Joins its arguments with operator<<.
+template <typename... Parts>
+std::string concat(Parts&&... parts) {
+  std::ostringstream text;
+  (text << ... << std::forward<Parts>(parts));
+  return text.str();
+}
+
+template <typename... Parts>
+[[noreturn]] void fail(ErrorCode code, Parts&&... parts) {
+  throw Error(code, concat(std::forward<Parts>(parts)...));
+}
+
+}  // namespace tcim_lite

@@ -1,0 +1,26 @@
+#include "base/log.h"
+
+#include <cstdio>
+
+#include "base/env.h"
+
+namespace tcim_lite {
+namespace {
+
+LogLevel threshold() {
+  const std::string name = env_text("TCIM_LITE_LOG").value_or("warn");
+  if (name == "error") return LogLevel::Error;
+  if (name == "info") return LogLevel::Info;
+  if (name == "debug") return LogLevel::Debug;
+  return LogLevel::Warn;
+}
+
+}  // namespace
+
+void log(LogLevel level, const std::string& message) {
+  static const LogLevel limit = threshold();
+  static constexpr const char* kNames[] = {"error", "warning", "info", "debug"};
+  if (level <= limit) std::fprintf(stderr, "tcim_lite %s: %s\n", kNames[static_cast<int>(level)], message.c_str());
+}
+
+}  // namespace tcim_lite

@@ -1,0 +1,166 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cfenv>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/env.h"
+
+namespace tcim_lite {
+namespace {
+
+// Longer than the serial work between two regions of a decode step, shorter than anybody's time slice.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// CPUs' worth of time the cgroup grants (v2, then v1), or `unlimited`.
+int cgroup_cpus(int unlimited) {
+  double quota = -1, period = 0;
+  std::string first;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> first >> period) {
+    if (first == "max") return unlimited;
+    quota = std::atof(first.c_str());
+  } else {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") >> quota;
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  if (quota <= 0 || period <= 0) return unlimited;
+  return std::max(1, int(std::ceil(quota / period)));
+}
+
+int default_size() {
+  if (const auto threads = env_int("TCIM_LITE_THREADS", 1, 1024)) return int(*threads);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
+                                                                : int(std::thread::hardware_concurrency());
+  return std::max(1, std::min(cpus, cgroup_cpus(cpus)));
+}
+
+std::atomic<ThreadPool*> g_pool{nullptr};
+
+}  // namespace
+
+// A region is published in `word`: its number, whether it is open, and how many workers are inside. A worker joins only
+// an open region, and the caller waits only for those that joined: a worker the system has descheduled holds up nobody.
+struct ThreadPool::State {
+  static constexpr uint64_t kOpen = 1 << 16;
+  static constexpr uint64_t kActive = kOpen - 1;
+  static constexpr uint64_t kNumber = kOpen << 1;
+
+  alignas(64) std::atomic<uint64_t> word{0};
+  alignas(64) std::atomic<int64_t> next{0};
+  alignas(64) std::atomic<uint32_t> wake{0};
+  std::atomic<int> sleepers{0};
+
+  // Written by the caller before the region opens.
+  alignas(64) Body body = nullptr;
+  const void* context = nullptr;
+  int64_t count = 0;
+  int64_t grain = 1;
+
+  std::mutex turn;  // one region at a time
+  bool started = false;
+
+  void drain(int member) {
+    for (;;) {
+      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= count) return;
+      body(context, begin, std::min(begin + grain, count), member);
+    }
+  }
+};
+
+ThreadPool& ThreadPool::instance() {
+  ThreadPool* pool = g_pool.load(std::memory_order_acquire);
+  if (pool != nullptr) return *pool;
+  // The child of a fork has none of the threads: it forgets the pool and makes another. Pools are never destroyed, as
+  // their threads may outlive every static object.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] { g_pool.store(nullptr); });
+  (void)registered;
+  auto* fresh = new ThreadPool(default_size());
+  if (g_pool.compare_exchange_strong(pool, fresh)) return *fresh;
+  delete fresh;
+  return *pool;
+}
+
+ThreadPool::ThreadPool(int size) : size_(size), state_(new State) {}
+ThreadPool::~ThreadPool() { delete state_; }  // only of a pool that never started
+
+void ThreadPool::run_region(Body body, const void* context, int64_t count, int64_t grain) {
+  if (count <= 0) return;
+  if (size_ == 1 || count <= grain) {
+    body(context, 0, count, 0);
+    return;
+  }
+  State& state = *state_;
+  const std::lock_guard lock(state.turn);
+  if (!state.started) {
+    for (int member = 1; member < size_; ++member) std::thread([this, member] { work(member); }).detach();
+    state.started = true;
+  }
+  state.body = body;
+  state.context = context;
+  state.count = count;
+  state.grain = grain;
+  state.next.store(0, std::memory_order_relaxed);
+  const uint64_t number = (state.word.load(std::memory_order_relaxed) / State::kNumber + 1) * State::kNumber;
+  state.word.store(number | State::kOpen, std::memory_order_seq_cst);
+  if (state.sleepers.load(std::memory_order_seq_cst) > 0) {
+    state.wake.fetch_add(1, std::memory_order_relaxed);
+    state.wake.notify_all();
+  }
+  state.drain(0);
+  state.word.fetch_and(~State::kOpen, std::memory_order_acq_rel);
+  for (int tries = 0; (state.word.load(std::memory_order_acquire) & State::kActive) != 0; ++tries) {
+    if (tries < 4096) {
+      pause();
+    } else {
+      sched_yield();  // a joined worker lost its CPU in the middle of a task
+    }
+  }
+}
+
+void ThreadPool::work(int member) {
+  std::fesetenv(FE_DFL_ENV);  // numerics: the creating thread may flush denormals
+  State& state = *state_;
+  uint64_t seen = 0;
+  for (;;) {
+    const auto idle_since = std::chrono::steady_clock::now();
+    for (int tries = 1;; ++tries) {
+      uint64_t word = state.word.load(std::memory_order_acquire);
+      if ((word & State::kOpen) != 0 && word / State::kNumber != seen) {
+        if (!state.word.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel)) continue;
+        seen = word / State::kNumber;
+        break;
+      }
+      pause();
+      if (tries % 32 != 0 || std::chrono::steady_clock::now() - idle_since < kSpin) continue;
+      const uint32_t ticket = state.wake.load(std::memory_order_relaxed);
+      state.sleepers.fetch_add(1, std::memory_order_seq_cst);
+      word = state.word.load(std::memory_order_seq_cst);
+      if ((word & State::kOpen) == 0 || word / State::kNumber == seen) state.wake.wait(ticket);
+      state.sleepers.fetch_sub(1, std::memory_order_relaxed);
+    }
+    state.drain(member);
+    state.word.fetch_sub(1, std::memory_order_acq_rel);
+  }
+}
+
+}  // namespace tcim_lite

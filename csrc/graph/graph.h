@@ -1,0 +1,74 @@
+// A compiled graph: a flat list of typed ops in SSA form over values of fixed shape and dtype.
+// Plain data, immutable once validated; shared by every module loaded from the same file.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "graph/weight_format.h"
+
+namespace tcim_lite {
+
+constexpr uint32_t kNoValue = 0xffffffffu;
+
+enum class ValueKind : uint8_t {
+  Input = 0,         // read-only graph input
+  State = 1,         // graph input updated in place by KVcache
+  Weight = 2,        // constant from the weight table
+  Intermediate = 3,  // produced by one op; graph outputs are intermediates listed in Graph::outputs
+};
+
+struct Value {
+  std::string name;
+  ValueKind kind = ValueKind::Intermediate;
+  DType dtype = DType::Float16;
+  WeightFormat format = WeightFormat::Dense;  // of a weight; Dense otherwise
+  Shape shape;                                // logical; of a packed weight [N, K] without padding
+  uint32_t weight = kNoValue;                 // index into the weight table, for kind Weight
+};
+
+using AttributeValue = std::variant<int64_t, double, std::string>;
+
+enum class OpKind : uint8_t {
+#define TCIM_LITE_OP(name, version) name,
+#include "graph/ops.def"
+#undef TCIM_LITE_OP
+};
+
+struct Op {
+  OpKind kind;
+  std::vector<uint32_t> inputs;   // value ids
+  std::vector<uint32_t> outputs;  // value ids
+  std::vector<std::pair<std::string, AttributeValue>> attributes;
+
+  int64_t attribute(std::string_view key, int64_t fallback) const;
+  double attribute(std::string_view key, double fallback) const;
+};
+
+struct Graph {
+  std::string name;
+  std::vector<Value> values;
+  std::vector<Op> ops;            // in execution order
+  std::vector<uint32_t> inputs;   // inputs and states, in API order
+  std::vector<uint32_t> outputs;  // in API order
+  // The int32 [1] input that says how many rows of axis 1 are real; rows beyond need not be computed, and are zero in
+  // graph outputs. kNoValue: all rows are real.
+  uint32_t live_rows = kNoValue;
+};
+
+std::string_view name_of(OpKind kind);
+uint16_t version_of(OpKind kind);
+std::optional<OpKind> find_op(std::string_view name);
+
+// Throws Error(Format) naming the op and value at fault: wrong arity, shape or dtype, a value used before it is
+// produced (which covers cycles), produced twice, an output nobody produces. The rule per op is in ops.def.
+void validate(const Graph& graph);
+
+}  // namespace tcim_lite
