@@ -1,0 +1,43 @@
+#include "backends/cpu/cpu_info.h"
+
+#ifdef TCIM_LITE_X86
+#include <cpuid.h>
+
+#include <cstdint>
+#endif
+
+namespace tcim_lite::cpu {
+
+#ifdef TCIM_LITE_X86
+namespace {
+
+constexpr bool bit(uint32_t word, int index) { return (word >> index) & 1u; }
+
+// XCR0: which register state the operating system saves on a context switch. Needs OSXSAVE.
+uint64_t read_xcr0() {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t(high) << 32) | low;
+}
+
+}  // namespace
+
+CpuInfo read_cpu_info() {
+  CpuInfo info;
+  uint32_t a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return info;
+  const bool fma = bit(c, 12), osxsave = bit(c, 27), avx = bit(c, 28), f16c = bit(c, 29);
+  if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return info;
+  const uint64_t saved = read_xcr0();
+  const bool ymm = (saved & 0x06) == 0x06;
+  const bool zmm = (saved & 0xe6) == 0xe6;  // opmask, upper halves of zmm0-15, zmm16-31
+  info.avx2 = ymm && bit(b, 5) && fma && f16c;
+  const bool f = bit(b, 16), dq = bit(b, 17), bw = bit(b, 30), vl = bit(b, 31), vnni = bit(c, 11);
+  info.avx512vnni = info.avx2 && zmm && f && dq && bw && vl && vnni;
+  return info;
+}
+#else
+CpuInfo read_cpu_info() { return {}; }
+#endif
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,21 @@
+// Chooses the kernel table once per process: the best the CPU and the operating system allow, or TCIM_LITE_ISA.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backends/cpu/kernel_table.h"
+
+namespace tcim_lite::cpu {
+
+// Names of the instruction sets this machine can run, slowest first: "ref", then e.g. "avx2", "avx512vnni".
+std::vector<std::string> available_isas();
+
+// Error(Unsupported) when the name is unknown or the machine lacks it; the message lists what it has.
+KernelTable make_table(std::string_view isa);
+
+// TCIM_LITE_ISA, else the best available.
+const KernelTable& kernels();
+
+}  // namespace tcim_lite::cpu

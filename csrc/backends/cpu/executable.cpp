@@ -1,0 +1,130 @@
+#include "backends/cpu/executable.h"
+
+#include <algorithm>
+#include <cfenv>
+#include <cstring>
+
+#include "backends/cpu/dispatch.h"
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// Default rounding and no flushing of denormals, whatever the calling thread uses (numerics.md section 5).
+class DefaultFloatEnvironment {
+ public:
+  DefaultFloatEnvironment() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
+
+ private:
+  std::fenv_t saved_;
+};
+
+}  // namespace
+
+CpuExecutable::CpuExecutable(std::shared_ptr<const Graph> graph, std::vector<WeightBytes> weights, bool float_math)
+    : graph_(std::move(graph)), weights_(std::move(weights)), plan_(build_plan(*graph_, weights_, float_math)) {
+  kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
+  arena_ = AlignedBuffer(plan_.arena_bytes);
+  shared_scratch_ = AlignedBuffer(plan_.shared_bytes);
+  for (int member = 0; member < ThreadPool::instance().size(); ++member) {
+    member_scratch_.emplace_back(plan_.member_bytes);
+  }
+  staged_outputs_.resize(plan_.outputs.size());
+  output_targets_.resize(plan_.outputs.size());
+  values_.resize(plan_.storage.size());
+  for (uint32_t id = 0; id < plan_.storage.size(); ++id) {
+    const Plan::Storage& storage = plan_.storage[id];
+    if (storage.place == Plan::Place::Arena) values_[id] = arena_.data() + storage.offset;
+    if (storage.place == Plan::Place::Input || storage.place == Plan::Place::Output) port_values_.push_back(id);
+  }
+}
+
+uint64_t CpuExecutable::scratch_bytes() const noexcept {
+  return plan_.arena_bytes + plan_.shared_bytes + plan_.member_bytes * member_scratch_.size();
+}
+
+void CpuExecutable::run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
+  const DefaultFloatEnvironment environment;
+  bind(inputs, outputs);
+  check_lengths();
+  RunContext context{kernels(), ThreadPool::instance(), values_.data(), INT64_MAX, shared_scratch_.data(),
+                     member_scratch_};
+  if (plan_.live_rows != kNoValue) context.live_rows = length(plan_.live_rows);
+  check_finite(context);
+
+  for (const auto& step : plan_.steps) step->run(context);
+
+  for (size_t port = 0; port < outputs.size(); ++port) {
+    const Plan::OutputPort& output = plan_.outputs[port];
+    const int64_t written = context.rows_of(output.rows) * output.row_bytes;
+    std::memset(output_targets_[port] + written, 0, output.bytes - written);
+    if (output_targets_[port] != outputs[port]) std::memcpy(outputs[port], output_targets_[port], output.bytes);
+  }
+}
+
+void CpuExecutable::bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
+  for (size_t port = 0; port < outputs.size(); ++port) {
+    const int64_t bytes = plan_.outputs[port].bytes;
+    output_targets_[port] = outputs[port];
+    if (!overlaps_an_input(outputs[port], bytes, inputs)) continue;
+    if (staged_outputs_[port].data() == nullptr) staged_outputs_[port] = AlignedBuffer(bytes);
+    output_targets_[port] = staged_outputs_[port].data();
+  }
+  for (uint32_t id : port_values_) {
+    const Plan::Storage& storage = plan_.storage[id];
+    std::byte* base = storage.place == Plan::Place::Input ? inputs[storage.port] : output_targets_[storage.port];
+    values_[id] = base + storage.offset;
+  }
+}
+
+bool CpuExecutable::overlaps_an_input(const std::byte* begin, int64_t bytes,
+                                      std::span<std::byte* const> inputs) const {
+  for (size_t port = 0; port < inputs.size(); ++port) {
+    if (begin < inputs[port] + plan_.input_bytes[port] && inputs[port] < begin + bytes) return true;
+  }
+  return false;
+}
+
+void CpuExecutable::check_lengths() {
+  const auto name = [&](uint32_t id) { return "'" + graph_->values[id].name + "'"; };
+  for (const LengthRule& rule : plan_.lengths) {
+    if (rule.slot.current != kNoValue) {
+      const int64_t current = length(rule.slot.current);
+      if (current < 1 || current > rule.tokens) {
+        fail(ErrorCode::Argument, "run: ", name(rule.slot.current), " is ", current, ", expected 1 to ", rule.tokens,
+             ", the number of tokens this graph takes per run; split a longer prompt into chunks");
+      }
+    }
+    if (rule.slot.valid == kNoValue) continue;
+    const int64_t valid = length(rule.slot.valid);
+    if (valid < 0) {
+      fail(ErrorCode::Argument, "run: ", name(rule.slot.valid), " is ", valid,
+           ", expected the number of tokens already in the cache, 0 or more");
+    }
+    if (rule.context == 0 || rule.slot.current == kNoValue || warned_context_) continue;
+    const int64_t current = length(rule.slot.current);
+    if (valid + current > rule.context) {
+      warned_context_ = true;
+      log(LogLevel::Warn, concat("run of '", graph_->name, "': ", name(rule.slot.valid), " ", valid, " + ",
+                                 name(rule.slot.current), " ", current, " passes the context length ", rule.context,
+                                 "; tokens beyond it are dropped and the slot's results are meaningless"));
+    }
+  }
+}
+
+void CpuExecutable::check_finite(const RunContext& context) const {
+  for (const Plan::FloatInput& input : plan_.float_inputs) {
+    const int64_t rows = context.rows_of(input.rows);
+    const uint32_t id = graph_->inputs[input.port];
+    if (context.kernels.all_finite[input.elem]({values_[id], rows, input.rows.cols, input.rows.cols})) continue;
+    fail(ErrorCode::Argument, "run: input '", graph_->values[id].name,
+         "' holds a NaN or an infinity in its live rows; nothing was computed. Look at what was passed to set_input");
+  }
+}
+
+}  // namespace tcim_lite::cpu

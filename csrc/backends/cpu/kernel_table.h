@@ -1,0 +1,186 @@
+// The kernels of the CPU backend: one table of functions per instruction set, filled by the files in kernels/.
+//
+// Every function computes exactly what docs/numerics.md defines, so all tables agree bit for bit. Kernels trust their
+// arguments: everything is checked when a graph is loaded. Pointers never overlap unless said. "T" is the element of
+// tensors between ops; a table entry indexed [Elem] exists once per element type. Strides are in elements.
+// Kernel files include this header, <cstdint>, <cstddef> and intrinsics, nothing else: no shared inline code (an inline
+// function compiled with -mavx512f could be the copy the linker keeps for everyone).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tcim_lite::cpu {
+
+enum Elem : int { kF16 = 0, kF32 = 1 };
+constexpr int64_t kAttentionBlock = 256;  // cache rows per attention block, absolute
+
+// y = x / sqrt(mean(x^2) + epsilon) * weight, one rounding to T. y may be x.
+struct RmsNormArgs {
+  const void* x;        // [rows, cols] T
+  void* y;              // [rows, cols] T
+  const float* weight;  // [cols]
+  int64_t rows, cols, x_stride, y_stride;
+  float epsilon;
+};
+
+// Activations of a quantised Linear: codes in [-127, 127] with one power of two per 64.
+struct QuantizeArgs {
+  const void* x;   // [rows, 64 * groups] T
+  int8_t* codes;   // [rows, 64 * groups], dense, 64-byte aligned
+  float* scales;   // [rows, groups] 2^e
+  int32_t* sums;   // [rows, groups] sum of the codes
+  int64_t rows, groups, x_stride;
+};
+
+// acc = sum over groups of fma(float(dot), weight_scale * scale, acc), from 0.
+struct LinearQuantArgs {
+  const uint8_t* weights;  // first block; 64-byte aligned (graph/weight_format.h)
+  int64_t block_stride;    // bytes between blocks
+  int64_t blocks;          // of 16 outputs
+  int64_t groups;          // K / 64
+  const int8_t* codes;     // [rows, 64 * groups] as QuantizeArgs
+  const float* scales;     // [rows, groups]
+  const int32_t* sums;     // [rows, groups]
+  int64_t rows;            // >= 1
+  float* acc;              // [rows, acc_stride]; 16 * blocks of each row are written; 64-byte aligned
+  int64_t acc_stride;      // multiple of 16
+};
+
+// acc = fma(w_k, x_k, acc), k ascending from 0. Weights LinearF16/F32; with LinearW4/W8 the dequantised value (the
+// profile TCIM_LITE_NUMERICS=float).
+struct LinearFloatArgs {
+  const uint8_t* weights;
+  int64_t block_stride, blocks;
+  int64_t cols;    // K
+  const float* x;  // [rows, cols]
+  int64_t x_stride, rows;
+  float* acc;  // as LinearQuantArgs
+  int64_t acc_stride;
+};
+
+// y = round(acc + bias); with a residual y = round(residual + round(acc + bias)). y may be residual.
+struct StoreArgs {
+  const float* acc;      // [rows, cols]
+  const float* bias;     // [cols] or null
+  const void* residual;  // [rows, cols] T or null
+  void* y;               // [rows, cols] T
+  int64_t rows, cols, acc_stride, residual_stride, y_stride;
+};
+
+// y[16 b + i] = round(silu(round(acc[32 b + i] + bias)) * round(acc[32 b + 16 + i] + bias)); silu(g) = g / (1 + exp(-g)).
+struct SiluMulStoreArgs {
+  const float* acc;   // [rows, 2 * cols]
+  const float* bias;  // [2 * cols] or null
+  void* y;            // [rows, cols] T, cols a multiple of 16
+  int64_t rows, cols, acc_stride, y_stride;
+};
+
+// Unfused forms on T. y may be a.
+struct AddArgs {
+  const void* a;
+  const void* b;
+  void* y;
+  int64_t rows, cols, a_stride, b_stride, y_stride;
+};
+struct SiluMulArgs {
+  const void* x;  // [rows, 2 * cols] T, alternating in blocks of 16
+  void* y;        // [rows, cols] T, cols a multiple of 16
+  int64_t rows, cols, x_stride, y_stride;
+};
+
+// Rotate-half on one token: y1 = fma(-x2, sin, x1 * cos), y2 = fma(x1, sin, x2 * cos), each product and fma rounded to
+// fp32 once, then one rounding to T. x1 is the first half of a head, x2 the second. y may be x.
+struct RopeArgs {
+  const void* x;     // [heads, head_dim] T
+  void* y;           // [heads, head_dim] T
+  const float* cos;  // [head_dim / 2]
+  const float* sin;  // [head_dim / 2]
+  int64_t heads, head_dim, x_stride, y_stride;  // strides between heads
+};
+
+// y = x * factor in fp32. factor 1 is exact.
+struct WidenArgs {
+  const void* x;  // [rows, cols] T
+  float* y;       // [rows, cols]
+  int64_t rows, cols, x_stride, y_stride;
+  float factor;
+};
+
+// y = round(x); fp16 saturates at 65504.
+struct NarrowArgs {
+  const float* x;  // [rows, cols]
+  void* y;         // [rows, cols] T
+  int64_t rows, cols, x_stride, y_stride;
+};
+
+// One block of at most 256 keys for several query rows that share a KV head. T is the element of the cache. Row r sees
+// keys [0, keys[r]), keys[r] >= 1. Writes the block's own m, l and o (numerics.md section 4).
+struct AttentionBlockArgs {
+  const float* q;       // [rows, head_dim], scaled
+  const void* k;        // [256 or fewer, head_dim] T, dense
+  const void* v;        // [256 or fewer, head_dim] T, dense
+  const int32_t* keys;  // [rows], ascending or equal
+  float* m;             // [rows]
+  float* l;             // [rows]
+  float* o;             // [rows, head_dim]
+  int64_t rows, head_dim;
+};
+
+// Merges a later block (m, l, o) into the running (m, l, o) of an earlier one:
+//   m' = max(M, m); a = exp(M - m'); b = exp(m - m'); L = fma(L, a, l * b); O = fma(O, a, o * b).
+struct AttentionMergeArgs {
+  float* running_m;
+  float* running_l;
+  float* running_o;  // [rows, head_dim]
+  const float* m;
+  const float* l;
+  const float* o;  // [rows, head_dim]
+  int64_t rows, head_dim;
+};
+
+// y = round(o / l).
+struct AttentionFinishArgs {
+  const float* l;  // [rows]
+  const float* o;  // [rows, head_dim]
+  void* y;         // [rows, head_dim] T
+  int64_t rows, head_dim, y_stride;
+};
+
+// True when every element is neither NaN nor infinite.
+struct FiniteArgs {
+  const void* x;  // [rows, cols] T
+  int64_t rows, cols, x_stride;
+};
+
+struct KernelTable {
+  const char* isa;  // "ref", "avx2", "avx512vnni"
+
+  void (*rms_norm[2])(const RmsNormArgs&);
+  void (*quantize[2])(const QuantizeArgs&);
+  void (*linear_w4)(const LinearQuantArgs&);
+  void (*linear_w8)(const LinearQuantArgs&);
+  void (*linear_f16)(const LinearFloatArgs&);
+  void (*linear_f32)(const LinearFloatArgs&);
+  void (*linear_w4_float)(const LinearFloatArgs&);
+  void (*linear_w8_float)(const LinearFloatArgs&);
+  void (*store[2])(const StoreArgs&);
+  void (*silu_mul_store[2])(const SiluMulStoreArgs&);
+  void (*add[2])(const AddArgs&);
+  void (*silu_mul[2])(const SiluMulArgs&);
+  void (*rope[2])(const RopeArgs&);
+  void (*widen[2])(const WidenArgs&);
+  void (*narrow[2])(const NarrowArgs&);
+  void (*attention_block[2])(const AttentionBlockArgs&);
+  void (*attention_merge)(const AttentionMergeArgs&);
+  void (*attention_finish[2])(const AttentionFinishArgs&);
+  bool (*all_finite[2])(const FiniteArgs&);
+  void (*exp)(const float* x, float* y, int64_t count);  // the project's exp, for its tests
+};
+
+// Each overwrites the entries it has faster versions of; use_ref fills every entry.
+void use_ref(KernelTable& table);
+void use_avx2(KernelTable& table);
+void use_avx512vnni(KernelTable& table);
+
+}  // namespace tcim_lite::cpu

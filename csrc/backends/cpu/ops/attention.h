@@ -1,0 +1,40 @@
+// Attention over the caches in blocks of 256 absolute rows (numerics.md section 4). Work is split over slots, KV heads,
+// tiles of query rows and, when those are too few for the pool, blocks; the result is the same however it is split.
+#pragma once
+
+#include <vector>
+
+#include "backends/cpu/plan.h"
+
+namespace tcim_lite::cpu {
+
+constexpr int64_t kMaxHeadsPerKv = 256;
+
+struct AttentionStep final : Step {
+  Elem elem;        // of q and y
+  Elem cache_elem;  // of k and v
+  Rows q;           // [slots * tokens, q_heads * head_dim]
+  Rows y;           // same shape
+  std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
+  std::vector<SlotLengths> lengths;
+  int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
+  float scale = 0;
+
+  void run(const RunContext& context) const override;
+  int64_t shared_bytes() const override;
+  int64_t member_bytes() const override;
+
+ private:
+  struct Tile;
+  int64_t heads_per_kv() const { return q_heads / kv_heads; }
+  int64_t tokens_per_tile() const;
+  int64_t partial_floats() const;
+  void attend_tile(const RunContext& context, const Tile& tile, float* scratch) const;
+  void run_split(const RunContext& context, int64_t max_blocks) const;
+  void load_queries(const RunContext& context, const Tile& tile, float* queries) const;
+  int64_t attend_block(const RunContext& context, const Tile& tile, int64_t block, const float* queries, float* m,
+                       float* l, float* o) const;
+  void store(const RunContext& context, const Tile& tile, const float* l, const float* o) const;
+};
+
+}  // namespace tcim_lite::cpu

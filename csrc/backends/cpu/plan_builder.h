@@ -1,0 +1,59 @@
+// Turns a validated graph into a plan: fuses, plans memory, resolves weights.
+//
+// Fusions, each keeping every rounding of the unfused graph:
+//   RMSNorm -> Linear               the norm is the Linear's prologue and is never stored
+//   Linear -> Add, Linear -> SiluMul  the Linear's epilogue
+//   [RMSNorm ->] [Rope ->] KVcache    one pass over the rows for q, k and v together
+// Slice and Reshape are views and cost nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cpu/ops/heads.h"
+#include "backends/cpu/plan.h"
+#include "graph/graph.h"
+
+namespace tcim_lite::cpu {
+
+// Lengths that go together: checked before a run.
+struct LengthRule {
+  SlotLengths slot;  // valid may be kNoValue
+  int64_t tokens = 0;
+  int64_t context = 0;  // 0 when the graph has no cache for it
+};
+
+struct Plan {
+  // Where a value's bytes are: at an offset of the arena, of an input port or of an output port.
+  enum class Place : uint8_t { None, Arena, Input, Output };
+  struct Storage {
+    Place place = Place::None;
+    uint32_t port = 0;
+    int64_t offset = 0;  // bytes
+  };
+  struct FloatInput {
+    Rows rows;
+    Elem elem;
+    uint32_t port;
+  };
+  struct OutputPort {
+    Rows rows;
+    int64_t row_bytes;
+    int64_t bytes;
+  };
+
+  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<Storage> storage;  // [value id]; beyond the graph's own ids come copies at its edges
+  std::vector<int64_t> input_bytes;
+  std::vector<OutputPort> outputs;
+  std::vector<FloatInput> float_inputs;  // checked for NaN and infinity
+  std::vector<LengthRule> lengths;
+  uint32_t live_rows = kNoValue;
+  int64_t arena_bytes = 0, shared_bytes = 0, member_bytes = 0;
+};
+
+// float_math: TCIM_LITE_NUMERICS=float. Throws Error(Unsupported) for a legal graph this backend has no step for.
+Plan build_plan(const Graph& graph, const std::vector<WeightBytes>& weights, bool float_math);
+
+}  // namespace tcim_lite::cpu

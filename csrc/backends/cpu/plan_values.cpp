@@ -1,0 +1,111 @@
+#include "backends/cpu/plan_values.h"
+
+#include <algorithm>
+
+#include "graph/memory_plan.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// [B, T, ...] has B * T rows; [N, ..] of rank 1 or 2 has N rows or one.
+Rows form_of(const Graph& graph, uint32_t id) {
+  const Shape& shape = graph.values[id].shape;
+  Rows rows;
+  rows.value = id;
+  rows.rows = shape.size() >= 3 ? shape[0] * shape[1] : shape.size() == 2 ? shape[0] : 1;
+  rows.cols = num_elements(shape) / rows.rows;
+  rows.stride = rows.cols;
+  rows.slot_rows = shape.size() >= 3 ? shape[1] : rows.rows;
+  rows.limited = graph.live_rows != kNoValue && shape.size() >= 3 && shape[0] == 1;
+  return rows;
+}
+
+}  // namespace
+
+PlanValues::PlanValues(const Graph& graph, bool float_math) : graph_(graph) {
+  const size_t count = graph.values.size();
+  consumers_.resize(count);
+  last_consumer_.resize(count);
+  lives_.resize(count);
+  ports_.resize(count);
+  offsets_.resize(count);
+  for (uint32_t id = 0; id < count; ++id) {
+    const Value& value = graph.values[id];
+    const bool widened = float_math && value.kind == ValueKind::Intermediate;
+    elems_.push_back(value.dtype == DType::Float16 && !widened ? kF16 : kF32);
+    rows_.push_back(form_of(graph, id));
+    roots_.push_back(id);
+    alias_.push_back(id);
+  }
+  for (const Op& op : graph.ops) {
+    for (uint32_t id : op.inputs) {
+      ++consumers_[id];
+      last_consumer_[id] = &op;
+    }
+  }
+  for (uint32_t id : graph.outputs) consumers_[id] += 2;  // never sole
+}
+
+void PlanValues::make_view(uint32_t out, uint32_t x, int64_t offset, int64_t cols) {
+  const uint32_t source = alias_[x];
+  const Rows form = rows_[out];
+  rows_[out] = rows_[source];
+  rows_[out].value = out;
+  rows_[out].cols = cols;
+  if (form.rows != rows_[out].rows) rows_[out] = form;  // a Reshape of a dense value to other rows
+  elems_[out] = elems_[source];
+  roots_[out] = roots_[source];
+  offsets_[out] = offsets_[source] + offset * elem_bytes(elems_[source]);
+}
+
+uint32_t PlanValues::add_copy(const Rows& like, Elem elem) {
+  const uint32_t id = uint32_t(rows_.size());
+  Rows rows = like;
+  rows.value = id;
+  rows.stride = rows.cols;
+  rows_.push_back(rows);
+  elems_.push_back(elem);
+  roots_.push_back(id);
+  alias_.push_back(id);
+  offsets_.push_back(0);
+  lives_.emplace_back();
+  ports_.emplace_back();
+  consumers_.push_back(2);
+  last_consumer_.push_back(nullptr);
+  return id;
+}
+
+void PlanValues::place(uint32_t id, Plan::Place place, uint32_t port) { ports_[id] = {place, port, 0}; }
+
+void PlanValues::reads(uint32_t id, int64_t step) {
+  Life& life = lives_[root_of(id)];
+  life.last = std::max(life.last, step);
+}
+
+void PlanValues::writes(uint32_t id, int64_t step) {
+  Life& life = lives_[root_of(id)];
+  if (life.first < 0) life.first = step;
+  life.last = std::max(life.last, step);
+}
+
+void PlanValues::assign_storage(Plan& plan) const {
+  std::vector<Lifetime> lifetimes;
+  std::vector<uint32_t> owners;
+  for (uint32_t id = 0; id < rows_.size(); ++id) {
+    if (roots_[id] != id || lives_[id].first < 0 || ports_[id].place != Plan::Place::None) continue;
+    const int64_t bytes = rows_[id].rows * rows_[id].cols * elem_bytes(elems_[id]);
+    lifetimes.push_back({uint32_t(lives_[id].first), uint32_t(lives_[id].last), uint64_t(bytes)});
+    owners.push_back(id);
+  }
+  const MemoryPlan memory = plan_memory(lifetimes);
+  plan.arena_bytes = int64_t(memory.total_bytes);
+  plan.storage = ports_;
+  for (size_t i = 0; i < owners.size(); ++i) plan.storage[owners[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
+  for (uint32_t id = 0; id < rows_.size(); ++id) {
+    if (roots_[id] == id) continue;
+    plan.storage[id] = plan.storage[roots_[id]];
+    plan.storage[id].offset += offsets_[id];
+  }
+}
+
+}  // namespace tcim_lite::cpu

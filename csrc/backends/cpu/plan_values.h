@@ -1,0 +1,62 @@
+// What the plan builder knows about values: their form as rows, what they are views of, who uses them, and how long
+// they live. Shared by the parts of the builder.
+#pragma once
+
+#include <vector>
+
+#include "backends/cpu/plan_builder.h"
+
+namespace tcim_lite::cpu {
+
+class PlanValues {
+ public:
+  PlanValues(const Graph& graph, bool float_math);
+
+  const Graph& graph() const { return graph_; }
+  const Value& value(uint32_t id) const { return graph_.values[id]; }
+  Elem elem(uint32_t id) const { return elems_[alias_[id]]; }
+  Rows rows(uint32_t id) const { return rows_[alias_[id]]; }
+  bool produced(uint32_t id) const { return lives_[root_of(id)].first >= 0; }
+
+  // The one op that reads the value, if there is exactly one and the value is not a graph output; else null.
+  const Op* sole_consumer(uint32_t id) const { return consumers_[id] == 1 ? last_consumer_[id] : nullptr; }
+
+  // out is a view of x: same storage, `offset` elements in, `cols` wide.
+  void make_view(uint32_t out, uint32_t x, int64_t offset, int64_t cols);
+
+  // A value of the plan's own with the form of `like`.
+  uint32_t add_copy(const Rows& like, Elem elem);
+  // Every later use of `id` means `copy`.
+  void redirect(uint32_t id, uint32_t copy) { alias_[id] = copy; }
+  // The value's bytes are those of a port, not of the arena.
+  void place(uint32_t id, Plan::Place place, uint32_t port);
+
+  void reads(uint32_t id, int64_t step);
+  void writes(uint32_t id, int64_t step);
+  int64_t first_step(uint32_t id) const { return lives_[root_of(id)].first; }
+
+  bool is_view(uint32_t id) const { return roots_[id] != id; }
+
+  // Plans the arena and resolves every value.
+  void assign_storage(Plan& plan) const;
+
+ private:
+  struct Life {
+    int64_t first = -1, last = -1;
+  };
+
+  uint32_t root_of(uint32_t id) const { return roots_[alias_[id]]; }
+
+  const Graph& graph_;
+  std::vector<Elem> elems_;
+  std::vector<Rows> rows_;
+  std::vector<uint32_t> roots_;     // value id whose storage holds this one
+  std::vector<int64_t> offsets_;    // bytes from the root's start
+  std::vector<uint32_t> alias_;
+  std::vector<Life> lives_;         // of roots
+  std::vector<Plan::Storage> ports_;  // of roots that live in ports
+  std::vector<int> consumers_;
+  std::vector<const Op*> last_consumer_;
+};
+
+}  // namespace tcim_lite::cpu
