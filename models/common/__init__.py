@@ -1,0 +1,1 @@
+"""What the compilers of all model families share: checkpoints, quantisers, packing, the graph builder."""

@@ -1,0 +1,145 @@
+"""Hugging Face checkpoint folders: `config.json` and safetensors, one file or shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import CheckpointError, need_extra
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_FLOATS = ("BF16", "F16", "F32")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in `path`; CheckpointError if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist; expected a Hugging Face checkpoint folder") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds {type(content).__name__}, expected a JSON object")
+    return content
+
+
+class Checkpoint:
+    """Tensors of a checkpoint folder, read a few rows at a time as fp32.
+
+    Every read opens and closes its file: threads may read at once, and mapped pages do not pile up in resident memory.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Finds the files; reads no tensor.
+
+        Raises:
+            CheckpointError: No safetensors, or a shard is missing.
+            CompileError: The extra ``[compile]`` is not installed.
+        """
+        _import_safe_open()
+        self.folder = folder
+        if (folder / _INDEX).is_file():
+            weight_map = read_json(folder / _INDEX).get("weight_map")
+            if not isinstance(weight_map, dict):
+                raise CheckpointError(f"{folder / _INDEX} has no 'weight_map'")
+            self._files = {name: self._shard(file) for name, file in weight_map.items()}
+        else:
+            self._files = dict.fromkeys(self._names_in(self._single()), self._single())
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        with self._open(name) as file:
+            return tuple(file.get_slice(name).get_shape())
+
+    def check(self, name: str, shape: Sequence[int]) -> None:
+        """Raises CheckpointError unless the tensor exists, is a float and has `shape`."""
+        with self._open(name) as file:
+            entry = file.get_slice(name)
+            got, dtype = tuple(entry.get_shape()), entry.get_dtype()
+        where = f"tensor {name!r} in {self._files[name]}"
+        if got != tuple(shape):
+            raise CheckpointError(f"{where} has shape {list(got)}, expected {list(shape)} by config.json")
+        if dtype not in _FLOATS:
+            raise CheckpointError(f"{where} has dtype {dtype}, expected one of {', '.join(_FLOATS)}")
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Returns rows start..stop of a tensor in fp32.
+
+        Raises:
+            CheckpointError: The tensor is missing or holds NaN or infinity.
+        """
+        with self._open(name) as file:
+            rows = file.get_slice(name)[start:stop].astype(np.float32)
+        if not np.isfinite(rows).all():
+            raise CheckpointError(f"tensor {name!r} in {self._files[name]} holds NaN or infinity")
+        return rows
+
+    def _open(self, name: str) -> Any:
+        if name not in self._files:
+            source = _INDEX if (self.folder / _INDEX).is_file() else _SINGLE
+            raise CheckpointError(f"{self.folder / source} has no tensor {name!r}")
+        return _open(self._files[name], name)
+
+    def _names_in(self, path: Path) -> Sequence[str]:
+        with _open(path) as file:
+            return list(file.keys())
+
+    def _shard(self, file: object) -> Path:
+        if not isinstance(file, str) or Path(file).name != file:
+            raise CheckpointError(f"{self.folder / _INDEX} names the shard {file!r}, expected a bare file name")
+        if not (self.folder / file).is_file():
+            raise CheckpointError(f"{self.folder / file} does not exist, but {_INDEX} names it (incomplete download?)")
+        return self.folder / file
+
+    def _single(self) -> Path:
+        path = self.folder / _SINGLE
+        if path.is_file():
+            return path
+        if any(self.folder.glob("*.bin")) or any(self.folder.glob("*.pt*")):
+            raise CheckpointError(
+                f"{self.folder} holds pytorch files only; convert them to safetensors, e.g. "
+                "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder)"
+            )
+        raise CheckpointError(f"{self.folder} has neither {_SINGLE} nor {_INDEX}; --random-weights needs no weights")
+
+
+def _import_safe_open() -> Any:
+    try:
+        import ml_dtypes  # noqa: F401  numpy has no bfloat16 of its own
+    except ImportError:
+        raise need_extra("ml_dtypes", "reading bf16 tensors") from None
+    try:
+        from safetensors import safe_open
+    except ImportError:
+        raise need_extra("safetensors", "reading a checkpoint") from None
+    return safe_open
+
+
+def _open(path: Path, name: str | None = None) -> Any:
+    safe_open = _import_safe_open()
+    try:
+        file = safe_open(str(path), framework="numpy")
+        if name is not None and name not in file.keys():  # noqa: SIM118  not a dict
+            raise CheckpointError(f"{path} has no tensor {name!r}, but {_INDEX} says so (mixed downloads?)")
+    except CheckpointError:
+        raise
+    except Exception as error:  # safetensors raises its own type, OSError or others by version
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+    return file
+
+
+def config_of(folder: Path) -> Mapping[str, Any]:
+    """Returns the parsed `config.json` of a checkpoint folder; CheckpointError if the folder has none."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is not a folder; expected a Hugging Face checkpoint folder")
+    return read_json(folder / "config.json")

@@ -1,0 +1,171 @@
+"""Builds a graph op by op. Operand order and rules: csrc/graph/ops.def; the container: `tcim_lite.hmm`.
+
+Shapes are computed here and checked with `assert`: a wrong graph is a mistake of the compiler, not of its user.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tcim_lite.hmm import Graph, Op, Value, WeightEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value of the graph under construction."""
+
+    id: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D]."""
+
+    valid: Ref
+    current: Ref
+    keys: tuple[Ref, ...]
+    values: tuple[Ref, ...]
+
+
+class GraphBuilder:
+    """Collects values and ops in execution order.
+
+    Args:
+        name: Of the graph.
+        tensor_dtype: float16 or float32; what flows between ops.
+        weights: The package's weight table; weights are referred to by name.
+    """
+
+    def __init__(self, name: str, tensor_dtype: str, weights: Sequence[WeightEntry]) -> None:
+        self._name, self._tensor_dtype = name, tensor_dtype
+        self._entries = {entry.name: (index, entry) for index, entry in enumerate(weights)}
+        self._weights: dict[str, Ref] = {}
+        self._values: list[Value] = []
+        self._ops: list[Op] = []
+        self._inputs: list[int] = []
+
+    def input(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Ref:
+        """Adds the next graph input; the tensor dtype unless said otherwise."""
+        ref = self._value(name, "input", dtype or self._tensor_dtype, shape)
+        self._inputs.append(ref.id)
+        return ref
+
+    def state(self, name: str, shape: Sequence[int]) -> Ref:
+        """Adds the next graph input that KVcache updates in place."""
+        ref = self._value(name, "state", self._tensor_dtype, shape)
+        self._inputs.append(ref.id)
+        return ref
+
+    def weight(self, name: str) -> Ref:
+        """Returns a weight of the table as a value, the same one each time."""
+        if name not in self._weights:
+            index, entry = self._entries[name]
+            self._weights[name] = self._value(name, "weight", entry.dtype, entry.shape, entry.format, index)
+        return self._weights[name]
+
+    def linear(self, name: str, x: Ref, weight: str, bias: str | None = None) -> Ref:
+        """[.., K] -> [.., N]."""
+        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
+        outputs, inputs = operands[1].shape
+        assert x.shape[-1] == inputs, (name, x.shape, operands[1].shape)
+        return self._op("Linear", name, operands, (*x.shape[:-1], outputs))
+
+    def rms_norm(self, name: str, x: Ref, weight: str, epsilon: float) -> Ref:
+        """Normalises over the last axis."""
+        operand = self.weight(weight)
+        assert operand.shape == x.shape[-1:], (name, x.shape, operand.shape)
+        return self._op("RMSNorm", name, [x, operand], x.shape, {"epsilon": float(epsilon)})
+
+    def rope(self, name: str, x: Ref, cos: str, sin: str, slots: Sequence[Slot]) -> Ref:
+        """Rotates [B, T, heads, D] by positions that start at each slot's valid length."""
+        return self._op("Rope", name, [x, self.weight(cos), self.weight(sin), *(s.valid for s in slots)], x.shape)
+
+    def kv_cache(self, names: Sequence[str], new: Ref, caches: Sequence[Ref], slots: Sequence[Slot]) -> list[Ref]:
+        """Writes rows [valid, valid + current) of each slot's cache; returns the updated caches, named `names`."""
+        operands = [new]
+        for cache, slot in zip(caches, slots, strict=True):
+            assert (cache.shape[1], cache.shape[3]) == new.shape[2:]
+            operands += [cache, slot.valid, slot.current]
+        results = [
+            self._value(name, "intermediate", cache.dtype, cache.shape)
+            for name, cache in zip(names, caches, strict=True)
+        ]
+        self._append("KVcache", operands, results, {})
+        return results
+
+    def attention(self, name: str, q: Ref, keys: Sequence[Ref], values: Sequence[Ref], slots: Sequence[Slot]) -> Ref:
+        """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows."""
+        operands = [q]
+        for key, value, slot in zip(keys, values, slots, strict=True):
+            operands += [key, value, slot.valid, slot.current]
+        batch, tokens, heads, head_dim = q.shape
+        scale = 1 / math.sqrt(head_dim)
+        return self._op("FlashAttention", name, operands, (batch, tokens, heads * head_dim), {"scale": scale})
+
+    def last_row(self, name: str, x: Ref, current: Ref) -> Ref:
+        """[1, T, H] -> [1, 1, H]: row current - 1."""
+        assert x.shape[0] == 1
+        return self._op("BatchGather", name, [x, current], (1, 1, x.shape[2]))
+
+    def silu_mul(self, name: str, x: Ref) -> Ref:
+        """[.., 2 I], gate and up alternating in blocks of 16 -> [.., I]."""
+        assert x.shape[-1] % 32 == 0
+        return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2))
+
+    def add(self, name: str, a: Ref, b: Ref) -> Ref:
+        """Sum of two values of equal shape."""
+        assert a.shape == b.shape, (name, a.shape, b.shape)
+        return self._op("Add", name, [a, b], a.shape)
+
+    def slice(self, name: str, x: Ref, start: int, stop: int) -> Ref:
+        """Elements start..stop of the last axis."""
+        assert 0 <= start < stop <= x.shape[-1]
+        return self._op("Slice", name, [x], (*x.shape[:-1], stop - start), {"start": start, "stop": stop})
+
+    def reshape(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
+        """The same elements in another shape."""
+        return self._op("Reshape", name, [x], tuple(shape))
+
+    def build(self, outputs: Sequence[Ref], live_rows: Ref | None = None) -> Graph:
+        """Returns the finished graph; `live_rows` is the input that says how many rows of axis 1 are real."""
+        return Graph(
+            name=self._name,
+            values=self._values,
+            ops=self._ops,
+            inputs=self._inputs,
+            outputs=[ref.id for ref in outputs],
+            live_rows=None if live_rows is None else live_rows.id,
+        )
+
+    def _op(
+        self,
+        kind: str,
+        name: str,
+        operands: Sequence[Ref],
+        shape: tuple[int, ...],
+        attributes: dict[str, int | float | str] | None = None,
+    ) -> Ref:
+        result = self._value(name, "intermediate", self._tensor_dtype, shape)
+        self._append(kind, operands, [result], attributes or {})
+        return result
+
+    def _append(
+        self, kind: str, operands: Sequence[Ref], results: Sequence[Ref], attributes: dict[str, int | float | str]
+    ) -> None:
+        self._ops.append(Op(kind, [ref.id for ref in operands], [ref.id for ref in results], attributes))
+
+    def _value(
+        self,
+        name: str,
+        kind: str,
+        dtype: str,
+        shape: Sequence[int],
+        format: str = "dense",
+        weight: int | None = None,
+    ) -> Ref:
+        self._values.append(Value(name, kind, dtype, tuple(shape), format, weight))
+        return Ref(len(self._values) - 1, tuple(shape), dtype)

@@ -1,0 +1,102 @@
+"""Matrices that are read a few rows at a time, and the merged forms the kernels run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import Checkpoint
+from .packing import BLOCK
+
+
+class Matrix(Protocol):
+    """A matrix [N, K] of fp32 that need not be in memory; `read` may be called from several threads."""
+
+    shape: tuple[int, int]
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        """Returns rows start..stop, [stop - start, K]; 0 <= start < stop <= N."""
+        ...
+
+
+class TensorMatrix:
+    """A matrix tensor of a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> None:
+        """Raises CheckpointError unless the tensor is there with `shape`."""
+        checkpoint.check(name, shape)
+        self.shape = shape
+        self._checkpoint, self._name = checkpoint, name
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        return self._checkpoint.read(self._name, start, stop)
+
+
+class RandomMatrix:
+    """Normally distributed numbers that depend on seed and position only."""
+
+    _ROWS = 32  # drawn together, so that the cut into chunks does not matter
+
+    def __init__(self, shape: tuple[int, int], seed: Sequence[int], deviation: float = 0.02) -> None:
+        self.shape = shape
+        self._seed, self._deviation = list(seed), np.float32(deviation)
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        first = start // self._ROWS
+        tiles = [
+            np.random.default_rng([*self._seed, tile]).standard_normal((self._ROWS, self.shape[1]), dtype=np.float32)
+            for tile in range(first, -(-stop // self._ROWS))
+        ]
+        offset = first * self._ROWS
+        return np.concatenate(tiles)[start - offset : stop - offset] * self._deviation
+
+
+class Stacked:
+    """Matrices with equal K, one under the other."""
+
+    def __init__(self, parts: Sequence[Matrix]) -> None:
+        self.shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
+        self._parts = parts
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        pieces, offset = [], 0
+        for part in self._parts:
+            first, last = max(start - offset, 0), min(stop - offset, part.shape[0])
+            if first < last:
+                pieces.append(part.read(first, last))
+            offset += part.shape[0]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+class Alternating:
+    """Two matrices of equal shape whose rows alternate in blocks of 16: the merged gate and up projections."""
+
+    def __init__(self, first: Matrix, second: Matrix) -> None:
+        assert first.shape == second.shape
+        assert first.shape[0] % BLOCK == 0
+        self.shape = (2 * first.shape[0], first.shape[1])
+        self._first, self._second = first, second
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        assert start % (2 * BLOCK) == stop % (2 * BLOCK) == 0
+        shape = (-1, BLOCK, self.shape[1])
+        pair = [part.read(start // 2, stop // 2).reshape(shape) for part in (self._first, self._second)]
+        return np.stack(pair, axis=1).reshape(stop - start, self.shape[1])
+
+
+class ZeroPadded:
+    """A matrix with zero rows and columns added up to `shape`."""
+
+    def __init__(self, inner: Matrix, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self._inner = inner
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        rows = np.zeros((stop - start, self.shape[1]), np.float32)
+        last = min(stop, self._inner.shape[0])
+        if start < last:
+            rows[: last - start, : self._inner.shape[1]] = self._inner.read(start, last)
+        return rows

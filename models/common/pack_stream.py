@@ -1,0 +1,107 @@
+"""Matrices to packed bytes, chunk by chunk on a few threads, so that memory holds a few chunks and not the model."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .matrix import Matrix
+from .packing import BLOCK, is_quantized, pack_float, pack_w4, pack_w8
+from .quantize import GROUP, quantize_w4, quantize_w8
+
+_CHUNK_WEIGHTS = 1 << 20  # 4 MiB of fp32 a thread: beyond that only memory grows
+_CHUNK_ROWS = 2 * BLOCK  # a chunk ends where a gate block and its up block do
+_FP16_MAX = 65504.0
+
+
+def packed_chunks(
+    matrix: Matrix, fmt: str, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
+) -> Iterator[NDArray[np.uint8]]:
+    """Yields the packed bytes of `matrix` in `fmt`, in order; the same bytes however many workers there are.
+
+    Args:
+        matrix: [N, K]; K a multiple of 64 for the quantised formats.
+        fmt: One of the linear formats of docs/hmm-format.md section 6.
+        workers: Pool that reads, quantises and packs.
+        on_saturated: Called with the number of weights of a chunk that were beyond fp16 and clamped (linear_f16).
+    """
+
+    def work(start: int, stop: int) -> NDArray[np.uint8]:
+        rows = matrix.read(start, stop)
+        if fmt == "linear_w4":
+            return pack_w4(*quantize_w4(rows))
+        if fmt == "linear_w8":
+            return pack_w8(*quantize_w8(rows))
+        if fmt == "linear_f16":
+            half, saturated = to_fp16(rows)
+            if saturated:
+                on_saturated(saturated)
+            return pack_float(half, fmt)
+        return pack_float(rows, fmt)
+
+    return _in_order(work, matrix.shape, workers)
+
+
+def random_chunks(
+    shape: tuple[int, int], fmt: str, seed: Sequence[int], workers: ThreadPoolExecutor
+) -> Iterator[NDArray[np.uint8]]:
+    """Yields packed random codes and scales of a quantised format: mean 0, deviation near 0.02."""
+    assert is_quantized(fmt)
+
+    def work(start: int, stop: int) -> NDArray[np.uint8]:
+        rng = np.random.default_rng([*seed, start])
+        size, groups = (stop - start, shape[1]), (stop - start, shape[1] // GROUP)
+        if fmt == "linear_w4":
+            # Uniform codes -7..7 have deviation 4.32.
+            scales = (rng.uniform(0.8, 1.2, groups) * (0.02 / 4.32)).astype(np.float16)
+            return pack_w4(rng.integers(-7, 8, size, dtype=np.int8), scales)
+        # Odd codes -63..63 at 2^-11 have deviation 0.018; a range of 2^n draws three times as fast as -71..71.
+        return pack_w8(rng.integers(-64, 64, size, dtype=np.int8) | 1, np.full(groups, -11, np.int8))
+
+    return _in_order(work, shape, workers)
+
+
+def to_fp16(rows: NDArray[np.float32]) -> tuple[NDArray[np.float16], int]:
+    """Rounds to fp16; values beyond its range saturate at +-65504. Returns the result and how many saturated."""
+    with np.errstate(over="ignore"):
+        half = rows.astype(np.float16)
+    beyond = np.isinf(half)
+    count = int(np.count_nonzero(beyond))
+    if count:
+        half[beyond] = np.copysign(np.float16(_FP16_MAX), half[beyond])
+    return half, count
+
+
+def worker_pool() -> ThreadPoolExecutor:
+    """Returns a pool with a thread for each CPU this process may use, at most 16."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return ThreadPoolExecutor(min(cpus, 16), thread_name_prefix="tcim-compile")
+
+
+def row_chunks(shape: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields (start, stop) of the row chunks of a matrix of this shape."""
+    rows = max(_CHUNK_WEIGHTS // shape[1] // _CHUNK_ROWS, 1) * _CHUNK_ROWS
+    for start in range(0, shape[0], rows):
+        yield start, min(start + rows, shape[0])
+
+
+def _in_order(
+    work: Callable[[int, int], NDArray[np.uint8]], shape: tuple[int, int], workers: ThreadPoolExecutor
+) -> Iterator[NDArray[np.uint8]]:
+    window = workers._max_workers + 1
+    pending: deque[Future[NDArray[np.uint8]]] = deque()
+    try:
+        for start, stop in row_chunks(shape):
+            pending.append(workers.submit(work, start, stop))
+            if len(pending) > window:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()

@@ -1,0 +1,68 @@
+"""A package folder: written beside its place and moved in when complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import CompileError
+
+_TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json")  # any of them makes a tokenizer
+_COPIED = (
+    *_TOKENIZER,
+    "tokenizer_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "config.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+EMBEDDING_BIN, EMBEDDING_PT = Path("hmquant/quant_embedding.bin"), Path("hmquant/quant_embedding.pt")
+TOKENIZER_DIR = Path("tokenizer")
+
+
+@contextmanager
+def staged_package(output: Path) -> Iterator[Path]:
+    """Yields an empty folder on the same disk; on success its files replace those of the same name in `output`.
+
+    Other files in `output` stay, except what an earlier compilation left there and this one did not write again: an
+    embedding or tokenizer file that would not fit. On failure `output` is as it was.
+
+    Raises:
+        CompileError: `output` cannot be written.
+    """
+    created = not output.exists()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".tcim-compile-", dir=output))
+    except OSError as error:
+        raise CompileError(f"cannot write to {output}: {error.strerror}") from error
+    try:
+        yield staging
+        files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
+        for stale in (EMBEDDING_PT, *(TOKENIZER_DIR / name for name in _COPIED)):
+            if stale not in files:
+                (output / stale).unlink(missing_ok=True)
+        # Weights first: a .hmm never stands beside a .hmw it has not met.
+        for file in sorted(files, key=lambda path: path.suffix != ".hmw"):
+            (output / file).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(staging / file, output / file)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        if created and not any(output.iterdir()):
+            output.rmdir()
+
+
+def copy_tokenizer(checkpoint: Path, target: Path) -> bool:
+    """Copies tokenizer, chat template and configs; returns whether there was a tokenizer."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in _COPIED:
+        if (checkpoint / name).is_file():
+            shutil.copyfile(checkpoint / name, target / name)
+    return any((target / name).exists() for name in _TOKENIZER)

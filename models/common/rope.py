@@ -1,0 +1,151 @@
+"""RoPE tables, computed in fp32 as transformers' `Qwen3RotaryEmbedding` does for the same config.
+
+Same formulas and same fp32 roundings, except that powers, cosines and sines are correctly rounded from float64, while
+torch's vector library may be off by one unit in the last place (and differs between CPUs). So tables do not depend on
+the machine that compiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import CompileError
+
+ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+_F32 = np.float32
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeTable:
+    """Cosines and sines by position: both [context, head_dim / 2] fp32, attention scaling multiplied in."""
+
+    cos: NDArray[np.float32]
+    sin: NDArray[np.float32]
+
+
+def rope_table(
+    *, head_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int, context_length: int
+) -> RopeTable:
+    """Returns the table for positions 0 .. context_length - 1.
+
+    Args:
+        head_dim: Even size of a head.
+        theta: Base of the frequencies.
+        scaling: `rope_type` and its parameters, as in the config.
+        max_position_embeddings: From the config.
+        context_length: Rows of the table. `dynamic` and `longrope` choose their frequencies for this length, as
+            transformers does once the context has grown to it.
+
+    Raises:
+        CompileError: An unknown rope type or a parameter is missing.
+    """
+    inv_freq, factor = inverse_frequencies(
+        head_dim=head_dim,
+        theta=theta,
+        scaling=scaling,
+        max_position_embeddings=max_position_embeddings,
+        context_length=context_length,
+    )
+    angles = np.arange(context_length, dtype=_F32)[:, None] * inv_freq
+    wide = angles.astype(np.float64)
+    return RopeTable(cos=np.cos(wide).astype(_F32) * _F32(factor), sin=np.sin(wide).astype(_F32) * _F32(factor))
+
+
+def inverse_frequencies(
+    *, head_dim: int, theta: float, scaling: Mapping[str, Any], max_position_embeddings: int, context_length: int
+) -> tuple[NDArray[np.float32], float]:
+    """Returns the inverse frequencies [head_dim / 2] fp32 and the attention factor; arguments as `rope_table`."""
+    rope_type = scaling.get("rope_type", "default")
+    if rope_type not in ROPE_TYPES:
+        raise CompileError(f"rope_type {rope_type!r} is not supported; supported are {', '.join(ROPE_TYPES)}")
+    if rope_type == "default":
+        return _F32(1) / _powers(theta, head_dim), 1.0
+    if rope_type == "linear":
+        return _F32(1) / _powers(theta, head_dim) / _F32(_number(scaling, "factor")), 1.0
+    if rope_type == "dynamic":
+        factor, seq_len = _number(scaling, "factor"), max(context_length, max_position_embeddings)
+        growth = (factor * seq_len / max_position_embeddings) - (factor - 1)
+        return _F32(1) / _powers(theta * growth ** (head_dim / (head_dim - 2)), head_dim), 1.0
+    original = scaling.get("original_max_position_embeddings") or max_position_embeddings
+    if rope_type == "yarn":
+        return _yarn(head_dim, theta, scaling, original, max_position_embeddings)
+    if rope_type == "longrope":
+        return _longrope(head_dim, theta, scaling, original, max_position_embeddings, context_length)
+    return _llama3(head_dim, theta, scaling, original), 1.0
+
+
+def _powers(base: float, head_dim: int) -> NDArray[np.float32]:
+    exponents = np.arange(0, head_dim, 2, dtype=_F32) / _F32(head_dim)
+    return np.power(np.float64(_F32(base)), exponents.astype(np.float64)).astype(_F32)
+
+
+def _number(scaling: Mapping[str, Any], key: str) -> float:
+    value = scaling.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise CompileError(f"rope_type {scaling['rope_type']!r} needs a positive {key!r}, got {value!r}")
+    return value
+
+
+def _yarn(
+    head_dim: int, theta: float, scaling: Mapping[str, Any], original: int, max_position_embeddings: int
+) -> tuple[NDArray[np.float32], float]:
+    factor = scaling.get("factor") or max_position_embeddings / original
+
+    def mscale(scale: float, weight: float = 1) -> float:
+        return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0
+
+    attention_factor = scaling.get("attention_factor")
+    if attention_factor is None:
+        top, bottom = scaling.get("mscale"), scaling.get("mscale_all_dim")
+        attention_factor = mscale(factor, top) / mscale(factor, bottom) if top and bottom else mscale(factor)
+
+    def correction(rotations: float) -> float:
+        return (head_dim * math.log(original / (rotations * 2 * math.pi))) / (2 * math.log(theta))
+
+    low, high = correction(scaling.get("beta_fast") or 32), correction(scaling.get("beta_slow") or 1)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    span = high - low if high != low else 0.001
+    ramp = np.clip((np.arange(head_dim // 2, dtype=_F32) - _F32(low)) / _F32(span), 0, 1)
+    keep = _F32(1) - ramp
+    powers = _powers(theta, head_dim)
+    interpolated, extrapolated = _F32(1) / (_F32(factor) * powers), _F32(1) / powers
+    return interpolated * (_F32(1) - keep) + extrapolated * keep, float(attention_factor)
+
+
+def _longrope(
+    head_dim: int,
+    theta: float,
+    scaling: Mapping[str, Any],
+    original: int,
+    max_position_embeddings: int,
+    context_length: int,
+) -> tuple[NDArray[np.float32], float]:
+    factor = scaling.get("factor") or max_position_embeddings / original
+    attention_factor = scaling.get("attention_factor")
+    if attention_factor is None:
+        attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    key = "long_factor" if context_length > original else "short_factor"
+    stretch = np.asarray(scaling.get(key) or (), dtype=_F32)
+    if stretch.shape != (head_dim // 2,):
+        raise CompileError(f"rope_type 'longrope' needs {key!r} with {head_dim // 2} numbers, got {stretch.size}")
+    return _F32(1) / (stretch * _powers(theta, head_dim)), float(attention_factor)
+
+
+def _llama3(head_dim: int, theta: float, scaling: Mapping[str, Any], original: int) -> NDArray[np.float32]:
+    factor, low, high = (_number(scaling, key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    inv_freq = _F32(1) / _powers(theta, head_dim)
+    # torch computes number / tensor as reciprocal(tensor) * number: two roundings.
+    wavelength = _F32(1) / inv_freq * _F32(2 * math.pi)
+    scaled = np.where(wavelength > _F32(original / low), inv_freq / _F32(factor), inv_freq)
+    smooth = (_F32(1) / wavelength * _F32(original) - _F32(low)) / _F32(high - low)
+    smoothed = (_F32(1) - smooth) * scaled / _F32(factor) + smooth * scaled
+    medium = (wavelength >= _F32(original / high)) & (wavelength <= _F32(original / low))
+    return np.where(medium, smoothed, scaled)

@@ -1,0 +1,141 @@
+"""What a compiled weight is made of: declared by a model family, filled from a checkpoint or at random."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import Checkpoint
+from .matrix import Alternating, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
+from .pack_stream import packed_chunks, random_chunks
+from .packing import BLOCK, DTYPES, is_quantized
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinearSpec:
+    """A packed Linear weight [N, K].
+
+    Attributes:
+        name: In the package.
+        format: A linear format.
+        shape: [N, K], after merging and padding.
+        tensors: Names of the checkpoint tensors it is merged from.
+        tensor_shapes: Their shapes.
+        merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows.
+    """
+
+    name: str
+    format: str
+    shape: tuple[int, int]
+    tensors: tuple[str, ...]
+    tensor_shapes: tuple[tuple[int, int], ...]
+    merge: Literal["stack", "alternate"] = "stack"
+
+    @property
+    def dtype(self) -> str:
+        return DTYPES[self.format]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VectorSpec:
+    """A dense fp32 vector: a norm's weight, or the biases of a merged Linear end to end."""
+
+    name: str
+    tensors: tuple[str, ...]
+    lengths: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (sum(self.lengths),)
+
+
+class TensorSource(Protocol):
+    """Where the numbers come from."""
+
+    def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
+        """Raises CheckpointError if a tensor of `specs` is missing or has another shape."""
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
+        """Returns a matrix tensor."""
+
+    def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
+        """Returns a vector, merged."""
+
+    def packed(
+        self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
+    ) -> Iterator[NDArray[np.uint8]]:
+        """Yields the packed bytes of a Linear weight in order."""
+
+
+class CheckpointTensors:
+    """Tensors of a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
+        for spec in specs:
+            shapes = spec.tensor_shapes if isinstance(spec, LinearSpec) else [(length,) for length in spec.lengths]
+            for name, shape in zip(spec.tensors, shapes, strict=True):
+                self._checkpoint.check(name, shape)
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
+        return TensorMatrix(self._checkpoint, name, shape)
+
+    def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
+        return np.concatenate([self._checkpoint.read(name) for name in spec.tensors])
+
+    def packed(
+        self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
+    ) -> Iterator[NDArray[np.uint8]]:
+        return packed_chunks(self._merged(spec), spec.format, workers, on_saturated)
+
+    def _merged(self, spec: LinearSpec) -> Matrix:
+        parts: list[Matrix] = [self.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
+        inputs = spec.shape[1]
+        if spec.merge == "alternate":
+            rows = -(-parts[0].shape[0] // BLOCK) * BLOCK
+            first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
+            return Alternating(first, second)
+        merged = parts[0] if len(parts) == 1 else Stacked(parts)
+        return merged if merged.shape == spec.shape else ZeroPadded(merged, spec.shape)
+
+
+class RandomTensors:
+    """Random numbers of sensible size, a function of the seed and the name: a package for benchmarks.
+
+    Quantised weights are drawn as codes and scales, so that no search is needed; a tied head is drawn apart from the
+    embedding.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
+        """Accepts everything."""
+
+    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
+        return RandomMatrix(shape, self._seed_of(name))
+
+    def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
+        if spec.name.endswith("norm.weight"):
+            return np.ones(spec.shape, np.float32)
+        deviation = np.float32(0.02)
+        return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation
+
+    def packed(
+        self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
+    ) -> Iterator[NDArray[np.uint8]]:
+        seed = self._seed_of(spec.name)
+        if is_quantized(spec.format):
+            return random_chunks(spec.shape, spec.format, seed, workers)
+        return packed_chunks(RandomMatrix(spec.shape, seed), spec.format, workers, on_saturated)
+
+    def _seed_of(self, name: str) -> list[int]:
+        return [self._seed, zlib.crc32(name.encode())]

@@ -1,0 +1,1 @@
+"""Qwen3 dense, 0.6B to 32B."""

@@ -1,0 +1,108 @@
+"""The prefill and decode graphs of Qwen3: inputs, names and order by spec llm-graphs sections 2.1 and 2.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tcim_lite.hmm import Graph, WeightEntry
+
+from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.profiles import Profile
+from .config import Qwen3Config
+from .weights import ROPE_COS, ROPE_SIN
+
+
+def slot_suffix(slot: int) -> str:
+    """Returns what the input names of a batch slot end in; slot 0 has the plain names."""
+    return f"_batch_{slot}" if slot else ""
+
+
+def build_prefill(
+    config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], *, length: int, context_length: int
+) -> Graph:
+    """Returns the graph for chunks of `length` tokens: [1, P, H] -> logits [1, 1, V] of row current_length - 1."""
+    builder = GraphBuilder("prefill", profile.tensor_dtype, weights)
+    hidden, slots = _inputs(builder, config, batch=1, tokens=length, context_length=context_length)
+    x = _body(builder, config, hidden, slots)
+    x = builder.last_row("last_row", x, slots[0].current)
+    return builder.build([_head(builder, config, x)], live_rows=slots[0].current)
+
+
+def build_decode(
+    config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], *, batch: int, context_length: int
+) -> Graph:
+    """Returns the graph for one token in each of `batch` slots: [B, 1, H] -> logits [B, 1, V]."""
+    builder = GraphBuilder("decode", profile.tensor_dtype, weights)
+    hidden, slots = _inputs(builder, config, batch=batch, tokens=1, context_length=context_length)
+    return builder.build([_head(builder, config, _body(builder, config, hidden, slots))])
+
+
+def _inputs(
+    builder: GraphBuilder, config: Qwen3Config, *, batch: int, tokens: int, context_length: int
+) -> tuple[Ref, list[Slot]]:
+    hidden = builder.input("input_1", (batch, tokens, config.hidden_size))
+    cache_shape = (1, config.num_kv_heads, context_length, config.head_dim)
+
+    def caches(which: str, suffix: str) -> tuple[Ref, ...]:
+        names = [f"model_layers_{layer}_self_attn_{which}_input{suffix}" for layer in range(config.num_layers)]
+        return tuple(builder.state(name, cache_shape) for name in names)
+
+    slots = []
+    for suffix in map(slot_suffix, range(batch)):
+        valid = builder.input(f"valid_length{suffix}", (1,), "int32")
+        current = builder.input(f"current_length{suffix}", (1,), "int32")
+        slots.append(Slot(valid, current, caches("kcache", suffix), caches("vcache", suffix)))
+    return hidden, slots
+
+
+def _body(builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot]) -> Ref:
+    for layer in range(config.num_layers):
+        x = _attention(builder, config, x, slots, layer)
+        x = _mlp(builder, config, x, layer)
+    return x
+
+
+def _attention(builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot], layer: int) -> Ref:
+    prefix, here = f"layers.{layer}", f"layers.{layer}.attn"
+    biases = [f"{prefix}.self_attn.{name}.bias" if config.attention_bias else None for name in ("qkv", "o_proj")]
+    batch, tokens, _ = x.shape
+    head_dim, num_q, num_kv = config.head_dim, config.num_heads, config.num_kv_heads
+
+    normed = builder.rms_norm(f"{here}.norm", x, f"{prefix}.input_layernorm.weight", config.rms_norm_eps)
+    qkv = builder.linear(f"{here}.qkv", normed, f"{prefix}.self_attn.qkv.weight", biases[0])
+
+    def heads(name: str, first: int, count: int) -> Ref:
+        part = builder.slice(f"{here}.{name}_flat", qkv, first * head_dim, (first + count) * head_dim)
+        return builder.reshape(f"{here}.{name}_heads", part, (batch, tokens, count, head_dim))
+
+    def positioned(name: str, part: Ref) -> Ref:
+        weight = f"{prefix}.self_attn.{name}_norm.weight"
+        normed = builder.rms_norm(f"{here}.{name}_norm", part, weight, config.rms_norm_eps)
+        return builder.rope(f"{here}.{name}", normed, ROPE_COS, ROPE_SIN, slots)
+
+    def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
+        names = [f"{here}.{which}{slot_suffix(slot)}" for slot in range(len(slots))]
+        return builder.kv_cache(names, new, caches, slots)
+
+    q = positioned("q", heads("q", 0, num_q))
+    k = positioned("k", heads("k", num_q, num_kv))
+    v = heads("v", num_q + num_kv, num_kv)
+    keys = cached("k_cache", k, [slot.keys[layer] for slot in slots])
+    values = cached("v_cache", v, [slot.values[layer] for slot in slots])
+    mixed = builder.attention(f"{here}.mix", q, keys, values, slots)
+    out = builder.linear(f"{here}.out", mixed, f"{prefix}.self_attn.o_proj.weight", biases[1])
+    return builder.add(f"{here}.residual", x, out)
+
+
+def _mlp(builder: GraphBuilder, config: Qwen3Config, x: Ref, layer: int) -> Ref:
+    prefix, here = f"layers.{layer}", f"layers.{layer}.mlp"
+    normed = builder.rms_norm(f"{here}.norm", x, f"{prefix}.post_attention_layernorm.weight", config.rms_norm_eps)
+    gate_up = builder.linear(f"{here}.gate_up", normed, f"{prefix}.mlp.gate_up.weight")
+    product = builder.silu_mul(f"{here}.silu_mul", gate_up)
+    out = builder.linear(f"{here}.out", product, f"{prefix}.mlp.down_proj.weight")
+    return builder.add(f"{here}.residual", x, out)
+
+
+def _head(builder: GraphBuilder, config: Qwen3Config, x: Ref) -> Ref:
+    normed = builder.rms_norm("final_norm", x, "norm.weight", config.rms_norm_eps)
+    return builder.linear("logits", normed, "lm_head.weight")

@@ -1,0 +1,193 @@
+"""A plain numpy model of a compiled package: the oracle of the tests, written from docs/numerics.md alone.
+
+It reads the packed weights and the config of a package and runs tokens through them, without the graph and without the
+core. fp32 accumulations keep the order of the definition; a fused multiply-add is a float64 sum rounded to fp32, which
+differs from the true one only in rare double roundings. `exp` is numpy's, not the project's polynomial. So results are
+within a few units in the last place of the core's, not equal to them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import read
+
+from ..common.packing import unpack
+from .config import Qwen3Config
+
+_F32 = np.float32
+_GROUP = 64
+_LANES = 16  # partial sums of a reduction
+_KEY_BLOCK = 256  # cache rows merged at a time
+
+Array = NDArray[np.generic]
+Floats = NDArray[np.float32]
+
+
+@dataclass
+class ReferenceCache:
+    """Keys and values of one sequence: per layer [tokens, kv_heads, head_dim] in the tensor dtype."""
+
+    keys: list[Array] = field(default_factory=list)
+    values: list[Array] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+        return len(self.keys[0]) if self.keys else 0
+
+
+class Reference:
+    """A Qwen3 package as numpy."""
+
+    def __init__(self, package: Path, name: str = "qwen3") -> None:
+        """Reads a package folder whose weights lie in a `.hmw`."""
+        model = read(package / f"{name}_decode.hmm")
+        message = json.loads(model.custom_msg)
+        self.config = Qwen3Config.from_json(json.loads((package / "tokenizer/config.json").read_text()))
+        self.dtype = np.dtype(message["embedding_dtype"])
+        self.embedding = np.fromfile(package / "hmquant/quant_embedding.bin", self.dtype).reshape(
+            self.config.vocab_size, self.config.hidden_size
+        )
+        store = read(package / f"{name}.hmw")
+        self._vectors: dict[str, Floats] = {}
+        self._linears: dict[str, tuple[Array, Array | None]] = {}
+        for entry in store.weights:
+            data = store.weight_bytes(entry)
+            if entry.format == "dense":
+                self._vectors[entry.name] = np.frombuffer(data, entry.dtype).reshape(entry.shape).astype(_F32)
+            else:
+                self._linears[entry.name] = unpack(data, entry.format, *entry.shape)
+
+    def run(self, token_ids: list[int], cache: ReferenceCache) -> Floats:
+        """Appends tokens to the cache and returns the logits [tokens, V] of every one of them."""
+        config, start = self.config, cache.length
+        x = self.embedding[token_ids]
+        for layer in range(config.num_layers):
+            x = self._attention(x, layer, start, cache)
+            prefix = f"layers.{layer}."
+            normed = self._rms_norm(x, prefix + "post_attention_layernorm.weight")
+            pairs = self._linear(normed, prefix + "mlp.gate_up.weight").reshape(len(x), -1, 2, 16).astype(_F32)
+            gate, up = pairs[:, :, 0].reshape(len(x), -1), pairs[:, :, 1].reshape(len(x), -1)
+            with np.errstate(over="ignore"):
+                product = self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
+            x = self._add(x, self._linear(product, prefix + "mlp.down_proj.weight"))
+        return self._linear(self._rms_norm(x, "norm.weight"), "lm_head.weight").astype(_F32)
+
+    def _attention(self, x: Array, layer: int, start: int, cache: ReferenceCache) -> Array:
+        config, prefix = self.config, f"layers.{layer}."
+        normed = self._rms_norm(x, prefix + "input_layernorm.weight")
+        heads = self._linear(normed, prefix + "self_attn.qkv.weight").reshape(len(x), -1, config.head_dim)
+        q, k, v = np.split(heads, [config.num_heads, config.num_heads + config.num_kv_heads], axis=1)
+        q = self._rope(self._rms_norm(q, prefix + "self_attn.q_norm.weight"), start)
+        k = self._rope(self._rms_norm(k, prefix + "self_attn.k_norm.weight"), start)
+        if layer == len(cache.keys):
+            cache.keys.append(k)
+            cache.values.append(v)
+        else:
+            cache.keys[layer] = np.concatenate((cache.keys[layer], k))
+            cache.values[layer] = np.concatenate((cache.values[layer], v))
+        repeat = config.num_heads // config.num_kv_heads
+        keys = np.repeat(cache.keys[layer].astype(_F32), repeat, axis=1)
+        values = np.repeat(cache.values[layer].astype(_F32), repeat, axis=1)
+        scaled = q.astype(_F32) * _F32(1 / np.sqrt(config.head_dim))
+        rows = [
+            _attend(row, keys[: start + index + 1], values[: start + index + 1]) for index, row in enumerate(scaled)
+        ]
+        mixed = self._round(np.stack(rows)).reshape(len(x), -1)
+        return self._add(x, self._linear(mixed, prefix + "self_attn.o_proj.weight"))
+
+    def _linear(self, x: Array, name: str) -> Array:
+        codes, scales = self._linears[name]
+        acc = _float_product(x, codes) if scales is None else _quantized_product(x.astype(_F32), codes, scales)
+        bias = self._vectors.get(name.removesuffix("weight") + "bias")
+        return self._round(acc if bias is None else acc + bias)
+
+    def _rms_norm(self, x: Array, name: str) -> Array:
+        wide = x.astype(_F32)
+        mean = _sum_of_products(wide, wide) / _F32(wide.shape[-1])
+        factor = _F32(1) / np.sqrt(mean + _F32(self.config.rms_norm_eps))
+        return self._round(wide * factor[..., None] * self._vectors[name])
+
+    def _rope(self, x: Array, start: int) -> Array:
+        half = self.config.head_dim // 2
+        cos, sin = (self._vectors[f"rope.{part}"][start : start + len(x), None] for part in ("cos", "sin"))
+        first, second = x[..., :half].astype(_F32), x[..., half:].astype(_F32)
+        return self._round(np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1))
+
+    def _add(self, a: Array, b: Array) -> Array:
+        return self._round(a.astype(_F32) + b.astype(_F32))
+
+    def _round(self, x: Floats) -> Array:
+        return np.clip(x, -65504, 65504).astype(np.float16) if self.dtype == np.float16 else x
+
+
+def quantize_activations(x: Floats) -> tuple[Floats, NDArray[np.int32]]:
+    """Codes [T, K] (integers held in fp32) and exponents [T, K / 64] of numerics section 2."""
+    groups = x.reshape(len(x), -1, _GROUP)
+    amax = np.abs(groups).max(axis=2)
+    exponents = np.full(amax.shape, -30)
+    live = amax > 0
+    exponents[live] = np.clip(np.floor(np.log2(amax[live].astype(np.float64))).astype(int) - 6, -30, 9)
+    codes = np.clip(np.rint(np.ldexp(groups, -exponents[:, :, None])), -127, 127)
+    return codes.reshape(x.shape).astype(_F32), exponents
+
+
+def _quantized_product(x: Floats, codes: Array, scales: Array) -> Floats:
+    activations, exponents = quantize_activations(x)
+    factors = np.ldexp(1.0, scales.astype(np.int32)) if scales.dtype == np.int8 else scales.astype(np.float64)
+    weights = codes.astype(_F32)
+    acc = np.zeros((len(x), len(codes)), _F32)
+    for group in range(exponents.shape[1]):
+        part = slice(group * _GROUP, (group + 1) * _GROUP)
+        dot = activations[:, part] @ weights[:, part].T  # below 2^24: exact in any order
+        scale = np.ldexp(factors[:, group][None], exponents[:, group][:, None])
+        acc = (acc + dot.astype(np.float64) * scale).astype(_F32)
+    return acc
+
+
+def _float_product(x: Array, weights: Array) -> Floats:
+    acc = np.zeros((len(x), len(weights)), _F32)
+    wide_x, wide_w = x.astype(np.float64), weights.astype(np.float64)
+    for k in range(wide_x.shape[1]):
+        acc = (acc + wide_x[:, k, None] * wide_w[None, :, k]).astype(_F32)
+    return acc
+
+
+def _sum_of_products(a: Floats, b: Floats) -> Floats:
+    """Sum of a * b over the last axis: 16 partial sums by index mod 16, then a tree."""
+    missing = -a.shape[-1] % _LANES
+    a, b = (np.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, missing)]) if missing else part for part in (a, b))
+    products = a.astype(np.float64) * b.astype(np.float64)
+    steps = products.reshape(*products.shape[:-1], -1, _LANES)
+    partial = np.zeros((*steps.shape[:-2], _LANES), _F32)
+    for step in range(steps.shape[-2]):
+        partial = (partial + steps[..., step, :]).astype(_F32)
+    for width in (8, 4, 2, 1):
+        partial = partial[..., :width] + partial[..., width : 2 * width]
+    return partial[..., 0]
+
+
+def _attend(q: Floats, keys: Floats, values: Floats) -> Floats:
+    """One row: q [heads, D] over keys and values [rows, heads, D] -> [heads, D]."""
+    best = np.full(len(q), -np.inf, _F32)
+    total, out = np.zeros_like(best), np.zeros_like(q)
+    for begin in range(0, len(keys), _KEY_BLOCK):
+        block_keys, block_values = keys[begin : begin + _KEY_BLOCK], values[begin : begin + _KEY_BLOCK]
+        scores = _sum_of_products(np.broadcast_to(q, block_keys.shape), block_keys)  # [rows, heads]
+        peak = scores.max(axis=0)
+        weights = np.exp(scores - peak)
+        weight_sum = _sum_of_products(weights.T, np.ones_like(weights.T))
+        mixed = np.zeros_like(q)
+        for row in range(len(weights)):
+            mixed = (mixed + weights[row, :, None].astype(np.float64) * block_values[row]).astype(_F32)
+        highest = np.maximum(best, peak)
+        old, new = np.exp(best - highest), np.exp(peak - highest)
+        total, out = total * old + weight_sum * new, out * old[:, None] + mixed * new[:, None]
+        best = highest
+    return out / total[:, None]

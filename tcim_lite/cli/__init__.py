@@ -1,0 +1,40 @@
+"""The `tcim-lite` command: one file per sub-command, the work is elsewhere.
+
+A command module has ``add_parser(commands)``, which adds its argparse sub-parser, and ``run(args) -> int``. It imports
+what it needs inside `run`, so that `tcim-lite --help` is quick and needs no extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import TcimError
+
+COMMANDS = ("compile", "inspect")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a sub-command and returns the exit status: 0, 2 for an error of the user's, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="tcim-lite", description="An open emulator of the Houmo AI M50 runtime.")
+    parser.add_argument("--version", action="version", version=f"tcim-lite {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    modules = {name: importlib.import_module(f".{name}", __package__) for name in COMMANDS}
+    for module in modules.values():
+        module.add_parser(commands)
+    args = parser.parse_args(argv)
+    try:
+        return modules[args.command].run(args)
+    except BrokenPipeError:  # `tcim-lite inspect ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (TcimError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130

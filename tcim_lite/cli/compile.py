@@ -1,0 +1,79 @@
+"""`tcim-lite compile`: a Hugging Face checkpoint to a package folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    from ..models.common.profiles import QUANTS
+
+    parser = commands.add_parser(
+        "compile",
+        help="compile a Qwen3 checkpoint into a package folder",
+        description="Compiles a Qwen3 dense checkpoint into OUT: prefill and decode graphs, shared weights, embedding, "
+        "tokenizer. Needs pip install 'tcim-lite[compile]'.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("checkpoint", metavar="HF_DIR", type=Path, help="Hugging Face folder with config.json")
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="package folder to write")
+    parser.add_argument("--name", default="qwen3", help="prefix of the package's files")
+    parser.add_argument("--prefill-length", metavar="P", type=int, default=256, help="tokens in a prefill chunk")
+    parser.add_argument("--context-length", metavar="C", type=int, default=2048, help="rows of the KV caches")
+    parser.add_argument("--batch", metavar="B", type=int, default=1, help="slots of the decode graph")
+    parser.add_argument("--quant", choices=QUANTS, default="w4a8h0_ssfp", help="weights and activations of the body")
+    parser.add_argument(
+        "--head-quant",
+        choices=QUANTS,
+        default=argparse.SUPPRESS,
+        help="the same for the head (default: w8a8h1_sefp, in float packages that of the body)",
+    )
+    parser.add_argument(
+        "--self-contained", action="store_true", help="put the weights into both .hmm files instead of one .hmw"
+    )
+    parser.add_argument(
+        "--random-weights", action="store_true", help="draw the weights: a config.json is enough (for benchmarks)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="for --random-weights")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compiles and prints what was written."""
+    from ..models.common.errors import CompileWarning
+    from ..models.qwen3.compile import CompileOptions, compile_checkpoint
+
+    options = CompileOptions(
+        checkpoint=args.checkpoint,
+        output=args.output,
+        name=args.name,
+        prefill_length=args.prefill_length,
+        context_length=args.context_length,
+        batch=args.batch,
+        quant=args.quant,
+        head_quant=getattr(args, "head_quant", None),
+        random_weights=args.random_weights,
+        seed=args.seed,
+        self_contained=args.self_contained,
+    )
+    start = time.monotonic()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CompileWarning)
+        warnings.showwarning = _print_warning  # type: ignore[assignment]
+        result = compile_checkpoint(options, progress=not args.quiet)
+    if not args.quiet:
+        for note in result.notes:
+            print(f"note: {note}", file=sys.stderr)
+        print(f"{result.output}: {len(result.files)} files in {time.monotonic() - start:.1f} s")
+        for file in result.files:
+            print(f"  {(result.output / file).stat().st_size / 1e6:10.2f} MB  {file}")
+    return 0
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print(f"warning: {message}", file=sys.stderr)

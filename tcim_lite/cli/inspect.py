@@ -1,0 +1,128 @@
+"""`tcim-lite inspect`: what a `.hmm`, a `.hmw` or a package folder holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..hmm import Container, Value
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "inspect",
+        help="show what a .hmm, .hmw or package folder holds",
+        description="Shows what a file or a package folder holds.",
+    )
+    parser.add_argument("path", metavar="FILE|DIR", type=Path)
+    parser.add_argument("--weights", action="store_true", help="list every weight")
+    parser.add_argument("--verify", action="store_true", help="check the checksums of all weights")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the description."""
+    from ..errors import HmmFormatError
+
+    if not args.path.is_dir():
+        _print_container(args.path, list_weights=args.weights, verify=args.verify)
+        return 0
+    files = sorted(file for file in args.path.iterdir() if file.suffix in (".hmm", ".hmw"))
+    if not files:
+        raise HmmFormatError(f"{args.path} has no .hmm file; expected a folder that `tcim-lite compile` wrote")
+    for file in files:
+        _print_container(file, list_weights=args.weights, verify=args.verify)
+        print()
+    for folder in ("hmquant", "tokenizer"):
+        found = sorted(path for path in (args.path / folder).glob("*") if path.is_file())
+        sizes = ", ".join(f"{path.name} ({_megabytes(path.stat().st_size)})" for path in found)
+        print(f"{folder}/  {sizes or '(nothing)'}")
+    return 0
+
+
+def _print_container(path: Path, *, list_weights: bool, verify: bool) -> None:
+    from ..errors import HmmFormatError
+    from ..hmm import read
+
+    container = read(path)
+    version = ".".join(map(str, container.version))
+    print(f"{path}  {container.kind}, {_megabytes(path.stat().st_size)}")
+    print(f"  format {version}, target {container.target}, {container.ncore} core(s), {container.ndevice} device(s), "
+          f"by {container.producer}, id {container.id.hex()[:16]}")  # fmt: skip
+    sibling = None
+    if container.sibling is not None:
+        place = path.parent / container.sibling.file
+        sibling = read(place) if place.is_file() else None
+        state = "missing" if sibling is None else "id matches" if sibling.id == container.sibling.id else "ANOTHER ID"
+        print(f"  weights in {container.sibling.file} ({state})")
+    if container.custom_msg:
+        print(f"  custom_msg: {_message(container.custom_msg)}")
+    if container.graph is not None:
+        graph = container.graph
+        for title, ids in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+            print(f"  {title}:")
+            for line in _value_lines([graph.values[id_] for id_ in ids]):
+                print(f"    {line}")
+        ops = Counter(op.kind for op in graph.ops)
+        print(f"  {len(graph.ops)} ops: " + ", ".join(f"{count} {kind}" for kind, count in ops.most_common()))
+    _print_weights(container, list_weights=list_weights)
+    if verify:
+        if container.sibling is not None and sibling is None:
+            raise HmmFormatError(f"{path}: {container.sibling.file} is missing; copy it beside the .hmm")
+        container.verify(sibling)
+        print("  checksums: all match")
+
+
+def _print_weights(container: Container, *, list_weights: bool) -> None:
+    sizes: dict[str, list[int]] = {}
+    for entry in container.weights:
+        sizes.setdefault(f"{entry.format} {entry.dtype}", []).append(entry.nbytes)
+    summary = ", ".join(f"{len(found)} {kind} ({_megabytes(sum(found))})" for kind, found in sizes.items())
+    print(f"  {len(container.weights)} weights: {summary}")
+    if list_weights:
+        for entry in container.weights:
+            print(f"    {entry.name}  {entry.format} {entry.dtype} {list(entry.shape)}  {entry.hash.hex()[:16]}")
+
+
+def _value_lines(values: list[Value]) -> list[str]:
+    """One line a value; runs that differ in the layer number only, such as caches, share a line."""
+    lines: list[str] = []
+    start = 0
+    while start < len(values):
+        stop = start + 1
+        pattern = _pattern(values[start])
+        while stop < len(values) and _pattern(values[stop]) == pattern and "{}" in pattern[0]:
+            stop += 1
+        name, position = values[start].name, str(start)
+        if stop - start > 1:
+            numbers = [_LAYER.search(value.name).group(1) for value in (values[start], values[stop - 1])]  # type: ignore[union-attr]
+            name, position = pattern[0].format(f"{{{numbers[0]}..{numbers[1]}}}"), f"{start}..{stop - 1}"
+        kind = "  state" if values[start].kind == "state" else ""
+        lines.append(f"{position:>8}  {name}  {values[start].dtype} {list(values[start].shape)}{kind}")
+        start = stop
+    return lines
+
+
+_LAYER = re.compile(r"(?<=layers_)(\d+)")
+
+
+def _pattern(value: Value) -> tuple[str, str, tuple[int, ...], str]:
+    name = _LAYER.sub("{}", value.name, count=1)
+    return name, value.kind, tuple(value.shape), value.dtype
+
+
+def _message(text: str) -> str:
+    try:
+        content = json.loads(text)
+        return ", ".join(f"{key}={value}" for key, value in content.items())
+    except (ValueError, AttributeError):
+        return text if len(text) <= 500 else f"{text[:500]}... ({len(text)} characters)"
+
+
+def _megabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e6:.2f} MB"

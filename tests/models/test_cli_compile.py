@@ -1,0 +1,82 @@
+"""`tcim-lite compile` and `tcim-lite inspect` as a user meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tcim_lite.cli import main
+from tcim_lite.models.common.profiles import QUANTS
+
+Make = Callable[..., Path]
+SMALL = ["--prefill-length", "8", "--context-length", "64"]
+
+
+def test_compile_then_inspect(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    assert main(["compile", str(make_checkpoint()), "-o", str(output), "--name", "demo", "--batch", "2", *SMALL]) == 0
+    shown = capsys.readouterr().out
+    assert "demo_prefill.hmm" in shown
+    assert main(["inspect", str(output), "--verify"]) == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "weights in demo.hmw (id matches)",
+        "context_length=64",
+        "input_1  float16 [2, 1, 64]",
+        "3..4  model_layers_{0..1}_self_attn_kcache_input  float16 [1, 2, 64, 32]  state",
+        "model_layers_{0..1}_self_attn_vcache_input_batch_1",
+        "logits  float16 [2, 1, 83]",
+        "linear_w4 uint8",
+        "checksums: all match",
+        "quant_embedding.bin",
+    ):
+        assert text in shown
+    assert main(["inspect", str(output / "demo.hmw"), "--weights"]) == 0
+    assert "layers.1.self_attn.qkv.weight  linear_w4 uint8 [320, 64]" in capsys.readouterr().out
+
+
+def test_quiet_prints_nothing(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), "-q", *SMALL]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_warnings_are_one_line(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint = make_checkpoint()
+    (checkpoint / "tokenizer.json").unlink()
+    assert main(["compile", str(checkpoint), "-o", str(tmp_path / "out"), "-q", *SMALL]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("warning: ")
+    assert error.count("\n") == 1
+
+
+def test_errors_are_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "foreign.hmm").write_text("hello")
+    (tmp_path / "empty").mkdir()
+    for arguments in (
+        ["compile", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out")],
+        ["compile", str(tmp_path), "-o", str(tmp_path / "out"), "--prefill-length", "0"],
+        ["inspect", str(tmp_path / "foreign.hmm")],
+        ["inspect", str(tmp_path / "nowhere.hmm")],
+        ["inspect", str(tmp_path / "empty")],
+    ):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_output_that_is_a_file(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), *SMALL]) == 2
+    assert "cannot write to" in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_unknown_quant_lists_the_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["compile", str(tmp_path), "-o", str(tmp_path / "out"), "--quant", "int4"])
+    error = capsys.readouterr().err
+    assert all(quant in error for quant in QUANTS)

@@ -1,0 +1,99 @@
+"""Spellings and limits of `config.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.qwen3.config import Qwen3Config
+
+
+def test_old_and_new_spellings_agree(tiny_config: dict[str, Any]) -> None:
+    yarn = {"factor": 4.0, "original_max_position_embeddings": 256}
+    new = {**tiny_config, "dtype": "bfloat16", "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, **yarn}}
+    old = {**tiny_config, "torch_dtype": "bfloat16", "rope_theta": 1e6, "rope_scaling": {"type": "yarn", **yarn}}
+    del old["rope_parameters"]
+    assert Qwen3Config.from_json(new) == Qwen3Config.from_json(old)
+    assert Qwen3Config.from_json(new).rope_scaling["rope_type"] == "yarn"
+
+
+def test_rope_scaling_null_means_default(tiny_config: dict[str, Any]) -> None:
+    del tiny_config["rope_parameters"]
+    config = Qwen3Config.from_json({**tiny_config, "rope_theta": 1000000, "rope_scaling": None})
+    assert (config.rope_theta, config.rope_scaling["rope_type"]) == (1e6, "default")
+
+
+def test_defaults(tiny_config: dict[str, Any]) -> None:
+    for key in ("num_key_value_heads", "tie_word_embeddings", "attention_bias", "rms_norm_eps", "use_sliding_window"):
+        tiny_config.pop(key)
+    config = Qwen3Config.from_json({**tiny_config, "head_dim": None, "num_attention_heads": 4, "unknown": 1})
+    assert (config.num_kv_heads, config.head_dim, config.rms_norm_eps) == (4, 16, 1e-6)
+    assert not config.tie_word_embeddings
+    assert not config.attention_bias
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "LlamaForCausalLM.*Qwen3ForCausalLM"),
+        ({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}, "Qwen3MoeForCausalLM.*Qwen3 dense"),
+        ({"architectures": ["Qwen3ForSequenceClassification"]}, "another architecture"),
+        ({"architectures": None, "model_type": None}, "another architecture"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ({"num_attention_heads": 5}, "num_attention_heads=5 is not a multiple of num_key_value_heads=2"),
+        ({"head_dim": 33}, "head_dim=33 is odd"),
+        ({"hidden_size": None}, "no 'hidden_size'"),
+        ({"vocab_size": "83"}, "vocab_size must be a positive integer, got '83'"),
+        ({"rms_norm_eps": -1}, "rms_norm_eps must be a positive number"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings must be true or false"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "already quantised.*fp8"),
+    ],
+)
+def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        Qwen3Config.from_json({**tiny_config, **changes})
+
+
+def test_sliding_window_matters_only_inside_the_context(tiny_config: dict[str, Any]) -> None:
+    sliding = {**tiny_config, "use_sliding_window": True, "sliding_window": 128, "max_window_layers": 1}
+    config = Qwen3Config.from_json(sliding)
+    config.check_context(128)
+    with pytest.raises(CompileError, match="--context-length 128 or less"):
+        config.check_context(129)
+    for changes in ({"max_window_layers": 2}, {"use_sliding_window": False}, {"layer_types": ["full_attention"] * 2}):
+        assert Qwen3Config.from_json({**sliding, **changes}).window is None
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rope_parameters": None, "rope_theta": 5e5},
+        {"rope_parameters": None, "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}},
+        {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1},
+        {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 6},
+    ],
+)
+def test_reads_as_transformers_does(tiny_config: dict[str, Any], changes: dict[str, Any]) -> None:
+    transformers = pytest.importorskip("transformers", reason="oracle")
+    raw = {**tiny_config, **changes}
+    want = transformers.Qwen3Config.from_dict({**raw})
+    got = Qwen3Config.from_json(raw)
+    pairs = {
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "num_kv_heads": "num_key_value_heads",
+    }
+    for name in ("vocab_size", "hidden_size", "head_dim", "rms_norm_eps", "attention_bias", "tie_word_embeddings"):
+        pairs[name] = name
+    for ours, theirs in pairs.items():
+        assert getattr(got, ours) == getattr(want, theirs), ours
+    assert got.rope_theta == want.rope_parameters["rope_theta"]
+    assert got.rope_scaling["rope_type"] == want.rope_parameters["rope_type"]
+    assert (got.window is not None) == ("sliding_attention" in want.layer_types)
