@@ -167,6 +167,7 @@ class Checker {
     const Value& fresh = input_or_refuse();
     const DType dtype = tensor(fresh);
     attributes({});
+    if (fresh.kind == ValueKind::State) refuse("'", fresh.name, "' is ", describe(fresh), ", expected new rows");
     const size_t num_slots = slots(fresh, 1, 3);
     arity(1 + 3 * num_slots, 1 + 3 * num_slots, num_slots);
     for (size_t slot = 0; slot < num_slots; ++slot) {
@@ -259,7 +260,7 @@ class Checker {
   }
 
   const Value& input_or_refuse() const {
-    if (op_.inputs.empty()) refuse("has no inputs");
+    if (op_.inputs.empty()) refuse("has 0 inputs, expected at least 1");
     return input(0);
   }
 

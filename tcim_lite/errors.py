@@ -1,0 +1,91 @@
+"""Exceptions and the status code of the runtime API."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = [
+    "ArgumentError",
+    "DeviceError",
+    "HmmFormatError",
+    "ShapeError",
+    "StateError",
+    "Status",
+    "TcimError",
+    "UnknownNameError",
+    "UnsupportedError",
+]
+
+
+class Status(enum.IntEnum):
+    """Result of a call. Members are appended, never renumbered."""
+
+    ERR_UNDEFINED = -1
+    OK = 0
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    UNSUPPORTED = 3
+
+    # IntEnum prints a bare number from Python 3.11 on; vendor texts contain the name.
+    def __str__(self) -> str:
+        return f"Status.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec) if spec[-1:] in tuple("bcdoxXn") else format(str(self), spec)
+
+
+class TcimError(RuntimeError):
+    """A failed operation.
+
+    Attributes:
+        status: the status code that the C++ API would have returned.
+    """
+
+    status: Status = Status.ERR_UNDEFINED
+
+    def __init__(self, message: str = "", status: Status | None = None) -> None:
+        super().__init__(message)
+        if status is not None:
+            self.status = Status(status)
+
+
+class HmmFormatError(TcimError, ValueError):
+    """A `.hmm` or `.hmw` file that is damaged, foreign, incomplete or too new."""
+
+
+class StateError(TcimError):
+    """An unbound dummy input at `run`, or the use of a released object."""
+
+    status = Status.UNINITIALIZED
+
+
+class ArgumentError(TcimError, ValueError):
+    """A value out of range."""
+
+    status = Status.INVALID_ARGUMENT
+
+
+class ShapeError(TcimError, ValueError):
+    """An element count or a dtype that does not fit."""
+
+    status = Status.INVALID_ARGUMENT
+
+
+class UnknownNameError(TcimError, KeyError):
+    """An input or output name that the module does not have."""
+
+    status = Status.INVALID_ARGUMENT
+
+    # KeyError would print the message as a repr.
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class DeviceError(TcimError):
+    """A bad device id, no memory left, or a failed launch."""
+
+
+class UnsupportedError(TcimError, NotImplementedError):
+    """Something recognised that this emulator does not emulate."""
+
+    status = Status.UNSUPPORTED

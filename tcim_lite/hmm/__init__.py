@@ -1,0 +1,25 @@
+"""The `.hmm` container in pure Python: no compiled core is needed."""
+
+from .graph import OPS, Graph, Op, Value
+from .graph_section import decode_graph, encode_graph
+from .layout import Sibling, WeightEntry, packed_bytes
+from .reader import Container, read
+from .writer import WeightData, WeightsWriter, model_bytes, write_model
+
+__all__ = [
+    "OPS",
+    "Container",
+    "Graph",
+    "Op",
+    "Sibling",
+    "Value",
+    "WeightData",
+    "WeightEntry",
+    "WeightsWriter",
+    "decode_graph",
+    "encode_graph",
+    "model_bytes",
+    "packed_bytes",
+    "read",
+    "write_model",
+]

@@ -1,0 +1,37 @@
+"""Says what a file is that is not ours, by its first bytes."""
+
+from __future__ import annotations
+
+_COMPILE = "compile the checkpoint with `tcim-lite compile HF_DIR -o OUT`"
+
+
+def describe_foreign(data: memoryview) -> str:
+    """Returns a sentence on what `data` looks like and what to do; `data` does not start with a magic of ours."""
+    head = bytes(data[:512])
+    if head.startswith(b"version https://git-lfs"):
+        return "it is a git-lfs pointer, not the file itself; fetch it with `git lfs pull`"
+    if head.startswith(b"PK\x03\x04"):
+        return f"it looks like a zip archive, as torch.save writes; {_COMPILE}"
+    if head.startswith(b"\x80\x02"):
+        return f"it looks like a pickle, as old torch.save wrote; {_COMPILE}"
+    if head.startswith(b"GGUF"):
+        return f"it looks like a GGUF model; {_COMPILE}"
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 100 << 20:
+        return f"it looks like a safetensors file; {_COMPILE}"
+    if head.startswith(b"\x7fELF"):
+        return "it looks like an ELF program or library; give the path of a .hmm"
+    if head.startswith(b"\x1f\x8b"):
+        return "it looks like a gzip archive; unpack it first"
+    # ONNX is a bare protobuf message: field 1 (ir_version, a small varint), then field 2 or 8 (producer, opset).
+    if len(head) > 3 and head[0] == 0x08 and 0 < head[1] < 0x20 and head[2] in (0x12, 0x1A, 0x42, 0x3A):
+        return f"it looks like an ONNX model; {_COMPILE}"
+    if all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in head) and b"\x7f" not in head:
+        return f"it looks like text or JSON (it begins with {_printable(head[:16])}); give the path of a .hmm"
+    return (
+        f"its first bytes ({_printable(head[:8])}) are not known here; a .hmm of the vendor's compiler cannot run "
+        f"here, {_COMPILE}"
+    )
+
+
+def _printable(data: bytes) -> str:
+    return "'" + "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in data) + "'"

@@ -1,0 +1,253 @@
+"""Reads `.hmm` and `.hmw` (docs/hmm-format.md). Nothing in the file is trusted; csrc/hmm/reader.cpp says the same."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..errors import HmmFormatError
+from . import layout
+from .crc32c import crc32c
+from .cursor import Cursor, decode_text
+from .foreign import describe_foreign
+from .graph import Graph, check_weight_values
+from .graph_section import decode_graph
+from .layout import Section, Sibling, WeightEntry
+from .weight_table import check_weights, decode_weight_table
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a file says. The payload stays where it is until `weight_bytes`."""
+
+    kind: str  # "model" or "weights"
+    id: bytes
+    version: tuple[int, int]
+    target: str
+    producer: str
+    ncore: int
+    ndevice: int
+    custom_msg: str
+    sibling: Sibling | None
+    weights: tuple[WeightEntry, ...]
+    graph: Graph | None  # None in a .hmw
+    sections: tuple[Section, ...]
+    label: str
+    data: memoryview = field(repr=False)
+
+    def weight_bytes(self, entry: WeightEntry) -> memoryview:
+        """Returns the packed bytes of a weight of this file.
+
+        Raises:
+            ValueError: the weight is external.
+        """
+        if entry.external:
+            file = self.sibling.file if self.sibling else "the sibling"
+            raise ValueError(f"{self.label}: weight '{entry.name}' is in {file}, read that file for its bytes")
+        return self.data[entry.offset : entry.offset + entry.nbytes]
+
+    def verify(self, sibling: Container | None = None) -> None:
+        """Checks the checksum and the hash of every weight, and that a sibling belongs to this file.
+
+        Raises:
+            HmmFormatError: the first difference.
+        """
+        for entry in self.weights:
+            if entry.external:
+                continue
+            data = self.weight_bytes(entry)
+            if (crc := crc32c(data)) != entry.crc32c:
+                raise HmmFormatError(
+                    f"{self.label}: weight '{entry.name}' has CRC-32C {crc:08x}, expected {entry.crc32c:08x}; "
+                    "the file is damaged, copy it again"
+                )
+            digest = hashlib.sha256(layout.hash_prefix(entry.format, entry.dtype, entry.shape))
+            digest.update(data)
+            if digest.digest() != entry.hash:
+                raise HmmFormatError(
+                    f"{self.label}: weight '{entry.name}' has SHA-256 {digest.hexdigest()}, expected {entry.hash.hex()}"
+                )
+        if sibling is not None:
+            self._verify_sibling(sibling)
+
+    def _verify_sibling(self, sibling: Container) -> None:
+        if self.sibling is None:
+            raise ValueError(f"{self.label} has no sibling")
+        if sibling.id != self.sibling.id:
+            raise HmmFormatError(
+                f"{self.label} belongs to a {self.sibling.file} of id {self.sibling.id.hex()}, this one has id "
+                f"{sibling.id.hex()}; take both files from one compilation"
+            )
+        stored = {entry.hash: entry for entry in sibling.weights}
+        for entry in self.weights:
+            other = stored.get(entry.hash)
+            if entry.external and other is None:
+                raise HmmFormatError(f"{self.label}: weight '{entry.name}' is not in {sibling.label}")
+            if entry.external and replace(other, name=entry.name, external=True, offset=0) != entry:
+                raise HmmFormatError(f"{self.label}: weight '{entry.name}' differs from its copy in {sibling.label}")
+
+
+def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Container:
+    """Reads a container from a file (mapped, not copied) or from bytes.
+
+    Raises:
+        HmmFormatError: a missing, foreign, damaged or too new file; each cause has its own message.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parse(memoryview(source).cast("B").toreadonly(), "(bytes)")
+    path = Path(source)
+    try:
+        with open(path, "rb") as file:
+            empty = os.fstat(file.fileno()).st_size == 0
+            data = memoryview(b"") if empty else memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise HmmFormatError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return _parse(data, path.name)
+
+
+def _parse(data: memoryview, label: str) -> Container:
+    if not len(data):
+        raise HmmFormatError(f"{label}: the file is empty (interrupted copy or download?); write or copy it again")
+    magic = bytes(data[:8])
+    if magic not in (layout.MAGIC_MODEL, layout.MAGIC_WEIGHTS):
+        raise HmmFormatError(f"{label}: not a .hmm of this project: {describe_foreign(data)}")
+    if len(data) < layout.HEADER_BYTES:
+        raise HmmFormatError(f"{label}: {len(data)} bytes, the header alone takes 128; copy the file again")
+    (_, major, minor, header_bytes, file_bytes, section_count, ncore, id_, target, producer, ndevice, crc, table) = (
+        layout.HEADER.unpack_from(data)
+    )
+    if major != layout.VERSION[0]:
+        raise HmmFormatError(
+            f"{label}: format version {major}.{minor}, this reader knows {layout.VERSION[0]}.x; "
+            + ("update tcim_lite" if major > layout.VERSION[0] else "compile the model again")
+        )
+    if header_bytes != layout.HEADER_BYTES:
+        raise HmmFormatError(f"{label}: header_bytes is {header_bytes}, expected 128")
+    if file_bytes != len(data):
+        hint = "copy it again" if file_bytes > len(data) else "something was appended"
+        raise HmmFormatError(f"{label}: {len(data)} bytes are present, the header says {file_bytes}; {hint}")
+    if not 1 <= section_count <= layout.MAX_SECTIONS:
+        raise HmmFormatError(f"{label}: section_count is {section_count}, expected 1 to {layout.MAX_SECTIONS}")
+    if table != layout.HEADER_BYTES:
+        raise HmmFormatError(f"{label}: section_table_offset is {table}, expected 128")
+    front_bytes = layout.HEADER_BYTES + section_count * layout.SECTION_BYTES
+    if front_bytes > len(data):
+        raise HmmFormatError(f"{label}: a table of {section_count} sections does not fit {len(data)} bytes")
+    front = bytearray(data[:front_bytes])
+    front[layout.HEADER_CRC_OFFSET : layout.HEADER_CRC_OFFSET + 4] = bytes(4)
+    if (got := crc32c(front)) != crc:
+        raise HmmFormatError(
+            f"{label}: header and section table have CRC-32C {got:08x}, expected {crc:08x}; "
+            "the file is damaged, copy it again"
+        )
+    kind = "model" if magic == layout.MAGIC_MODEL else "weights"
+    target_name = _padded_text(target, f"{label}: target")
+    if target_name != layout.TARGET:
+        raise HmmFormatError(f"{label}: compiled for target '{target_name}', expected '{layout.TARGET}'; compile again")
+    if ncore < 1 or ndevice < 1:
+        raise HmmFormatError(f"{label}: ncore is {ncore} and ndevice is {ndevice}, both must be at least 1")
+    producer_name = _padded_text(producer, f"{label}: producer")
+    sections = _sections(data, section_count, minor > layout.VERSION[1], kind, label)
+    blobs = {s.kind: data[s.offset : s.offset + s.nbytes] for s in sections}
+    if layout.container_id([blobs[s.kind] for s in sections if s.kind != layout.PAYLOAD]) != id_:
+        raise HmmFormatError(f"{label}: the id in the header is not the SHA-256 of the sections; write the file again")
+
+    payload = next((s for s in sections if s.kind == layout.PAYLOAD), None)
+    weights = decode_weight_table(blobs[layout.WEIGHT_TABLE], f"{label}: weight_table section")
+    check_weights(weights, payload, kind == "model", label)
+    custom_msg = blobs.get(layout.CUSTOM_MSG, memoryview(b""))
+    if len(custom_msg) > layout.MAX_CUSTOM_MSG_BYTES:
+        raise HmmFormatError(f"{label}: custom_msg has {len(custom_msg)} bytes, the limit is 16 MiB")
+    message = decode_text(custom_msg, f"{label}: custom_msg")
+    sibling = None
+    if layout.SIBLING in blobs:
+        sibling = _decode_sibling(Cursor(blobs[layout.SIBLING], f"{label}: sibling section"))
+    if (sibling is not None) != any(entry.external for entry in weights):
+        raise HmmFormatError(f"{label}: there must be a sibling section exactly when a weight is external")
+    graph = None
+    if kind == "model":
+        if len(blobs[layout.GRAPH]) > layout.MAX_GRAPH_BYTES:
+            raise HmmFormatError(f"{label}: the graph has {len(blobs[layout.GRAPH])} bytes, the limit is 64 MiB")
+        graph = decode_graph(blobs[layout.GRAPH], f"{label}: graph section")
+        check_weight_values(graph, weights, HmmFormatError, f"{label}: graph section")
+    return Container(
+        kind, id_, (major, minor), target_name, producer_name, ncore, ndevice, message, sibling, tuple(weights),
+        graph, tuple(sections), label, data,
+    )  # fmt: skip
+
+
+def _padded_text(data: bytes, what: str) -> str:
+    text, _, padding = data.partition(b"\0")
+    if padding.strip(b"\0") or not text or len(text) == len(data):
+        raise HmmFormatError(f"{what} is {data!r}, expected text padded with NUL")
+    return decode_text(text, what)
+
+
+def _sections(data: memoryview, count: int, newer: bool, kind: str, label: str) -> list[Section]:
+    """Checks the section table (section 3) and returns it without the sections that may be skipped."""
+    front_bytes = layout.HEADER_BYTES + count * layout.SECTION_BYTES
+    allowed = set(layout.SECTION_NAMES) if kind == "model" else {layout.WEIGHT_TABLE, layout.PAYLOAD}
+    sections: list[Section] = []
+    for index in range(count):
+        fields = layout.SECTION.unpack_from(data, layout.HEADER_BYTES + index * layout.SECTION_BYTES)
+        *fields, reserved = fields
+        section = Section(*fields)
+        name = layout.SECTION_NAMES.get(section.kind, f"kind {section.kind}")
+        what = f"{label}: section {name}"
+        if section.kind not in layout.SECTION_NAMES and section.flags & layout.SECTION_REQUIRED:
+            raise HmmFormatError(f"{what} is required and unknown to this reader; update tcim_lite")
+        if section.kind in layout.SECTION_NAMES and section.kind not in allowed:
+            raise HmmFormatError(f"{what} does not belong into a .hmw")
+        if any(section.kind == other.kind for other in sections):
+            raise HmmFormatError(f"{what} appears twice")
+        if not newer and (reserved or section.flags > 1):
+            raise HmmFormatError(f"{what} has flags {section.flags} and reserved {reserved}, expected 0 or 1 and 0")
+        alignment = layout.PAYLOAD_ALIGNMENT if section.kind == layout.PAYLOAD else layout.ALIGNMENT
+        if section.offset % alignment:
+            raise HmmFormatError(f"{what} is at offset {section.offset}, expected a multiple of {alignment}")
+        if section.offset < front_bytes:
+            raise HmmFormatError(f"{what} is at offset {section.offset}, inside the header and table of {front_bytes}")
+        if section.nbytes > len(data) or section.offset > len(data) - section.nbytes:
+            raise HmmFormatError(
+                f"{what}: {section.nbytes} bytes at offset {section.offset} lie outside a file of {len(data)} bytes"
+            )
+        if section.kind == layout.PAYLOAD and section.crc32c:
+            raise HmmFormatError(f"{what} has a CRC-32C of {section.crc32c:08x}, expected 0")
+        sections.append(section)
+    _check_section_overlap(sections, label)
+    for section in sections:
+        if section.kind == layout.PAYLOAD:
+            continue
+        if (got := crc32c(data[section.offset : section.offset + section.nbytes])) != section.crc32c:
+            name = layout.SECTION_NAMES.get(section.kind, f"kind {section.kind}")
+            raise HmmFormatError(
+                f"{label}: section {name} has CRC-32C {got:08x}, expected {section.crc32c:08x}; "
+                "the file is damaged, copy it again"
+            )
+    for required in (layout.GRAPH, layout.WEIGHT_TABLE):
+        if required in allowed and all(section.kind != required for section in sections):
+            raise HmmFormatError(f"{label}: section {layout.SECTION_NAMES[required]} is missing")
+    return sections
+
+
+def _check_section_overlap(sections: Sequence[Section], label: str) -> None:
+    ordered = sorted(sections, key=lambda section: (section.offset, section.nbytes))
+    for first, second in itertools.pairwise(ordered):
+        if second.offset < first.offset + first.nbytes:
+            raise HmmFormatError(
+                f"{label}: sections at offsets {first.offset} ({first.nbytes} bytes) and {second.offset} overlap"
+            )
+
+
+def _decode_sibling(cursor: Cursor) -> Sibling:
+    id_ = bytes(cursor.take(32, "the id"))
+    file = cursor.text(layout.MAX_NAME_BYTES, "the file name")
+    cursor.end()
+    if not layout.is_bare_file_name(file):
+        raise HmmFormatError(f"{cursor.label}: file name '{file}' is not a bare file name")
+    return Sibling(file, id_)

@@ -1,0 +1,268 @@
+"""Writes `.hmm` and `.hmw` (docs/hmm-format.md). Files appear under their name only when they are complete."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from . import layout
+from .crc32c import crc32c
+from .graph import Graph, check_weight_values
+from .graph_section import encode_graph, encode_text
+from .layout import Sibling, WeightEntry
+from .payload import Payload, TemporaryFile, check_weight_name
+
+
+@dataclass(frozen=True, slots=True)
+class WeightData:
+    """A weight to store in the model's own file. `data`: see `WeightsWriter.add`."""
+
+    name: str
+    dtype: str
+    format: str
+    shape: Sequence[int]
+    data: Any
+
+
+class WeightsWriter:
+    """Writes a `.hmw` weight by weight; at most one chunk is in memory.
+
+    Use it as a context manager: a clean exit puts the file in place, an exception removes it.
+
+    Attributes:
+        id: the file's 32-byte id, after the `with` block.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, producer: str | None = None) -> None:
+        self._path = Path(path)
+        self._producer = producer
+        self._payload: Payload | None = None
+        self._entries: list[WeightEntry] = []
+        self.id: bytes | None = None
+
+    def __enter__(self) -> WeightsWriter:
+        self._temporary = TemporaryFile(self._path)
+        self._file = self._temporary.file
+        self._payload = Payload(self._file, layout.PAYLOAD_ALIGNMENT)
+        return self
+
+    def add(self, name: str, dtype: str, format: str, shape: Sequence[int], data: Any) -> WeightEntry:
+        """Stores one weight; bytes that are already in the file are not stored again.
+
+        Args:
+            name: unique in this file.
+            dtype: of the stored elements, e.g. "float16"; "uint8" for linear_w4 and linear_w8.
+            format: "dense" or a packed format of section 6.
+            shape: the logical shape, [N, K] for a packed format.
+            data: bytes-like, an array, or an iterable of either: the stored bytes in order.
+
+        Returns:
+            The entry, marked as external: put it into the list of weights of `write_model`.
+
+        Raises:
+            ValueError: a duplicate name, an unknown dtype or format, or bytes that do not fit them.
+        """
+        if self._payload is None:
+            raise ValueError(
+                f"weight {name!r}: {self._path.name} is not open, use `with WeightsWriter(path) as weights:`"
+            )
+        if len(self._entries) == layout.MAX_WEIGHTS:
+            raise ValueError(f"weight {name!r}: a file holds at most {layout.MAX_WEIGHTS} weights")
+        entry = self._payload.add(name, dtype, format, shape, data)
+        self._entries.append(entry)
+        return replace(entry, external=True, offset=0)
+
+    def __exit__(self, exc_type: object, *_: object) -> None:
+        payload, self._payload = self._payload, None
+        if exc_type is not None or payload is None:
+            self._temporary.discard()
+            return
+        try:
+            self.id = _finish_weights(self._file, payload, self._entries, self._producer)
+            self._temporary.commit()
+        except BaseException:
+            self._temporary.discard()
+            raise
+
+
+def write_model(
+    path: str | os.PathLike[str],
+    graph: Graph,
+    weights: Sequence[WeightEntry | WeightData],
+    *,
+    custom_msg: str = "",
+    ncore: int = 1,
+    ndevice: int = 1,
+    sibling: Sibling | None = None,
+    producer: str | None = None,
+) -> bytes:
+    """Writes a `.hmm`.
+
+    Args:
+        path: where; the folder must exist.
+        graph: what `Value.weight` counts in is `weights`.
+        weights: entries of a `WeightsWriter` (stay in the sibling) or `WeightData` (stored in this file).
+        custom_msg: an opaque text, JSON in practice.
+        ncore: cores per device that the graph was compiled for.
+        ndevice: devices that the graph was compiled for.
+        sibling: the `.hmw` of the external weights.
+        producer: at most 31 bytes, default "tcim_lite <version>".
+
+    Returns:
+        The file's id.
+
+    Raises:
+        ValueError: a graph, a weight or an option that the format does not allow.
+    """
+    temporary = TemporaryFile(Path(path))
+    try:
+        id_ = _write_model(temporary.file, graph, weights, custom_msg, ncore, ndevice, sibling, producer)
+        temporary.commit()
+    except BaseException:
+        temporary.discard()
+        raise
+    return id_
+
+
+def model_bytes(graph: Graph, weights: Sequence[WeightEntry | WeightData] = (), **options: Any) -> bytes:
+    """Returns the bytes of a `.hmm`; arguments as `write_model`."""
+    file = io.BytesIO()
+    defaults: dict[str, Any] = {"custom_msg": "", "ncore": 1, "ndevice": 1, "sibling": None, "producer": None}
+    if unknown := options.keys() - defaults.keys():
+        raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
+    _write_model(file, graph, weights, **{**defaults, **options})
+    return file.getvalue()
+
+
+def _encode_weight_table(entries: Sequence[WeightEntry]) -> bytes:
+    rows, names = [], []
+    name_offset = 0
+    for entry in entries:
+        name = entry.name.encode()
+        extents = (*entry.shape, 0, 0, 0, 0)[:4]
+        codes = (layout.DTYPES[entry.dtype], layout.FORMATS[entry.format], len(entry.shape), int(entry.external))
+        rows.append(
+            layout.WEIGHT.pack(
+                name_offset, len(name), *codes, entry.crc32c, *extents, entry.offset, entry.nbytes, entry.hash
+            )
+        )
+        names.append(name)
+        name_offset += len(name)
+    return layout.WEIGHT_TABLE_HEADER.pack(len(entries), name_offset) + b"".join(rows) + b"".join(names)
+
+
+def _encode_front(
+    magic: bytes,
+    file_bytes: int,
+    sections: Sequence[layout.Section],
+    id_: bytes,
+    ncore: int,
+    ndevice: int,
+    producer: str | None,
+) -> bytes:
+    """The header and the section table."""
+    if producer is None:
+        from tcim_lite import __version__
+
+        producer = f"tcim_lite {__version__}"
+    name = producer.encode()
+    if len(name) >= layout.PRODUCER_BYTES or b"\0" in name:
+        raise ValueError(f"producer {producer!r}: expected at most {layout.PRODUCER_BYTES - 1} bytes without NUL")
+    if not (1 <= ncore <= 0xFFFFFFFF and 1 <= ndevice <= 0xFFFFFFFF):
+        raise ValueError(f"ncore={ncore} and ndevice={ndevice} must be at least 1")
+    table = b"".join(layout.SECTION.pack(s.kind, s.flags, s.offset, s.nbytes, s.crc32c, 0) for s in sections)
+    fields = [magic, *layout.VERSION, layout.HEADER_BYTES, file_bytes, len(sections), ncore, id_]
+    fields += [layout.TARGET.encode(), name, ndevice]
+    crc = crc32c(layout.HEADER.pack(*fields, 0, layout.HEADER_BYTES) + table)
+    return layout.HEADER.pack(*fields, crc, layout.HEADER_BYTES) + table
+
+
+def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEntry], producer: str | None) -> bytes:
+    """The table comes after the payload, whose size was not known before."""
+    table = _encode_weight_table(entries)
+    offset = layout.align(payload.end, layout.ALIGNMENT)
+    sections = [layout.Section(layout.WEIGHT_TABLE, layout.SECTION_REQUIRED, offset, len(table), crc32c(table))]
+    if payload.nbytes:
+        begin = layout.PAYLOAD_ALIGNMENT
+        sections.append(layout.Section(layout.PAYLOAD, layout.SECTION_REQUIRED, begin, payload.nbytes, 0))
+    id_ = layout.container_id([table])
+    file.seek(offset)
+    file.write(table)
+    file.seek(0)
+    file.write(_encode_front(layout.MAGIC_WEIGHTS, offset + len(table), sections, id_, 1, 1, producer))
+    return id_
+
+
+def _write_model(
+    file: BinaryIO,
+    graph: Graph,
+    weights: Sequence[WeightEntry | WeightData],
+    custom_msg: str,
+    ncore: int,
+    ndevice: int,
+    sibling: Sibling | None,
+    producer: str | None,
+) -> bytes:
+    graph_data = encode_graph(graph)
+    message = custom_msg.encode()
+    if len(message) > layout.MAX_CUSTOM_MSG_BYTES:
+        raise ValueError(f"custom_msg has {len(message)} bytes, the limit is {layout.MAX_CUSTOM_MSG_BYTES}")
+    if len(weights) > layout.MAX_WEIGHTS:
+        raise ValueError(f"{len(weights)} weights, the limit is {layout.MAX_WEIGHTS}")
+    external = [weight for weight in weights if isinstance(weight, WeightEntry)]
+    if bool(external) != (sibling is not None):
+        raise ValueError(
+            f"{len(external)} weights are external and sibling is {sibling}; give `sibling` exactly when there are some"
+        )
+    blobs = {layout.GRAPH: graph_data}
+    if message:
+        blobs[layout.CUSTOM_MSG] = message
+    # The sizes of all sections are known before the payload is written, so the file is written front to back.
+    names_bytes = sum(len(weight.name.encode()) for weight in weights)
+    table_bytes = layout.WEIGHT_TABLE_HEADER.size + len(weights) * layout.WEIGHT_BYTES + names_bytes
+    blobs[layout.WEIGHT_TABLE] = bytes(table_bytes)
+    if sibling is not None:
+        if not layout.is_bare_file_name(sibling.file) or len(sibling.id) != 32:
+            raise ValueError(f"{sibling} must have a bare file name and an id of 32 bytes")
+        blobs[layout.SIBLING] = sibling.id + encode_text(sibling.file)
+
+    num_sections = len(blobs) + (len(external) < len(weights))
+    offsets, end = {}, layout.HEADER_BYTES + num_sections * layout.SECTION_BYTES
+    for kind, blob in blobs.items():
+        offsets[kind] = layout.align(end, layout.ALIGNMENT)
+        end = offsets[kind] + len(blob)
+    begin = layout.align(end, layout.PAYLOAD_ALIGNMENT)
+    payload = Payload(file, begin)
+    entries = []
+    taken: set[str] = set()
+    for weight in weights:
+        check_weight_name(weight.name, taken)
+        taken.add(weight.name)
+        if isinstance(weight, WeightEntry):
+            entries.append(replace(weight, external=True, offset=0))
+        else:
+            entries.append(payload.add(weight.name, weight.dtype, weight.format, weight.shape, weight.data))
+    check_weight_values(graph, entries, ValueError, f"graph {graph.name!r}")
+
+    blobs[layout.WEIGHT_TABLE] = _encode_weight_table(entries)
+    required = layout.SECTION_REQUIRED
+    sections = [
+        layout.Section(kind, 0 if kind == layout.CUSTOM_MSG else required, offsets[kind], len(blob), crc32c(blob))
+        for kind, blob in blobs.items()
+    ]
+    file_bytes = end
+    if payload.nbytes:
+        file_bytes = payload.end
+        sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
+    for section in sections:
+        if section.kind != layout.PAYLOAD:
+            file.seek(section.offset)
+            file.write(blobs[section.kind])
+    id_ = layout.container_id(list(blobs.values()))
+    file.seek(0)
+    file.write(_encode_front(layout.MAGIC_MODEL, file_bytes, sections, id_, ncore, ndevice, producer))
+    return id_

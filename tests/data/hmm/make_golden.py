@@ -1,0 +1,117 @@
+"""Writes the golden files and what they say beside this script: `python tests/data/hmm/make_golden.py [FOLDER]`.
+
+Until version 1 of the format they are made anew with each change of the layout; from then on never.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tcim_lite.hmm import Graph, Op, Sibling, Value, WeightData, WeightsWriter, packed_bytes, read, write_model
+from tcim_lite.hmm.__main__ import summary
+
+_PRODUCER = "tcim_lite golden"
+
+
+def pattern(nbytes: int, seed: int) -> np.ndarray:
+    """Bytes that differ from each other and between weights."""
+    return ((np.arange(nbytes, dtype=np.uint32) * 167 + seed * 31) >> 3).astype(np.uint8)
+
+
+def minimal_graph() -> Graph:
+    """x + x."""
+    values = [Value("x", "input", "float32", [1, 1]), Value("y", "intermediate", "float32", [1, 1])]
+    return Graph("min", values, [Op("Add", [0, 0], [1])], [0], [1])
+
+
+def every_op_graph(tokens: int) -> Graph:
+    """One tiny attention block and one MLP: every op, state inputs, live rows, every kind of attribute."""
+    hidden, heads, kv_heads, head_dim, context, inner = 64, 4, 2, 16, 32, 64
+    qkv = (heads + 2 * kv_heads) * head_dim
+    values: list[Value] = []
+    ops: list[Op] = []
+
+    def value(
+        name: str, kind: str, dtype: str, shape: list[int], format: str = "dense", weight: int | None = None
+    ) -> int:
+        values.append(Value(name, kind, dtype, shape, format, weight))
+        return len(values) - 1
+
+    def op(kind: str, inputs: list[int], shape: list[int], **attributes: int | float | str) -> int:
+        output = value(f"{kind}_{len(ops)}", "intermediate", "float16", shape)
+        ops.append(Op(kind, inputs, [output], attributes))
+        return output
+
+    x = value("input_1", "input", "float16", [1, tokens, hidden])
+    valid = value("valid_length", "input", "int32", [1])
+    current = value("current_length", "input", "int32", [1])
+    cache_shape = [1, kv_heads, context, head_dim]
+    k_cache = value("model_layers_0_self_attn_kcache_input", "state", "float16", cache_shape)
+    v_cache = value("model_layers_0_self_attn_vcache_input", "state", "float16", cache_shape)
+    norm, qkv_weight, cos, sin, gate_up, down, bias, head = (
+        value(name, "weight", dtype, list(shape), format, index)
+        for index, (name, dtype, format, shape) in enumerate(WEIGHTS)
+    )
+
+    normed = op("RMSNorm", [x, norm], [1, tokens, hidden], epsilon=1e-6)
+    merged = op("Linear", [normed, qkv_weight], [1, tokens, qkv])
+    parts = []
+    for start, count in ((0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads)):
+        stop = start + count
+        sliced = op("Slice", [merged], [1, tokens, count * head_dim], start=start * head_dim, stop=stop * head_dim)
+        parts.append(op("Reshape", [sliced], [1, tokens, count, head_dim]))
+    q = op("Rope", [parts[0], cos, sin, valid], [1, tokens, heads, head_dim])
+    k = op("Rope", [parts[1], cos, sin, valid], [1, tokens, kv_heads, head_dim])
+    k_new = op("KVcache", [k, k_cache, valid, current], cache_shape)
+    v_new = op("KVcache", [parts[2], v_cache, valid, current], cache_shape)
+    attended = op("FlashAttention", [q, k_new, v_new, valid, current], [1, tokens, heads * head_dim], scale=0.25)
+    residual = op("Add", [x, attended], [1, tokens, hidden])
+    doubled = op("Linear", [residual, gate_up], [1, tokens, 2 * inner])
+    activated = op("SiluMul", [doubled], [1, tokens, inner])
+    projected = op("Linear", [activated, down, bias], [1, tokens, hidden])
+    total = op("Add", [residual, projected], [1, tokens, hidden])
+    last = op("BatchGather", [total, current], [1, 1, hidden])
+    logits = op("Linear", [last, head], [1, 1, 20])
+    return Graph("every_op", values, ops, [x, valid, current, k_cache, v_cache], [logits], live_rows=current)
+
+
+# name, dtype, format, shape
+WEIGHTS = [
+    ("norm", "float32", "dense", (64,)),
+    ("qkv", "uint8", "linear_w4", (128, 64)),
+    ("cos", "float16", "dense", (32, 8)),
+    ("sin", "float16", "dense", (32, 8)),
+    ("gate_up", "uint8", "linear_w8", (128, 64)),
+    ("down", "float16", "linear_f16", (64, 64)),
+    ("bias", "float32", "dense", (64,)),
+    ("head", "float32", "linear_f32", (20, 64)),
+]
+
+
+def every_op_data() -> list[WeightData]:
+    return [
+        WeightData(name, dtype, format, shape, pattern(packed_bytes(format, shape, dtype), seed % 7))
+        for seed, (name, dtype, format, shape) in enumerate(WEIGHTS)
+    ]
+
+
+def make(folder: Path) -> None:
+    write_model(folder / "minimal.hmm", minimal_graph(), [], producer=_PRODUCER)
+    write_model(
+        folder / "every_op.hmm", every_op_graph(4), every_op_data(), custom_msg='{"é": 1}', ncore=2, producer=_PRODUCER
+    )
+    with WeightsWriter(folder / "shared.hmw", producer=_PRODUCER) as weights:
+        entries = [weights.add(w.name, w.dtype, w.format, w.shape, w.data) for w in every_op_data()]
+        # A second name for the same content: stored once.
+        weights.add("cos_again", "float16", "dense", (32, 8), every_op_data()[2].data)
+    sibling = Sibling("shared.hmw", weights.id)
+    write_model(folder / "external.hmm", every_op_graph(1), entries, sibling=sibling, producer=_PRODUCER)
+    for path in sorted(folder.glob("*.hm[mw]")):
+        path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

@@ -1,0 +1,73 @@
+"""Builds the C++ test programs, as they ship and with sanitizers, and runs each; then the fuzz target for a while.
+
+The build folder is build/cpp-tests of the checkout and is kept between runs. TCIM_LITE_FUZZ_SECONDS says how long to
+fuzz, default 60; 0 skips.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BUILD = ROOT / "build/cpp-tests"
+PROGRAMS = re.findall(r"^\s*tcim_lite_add_test\((\w+) ", (ROOT / "tests/cpp/CMakeLists.txt").read_text(), re.MULTILINE)
+SANITIZED = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g", "-DTCIM_LITE_SANITIZE=address,undefined"]
+VARIANTS = {"release": ["-DCMAKE_BUILD_TYPE=Release"], "sanitized": SANITIZED}
+ENVIRONMENT = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+def build(name: str, options: list[str], *targets: str) -> Path:
+    """Configures and builds; returns the folder of the programs."""
+    if shutil.which("cmake") is None or shutil.which("c++") is None:
+        pytest.skip("cmake or a C++ compiler is missing")
+    folder = BUILD / name
+    if not (folder / "CMakeCache.txt").exists() and shutil.which("ninja"):
+        options = ["-G", "Ninja", *options]
+    run(["cmake", "-S", ROOT, "-B", folder, "-DTCIM_LITE_PYTHON=OFF", *options])
+    jobs = str(len(os.sched_getaffinity(0)))
+    run(["cmake", "--build", folder, "--parallel", jobs, *(part for name in targets for part in ("--target", name))])
+    return folder / "bin"
+
+
+def run(command: list[str | Path], timeout: float = 1200) -> str:
+    """Runs a command; what it printed is the message of a failure."""
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, env=ENVIRONMENT
+    )
+    assert result.returncode == 0, f"{command[0]} exits {result.returncode}:\n{result.stdout[-8000:]}"
+    return result.stdout
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def programs(request: pytest.FixtureRequest) -> Path:
+    return build(request.param, ["-DTCIM_LITE_TESTS=ON", *VARIANTS[request.param]], *PROGRAMS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program(programs, program):
+    run([programs / program], timeout=600)
+
+
+def test_fuzz_reader(tmp_path):
+    seconds = int(os.environ.get("TCIM_LITE_FUZZ_SECONDS", "60"))
+    if seconds == 0:
+        pytest.skip("TCIM_LITE_FUZZ_SECONDS is 0")
+    probe = tmp_path / "probe.cpp"
+    probe.write_text('extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }')
+    flags = ["-fsanitize=fuzzer,address", probe, "-o", tmp_path / "probe"]
+    if shutil.which("clang++") is None or subprocess.run(["clang++", *flags], capture_output=True).returncode != 0:
+        pytest.skip("clang++ with libFuzzer is missing")
+    options = ["-DCMAKE_CXX_COMPILER=clang++", "-DTCIM_LITE_FUZZ=ON", *SANITIZED]
+    target = build("fuzz", options, "fuzz_hmm") / "fuzz_hmm"
+    corpus, seeds = tmp_path / "corpus", ROOT / "tests/data/hmm"
+    corpus.mkdir()
+    for seed in [*seeds.glob("*.hmm"), *seeds.glob("*.hmw")]:
+        shutil.copy(seed, corpus)
+    limits = [f"-max_total_time={seconds}", "-max_len=65536", "-rss_limit_mb=1024", "-malloc_limit_mb=512"]
+    run([target, *limits, f"-artifact_prefix={tmp_path}/", corpus], timeout=seconds + 120)

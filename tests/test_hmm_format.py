@@ -1,0 +1,206 @@
+"""Writer and reader of the container agree with each other, with the golden files and with docs/hmm-format.md."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tcim_lite import errors, hmm
+from tcim_lite.hmm import layout
+from tcim_lite.hmm.__main__ import main, summary
+from tcim_lite.hmm.crc32c import crc32c
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests/data/hmm"
+FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw"]
+
+_spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
+make_golden = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make_golden)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_golden_file_says_what_it_said(file):
+    container = hmm.read(GOLDEN / file)
+    assert summary(container) + "\n" == (GOLDEN / f"{file}.txt").read_text()
+    container.verify(hmm.read(GOLDEN / container.sibling.file) if container.sibling else None)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_writer_makes_the_golden_file(file, tmp_path):
+    make_golden.make(tmp_path)
+    assert (tmp_path / file).read_bytes() == (GOLDEN / file).read_bytes()
+
+
+def test_graph_round_trip():
+    graph = make_golden.every_op_graph(4)
+    assert hmm.read(GOLDEN / "every_op.hmm").graph == graph
+    assert hmm.decode_graph(hmm.encode_graph(graph)) == graph
+
+
+def test_model_bytes_equal_the_written_file(tmp_path):
+    arguments = make_golden.every_op_graph(2), make_golden.every_op_data()
+    id_ = hmm.write_model(tmp_path / "m.hmm", *arguments, custom_msg="é", ncore=3, ndevice=2)
+    assert (tmp_path / "m.hmm").read_bytes() == hmm.model_bytes(*arguments, custom_msg="é", ncore=3, ndevice=2)
+    container = hmm.read(tmp_path / "m.hmm")
+    assert (container.id, container.custom_msg, container.ncore, container.ndevice) == (id_, "é", 3, 2)
+    for entry, weight in zip(container.weights, arguments[1], strict=True):
+        assert bytes(container.weight_bytes(entry)) == weight.data.tobytes()
+
+
+def test_streamed_chunks_equal_one_array(tmp_path):
+    data = make_golden.pattern(4096, 1)
+    pieces = (data, data.tobytes(), data.reshape(64, 64), data.view("<f2"))
+    streams = ([data[:100], data[100:].tobytes()], (data[i : i + 7] for i in range(0, 4096, 7)))
+    with hmm.WeightsWriter(tmp_path / "a.hmw") as weights:
+        entries = [
+            weights.add(f"w{i}", "uint8", "dense", [64, 64], source) for i, source in enumerate((*pieces, *streams))
+        ]
+    container = hmm.read(tmp_path / "a.hmw")
+    container.verify()
+    assert container.id == weights.id
+    assert len({entry.hash for entry in entries}) == 1
+    assert {entry.offset for entry in container.weights} == {4096}
+    assert len(container.data) < 3 * 4096
+
+
+def test_order_of_elements_is_that_of_the_array_not_of_its_memory(tmp_path):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with hmm.WeightsWriter(tmp_path / "a.hmw") as weights:
+        weights.add("w", "float32", "dense", [3, 2], array.T)
+    container = hmm.read(tmp_path / "a.hmw")
+    assert bytes(container.weight_bytes(container.weights[0])) == array.T.tobytes()
+
+
+def test_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "a.hmw"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match="weight 'w': 2 bytes given"), hmm.WeightsWriter(path) as weights:
+        weights.add("w", "uint8", "dense", [4], b"ab")
+    with pytest.raises(ValueError, match="weight 'w': 3 bytes given"):
+        hmm.write_model(path, make_golden.minimal_graph(), [hmm.WeightData("w", "uint8", "dense", [4], b"abc")])
+    assert [file.name for file in tmp_path.iterdir()] == ["a.hmw"]
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("w", "uint8", "dense", [4], b"abcde"), "weight 'w': more than 4 bytes given"),
+        (("w", "uint8", "dense", [4], [b"ab", b"c"]), "weight 'w': 3 bytes given"),
+        (("w", "float64", "dense", [4], b""), "weight 'w': dtype 'float64'"),
+        (("w", "uint8", "linear_w2", [16, 64], b""), "weight 'w': format 'linear_w2'"),
+        (("w", "uint8", "linear_w4", [16, 32], b""), "weight 'w': format linear_w4 needs K"),
+        (("w", "int8", "linear_w8", [16, 64], b""), "weight 'w': format linear_w8 has dtype uint8"),
+        (("w", "uint8", "dense", [], b""), "weight 'w': shape .* rank 0"),
+        (("w", "uint8", "dense", [0], b""), "weight 'w': shape .* extent"),
+        (("", "uint8", "dense", [4], b"abcd"), "weight name ''"),
+        (("taken", "uint8", "dense", [4], b"abcd"), "weight 'taken' is given twice"),
+    ],
+)
+def test_writer_refuses_weights_that_do_not_fit(arguments, match, tmp_path):
+    with hmm.WeightsWriter(tmp_path / "a.hmw") as weights:
+        weights.add("taken", "uint8", "dense", [4], b"abcd")
+        with pytest.raises(ValueError, match=match):
+            weights.add(*arguments)
+        weights.add("after", "uint8", "dense", [4], b"efgh")
+    container = hmm.read(tmp_path / "a.hmw")
+    container.verify()
+    assert [entry.name for entry in container.weights] == ["taken", "after"]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"ncore": 0}, "ncore=0"),
+        ({"producer": "x" * 32}, "producer"),
+        ({"sibling": hmm.Sibling("a.hmw", bytes(32))}, "sibling"),
+        ({"weights": [hmm.WeightEntry("w", "uint8", "dense", (4,), 4, bytes(32), 0)]}, "1 weights are external"),
+        ({"graph": hmm.Graph("g", [hmm.Value("x", "thing", "float32", [1])], [], [0], [])}, "'thing' is not one of"),
+        ({"graph": hmm.Graph("g", [], [hmm.Op("Softmax", [], [])], [], [])}, "'Softmax' is not one of"),
+        ({"graph": hmm.Graph("g", [], [hmm.Op("Add", [0, 1], [2])], [], [])}, "names value 0, there are 0"),
+        ({"graph": hmm.Graph("g", [hmm.Value("x", "weight", "int8", [1], weight=0)], [], [], [])}, "names weight 0"),
+    ],
+)
+def test_writer_refuses_bad_arguments(options, match):
+    arguments = {"graph": make_golden.minimal_graph(), **options}
+    with pytest.raises(ValueError, match=match):
+        hmm.model_bytes(**arguments)
+
+
+def test_packed_bytes_is_what_the_format_page_says():
+    assert hmm.packed_bytes("dense", (3, 5), "float16") == 30
+    assert hmm.packed_bytes("linear_w4", (17, 64), "uint8") == 2 * 576  # 8 * 64 codes, 32 of scales, padded
+    assert hmm.packed_bytes("linear_w8", (16, 64), "uint8") == 1088
+    assert hmm.packed_bytes("linear_f16", (16, 3), "float16") == 128
+    assert hmm.packed_bytes("linear_f32", (1, 3), "float32") == 192
+
+
+@pytest.mark.parametrize(("data", "crc"), [(b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"", 0)])
+def test_crc32c_known_values(data, crc):
+    assert crc32c(data) == crc
+
+
+@pytest.mark.parametrize("nbytes", [1, 511, 512, 513, 515, 1025, 65537, (1 << 19) + 65533, (1 << 24) + 3])
+def test_crc32c_of_parts_equals_crc32c_of_the_whole(nbytes):
+    data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    whole = crc32c(data)
+    for cut in (1, 300, nbytes // 3):
+        assert crc32c(data[cut:], crc32c(data[:cut])) == whole
+
+
+def test_ops_are_those_of_the_core():
+    lines = re.findall(r"^TCIM_LITE_OP\((\w+), (\d+)\)", (ROOT / "csrc/graph/ops.def").read_text(), re.MULTILINE)
+    assert {name: int(version) for name, version in lines} == hmm.OPS
+
+
+def test_dump_prints_and_verifies(capsys):
+    assert main([str(GOLDEN / "external.hmm"), "--verify"]) == 0
+    assert capsys.readouterr().out.endswith("verified\n")
+    assert main([str(GOLDEN / "make_golden.py")]) == 1
+    assert "text or JSON" in capsys.readouterr().err
+
+
+def test_format_page_shows_the_smallest_file():
+    page = (ROOT / "docs/hmm-format.md").read_text()
+    assert hexdump((GOLDEN / "minimal.hmm").read_bytes()) in page
+
+
+def test_format_page_lists_every_rejection():
+    page = (ROOT / "docs/hmm-format.md").read_text()
+    source = (ROOT / "tests/test_hmm_malformed.py").read_text()
+    names = re.findall(r'^    "(\w+)": \(', source, re.MULTILINE)
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def hexdump(data: bytes) -> str:
+    """As `xxd` prints it."""
+    lines = []
+    for begin in range(0, len(data), 16):
+        row = data[begin : begin + 16]
+        pairs = " ".join(row[i : i + 2].hex() for i in range(0, len(row), 2))
+        characters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        lines.append(f"{begin:08x}: {pairs:<39}  {characters}\n")
+    return "".join(lines)
+
+
+def test_errors_carry_a_status_and_survive_pickling():
+    for name in set(errors.__all__) - {"Status"}:
+        error = pickle.loads(pickle.dumps(getattr(errors, name)("who: what")))
+        assert str(error) == "who: what"
+        assert isinstance(error, RuntimeError)
+    assert errors.StateError("x").status is errors.Status.UNINITIALIZED
+    error = pickle.loads(pickle.dumps(errors.TcimError("x", errors.Status.UNSUPPORTED)))
+    assert error.status is errors.Status.UNSUPPORTED
+    assert f"{errors.Status.OK} {errors.Status.OK!s} {errors.Status.OK:d}" == "Status.OK Status.OK 0"
+    assert errors.Status.ERR_UNDEFINED == -1
+
+
+def test_alignment_of_stored_weights():
+    for entry in hmm.read(GOLDEN / "every_op.hmm").weights:
+        assert entry.offset % layout.ALIGNMENT == 0

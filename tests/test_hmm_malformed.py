@@ -1,0 +1,387 @@
+"""Each error of the format has a file, built here from bytes; both readers refuse it with the same meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tcim_lite import hmm
+from tcim_lite.errors import HmmFormatError
+from tcim_lite.hmm import layout
+from tcim_lite.hmm.crc32c import crc32c
+
+ROOT = Path(__file__).parent.parent
+NONE = 0xFFFFFFFF
+
+
+@dataclasses.dataclass
+class Part:
+    """A section; what is None is filled in correctly."""
+
+    kind: int
+    data: bytes
+    flags: int = 1
+    offset: int | None = None
+    nbytes: int | None = None
+    crc: int | None = None
+    reserved: int = 0
+
+
+def container(
+    parts: list[Part], *, magic=b"TCIMHMM\0", version=(0, 0), header_bytes=128, extra_bytes=0, count=None, ncore=1,
+    ndevice=1, id_=None, target=b"xh2", producer=b"test", crc=None, table_offset=128, tail=b"",
+) -> bytes:  # fmt: skip
+    end = 128 + 32 * len(parts)
+    rows, body = [], bytearray(end)
+    for part in parts:
+        begin = layout.align(len(body), 4096 if part.kind == layout.PAYLOAD else 64)
+        body += bytes(begin - len(body)) + part.data
+        section_crc = 0 if part.kind == layout.PAYLOAD else crc32c(part.data)
+        rows.append((
+            part.kind, part.flags, begin if part.offset is None else part.offset,
+            len(part.data) if part.nbytes is None else part.nbytes, section_crc if part.crc is None else part.crc,
+            part.reserved,
+        ))  # fmt: skip
+    if id_ is None:
+        id_ = layout.container_id([part.data for part in parts if part.kind != layout.PAYLOAD])
+    table = b"".join(layout.SECTION.pack(*row) for row in rows)
+    fields = [magic, *version, header_bytes, len(body) + extra_bytes, len(parts) if count is None else count, ncore]
+    fields += [id_, target, producer, ndevice]
+    if crc is None:
+        crc = crc32c(layout.HEADER.pack(*fields, 0, table_offset) + table)
+    body[: 128 + len(table)] = layout.HEADER.pack(*fields, crc, table_offset) + table
+    return bytes(body) + tail
+
+
+def text(string: str | bytes) -> bytes:
+    data = string.encode() if isinstance(string, str) else string
+    return struct.pack("<I", len(data)) + data
+
+
+def value(name="v", kind=0, dtype=8, format=0, shape=(1, 1), weight=NONE) -> bytes:
+    return text(name) + struct.pack(f"<BBBB{len(shape)}QI", kind, dtype, format, len(shape), *shape, weight)
+
+
+def op(kind="Add", inputs=(0, 0), outputs=(1,), attributes=(), version=1) -> bytes:
+    head = text(kind) + struct.pack("<HHII", version, len(attributes), len(inputs), len(outputs))
+    return head + struct.pack(f"<{len(inputs) + len(outputs)}I", *inputs, *outputs) + b"".join(attributes)
+
+
+X, Y, SUM = value("x"), value("y", kind=3), op()
+
+
+def graph(values=(X, Y), ops=(SUM,), inputs=(0,), outputs=(1,), live_rows=NONE, name="g", tail=b"") -> bytes:
+    data = text(name) + struct.pack("<II", live_rows, len(values)) + b"".join(values)
+    data += struct.pack("<I", len(ops)) + b"".join(ops)
+    for ids in (inputs, outputs):
+        data += struct.pack(f"<I{len(ids)}I", len(ids), *ids)
+    return data + tail
+
+
+def weight(name="w", **fields) -> tuple[bytes, dict]:
+    return name.encode() if isinstance(name, str) else name, fields
+
+
+def weights(*entries: tuple[bytes, dict], count=None, string_bytes=None, tail=b"") -> bytes:
+    """A table of float32 [4] weights at the begin of the payload, but for what the entries say."""
+    rows, names = b"", b""
+    for name, fields in entries:
+        row = {
+            "name_offset": len(names), "name_bytes": len(name), "dtype": 8, "format": 0, "rank": 1, "external": 0,
+            "crc": 0, "extents": (4, 0, 0, 0), "offset": 4096, "bytes": 16, "hash": name[:1] * 32, **fields,
+        }  # fmt: skip
+        codes = [row[key] for key in ("name_offset", "name_bytes", "dtype", "format", "rank", "external", "crc")]
+        rows += layout.WEIGHT.pack(*codes, *row["extents"], row["offset"], row["bytes"], row["hash"])
+        names += name
+    sizes = (len(entries) if count is None else count, len(names) if string_bytes is None else string_bytes)
+    return struct.pack("<II", *sizes) + rows + names + tail
+
+
+G, W = Part(1, graph()), Part(3, weights())
+PAYLOAD = Part(4, bytes(64))
+
+
+def with_graph(*args, **kwargs) -> bytes:
+    return container([Part(1, graph(*args, **kwargs)), W])
+
+
+def raw_graph(data: bytes) -> bytes:
+    return container([Part(1, data), W])
+
+
+def with_weights(*entries, payload=PAYLOAD, sibling=None, **kwargs) -> bytes:
+    parts = [G, Part(3, weights(*entries, **kwargs))]
+    parts += [Part(5, sibling)] if sibling is not None else []
+    return container(parts + ([payload] if payload else []))
+
+
+def hmw(*parts: Part, **kwargs) -> bytes:
+    return container(list(parts), magic=b"TCIMHMW\0", **kwargs)
+
+
+EXTERNAL = weight(external=1, offset=0)
+SIBLING = bytes(32) + text("a.hmw")
+
+# name: (file, what every reader's message contains)
+CASES: dict[str, tuple[bytes, str]] = {
+    # Foreign files.
+    "empty": (b"", "the file is empty"),
+    "zip": (b"PK\x03\x04" + bytes(60), "zip archive"),
+    "pickle": (b"\x80\x02}q\x00X" + bytes(60), "pickle"),
+    "gguf": (b"GGUF\x03" + bytes(60), "GGUF"),
+    "safetensors": (struct.pack("<Q", 40) + b'{"a":{' + bytes(40), "safetensors"),
+    "elf": (b"\x7fELF\x02\x01" + bytes(60), "ELF"),
+    "gzip": (b"\x1f\x8b\x08" + bytes(60), "gzip"),
+    "onnx": (b"\x08\x08\x12\x07pytorch\x1a", "ONNX"),
+    "json": (b'{"architectures": ["Qwen3ForCausalLM"]}', "text or JSON"),
+    "git_lfs_pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
+    "vendor_or_unknown": (b"HMCC\x01\x02\0\0" + bytes(200), "vendor's compiler cannot run here.*tcim-lite compile"),
+    # Header, section 2.
+    "header_cut": (b"TCIMHMM\0" + bytes(40), "header alone takes 128"),
+    "version_major_newer": (container([G, W], version=(1, 0)), r"format version 1\.0.*update tcim_lite"),
+    "header_bytes": (container([G, W], header_bytes=256), "header_bytes is 256"),
+    "file_cut": (container([G, W])[:-4], "copy it again"),
+    "file_longer": (container([G, W], tail=b"x"), "something was appended"),
+    "no_sections": (container([], count=0), "section_count is 0"),
+    "too_many_sections": (container([G, W], count=65), "section_count is 65"),
+    "section_table_cut": (container([Part(1, b"")], count=60), "table of 60 sections does not fit"),
+    "section_table_offset": (container([G, W], table_offset=192), "section_table_offset is 192"),
+    "header_checksum": (container([G, W], crc=1), "header and section table have CRC-32C"),
+    "other_target": (container([G, W], target=b"xh1"), "target 'xh1', expected 'xh2'"),
+    "target_not_padded": (container([G, W], target=b"xh2\0x"), "target is"),
+    "ncore_zero": (container([G, W], ncore=0), "ncore is 0"),
+    "ndevice_zero": (container([G, W], ndevice=0), "ndevice is 0"),
+    "producer_not_padded": (container([G, W], producer=b"x" * 32), "producer is"),
+    "producer_not_utf8": (container([G, W], producer=b"\xff"), "producer is not UTF-8"),
+    "wrong_id": (container([G, W], id_=bytes(32)), "id in the header is not the SHA-256"),
+    # Section table, section 3.
+    "required_section_unknown": (container([G, W, Part(99, b"x")]), "kind 99 is required and unknown"),
+    "section_twice": (container([G, W, W]), "weight_table appears twice"),
+    "section_flags": (container([G, W, Part(2, b"x", flags=2)]), "flags 2"),
+    "section_reserved": (container([G, W, Part(2, b"x", reserved=7)]), "reserved 7"),
+    "section_unaligned": (container([G, Part(3, weights(), offset=200)]), "offset 200, expected a multiple of 64"),
+    "payload_unaligned": (container([G, W, Part(4, bytes(64), offset=448)]), "expected a multiple of 4096"),
+    "section_in_header": (container([G, Part(3, weights(), offset=64)]), "inside the header and table"),
+    "section_outside": (container([G, Part(3, weights(), nbytes=1 << 20)]), "lie outside a file"),
+    "section_size_wraps": (container([G, Part(3, weights(), nbytes=2**64 - 64)]), "lie outside a file"),
+    "section_offset_wraps": (container([G, Part(3, weights(), offset=2**64 - 64)]), "lie outside a file"),
+    "sections_overlap": (container([G, Part(3, weights(), offset=192)]), "overlap"),
+    "section_checksum": (container([G, Part(3, weights(), crc=5)]), "section weight_table has CRC-32C"),
+    "payload_checksum_set": (container([G, W, Part(4, bytes(64), crc=5)]), "section payload has a CRC-32C"),
+    "graph_missing": (container([W]), "section graph is missing"),
+    "weight_table_missing": (container([G]), "section weight_table is missing"),
+    "graph_in_weights_file": (hmw(G, W), "does not belong into a .hmw"),
+    "custom_msg_not_utf8": (container([G, W, Part(2, b"\xc0\x80")]), "custom_msg is not UTF-8"),
+    "custom_msg_with_nul": (container([G, W, Part(2, b"a\0b")]), "custom_msg contains a NUL"),
+    # Weight table, section 4.
+    "weight_table_cut": (with_weights(count=1), "0 bytes of names take 104"),
+    "weight_table_count_huge": (with_weights(count=0xFFFFFFFF), "the limit is 65536"),
+    "weight_table_tail": (with_weights(tail=b"x"), "0 bytes of names take 8"),
+    "weight_names_outside": (with_weights(weight(name_bytes=9)), "name of weight 0 is 9 bytes"),
+    "weight_name_empty": (with_weights(weight("", hash=bytes(32))), "name of weight 0 is 0 bytes"),
+    "weight_name_offset_wraps": (with_weights(weight(name_offset=0xFFFFFFFF)), "name of weight 0"),
+    "weight_name_not_utf8": (with_weights(weight(b"\xed\xa0\x80")), "name of weight 0 is not UTF-8"),
+    "weight_twice": (with_weights(weight(), weight()), "weight 'w' appears twice"),
+    "weight_dtype_unknown": (with_weights(weight(dtype=9)), "has dtype 9"),
+    "weight_format_unknown": (with_weights(weight(format=5)), "has format 5"),
+    "weight_rank_zero": (with_weights(weight(rank=0)), "has rank 0"),
+    "weight_rank_beyond": (with_weights(weight(rank=5)), "has rank 5"),
+    "weight_external_unknown": (with_weights(weight(external=2)), "has external 2"),
+    "weight_extent_zero": (with_weights(weight(extents=(0, 0, 0, 0))), "extent outside 1 to 2"),
+    "weight_extent_huge": (with_weights(weight(extents=(1 << 63, 0, 0, 0))), "extent outside 1 to 2"),
+    "weight_extent_beyond_rank": (with_weights(weight(extents=(4, 1, 0, 0))), "beyond the rank must be 0"),
+    "weight_shape_wraps": (with_weights(weight(rank=2, extents=(1 << 40, 1 << 40, 0, 0))), r"2\^48"),
+    "weight_bytes": (with_weights(weight(bytes=12)), r"has 12 bytes; dense float32 \[4\] takes 16"),
+    "weight_packed_dtype": (
+        with_weights(weight(format=1, rank=2, extents=(16, 64, 0, 0))), "format linear_w4 has dtype uint8"),
+    "weight_packed_rank": (with_weights(weight(format=4)), r"has a shape \[N, K\]"),
+    "weight_packed_inputs": (
+        with_weights(weight(format=2, dtype=2, rank=2, extents=(16, 32, 0, 0))), "K to be a multiple of 64"),
+    "weight_unaligned": (with_weights(weight(offset=4100)), "expected a multiple of 64"),
+    "weight_before_payload": (with_weights(weight(offset=64)), "lie outside the payload"),
+    "weight_after_payload": (with_weights(weight(offset=4160)), "lie outside the payload"),
+    "weight_offset_wraps": (with_weights(weight(offset=2**64 - 64)), "lie outside the payload"),
+    "weight_without_payload": (with_weights(weight(), payload=None), "lie outside the payload"),
+    "weights_overlap": (with_weights(weight("a"), weight("b")), "'a' and 'b' overlap"),
+    "weights_overlap_partly": (
+        with_weights(
+            weight("a", extents=(17, 0, 0, 0), bytes=68, hash=b"h" * 32), weight("b", offset=4160, hash=b"h" * 32),
+            payload=Part(4, bytes(128))), "'a' and 'b' overlap"),
+    "weight_external_with_offset": (with_weights(weight(external=1), sibling=SIBLING), "expected 0"),
+    "weight_external_in_weights_file": (hmw(Part(3, weights(EXTERNAL))), "which a .hmw cannot have"),
+    "sibling_missing": (with_weights(EXTERNAL), "sibling section exactly when"),
+    "sibling_without_external": (with_weights(weight(), sibling=SIBLING), "sibling section exactly when"),
+    "sibling_cut": (with_weights(EXTERNAL, sibling=SIBLING[:-1]), "sibling section is cut off"),
+    "sibling_tail": (with_weights(EXTERNAL, sibling=SIBLING + b"x"), "1 bytes after its end"),
+    "sibling_with_folder": (with_weights(EXTERNAL, sibling=bytes(32) + text("../a.hmw")), "not a bare file name"),
+    "sibling_backslash": (with_weights(EXTERNAL, sibling=bytes(32) + text("b\\a.hmw")), "not a bare file name"),
+    "sibling_dots": (with_weights(EXTERNAL, sibling=bytes(32) + text("..")), "not a bare file name"),
+    "sibling_empty": (with_weights(EXTERNAL, sibling=bytes(32) + text("")), "not a bare file name"),
+    "sibling_nul": (with_weights(EXTERNAL, sibling=bytes(32) + text("a\0b")), "contains a NUL"),
+    # Graph, section 5.
+    "graph_empty": (raw_graph(b""), "graph section is cut off"),
+    "graph_cut": (raw_graph(graph()[:-5]), "graph section"),
+    "graph_tail": (with_graph(tail=b"x"), "1 bytes after its end"),
+    "graph_name_too_long": (with_graph(name="n" * 1025), "the limit is 1024"),
+    "value_count_huge": (raw_graph(text("g") + struct.pack("<II", NONE, 0xFFFFFFFF)), "says 4294967295 values"),
+    "value_count_beyond_bytes": (raw_graph(text("g") + struct.pack("<II", NONE, 1 << 20)), "which take at least"),
+    "op_count_huge": (raw_graph(text("g") + struct.pack("<III", NONE, 0, 0xFFFFFFFF)), "says 4294967295 ops"),
+    "op_count_beyond_bytes": (raw_graph(text("g") + struct.pack("<III", NONE, 0, 1 << 20)), "which take at least"),
+    "op_input_count_huge": (
+        raw_graph(graph(ops=(text("Add") + struct.pack("<HHII", 1, 0, 0xFFFFFFFF, 1),))), "the inputs of op Add needs"),
+    "value_name_empty": (with_graph((value(""), Y)), "a value has no name"),
+    "value_name_not_utf8": (with_graph((value(b"\xf5"), Y)), "value's name is not UTF-8"),
+    "value_twice": (with_graph((X, value("x", kind=3))), "two values have the name 'x'"),
+    "value_kind_unknown": (with_graph((value("x", kind=4), Y)), "has kind 4"),
+    "value_dtype_unknown": (with_graph((value("x", dtype=0), Y)), "has dtype 0"),
+    "value_format_unknown": (with_graph((value("x", format=9), Y)), "has format 9"),
+    "value_rank_zero": (with_graph((value("x", shape=()), Y)), "has rank 0"),
+    "value_rank_beyond": (with_graph((value("x", shape=(1,) * 9), Y)), "has rank 9"),
+    "value_extent_zero": (with_graph((value("x", shape=(0,)), Y)), "extents are 1 to 2"),
+    "value_extent_huge": (with_graph((value("x", shape=(2**64 - 1,)), Y)), "extents are 1 to 2"),
+    "value_shape_wraps": (with_graph((value("x", shape=(1 << 40, 1 << 40)), Y)), r"more than 2\^48"),
+    "value_packed_but_input": (with_graph((value("x", format=4), Y)), "has format linear_f32, expected dense"),
+    "value_weight_of_input": (with_graph((value("x", weight=0), Y)), "only weights have one"),
+    "value_weight_missing": (with_graph((value("x", kind=2), Y), inputs=()), "only weights have one"),
+    "value_weight_outside": (with_graph((value("x", kind=2, weight=3), Y), inputs=()), "names weight 3"),
+    "value_weight_differs": (
+        container([Part(1, graph((value("x", kind=2, weight=0), Y), inputs=())), Part(3, weights(weight())), PAYLOAD]),
+        "its weight 'w' is float32 dense"),
+    "op_unknown": (with_graph(ops=(op("Softmax"),)), "op 'Softmax' version 1 is unknown"),
+    "op_version_newer": (with_graph(ops=(op(version=2),)), "op 'Add' version 2 is unknown"),
+    "op_value_outside": (with_graph(ops=(op(inputs=(0, 7)),)), "names value 7"),
+    "op_reads_too_early": (with_graph(ops=(op(inputs=(0, 1)),)), "reads 'y' before it is produced"),
+    "op_writes_input": (with_graph(ops=(op(outputs=(0,)),)), "writes 'x', which is of kind input"),
+    "op_writes_twice": (with_graph(ops=(op(), op())), "already produced"),
+    "attribute_type_unknown": (with_graph(ops=(op(attributes=[text("a") + b"\3"]),)), "has type 3"),
+    "attribute_twice": (with_graph(ops=(op(attributes=[text("a") + b"\0" + bytes(8)] * 2),)), "appears twice"),
+    "input_outside": (with_graph(inputs=(9,)), "list of inputs names value 9"),
+    "input_missing": (with_graph(inputs=()), "exactly the inputs and states"),
+    "input_twice": (with_graph(inputs=(0, 0)), "listed twice"),
+    "input_is_intermediate": (with_graph(inputs=(0, 1)), "exactly the inputs and states"),
+    "output_outside": (with_graph(outputs=(9,)), "list of outputs names value 9"),
+    "output_twice": (with_graph(outputs=(1, 1)), "listed twice"),
+    "output_is_input": (with_graph(outputs=(0,)), "expected intermediate"),
+    "output_not_produced": (with_graph(ops=()), "produced by no op"),
+    "live_rows_outside": (with_graph(live_rows=9), "live_rows names value 9"),
+    "live_rows_wrong_value": (with_graph(live_rows=0), "live_rows is 'x'"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def cpp_message(tmp_path_factory) -> Callable[[bytes], str]:
+    """What the C++ reader says to a file: through the core if it is built, else through its test program."""
+    try:
+        import tcim_lite._core  # noqa: F401
+    except ImportError:
+        return _program_message(tmp_path_factory.mktemp("hmm_reader"))
+
+    from tcim_lite import runtime
+
+    def message(data: bytes) -> str:
+        try:
+            runtime.load(data)
+        except HmmFormatError as error:
+            return str(error)
+        return "accepted"
+
+    return message
+
+
+def _program_message(folder: Path) -> Callable[[bytes], str]:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("neither tcim_lite._core nor a C++ compiler is here")
+    sources = [*(ROOT / "csrc/hmm").glob("*.cpp"), *(ROOT / "csrc/graph").glob("*.cpp")]
+    sources += [ROOT / "csrc/base/aligned_buffer.cpp", ROOT / "tests/cpp/hmm_reader_test.cpp"]
+    sources += [ROOT / "tests/cpp/hmm_summary.cpp"]
+    program = folder / "hmm_reader_test"
+    data_folder = f'-DTCIM_LITE_TEST_DATA="{ROOT / "tests/data"}"'
+    command = [compiler, "-std=c++20", "-O0", f"-I{ROOT / 'csrc'}", data_folder, *sources, "-o", program]
+    subprocess.run(command, check=True)
+
+    def message(data: bytes) -> str:
+        (folder / "file.hmm").write_bytes(data)
+        return subprocess.run([program, folder / "file.hmm"], check=True, capture_output=True, text=True).stdout
+
+    return message
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_python_reader_refuses(name):
+    data, match = CASES[name]
+    with pytest.raises(HmmFormatError, match=match):
+        hmm.read(data)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cpp_reader_refuses(name, cpp_message):
+    data, match = CASES[name]
+    assert re.search(match, cpp_message(data))
+
+
+def test_messages_tell_the_causes_apart():
+    messages = set()
+    for data, _ in CASES.values():
+        with pytest.raises(HmmFormatError) as caught:
+            hmm.read(data)
+        messages.add(str(caught.value))
+    assert len(messages) > 0.9 * len(CASES)
+
+
+def test_builder_of_this_file_makes_legal_files():
+    assert hmm.read(container([G, W])).graph.name == "g"
+    both = with_weights(weight("a", hash=b"h" * 32), weight("b", hash=b"h" * 32))
+    assert [entry.offset for entry in hmm.read(both).weights] == [4096, 4096]
+
+
+def test_newer_minor_with_optional_section_is_read(cpp_message):
+    data = container([G, W, Part(99, b"later", flags=4, reserved=1)], version=(0, 9))
+    assert hmm.read(data).version == (0, 9)
+    assert "error" not in cpp_message(data)
+
+
+@pytest.mark.parametrize("nbytes", range(0, 520, 37))
+def test_python_reader_refuses_every_cut(nbytes):
+    data = container([G, W])
+    with pytest.raises(HmmFormatError):
+        hmm.read(data[: min(nbytes, len(data) - 1)])
+
+
+def test_damaged_weight_is_found_by_verify():
+    data = bytearray(hmm.model_bytes(hmm.read(container([G, W])).graph, [_weight_data()]))
+    data[-1] ^= 1
+    with pytest.raises(HmmFormatError, match="weight 'w' has CRC-32C"):
+        hmm.read(bytes(data)).verify()
+
+
+def test_wrong_sibling_names_both_ids(tmp_path):
+    ids, entries = [], []
+    for file, seed in (("a.hmw", 1), ("b.hmw", 2)):
+        with hmm.WeightsWriter(tmp_path / file) as writer:
+            entries.append(writer.add("w", "uint8", "dense", [4], bytes([seed] * 4)))
+        ids.append(writer.id)
+    sibling = hmm.Sibling("a.hmw", ids[0])
+    hmm.write_model(tmp_path / "m.hmm", hmm.read(container([G, W])).graph, [entries[0]], sibling=sibling)
+    model = hmm.read(tmp_path / "m.hmm")
+    model.verify(hmm.read(tmp_path / "a.hmw"))
+    with pytest.raises(HmmFormatError, match=f"{ids[0].hex()}.*{ids[1].hex()}"):
+        model.verify(hmm.read(tmp_path / "b.hmw"))
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(HmmFormatError, match="cannot be read"):
+        hmm.read(tmp_path / "missing.hmm")
+    with pytest.raises(HmmFormatError, match="cannot be read"):
+        hmm.read(tmp_path)
+
+
+def _weight_data() -> hmm.WeightData:
+    return hmm.WeightData("w", "uint8", "dense", [4], b"abcd")
