@@ -34,7 +34,8 @@ class Executable {
 
   // inputs: device memory of each graph input and state, in graph order; outputs likewise. An output may be the memory
   // of an input of the same call: inputs are read before outputs are written (C-9). Throws Error(Argument) for lengths
-  // that cannot be and for a NaN or infinity in a live row of an input, before anything is written.
+  // that cannot be and for a NaN or infinity in a live row of an input, before anything is written. The calling thread
+  // rounds to nearest and keeps denormals (numerics.md section 5); the stream sees to that.
   virtual void run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) = 0;
 
   // Bytes of device memory held besides weights, inputs and outputs.

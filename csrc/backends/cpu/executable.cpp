@@ -1,7 +1,6 @@
 #include "backends/cpu/executable.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <cstring>
 
 #include "backends/cpu/dispatch.h"
@@ -9,23 +8,6 @@
 #include "base/log.h"
 
 namespace tcim_lite::cpu {
-namespace {
-
-// Default rounding and no flushing of denormals, whatever the calling thread uses (numerics.md section 5).
-class DefaultFloatEnvironment {
- public:
-  DefaultFloatEnvironment() {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
-
- private:
-  std::fenv_t saved_;
-};
-
-}  // namespace
-
 CpuExecutable::CpuExecutable(std::shared_ptr<const Graph> graph, std::vector<WeightBytes> weights, bool float_math)
     : graph_(std::move(graph)), weights_(std::move(weights)), plan_(build_plan(*graph_, weights_, float_math)) {
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
@@ -49,7 +31,6 @@ uint64_t CpuExecutable::scratch_bytes() const noexcept {
 }
 
 void CpuExecutable::run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
-  const DefaultFloatEnvironment environment;
   bind(inputs, outputs);
   check_lengths();
   RunContext context{kernels(), ThreadPool::instance(), values_.data(), INT64_MAX, shared_scratch_.data(),
