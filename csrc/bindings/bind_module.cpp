@@ -1,0 +1,75 @@
+#include <pybind11/stl.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "bindings/bindings.h"
+#include "runtime/module.h"
+
+namespace tcim_lite {
+namespace {
+
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+std::shared_ptr<Module> load_bytes(const py::buffer& buffer, const LoadOptions& options) {
+  const py::buffer_info info = buffer.request();
+  py::ssize_t stride = info.itemsize;
+  for (py::ssize_t axis = info.ndim; axis-- > 0; stride *= info.shape[size_t(axis)]) {
+    if (info.strides[size_t(axis)] != stride) fail(ErrorCode::Argument, "load: the model's bytes must be contiguous");
+  }
+  const std::span bytes(static_cast<const std::byte*>(info.ptr), size_t(info.size * info.itemsize));
+  const py::gil_scoped_release no_gil;
+  return Module::load(bytes, options);
+}
+
+void set_input_array(Module& module, std::string_view name, const py::array& array) {
+  const ArrayView view = view_of(array);
+  const py::gil_scoped_release no_gil;
+  module.set_input(name, view);
+}
+
+}  // namespace
+
+void bind_module(py::module_& m) {
+  py::class_<LoadOptions>(m, "LoadOptions", "How to load a model.")
+      .def(py::init([](std::vector<int> device_ids, std::string backend, std::shared_ptr<WeightStore> weights,
+                       std::vector<std::string> dummies, uint64_t offset, uint64_t size) {
+             return LoadOptions{
+                 std::move(device_ids), std::move(backend), std::move(weights), std::move(dummies), offset, size};
+           }),
+           py::kw_only(), py::arg("device_ids"), py::arg("backend"), py::arg("weights"), py::arg("dummies"),
+           py::arg("offset"), py::arg("size"));
+
+  m.def("load_file", py::overload_cast<const std::string&, const LoadOptions&>(&Module::load), py::arg("path"),
+        py::arg("options"), NoGil(), "Loads a model from a file.");
+  m.def("load_bytes", &load_bytes, py::arg("data"), py::arg("options"), "Loads a model from memory.");
+
+  py::class_<Module, std::shared_ptr<Module>>(m, "Module", "A loaded model.")
+      .def_property_readonly("num_inputs", &Module::num_inputs)
+      .def_property_readonly("num_outputs", &Module::num_outputs)
+      .def("input_name", &Module::input_name, py::arg("index"))
+      .def("output_name", &Module::output_name, py::arg("index"))
+      .def("input_info", &Module::input_info, py::arg("name"))
+      .def("output_info", &Module::output_info, py::arg("name"))
+      .def_property_readonly("custom_msg", &Module::custom_msg)
+      .def_property_readonly("core_number", &Module::core_number)
+      .def_property_readonly("backend_name", &Module::backend_name)
+      .def_property_readonly("model_version", &Module::model_version)
+      .def("set_input_array", &set_input_array, py::arg("name"), py::arg("array"), "Copies into the bound memory.")
+      .def("set_input", py::overload_cast<std::string_view, const Tensor&>(&Module::set_input), py::arg("name"),
+           py::arg("tensor"), NoGil(), "Copies a host tensor, binds a device tensor.")
+      .def("set_dev_input", &Module::set_dev_input, py::arg("name"), py::arg("tensor"), NoGil())
+      .def("input", &Module::input, py::arg("name"), NoGil(), "A live alias.")
+      .def("output", &Module::output, py::arg("name"), py::arg("info") = py::none(), NoGil(), "A fresh host copy.")
+      .def("dev_output", &Module::dev_output, py::arg("name"), NoGil(), "A live alias.")
+      .def("set_dev_output", &Module::set_dev_output, py::arg("name"), py::arg("tensor"), NoGil())
+      .def("set_output", &Module::set_output, py::arg("name"), py::arg("tensor"), NoGil())
+      .def("run", &Module::run, py::arg("sync") = false, py::arg("rounds") = 1, NoGil())
+      .def("sync", &Module::sync, NoGil())
+      .def("set_stream", &Module::set_stream, py::arg("stream").none(true), NoGil())
+      .def("release", &Module::release, NoGil());
+}
+
+}  // namespace tcim_lite

@@ -1,0 +1,90 @@
+#include <pybind11/stl.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "bindings/bindings.h"
+#include "runtime/tensor.h"
+
+namespace tcim_lite {
+namespace {
+
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+py::tuple to_tuple(const Shape& shape) {
+  py::tuple tuple(shape.size());
+  for (size_t i = 0; i < shape.size(); ++i) tuple[i] = shape[i];
+  return tuple;
+}
+
+// An array over host memory that keeps it alive. Never memory of a device or one that a later run writes (C-11).
+py::array to_numpy(const Tensor& tensor) {
+  Tensor host;
+  {
+    const py::gil_scoped_release no_gil;
+    host = tensor.to_host(tensor.on_device());
+    host.buffer()->wait_idle();
+    if (host.buffer()->written_by_runs()) host = host.clone(true);
+  }
+  auto owner = std::make_unique<std::shared_ptr<Buffer>>(host.buffer());
+  py::capsule keep(owner.get(), [](void* pointer) { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
+  owner.release();
+  return py::array(numpy_dtype(host.info().dtype), host.info().shape, byte_strides(host.info()), host.data(), keep);
+}
+
+Tensor tensor_from_array(const TensorInfo& info, const py::array& array) {
+  const ArrayView view = view_of(array);
+  const py::gil_scoped_release no_gil;
+  return Tensor::from_array(info, view);
+}
+
+bool matches(const TensorInfo& a, const TensorInfo& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.format == b.format;
+}
+
+}  // namespace
+
+void bind_tensor(py::module_& m) {
+  py::class_<TensorInfo>(m, "TensorInfo", "Dtype, shape, strides, format and place of a tensor.")
+      .def(py::init([](const std::string& dtype, Shape shape, int device_id, std::string name) {
+             return TensorInfo::dense(dtype_from_name(dtype), std::move(shape), device_id, std::move(name))
+                 .astype(dtype_from_name(dtype));
+           }),
+           py::arg("dtype"), py::arg("shape"), py::arg("device_id") = kHost, py::arg("name") = "")
+      .def_property_readonly("dtype", [](const TensorInfo& info) { return std::string(name_of(info.dtype)); })
+      .def_property_readonly("shape", [](const TensorInfo& info) { return to_tuple(info.shape); })
+      .def_property_readonly("strides", [](const TensorInfo& info) { return to_tuple(info.strides); })
+      .def_property_readonly("format", [](const TensorInfo& info) { return std::string(name_of(info.format)); })
+      .def_readonly("device_id", &TensorInfo::device_id)
+      .def_readonly("name", &TensorInfo::name)
+      .def_property_readonly("mem_size", &TensorInfo::bytes)
+      .def("ascontiguous", &TensorInfo::ascontiguous)
+      .def(
+          "astype",
+          [](const TensorInfo& info, const std::string& dtype) { return info.astype(dtype_from_name(dtype)); },
+          py::arg("dtype"))
+      .def("is_match", &matches, py::arg("other"));
+
+  py::class_<Tensor>(m, "Tensor", "Shared memory and what it looks like.")
+      .def_static("allocate", &Tensor::allocate, py::arg("info"), NoGil(), "Zeroed storage where the info lives.")
+      .def_static("from_array", &tensor_from_array, py::arg("info"), py::arg("array"), "A host copy of the array.")
+      .def_property_readonly("info", &Tensor::info, py::return_value_policy::copy)
+      .def_property_readonly("has_storage", &Tensor::has_storage)
+      .def("numpy", &to_numpy, "An array that no later run touches.")
+      .def("to_host", &Tensor::to_host, py::arg("to_contiguous") = false, NoGil())
+      .def(
+          "astype",
+          [](const Tensor& tensor, const std::string& dtype) { return tensor.astype(dtype_from_name(dtype)); },
+          py::arg("dtype"), NoGil())
+      .def("copy_to", &Tensor::copy_to, py::arg("target"), NoGil())
+      .def("cast_to", &Tensor::cast_to, py::arg("target"), NoGil())
+      .def("select_roi", &Tensor::select_roi, py::arg("start"), py::arg("shape"))
+      .def("clone", &Tensor::clone, py::arg("copy") = true, NoGil())
+      .def("set_zero", &Tensor::set_zero, NoGil())
+      .def(
+          "is_same",
+          [](const Tensor& a, const Tensor& b) { return a.buffer() == b.buffer() && a.offset() == b.offset(); },
+          py::arg("other"), "Whether both are views of the same memory.");
+}
+
+}  // namespace tcim_lite

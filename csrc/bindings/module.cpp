@@ -1,0 +1,14 @@
+#include "bindings/bindings.h"
+#include "runtime/stream.h"
+
+PYBIND11_MODULE(_core, m) {
+  using namespace tcim_lite;
+  m.doc() = "The compiled core of tcim_lite; use tcim_lite.runtime.";
+  register_errors();
+  bind_devices(m);
+  bind_tensor(m);
+  bind_module(m);
+  // Streams end before the interpreter does; importing starts none.
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function([] { Stream::stop_all(); }, py::call_guard<py::gil_scoped_release>()));
+}

@@ -1,0 +1,45 @@
+#include "runtime/api_call.h"
+
+#include <pthread.h>
+
+#include <new>
+#include <shared_mutex>
+
+#include "runtime/stream.h"
+
+namespace tcim_lite {
+namespace {
+
+// Never destroyed: calls may come from other threads while the process exits.
+std::shared_mutex& gate() {
+  static auto* const mutex = new std::shared_mutex;
+  return *mutex;
+}
+
+void before_fork() {
+  gate().lock();
+  Stream::lock_all_and_drain();
+}
+
+void after_fork_in_parent() {
+  Stream::unlock_all();
+  gate().unlock();
+}
+
+void after_fork_in_child() {
+  Stream::abandon_all();
+  // A lock belongs to a thread id, and the child's differs: make it anew instead of unlocking it.
+  new (&gate()) std::shared_mutex;
+}
+
+}  // namespace
+
+ApiCall::ApiCall(const char* /*name*/) noexcept {
+  static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  (void)registered;
+  gate().lock_shared();
+}
+
+ApiCall::~ApiCall() { gate().unlock_shared(); }
+
+}  // namespace tcim_lite

@@ -1,0 +1,193 @@
+#include "runtime/module.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "runtime/api_call.h"
+#include "runtime/devices.h"
+#include "runtime/loaded.h"
+
+namespace tcim_lite {
+namespace {
+
+void check_loadable(const ModelFile& file) {
+  const hmm::File& content = file.content();
+  if (content.kind == hmm::FileKind::Weights) {
+    fail(ErrorCode::Format, file.label(), " holds only weights; load the .hmm that names it");
+  }
+  if (content.target != "xh2") {
+    fail(ErrorCode::Unsupported, file.label(), " was compiled for '", content.target, "'; only xh2 is emulated");
+  }
+  if (content.ndevice > 1) {
+    fail(ErrorCode::Unsupported, file.label(), " is a model for ", content.ndevice,
+         " devices, which this version cannot load; compile it for one device");
+  }
+}
+
+bool is_dummy(const SlotTable& inputs, const std::vector<const Slot*>& dummies, size_t index) {
+  return std::find(dummies.begin(), dummies.end(), &inputs[index]) != dummies.end();
+}
+
+}  // namespace
+
+std::shared_ptr<Module> Module::load(const std::string& path, const LoadOptions& options) {
+  const ApiCall call("Module.load");
+  if (path.ends_with(".hmms")) {
+    fail(ErrorCode::Unsupported, path,
+         ": models for several devices (.hmms) cannot be loaded by this version; use the .hmm");
+  }
+  return load(ModelFile::open(path, options.offset, options.size), options);
+}
+
+std::shared_ptr<Module> Module::load(std::span<const std::byte> bytes, const LoadOptions& options) {
+  const ApiCall call("Module.load");
+  if (options.offset > bytes.size() || options.size > bytes.size() - options.offset) {
+    fail(ErrorCode::Argument, "set_model_offset: ", options.size, " bytes at ", options.offset,
+         " lie outside a buffer of ", bytes.size(), " bytes");
+  }
+  const uint64_t size = options.size == 0 ? bytes.size() - options.offset : options.size;
+  return load(ModelFile::from_bytes(bytes.subspan(options.offset, size)), options);
+}
+
+std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
+  check_loadable(*file);
+  if (options.device_ids.empty()) fail(ErrorCode::Argument, "load: the list of device ids is empty");
+  LoadOptions settled = options;
+  settled.backend = resolve_backend(options.backend);
+  if (settled.weights == nullptr) settled.weights = std::make_shared<WeightStore>();
+  Device& device = use_device(options.device_ids.front());
+  Weights weights = settled.weights->acquire(device, file);
+  auto program = std::make_shared<Program>(device, std::move(file), std::move(weights));
+  return std::shared_ptr<Module>(new Module(std::move(program), settled));
+}
+
+Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
+  Device& device = program->device();
+  const Graph& graph = program->content().graph;
+  loaded_.reset(new Loaded{program, options.weights, options.backend, env_text("TCIM_XH2_USE_SYNC_MODE") == "1",
+                           SlotTable(graph, graph.inputs, device.id()), SlotTable(graph, graph.outputs, device.id()),
+                           device.default_stream(), 0, nullptr});
+  Loaded& loaded = *loaded_;
+  std::vector<const Slot*> dummies;
+  std::string unknown;
+  for (const std::string& name : options.dummies) {
+    if (const Slot* slot = loaded.inputs.find(name)) {
+      dummies.push_back(slot);
+    } else {
+      unknown += (unknown.empty() ? "'" : ", '") + name + "'";
+    }
+  }
+  if (!unknown.empty()) {
+    log(LogLevel::Warn,
+        concat(program->file().label(), ": set_dummy_tensors: no input is named ", unknown, "; ignored"));
+  }
+  for (size_t i = 0; i < loaded.inputs.size(); ++i) {
+    if (!is_dummy(loaded.inputs, dummies, i)) writable(loaded.inputs[i]);
+  }
+  for (Slot& slot : loaded.outputs) writable(slot);
+}
+
+Module::~Module() = default;
+
+Module::Loaded& Module::loaded(const char* who) const {
+  if (loaded_ == nullptr)
+    fail(ErrorCode::State, who, ": Status.UNINITIALIZED: the module has been released; load it again");
+  return *loaded_;
+}
+
+// The memory of the slot, made if it has none yet.
+std::byte* Module::writable(Slot& slot) {
+  if (slot.buffer == nullptr) {
+    Loaded& loaded = *loaded_;
+    slot.buffer = Buffer::on_device(loaded.program->device(), slot.info.bytes());
+    slot.offset = 0;
+    loaded.bound = nullptr;
+  }
+  return slot.data();
+}
+
+void Module::run(bool sync, int rounds) {
+  const ApiCall call("Module.run");
+  if (rounds < 1) fail(ErrorCode::Argument, "run: rounds=", rounds, " must be at least 1");
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Program> program;
+  uint64_t ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    Loaded& loaded = this->loaded("run");
+    loaded.program->raise_error();
+    if (loaded.bound == nullptr) {
+      for (const Slot& slot : loaded.inputs) {
+        if (slot.buffer != nullptr) continue;
+        fail(ErrorCode::State, "run error: Status.UNINITIALIZED: input '", slot.name(), "' (", to_string(slot.info),
+             ") was declared through set_dummy_tensors and has no memory; bind a device tensor with set_dev_input or "
+             "set "
+             "host data with set_input before run");
+      }
+      loaded.bound = std::make_shared<BoundRun>(loaded.program, loaded.inputs, loaded.outputs);
+    }
+    sync |= loaded.always_sync;
+    loaded.bound->begin_use();
+    ticket = loaded.ticket = loaded.stream->submit(loaded.bound, rounds, !sync);
+    if (!sync) return;
+    stream = loaded.stream;
+    program = loaded.program;
+  }
+  stream->wait(ticket);
+  program->raise_error();
+}
+
+void Module::sync() {
+  const ApiCall call("Module.sync");
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Program> program;
+  {
+    const std::lock_guard lock(mutex_);
+    stream = loaded("sync").stream;
+    program = loaded_->program;
+  }
+  stream->drain();
+  program->raise_error();
+}
+
+void Module::set_stream(std::shared_ptr<Stream> stream) {
+  const ApiCall call("Module.set_stream");
+  const std::lock_guard lock(mutex_);
+  Loaded& loaded = this->loaded("set_stream");
+  if (stream == nullptr) stream = loaded.program->device().default_stream();
+  if (stream == loaded.stream) return;
+  // An executable runs on one stream at a time, and the module's runs stay in order.
+  loaded.stream->wait(loaded.ticket);
+  loaded.stream = std::move(stream);
+  loaded.ticket = 0;
+}
+
+// Waits for the module's own runs, helping them along, and raises what failed.
+void Module::wait_for_runs(const char* who) {
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Program> program;
+  uint64_t ticket;
+  {
+    const std::lock_guard lock(mutex_);
+    stream = loaded(who).stream;
+    program = loaded_->program;
+    ticket = loaded_->ticket;
+  }
+  stream->wait(ticket);
+  program->raise_error();
+}
+
+void Module::release() {
+  const ApiCall call("Module.release");
+  std::unique_ptr<Loaded> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(dropped, loaded_);
+  }
+  if (dropped != nullptr) dropped->stream->wait(dropped->ticket);
+}
+
+}  // namespace tcim_lite

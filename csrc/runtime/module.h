@@ -1,0 +1,98 @@
+// A loaded model: its slots, their bindings, and the stream it runs on (spec tcim-api section 7).
+//
+// A host array is copied, at call time, into whatever an input is bound to; a device tensor re-binds the input. `run`
+// queues; reads and host writes wait for queued runs that use the same memory. An error of queued work is raised once,
+// at the next run, sync or read. Calls may come from several threads; each is atomic.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/program.h"
+#include "runtime/slot.h"
+#include "runtime/stream.h"
+#include "runtime/tensor.h"
+#include "runtime/weight_store.h"
+
+namespace tcim_lite {
+
+struct LoadOptions {
+  std::vector<int> device_ids{0};        // the first is used; a model for several devices is not supported yet
+  std::string backend;                   // "": the default
+  std::shared_ptr<WeightStore> weights;  // null: private
+  std::vector<std::string> dummies;      // inputs without memory of their own
+  uint64_t offset = 0;                   // of the model in the file or buffer
+  uint64_t size = 0;                     // 0: to the end
+};
+
+class Module {
+ public:
+  static std::shared_ptr<Module> load(const std::string& path, const LoadOptions& options);
+  static std::shared_ptr<Module> load(std::span<const std::byte> bytes, const LoadOptions& options);
+  ~Module();
+
+  size_t num_inputs() const;
+  size_t num_outputs() const;
+  std::string input_name(int64_t index) const;
+  std::string output_name(int64_t index) const;
+  TensorInfo input_info(std::string_view name) const;
+  TensorInfo output_info(std::string_view name) const;
+  std::string custom_msg() const;
+  int core_number() const;
+  std::string backend_name() const;
+  std::string model_version() const;
+
+  // Copies and converts (13.2); any shape with the right element count. Allocates the memory of an unbound dummy.
+  void set_input(std::string_view name, const ArrayView& array);
+  // Host tensor: copies. Device tensor: binds.
+  void set_input(std::string_view name, const Tensor& tensor);
+  void set_dev_input(std::string_view name, const Tensor& tensor);
+  // A live alias of what the input uses; without storage for an unbound dummy.
+  Tensor input(std::string_view name) const;
+
+  // A fresh host copy, in the layout and dtype of `info` if given.
+  Tensor output(std::string_view name, const std::optional<TensorInfo>& info = std::nullopt);
+  Tensor dev_output(std::string_view name) const;
+  void set_dev_output(std::string_view name, const Tensor& tensor);
+  // Device tensor: binds. Host tensor: filled when a run completes.
+  void set_output(std::string_view name, const Tensor& tensor);
+
+  void run(bool sync = false, int rounds = 1);
+  void sync();
+  // Null: the device's default stream.
+  void set_stream(std::shared_ptr<Stream> stream);
+
+  // Frees the module's memory; everything but a second release then throws Error(State).
+  void release();
+
+ private:
+  struct Loaded;
+
+  Module(std::shared_ptr<Program> program, const LoadOptions& options);
+  static std::shared_ptr<Module> load(std::shared_ptr<const ModelFile> file, const LoadOptions& options);
+
+  Loaded& loaded(const char* who) const;
+  Slot& input_slot(const char* who, std::string_view name) const;
+  Slot& output_slot(const char* who, std::string_view name) const;
+  void bind(const char* who, Slot& slot, const Tensor& tensor);
+  std::byte* writable(Slot& slot);
+  void wait_for_runs(const char* who);
+
+  mutable std::mutex mutex_;
+  std::unique_ptr<Loaded> loaded_;
+};
+
+// Text for load_model_info: name, version, inputs and outputs, custom_msg. Loads no weights.
+std::string describe_model(const std::string& path);
+
+// First line the emulated API version, second the emulator's own.
+std::string version_text();
+
+}  // namespace tcim_lite

@@ -1,0 +1,204 @@
+// Module: names, inputs and outputs.
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/api_call.h"
+#include "runtime/devices.h"
+#include "runtime/loaded.h"
+#include "runtime/module.h"
+
+namespace tcim_lite {
+namespace {
+
+const Slot& slot_at(const char* who, const SlotTable& slots, int64_t index) {
+  if (index < 0 || uint64_t(index) >= slots.size()) {
+    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(slots.size()) - 1);
+  }
+  return slots[size_t(index)];
+}
+
+void check_elements(const char* who, const Slot& slot, int64_t elements, const std::string& got) {
+  if (elements == slot.info.elements()) return;
+  fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), " with ", slot.info.elements(),
+       " elements, got ", got, " with ", elements);
+}
+
+}  // namespace
+
+size_t Module::num_inputs() const {
+  const std::lock_guard lock(mutex_);
+  return loaded("get_num_inputs").inputs.size();
+}
+
+size_t Module::num_outputs() const {
+  const std::lock_guard lock(mutex_);
+  return loaded("get_num_outputs").outputs.size();
+}
+
+std::string Module::input_name(int64_t index) const {
+  const std::lock_guard lock(mutex_);
+  return slot_at("get_input_name", loaded("get_input_name").inputs, index).name();
+}
+
+std::string Module::output_name(int64_t index) const {
+  const std::lock_guard lock(mutex_);
+  return slot_at("get_output_name", loaded("get_output_name").outputs, index).name();
+}
+
+TensorInfo Module::input_info(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  return input_slot("get_input_info", name).info;
+}
+
+TensorInfo Module::output_info(std::string_view name) const {
+  const std::lock_guard lock(mutex_);
+  return output_slot("get_output_info", name).info;
+}
+
+std::string Module::custom_msg() const {
+  const std::lock_guard lock(mutex_);
+  return loaded("get_custom_msg").program->content().custom_msg;
+}
+
+int Module::core_number() const {
+  const std::lock_guard lock(mutex_);
+  return int(loaded("get_core_num").program->content().ncore);
+}
+
+std::string Module::backend_name() const {
+  const std::lock_guard lock(mutex_);
+  return loaded("get_backend_name").backend;
+}
+
+std::string Module::model_version() const {
+  const std::lock_guard lock(mutex_);
+  const hmm::File& content = loaded("get_model_version").program->content();
+  return concat("V", content.version_major, ".", content.version_minor);
+}
+
+Slot& Module::input_slot(const char* who, std::string_view name) const {
+  Loaded& loaded = this->loaded(who);
+  if (Slot* slot = loaded.inputs.find(name)) return *slot;
+  fail(ErrorCode::UnknownName, "Module ", who, " error: no input is named '", name, "'; the inputs are ",
+       loaded.inputs.names());
+}
+
+Slot& Module::output_slot(const char* who, std::string_view name) const {
+  Loaded& loaded = this->loaded(who);
+  if (Slot* slot = loaded.outputs.find(name)) return *slot;
+  fail(ErrorCode::UnknownName, "Module ", who, " error: no output is named '", name, "'; the outputs are ",
+       loaded.outputs.names());
+}
+
+void Module::set_input(std::string_view name, const ArrayView& array) {
+  const ApiCall call("Module.set_input");
+  const std::lock_guard lock(mutex_);
+  Slot& slot = input_slot("set_input", name);
+  if (array.elements() != slot.info.elements()) {
+    check_elements("set_input", slot, array.elements(),
+                   "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
+  }
+  std::byte* const target = writable(slot);
+  slot.buffer->wait_idle();
+  try {
+    copy_to_dense(array, slot.info.dtype, target, "set_input error");
+  } catch (const Error& error) {
+    throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
+  }
+}
+
+void Module::set_input(std::string_view name, const Tensor& tensor) {
+  if (tensor.on_device() || !tensor.has_storage()) return set_dev_input(name, tensor);
+  tensor.buffer()->wait_idle();
+  const Shape strides = byte_strides(tensor.info());
+  set_input(name, ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides});
+}
+
+void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
+  const ApiCall call("Module.set_dev_input");
+  const std::lock_guard lock(mutex_);
+  bind("set_input", input_slot("set_input", name), tensor);
+}
+
+void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
+  if (tensor.has_storage() && tensor.buffer() == slot.buffer && tensor.offset() == slot.offset && !slot.sink &&
+      tensor.info().dtype == slot.info.dtype && tensor.info().elements() == slot.info.elements() &&
+      tensor.info().is_dense()) {
+    return;  // C-26: nothing changes
+  }
+  const TensorInfo& info = tensor.info();
+  if (!tensor.has_storage()) {
+    fail(ErrorCode::State, who, " error: Status.UNINITIALIZED: the tensor given for '", slot.name(), "' ('", info.name,
+         "') has no memory, it belongs to an unbound dummy; bind that input first");
+  }
+  if (!tensor.on_device()) {
+    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' needs a device tensor, got one on the host; ",
+         "use set_input to copy host data");
+  }
+  if (info.dtype != slot.info.dtype) {
+    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), ", got ", to_string(info),
+         "; a bound tensor is not converted");
+  }
+  check_elements(who, slot, info.elements(), to_string(info));
+  if (!info.is_dense()) {
+    fail(ErrorCode::Shape, who, " error: '", slot.name(),
+         "' needs a dense tensor, got a strided view; clone it densely");
+  }
+  if (info.device_id != slot.info.device_id) {
+    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' is on device ", slot.info.device_id,
+         ", the tensor on device ", info.device_id, "; copy it through the host");
+  }
+  slot.buffer = tensor.buffer();
+  slot.offset = tensor.offset();
+  slot.sink.reset();
+  loaded_->bound = nullptr;
+}
+
+Tensor Module::input(std::string_view name) const {
+  const ApiCall call("Module.get_dev_input");
+  const std::lock_guard lock(mutex_);
+  return input_slot("get_dev_input", name).tensor();
+}
+
+Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& info) {
+  const ApiCall call("Module.get_output");
+  wait_for_runs("get_output");
+  Tensor device;
+  {
+    const std::lock_guard lock(mutex_);
+    const Slot& slot = output_slot("get_output", name);
+    if (info) check_elements("get_output", slot, info->elements(), to_string(*info));
+    device = slot.tensor();
+  }
+  if (!info) return device.to_host(true);
+  TensorInfo wanted = info->on_host();
+  wanted.name = device.info().name;
+  Tensor host = Tensor::allocate(wanted);
+  device.cast_to(host);
+  return host;
+}
+
+Tensor Module::dev_output(std::string_view name) const {
+  const ApiCall call("Module.get_dev_output");
+  const std::lock_guard lock(mutex_);
+  return output_slot("get_dev_output", name).tensor();
+}
+
+void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
+  const ApiCall call("Module.set_dev_output");
+  const std::lock_guard lock(mutex_);
+  bind("set_dev_output", output_slot("set_dev_output", name), tensor);
+}
+
+void Module::set_output(std::string_view name, const Tensor& tensor) {
+  const ApiCall call("Module.set_output");
+  if (tensor.on_device() || !tensor.has_storage()) return set_dev_output(name, tensor);
+  const std::lock_guard lock(mutex_);
+  Slot& slot = output_slot("set_output", name);
+  check_elements("set_output", slot, tensor.info().elements(), to_string(tensor.info()));
+  tensor.buffer()->mark_written_by_runs();
+  slot.sink = tensor;
+  loaded_->bound = nullptr;
+}
+
+}  // namespace tcim_lite

@@ -1,0 +1,72 @@
+// What a loaded model runs: the executable with its weights, and the error of queued work that nobody has seen yet.
+// Shared by the module and the runs it queued, so dropping a module never pulls memory from under a run.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/backend.h"
+#include "runtime/model_file.h"
+#include "runtime/slot.h"
+#include "runtime/stream.h"
+#include "runtime/weight_store.h"
+
+namespace tcim_lite {
+
+class Device;
+
+class Program {
+ public:
+  Program(Device& device, std::shared_ptr<const ModelFile> file, Weights weights);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  Device& device() const noexcept { return device_; }
+  const hmm::File& content() const noexcept { return file_->content(); }
+  const ModelFile& file() const noexcept { return *file_; }
+  Executable& executable() noexcept { return *executable_; }
+
+  // Keeps the first error until it is raised. Thread-safe.
+  void keep_error(std::exception_ptr error) noexcept;
+  void raise_error();
+
+ private:
+  Device& device_;
+  std::shared_ptr<const ModelFile> file_;
+  Weights weights_;
+  std::unique_ptr<Executable> executable_;
+  std::atomic<bool> failed_{false};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+// The bindings of a module at the time of a run. Made again only when a binding has changed.
+class BoundRun : public Work {
+ public:
+  // Every slot has a buffer.
+  BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
+
+  // Marks the buffers as used by a queued run; execute() ends that.
+  void begin_use() noexcept;
+  void execute(int rounds) noexcept override;
+
+ private:
+  struct Sink {
+    Tensor from;
+    Tensor to;
+  };
+  void fill_sinks();
+
+  std::shared_ptr<Program> program_;
+  std::vector<std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+  std::vector<Sink> sinks_;
+};
+
+}  // namespace tcim_lite

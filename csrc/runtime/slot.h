@@ -1,0 +1,55 @@
+// The inputs or outputs of a module: what each is called, what it looks like, and the memory it uses now.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/graph.h"
+#include "runtime/tensor.h"
+
+namespace tcim_lite {
+
+struct Slot {
+  TensorInfo info;                 // dense, on the module's device
+  std::shared_ptr<Buffer> buffer;  // own or borrowed; null: an unbound dummy
+  uint64_t offset = 0;             // bytes into the buffer
+  std::optional<Tensor> sink;      // of an output: a host tensor filled after every run
+
+  const std::string& name() const noexcept { return info.name; }
+  std::byte* data() const noexcept { return buffer->data() + offset; }
+  Tensor tensor() const { return Tensor(info, buffer, offset); }
+};
+
+// Looks slots up by compiled name, exporter name, and either with a trailing `.hmcc.format` (C-18).
+class SlotTable {
+ public:
+  SlotTable(const Graph& graph, const std::vector<uint32_t>& values, int device_id);
+
+  size_t size() const noexcept { return slots_.size(); }
+  Slot& operator[](size_t index) noexcept { return slots_[index]; }
+  const Slot& operator[](size_t index) const noexcept { return slots_[index]; }
+  auto begin() noexcept { return slots_.begin(); }
+  auto end() noexcept { return slots_.end(); }
+
+  // Null when no slot has the name.
+  Slot* find(std::string_view name);
+  // "a, b, c and 56 more"
+  std::string names() const;
+
+ private:
+  struct TextHash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
+  std::vector<Slot> slots_;
+  std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> by_name_;
+};
+
+}  // namespace tcim_lite

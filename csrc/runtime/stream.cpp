@@ -1,0 +1,203 @@
+#include "runtime/stream.h"
+
+#include <atomic>
+#include <cfenv>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <new>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "runtime/spin.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace tcim_lite {
+namespace {
+
+// Numerics: work may run on a caller's thread, whose libraries may have set it to flush denormals or round otherwise.
+class DefaultFloatEnvironment {
+ public:
+#if defined(__x86_64__)
+  DefaultFloatEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~DefaultFloatEnvironment() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned saved_;
+#else
+  DefaultFloatEnvironment() {
+    std::fegetenv(&saved_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
+
+ private:
+  std::fenv_t saved_;
+#endif
+};
+
+struct Job {
+  std::shared_ptr<Work> work;
+  int rounds;
+};
+
+}  // namespace
+
+struct Stream::State {
+  std::mutex mutex;
+  std::condition_variable work_ready;
+  std::condition_variable work_done;
+  std::deque<Job> queue;
+  bool busy = false;    // somebody executes the job that was at the front
+  bool asleep = false;  // the worker waits for work_ready
+  bool stop = false;
+  int waiters = 0;  // on work_done
+  std::atomic<uint64_t> submitted{0};
+  std::atomic<uint64_t> completed{0};
+  std::thread worker;
+
+  bool claimable() const { return !busy && !queue.empty(); }
+
+  // Executes the front job on this thread. `lock` is held before and after.
+  void run_front(std::unique_lock<std::mutex>& lock) {
+    Job job = std::move(queue.front());
+    queue.pop_front();
+    busy = true;
+    lock.unlock();
+    {
+      const DefaultFloatEnvironment environment;
+      job.work->execute(job.rounds);
+    }
+    job.work.reset();  // may free device memory: not under the lock
+    lock.lock();
+    busy = false;
+    completed.fetch_add(1, std::memory_order_release);
+    if (waiters > 0) work_done.notify_all();
+  }
+
+  void work() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      while (claimable()) run_front(lock);
+      if (stop && queue.empty() && !busy) return;
+      asleep = true;
+      work_ready.wait(lock, [this] { return claimable() || (stop && queue.empty() && !busy); });
+      asleep = false;
+    }
+  }
+
+  void join() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+      work_ready.notify_all();
+    }
+    if (worker.joinable()) worker.join();
+    const std::lock_guard lock(mutex);
+    stop = false;
+  }
+};
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::set<Stream*> streams;
+};
+
+// Never destroyed: the default streams of the devices live as long as the process.
+Registry& registry() {
+  static auto* const instance = new Registry;
+  return *instance;
+}
+
+}  // namespace
+
+Stream::Stream(bool auto_yield) : state_(new State), auto_yield_(auto_yield) {
+  const std::lock_guard lock(registry().mutex);
+  registry().streams.insert(this);
+}
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(registry().mutex);
+    registry().streams.erase(this);
+  }
+  drain();
+  state_->join();
+  delete state_;
+}
+
+uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  state.queue.push_back({std::move(work), rounds});
+  const uint64_t ticket = state.submitted.fetch_add(1, std::memory_order_release) + 1;
+  if (!wake) return ticket;
+  if (!state.worker.joinable()) {
+    static const int registered = std::atexit(stop_all);
+    (void)registered;
+    state.worker = std::thread([&state] { state.work(); });
+  } else if (state.asleep && state.claimable()) {
+    lock.unlock();
+    state.work_ready.notify_one();
+  }
+  return ticket;
+}
+
+void Stream::wait(uint64_t ticket) {
+  State& state = *state_;
+  const auto done = [&] { return state.completed.load(std::memory_order_acquire) >= ticket; };
+  if (done()) return;
+  std::unique_lock lock(state.mutex);
+  while (!done()) {
+    if (state.claimable()) {
+      state.run_front(lock);
+      continue;
+    }
+    lock.unlock();
+    spin_until(done);
+    lock.lock();
+    if (done() || state.claimable()) continue;
+    ++state.waiters;
+    state.work_done.wait(lock);
+    --state.waiters;
+  }
+  // What others queued behind is the worker's again.
+  if (state.asleep && (state.claimable() || state.stop)) state.work_ready.notify_one();
+}
+
+void Stream::drain() { wait(state_->submitted.load(std::memory_order_acquire)); }
+
+void Stream::stop_all() {
+  const std::lock_guard lock(registry().mutex);
+  for (Stream* stream : registry().streams) {
+    stream->drain();
+    stream->state_->join();
+  }
+}
+
+void Stream::lock_all_and_drain() {
+  registry().mutex.lock();
+  for (Stream* stream : registry().streams) stream->drain();
+}
+
+void Stream::unlock_all() { registry().mutex.unlock(); }
+
+void Stream::abandon_all() {
+  for (Stream* stream : registry().streams) {
+    // The old state names a thread the child does not have and may hold that thread's lock: leave it behind.
+    auto* fresh = new State;
+    fresh->submitted = stream->state_->submitted.load();
+    fresh->completed = stream->state_->completed.load();
+    stream->state_ = fresh;
+  }
+  new (&registry().mutex) std::mutex;
+}
+
+}  // namespace tcim_lite

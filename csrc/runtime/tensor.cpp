@@ -1,0 +1,129 @@
+#include "runtime/tensor.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "runtime/api_call.h"
+#include "runtime/devices.h"
+
+namespace tcim_lite {
+
+Shape byte_strides(const TensorInfo& info) {
+  Shape strides = info.strides;
+  for (int64_t& stride : strides) stride *= size_of(info.dtype);
+  return strides;
+}
+
+Tensor::Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset)
+    : info_(std::move(info)), buffer_(std::move(buffer)), offset_(offset) {}
+
+Tensor Tensor::allocate(const TensorInfo& info) {
+  const ApiCall call("Tensor.allocate");
+  const uint64_t bytes = info.span_bytes();
+  auto buffer = info.device_id == kHost ? Buffer::on_host(bytes) : Buffer::on_device(use_device(info.device_id), bytes);
+  return Tensor(info, std::move(buffer));
+}
+
+Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
+  const ApiCall call("Tensor.from_array");
+  if (array.elements() != info.elements()) {
+    fail(ErrorCode::Shape, "Tensor: the array has ", array.elements(), " elements, the info ", to_string(info),
+         " needs ", info.elements());
+  }
+  Tensor tensor = allocate(info.on_host());
+  const Shape strides = byte_strides(info);
+  copy_array(array, {tensor.data(), info.dtype, info.shape, strides}, "Tensor");
+  return tensor;
+}
+
+void Tensor::require_storage(const char* what) const {
+  if (has_storage()) return;
+  fail(ErrorCode::State, what, ": Status.UNINITIALIZED: tensor '", info_.name,
+       "' has no memory (an unbound dummy input); bind or set the input first");
+}
+
+Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
+  require_storage("select_roi");
+  const auto refuse = [&] {
+    fail(ErrorCode::Shape, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
+         " do not lie inside a tensor of shape ", to_string(info_.shape));
+  };
+  if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
+  Tensor view = *this;
+  for (size_t axis = 0; axis < start.size(); ++axis) {
+    if (start[axis] < 0 || extents[axis] < 1 || extents[axis] > info_.shape[axis] - start[axis]) refuse();
+    view.offset_ += uint64_t(start[axis] * info_.strides[axis] * size_of(info_.dtype));
+  }
+  view.info_.shape = extents;
+  return view;
+}
+
+void Tensor::copy_values(const Tensor& target, const char* what) const {
+  require_storage(what);
+  target.require_storage(what);
+  if (info_.elements() != target.info_.elements()) {
+    fail(ErrorCode::Shape, what, ": the source is ", to_string(info_), ", the target ", to_string(target.info_),
+         "; element counts must be equal");
+  }
+  buffer_->wait_idle();
+  target.buffer_->wait_idle();
+  const Shape from = byte_strides(info_), to = byte_strides(target.info_);
+  copy_array({data(), info_.dtype, info_.shape, from}, {target.data(), target.info_.dtype, target.info_.shape, to},
+             what);
+}
+
+Tensor Tensor::to_host(bool to_contiguous) const {
+  const ApiCall call("Tensor.to_host");
+  require_storage("to_host");
+  const bool dense = info_.is_dense();
+  if (!on_device() && (dense || !to_contiguous)) return *this;
+  Tensor host = allocate(dense || to_contiguous ? info_.ascontiguous().on_host() : info_.on_host());
+  copy_values(host, "to_host");
+  return host;
+}
+
+Tensor Tensor::clone(bool copy) const {
+  const ApiCall call("Tensor.clone");
+  require_storage("clone");
+  Tensor twin = allocate(info_);
+  if (copy) copy_values(twin, "clone");
+  return twin;
+}
+
+Tensor Tensor::astype(DType dtype) const {
+  const ApiCall call("Tensor.astype");
+  require_storage("astype");
+  Tensor converted = allocate(info_.astype(dtype).ascontiguous());
+  copy_values(converted, "astype");
+  return converted;
+}
+
+void Tensor::copy_to(const Tensor& target) const {
+  const ApiCall call("Tensor.copy_to");
+  if (info_.dtype != target.info_.dtype) {
+    fail(ErrorCode::Shape, "copy_to: the source is ", name_of(info_.dtype), ", the target ",
+         name_of(target.info_.dtype), "; use cast_to to convert");
+  }
+  copy_values(target, "copy_to");
+}
+
+void Tensor::cast_to(const Tensor& target) const {
+  const ApiCall call("Tensor.cast_to");
+  copy_values(target, "cast_to");
+}
+
+void Tensor::set_zero() const {
+  const ApiCall call("Tensor.set_zero");
+  require_storage("set_zero");
+  buffer_->wait_idle();
+  if (info_.is_dense()) {
+    std::memset(data(), 0, info_.bytes());
+    return;
+  }
+  static constexpr std::byte kZero[8] = {};
+  const Shape still(info_.shape.size(), 0), strides = byte_strides(info_);
+  copy_array({kZero, info_.dtype, info_.shape, still}, {data(), info_.dtype, info_.shape, strides}, "set_zero");
+}
+
+}  // namespace tcim_lite

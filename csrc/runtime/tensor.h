@@ -1,0 +1,60 @@
+// A tensor: shared memory, an offset into it, and what it looks like. A cheap value; copies alias.
+//
+// A tensor without a buffer describes an unbound dummy. Host reads and writes wait for queued runs that use the memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "runtime/buffer.h"
+#include "runtime/strided_copy.h"
+#include "runtime/tensor_info.h"
+
+namespace tcim_lite {
+
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset = 0);
+
+  // Zeroed storage where the info lives.
+  static Tensor allocate(const TensorInfo& info);
+  // Host storage with the info's layout, holding the array's converted values.
+  static Tensor from_array(const TensorInfo& info, const ArrayView& array);
+
+  const TensorInfo& info() const noexcept { return info_; }
+  const std::shared_ptr<Buffer>& buffer() const noexcept { return buffer_; }
+  bool has_storage() const noexcept { return buffer_ != nullptr; }
+  bool on_device() const noexcept { return info_.device_id != kHost; }
+  uint64_t offset() const noexcept { return offset_; }                    // bytes into the buffer
+  std::byte* data() const noexcept { return buffer_->data() + offset_; }  // needs storage
+
+  // A rectangular view that shares storage and keeps the strides. Throws Error(Shape).
+  Tensor select_roi(const Shape& start, const Shape& extents) const;
+
+  // Device: always a new host tensor, dense if this is or when asked for. Host: this tensor itself, unless it is
+  // strided and a dense one is asked for.
+  Tensor to_host(bool to_contiguous) const;
+  Tensor clone(bool copy) const;
+  // A converted copy in the same place.
+  Tensor astype(DType dtype) const;
+  // Copies this into `target`: equal dtypes, equal element counts, any strides.
+  void copy_to(const Tensor& target) const;
+  // The same with conversion of dtype.
+  void cast_to(const Tensor& target) const;
+  void set_zero() const;
+
+ private:
+  void require_storage(const char* what) const;
+  void copy_values(const Tensor& target, const char* what) const;
+
+  TensorInfo info_;
+  std::shared_ptr<Buffer> buffer_;
+  uint64_t offset_ = 0;
+};
+
+// Strides in bytes, for views.
+Shape byte_strides(const TensorInfo& info);
+
+}  // namespace tcim_lite

@@ -1,0 +1,46 @@
+// What a tensor looks like: dtype, shape, strides, format and where it lives.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "runtime/buffer.h"
+
+namespace tcim_lite {
+
+enum class Format : uint8_t { ND, YUV420SP, YUV422SP, YUV444SP };
+
+std::string_view name_of(Format format);
+
+// Row-major strides in elements.
+Shape dense_strides(const Shape& shape);
+
+struct TensorInfo {
+  DType dtype = DType::Float16;
+  Shape shape;
+  Shape strides;  // in elements, one per axis
+  Format format = Format::ND;
+  int device_id = kHost;
+  std::string name;
+
+  // Throws Error(Shape) for an extent below 1 or a size nothing can hold.
+  static TensorInfo dense(DType dtype, Shape shape, int device_id = kHost, std::string name = {});
+
+  int64_t elements() const { return num_elements(shape); }
+  uint64_t bytes() const { return uint64_t(elements()) * uint64_t(size_of(dtype)); }  // of the elements, without gaps
+  uint64_t span_bytes() const;                                                        // from the first to the last
+  bool is_dense() const;
+
+  TensorInfo ascontiguous() const;
+  // Keeps shape and strides. Throws Error(Argument) for a dtype the runtime has not (spec tcim-api 13.1).
+  TensorInfo astype(DType other) const;
+  TensorInfo on_host() const;
+};
+
+// "float16 [1, 256, 64]"
+std::string to_string(const TensorInfo& info);
+
+}  // namespace tcim_lite

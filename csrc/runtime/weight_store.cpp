@@ -1,0 +1,99 @@
+#include "runtime/weight_store.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "base/error.h"
+#include "runtime/devices.h"
+
+namespace tcim_lite {
+namespace {
+
+std::shared_ptr<const ModelFile> open_sibling(const ModelFile& model) {
+  const hmm::Sibling& sibling = *model.content().sibling;
+  if (!model.folder()) {
+    fail(ErrorCode::Format, model.label(), ": the model keeps its weights in '", sibling.file,
+         "', which a model from memory has no folder to find in; load it by path or compile it self-contained");
+  }
+  const std::string path = *model.folder() + "/" + sibling.file;
+  struct stat status;
+  if (stat(path.c_str(), &status) != 0 && errno == ENOENT) {
+    fail(ErrorCode::Format, model.label(), ": its weights file ", path, " is missing; copy it beside the model");
+  }
+  auto weights = ModelFile::open(path);
+  if (weights->content().kind != hmm::FileKind::Weights || weights->content().id != sibling.id) {
+    fail(ErrorCode::Format, model.label(), ": ", path, " is not the weights file it was compiled with: its id is ",
+         hmm::to_hex(weights->content().id), ", expected ", hmm::to_hex(sibling.id),
+         "; copy the files of one package together");
+  }
+  return weights;
+}
+
+// Where a weight of the model lies: in the model itself or in its sibling.
+struct Place {
+  std::shared_ptr<const ModelFile> file;
+  uint32_t index;
+};
+
+Place locate(const std::shared_ptr<const ModelFile>& model, const std::shared_ptr<const ModelFile>& sibling,
+             uint32_t index) {
+  const hmm::WeightEntry& entry = model->content().weights[index];
+  if (!entry.external) return {model, index};
+  const int64_t found = sibling->find(entry.hash);
+  if (found < 0) {
+    fail(ErrorCode::Format, model->label(), ": weight '", entry.name, "' (", hmm::to_hex(entry.hash), ") is not in ",
+         sibling->label());
+  }
+  const hmm::WeightEntry& stored = sibling->content().weights[size_t(found)];
+  if (stored.dtype != entry.dtype || stored.format != entry.format || stored.shape != entry.shape ||
+      stored.bytes != entry.bytes) {
+    fail(ErrorCode::Format, model->label(), ": weight '", entry.name, "' has another dtype, format or shape in ",
+         sibling->label());
+  }
+  return {sibling, uint32_t(found)};
+}
+
+}  // namespace
+
+Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, std::span<const std::byte> bytes)
+    : device_(device), file_(std::move(file)), bytes_(bytes) {
+  device.charge(bytes.size(), "a weight");
+}
+
+Weight::~Weight() { device_.discharge(bytes_.size()); }
+
+Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model) {
+  const hmm::File& content = model->content();
+  const auto sibling = content.sibling ? open_sibling(*model) : nullptr;
+  Weights weights(content.weights.size());
+  std::vector<Place> places(content.weights.size());
+  std::vector<uint32_t> unseen, unseen_in_sibling;
+  {
+    const std::lock_guard lock(mutex_);
+    for (uint32_t i = 0; i < weights.size(); ++i) {
+      places[i] = locate(model, sibling, i);
+      const auto known = weights_.find({device.id(), content.weights[i].hash});
+      if (known != weights_.end()) weights[i] = known->second.lock();
+      if (weights[i] == nullptr) (places[i].file == model ? unseen : unseen_in_sibling).push_back(places[i].index);
+    }
+  }
+  // Not under the lock: it takes a while, and several threads load at once (C-21).
+  model->verify(unseen);
+  if (sibling != nullptr) sibling->verify(unseen_in_sibling);
+
+  const std::lock_guard lock(mutex_);
+  std::erase_if(weights_, [](const auto& item) { return item.second.expired(); });
+  for (uint32_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] != nullptr) continue;
+    std::weak_ptr<const Weight>& known = weights_[{device.id(), content.weights[i].hash}];
+    weights[i] = known.lock();
+    if (weights[i] != nullptr) continue;
+    const auto& [file, index] = places[i];
+    weights[i] = std::make_shared<Weight>(device, file, file->bytes_of(file->content().weights[index]));
+    known = weights[i];
+  }
+  return weights;
+}
+
+}  // namespace tcim_lite

@@ -1,0 +1,52 @@
+// The core of a WeightManager: weights shared by content between the modules loaded with it. Thread-safe.
+//
+// It only points at weights; the modules own them, so the last module to go frees them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/model_file.h"
+
+namespace tcim_lite {
+
+class Device;
+
+// A weight on a device. On the CPU it is used where it lies in the mapped file, which it keeps open.
+class Weight {
+ public:
+  Weight(Device& device, std::shared_ptr<const ModelFile> file, std::span<const std::byte> bytes);
+  ~Weight();
+  Weight(const Weight&) = delete;
+  Weight& operator=(const Weight&) = delete;
+
+  std::span<const std::byte> bytes() const noexcept { return bytes_; }
+
+ private:
+  Device& device_;
+  std::shared_ptr<const ModelFile> file_;
+  std::span<const std::byte> bytes_;
+};
+
+using Weights = std::vector<std::shared_ptr<const Weight>>;
+
+class WeightStore {
+ public:
+  // The model's weights in the order of its weight table, verified. Throws Error(Format) when a sibling or a weight is
+  // missing, belongs to another model or is damaged, Error(Device) when the device is full.
+  Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model);
+
+ private:
+  using Key = std::pair<int, hmm::Hash>;  // device id, content
+
+  std::mutex mutex_;
+  std::map<Key, std::weak_ptr<const Weight>> weights_;
+};
+
+}  // namespace tcim_lite

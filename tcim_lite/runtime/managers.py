@@ -1,0 +1,85 @@
+"""DevManager and WeightManager: cheap descriptions until a load uses them (C-20); they survive fork and pickling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tcim_lite import _core
+
+__all__ = ["DevManager", "WeightManager"]
+
+
+class DevManager:
+    """An ordered list of device ids; the first is rank 0 (spec section 2).
+
+    Attributes:
+        device_ids: list of ints.
+        backend_name: as given; "" means the default.
+    """
+
+    def __init__(self, device_ids: int | Iterable[int] = 0, backend_name: str = "") -> None:
+        """Describes devices. Whether they exist is checked by `load`.
+
+        Args:
+            device_ids: one id, or a list or tuple of them.
+            backend_name: "Xh2HalBackend", "Xh2aHalBackend", "xh2" or "".
+
+        Raises:
+            TypeError: an id is no int.
+            ValueError: an id is negative, there are none, or the backend is unknown (`ArgumentError`).
+            UnsupportedError: the backend of another chip.
+        """
+        ids = list(device_ids) if isinstance(device_ids, (list, tuple, range)) else [device_ids]
+        for device_id in ids:
+            if isinstance(device_id, bool) or not hasattr(device_id, "__index__"):
+                raise TypeError(f"device_ids={device_ids!r}: expected an int or a list of ints")
+            if device_id < 0:
+                raise ValueError(f"device_ids={device_ids!r}: ids start at 0")
+        if not ids:
+            raise ValueError("device_ids is empty: expected at least one id")
+        if not isinstance(backend_name, str):
+            raise TypeError(f"backend_name={backend_name!r}: expected a str")
+        _core.resolve_backend(backend_name)
+        self.device_ids = [int(device_id) for device_id in ids]
+        self.backend_name = backend_name
+
+    @property
+    def dev_count(self) -> int:
+        """The number of ids."""
+        return len(self.device_ids)
+
+    def verify(self) -> bool:
+        """Whether every id exists now."""
+        return set(self.device_ids) <= set(_core.device_ids())
+
+    def __repr__(self) -> str:
+        return f"DevManager({self.device_ids}, {self.backend_name!r})"
+
+
+class WeightManager:
+    """Modules loaded with one manager share equal weights on a device (spec section 3).
+
+    Opaque and lazy: memory appears at the first load that carries it. Modules keep their manager alive (C-22).
+    """
+
+    def __init__(self, device: DevManager | int = 0) -> None:
+        """Describes where the weights will live.
+
+        Args:
+            device: a `DevManager` or a device id.
+
+        Raises:
+            TypeError: `device` is neither.
+            ValueError: a negative id.
+        """
+        self._dev_manager = device if isinstance(device, DevManager) else DevManager(device)
+
+    def _store(self) -> _core.WeightStore:
+        # setdefault is atomic: threads that load at once get the same store.
+        return self.__dict__.setdefault("_core_store", _core.WeightStore())
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_dev_manager": self._dev_manager}  # C-32: by configuration, without memory
+
+    def __repr__(self) -> str:
+        return f"WeightManager({self._dev_manager!r})"

@@ -1,0 +1,256 @@
+"""Module, and the functions that load one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tcim_lite import _core
+from tcim_lite.runtime.options import Option, RunOption
+from tcim_lite.runtime.stream import Stream
+from tcim_lite.runtime.tensor import Tensor, TensorInfo, as_array
+
+__all__ = ["Module", "load", "load_model_info"]
+
+
+def load(path: str | os.PathLike[str] | bytes | bytearray | memoryview, option: Option | None = None) -> Module:
+    """Loads a model.
+
+    Args:
+        path: a `.hmm` file, or the bytes of one that contains its weights.
+        option: None means device 0 and weights of its own.
+
+    Returns:
+        The module, ready to run.
+
+    Raises:
+        HmmFormatError: a missing, damaged or foreign file, or weights that do not belong to it.
+        DeviceError: a device that does not exist or has no memory left.
+        UnsupportedError: a model this version cannot run.
+    """
+    if option is None:
+        option = Option()
+    elif not isinstance(option, Option):
+        raise TypeError(f"option={option!r}: expected an Option")
+    options = option._load_options()
+    if isinstance(path, (bytes, bytearray, memoryview)):
+        return Module._wrap(_core.load_bytes(path, options))
+    return Module._wrap(_core.load_file(os.fspath(path), options))
+
+
+def load_model_info(path: str | os.PathLike[str]) -> str:
+    """A description of a model file: name, version, inputs and outputs, custom_msg. Loads no weights.
+
+    Raises:
+        HmmFormatError: the file is missing or damaged.
+    """
+    return _core.describe_model(os.fspath(path))
+
+
+class Module:
+    """A loaded model (spec section 7). Made by `load`.
+
+    Names may be the compiled ones, the exporter's, or either with a trailing `.hmcc.format`. Values and bindings
+    persist across runs. An error of queued work is raised once, at the next run, sync or read.
+    """
+
+    __slots__ = ("__weakref__", "_core")
+
+    def __init__(self) -> None:
+        raise TypeError("a Module is made by tcim_lite.runtime.load(path, option)")
+
+    @classmethod
+    def _wrap(cls, core: _core.Module) -> Module:
+        module = cls.__new__(cls)
+        module._core = core
+        return module
+
+    @staticmethod
+    def load(path: str | os.PathLike[str] | bytes, option: Option | None = None) -> Module:
+        """The same as `tcim_lite.runtime.load`."""
+        return load(path, option)
+
+    # -- what the model looks like
+
+    def get_num_inputs(self) -> int:
+        """The number of inputs."""
+        return self._core.num_inputs
+
+    def get_num_outputs(self) -> int:
+        """The number of outputs."""
+        return self._core.num_outputs
+
+    def get_input_name(self, idx: int) -> str:
+        """The compiled name of input `idx`.
+
+        Raises:
+            ArgumentError: there is no such input.
+        """
+        return self._core.input_name(idx)
+
+    def get_output_name(self, idx: int) -> str:
+        """The compiled name of output `idx`.
+
+        Raises:
+            ArgumentError: there is no such output.
+        """
+        return self._core.output_name(idx)
+
+    def get_input_info(self, name: str) -> TensorInfo:
+        """What the input looks like; valid for unbound dummies too.
+
+        Raises:
+            UnknownNameError: no input has the name.
+        """
+        return TensorInfo._wrap(self._core.input_info(name))
+
+    def get_output_info(self, name: str) -> TensorInfo:
+        """What the output looks like.
+
+        Raises:
+            UnknownNameError: no output has the name.
+        """
+        return TensorInfo._wrap(self._core.output_info(name))
+
+    def get_custom_msg(self) -> str:
+        """The text given to the compiler, JSON in practice, or ""."""
+        return self._core.custom_msg
+
+    def get_core_num(self) -> int:
+        """Cores per device the model was compiled for."""
+        return self._core.core_number
+
+    def get_backend_name(self) -> str:
+        """The backend, "Xh2HalBackend"."""
+        return self._core.backend_name
+
+    def get_model_version(self) -> str:
+        """The version of the container."""
+        return self._core.model_version
+
+    # -- data in
+
+    def set_input(self, name: str, value: Any) -> None:
+        """Copies host data into the input, or binds a device tensor to it.
+
+        Host data goes, at call time and converted, into whatever the input is bound to (C-2, C-3, C-5).
+
+        Args:
+            name: the input.
+            value: a device `Tensor` to bind; or a host `Tensor`, or anything `numpy.asarray` takes, with as many
+                elements as the input, in any shape.
+
+        Raises:
+            UnknownNameError: no input has the name.
+            ShapeError: the element count, or a bound tensor's dtype, differs.
+            ArgumentError: a value does not fit, or the tensor is on another device.
+            StateError: the tensor has no memory.
+        """
+        if isinstance(value, Tensor):
+            self._core.set_input(name, value._core)
+        else:
+            self._core.set_input_array(name, as_array(value))
+
+    def set_dev_input(self, name: str, tensor: Tensor) -> None:
+        """Binds a device tensor to the input, by reference.
+
+        Raises:
+            As `set_input`; ArgumentError for a host tensor.
+        """
+        self._core.set_dev_input(name, _checked(tensor, Tensor)._core)
+
+    def get_dev_input(self, name: str) -> Tensor:
+        """A live alias of what the input uses now; without storage for an unbound dummy (C-7).
+
+        Raises:
+            UnknownNameError: no input has the name.
+        """
+        return Tensor._wrap(self._core.input(name))
+
+    get_input = get_dev_input
+
+    # -- running
+
+    def run(self, sync: bool = False, run_option: RunOption | None = None, option: RunOption | None = None) -> None:
+        """Queues one inference (C-13).
+
+        Args:
+            sync: wait for it.
+            run_option: how often to repeat it.
+            option: another name of `run_option`.
+
+        Raises:
+            StateError: a dummy input is unbound.
+            TcimError: what earlier queued work failed with; with `sync`, what this run failed with.
+        """
+        chosen = option if run_option is None else run_option
+        self._core.run(bool(sync), 1 if chosen is None else _checked(chosen, RunOption).rounds)
+
+    def sync(self) -> None:
+        """Waits for everything queued on the module's stream.
+
+        Raises:
+            TcimError: what the queued work of this module failed with.
+        """
+        self._core.sync()
+
+    def set_stream(self, stream: Stream | None) -> None:
+        """Later runs use this stream; None is the device's default stream."""
+        self._core.set_stream(None if stream is None else _checked(stream, Stream)._core)
+
+    # -- data out
+
+    def get_output(self, name: str, info: TensorInfo | None = None) -> Tensor:
+        """The output on the host, a fresh copy every time (C-11, C-12). Waits for queued runs.
+
+        Args:
+            name: the output.
+            info: the wanted dtype and layout, with as many elements.
+
+        Raises:
+            UnknownNameError: no output has the name.
+            ShapeError: `info` has another element count.
+            TcimError: what queued work failed with.
+        """
+        return Tensor._wrap(self._core.output(name, None if info is None else _checked(info, TensorInfo)._core))
+
+    def get_dev_output(self, name: str) -> Tensor:
+        """A live alias of the output's device memory; it holds a run's data until the next run (C-10).
+
+        Raises:
+            UnknownNameError: no output has the name.
+        """
+        return Tensor._wrap(self._core.dev_output(name))
+
+    def set_dev_output(self, name: str, tensor: Tensor) -> None:
+        """The graph writes this output into the given device tensor, which may be an input of the same module (C-9).
+
+        Raises:
+            As `set_dev_input`.
+        """
+        self._core.set_dev_output(name, _checked(tensor, Tensor)._core)
+
+    def set_output(self, name: str, tensor: Tensor) -> None:
+        """A device tensor is bound; a host tensor is filled, converted, whenever a run completes.
+
+        Raises:
+            As `set_dev_input`.
+        """
+        self._core.set_output(name, _checked(tensor, Tensor)._core)
+
+    # -- the end
+
+    def release(self) -> None:
+        """Waits for queued runs and frees the module's memory. May be called again; other calls then raise StateError.
+
+        Dropping the last reference does the same.
+        """
+        self._core.release()
+
+    close = destroy = unload = release
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"expected a tcim_lite.runtime.{kind.__name__}, got {type(value).__name__}")
+    return value

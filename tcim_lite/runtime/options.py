@@ -1,0 +1,110 @@
+"""Option (how to load) and RunOption (how to run)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tcim_lite import _core
+from tcim_lite.runtime.managers import DevManager, WeightManager
+
+__all__ = ["Option", "RunOption"]
+
+
+class Option:
+    """Load options (spec section 4). Setters return the option, so calls chain."""
+
+    def __init__(self, manager: WeightManager | DevManager | int | None = None) -> None:
+        """Options with their defaults.
+
+        Args:
+            manager: a `WeightManager` to share weights through; a `DevManager` or an id, then weights are private; None
+                means device 0.
+
+        Raises:
+            TypeError: `manager` is something else.
+        """
+        if not isinstance(manager, WeightManager):
+            manager = WeightManager(0 if manager is None else manager)
+        self._weight_manager = manager
+        self._dummies: tuple[str, ...] = ()
+        self._offset = 0
+        self._size = 0
+        self._host_lazy_loading = False
+
+    def set_dummy_tensors(self, names: Iterable[str]) -> Option:
+        """The named inputs get no memory at load; bind or set them before `run` (C-7). No effect after `load`.
+
+        Args:
+            names: input names; unknown ones are ignored with a warning at load.
+
+        Raises:
+            TypeError: a name is no str, or `names` is a single str.
+        """
+        if isinstance(names, str):
+            raise TypeError(f"names={names!r}: expected a list of names")
+        dummies = tuple(names)
+        for name in dummies:
+            if not isinstance(name, str):
+                raise TypeError(f"dummy name {name!r}: expected a str")
+        self._dummies = dummies
+        return self
+
+    def set_model_offset(self, offset: int, size: int) -> Option:
+        """The model is the bytes [offset, offset + size) of the file or buffer.
+
+        Args:
+            offset: in bytes, any alignment.
+            size: in bytes, exact.
+
+        Raises:
+            ValueError: a negative offset or a size below 1.
+        """
+        if offset < 0 or size < 1:
+            raise ValueError(f"set_model_offset({offset}, {size}): expected offset >= 0 and size >= 1")
+        self._offset, self._size = int(offset), int(size)
+        return self
+
+    def enable_host_lazy_loading(self, enable: bool = False) -> Option:
+        """Accepted; files are mapped and read when used anyway."""
+        self._host_lazy_loading = bool(enable)
+        return self
+
+    def _load_options(self) -> _core.LoadOptions:
+        devices = self._weight_manager._dev_manager
+        return _core.LoadOptions(
+            device_ids=devices.device_ids,
+            backend=devices.backend_name,
+            weights=self._weight_manager._store(),
+            dummies=self._dummies,
+            offset=self._offset,
+            size=self._size,
+        )
+
+
+class RunOption:
+    """Run options (spec section 5).
+
+    Attributes:
+        rounds: how many times one `run` repeats the graph.
+    """
+
+    __slots__ = ("rounds",)
+
+    def __init__(self, rounds: int = 1) -> None:
+        """Run options.
+
+        Args:
+            rounds: at least 1.
+
+        Raises:
+            TypeError: `rounds` is no int.
+            ValueError: `rounds` is below 1.
+        """
+        if isinstance(rounds, bool) or not hasattr(rounds, "__index__"):
+            raise TypeError(f"rounds={rounds!r}: expected an int")
+        if not 1 <= rounds < 1 << 31:
+            raise ValueError(f"rounds={rounds}: expected at least 1")
+        self.rounds = int(rounds)
+
+    def __repr__(self) -> str:
+        return f"RunOption({self.rounds})"

@@ -1,0 +1,27 @@
+"""Stream: an order of execution."""
+
+from __future__ import annotations
+
+from tcim_lite import _core
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """Work of one stream runs in order, work of different streams concurrently (spec section 6).
+
+    Opaque; give it to `Module.set_stream`. No thread starts before the first run.
+    """
+
+    __slots__ = ("_core",)
+
+    def __init__(self, auto_yield: bool = False) -> None:
+        """A new stream.
+
+        Args:
+            auto_yield: accepted; has no effect on results.
+        """
+        self._core = _core.Stream(bool(auto_yield))
+
+    def __repr__(self) -> str:
+        return f"Stream({self._core.auto_yield})"

@@ -1,0 +1,146 @@
+"""What set_input does with host data (spec sections 13.2 and 13.3; C-5, C-6)."""
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+
+INTEGERS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+
+
+@pytest.fixture
+def add(add_model):
+    return rt.load(add_model)
+
+
+def through(module, name, value):
+    module.set_input(name, value)
+    return module.get_dev_input(name).numpy()
+
+
+def tensor_of(dtype, values):
+    """The values as a tensor of `dtype` takes them."""
+    values = np.asarray(values)
+    return rt.Tensor(rt.TensorInfo(values.shape, dtype), values).numpy()
+
+
+def test_c05_floats_round_to_nearest_even(add):
+    special = np.array([65504, 65519.99, 65520, -1e9, np.inf, -0.0], np.float32)
+    rng = np.random.default_rng(0)
+    with np.errstate(over="ignore"):
+        for values in (special, *(rng.standard_normal((50, 6)) * 10.0 ** rng.integers(-9, 6, (50, 1)))):
+            for dtype in (np.float32, np.float64):
+                got = through(add, "a", values.astype(dtype)).reshape(-1)
+                np.testing.assert_array_equal(
+                    got.view(np.uint16), values.astype(dtype).astype(np.float16).view(np.uint16)
+                )
+
+
+def test_c05_every_half_survives_float32_and_ties_go_to_even():
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    wide = tensor_of(np.float32, halves)
+    np.testing.assert_array_equal(wide, halves.astype(np.float32))
+    finite = np.sort(halves[np.isfinite(halves)].astype(np.float64))
+    middles = (finite[1:] + finite[:-1]) / 2
+    for values in (middles, np.nextafter(middles, np.inf), np.nextafter(middles, -np.inf), middles.astype(np.float32)):
+        np.testing.assert_array_equal(tensor_of(np.float16, values), values.astype(np.float16))
+    assert np.isnan(tensor_of(np.float16, np.array([np.nan, np.nan], np.float32))).all()
+
+
+def test_c05_uint8_and_int8_reinterpret(add):
+    assert through(add, "image", np.array([200, 127, 0, 255], np.uint8)).tolist() == [-56, 127, 0, -1]
+    assert tensor_of(np.uint8, np.array([-56], np.int8)).tolist() == [200]
+
+
+def test_c06_zero_dimensional_arrays_feed_one_element(add):
+    assert through(add, "length", np.array(7).astype("int32")).tolist() == [7]
+    assert through(add, "length", np.int16(-3)).tolist() == [-3]
+    assert through(add, "length", 12).tolist() == [12]
+
+
+@pytest.mark.parametrize("source", INTEGERS)
+@pytest.mark.parametrize("target", [t for t in INTEGERS if np.dtype(t).itemsize < 8])
+def test_integers_keep_their_value_or_are_refused(source, target):
+    reinterprets = np.dtype(source).itemsize == np.dtype(target).itemsize == 1
+    limits, bounds = np.iinfo(source), np.iinfo(target)
+    for value in {limits.min, limits.max, 0, 1, *(v for v in (bounds.min, bounds.max, bounds.max + 1, bounds.min - 1))}:
+        if not limits.min <= value <= limits.max:
+            continue
+        array = np.array([0, value], source)
+        if bounds.min <= value <= bounds.max or reinterprets:
+            np.testing.assert_array_equal(tensor_of(target, array), array.astype(target))
+        else:
+            with pytest.raises(rt.ArgumentError, match=rf"value {value} .* does not fit"):
+                tensor_of(target, array)
+
+
+@pytest.mark.parametrize("source", [*INTEGERS, np.bool_])
+def test_integers_become_floats_rounded_once(source):
+    info = np.iinfo(source) if source is not np.bool_ else None
+    values = np.array([True, False] if info is None else [info.min, info.max, 0, 1, 100], source)
+    if source in (np.int64, np.uint64):
+        values = np.append(values, np.array([2**24 + 1, 2**53 + 1, 2**62 + 2**38 + 1], source))
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(tensor_of(np.float32, values), values.astype(np.float32))
+        np.testing.assert_array_equal(tensor_of(np.float16, values), values.astype(np.float64).astype(np.float16))
+
+
+def test_floats_become_int8_by_rounding_and_saturating(add):
+    assert through(add, "image", np.array([0.5, 1.5, -200, 1e30])).tolist() == [0, 2, -128, 127]
+    with pytest.raises(rt.ArgumentError, match="value nan"):
+        add.set_input("image", np.array([0, 0, 0, np.nan], np.float16))
+
+
+def test_floats_become_other_integers_only_when_exact(add):
+    assert through(add, "length", np.array(5.0)).tolist() == [5]
+    assert tensor_of(np.uint32, np.array([4294967295.0])).tolist() == [4294967295]
+    for bad in (0.5, 3e9, np.inf, np.nan):
+        with pytest.raises(rt.ArgumentError, match="input 'length'"):
+            add.set_input("length", np.array(bad))
+
+
+def test_a_refused_value_leaves_the_input_as_it_was(add):
+    add.set_input("image", [1, 2, 3, 4])
+    with pytest.raises(rt.ArgumentError, match=r"value 300 \(int64\) does not fit int8, input 'image'"):
+        add.set_input("image", [9, 9, 9, 300])
+    assert add.get_dev_input("image").numpy().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "U3", "datetime64[s]", object])
+def test_other_dtypes_are_refused(add, dtype):
+    with pytest.raises(rt.ArgumentError, match="cannot be converted"):
+        add.set_input("length", np.zeros(1, dtype))
+
+
+def test_equal_element_counts_are_accepted_in_any_shape(add):
+    values = np.arange(6, dtype=np.float16)
+    for shape in ((6,), (3, 2), (1, 6, 1)):
+        np.testing.assert_array_equal(through(add, "a", values.reshape(shape)), values.reshape(2, 3))
+
+
+def test_strides_and_byte_order_are_normalised(add):
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    views = [base[::2, ::2], base[1:3, 4:1:-1], np.asfortranarray(base[:2, :3]), base[:2, :3].astype(">f4")]
+    views += [np.broadcast_to(base[0, :3], (2, 3)), base.T[:2, :3], base.astype(np.int64)[::-2, ::-2]]
+    for view in views:
+        np.testing.assert_array_equal(through(add, "a", view), np.ascontiguousarray(view).astype(np.float16))
+
+
+def test_strided_conversion_of_many_elements():
+    rng = np.random.default_rng(3)
+    base = rng.standard_normal((3, 37, 1100)).astype(np.float32)
+    for view in (base[:, ::-1, 1:], base.transpose(2, 0, 1), base[:, :, ::3], base[::-1]):
+        np.testing.assert_array_equal(tensor_of(np.float16, view), view.astype(np.float16))
+        np.testing.assert_array_equal(tensor_of(np.float32, view), view)
+
+
+def test_unaligned_arrays_are_read():
+    raw = np.zeros(41, np.uint8)
+    view = np.frombuffer(raw.data, np.float32, 10, offset=1)
+    raw[1:] = np.arange(10, dtype=np.float32).view(np.uint8)
+    np.testing.assert_array_equal(tensor_of(np.float16, view), np.arange(10, dtype=np.float16))
+
+
+def test_cpu_torch_tensors_are_arrays(add):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    np.testing.assert_array_equal(through(add, "a", torch.arange(6).float()), np.arange(6).reshape(2, 3))

@@ -1,0 +1,284 @@
+"""Loading: files, weights and their sharing, devices, lifetime (C-22, C-30)."""
+
+import gc
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite import _core, hmm
+
+
+def run_linear(module, tokens):
+    x = np.arange(tokens * 8, dtype=np.float32).reshape(1, tokens, 8) / 8
+    module.set_input("x", x)
+    module.run()
+    return x, module.get_output("y").numpy()
+
+
+def memory():
+    gc.collect()
+    return _core.device_memory_used(0)
+
+
+def test_load_reports_what_the_file_says(add_model):
+    module = rt.Module.load(add_model)
+    assert module.get_custom_msg() == '{"kind": "add"}'
+    assert module.get_core_num() == 2
+    assert module.get_backend_name() == "Xh2HalBackend"
+    assert module.get_model_version() == "V0.0"
+    assert (module.get_num_inputs(), module.get_num_outputs()) == (4, 1)
+    text = rt.load_model_info(add_model)
+    for part in ("name: add", "ndevice: 1", "a: shape: [2, 3], dtype: float16, format: ND", '{"kind": "add"}'):
+        assert part in text
+
+
+def test_a_pair_shares_its_weights(linear_pair, reference_weight):
+    before = memory()
+    manager = rt.WeightManager(0)
+    prefill = rt.load(str(linear_pair[0]), rt.Option(manager))
+    with_one = memory()
+    decode = rt.load(linear_pair[1], option=rt.Option(manager))
+    with_two = memory()
+    separate = rt.load(linear_pair[1])
+    assert memory() - with_two == with_two - with_one + reference_weight.nbytes
+    del separate
+    for module, tokens in ((prefill, 4), (decode, 1)):
+        x, y = run_linear(module, tokens)
+        np.testing.assert_allclose(y, x @ reference_weight.T, rtol=1e-5)
+    del prefill, decode, module
+    assert memory() == before
+
+
+def test_managers_share_across_files_by_content(linear_pair, linear_bytes):
+    manager = rt.WeightManager()
+    first = rt.load(linear_bytes, rt.Option(manager))
+    before = memory()
+    second = rt.load(linear_bytes, rt.Option(manager))
+    third = rt.load(linear_pair[0], rt.Option(manager))
+    shared = memory() - before
+    separate = [rt.load(linear_bytes), rt.load(linear_pair[0])]
+    assert memory() - before == 2 * shared + 2 * 512
+    results = [run_linear(module, 4)[1] for module in (first, second, third, *separate)]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_models_load_from_memory_and_at_an_offset(tmp_path, linear_bytes):
+    expected = run_linear(rt.load(linear_bytes), 4)[1]
+    for offset in (0, 64, 4096, 13):
+        data = b"x" * offset + linear_bytes + b"tail"
+        (tmp_path / "bundle.bin").write_bytes(data)
+        for source in (tmp_path / "bundle.bin", data, bytearray(data), memoryview(data)):
+            module = rt.load(source, rt.Option().set_model_offset(offset, len(linear_bytes)))
+            np.testing.assert_array_equal(run_linear(module, 4)[1], expected)
+    with pytest.raises(rt.ArgumentError, match="lie outside a buffer"):
+        rt.load(linear_bytes, rt.Option().set_model_offset(10, len(linear_bytes)))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for call in (rt.load, rt.load_model_info):
+        with pytest.raises(rt.TcimError, match=r"nowhere\.hmm"):
+            call(tmp_path / "nowhere.hmm")
+
+
+def test_missing_or_foreign_weights_are_named(linear_pair, tmp_path):
+    data = linear_pair[0].read_bytes()
+    with pytest.raises(rt.HmmFormatError, match=r"'linear\.hmw'"):
+        rt.load(data)
+    weights = tmp_path / "linear.hmw"
+    os.rename(weights, tmp_path / "kept")
+    with pytest.raises(rt.HmmFormatError, match=r"linear\.hmw is missing"):
+        rt.load(linear_pair[0])
+    with hmm.WeightsWriter(weights) as writer:
+        writer.add("w", "float32", "linear_f32", (16, 8), np.ones((8, 16), np.float32))
+    expected = hmm.read(linear_pair[0]).sibling.id.hex()
+    with pytest.raises(rt.HmmFormatError, match=f"{writer.id.hex()}, expected {expected}"):
+        rt.load(linear_pair[0])
+    with pytest.raises(rt.HmmFormatError, match="only weights"):
+        rt.load(weights)
+
+
+def flip(path, weight):
+    with open(path, "r+b") as file:
+        file.seek(weight.offset + 5)
+        byte = file.read(1)[0]
+        file.seek(weight.offset + 5)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_a_flipped_bit_is_an_error(linear_pair, monkeypatch):
+    weights = linear_pair[0].with_name("linear.hmw")
+    flip(weights, hmm.read(weights).weights[0])
+    for _ in range(2):
+        with pytest.raises(rt.HmmFormatError, match="weight 'w' is damaged"):
+            rt.load(linear_pair[0])
+    monkeypatch.setenv("TCIM_LITE_VERIFY", "off")
+    rt.load(linear_pair[0])
+    monkeypatch.setenv("TCIM_LITE_VERIFY", "sometimes")
+    with pytest.raises(rt.ArgumentError, match="TCIM_LITE_VERIFY"):
+        rt.load(linear_pair[0])
+
+
+def test_large_weights_are_verified_in_pieces(tmp_path):
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((1100, 3200)).astype(np.float32)  # several pieces and a rest
+    values = [
+        hmm.Value("x", "input", "float32", (1, 1, 1100)),
+        hmm.Value("w", "weight", "float32", (3200, 1100), "linear_f32", weight=0),
+        hmm.Value("y", "intermediate", "float32", (1, 1, 3200)),
+    ]
+    graph = hmm.Graph("big", values, [hmm.Op("Linear", [0, 1], [2])], inputs=[0], outputs=[2])
+    path = tmp_path / "big.hmm"
+    hmm.write_model(path, graph, [hmm.WeightData("w", "float32", "linear_f32", (3200, 1100), data)])
+    rt.load(path)
+    damaged = tmp_path / "damaged.hmm"
+    shutil.copy(path, damaged)
+    flip(damaged, hmm.read(damaged).weights[0])
+    with pytest.raises(rt.HmmFormatError, match="weight 'w' is damaged"):
+        rt.load(damaged)
+
+
+def test_a_replaced_file_is_read_again(linear_pair, linear_bytes, tmp_path):
+    path = tmp_path / "model.hmm"
+    path.write_bytes(linear_bytes)
+    first = rt.load(path)
+    shutil.copy(linear_pair[1], tmp_path / "new")
+    os.replace(tmp_path / "new", path)
+    assert rt.load(path).get_input_info("x").shape == (1, 1, 8)
+    assert first.get_input_info("x").shape == (1, 4, 8)
+
+
+def test_models_for_several_devices_are_refused(tmp_path, add_model):
+    hmm.write_model(tmp_path / "two.hmm", hmm.read(add_model).graph, [], ndevice=2)
+    shutil.copy(tmp_path / "two.hmm", tmp_path / "two.hmms")
+    with pytest.raises(rt.UnsupportedError, match="for 2 devices"):
+        rt.load(tmp_path / "two.hmm")
+    with pytest.raises(NotImplementedError, match=r"\.hmms"):
+        rt.load(tmp_path / "two.hmms")
+
+
+def test_devices_that_do_not_exist_are_refused_at_load(add_model, monkeypatch):
+    with pytest.raises(rt.DeviceError, match=r"device 7 does not exist; there is 0 .*TCIM_LITE_DEVICE_NUM"):
+        rt.load(add_model, rt.Option(7))
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "8")
+    assert rt.get_device_num() == rt.get_device_num("Xh2HalBackend") == 8
+    module = rt.load(add_model, rt.Option(rt.DevManager([7, 3], "xh2")))
+    assert module.get_input_info("a").device_id == 7
+    other = rt.load(add_model, rt.Option(rt.DevManager((2,))))
+    with pytest.raises(rt.ArgumentError, match="on device 2, the tensor on device 7"):
+        other.set_input("a", module.get_dev_input("a"))
+    monkeypatch.setenv("HOUMO_VISIBLE_DEVICES", "4, 6")
+    assert rt.get_device_num() == 2
+    assert rt.load(add_model, rt.Option(6)).get_dev_input("a").device_id == 6
+    with pytest.raises(rt.DeviceError, match="there are 4, 6"):
+        rt.load(add_model)
+    monkeypatch.setenv("HOUMO_VISIBLE_DEVICES", "0,x")
+    with pytest.raises(rt.DeviceError, match="comma list"):
+        rt.get_device_num()
+
+
+def test_device_profiles(add_model, linear_bytes, tmp_path, monkeypatch):
+    profile = tmp_path / "devices.ini"
+    filler = "[device]\n" * 20  # ids nobody else used in this process
+    profile.write_text(f"# two cards\n{filler}[device]\nname = small\nmemory = 1K\ncores = 2\nclocks = 700\n")
+    monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))
+    assert rt.get_device_num() == 21
+    with pytest.raises(rt.DeviceError, match=r"device 20 \(small\) is out of memory: .* of 1024"):
+        rt.load(linear_bytes, rt.Option(20))
+    gc.collect()
+    rt.load(add_model, rt.Option(20))
+    profile.write_text("[device]\nspeed = 3\n")
+    with pytest.raises(rt.DeviceError, match=r"devices\.ini:2: 'speed = 3'"):
+        rt.get_device_num()
+
+
+@pytest.mark.parametrize(("value", "words"), [("cuda", "no CUDA backend"), ("tpu", "expected cpu or cuda")])
+def test_other_kinds_of_device_are_unsupported(add_model, monkeypatch, value, words):
+    monkeypatch.setenv("TCIM_LITE_DEVICE", value)
+    with pytest.raises(rt.UnsupportedError, match=words):
+        rt.load(add_model)
+
+
+def test_bad_manager_arguments():
+    for bad in ("0", 1.0, True, [0, "1"]):
+        with pytest.raises(TypeError):
+            rt.DevManager(bad)
+    for bad in (-1, [0, -2], []):
+        with pytest.raises(ValueError):  # noqa: PT011 - the type is the contract
+            rt.DevManager(bad)
+    with pytest.raises(rt.UnsupportedError, match="M30"):
+        rt.DevManager(0, "Xh1HdiBackend")
+    with pytest.raises(ValueError, match="unknown backend"):
+        rt.DevManager(0, backend_name="abc")
+    assert rt.get_device_num("Xh1HdiBackend") == 0
+    manager = rt.DevManager([1, 0], backend_name="Xh2aHalBackend")
+    assert (manager.device_ids, manager.dev_count, rt.DevManager().verify()) == ([1, 0], 2, True)
+    with pytest.raises(TypeError):
+        rt.Option("wm")
+    with pytest.raises(TypeError, match="list of names"):
+        rt.Option().set_dummy_tensors("a")
+    with pytest.raises(TypeError, match="expected an Option"):
+        rt.load("x.hmm", rt.WeightManager())
+
+
+def test_option_setters_chain():
+    option = rt.Option(rt.WeightManager(device=0))
+    assert option.set_dummy_tensors([]).enable_host_lazy_loading(True) is option
+
+
+def test_c22_the_last_reference_frees_the_memory(linear_pair):
+    before = memory()
+
+    def load():
+        return rt.load(linear_pair[0], option=rt.Option(rt.WeightManager(0)))
+
+    module = load()
+    gc.collect()
+    x, y = run_linear(module, 4)
+    tensor = module.get_dev_input("x")
+    del module
+    assert memory() - before == tensor.mem_size == x.nbytes
+    np.testing.assert_array_equal(tensor.numpy(), x)
+    del tensor, y
+    assert memory() == before
+
+
+def test_dummies_take_no_memory(attention_pair):
+    names = ["past_key_cache_0", "past_value_cache_0"]
+    before = memory()
+    module = rt.load(attention_pair[1], rt.Option().set_dummy_tensors(names))
+    with_dummies = memory()
+    owner = rt.load(attention_pair[1])
+    used = memory()
+    assert used - with_dummies == with_dummies - before + 2 * module.get_input_info(names[0]).mem_size
+    module.set_input(names[0], owner.get_dev_input(names[0]))
+    assert memory() == used
+    owner.set_input(names[1], rt.Tensor(owner.get_input_info(names[1])))
+    assert memory() == used  # the own buffer went when nobody used it any more
+
+
+def test_loading_many_times_leaks_nothing(linear_pair, linear_bytes):
+    def resident():
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def cycle():
+        module = rt.load(linear_pair[0])
+        run_linear(module, 4)
+        module.set_stream(rt.Stream())
+        run_linear(rt.load(linear_bytes), 4)
+        run_linear(module, 4)
+
+    for _ in range(50):
+        cycle()
+    before, files = resident(), len(os.listdir("/proc/self/fd"))
+    threads = len(os.listdir("/proc/self/task"))
+    for _ in range(300):
+        cycle()
+    assert resident() - before < 4 << 20
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert len(os.listdir("/proc/self/task")) <= threads
