@@ -1,0 +1,100 @@
+"""Chat with a compiled Qwen3 package through the runtime API, step by step as the vendor's example does.
+
+    tcim-lite compile HF_DIR -o OUT
+    python examples/qwen3_chat.py OUT
+"""
+
+import argparse
+import sys
+import time
+
+import tcim_lite.runtime as tcim
+from tcim_lite.llm import Generator, Package, Sampler, TextStream, cache_names, load_tokenizer
+
+
+def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
+    """Loads prefill and decode so that they share one copy of the weights and of the KV caches."""
+    weights = tcim.WeightManager(0)
+    prefill = tcim.load(str(package.prefill_path), option=tcim.Option(weights))
+
+    # Declared as dummies, decode's caches get no memory of their own ...
+    option = tcim.Option(weights)
+    option.set_dummy_tensors(cache_names(prefill))
+    decode = tcim.load(str(package.decode_path), option=option)
+    # ... because they are prefill's: from here on both graphs read and write the same buffers.
+    for name in cache_names(prefill):
+        decode.set_input(name, prefill.get_dev_input(name))
+    return prefill, decode
+
+
+def answer(generator: Generator, tokenizer, messages: list[dict], args: argparse.Namespace) -> str:
+    """Streams the reply to the conversation so far, prints what it cost, and returns it."""
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+    sampler = Sampler(args.temperature, args.top_k, args.top_p, args.seed)
+    stream, reply = TextStream(tokenizer), ""
+    for token in generator.generate(prompt, sampler, args.max_new_tokens, {tokenizer.eos_token_id}):
+        piece = stream.add(token)
+        print(piece, end="", flush=True)
+        reply += piece
+    rest = stream.rest()
+    print(rest)
+    stats = generator.stats
+    print(
+        f"  [{stats.prompt_tokens} prompt tokens ({stats.reused_tokens} cached), {stats.new_tokens} new | "
+        f"TTFT {stats.first_token_s * 1e3:.1f} ms | prefill {stats.prefill_rate:.0f} tok/s | "
+        f"decode {stats.decode_rate:.0f} tok/s | stopped by {stats.stopped_by}]",
+        flush=True,
+    )
+    return reply + rest
+
+
+def questions(args: argparse.Namespace):
+    """The questions given on the command line, else those typed or piped in."""
+    if args.question:
+        for question in args.question:
+            print(f"> {question}")
+            yield question
+        return
+    while True:
+        try:
+            question = input("> " if sys.stdin.isatty() else "")
+        except EOFError:
+            return
+        if not sys.stdin.isatty():
+            print(f"> {question}")
+        if question.strip():
+            yield question
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", help="folder written by `tcim-lite compile`")
+    parser.add_argument("--name", help="package name, when the folder holds several")
+    parser.add_argument("--question", action="append", help="ask this and stop; repeat it for further turns")
+    parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) is greedy")
+    parser.add_argument("--top-k", type=int, default=0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--seed", type=int)
+    args = parser.parse_args()
+
+    try:
+        started = time.perf_counter()
+        package = Package.open(args.package, args.name)
+        prefill, decode = load(package)
+        loaded = time.perf_counter() - started
+        tokenizer = load_tokenizer(package.tokenizer_folder)
+        vocab_size = prefill.get_output_info(prefill.get_output_name(0)).shape[-1]
+        hidden_size = prefill.get_input_info(prefill.get_input_name(0)).shape[-1]
+        generator = Generator(prefill, decode, package.embedding(hidden_size, vocab_size))
+        print(f"{package.name}: loaded in {loaded * 1e3:.0f} ms, context {generator.context_length} tokens")
+        messages: list[dict] = []
+        for question in questions(args):
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": answer(generator, tokenizer, messages, args)})
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

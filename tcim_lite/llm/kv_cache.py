@@ -1,0 +1,38 @@
+"""Which inputs of a graph are KV caches, and how two modules come to share them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def cache_names(module: Any) -> list[str]:
+    """Names of the KV cache inputs of `module`, in input order (llm-graphs 2.1: they contain kcache or vcache)."""
+    names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
+    return [name for name in names if "kcache" in name or "vcache" in name]
+
+
+def share_kv_cache(owner: Any, borrower: Any) -> int:
+    """Binds every KV cache of `owner` into `borrower` by reference, position by position.
+
+    `borrower` should have been loaded with these names as dummies, so that no second copy exists.
+
+    Returns:
+        The number of caches bound.
+
+    Raises:
+        ValueError: The modules have different numbers of caches, or caches of different shape or dtype; nothing is
+            bound then.
+    """
+    theirs, ours = cache_names(owner), cache_names(borrower)
+    if len(theirs) != len(ours):
+        raise ValueError(f"cannot share KV caches: one module has {len(theirs)}, the other {len(ours)}; are both of one package?")
+    for source, target in zip(theirs, ours, strict=True):
+        got, want = owner.get_input_info(source), borrower.get_input_info(target)
+        if got.shape != want.shape or got.dtype != want.dtype:
+            raise ValueError(
+                f"cannot share KV caches: {source} is {got.shape} {got.dtype.__name__}, {target} is {want.shape} "
+                f"{want.dtype.__name__}; compile both graphs with one context length"
+            )
+    for source, target in zip(theirs, ours, strict=True):
+        borrower.set_input(target, owner.get_dev_input(source))
+    return len(ours)

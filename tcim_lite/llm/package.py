@@ -1,0 +1,84 @@
+"""A compiled package on disk: two graphs, the embedding table, the tokenizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Package:
+    """Paths of a package folder as `tcim-lite compile` writes it."""
+
+    folder: Path
+    name: str
+
+    @classmethod
+    def open(cls, folder: str | Path, name: str | None = None) -> Package:
+        """Finds the package in `folder`; `name` is needed only when the folder holds several.
+
+        Raises:
+            FileNotFoundError: There is no `<name>_prefill.hmm` with its `<name>_decode.hmm`.
+            ValueError: Several packages are there and `name` was not given.
+        """
+        folder = Path(folder)
+        names = sorted(path.name.removesuffix("_prefill.hmm") for path in folder.glob("*_prefill.hmm"))
+        names = [found for found in names if (folder / f"{found}_decode.hmm").exists()]
+        if name is None:
+            if len(names) > 1:
+                raise ValueError(f"{folder} holds several packages ({', '.join(names)}); say which with name=")
+            name = names[0] if names else None
+        if name not in names:
+            raise FileNotFoundError(
+                f"no compiled package {name or ''} in {folder}: expected <name>_prefill.hmm and <name>_decode.hmm; "
+                "make one with `tcim-lite compile HF_DIR -o OUT`"
+            )
+        return cls(folder, name)
+
+    @property
+    def prefill_path(self) -> Path:
+        return self.folder / f"{self.name}_prefill.hmm"
+
+    @property
+    def decode_path(self) -> Path:
+        return self.folder / f"{self.name}_decode.hmm"
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        return self.folder / "tokenizer"
+
+    def embedding(self, hidden_size: int, vocab_size: int) -> np.ndarray:
+        """The embedding table, mapped and read-only: [vocab_size, hidden_size], float16 (float32 in a float32 package).
+
+        Raises:
+            ValueError: The file does not have that many elements.
+        """
+        path = self.folder / "hmquant" / "quant_embedding.bin"
+        elements = vocab_size * hidden_size
+        for dtype in (np.float16, np.float32):
+            if path.stat().st_size == elements * np.dtype(dtype).itemsize:
+                return np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size))
+        raise ValueError(
+            f"{path} has {path.stat().st_size} bytes, expected {elements * 2} for [{vocab_size}, {hidden_size}] float16; "
+            "it belongs to another package"
+        )
+
+
+def load_tokenizer(folder: str | Path) -> Any:
+    """The Hugging Face tokenizer saved in `folder`, with its chat template. Never looks outside the folder.
+
+    Raises:
+        ImportError: transformers is missing; it comes with the extra `[chat]`.
+        FileNotFoundError: The folder holds no tokenizer.
+    """
+    folder = Path(folder)
+    if not (folder / "tokenizer.json").exists() and not (folder / "vocab.json").exists():
+        raise FileNotFoundError(f"no tokenizer in {folder}; compile a checkpoint folder that has tokenizer.json")
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ImportError("the tokenizer needs transformers: pip install 'tcim-lite[chat]'") from error
+    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)

@@ -1,0 +1,38 @@
+"""Text as it grows: token ids in, printable pieces out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for half of a UTF-8 character
+
+
+class TextStream:
+    """Turns tokens into text piece by piece, holding back a character until all its bytes are there."""
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        self._shown = 0  # tokens whose text has been given out
+
+    def add(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is incomplete."""
+        self._ids.append(token)
+        # A few tokens of context, because a decoder may treat the first token of a text differently.
+        start = max(0, self._shown - 4)
+        before = self._decode(start, self._shown)
+        text = self._decode(start, len(self._ids))
+        if text.endswith(_INCOMPLETE):
+            return ""
+        self._shown = len(self._ids)
+        return text[len(before) :]
+
+    def rest(self) -> str:
+        """Whatever was held back, incomplete characters included."""
+        start = max(0, self._shown - 4)
+        text = self._decode(start, len(self._ids))[len(self._decode(start, self._shown)) :]
+        self._shown = len(self._ids)
+        return text
+
+    def _decode(self, start: int, stop: int) -> str:
+        return self._tokenizer.decode(self._ids[start:stop], skip_special_tokens=True)

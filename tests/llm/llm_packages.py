@@ -1,0 +1,92 @@
+"""Packages compiled once per test session, and the pair of modules that runs one."""
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as tcim
+from tcim_lite.llm import Generator, Package, cache_names, share_kv_cache
+from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+
+ROOT = Path(__file__).parent.parent.parent
+DEMO_CHECKPOINT = ROOT / "examples" / "demo_checkpoint"
+
+# Two layers with what can go wrong in one: grouped heads, a head that is not tied, widths that are not powers of two.
+TINY_CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 192,
+    "intermediate_size": 320,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 331,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 4096,
+    "hidden_act": "silu",
+}
+
+
+def compile_package(checkpoint: Path, output: Path, **options) -> Package:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a checkpoint without a tokenizer is what these tests want
+        compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=output, **options))
+    return Package.open(output)
+
+
+class LoadedPackage(Generator):
+    """A Generator that loads its own modules and shows them."""
+
+    def __init__(self, package: Package):
+        manager = tcim.WeightManager(0)
+        self.prefill_module = tcim.load(package.prefill_path, tcim.Option(manager))
+        option = tcim.Option(manager).set_dummy_tensors(cache_names(self.prefill_module))
+        self.decode_module = tcim.load(package.decode_path, option)
+        share_kv_cache(self.prefill_module, self.decode_module)
+        hidden = self.prefill_module.get_input_info(self.prefill_module.get_input_name(0)).shape[-1]
+        vocab = self.prefill_module.get_output_info("logits").shape[-1]
+        super().__init__(self.prefill_module, self.decode_module, package.embedding(hidden, vocab))
+        self.decode_module.set_input("current_length", np.array([1], np.int32))
+
+    def caches(self) -> list[np.ndarray]:
+        return [self.prefill_module.get_dev_input(name).numpy() for name in cache_names(self.prefill_module)]
+
+
+@pytest.fixture(scope="session")
+def tiny_package(tmp_path_factory):
+    """Compiles the tiny configuration with random weights; equal options give the same package."""
+    made = {}
+
+    def make(**options) -> Package:
+        key = json.dumps(options, sort_keys=True)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("tiny")
+            (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
+            made[key] = compile_package(folder, folder / "out", random_weights=True, seed=7, **options)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def demo_package(tmp_path_factory):
+    """Compiles the demo checkpoint with a given `quant`."""
+    made = {}
+
+    def make(quant: str) -> Package:
+        if quant not in made:
+            made[quant] = compile_package(DEMO_CHECKPOINT, tmp_path_factory.mktemp("demo") / quant, quant=quant)
+        return made[quant]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def demo_prompts() -> list[dict]:
+    return json.loads((ROOT / "tests" / "data" / "demo_prompts.json").read_text(encoding="utf-8"))

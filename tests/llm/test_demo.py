@@ -1,0 +1,64 @@
+"""What a newcomer sees: the demo checkpoint answers, through the example as it stands."""
+
+import subprocess
+import sys
+
+import pytest
+from llm_packages import ROOT, LoadedPackage
+
+from tcim_lite.llm import load_tokenizer
+
+EXAMPLE = ROOT / "examples" / "qwen3_chat.py"
+
+
+def run_example(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, input=text, encoding="utf-8"
+    )
+
+
+def test_the_example_answers_and_reports_what_it_cost(demo_package):
+    folder = str(demo_package("w4a8h0_ssfp").folder)
+    done = run_example(folder, "--question", "What is 12 + 30?", "--question", "Reverse: 1 2 3")
+    assert done.returncode == 0, done.stderr
+    assert "42" in done.stdout
+    assert "3 2 1" in done.stdout
+    for figure in ("TTFT", "prefill", "decode", "tok/s", "new"):
+        assert figure in done.stdout
+
+
+def test_the_example_remembers_earlier_turns_from_standard_input(demo_package):
+    folder = str(demo_package("w4a8h0_ssfp").folder)
+    done = run_example(folder, text="My name is Anna.\nWhat is my name?\n")
+    assert done.returncode == 0, done.stderr
+    assert "Anna" in done.stdout.splitlines()[-2]
+
+
+def test_the_example_samples_reproducibly_with_a_seed(demo_package):
+    folder = str(demo_package("w4a8h0_ssfp").folder)
+    options = [folder, "--question", "hello", "--temperature", "1.5", "--top-k", "20", "--top-p", "0.95", "--seed", "3"]
+    replies = [run_example(*options, "--max-new-tokens", "12").stdout.splitlines()[2] for _ in range(2)]
+    assert replies[0] == replies[1]
+
+
+def test_the_example_explains_a_missing_package(tmp_path):
+    done = run_example(str(tmp_path))
+    assert done.returncode != 0
+    assert "tcim-lite compile" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("quant", "bar"), [("float16", 0.95), ("w8a8h1_sefp", 0.94), ("w4a8h0_ssfp", 0.90)])
+def test_the_demo_checkpoint_answers_correctly(demo_package, demo_prompts, quant, bar):
+    package = demo_package(quant)
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    loaded = LoadedPackage(package)
+    right: dict[str, list[bool]] = {}
+    for entry in demo_prompts:
+        prompt = tokenizer.apply_chat_template(entry["messages"], add_generation_prompt=True, return_dict=True)["input_ids"]
+        reply = list(loaded.generate(prompt, max_new_tokens=128, stop_tokens={tokenizer.eos_token_id}))
+        text = tokenizer.decode(reply, skip_special_tokens=True)
+        right.setdefault(entry["task"], []).append(text.strip() == entry["answer"].strip())
+    assert len(right) >= 4
+    total = [answer for answers in right.values() for answer in answers]
+    assert sum(total) / len(total) >= bar, {task: sum(a) / len(a) for task, a in right.items()}

@@ -1,0 +1,149 @@
+"""One number, however it is computed: splits, chunks, padding, slots, instruction sets, threads. All bit for bit."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage
+
+import tcim_lite.runtime as tcim
+
+QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
+
+
+def prompt(length: int, seed: int = 1) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 331, length).tolist()
+
+
+def bits(logits: np.ndarray) -> bytes:
+    assert np.isfinite(logits).all()
+    assert np.ptp(logits) > 0
+    return logits.tobytes()
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_prefill_then_decode_equals_one_long_prefill_at_every_split(tiny_package, quant):
+    tokens = prompt(40)
+    whole = LoadedPackage(tiny_package(quant=quant, prefill_length=64, context_length=64))
+    expected = bits(whole.prefill(tokens))
+    chunked = LoadedPackage(tiny_package(quant=quant, prefill_length=16, context_length=64))
+    for split in range(1, len(tokens)):
+        logits = chunked.prefill(tokens[:split])
+        for position in range(split, len(tokens)):
+            logits = chunked.decode(tokens[position], position)
+        assert bits(logits) == expected, f"split after {split}"
+        for got, want in zip(chunked.caches(), whole.caches(), strict=True):
+            assert got[:, :, : len(tokens)].tobytes() == want[:, :, : len(tokens)].tobytes(), f"split after {split}"
+
+
+@pytest.mark.parametrize("split", [1, 255, 256, 257, 511, 512, 513, 598])
+def test_splits_around_attention_blocks_change_nothing(tiny_package, split):
+    tokens = prompt(600)
+    whole = LoadedPackage(tiny_package(prefill_length=640, context_length=1024))
+    expected = bits(whole.prefill(tokens))
+    chunked = LoadedPackage(tiny_package(prefill_length=128, context_length=1024))
+    chunked.prefill(tokens[:split])
+    chunked.prefill(tokens[split:-1], split)
+    assert bits(chunked.decode(tokens[-1], 599)) == expected
+
+
+@pytest.mark.parametrize("padding", [np.float16(60000), np.float16("nan"), np.float16("-inf")])
+def test_padding_content_does_not_matter(tiny_package, padding):
+    loaded = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    tokens = prompt(5)
+    expected = bits(loaded.prefill(tokens))
+    module = loaded.prefill_module
+    rows = np.full((1, 16, 192), padding)
+    rows[0, :5] = loaded._embedding[tokens]
+    module.set_input("input_1", rows)
+    module.run(sync=True)
+    assert bits(module.get_output("logits").numpy().reshape(-1)) == expected
+
+
+def test_stale_cache_rows_beyond_the_valid_length_are_never_read(tiny_package):
+    loaded = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    expected = bits(loaded.prefill(prompt(20)))
+    for name in [f"model_layers_{i}_self_attn_{kv}cache_input" for i in range(2) for kv in "kv"]:
+        loaded.prefill_module.set_input(name, np.full((1, 2, 64, 64), np.nan, np.float16))
+    assert bits(loaded.prefill(prompt(20))) == expected
+
+
+def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_package):
+    single = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    batched = tcim.load(tiny_package(prefill_length=16, context_length=64, batch=3).decode_path)
+    prompts = [prompt(5, 1), prompt(17, 2), prompt(9, 3)]
+    order = [2, 0, 1]
+    expected, next_tokens = {}, {}
+    names = [batched.get_input_name(i) for i in range(batched.get_num_inputs())]
+    for slot, which in enumerate(order):
+        suffix = f"_batch_{slot}" if slot else ""
+        single.prefill(prompts[which])
+        for layer in range(2):
+            for kv in "kv":
+                name = f"model_layers_{layer}_self_attn_{kv}cache_input"
+                assert name + suffix in names
+                batched.set_input(name + suffix, single.prefill_module.get_dev_input(name).numpy())
+        batched.set_input(f"valid_length{suffix}", np.array([len(prompts[which])], np.int32))
+        batched.set_input(f"current_length{suffix}", np.array([1], np.int32))
+        next_tokens[slot] = 11 + which
+        expected[slot] = bits(single.decode(next_tokens[slot], len(prompts[which])))
+    batched.set_input("input_1", single._embedding[[next_tokens[slot] for slot in range(3)]][:, None])
+    batched.run(sync=True)
+    logits = batched.get_output("logits").numpy()
+    assert logits.shape == (3, 1, 331)
+    for slot in range(3):
+        assert bits(logits[slot, 0]) == expected[slot], f"slot {slot}"
+
+
+SCRIPT = """
+import hashlib, sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from llm_packages import LoadedPackage
+from tcim_lite.errors import UnsupportedError
+from tcim_lite.llm import Package
+from pathlib import Path
+try:
+    loaded = LoadedPackage(Package.open(Path(sys.argv[2])))
+except UnsupportedError as error:
+    sys.exit(f"unsupported: {error}")
+tokens = np.random.default_rng(3).integers(0, 331, 300).tolist()
+digest = hashlib.sha256(loaded.prefill(tokens[:280]).tobytes())
+for position in range(280, 300):
+    digest.update(loaded.decode(tokens[position], position).tobytes())
+for cache in loaded.caches():
+    digest.update(cache.tobytes())
+print(digest.hexdigest())
+"""
+
+
+def digest_of(package, isa: str, threads: int) -> str | None:
+    environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)}
+    here = os.path.dirname(__file__)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, here, str(package.folder)],
+        env=environment,
+        cwd=package.folder,  # -c puts the working directory first on the path
+        capture_output=True,
+        text=True,
+    )
+    if done.stderr.startswith("unsupported"):
+        return None
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_every_instruction_set_and_thread_count_gives_the_same_bits(tiny_package, quant):
+    package = tiny_package(quant=quant, prefill_length=128, context_length=512)
+    expected = digest_of(package, "ref", 2)
+    assert expected is not None
+    for isa in ("avx2", "avx512vnni"):
+        for threads in (1, 2, 3, 7):
+            got = digest_of(package, isa, threads)
+            if got is None:
+                break  # this machine lacks it; the reference below still runs over thread counts
+            assert got == expected, f"{isa} with {threads} threads"
+    assert digest_of(package, "ref", 5) == expected

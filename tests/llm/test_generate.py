@@ -1,0 +1,125 @@
+"""The loop and the sampler of tcim_lite.llm."""
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage
+
+from tcim_lite.llm import Package, Sampler, TextStream, share_kv_cache
+
+
+@pytest.fixture
+def loaded(tiny_package):
+    return LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+
+
+def test_greedy_generation_is_the_argmax_of_each_step(loaded):
+    prompt = [5, 9, 200, 13]
+    tokens = list(loaded.generate(prompt, max_new_tokens=6))
+    logits = loaded.prefill(prompt)
+    for step, token in enumerate(tokens):
+        assert token == logits.argmax()
+        logits = loaded.decode(token, len(prompt) + step)
+    assert loaded.stats.new_tokens == 6
+    assert loaded.stats.stopped_by == "max_new_tokens"
+
+
+def test_generation_stops_at_a_stop_token_without_yielding_it(loaded):
+    first = list(loaded.generate([5, 9], max_new_tokens=4))
+    again = list(loaded.generate([5, 9], max_new_tokens=4, stop_tokens={first[2]}))
+    assert again == first[: first.index(first[2])]
+    assert loaded.stats.stopped_by == "eos"
+
+
+def test_generation_stops_when_the_context_is_full(loaded):
+    tokens = list(loaded.generate(list(range(60))))
+    assert loaded.stats.stopped_by == "context"
+    assert len(tokens) == 5  # four more rows, and the token that has no row to go to
+
+
+def test_a_second_turn_reuses_the_cache_and_changes_nothing(loaded, tiny_package):
+    first = list(loaded.generate(list(range(20)), max_new_tokens=8))
+    conversation = [*range(20), *first, 3, 4, 5]
+    second = list(loaded.generate(conversation, max_new_tokens=8))
+    assert loaded.stats.reused_tokens == 27
+    fresh = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    assert list(fresh.generate(conversation, max_new_tokens=8)) == second
+    assert fresh.stats.reused_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"), [([], "empty"), (list(range(65)), "context holds 64"), ([0, 331], "vocabulary of 331")]
+)
+def test_prompts_that_cannot_be_are_refused(loaded, prompt, words):
+    with pytest.raises(ValueError, match=words):
+        list(loaded.generate(prompt))
+
+
+def test_caches_of_different_packages_are_not_shared(tiny_package):
+    one = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    other = LoadedPackage(tiny_package(prefill_length=16, context_length=128))
+    with pytest.raises(ValueError, match="context length"):
+        share_kv_cache(one.prefill_module, other.decode_module)
+
+
+def test_a_package_that_is_not_there_says_how_to_make_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match="tcim-lite compile"):
+        Package.open(tmp_path)
+
+
+def test_an_embedding_of_another_size_is_refused(loaded, tiny_package):
+    with pytest.raises(ValueError, match="another package"):
+        tiny_package(prefill_length=16, context_length=64).embedding(192, 330)
+
+
+class TestSampler:
+    logits = np.array([0.0, 3.0, 1.0, 3.0, -2.0], np.float16)
+
+    def test_greedy_takes_the_first_of_equals(self):
+        assert Sampler()(self.logits) == 1
+
+    def test_equal_seeds_choose_equally_and_others_do_not(self):
+        flat = np.zeros(1000, np.float16)
+        draws = [[Sampler(1.0, seed=seed)(flat) for _ in range(1)] for seed in (1, 1, 2)]
+        assert draws[0] == draws[1] != draws[2]
+
+    def test_top_k_keeps_the_most_likely(self):
+        sampler = Sampler(temperature=5.0, top_k=2, seed=0)
+        assert {sampler(self.logits) for _ in range(200)} == {1, 3}
+
+    def test_top_p_keeps_the_smallest_set_that_reaches_p(self):
+        sampler = Sampler(temperature=1.0, top_p=0.9, seed=0)
+        assert {sampler(self.logits) for _ in range(200)} == {1, 3}  # 0.46 + 0.46
+        sampler = Sampler(temperature=1.0, top_p=0.95, seed=0)
+        assert {sampler(self.logits) for _ in range(500)} == {1, 2, 3}
+
+    def test_frequencies_follow_the_softmax(self):
+        sampler = Sampler(temperature=2.0, seed=0)
+        counts = np.bincount([sampler(self.logits) for _ in range(4000)], minlength=5) / 4000
+        weights = np.exp(self.logits.astype(np.float64) / 2)
+        np.testing.assert_allclose(counts, weights / weights.sum(), atol=0.03)
+
+    @pytest.mark.parametrize("bad", [{"temperature": -1}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}])
+    def test_values_out_of_range_are_refused(self, bad):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            Sampler(**bad)
+
+
+class ByteTokenizer:
+    """One token per byte, as a byte-level BPE has in the worst case."""
+
+    def decode(self, ids, skip_special_tokens=True):
+        return bytes(ids).decode("utf-8", errors="replace")
+
+
+def test_text_streams_whole_characters_only():
+    stream = TextStream(ByteTokenizer())
+    text = "a你好, 🙂!"
+    pieces = [stream.add(byte) for byte in text.encode()]
+    assert "".join(pieces) + stream.rest() == text
+    assert all("\N{REPLACEMENT CHARACTER}" not in piece for piece in pieces)
+
+
+def test_text_stream_gives_out_what_never_completes():
+    stream = TextStream(ByteTokenizer())
+    assert stream.add("好".encode()[0]) == ""
+    assert stream.rest() == "\N{REPLACEMENT CHARACTER}"

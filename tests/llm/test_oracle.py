@@ -1,0 +1,162 @@
+"""Against transformers in float32: the same checkpoint, the same tokens, logits within the bound of docs/numerics.md."""
+
+import numpy as np
+import pytest
+from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
+
+from tcim_lite.models.common.packing import dequantize
+from tcim_lite.models.common.quantize import quantize_w4, quantize_w8
+
+torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
+
+pytestmark = pytest.mark.oracle
+
+# docs/numerics.md section 8: float32 graphs against transformers, relative to the largest logit of the row.
+LOGIT_BOUND = 2e-5
+
+SHAPES = {
+    "0.6B cut to 3 layers": {
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 4096,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    },
+    "untied, 5 query heads on 1": {
+        "hidden_size": 128,
+        "intermediate_size": 320,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 5,
+        "num_key_value_heads": 1,
+        "head_dim": 64,
+        "vocab_size": 515,
+        "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    },
+    "biases, 3 heads of 80, llama3 rope": {
+        "hidden_size": 192,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 3,
+        "head_dim": 80,
+        "vocab_size": 300,
+        "tie_word_embeddings": True,
+        "attention_bias": True,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 5e5,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 128,
+        },
+    },
+}
+
+
+def random_model(shape: dict):
+    torch.manual_seed(5)
+    config = transformers.Qwen3Config(
+        max_position_embeddings=1024, rms_norm_eps=1e-6, initializer_range=0.05, eos_token_id=None, **shape
+    )
+    model = transformers.Qwen3ForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+            elif name.endswith("bias"):
+                parameter.copy_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def oracle_logits(model, tokens: list[int]) -> np.ndarray:
+    """[len(tokens), V] float32."""
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0].float().numpy()
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, where: str) -> None:
+    error = np.abs(got - want).max() / np.abs(want).max()
+    assert error <= LOGIT_BOUND, f"{where}: relative error {error:.2e}"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_float32_graphs_agree_with_transformers(tmp_path, shape):
+    model = random_model(SHAPES[shape])
+    model.save_pretrained(tmp_path / "hf")
+    package = compile_package(
+        tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320
+    )
+    loaded = LoadedPackage(package)
+    tokens = np.random.default_rng(0).integers(0, SHAPES[shape]["vocab_size"], 300).tolist()
+    want = oracle_logits(model, tokens)
+    for length in (1, 31, 32, 33, 100, 257):
+        assert_close(loaded.prefill(tokens[:length]), want[length - 1], f"prefill of {length}")
+    for position in range(257, 300):
+        assert_close(loaded.decode(tokens[position], position), want[position], f"decode at {position}")
+
+
+@pytest.mark.parametrize(("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5)])
+def test_quantised_graphs_stay_near_transformers(tmp_path, quant, bound):
+    """Not a derived bound: what rounding of this size leaves of random weights. A wrong layout gives errors near 1."""
+    model = random_model(SHAPES["untied, 5 query heads on 1"])
+    model.save_pretrained(tmp_path / "hf")
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant=quant, prefill_length=32, context_length=128)
+    tokens = np.random.default_rng(0).integers(0, 515, 100).tolist()
+    got = LoadedPackage(package).prefill(tokens).astype(np.float64)
+    want = oracle_logits(model, tokens)[-1].astype(np.float64)
+    assert np.linalg.norm(got - want) / np.linalg.norm(want) < bound
+
+
+def dequantised(weight: np.ndarray, quant: str) -> np.ndarray:
+    """What the stored codes of a Linear weight [N, K] mean, in float32."""
+    quantize = quantize_w4 if quant == "w4a8h0_ssfp" else quantize_w8
+    return dequantize(*quantize(weight))
+
+
+@pytest.mark.parametrize("quant", ["w8a8h1_sefp", "w4a8h0_ssfp"])
+def test_float_numerics_equal_the_oracle_on_dequantised_weights(tmp_path, monkeypatch, quant):
+    """TCIM_LITE_NUMERICS=float leaves only the fp16 of the embedding, the RoPE table and the caches."""
+    model = random_model(SHAPES["untied, 5 query heads on 1"])
+    model.save_pretrained(tmp_path / "hf")
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant=quant, prefill_length=32, context_length=128)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "proj" in name or "lm_head" in name:
+                kind = "w8a8h1_sefp" if "lm_head" in name else quant
+                parameter.copy_(torch.from_numpy(dequantised(parameter.numpy(), kind)))
+    monkeypatch.setenv("TCIM_LITE_NUMERICS", "float")
+    tokens = np.random.default_rng(0).integers(0, 515, 100).tolist()
+    loaded = LoadedPackage(package)
+    loaded.prefill(tokens[:99])
+    got = loaded.decode(tokens[99], 99)
+    want = oracle_logits(model, tokens)[-1]
+    assert np.linalg.norm(got - want) / np.linalg.norm(want) < 4e-3
+
+
+def test_greedy_tokens_equal_transformers_on_the_demo_prompts(demo_package, demo_prompts):
+    """Teacher forcing: our greedy reply is fed to the oracle, which must choose the same token at every step where its
+    two best logits are further apart than the bound allows both to move."""
+    model = transformers.Qwen3ForCausalLM.from_pretrained(DEMO_CHECKPOINT, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(DEMO_CHECKPOINT)
+    loaded = LoadedPackage(demo_package("float32"))
+    assert len(demo_prompts) >= 200
+    compared = 0
+    for index, entry in enumerate(demo_prompts):
+        prompt = tokenizer.apply_chat_template(entry["messages"], add_generation_prompt=True, return_dict=True)["input_ids"]
+        reply = list(loaded.generate(prompt, max_new_tokens=64, stop_tokens={tokenizer.eos_token_id}))
+        if loaded.stats.stopped_by == "eos":
+            reply.append(tokenizer.eos_token_id)
+        want = oracle_logits(model, prompt + reply[:-1])[len(prompt) - 1 :]
+        for step, token in enumerate(reply):
+            first, second = np.sort(want[step])[[-1, -2]]
+            if first - second > 2 * LOGIT_BOUND * np.abs(want[step]).max():
+                assert token == want[step].argmax(), f"prompt {index}, token {step}"
+                compared += 1
+    assert compared > 4 * len(demo_prompts)

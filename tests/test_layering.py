@@ -1,0 +1,66 @@
+"""The arrows of docs/architecture.md: a layer uses what is below it, never what is above or beside it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+CPP_MAY_USE = {
+    "base": {"base"},
+    "graph": {"graph", "base"},
+    "hmm": {"hmm", "graph", "base"},
+    "backends": {"backends", "graph", "base"},
+    "runtime": {"runtime", "hmm", "backends", "graph", "base"},
+    "bindings": {"bindings", "runtime", "graph", "base"},
+}
+
+# Folder -> modules that must not be imported there, at any depth.
+PYTHON_MUST_NOT_IMPORT = {
+    "tcim_lite/hmm": ("tcim_lite._core", "tcim_lite.runtime", "tcim_lite.models", "torch", "transformers"),
+    "tcim_lite/runtime": ("tcim_lite.models", "tcim_lite.llm", "tcim_lite.cli", "torch", "transformers"),
+    "tcim_lite/llm": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.cli", "torch"),
+    "models": ("tcim_lite._core", "tcim_lite.runtime", "tcim_lite.llm", "tcim_lite.cli"),
+}
+
+
+@pytest.mark.parametrize("layer", sorted(CPP_MAY_USE))
+def test_a_cpp_layer_includes_only_layers_below_it(layer):
+    sources = [path for path in (ROOT / "csrc" / layer).rglob("*") if path.suffix in {".h", ".cpp"}]
+    assert sources
+    for path in sources:
+        for include in re.findall(r'#include "([^"/]+)/', path.read_text()):
+            assert include in CPP_MAY_USE[layer], f"{path.relative_to(ROOT)} includes {include}/"
+
+
+def test_kernel_files_include_nothing_but_the_table_and_intrinsics():
+    allowed = re.compile(r'"backends/cpu/kernel_table\.h"|"(base/half|backends/cpu/kernels/element_ref)\.h"|<[a-z0-9_]+(\.h)?>')
+    sources = list((ROOT / "csrc/backends/cpu/kernels").glob("*.cpp"))
+    assert sources
+    for path in sources:
+        for include in re.findall(r'#include (["<][^">]+[">])', path.read_text()):
+            assert allowed.fullmatch(include), f"{path.name} includes {include}"
+            # Inline functions compiled with wider instructions could be the copy that everyone gets.
+            shared = "half" in include or "element_ref" in include
+            assert not shared or path.stem.endswith("_ref"), f"{path.name} includes {include}"
+
+
+def test_only_bindings_include_pybind11():
+    for path in (ROOT / "csrc").rglob("*"):
+        if path.suffix in {".h", ".cpp"} and "pybind11" in path.read_text():
+            assert path.parent.name == "bindings", path
+
+
+@pytest.mark.parametrize("folder", sorted(PYTHON_MUST_NOT_IMPORT))
+def test_a_python_layer_does_not_import_layers_above_it(folder):
+    package = folder.replace("models", "tcim_lite.models", 1) if folder == "models" else folder.replace("/", ".")
+    sources = list((ROOT / folder).rglob("*.py"))
+    assert sources
+    for path in sources:
+        parts = package.split(".") + list(path.relative_to(ROOT / folder).parent.parts)
+        for dots, module in re.findall(r"^\s*(?:from|import)\s+(\.*)([\w.]*)", path.read_text(), re.MULTILINE):
+            base = ".".join(parts[: len(parts) - len(dots) + 1]) if dots else ""
+            name = ".".join(part for part in (base, module) if part)
+            for forbidden in PYTHON_MUST_NOT_IMPORT[folder]:
+                assert not (name == forbidden or name.startswith(forbidden + ".")), f"{path.relative_to(ROOT)}: {name}"
