@@ -1,0 +1,76 @@
+#include <bit>
+#include <cmath>
+
+#include "backends/cpu/kernels/element_ref.h"
+
+namespace tcim_lite::cpu {
+
+// docs/numerics.md section 5. Below kLowest (2^-126) the result is 0, above kHighest it is exp(kHighest); NaN stays.
+float exp_ref(float x) {
+  constexpr float kLowest = -0x1.5d589ep+6f, kHighest = 88.0f;
+  constexpr float kMagic = 0x1.8p+23f;  // fma(x, log2(e), magic) holds rne(x * log2(e)) in its low bits
+  const bool vanishes = x < kLowest;
+  float clamped = x < kLowest ? kLowest : x;
+  clamped = clamped > kHighest ? kHighest : clamped;
+  const float shifted = std::fmaf(clamped, 0x1.715476p+0f, kMagic);
+  const float n = shifted - kMagic;
+  float r = std::fmaf(n, -0x1.62e430p-1f, clamped);
+  r = std::fmaf(n, 0x1.05c610p-29f, r);
+  float p = 0x1.6a23cep-10f;
+  p = std::fmaf(p, r, 0x1.123a20p-7f);
+  p = std::fmaf(p, r, 0x1.5558f2p-5f);
+  p = std::fmaf(p, r, 0x1.555492p-3f);
+  p = std::fmaf(p, r, 0x1.fffffcp-2f);
+  p = std::fmaf(p, r, 1.0f);
+  p = std::fmaf(p, r, 1.0f);
+  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u);
+  return vanishes ? 0.0f : p * power;
+}
+
+namespace {
+
+float silu(float g) { return g / (1.0f + exp_ref(-g)); }
+
+template <Elem E>
+void silu_mul_store(const SiluMulStoreArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* acc = args.acc + row * args.acc_stride;
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.cols; ++i) {
+      const int64_t gate = i / 16 * 32 + i % 16, up = gate + 16;
+      const float g = Row::round(args.bias ? acc[gate] + args.bias[gate] : acc[gate]);
+      const float u = Row::round(args.bias ? acc[up] + args.bias[up] : acc[up]);
+      Row::store(y, i, silu(g) * u);
+    }
+  }
+}
+
+template <Elem E>
+void silu_mul(const SiluMulArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* x = Row::at(args.x, row * args.x_stride);
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.cols; ++i) {
+      const int64_t gate = i / 16 * 32 + i % 16;
+      Row::store(y, i, silu(Row::load(x, gate)) * Row::load(x, gate + 16));
+    }
+  }
+}
+
+void exp_many(const float* x, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = exp_ref(x[i]);
+}
+
+}  // namespace
+
+void use_activation_ref(KernelTable& table) {
+  table.silu_mul_store[kF16] = silu_mul_store<kF16>;
+  table.silu_mul_store[kF32] = silu_mul_store<kF32>;
+  table.silu_mul[kF16] = silu_mul<kF16>;
+  table.silu_mul[kF32] = silu_mul<kF32>;
+  table.exp = exp_many;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,82 @@
+#include <cmath>
+
+#include "backends/cpu/kernels/element_ref.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+template <Elem E>
+void store(const StoreArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* acc = args.acc + row * args.acc_stride;
+    void* y = Row::at(args.y, row * args.y_stride);
+    const void* residual = args.residual ? Row::at(args.residual, row * args.residual_stride) : nullptr;
+    for (int64_t i = 0; i < args.cols; ++i) {
+      float value = args.bias ? acc[i] + args.bias[i] : acc[i];
+      if (residual) value = Row::load(residual, i) + Row::round(value);
+      Row::store(y, i, value);
+    }
+  }
+}
+
+template <Elem E>
+void add(const AddArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* a = Row::at(args.a, row * args.a_stride);
+    const void* b = Row::at(args.b, row * args.b_stride);
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.cols; ++i) Row::store(y, i, Row::load(a, i) + Row::load(b, i));
+  }
+}
+
+template <Elem E>
+void widen(const WidenArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* x = Row::at(args.x, row * args.x_stride);
+    float* y = args.y + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; ++i) y[i] = Row::load(x, i) * args.factor;
+  }
+}
+
+template <Elem E>
+void narrow(const NarrowArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.cols; ++i) Row::store(y, i, x[i]);
+  }
+}
+
+template <Elem E>
+bool all_finite(const FiniteArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* x = Row::at(args.x, row * args.x_stride);
+    for (int64_t i = 0; i < args.cols; ++i) {
+      if (!std::isfinite(Row::load(x, i))) return false;
+    }
+  }
+  return true;
+}
+
+template <Elem E>
+void use(KernelTable& table) {
+  table.store[E] = store<E>;
+  table.add[E] = add<E>;
+  table.widen[E] = widen<E>;
+  table.narrow[E] = narrow<E>;
+  table.all_finite[E] = all_finite<E>;
+}
+
+}  // namespace
+
+void use_elementwise_ref(KernelTable& table) {
+  use<kF16>(table);
+  use<kF32>(table);
+}
+
+}  // namespace tcim_lite::cpu

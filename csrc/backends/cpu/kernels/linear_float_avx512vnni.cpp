@@ -1,0 +1,100 @@
+#include <immintrin.h>
+
+#include "backends/cpu/kernel_table.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kOutputs = 16;
+constexpr int kTileRows = 6;
+
+// Two consecutive inputs of 16 outputs. fp16 pairs are interleaved per output: the low and the high words are narrowed apart.
+struct HalfWeights {
+  static constexpr int64_t kBytes = 64;  // per two inputs
+  static void load(const uint8_t* p, __m512& first, __m512& second) {
+    const __m512i pairs = _mm512_load_si512(p);
+    const __m256i low = _mm512_cvtepi32_epi16(pairs), high = _mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16));
+    first = _mm512_cvtph_ps(low);
+    second = _mm512_cvtph_ps(high);
+  }
+  static __m512 load_last(const uint8_t* p) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_load_si512(p))); }
+};
+
+struct FloatWeights {
+  static constexpr int64_t kBytes = 128;
+  static void load(const uint8_t* p, __m512& first, __m512& second) {
+    first = load_last(p);
+    second = load_last(p + 64);
+  }
+  static __m512 load_last(const uint8_t* p) { return _mm512_load_ps(reinterpret_cast<const float*>(p)); }
+};
+
+// R rows by B blocks, sums in registers over all of K. One fma per output and input in ascending order is a chain of
+// dependent fmas, so R * B should reach the latency times the throughput of the fma units.
+template <typename Weights, int R, int B>
+void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
+  const uint8_t* weights = args.weights + block * args.block_stride;
+  const float* x = args.x + row * args.x_stride;
+  __m512 acc[R][B];
+  for (int r = 0; r < R; ++r) {
+    for (int b = 0; b < B; ++b) acc[r][b] = _mm512_setzero_ps();
+  }
+  int64_t k = 0;
+  for (; k + 2 <= args.cols; k += 2, weights += Weights::kBytes) {
+    __m512 first[B], second[B];
+    for (int b = 0; b < B; ++b) Weights::load(weights + b * args.block_stride, first[b], second[b]);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m512 x0 = _mm512_set1_ps(x[r * args.x_stride + k]), x1 = _mm512_set1_ps(x[r * args.x_stride + k + 1]);
+      for (int b = 0; b < B; ++b) acc[r][b] = _mm512_fmadd_ps(first[b], x0, acc[r][b]);
+      for (int b = 0; b < B; ++b) acc[r][b] = _mm512_fmadd_ps(second[b], x1, acc[r][b]);
+    }
+  }
+  if (k < args.cols) {
+    for (int b = 0; b < B; ++b) {
+      const __m512 last = Weights::load_last(weights + b * args.block_stride);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        acc[r][b] = _mm512_fmadd_ps(last, _mm512_set1_ps(x[r * args.x_stride + k]), acc[r][b]);
+      }
+    }
+  }
+  float* out = args.acc + row * args.acc_stride + block * kOutputs;
+  for (int r = 0; r < R; ++r) {
+    for (int b = 0; b < B; ++b) _mm512_store_ps(out + r * args.acc_stride + b * kOutputs, acc[r][b]);
+  }
+}
+
+// The weights of B blocks stay in cache while the rows pass.
+template <typename Weights, int B>
+void blocks(const LinearFloatArgs& args, int64_t block) {
+  const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
+  for (int64_t index = 0; index < tiles; ++index) {
+    const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
+    switch (end - row) {
+      case 1: tile<Weights, 1, B>(args, row, block); break;
+      case 2: tile<Weights, 2, B>(args, row, block); break;
+      case 3: tile<Weights, 3, B>(args, row, block); break;
+      case 4: tile<Weights, 4, B>(args, row, block); break;
+      case 5: tile<Weights, 5, B>(args, row, block); break;
+      default: tile<Weights, 6, B>(args, row, block); break;
+    }
+  }
+}
+
+template <typename Weights>
+void linear(const LinearFloatArgs& args) {
+  int64_t block = 0;
+  for (; block + 4 <= args.blocks; block += 4) blocks<Weights, 4>(args, block);
+  for (; block + 2 <= args.blocks; block += 2) blocks<Weights, 2>(args, block);
+  for (; block < args.blocks; ++block) blocks<Weights, 1>(args, block);
+}
+
+}  // namespace
+
+void use_linear_float_avx512vnni(KernelTable& table) {
+  table.linear_f16 = linear<HalfWeights>;
+  table.linear_f32 = linear<FloatWeights>;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,38 @@
+#include <cmath>
+
+#include "backends/cpu/kernels/element_ref.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kOutputs = 16;
+
+template <Elem E>
+void linear(const LinearFloatArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    for (int64_t block = 0; block < args.blocks; ++block) {
+      const uint8_t* weights = args.weights + block * args.block_stride;
+      float acc[kOutputs] = {};
+      for (int64_t k = 0; k < args.cols; ++k) {
+        for (int64_t n = 0; n < kOutputs; ++n) {
+          const float weight =
+              E == kF16 ? half_to_float(reinterpret_cast<const uint16_t*>(weights)[k / 2 * 32 + 2 * n + k % 2])
+                        : reinterpret_cast<const float*>(weights)[k * kOutputs + n];
+          acc[n] = std::fmaf(weight, x[k], acc[n]);
+        }
+      }
+      float* out = args.acc + row * args.acc_stride + block * kOutputs;
+      for (int64_t n = 0; n < kOutputs; ++n) out[n] = acc[n];
+    }
+  }
+}
+
+}  // namespace
+
+void use_linear_float_ref(KernelTable& table) {
+  table.linear_f16 = linear<kF16>;
+  table.linear_f32 = linear<kF32>;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,193 @@
+// Attention kernels: every instruction set against ref bit for bit, and ref against softmax in double.
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "backends/cpu/dispatch.h"
+#include "base/half.h"
+#include "check.h"
+#include "guarded_buffer.h"
+
+using namespace tcim_lite;
+using namespace tcim_lite::cpu;
+
+namespace {
+
+std::mt19937 g_random(13);
+int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(g_random); }
+float normal() { return std::normal_distribution<float>()(g_random); }
+
+template <typename T>
+T to(float value) {
+  if constexpr (sizeof(T) == 2) return float_to_half_saturate(value);
+  else return value;
+}
+float from(uint16_t value) { return half_to_float(value); }
+float from(float value) { return value; }
+template <typename T>
+constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
+
+std::vector<KernelTable> tables() {
+  std::vector<KernelTable> list;
+  for (const std::string& isa : available_isas()) list.push_back(make_table(isa));
+  return list;
+}
+
+struct Result {
+  GuardedBuffer<float> m, l, o;
+  Result(int64_t rows, int64_t dim) : m(rows), l(rows), o(rows * dim) {}
+  bool same_bytes(const Result& other) const {
+    return m.same_bytes(other.m) && l.same_bytes(other.l) && o.same_bytes(other.o);
+  }
+};
+
+// The kinds of input: usual; scores that vanish in the softmax; zeros of both signs and subnormals, where a sum can be -0.
+// MinusZero: every product underflows to -0, so every score is -0 and m must still be +0.
+enum class Values { Usual, Far, Tiny, MinusZero };
+
+float value(Values values) {
+  switch (values) {
+    case Values::Usual: return normal();
+    case Values::Far: return 8.0f * normal();
+    case Values::MinusZero: return 0x1p-24f;
+    case Values::Tiny: break;
+  }
+  const int kind = uniform(0, 3);
+  return kind == 0 ? -0.0f : kind == 1 ? 0.0f : (kind == 2 ? -1.0f : 1.0f) * std::ldexp(1.0f, uniform(-24, -15));
+}
+
+// Row r sees keys[r]. With hidden_poison the rows of K and V that only the last row sees hold NaN.
+template <typename T>
+void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per_token, Values values, bool hidden_poison) {
+  const GuardedBuffer<float> q(rows * dim);
+  const GuardedBuffer<T> k(most_keys * dim), v(most_keys * dim);
+  const GuardedBuffer<int32_t> keys(rows);
+  for (float& x : q) {
+    x = value(values);
+    if (values == Values::Tiny) x *= 0x1p-110f;
+    else if (values == Values::MinusZero) x *= -0x1p-110f;
+    else x /= std::sqrt(float(dim));
+  }
+  for (T& x : k) x = to<T>(value(values));
+  for (T& x : v) x = to<T>(value(values));
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t tokens_after = (rows - 1) / heads_per_token - row / heads_per_token;
+    keys[row] = int32_t(std::max<int64_t>(1, most_keys - tokens_after));
+  }
+  if (hidden_poison && keys[0] < most_keys) {
+    for (int64_t i = (most_keys - 1) * dim; i < most_keys * dim; ++i) {
+      k[i] = to<T>(std::nanf(""));
+      v[i] = to<T>(std::nanf(""));
+    }
+  }
+  const auto all = tables();
+  const Result expected(rows, dim);
+  for (const KernelTable& table : all) {
+    const Result own(rows, dim);
+    const Result& result = &table == &all[0] ? expected : own;
+    int64_t used = rows;
+    while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
+    table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(),
+                                     result.o.data(), rows, dim});
+    if (hidden_poison) {
+      for (int64_t i = 0; i < used * dim; ++i) {
+        if (std::bit_cast<uint32_t>(result.o[i]) != std::bit_cast<uint32_t>(expected.o[i]) || (keys[0] < most_keys && std::isnan(result.o[i]))) {
+          report_failure(__FILE__, __LINE__, concat("hidden NaN leaks on ", table.isa));
+          break;
+        }
+      }
+    } else if (!result.same_bytes(expected)) {
+      report_failure(__FILE__, __LINE__, concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ",
+                                                most_keys, ", T ", sizeof(T), ", values ", int(values)));
+    }
+  }
+  if (values == Values::MinusZero) CHECK_EQ(std::bit_cast<uint32_t>(expected.m[0]), 0u);
+  if (hidden_poison || values == Values::Tiny || values == Values::MinusZero) return;
+  // Softmax in double for the last row.
+  const int64_t row = rows - 1;
+  std::vector<double> p(most_keys);
+  double high = -1e300, sum = 0;
+  for (int64_t key = 0; key < keys[row]; ++key) {
+    for (int64_t d = 0; d < dim; ++d) p[key] += double(q[row * dim + d]) * from(k[key * dim + d]);
+    high = std::max(high, p[key]);
+  }
+  for (int64_t key = 0; key < keys[row]; ++key) sum += p[key] = std::exp(p[key] - high);
+  CHECK(std::fabs(expected.m[row] - high) <= 1e-5 * (1 + std::fabs(high)));
+  CHECK(std::fabs(expected.l[row] - sum) <= 3e-4 * sum);
+  for (int64_t d = 0; d < dim; ++d) {
+    double o = 0, size = 0;
+    for (int64_t key = 0; key < keys[row]; ++key) {
+      o += p[key] * from(v[key * dim + d]);
+      size += p[key] * std::fabs(from(v[key * dim + d]));
+    }
+    CHECK(std::fabs(expected.o[row * dim + d] - o) <= 3e-4 * size + 1e-30);
+  }
+}
+
+template <typename T>
+void check_merge_and_finish(int64_t rows, int64_t dim) {
+  const Result earlier(rows, dim), later(rows, dim);
+  for (int64_t row = 0; row < rows; ++row) {
+    earlier.m[row] = 4 * normal();
+    later.m[row] = uniform(0, 3) ? 4 * normal() : earlier.m[row] + (uniform(0, 1) ? 200.0f : -200.0f);
+    earlier.l[row] = 1 + std::fabs(normal());
+    later.l[row] = 1 + std::fabs(normal());
+  }
+  for (float& x : earlier.o) x = normal();
+  for (float& x : later.o) x = normal();
+  const auto all = tables();
+  const Result expected(rows, dim);
+  const int64_t stride = dim + uniform(0, 5);
+  const GuardedBuffer<T> expected_y((rows - 1) * stride + dim);
+  for (const KernelTable& table : all) {
+    const Result own(rows, dim);
+    const GuardedBuffer<T> own_y(expected_y.size());
+    const bool ref = &table == &all[0];
+    const Result& running = ref ? expected : own;
+    const GuardedBuffer<T>& y = ref ? expected_y : own_y;
+    std::copy(earlier.m.begin(), earlier.m.end(), running.m.data());
+    std::copy(earlier.l.begin(), earlier.l.end(), running.l.data());
+    std::copy(earlier.o.begin(), earlier.o.end(), running.o.data());
+    table.attention_merge({running.m.data(), running.l.data(), running.o.data(), later.m.data(), later.l.data(), later.o.data(), rows, dim});
+    table.attention_finish[kElem<T>]({running.l.data(), running.o.data(), y.data(), rows, dim, stride});
+    if (!running.same_bytes(expected)) report_failure(__FILE__, __LINE__, concat("attention_merge on ", table.isa, ", dim ", dim));
+    if (!y.same_bytes(expected_y)) report_failure(__FILE__, __LINE__, concat("attention_finish on ", table.isa, ", dim ", dim));
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const double m = std::max(earlier.m[row], later.m[row]);
+    const double a = std::exp(earlier.m[row] - m), b = std::exp(later.m[row] - m);
+    CHECK_EQ(double(expected.m[row]), m);
+    CHECK(std::fabs(expected.l[row] - (earlier.l[row] * a + later.l[row] * b)) < 1e-5 * expected.l[row]);
+    for (int64_t d = 0; d < dim; ++d) {
+      const int64_t i = row * dim + d;
+      const double o = earlier.o[i] * a + later.o[i] * b;
+      CHECK(std::fabs(expected.o[i] - o) < 1e-5 * (std::fabs(earlier.o[i]) * a + std::fabs(later.o[i]) * b) + 1e-30);
+      CHECK_EQ(from(expected_y[row * stride + d]), from(to<T>(expected.o[i] / expected.l[row])));
+    }
+  }
+}
+
+template <typename T>
+void check_all() {
+  for (const int64_t dim : {2, 6, 64, 80, 96, 128, 256, 300}) {
+    for (const int64_t keys : {1, 2, 15, 16, 17, 100, 255, 256}) {
+      for (const int64_t rows : {1, 2, 3, 4, 7, 17}) check_block<T>(rows, dim, keys, 2, Values::Usual, false);
+      check_block<T>(5, dim, keys, 1, Values::Far, false);
+      check_block<T>(8, dim, keys, 3, Values::Tiny, false);
+      check_block<T>(5, dim, keys, 2, Values::MinusZero, false);
+      check_block<T>(7, dim, keys, 2, Values::Usual, true);
+    }
+    for (const int64_t rows : {1, 5}) check_merge_and_finish<T>(rows, dim);
+  }
+  for (int64_t keys = 1; keys <= 256; ++keys) check_block<T>(6, 64, keys, 2, Values::Usual, false);
+}
+
+}  // namespace
+
+int main() {
+  check_all<uint16_t>();
+  check_all<float>();
+  return check_result();
+}

@@ -1,0 +1,223 @@
+// Linear kernels: every instruction set against ref bit for bit, and ref against a straight-line computation.
+#include <bit>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "backends/cpu/dispatch.h"
+#include "base/half.h"
+#include "check.h"
+#include "graph/weight_format.h"
+#include "guarded_buffer.h"
+
+using namespace tcim_lite;
+using namespace tcim_lite::cpu;
+
+namespace {
+
+std::mt19937 g_random(7);
+int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(g_random); }
+
+struct Shape {
+  int64_t rows, blocks, groups;
+};
+
+enum class Values { Random, Extreme };
+
+std::vector<std::pair<std::string, KernelTable>> all_tables() {
+  std::vector<std::pair<std::string, KernelTable>> tables;
+  for (const std::string& isa : available_isas()) tables.emplace_back(isa, make_table(isa));
+  return tables;
+}
+
+// A normal positive fp16, over the whole range of exponents.
+uint16_t random_scale() { return uint16_t(uniform(1, 30) << 10 | uniform(0, 1023)); }
+
+struct QuantCase {
+  WeightFormat format;
+  Shape shape;
+  int64_t stride;
+  GuardedBuffer<uint8_t> weights;
+  GuardedBuffer<int8_t> codes;
+  GuardedBuffer<float> scales;
+  GuardedBuffer<int32_t> sums;
+
+  QuantCase(WeightFormat format_, Shape shape_, Values values)
+      : format(format_), shape(shape_), stride(block_bytes(format, shape.groups * kGroup)),
+        weights(stride * shape.blocks, 64), codes(shape.rows * shape.groups * kGroup, 64),
+        scales(shape.rows * shape.groups), sums(shape.rows * shape.groups) {
+    const int64_t code_bytes = block_code_bytes(format, shape.groups * kGroup);
+    for (int64_t block = 0; block < shape.blocks; ++block) {
+      uint8_t* at = weights.data() + block * stride;
+      for (int64_t i = 0; i < code_bytes; ++i) at[i] = uint8_t(values == Values::Random ? uniform(0, 255) : 255 * uniform(0, 1));
+      for (int64_t i = 0; i < shape.groups * kBlockOutputs; ++i) {
+        if (format == WeightFormat::LinearW4) {
+          reinterpret_cast<uint16_t*>(at + code_bytes)[i] = random_scale();
+        } else {
+          const int exponent = values == Values::Random ? uniform(-30, 9) : uniform(-126, 80);
+          at[code_bytes + i] = uint8_t(int8_t(exponent));
+        }
+      }
+    }
+    for (int64_t i = 0; i < scales.size(); ++i) {
+      scales[i] = std::ldexp(1.0f, uniform(-30, 9));
+      sums[i] = 0;
+      const int sign = uniform(0, 1) ? 127 : -127;
+      for (int64_t k = 0; k < kGroup; ++k) {
+        const int code = values == Values::Random ? uniform(-127, 127) : sign;
+        codes[i * kGroup + k] = int8_t(code);
+        sums[i] += code;
+      }
+    }
+  }
+
+  LinearQuantArgs args(GuardedBuffer<float>& acc, int64_t acc_stride) const {
+    return {weights.data(), stride, shape.blocks, shape.groups, codes.data(), scales.data(), sums.data(), shape.rows,
+            acc.data(), acc_stride};
+  }
+
+  // The signed code of weight (output, input), by the text of weight_format.h.
+  int code(int64_t output, int64_t input) const {
+    const uint8_t* block = weights.data() + output / 16 * stride;
+    const int64_t n = output % 16;
+    if (format == WeightFormat::LinearW8) return int(block[input / 4 * 64 + 4 * n + input % 4]) - 128;
+    const int pair = block[input / 8 * 64 + 4 * n + input % 4];
+    return (input % 8 < 4 ? pair % 16 : pair / 16) - 8;
+  }
+  double scale(int64_t output, int64_t group) const {
+    const uint8_t* at = weights.data() + output / 16 * stride + block_code_bytes(format, shape.groups * kGroup);
+    const int64_t i = group * 16 + output % 16;
+    if (format == WeightFormat::LinearW4) return half_to_float(reinterpret_cast<const uint16_t*>(at)[i]);
+    return std::ldexp(1.0, int8_t(at[i]));
+  }
+};
+
+// The product is exact in double, the sum of a 48-bit and a 24-bit number is not always: one double rounding away from
+// fmaf is possible but would need a tie at bit 53, so std::fma in float is used with exactly representable operands.
+void check_against_spec(const QuantCase& c, const GuardedBuffer<float>& acc, int64_t acc_stride) {
+  for (int64_t row = 0; row < c.shape.rows; ++row) {
+    for (int64_t output = 0; output < c.shape.blocks * 16; ++output) {
+      float expected = 0.0f;
+      for (int64_t group = 0; group < c.shape.groups; ++group) {
+        int dot = 0;
+        for (int64_t k = group * kGroup; k < (group + 1) * kGroup; ++k) {
+          dot += c.code(output, k) * c.codes[row * c.shape.groups * kGroup + k];
+        }
+        const double scale = c.scale(output, group) * c.scales[row * c.shape.groups + group];
+        expected = std::fma(float(dot), float(scale), expected);
+      }
+      CHECK_EQ(std::bit_cast<uint32_t>(acc[row * acc_stride + output]), std::bit_cast<uint32_t>(expected));
+      if (g_check_failures > 5) return;
+    }
+  }
+}
+
+void check_quantised(WeightFormat format, Shape shape, Values values) {
+  const QuantCase c(format, shape, values);
+  const int64_t acc_stride = shape.blocks * 16 + 16 * uniform(0, 1);
+  GuardedBuffer<float> expected(shape.rows * acc_stride, 64);
+  for (const auto& [isa, table] : all_tables()) {
+    const auto kernel = format == WeightFormat::LinearW4 ? table.linear_w4 : table.linear_w8;
+    GuardedBuffer<float> acc(shape.rows * acc_stride, 64);
+    kernel(c.args(isa == "ref" ? expected : acc, acc_stride));
+    if (isa == "ref") {
+      if (shape.rows * shape.blocks * shape.groups < 600) check_against_spec(c, expected, acc_stride);
+    } else if (!acc.same_bytes(expected)) {
+      report_failure(__FILE__, __LINE__,
+                     concat(name_of(format), " on ", isa, ": rows ", shape.rows, ", blocks ", shape.blocks, ", groups ",
+                            shape.groups, values == Values::Random ? "" : ", extreme"));
+    }
+  }
+}
+
+// Weights of every float kernel: LinearF16 and LinearF32 with any K, dequantised W4 and W8 with K = 64 * groups.
+void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols) {
+  const int64_t stride = block_bytes(format, cols);
+  const int64_t x_stride = cols + uniform(0, 3);
+  const int64_t acc_stride = blocks * 16 + 16 * uniform(0, 1);
+  GuardedBuffer<uint8_t> weights(stride * blocks, 64);
+  GuardedBuffer<float> x((rows - 1) * x_stride + cols);
+  std::normal_distribution<float> normal;
+  for (float& value : x) value = normal(g_random) * std::ldexp(1.0f, uniform(-20, 5));
+  if (is_quantized(format)) {
+    const QuantCase c(format, {1, blocks, cols / kGroup}, Values::Random);
+    std::memcpy(weights.data(), c.weights.data(), size_t(stride * blocks));
+  } else if (format == WeightFormat::LinearF16) {
+    for (int64_t i = 0; i < stride * blocks / 2; ++i) {
+      const float value = normal(g_random) * std::ldexp(1.0f, uniform(-22, 0));  // some are subnormal
+      reinterpret_cast<uint16_t*>(weights.data())[i] = float_to_half(value);
+    }
+  } else {
+    for (int64_t i = 0; i < stride * blocks / 4; ++i) reinterpret_cast<float*>(weights.data())[i] = normal(g_random);
+  }
+  GuardedBuffer<float> expected(rows * acc_stride, 64);
+  for (const auto& [isa, table] : all_tables()) {
+    GuardedBuffer<float> own(rows * acc_stride, 64);
+    GuardedBuffer<float>& acc = isa == "ref" ? expected : own;
+    const LinearFloatArgs args{weights.data(), stride, blocks, cols, x.data(), x_stride, rows, acc.data(), acc_stride};
+    switch (format) {
+      case WeightFormat::LinearW4: table.linear_w4_float(args); break;
+      case WeightFormat::LinearW8: table.linear_w8_float(args); break;
+      case WeightFormat::LinearF16: table.linear_f16(args); break;
+      default: table.linear_f32(args); break;
+    }
+    if (!acc.same_bytes(expected)) {
+      report_failure(__FILE__, __LINE__, concat(name_of(format), " float on ", isa, ": rows ", rows, ", blocks ", blocks, ", K ", cols));
+    }
+  }
+  // ref against a plain loop over one element at a time.
+  const int64_t row = rows - 1, output = blocks * 16 - 1;
+  float sum = 0.0f;
+  for (int64_t k = 0; k < cols; ++k) {
+    const uint8_t* block = weights.data() + (blocks - 1) * stride;
+    float weight;
+    if (format == WeightFormat::LinearF16) {
+      weight = half_to_float(reinterpret_cast<const uint16_t*>(block + k / 2 * 64)[2 * 15 + k % 2]);
+    } else if (format == WeightFormat::LinearF32) {
+      weight = reinterpret_cast<const float*>(block + k * 64)[15];
+    } else if (format == WeightFormat::LinearW4) {
+      const int pair = block[k / 8 * 64 + 60 + k % 4];
+      const uint8_t* scales = block + cols * 8;
+      weight = float((k % 8 < 4 ? pair % 16 : pair / 16) - 8) * half_to_float(reinterpret_cast<const uint16_t*>(scales)[k / 64 * 16 + 15]);
+    } else {
+      const int code = int(block[k / 4 * 64 + 60 + k % 4]) - 128;
+      weight = std::ldexp(float(code), int8_t(block[cols * 16 + k / 64 * 16 + 15]));
+    }
+    sum = std::fma(weight, x[row * x_stride + k], sum);
+  }
+  CHECK_EQ(std::bit_cast<uint32_t>(expected[row * acc_stride + output]), std::bit_cast<uint32_t>(sum));
+}
+
+}  // namespace
+
+int main() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+    for (int64_t rows = 1; rows <= 17; ++rows) {
+      for (int64_t blocks = 1; blocks <= 9; ++blocks) {
+        for (const int64_t groups : {1, 2, 3}) check_quantised(format, {rows, blocks, groups}, Values::Random);
+      }
+    }
+    for (const int64_t rows : {1, 2, 3, 4, 5, 12, 13, 24, 25, 31, 64, 100}) {
+      for (const int64_t blocks : {1, 2, 3}) {
+        check_quantised(format, {rows, blocks, 16}, Values::Random);
+        check_quantised(format, {rows, blocks, 3}, Values::Extreme);
+      }
+    }
+    check_quantised(format, {7, 2, 48}, Values::Random);
+    check_quantised(format, {100, 3, 48}, Values::Extreme);
+  }
+  for (const WeightFormat format : {WeightFormat::LinearF16, WeightFormat::LinearF32}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 13, 31}) {
+      for (int64_t blocks = 1; blocks <= 9; ++blocks) {
+        for (const int64_t cols : {1, 2, 3, 7, 64, 65}) check_float(format, rows, blocks, cols);
+      }
+    }
+    check_float(format, 64, 3, 1000);
+  }
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+    for (const int64_t rows : {1, 2, 7}) {
+      for (const int64_t cols : {64, 192}) check_float(format, rows, 3, cols);
+    }
+  }
+  return check_result();
+}
