@@ -1,7 +1,7 @@
 """Chat with a compiled Qwen3 package through the runtime API, step by step as the vendor's example does.
 
-    tcim-lite compile HF_DIR -o OUT
-    python examples/qwen3_chat.py OUT
+tcim-lite compile HF_DIR -o OUT
+python examples/qwen3_chat.py OUT
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 import time
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Generator, Package, Sampler, TextStream, cache_names, load_tokenizer
+from tcim_lite.llm import Generator, Package, Sampler, TextStream, cache_names, encode_chat, load_tokenizer
 
 
 def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
@@ -29,7 +29,7 @@ def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
 
 def answer(generator: Generator, tokenizer, messages: list[dict], args: argparse.Namespace) -> str:
     """Streams the reply to the conversation so far, prints what it cost, and returns it."""
-    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+    prompt = encode_chat(tokenizer, messages)
     sampler = Sampler(args.temperature, args.top_k, args.top_p, args.seed)
     stream, reply = TextStream(tokenizer), ""
     for token in generator.generate(prompt, sampler, args.max_new_tokens, {tokenizer.eos_token_id}):

@@ -6,7 +6,7 @@ Everything here uses the public `tcim_lite.runtime` API and would run on the rea
 
 from .generate import GenerationStats, Generator
 from .kv_cache import cache_names, share_kv_cache
-from .package import Package, load_tokenizer
+from .package import Package, encode_chat, load_tokenizer
 from .sampling import Sampler
 from .text_stream import TextStream
 
@@ -17,6 +17,7 @@ __all__ = [
     "Sampler",
     "TextStream",
     "cache_names",
+    "encode_chat",
     "load_tokenizer",
     "share_kv_cache",
 ]

@@ -150,7 +150,9 @@ class Generator:
         vocabulary = self._embedding.shape[0]
         bad = next((token for token in tokens if not 0 <= token < vocabulary), None)
         if bad is not None:
-            raise ValueError(f"token {bad} is outside the vocabulary of {vocabulary}; is this the package's own tokenizer?")
+            raise ValueError(
+                f"token {bad} is outside the vocabulary of {vocabulary}; is this the package's own tokenizer?"
+            )
 
     def _common_prefix(self, tokens: list[int]) -> int:
         """How many leading tokens the cache holds already; at least one token is left to run."""

@@ -62,8 +62,8 @@ class Package:
             if path.stat().st_size == elements * np.dtype(dtype).itemsize:
                 return np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size))
         raise ValueError(
-            f"{path} has {path.stat().st_size} bytes, expected {elements * 2} for [{vocab_size}, {hidden_size}] float16; "
-            "it belongs to another package"
+            f"{path} has {path.stat().st_size} bytes, expected {elements * 2} for [{vocab_size}, {hidden_size}] "
+            "float16; it belongs to another package"
         )
 
 
@@ -82,3 +82,9 @@ def load_tokenizer(folder: str | Path) -> Any:
     except ImportError as error:
         raise ImportError("the tokenizer needs transformers: pip install 'tcim-lite[chat]'") from error
     return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+    """Token ids of a conversation up to where the assistant's next reply begins, by the tokenizer's chat template."""
+    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    return list(encoded["input_ids"])

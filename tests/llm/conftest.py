@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from llm_packages import demo_package, demo_prompts, tiny_package  # noqa: E402, F401
+from llm_packages import demo_package, demo_prompts, tiny_package  # noqa: F401

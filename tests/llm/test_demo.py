@@ -6,7 +6,7 @@ import sys
 import pytest
 from llm_packages import ROOT, LoadedPackage
 
-from tcim_lite.llm import load_tokenizer
+from tcim_lite.llm import encode_chat, load_tokenizer
 
 EXAMPLE = ROOT / "examples" / "qwen3_chat.py"
 
@@ -55,7 +55,7 @@ def test_the_demo_checkpoint_answers_correctly(demo_package, demo_prompts, quant
     loaded = LoadedPackage(package)
     right: dict[str, list[bool]] = {}
     for entry in demo_prompts:
-        prompt = tokenizer.apply_chat_template(entry["messages"], add_generation_prompt=True, return_dict=True)["input_ids"]
+        prompt = encode_chat(tokenizer, entry["messages"])
         reply = list(loaded.generate(prompt, max_new_tokens=128, stop_tokens={tokenizer.eos_token_id}))
         text = tokenizer.decode(reply, skip_special_tokens=True)
         right.setdefault(entry["task"], []).append(text.strip() == entry["answer"].strip())

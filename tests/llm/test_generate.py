@@ -98,10 +98,13 @@ class TestSampler:
         weights = np.exp(self.logits.astype(np.float64) / 2)
         np.testing.assert_allclose(counts, weights / weights.sum(), atol=0.03)
 
-    @pytest.mark.parametrize("bad", [{"temperature": -1}, {"temperature": float("nan")}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}])
-    def test_values_out_of_range_are_refused(self, bad):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            Sampler(**bad)
+    @pytest.mark.parametrize(
+        ("option", "value"),
+        [("temperature", -1), ("temperature", float("nan")), ("top_k", -1), ("top_p", 0), ("top_p", 1.1)],
+    )
+    def test_values_out_of_range_are_refused(self, option, value):
+        with pytest.raises(ValueError, match=option):
+            Sampler(**{option: value})
 
 
 class ByteTokenizer:

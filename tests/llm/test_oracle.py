@@ -1,9 +1,10 @@
-"""Against transformers in float32: the same checkpoint, the same tokens, logits within the bound of docs/numerics.md."""
+"""Against transformers in float32: same checkpoint, same tokens, logits within the bound of docs/numerics.md."""
 
 import numpy as np
 import pytest
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
+from tcim_lite.llm import encode_chat
 from tcim_lite.models.common.packing import dequantize
 from tcim_lite.models.common.quantize import quantize_w4, quantize_w8
 
@@ -90,9 +91,7 @@ def assert_close(got: np.ndarray, want: np.ndarray, where: str) -> None:
 def test_float32_graphs_agree_with_transformers(tmp_path, shape):
     model = random_model(SHAPES[shape])
     model.save_pretrained(tmp_path / "hf")
-    package = compile_package(
-        tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320
-    )
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320)
     loaded = LoadedPackage(package)
     tokens = np.random.default_rng(0).integers(0, SHAPES[shape]["vocab_size"], 300).tolist()
     want = oracle_logits(model, tokens)
@@ -149,7 +148,7 @@ def test_greedy_tokens_equal_transformers_on_the_demo_prompts(demo_package, demo
     assert len(demo_prompts) >= 200
     compared = 0
     for index, entry in enumerate(demo_prompts):
-        prompt = tokenizer.apply_chat_template(entry["messages"], add_generation_prompt=True, return_dict=True)["input_ids"]
+        prompt = encode_chat(tokenizer, entry["messages"])
         reply = list(loaded.generate(prompt, max_new_tokens=64, stop_tokens={tokenizer.eos_token_id}))
         if loaded.stats.stopped_by == "eos":
             reply.append(tokenizer.eos_token_id)

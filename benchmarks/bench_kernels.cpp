@@ -1,0 +1,158 @@
+// Kernels against the roofs of this machine: decode (one row) against the read bandwidth, prefill against the int8
+// peak, at the shapes of Qwen3-0.6B. TCIM_LITE_ISA chooses the kernels. The machine is often shared: every number is
+// the best of several tries and the roofs are measured again next to what is compared with them.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <vector>
+
+#include "backends/cpu/dispatch.h"
+#include "base/aligned_buffer.h"
+#include "base/thread_pool.h"
+#include "graph/weight_format.h"
+#include "machine_limits.h"
+
+using namespace tcim_lite;
+using namespace tcim_lite::cpu;
+
+namespace {
+
+// Shortest of the tries that fit into `seconds`, at least three.
+double best_seconds(const std::function<void()>& run, double seconds = 0.4) {
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); };
+  double best = 1e9;
+  const Clock::time_point start = Clock::now();
+  for (int i = 0; i < 3 || since(start) < seconds; ++i) {
+    const Clock::time_point begin = Clock::now();
+    run();
+    best = std::min(best, since(begin));
+  }
+  return best;
+}
+
+// Random codes, scales of a usual size.
+struct QuantLinear {
+  WeightFormat format;
+  int64_t blocks, groups, stride;
+  AlignedBuffer weights;
+
+  QuantLinear(WeightFormat format_, int64_t outputs, int64_t inputs)
+      : format(format_), blocks(outputs / 16), groups(inputs / kGroup), stride(block_bytes(format, inputs)),
+        weights(uint64_t(stride * blocks)) {
+    uint32_t state = 1;
+    for (uint64_t i = 0; i < weights.bytes(); ++i) weights.data()[i] = std::byte((state = state * 1664525 + 1013904223) >> 24);
+    for (int64_t block = 0; block < blocks; ++block) {
+      std::byte* scales = weights.data() + block * stride + block_code_bytes(format, inputs);
+      for (int64_t i = 0; i < groups * 16; ++i) {
+        if (format == WeightFormat::LinearW4) reinterpret_cast<uint16_t*>(scales)[i] = 0x2000;
+        else scales[i] = std::byte(0xf8);
+      }
+    }
+  }
+};
+
+struct Activations {
+  AlignedBuffer codes, scales, sums;
+  Activations(int64_t rows, int64_t inputs) : codes(rows * inputs), scales(rows * inputs / 16), sums(rows * inputs / 16) {
+    for (int64_t i = 0; i < rows * inputs; ++i) codes.data()[i] = std::byte(int8_t(i * 37 % 255 - 127));
+    for (int64_t i = 0; i < rows * inputs / kGroup; ++i) reinterpret_cast<float*>(scales.data())[i] = 0.25f;
+  }
+};
+
+// Tasks of `chunk` blocks by 64 rows, as LinearStep cuts them. threads 1 stays on the calling thread.
+void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_t chunk, bool threads, std::vector<AlignedBuffer>& acc) {
+  const KernelTable& table = kernels();
+  const auto kernel = w.format == WeightFormat::LinearW4 ? table.linear_w4 : table.linear_w8;
+  const auto task = [&](int64_t index, int member) {
+    const int64_t block = index * chunk, count = std::min(chunk, w.blocks - block);
+    for (int64_t row = 0; row < rows; row += 64) {
+      kernel({reinterpret_cast<const uint8_t*>(w.weights.data()) + block * w.stride, w.stride, count, w.groups,
+              reinterpret_cast<const int8_t*>(x.codes.data()) + row * w.groups * kGroup,
+              reinterpret_cast<const float*>(x.scales.data()) + row * w.groups,
+              reinterpret_cast<const int32_t*>(x.sums.data()) + row * w.groups, std::min<int64_t>(64, rows - row),
+              reinterpret_cast<float*>(acc[member].data()), count * 16});
+    }
+  };
+  const int64_t tasks = (w.blocks + chunk - 1) / chunk;
+  if (threads) {
+    ThreadPool::instance().parallel_for(tasks, task);
+  } else {
+    for (int64_t index = 0; index < tasks; ++index) task(index, 0);
+  }
+}
+
+void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
+  // 192 MiB and more: no cache holds it.
+  const int64_t inputs = 1024, outputs = format == WeightFormat::LinearW4 ? 393216 : 196608;
+  const QuantLinear w(format, outputs, inputs);
+  const Activations x(8, inputs);
+  const int64_t chunk = (64 << 10) / w.stride;
+  for (const int64_t rows : {1, 2, 4, 8}) {
+    for (const bool threads : {false, true}) {
+      const int count = threads ? ThreadPool::instance().size() : 1;
+      double roof = bench::read_bandwidth(count);
+      const double seconds = best_seconds([&] { run_linear(w, x, rows, chunk, threads, acc); });
+      roof = std::max(roof, bench::read_bandwidth(count));
+      const double rate = double(w.weights.bytes()) / seconds;
+      std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format).data(), long(rows),
+                  long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
+    }
+  }
+}
+
+void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t inputs, std::vector<AlignedBuffer>& acc) {
+  const QuantLinear w(format, outputs, inputs);
+  const Activations x(rows, inputs);
+  for (const bool threads : {false, true}) {
+    const int count = threads ? ThreadPool::instance().size() : 1;
+    double roof = bench::int8_peak(count);
+    const double seconds = best_seconds([&] { run_linear(w, x, rows, 8, threads, acc); });
+    roof = std::max(roof, bench::int8_peak(count));
+    const double rate = 2.0 * double(rows) * double(outputs) * double(inputs) / seconds;
+    std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n", name_of(format).data(), long(rows),
+                long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
+  }
+}
+
+// One KV head of dimension 128 in fp16: `rows` query rows share 256 keys.
+void bench_attention() {
+  const int64_t dim = 128, keys = kAttentionBlock, heads = 512;  // 512 blocks: 64 MiB of K and V
+  AlignedBuffer k(heads * keys * dim * 2), v(heads * keys * dim * 2), q(32 * dim * 4), o(32 * dim * 4), ml(64 * 4);
+  for (uint64_t i = 0; i < k.bytes() / 2; ++i) {
+    reinterpret_cast<uint16_t*>(k.data())[i] = uint16_t(0x2800 + i % 997);
+    reinterpret_cast<uint16_t*>(v.data())[i] = uint16_t(0x2800 + i % 991);
+  }
+  std::vector<int32_t> visible(32, int32_t(keys));
+  float* m = reinterpret_cast<float*>(ml.data());
+  for (const int64_t rows : {1, 2, 4, 32}) {
+    const double seconds = best_seconds([&] {
+      for (int64_t head = 0; head < heads; ++head) {
+        kernels().attention_block[kF16]({reinterpret_cast<const float*>(q.data()), k.data() + head * keys * dim * 2,
+                                         v.data() + head * keys * dim * 2, visible.data(), m, m + 32,
+                                         reinterpret_cast<float*>(o.data()), rows, dim});
+      }
+    });
+    const double flops = 4.0 * double(rows * dim * keys * heads);
+    std::printf("attention  rows %2ld  dim 128  keys 256  threads 1  %6.1f GFLOP/s  %6.1f GB/s of K and V\n", long(rows),
+                flops / seconds / 1e9, double(k.bytes() + v.bytes()) / seconds / 1e9);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const int threads = ThreadPool::instance().size();
+  std::printf("kernels %s, threads %d, core to core %.0f ns\n", kernels().isa, threads, threads > 1 ? bench::core_to_core_ns() : 0.0);
+  std::vector<AlignedBuffer> acc;
+  for (int i = 0; i < threads; ++i) acc.emplace_back(64 * 256 * 4);
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) bench_decode(format, acc);
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+    bench_prefill(format, 256, 4096, 1024, acc);  // q, k, v
+    bench_prefill(format, 256, 6144, 1024, acc);  // gate and up
+    bench_prefill(format, 256, 1024, 3072, acc);  // down
+    bench_prefill(format, 64, 6144, 1024, acc);
+  }
+  bench_attention();
+}
