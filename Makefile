@@ -5,12 +5,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
 DEMO := out/demo
+ARGS ?= --question "Hello, who are you?" \
+        --question "My name is Anna and I live in Oslo." \
+        --question "What is 12 + 30?" \
+        --question "Reverse: 1 2 3 4 5" \
+        --question "7加5等于多少？" \
+        --question "What is my name?"
 
 .PHONY: demo test clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
 	$(BIN)/python examples/qwen3_chat.py $(DEMO) $(ARGS)
+	@echo "Your turn: $(BIN)/python examples/qwen3_chat.py $(DEMO)"
 
 test: $(VENV)/test
 	$(BIN)/pytest

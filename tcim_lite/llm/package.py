@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ def load_tokenizer(folder: str | Path) -> Any:
     folder = Path(folder)
     if not (folder / "tokenizer.json").exists() and not (folder / "vocab.json").exists():
         raise FileNotFoundError(f"no tokenizer in {folder}; compile a checkpoint folder that has tokenizer.json")
+    # Without it transformers remarks that there is no torch, which a tokenizer does not need.
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
