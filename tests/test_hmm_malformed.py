@@ -231,9 +231,9 @@ CASES: dict[str, tuple[bytes, str]] = {
     "graph_tail": (with_graph(tail=b"x"), "1 bytes after its end"),
     "graph_name_too_long": (with_graph(name="n" * 1025), "the limit is 1024"),
     "value_count_huge": (raw_graph(text("g") + struct.pack("<II", NONE, 0xFFFFFFFF)), "says 4294967295 values"),
-    "value_count_beyond_bytes": (raw_graph(text("g") + struct.pack("<II", NONE, 1 << 20)), "which take at least"),
+    "value_count_beyond_bytes": (raw_graph(text("g") + struct.pack("<II", NONE, 1 << 16)), "which take at least"),
     "op_count_huge": (raw_graph(text("g") + struct.pack("<III", NONE, 0, 0xFFFFFFFF)), "says 4294967295 ops"),
-    "op_count_beyond_bytes": (raw_graph(text("g") + struct.pack("<III", NONE, 0, 1 << 20)), "which take at least"),
+    "op_count_beyond_bytes": (raw_graph(text("g") + struct.pack("<III", NONE, 0, 1 << 16)), "which take at least"),
     "op_input_count_huge": (
         raw_graph(graph(ops=(text("Add") + struct.pack("<HHII", 1, 0, 0xFFFFFFFF, 1),))), "the inputs of op Add needs"),
     "value_name_empty": (with_graph((value(""), Y)), "a value has no name"),
@@ -250,9 +250,11 @@ CASES: dict[str, tuple[bytes, str]] = {
     "value_packed_but_input": (with_graph((value("x", format=4), Y)), "has format linear_f32, expected dense"),
     "value_weight_of_input": (with_graph((value("x", weight=0), Y)), "only weights have one"),
     "value_weight_missing": (with_graph((value("x", kind=2), Y), inputs=()), "only weights have one"),
-    "value_weight_outside": (with_graph((value("x", kind=2, weight=3), Y), inputs=()), "names weight 3"),
+    "value_weight_outside": (with_graph((value("x"), Y, value("w", kind=2, weight=3))), "names weight 3"),
     "value_weight_differs": (
-        container([Part(1, graph((value("x", kind=2, weight=0), Y), inputs=())), Part(3, weights(weight())), PAYLOAD]),
+        container(
+            [Part(1, graph((value("x"), Y, value("w", kind=2, weight=0)))), Part(3, weights(weight())), PAYLOAD]
+        ),
         "its weight 'w' is float32 dense"),
     "op_unknown": (with_graph(ops=(op("Softmax"),)), "op 'Softmax' version 1 is unknown"),
     "op_version_newer": (with_graph(ops=(op(version=2),)), "op 'Add' version 2 is unknown"),

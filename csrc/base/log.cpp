@@ -12,6 +12,10 @@ LogLevel threshold() {
   if (name == "error") return LogLevel::Error;
   if (name == "info") return LogLevel::Info;
   if (name == "debug") return LogLevel::Debug;
+  if (name != "warn") {
+    std::fprintf(stderr, "tcim_lite warning: TCIM_LITE_LOG='%s': expected error, warn, info or debug; warn is used\n",
+                 name.c_str());
+  }
   return LogLevel::Warn;
 }
 

@@ -11,9 +11,11 @@
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "base/env.h"
+#include "base/log.h"
 
 namespace tcim_lite {
 namespace {
@@ -94,7 +96,9 @@ ThreadPool& ThreadPool::instance() {
   // their threads may outlive every static object.
   static const int registered = pthread_atfork(nullptr, nullptr, [] { g_pool.store(nullptr); });
   (void)registered;
-  auto* fresh = new ThreadPool(default_size());
+  // One size per process and its forks: what was sized for the pool before a fork fits the child's.
+  static const int size = default_size();
+  auto* fresh = new ThreadPool(size);
   if (g_pool.compare_exchange_strong(pool, fresh)) return *fresh;
   delete fresh;
   return *pool;
@@ -112,8 +116,12 @@ void ThreadPool::run_region(Body body, const void* context, int64_t count, int64
   State& state = *state_;
   const std::lock_guard lock(state.turn);
   if (!state.started) {
-    for (int member = 1; member < size_; ++member) std::thread([this, member] { work(member); }).detach();
     state.started = true;
+    try {
+      for (int member = 1; member < size_; ++member) std::thread([this, member] { work(member); }).detach();
+    } catch (const std::system_error& error) {
+      log(LogLevel::Warn, std::string("the thread pool is smaller than asked for: ") + error.what());
+    }
   }
   state.body = body;
   state.context = context;

@@ -85,8 +85,16 @@ class Checker {
       refuse("'", value.name, "' is ", describe(value), ", expected ", name_of(dtype), " ", to_string(shape));
   }
 
-  // T: float16 or float32, one per graph.
+  // A constant: backends read it when the graph is loaded.
+  void constant(const Value& value, DType dtype, const Shape& shape) const {
+    if (value.kind != ValueKind::Weight) refuse("'", value.name, "' is ", describe(value), ", expected a weight");
+    expect(value, dtype, shape);
+  }
+
+  // T: float16 or float32, one per graph. Not a weight: those are constants of their ops, not activations.
   DType tensor(const Value& value) const {
+    if (value.kind == ValueKind::Weight)
+      refuse("'", value.name, "' is a weight, expected an input or the result of an op");
     if (value.format != WeightFormat::Dense || (value.dtype != DType::Float16 && value.dtype != DType::Float32))
       refuse("'", value.name, "' is ", describe(value), ", expected float16 or float32");
     if (!context_.tensor_dtype) context_.tensor_dtype = value.dtype;
@@ -135,7 +143,7 @@ class Checker {
     if (weight.shape[1] != x.shape.back())
       refuse("'", x.name, "' is ", describe(x), ", the weight '", weight.name, "' is ", describe(weight),
              ": the last extents must agree");
-    if (op_.inputs.size() == 3) expect(input(2), DType::Float32, {weight.shape[0]});
+    if (op_.inputs.size() == 3) constant(input(2), DType::Float32, {weight.shape[0]});
     expect(output(0), dtype, with_last(x.shape, weight.shape[0]));
   }
 
@@ -143,7 +151,7 @@ class Checker {
     arity(2, 2, 1);
     attributes({"epsilon"});
     const DType dtype = tensor(input(0));
-    expect(input(1), DType::Float32, {input(0).shape.back()});
+    constant(input(1), DType::Float32, {input(0).shape.back()});
     if (find("epsilon") == nullptr) refuse("attribute 'epsilon' is missing");
     positive_number("epsilon", 0);
     expect(output(0), dtype, input(0).shape);
@@ -158,7 +166,7 @@ class Checker {
     if (x.shape[3] % 2 != 0) refuse("'", x.name, "' is ", describe(x), ", expected an even last extent");
     rank(input(1), 2);
     context_length(input(1), input(1).shape[0]);
-    for (size_t i : {1, 2}) expect(input(i), dtype, {input(1).shape[0], x.shape[3] / 2});
+    for (size_t i : {1, 2}) constant(input(i), dtype, {input(1).shape[0], x.shape[3] / 2});
     for (size_t slot = 0; slot < num_slots; ++slot) length(input(3 + slot));
     expect(output(0), dtype, x.shape);
   }
@@ -234,6 +242,7 @@ class Checker {
     arity(2, 2, 1);
     attributes({});
     const DType dtype = tensor(input(0));
+    tensor(input(1));
     expect(input(1), dtype, input(0).shape);
     expect(output(0), dtype, input(0).shape);
   }
@@ -253,7 +262,8 @@ class Checker {
     arity(1, 1, 1);
     attributes({});
     const Value &x = input(0), &y = output(0);
-    if (x.format != WeightFormat::Dense) refuse("'", x.name, "' is ", describe(x), ", expected a dense value");
+    if (x.kind == ValueKind::Weight)
+      refuse("'", x.name, "' is a weight, expected an input or the result of an op");
     if (x.dtype != y.dtype || num_elements(x.shape) != num_elements(y.shape))
       refuse("'", x.name, "' is ", describe(x), " and '", y.name, "' is ", describe(y),
              ", expected the same dtype and number of elements");

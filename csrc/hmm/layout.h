@@ -11,8 +11,8 @@ static_assert(std::endian::native == std::endian::little, "the container is litt
 // Section 1.
 constexpr uint32_t kMaxSections = 64;
 constexpr uint32_t kMaxWeights = 65'536;
-constexpr uint32_t kMaxValues = 1u << 20;
-constexpr uint32_t kMaxOps = 1u << 20;
+constexpr uint32_t kMaxValues = 65'536;
+constexpr uint32_t kMaxOps = 65'536;
 constexpr uint32_t kMaxRank = 8;
 constexpr uint32_t kMaxWeightRank = 4;
 constexpr uint64_t kMaxExtent = uint64_t{1} << 40;

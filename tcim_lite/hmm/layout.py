@@ -11,8 +11,8 @@ from dataclasses import dataclass
 # Section 1: limits.
 MAX_SECTIONS = 64
 MAX_WEIGHTS = 65_536
-MAX_VALUES = 1 << 20
-MAX_OPS = 1 << 20
+MAX_VALUES = 1 << 16
+MAX_OPS = 1 << 16
 MAX_RANK = 8
 MAX_WEIGHT_RANK = 4
 MAX_EXTENT = 1 << 40

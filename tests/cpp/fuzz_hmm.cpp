@@ -1,9 +1,10 @@
-// libFuzzer target over the reader. Each input is read twice: as it is, and with sizes and checksums repaired, so that
-// the fuzzer reaches what lies behind them.
+// libFuzzer target over the reader and, for the graphs it accepts, the plan builder. Each input is read twice: as it is,
+// and with sizes and checksums repaired, so that the fuzzer reaches what lies behind them.
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "backends/cpu/plan_builder.h"
 #include "base/error.h"
 #include "hmm/layout.h"
 #include "hmm/reader.h"
@@ -13,12 +14,29 @@ using namespace tcim_lite;
 
 namespace {
 
-void parse(std::span<const std::byte> bytes) {
+void plan(const hmm::File& file) {
+  uint64_t largest = 1;
+  for (const hmm::WeightEntry& weight : file.weights) largest = std::max(largest, weight.bytes);
+  if (largest > 1 << 20) return;
+  const std::vector<std::byte> zeros(largest);
+  std::vector<WeightBytes> weights;
+  for (const hmm::WeightEntry& weight : file.weights) weights.emplace_back(zeros.data(), weight.bytes);
   try {
-    hmm::parse(bytes, "fuzz");
+    for (const bool float_math : {false, true}) cpu::build_plan(file.graph, weights, float_math);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::Unsupported) __builtin_trap();
+  }
+}
+
+void parse(std::span<const std::byte> bytes) {
+  hmm::File file;
+  try {
+    file = hmm::parse(bytes, "fuzz");
   } catch (const Error& error) {
     if (error.code() != ErrorCode::Format) __builtin_trap();
+    return;
   }
+  plan(file);
 }
 
 void repair(std::vector<std::byte>& bytes) {

@@ -50,11 +50,11 @@ void test_memory_plan_reuses_a_chain() {
 }
 
 void test_memory_plan_fills_the_tightest_gap() {
-  // Steps 0-9: 640 | 320 freed | 640 | 128 freed | 640; then 100 bytes fit the gap of 128.
-  const std::vector<Lifetime> lifetimes = {{0, 9, 640}, {0, 9, 640}, {0, 9, 640}, {0, 3, 320}, {0, 3, 128}, {5, 9, 100}};
+  // Placed end to end, largest first; the first and the third are freed and leave gaps of 1,024 and 960 bytes.
+  const std::vector<Lifetime> lifetimes = {{0, 3, 1024}, {0, 9, 1000}, {0, 3, 960}, {0, 9, 900}, {5, 9, 100}};
   const MemoryPlan plan = plan_memory(lifetimes);
   check_plan(lifetimes, plan);
-  CHECK_EQ(plan.total_bytes, 3 * 640u + 320 + 128);
+  CHECK_EQ(plan.offsets[4], 2048u);
 }
 
 void test_memory_plan_is_sound() {

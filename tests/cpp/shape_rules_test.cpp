@@ -82,11 +82,29 @@ void test_every_op_checks_its_output() {
 
 void test_tensors_share_a_dtype() {
   refuses("the graph's other tensors are float16", [](Graph& graph) {
-    graph.ops.push_back({OpKind::Add, {id(graph, "bias"), id(graph, "bias")}, {}, {}});
+    const uint32_t other = uint32_t(graph.values.size());
+    graph.values.push_back({"other", ValueKind::Input, DType::Float32, WeightFormat::Dense, {64}, kNoValue});
+    graph.inputs.push_back(other);
     graph.values.push_back({"extra", ValueKind::Intermediate, DType::Float32, WeightFormat::Dense, {64}, kNoValue});
-    graph.ops.back().outputs = {uint32_t(graph.values.size() - 1)};
+    graph.ops.push_back({OpKind::Add, {other, other}, {other + 1}, {}});
   });
   refuses("expected float16 or float32", [](Graph& graph) { named(graph, "input_1").dtype = DType::Int8; });
+}
+
+void test_constants_are_weights_and_activations_are_not() {
+  for (const char* name : {"bias", "norm", "cos", "sin"}) {
+    refuses("expected a weight", [=](Graph& graph) {
+      named(graph, name).kind = ValueKind::Input;
+      named(graph, name).weight = kNoValue;
+      graph.inputs.push_back(id(graph, name));
+    });
+  }
+  for (OpKind kind : {OpKind::Linear, OpKind::RMSNorm, OpKind::Slice, OpKind::Reshape, OpKind::Add, OpKind::SiluMul}) {
+    refuses("is a weight, expected an input or the result of an op",
+            [=](Graph& graph) { first(graph, kind).inputs[0] = id(graph, "cos"); });
+  }
+  refuses("is a weight, expected an input or the result of an op",
+          [](Graph& graph) { first(graph, OpKind::Add).inputs[1] = id(graph, "cos"); });
 }
 
 void test_linear() {
@@ -164,6 +182,7 @@ int main() {
   test_every_op_has_an_arity();
   test_every_op_checks_its_output();
   test_tensors_share_a_dtype();
+  test_constants_are_weights_and_activations_are_not();
   test_linear();
   test_norm_rope_and_lengths();
   test_caches();

@@ -22,7 +22,9 @@ KernelTable make_table(std::string_view isa) {
     has += (has.empty() ? "" : ", ") + name;
   }
   if (!known) {
-    fail(ErrorCode::Unsupported, "instruction set '", isa, "' (TCIM_LITE_ISA): this machine has ", has);
+    fail(ErrorCode::Unsupported, "instruction set '", isa,
+         "' (TCIM_LITE_ISA) is unknown or not to be had here: this machine has ", has,
+         "; set it to one of them or unset it");
   }
   KernelTable table{};
   use_ref(table);

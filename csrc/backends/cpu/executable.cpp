@@ -33,8 +33,8 @@ uint64_t CpuExecutable::scratch_bytes() const noexcept {
 void CpuExecutable::run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
   bind(inputs, outputs);
   check_lengths();
-  RunContext context{kernels(), ThreadPool::instance(), values_.data(), INT64_MAX, shared_scratch_.data(),
-                     member_scratch_};
+  RunContext context{kernels(), ThreadPool::instance(), values_.data(),
+                     INT64_MAX, shared_scratch_.data(), member_scratch_};
   if (plan_.live_rows != kNoValue) context.live_rows = length(plan_.live_rows);
   check_finite(context);
 
@@ -63,8 +63,7 @@ void CpuExecutable::bind(std::span<std::byte* const> inputs, std::span<std::byte
   }
 }
 
-bool CpuExecutable::overlaps_an_input(const std::byte* begin, int64_t bytes,
-                                      std::span<std::byte* const> inputs) const {
+bool CpuExecutable::overlaps_an_input(const std::byte* begin, int64_t bytes, std::span<std::byte* const> inputs) const {
   for (size_t port = 0; port < inputs.size(); ++port) {
     if (begin < inputs[port] + plan_.input_bytes[port] && inputs[port] < begin + bytes) return true;
   }

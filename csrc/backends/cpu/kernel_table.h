@@ -26,10 +26,10 @@ struct RmsNormArgs {
 
 // Activations of a quantised Linear: codes in [-127, 127] with one power of two per 64.
 struct QuantizeArgs {
-  const void* x;   // [rows, 64 * groups] T
-  int8_t* codes;   // [rows, 64 * groups], dense, 64-byte aligned
-  float* scales;   // [rows, groups] 2^e
-  int32_t* sums;   // [rows, groups] sum of the codes
+  const void* x;  // [rows, 64 * groups] T
+  int8_t* codes;  // [rows, 64 * groups], dense, 64-byte aligned
+  float* scales;  // [rows, groups] 2^e
+  int32_t* sums;  // [rows, groups] sum of the codes
   int64_t rows, groups, x_stride;
 };
 
@@ -68,7 +68,8 @@ struct StoreArgs {
   int64_t rows, cols, acc_stride, residual_stride, y_stride;
 };
 
-// y[16 b + i] = round(silu(round(acc[32 b + i] + bias)) * round(acc[32 b + 16 + i] + bias)); silu(g) = g / (1 + exp(-g)).
+// y[16 b + i] = round(silu(round(acc[32 b + i] + bias)) * round(acc[32 b + 16 + i] + bias)); silu(g) = g / (1 +
+// exp(-g)).
 struct SiluMulStoreArgs {
   const float* acc;   // [rows, 2 * cols]
   const float* bias;  // [2 * cols] or null
@@ -92,10 +93,10 @@ struct SiluMulArgs {
 // Rotate-half on one token: y1 = fma(-x2, sin, x1 * cos), y2 = fma(x1, sin, x2 * cos), each product and fma rounded to
 // fp32 once, then one rounding to T. x1 is the first half of a head, x2 the second. y may be x.
 struct RopeArgs {
-  const void* x;     // [heads, head_dim] T
-  void* y;           // [heads, head_dim] T
-  const float* cos;  // [head_dim / 2]
-  const float* sin;  // [head_dim / 2]
+  const void* x;                                // [heads, head_dim] T
+  void* y;                                      // [heads, head_dim] T
+  const float* cos;                             // [head_dim / 2]
+  const float* sin;                             // [head_dim / 2]
   int64_t heads, head_dim, x_stride, y_stride;  // strides between heads
 };
 

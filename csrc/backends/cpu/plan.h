@@ -1,4 +1,4 @@
-// A graph made ready to run: a flat array of steps. Running it allocates nothing and looks nothing up.
+// A graph made ready to run: a flat array of steps. Running them allocates nothing and looks nothing up.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "backends/cpu/kernel_table.h"
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
-#include "backends/cpu/kernel_table.h"
 
 namespace tcim_lite::cpu {
 
@@ -20,9 +20,9 @@ struct Rows {
   uint32_t value = 0;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t stride = 0;    // elements between rows
+  int64_t stride = 0;     // elements between rows
   int64_t slot_rows = 0;  // rows per batch slot, T
-  bool limited = false;  // rows at or beyond the live count need not be computed
+  bool limited = false;   // rows at or beyond the live count need not be computed
 };
 
 // Device memory of a length, an int32 scalar input.
@@ -36,7 +36,7 @@ struct RunContext {
   ThreadPool& pool;
   std::byte* const* values;  // [value id] storage; null for weights and for values a fusion removed
   int64_t live_rows;
-  std::byte* shared_scratch;              // one step's own, 64-byte aligned
+  std::byte* shared_scratch;                // one step's own, 64-byte aligned
   std::span<AlignedBuffer> member_scratch;  // one per pool member
 
   std::byte* at(uint32_t value) const { return values[value]; }

@@ -16,7 +16,9 @@ Rows form_of(const Graph& graph, uint32_t id) {
   rows.cols = num_elements(shape) / rows.rows;
   rows.stride = rows.cols;
   rows.slot_rows = shape.size() >= 3 ? shape[1] : rows.rows;
-  rows.limited = graph.live_rows != kNoValue && shape.size() >= 3 && shape[0] == 1;
+  // Of inputs; what ops produce follows what they read.
+  rows.limited =
+      graph.live_rows != kNoValue && graph.values[id].kind == ValueKind::Input && shape.size() >= 3 && shape[0] == 1;
   return rows;
 }
 
@@ -52,6 +54,7 @@ void PlanValues::make_view(uint32_t out, uint32_t x, int64_t offset, int64_t col
   rows_[out] = rows_[source];
   rows_[out].value = out;
   rows_[out].cols = cols;
+  rows_[out].slot_rows = form.slot_rows;
   if (form.rows != rows_[out].rows) rows_[out] = form;  // a Reshape of a dense value to other rows
   elems_[out] = elems_[source];
   roots_[out] = roots_[source];
@@ -100,7 +103,8 @@ void PlanValues::assign_storage(Plan& plan) const {
   const MemoryPlan memory = plan_memory(lifetimes);
   plan.arena_bytes = int64_t(memory.total_bytes);
   plan.storage = ports_;
-  for (size_t i = 0; i < owners.size(); ++i) plan.storage[owners[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
+  for (size_t i = 0; i < owners.size(); ++i)
+    plan.storage[owners[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
   for (uint32_t id = 0; id < rows_.size(); ++id) {
     if (roots_[id] == id) continue;
     plan.storage[id] = plan.storage[roots_[id]];

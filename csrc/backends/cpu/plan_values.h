@@ -12,8 +12,6 @@ class PlanValues {
  public:
   PlanValues(const Graph& graph, bool float_math);
 
-  const Graph& graph() const { return graph_; }
-  const Value& value(uint32_t id) const { return graph_.values[id]; }
   Elem elem(uint32_t id) const { return elems_[alias_[id]]; }
   Rows rows(uint32_t id) const { return rows_[alias_[id]]; }
   bool produced(uint32_t id) const { return lives_[root_of(id)].first >= 0; }
@@ -26,6 +24,8 @@ class PlanValues {
 
   // A value of the plan's own with the form of `like`.
   uint32_t add_copy(const Rows& like, Elem elem);
+  // Rows of y that a row of x does not reach are not computed: y is limited where x is.
+  void follows(uint32_t y, uint32_t x) { rows_[y].limited = rows(x).limited; }
   // Every later use of `id` means `copy`.
   void redirect(uint32_t id, uint32_t copy) { alias_[id] = copy; }
   // The value's bytes are those of a port, not of the arena.
@@ -36,6 +36,10 @@ class PlanValues {
   int64_t first_step(uint32_t id) const { return lives_[root_of(id)].first; }
 
   bool is_view(uint32_t id) const { return roots_[id] != id; }
+  bool is_cache(uint32_t id) const {
+    const uint32_t root = root_of(id);
+    return root < graph_.values.size() && graph_.values[root].kind == ValueKind::State;
+  }
 
   // Plans the arena and resolves every value.
   void assign_storage(Plan& plan) const;
@@ -50,10 +54,10 @@ class PlanValues {
   const Graph& graph_;
   std::vector<Elem> elems_;
   std::vector<Rows> rows_;
-  std::vector<uint32_t> roots_;     // value id whose storage holds this one
-  std::vector<int64_t> offsets_;    // bytes from the root's start
+  std::vector<uint32_t> roots_;   // value id whose storage holds this one
+  std::vector<int64_t> offsets_;  // bytes from the root's start
   std::vector<uint32_t> alias_;
-  std::vector<Life> lives_;         // of roots
+  std::vector<Life> lives_;           // of roots
   std::vector<Plan::Storage> ports_;  // of roots that live in ports
   std::vector<int> consumers_;
   std::vector<const Op*> last_consumer_;

@@ -159,7 +159,47 @@ void store_rows(const StoreArgs& args) {
 }
 
 template <typename T>
+void rope(const RopeArgs& args) {
+  const int64_t half = args.head_dim / 2;
+  if (half % 8 != 0) return ref().rope[kElem<T>](args);
+  for (int64_t head = 0; head < args.heads; ++head) {
+    const T* x = static_cast<const T*>(args.x) + head * args.x_stride;
+    T* y = static_cast<T*>(args.y) + head * args.y_stride;
+    for (int64_t i = 0; i < half; i += 8) {
+      const __m256 x1 = load(x + i), x2 = load(x + half + i), cos = load(args.cos + i), sin = load(args.sin + i);
+      store(y + i, _mm256_fnmadd_ps(x2, sin, _mm256_mul_ps(x1, cos)));
+      store(y + half + i, _mm256_fmadd_ps(x1, sin, _mm256_mul_ps(x2, cos)));
+    }
+  }
+}
+
+template <typename T>
+void widen(const WidenArgs& args) {
+  if (args.cols % 8 != 0) return ref().widen[kElem<T>](args);
+  const __m256 factor = _mm256_set1_ps(args.factor);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+    float* y = args.y + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; i += 8) store(y + i, _mm256_mul_ps(load(x + i), factor));
+  }
+}
+
+template <typename T>
+void add(const AddArgs& args) {
+  if (args.cols % 8 != 0) return ref().add[kElem<T>](args);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const T* a = static_cast<const T*>(args.a) + row * args.a_stride;
+    const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; i += 8) store(y + i, _mm256_add_ps(load(a + i), load(b + i)));
+  }
+}
+
+template <typename T>
 void use(KernelTable& table) {
+  table.rope[kElem<T>] = rope<T>;
+  table.widen[kElem<T>] = widen<T>;
+  table.add[kElem<T>] = add<T>;
   table.rms_norm[kElem<T>] = rms_norm<T>;
   table.quantize[kElem<T>] = quantize<T>;
   table.silu_mul_store[kElem<T>] = silu_mul_store<T>;

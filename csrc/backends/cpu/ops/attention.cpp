@@ -95,9 +95,7 @@ void AttentionStep::run_split(const RunContext& run, int64_t max_blocks) const {
     const int64_t slot = pair / kv_heads;
     return Tile{slot, pair % kv_heads, 0, live, run.length(lengths[slot].valid)};
   };
-  const auto blocks_of = [&](const Tile& tile) {
-    return (tile.keys(context) + kAttentionBlock - 1) / kAttentionBlock;
-  };
+  const auto blocks_of = [&](const Tile& tile) { return (tile.keys(context) + kAttentionBlock - 1) / kAttentionBlock; };
   for (int64_t pair = 0; pair < pairs; ++pair) open_blocks[pair].store(blocks_of(tile_of(pair)));
 
   run.pool.parallel_for(pairs * max_blocks, [&](int64_t task, int member) {
@@ -128,8 +126,7 @@ void AttentionStep::load_queries(const RunContext& run, const Tile& tile, float*
   const int64_t heads = heads_per_kv();
   for (int64_t token = 0; token < tile.count; ++token) {
     const int64_t row = tile.slot * q.slot_rows + tile.first + token;
-    const std::byte* source =
-        run.at(q.value) + (row * q.stride + tile.kv_head * heads * head_dim) * elem_bytes(elem);
+    const std::byte* source = run.at(q.value) + (row * q.stride + tile.kv_head * heads * head_dim) * elem_bytes(elem);
     run.kernels.widen[elem]({source, queries + token * heads * head_dim, heads, head_dim, head_dim, head_dim, scale});
   }
 }

@@ -11,10 +11,10 @@ namespace tcim_lite::cpu {
 constexpr int64_t kMaxHeadsPerKv = 256;
 
 struct AttentionStep final : Step {
-  Elem elem;        // of q and y
-  Elem cache_elem;  // of k and v
-  Rows q;           // [slots * tokens, q_heads * head_dim]
-  Rows y;           // same shape
+  Elem elem;                   // of q and y
+  Elem cache_elem;             // of k and v
+  Rows q;                      // [slots * tokens, q_heads * head_dim]
+  Rows y;                      // same shape
   std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
   std::vector<SlotLengths> lengths;
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;

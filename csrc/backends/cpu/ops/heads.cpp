@@ -62,8 +62,8 @@ void HeadsStep::run_row(const RunContext& context, const HeadChain& chain, int64
   const int64_t cache_size = elem_bytes(chain.cache_elem);
   if (chain.cache_elem != elem) {  // TCIM_LITE_NUMERICS=float over an fp16 cache
     std::byte* narrowed = scratch + heads_bytes(chain);
-    kernels.narrow[chain.cache_elem]({reinterpret_cast<const float*>(heads), narrowed, 1, chain.heads * dim,
-                                      chain.heads * dim, chain.heads * dim});
+    kernels.narrow[chain.cache_elem](
+        {reinterpret_cast<const float*>(heads), narrowed, 1, chain.heads * dim, chain.heads * dim, chain.heads * dim});
     rounded = narrowed;
   }
   std::byte* cache = context.at(chain.caches[slot]);

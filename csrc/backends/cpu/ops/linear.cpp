@@ -5,9 +5,9 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kRowTile = 64;          // rows whose accumulators a member holds at a time
-constexpr int64_t kMaxChunkBlocks = 8;    // blocks of 16 outputs in a task: 32 KiB of accumulators with kRowTile rows
-constexpr int64_t kFewRows = 8;           // up to here a task is sized by the weights it reads
+constexpr int64_t kRowTile = 64;        // rows whose accumulators a member holds at a time
+constexpr int64_t kMaxChunkBlocks = 8;  // blocks of 16 outputs in a task: 32 KiB of accumulators with kRowTile rows
+constexpr int64_t kFewRows = 8;         // up to here a task is sized by the weights it reads
 constexpr int64_t kFewRowsChunkBytes = 64 << 10;
 
 int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -20,7 +20,9 @@ struct Prepared {
   int64_t groups() const { return inputs / kGroup; }
   int8_t* codes() const { return reinterpret_cast<int8_t*>(base); }
   float* scales() const { return reinterpret_cast<float*>(base + align64(rows * inputs)); }
-  int32_t* sums() const { return reinterpret_cast<int32_t*>(base + align64(rows * inputs) + align64(rows * groups() * 4)); }
+  int32_t* sums() const {
+    return reinterpret_cast<int32_t*>(base + align64(rows * inputs) + align64(rows * groups() * 4));
+  }
   float* widened() const { return reinterpret_cast<float*>(base); }
 };
 
@@ -33,7 +35,8 @@ int64_t LinearStep::shared_bytes() const {
 
 int64_t LinearStep::member_bytes() const {
   // Accumulators of one task, or one tile of normalised rows, whichever phase is running.
-  const int64_t few_rows_blocks = std::max<int64_t>(kMaxChunkBlocks, kFewRowsChunkBytes / block_bytes(format, inputs) + 2);
+  const int64_t few_rows_blocks =
+      std::max<int64_t>(kMaxChunkBlocks, kFewRowsChunkBytes / block_bytes(format, inputs) + 2);
   const int64_t accumulators = std::max(kRowTile * kMaxChunkBlocks, kFewRows * few_rows_blocks) * kBlockOutputs * 4;
   return std::max(accumulators, inputs * elem_bytes(elem));
 }
@@ -91,19 +94,32 @@ void LinearStep::multiply(const RunContext& context, int64_t row, int64_t rows, 
   const int64_t acc_stride = blocks * kBlockOutputs;
   if (quantized()) {
     const int64_t groups = prepared.groups();
-    const LinearQuantArgs args{first, stride, blocks, groups, prepared.codes() + row * inputs,
-                               prepared.scales() + row * groups, prepared.sums() + row * groups, rows, acc, acc_stride};
+    const LinearQuantArgs args{first,
+                               stride,
+                               blocks,
+                               groups,
+                               prepared.codes() + row * inputs,
+                               prepared.scales() + row * groups,
+                               prepared.sums() + row * groups,
+                               rows,
+                               acc,
+                               acc_stride};
     (format == WeightFormat::LinearW4 ? kernels.linear_w4 : kernels.linear_w8)(args);
     return;
   }
-  const LinearFloatArgs args{first, stride, blocks, inputs, prepared.widened() + row * inputs, inputs, rows, acc,
-                             acc_stride};
+  const LinearFloatArgs args{first,  stride, blocks, inputs,    prepared.widened() + row * inputs,
+                             inputs, rows,   acc,    acc_stride};
   switch (format) {
-    case WeightFormat::LinearW4: return kernels.linear_w4_float(args);
-    case WeightFormat::LinearW8: return kernels.linear_w8_float(args);
-    case WeightFormat::LinearF16: return kernels.linear_f16(args);
-    case WeightFormat::LinearF32: return kernels.linear_f32(args);
-    case WeightFormat::Dense: return;  // validate() refuses it
+    case WeightFormat::LinearW4:
+      return kernels.linear_w4_float(args);
+    case WeightFormat::LinearW8:
+      return kernels.linear_w8_float(args);
+    case WeightFormat::LinearF16:
+      return kernels.linear_f16(args);
+    case WeightFormat::LinearF32:
+      return kernels.linear_f32(args);
+    case WeightFormat::Dense:
+      return;  // validate() refuses it
   }
 }
 

@@ -18,8 +18,8 @@ struct LinearStep final : Step {
   int64_t outputs = 0, inputs = 0;
   const float* bias = nullptr;  // [outputs]
   Epilogue epilogue = Epilogue::Store;
-  Rows residual;  // [rows, outputs], for AddResidual
-  Rows y;         // [rows, outputs], for SiluMul [rows, outputs / 2]
+  Rows residual;            // [rows, outputs], for AddResidual
+  Rows y;                   // [rows, outputs], for SiluMul [rows, outputs / 2]
   bool float_math = false;  // TCIM_LITE_NUMERICS=float: quantised weights are dequantised, activations stay float
 
   void run(const RunContext& context) const override;

@@ -15,8 +15,8 @@ void RmsNormStep::run(const RunContext& context) const {
   const int64_t cols = x.cols / groups;
   for_rows(context, context.rows_of(x), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
-      context.kernels.rms_norm[elem]({row_of(context, x, row, elem), row_of(context, y, row, elem), weight, groups, cols,
-                                      cols, cols, epsilon});
+      context.kernels.rms_norm[elem](
+          {row_of(context, x, row, elem), row_of(context, y, row, elem), weight, groups, cols, cols, cols, epsilon});
     }
   });
 }
@@ -30,8 +30,8 @@ void AddStep::run(const RunContext& context) const {
 
 void SiluMulStep::run(const RunContext& context) const {
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
-    context.kernels.silu_mul[elem]({row_of(context, x, begin, elem), row_of(context, y, begin, elem), end - begin,
-                                    y.cols, x.stride, y.stride});
+    context.kernels.silu_mul[elem](
+        {row_of(context, x, begin, elem), row_of(context, y, begin, elem), end - begin, y.cols, x.stride, y.stride});
   });
 }
 

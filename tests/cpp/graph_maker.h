@@ -1,0 +1,155 @@
+// Builds graphs for tests op by op, with random weights.
+#pragma once
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/backend.h"
+#include "base/half.h"
+#include "graph/graph.h"
+
+namespace tcim_lite::test {
+
+class GraphMaker {
+ public:
+  explicit GraphMaker(DType tensor_dtype, uint32_t seed = 1) : dtype_(tensor_dtype), random_(seed) {}
+
+  uint32_t input(Shape shape) { return interface(ValueKind::Input, dtype_, std::move(shape)); }
+  uint32_t length() { return interface(ValueKind::Input, DType::Int32, {1}); }
+  uint32_t cache(Shape shape) { return interface(ValueKind::State, dtype_, std::move(shape)); }
+
+  uint32_t linear(uint32_t x, int64_t outputs, WeightFormat format, bool with_bias = false) {
+    const int64_t inputs = shape(x).back();
+    Shape out = shape(x);
+    out.back() = outputs;
+    std::vector<uint32_t> operands = {x, packed(format, outputs, inputs)};
+    if (with_bias) operands.push_back(floats(DType::Float32, {outputs}));
+    return op(OpKind::Linear, operands, out);
+  }
+  uint32_t rms_norm(uint32_t x) {
+    return op(OpKind::RMSNorm, {x, floats(DType::Float32, {shape(x).back()})}, shape(x), {{"epsilon", 1e-6}});
+  }
+  uint32_t add(uint32_t a, uint32_t b) { return op(OpKind::Add, {a, b}, shape(a)); }
+  uint32_t silu_mul(uint32_t x) {
+    Shape out = shape(x);
+    out.back() /= 2;
+    return op(OpKind::SiluMul, {x}, out);
+  }
+  uint32_t slice(uint32_t x, int64_t start, int64_t stop) {
+    Shape out = shape(x);
+    out.back() = stop - start;
+    return op(OpKind::Slice, {x}, out, {{"start", start}, {"stop", stop}});
+  }
+  uint32_t reshape(uint32_t x, Shape out) { return op(OpKind::Reshape, {x}, std::move(out)); }
+  uint32_t rope(uint32_t x, int64_t context, const std::vector<uint32_t>& valid) {
+    const Shape table = {context, shape(x)[3] / 2};
+    std::vector<uint32_t> operands = {x, floats(dtype_, table), floats(dtype_, table)};
+    operands.insert(operands.end(), valid.begin(), valid.end());
+    return op(OpKind::Rope, operands, shape(x));
+  }
+  // operands: per slot cache, valid, current.
+  std::vector<uint32_t> kv_cache(uint32_t fresh, const std::vector<uint32_t>& operands) {
+    Op made{OpKind::KVcache, {fresh}, {}, {}};
+    made.inputs.insert(made.inputs.end(), operands.begin(), operands.end());
+    for (size_t slot = 0; slot < operands.size() / 3; ++slot) {
+      made.outputs.push_back(value(ValueKind::Intermediate, dtype_, shape(operands[3 * slot])));
+    }
+    graph_.ops.push_back(made);
+    return made.outputs;
+  }
+  // operands: per slot k, v, valid, current.
+  uint32_t attention(uint32_t q, const std::vector<uint32_t>& operands) {
+    std::vector<uint32_t> all = {q};
+    all.insert(all.end(), operands.begin(), operands.end());
+    const Shape& s = shape(q);
+    return op(OpKind::FlashAttention, all, {s[0], s[1], s[2] * s[3]});
+  }
+  uint32_t gather(uint32_t x, uint32_t current) { return op(OpKind::BatchGather, {x, current}, {1, 1, shape(x)[2]}); }
+
+  const Shape& shape(uint32_t id) const { return graph_.values[id].shape; }
+  Graph& graph() { return graph_; }
+
+  std::vector<WeightBytes> weights() const {
+    std::vector<WeightBytes> views;
+    for (const auto& weight : weights_) views.emplace_back(weight->data(), weight->bytes());
+    return views;
+  }
+
+ private:
+  uint32_t value(ValueKind kind, DType dtype, Shape shape) {
+    Value made;
+    made.name = "v" + std::to_string(graph_.values.size());
+    made.kind = kind;
+    made.dtype = dtype;
+    made.shape = std::move(shape);
+    graph_.values.push_back(made);
+    return uint32_t(graph_.values.size() - 1);
+  }
+  uint32_t interface(ValueKind kind, DType dtype, Shape shape) {
+    const uint32_t id = value(kind, dtype, std::move(shape));
+    graph_.inputs.push_back(id);
+    return id;
+  }
+  uint32_t op(OpKind kind, std::vector<uint32_t> inputs, Shape out,
+              std::vector<std::pair<std::string, AttributeValue>> attributes = {}) {
+    const uint32_t id = value(ValueKind::Intermediate, dtype_, std::move(out));
+    graph_.ops.push_back({kind, std::move(inputs), {id}, std::move(attributes)});
+    return id;
+  }
+  std::byte* new_weight(uint32_t id, int64_t bytes) {
+    graph_.values[id].weight = uint32_t(weights_.size());
+    weights_.push_back(cpu_backend().allocate(uint64_t(bytes)));
+    return weights_.back()->data();
+  }
+  float uniform() { return std::uniform_real_distribution<float>(-1, 1)(random_); }
+
+  uint32_t floats(DType dtype, Shape shape) {
+    const uint32_t id = value(ValueKind::Weight, dtype, shape);
+    std::byte* data = new_weight(id, num_elements(shape) * size_of(dtype));
+    for (int64_t i = 0; i < num_elements(shape); ++i) {
+      const float number = uniform();
+      const uint16_t half = float_to_half(number);
+      std::memcpy(data + i * size_of(dtype), dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
+                  size_t(size_of(dtype)));
+    }
+    return id;
+  }
+  uint32_t packed(WeightFormat format, int64_t outputs, int64_t inputs) {
+    const DType dtype = format == WeightFormat::LinearF16   ? DType::Float16
+                        : format == WeightFormat::LinearF32 ? DType::Float32
+                                                            : DType::UInt8;
+    const uint32_t id = value(ValueKind::Weight, dtype, {outputs, inputs});
+    graph_.values[id].format = format;
+    const int64_t blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs;
+    std::byte* data = new_weight(id, packed_bytes(format, outputs, inputs));
+    for (int64_t block = 0; block < blocks; ++block, data += block_bytes(format, inputs)) {
+      const int64_t codes = block_code_bytes(format, inputs);
+      if (!is_quantized(format)) {
+        for (int64_t i = 0; i < codes / size_of(dtype); ++i) {
+          const float number = uniform() / 8;
+          const uint16_t half = float_to_half(number);
+          std::memcpy(data + i * size_of(dtype), dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
+                      size_t(size_of(dtype)));
+        }
+        continue;
+      }
+      for (int64_t i = 0; i < codes; ++i) data[i] = std::byte(random_());
+      for (int64_t i = 0; i < inputs / kGroup * kBlockOutputs; ++i) {
+        const uint16_t scale = float_to_half(0.01f + 0.01f * (uniform() + 1));
+        if (format == WeightFormat::LinearW4) std::memcpy(data + codes + 2 * i, &scale, 2);
+        if (format == WeightFormat::LinearW8) data[codes + i] = std::byte(uint8_t(-10 - int(random_() % 3)));
+      }
+    }
+    return id;
+  }
+
+  const DType dtype_;
+  std::mt19937 random_;
+  Graph graph_;
+  std::vector<std::shared_ptr<DeviceMemory>> weights_;
+};
+
+}  // namespace tcim_lite::test

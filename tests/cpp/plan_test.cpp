@@ -1,0 +1,262 @@
+// Plans of legal graphs: what is fused equals what is not, bit for bit; views, several consumers, batch slots with
+// several tokens and live rows included. The unfused twin of a graph lists every intermediate as an output, which keeps
+// the planner from absorbing any.
+#include <cstring>
+#include <functional>
+
+#include "backends/backend.h"
+#include "base/error.h"
+#include "base/half.h"
+#include "check.h"
+#include "graph_maker.h"
+
+using namespace tcim_lite;
+using tcim_lite::test::GraphMaker;
+
+namespace {
+
+// Memory of a graph's inputs and outputs. Two of the same seed hold the same input.
+struct Ports {
+  Ports(const Graph& graph, uint32_t seed) {
+    std::mt19937 random(seed);
+    for (uint32_t id : graph.inputs) {
+      const Value& value = graph.values[id];
+      inputs.push_back(cpu_backend().allocate(bytes_of(value)));
+      if (value.kind == ValueKind::State || value.dtype == DType::Int32) continue;
+      for (int64_t i = 0; i < num_elements(value.shape); ++i) {
+        const float number = std::uniform_real_distribution<float>(-2, 2)(random);
+        const uint16_t half = float_to_half(number);
+        const bool narrow = value.dtype == DType::Float16;
+        std::memcpy(inputs.back()->data() + i * size_of(value.dtype),
+                    narrow ? static_cast<const void*>(&half) : &number, size_t(size_of(value.dtype)));
+      }
+    }
+    for (uint32_t id : graph.outputs) {
+      outputs.push_back(cpu_backend().allocate(bytes_of(graph.values[id])));
+      std::memset(outputs.back()->data(), 0xff, outputs.back()->bytes());
+    }
+  }
+
+  static uint64_t bytes_of(const Value& value) { return uint64_t(num_elements(value.shape) * size_of(value.dtype)); }
+  void set_length(const Graph& graph, uint32_t id, int32_t length) {
+    for (size_t port = 0; port < inputs.size(); ++port) {
+      if (graph.inputs[port] == id) std::memcpy(inputs[port]->data(), &length, 4);
+    }
+  }
+  void run(Executable& executable) {
+    std::vector<std::byte*> in, out;
+    for (const auto& memory : inputs) in.push_back(memory->data());
+    for (const auto& memory : outputs) out.push_back(memory->data());
+    executable.run(in, out);
+  }
+
+  std::vector<std::shared_ptr<DeviceMemory>> inputs, outputs;
+};
+
+std::unique_ptr<Executable> compile(const GraphMaker& maker, const Graph& graph) {
+  validate(graph);
+  return cpu_backend().compile(std::make_shared<const Graph>(graph), maker.weights());
+}
+
+struct Length {
+  uint32_t id;
+  int32_t value;
+};
+
+// Runs the graph and its unfused twin and compares outputs and caches, twice: caches and scratch are not fresh then.
+void check_fusion(GraphMaker& maker, const std::vector<uint32_t>& outputs, const std::vector<Length>& lengths = {}) {
+  Graph fused = maker.graph();
+  fused.outputs = outputs;
+  Graph unfused = fused;
+  for (const Op& op : unfused.ops) {
+    for (uint32_t id : op.outputs) {
+      const bool listed = std::find(outputs.begin(), outputs.end(), id) != outputs.end();
+      if (op.kind != OpKind::KVcache && !listed) unfused.outputs.push_back(id);
+    }
+  }
+  const auto one = compile(maker, fused), other = compile(maker, unfused);
+  Ports mine(fused, 9), theirs(unfused, 9);
+  for (const Length& length : lengths) {
+    mine.set_length(fused, length.id, length.value);
+    theirs.set_length(unfused, length.id, length.value);
+  }
+  for (int round = 0; round < 2; ++round) {
+    mine.run(*one);
+    theirs.run(*other);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      CHECK_EQ(std::memcmp(mine.outputs[i]->data(), theirs.outputs[i]->data(), mine.outputs[i]->bytes()), 0);
+    }
+    for (size_t i = 0; i < mine.inputs.size(); ++i) {
+      CHECK_EQ(std::memcmp(mine.inputs[i]->data(), theirs.inputs[i]->data(), mine.inputs[i]->bytes()), 0);
+    }
+  }
+}
+
+// A transformer layer over `slots` slots of `tokens` tokens.
+void check_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens, bool live) {
+  constexpr int64_t kHidden = 128, kHeads = 4, kKvHeads = 2, kDim = 64, kContext = 300;
+  GraphMaker maker(dtype);
+  uint32_t x = maker.input({slots, tokens, kHidden});
+  std::vector<Length> lengths;
+  std::vector<uint32_t> valid, current, keys, values;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    lengths.push_back({maker.length(), int32_t(17 * slot)});
+    valid.push_back(lengths.back().id);
+    lengths.push_back({maker.length(), int32_t(live ? (tokens + 1) / 2 : tokens)});
+    current.push_back(lengths.back().id);
+    keys.push_back(maker.cache({1, kKvHeads, kContext, kDim}));
+    values.push_back(maker.cache({1, kKvHeads, kContext, kDim}));
+  }
+  if (live) maker.graph().live_rows = current[0];
+
+  const uint32_t qkv = maker.linear(maker.rms_norm(x), (kHeads + 2 * kKvHeads) * kDim, format, true);
+  const auto heads = [&](int64_t first, int64_t count) {
+    return maker.reshape(maker.slice(qkv, first * kDim, (first + count) * kDim), {slots, tokens, count, kDim});
+  };
+  const uint32_t q = maker.rope(maker.rms_norm(heads(0, kHeads)), kContext, valid);
+  const uint32_t k = maker.rope(maker.rms_norm(heads(kHeads, kKvHeads)), kContext, valid);
+  std::vector<uint32_t> k_operands, v_operands, attended;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (uint32_t id : {keys[slot], valid[slot], current[slot]}) k_operands.push_back(id);
+    for (uint32_t id : {values[slot], valid[slot], current[slot]}) v_operands.push_back(id);
+  }
+  const auto k_caches = maker.kv_cache(k, k_operands);
+  const auto v_caches = maker.kv_cache(heads(kHeads + kKvHeads, kKvHeads), v_operands);
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (uint32_t id : {k_caches[slot], v_caches[slot], valid[slot], current[slot]}) attended.push_back(id);
+  }
+  x = maker.add(x, maker.linear(maker.attention(q, attended), kHidden, format));
+  const uint32_t gate_up = maker.linear(maker.rms_norm(x), 2 * 192, format);
+  x = maker.add(maker.linear(maker.silu_mul(gate_up), kHidden, format), x);
+  check_fusion(maker, {maker.linear(maker.rms_norm(x), 50, format)}, lengths);
+}
+
+void test_a_layer_is_the_same_fused_and_not() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16}) {
+    check_layer(DType::Float16, format, 1, 1, false);
+    check_layer(DType::Float16, format, 1, 21, true);
+    check_layer(DType::Float16, format, 3, 1, false);
+    check_layer(DType::Float16, format, 2, 5, false);
+  }
+  check_layer(DType::Float32, WeightFormat::LinearF32, 1, 21, true);
+  check_layer(DType::Float32, WeightFormat::LinearF32, 2, 5, false);
+}
+
+void test_values_with_several_readers_are_stored() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({1, 3, 64});
+  const uint32_t normed = maker.rms_norm(x);
+  const uint32_t a = maker.linear(normed, 64, WeightFormat::LinearW8);
+  const uint32_t b = maker.linear(normed, 64, WeightFormat::LinearW4);
+  const uint32_t doubled = maker.add(a, a);
+  const uint32_t sum = maker.add(maker.add(doubled, b), maker.linear(maker.rms_norm(b), 64, WeightFormat::LinearF16));
+  check_fusion(maker, {sum});
+}
+
+void test_views_may_be_outputs() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({2, 3, 64});
+  const uint32_t y = maker.linear(x, 96, WeightFormat::LinearF16);
+  check_fusion(maker, {maker.slice(y, 16, 48), maker.reshape(x, {6, 64}), maker.reshape(y, {3, 2, 96}), y});
+}
+
+void test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({1, 2, 64});
+  std::vector<Length> lengths;
+  std::vector<uint32_t> valid, operands, attended;
+  for (int32_t slot = 0; slot < 2; ++slot) {
+    const uint32_t cache = maker.cache({1, 1, 40, 64});
+    lengths.push_back({maker.length(), 3 * slot});
+    lengths.push_back({maker.length(), 1});
+    valid.push_back(lengths[2 * slot].id);
+    for (uint32_t id : {cache, lengths[2 * slot].id, lengths[2 * slot + 1].id}) operands.push_back(id);
+  }
+  const uint32_t heads = maker.reshape(maker.linear(x, 64, WeightFormat::LinearF16), {2, 1, 1, 64});
+  const auto caches = maker.kv_cache(maker.rope(heads, 40, valid), operands);
+  for (int slot = 0; slot < 2; ++slot) {
+    for (uint32_t id : {caches[slot], caches[slot], operands[3 * slot + 1], operands[3 * slot + 2]}) {
+      attended.push_back(id);
+    }
+  }
+  check_fusion(maker, {maker.attention(heads, attended)}, lengths);
+}
+
+// Rows beyond the live count are zeros, whatever was there.
+void test_rows_that_are_not_live_are_zero_in_outputs() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({1, 4, 64});
+  const uint32_t current = maker.length();
+  maker.graph().live_rows = current;
+  const uint32_t flat = maker.reshape(x, {4, 64});
+  maker.graph().outputs = {maker.linear(x, 32, WeightFormat::LinearF16), maker.linear(flat, 32, WeightFormat::LinearF16)};
+  const auto executable = compile(maker, maker.graph());
+  Ports ports(maker.graph(), 4);
+  for (int32_t live : {4, 2}) {
+    ports.set_length(maker.graph(), current, live);
+    ports.run(*executable);
+    for (const auto& output : ports.outputs) {
+      bool zero = true, some = false;
+      for (int64_t i = 0; i < 4 * 64; ++i) {
+        const bool is_zero = output->data()[i] == std::byte{0};
+        if (i >= live * 64) zero = zero && is_zero;
+        if (i < live * 64) some = some || !is_zero;
+      }
+      CHECK(zero);
+      CHECK(some);
+    }
+  }
+}
+
+template <typename Call>
+ErrorCode code_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return ErrorCode::Internal;
+}
+
+void test_lengths_that_cannot_be_are_refused() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t wide = maker.input({1, 9, 64}), narrow = maker.input({1, 4, 64}), current = maker.length();
+  maker.graph().live_rows = current;
+  maker.graph().outputs = {maker.gather(wide, current), maker.gather(narrow, current)};
+  const auto executable = compile(maker, maker.graph());
+  Ports ports(maker.graph(), 4);
+  for (int32_t length : {-5, 0, 5, 9, 10}) {
+    ports.set_length(maker.graph(), current, length);
+    CHECK(code_of([&] { ports.run(*executable); }) == ErrorCode::Argument);
+  }
+  ports.set_length(maker.graph(), current, 4);
+  ports.run(*executable);
+}
+
+void test_what_the_backend_cannot_do_is_refused_at_load() {
+  {
+    GraphMaker maker(DType::Float16);
+    maker.graph().outputs = {maker.linear(maker.input({1, 2, 3, 64}), 16, WeightFormat::LinearF16)};
+    CHECK(code_of([&] { compile(maker, maker.graph()); }) == ErrorCode::Unsupported);
+  }
+  {
+    GraphMaker maker(DType::Float16);
+    const uint32_t x = maker.input({1, 4, 64});
+    maker.graph().live_rows = maker.length();
+    maker.graph().outputs = {maker.linear(maker.reshape(x, {1, 256}), 16, WeightFormat::LinearF16)};
+    CHECK(code_of([&] { compile(maker, maker.graph()); }) == ErrorCode::Unsupported);
+  }
+}
+
+}  // namespace
+
+int main() {
+  test_a_layer_is_the_same_fused_and_not();
+  test_values_with_several_readers_are_stored();
+  test_views_may_be_outputs();
+  test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart();
+  test_rows_that_are_not_live_are_zero_in_outputs();
+  test_lengths_that_cannot_be_are_refused();
+  test_what_the_backend_cannot_do_is_refused_at_load();
+  return check_result();
+}
