@@ -65,24 +65,23 @@ def build_probe() -> Path:
 
 
 def package_of(shape: str, quant: str) -> tuple[Path, int]:
-    """The compiled package, made once, and the bytes of its weights that one token reads."""
+    """A freshly compiled package, and the bytes of its weights that one token reads."""
     from tcim_lite.hmm import read
     from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
 
     folder = ROOT / "out" / "bench" / f"{shape}-{quant}"
-    if not (folder / "qwen3_decode.hmm").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config_of(shape)))
-        compile_checkpoint(
-            CompileOptions(
-                checkpoint=folder,
-                output=folder,
-                prefill_length=PREFILL,
-                context_length=CONTEXT,
-                quant=quant,
-                random_weights=True,
-            )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config_of(shape)))
+    compile_checkpoint(
+        CompileOptions(
+            checkpoint=folder,
+            output=folder,
+            prefill_length=PREFILL,
+            context_length=CONTEXT,
+            quant=quant,
+            random_weights=True,
         )
+    )
     weights = read(folder / "qwen3_decode.hmm").weights
     return folder, sum(entry.nbytes for entry in weights if "rope" not in entry.name)
 

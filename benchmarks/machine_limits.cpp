@@ -21,23 +21,22 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds from a common start until the last of `threads` threads has finished body(thread).
+// Seconds from the first thread's start until the last of `threads` threads has finished body(thread).
 template <typename Body>
 double run_together(int threads, const Body& body) {
-  std::barrier start(threads + 1);
-  std::vector<double> finished(threads);
+  std::barrier start(threads);
+  std::vector<double> started(threads), finished(threads);
   std::vector<std::thread> pool;
   for (int thread = 0; thread < threads; ++thread) {
     pool.emplace_back([&, thread] {
       start.arrive_and_wait();
+      started[thread] = now();
       body(thread);
       finished[thread] = now();
     });
   }
-  start.arrive_and_wait();
-  const double begin = now();
   for (std::thread& thread : pool) thread.join();
-  return *std::max_element(finished.begin(), finished.end()) - begin;
+  return *std::max_element(finished.begin(), finished.end()) - *std::min_element(started.begin(), started.end());
 }
 
 #if defined(__x86_64__)

@@ -1,6 +1,6 @@
 """An open emulator of the Houmo AI M50 (xh2) runtime.
 
-``tcim_lite.runtime`` and ``tcim_lite.dev_ctrl`` are imported on first use, so that ``tcim_lite.hmm`` and the model
+``tcim_lite.runtime`` is imported on first use, so that ``tcim_lite.hmm`` and the model
 compilers work where the compiled core was never built.
 """
 
@@ -10,16 +10,16 @@ import importlib
 import importlib.metadata
 from types import ModuleType
 
-__all__ = ["__version__", "dev_ctrl", "runtime"]
+__all__ = ["__version__", "runtime"]
 
 try:
     __version__ = importlib.metadata.version("tcim-lite")
 except importlib.metadata.PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0.1.0"
+    __version__ = "0+source"
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in ("runtime", "dev_ctrl"):
+    if name == "runtime":
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

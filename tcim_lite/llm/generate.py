@@ -47,6 +47,9 @@ class Generator:
         prefill: Module with inputs as above.
         decode: Module of the same package, its caches bound to those of `prefill`.
         embedding: [V, H] table; row i is what token i looks like to the graph.
+
+    Raises:
+        ValueError: The decode graph has several batch slots.
     """
 
     def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray):
@@ -54,6 +57,9 @@ class Generator:
         self._inputs = [[module.get_input_name(i) for i in range(3)] for module in (prefill, decode)]
         self._outputs = [module.get_output_name(0) for module in (prefill, decode)]
         _, self.prefill_length, self.hidden_size = prefill.get_input_info(self._inputs[0][0]).shape
+        slots = decode.get_input_info(self._inputs[1][0]).shape[0]
+        if slots != 1:
+            raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
         self.context_length = prefill.get_input_info(prefill.get_input_name(3)).shape[2]
         self.cached_tokens: list[int] = []
         self.stats = GenerationStats()
@@ -105,8 +111,12 @@ class Generator:
         `self.stats` is complete when the iterator ends.
 
         Raises:
-            ValueError: An empty prompt, one that leaves no room in the context, or an id outside the vocabulary.
+            ValueError: An empty prompt, one that leaves no room in the context, an id outside the vocabulary, or
+                `max_new_tokens` below 1.
+            RuntimeError: Another `generate` of this generator has begun since; there is one cache.
         """
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1, or None for no limit")
         sampler = sampler or Sampler()
         tokens = [int(token) for token in tokens]
         self._check_prompt(tokens)
@@ -136,6 +146,8 @@ class Generator:
             if len(self.cached_tokens) >= self.context_length:
                 stats.stopped_by = "context"
                 return
+            if self.stats is not stats:
+                raise RuntimeError("another generate() has taken over the KV cache; finish one answer first")
             logits = self.decode(token, len(self.cached_tokens))
             self.cached_tokens.append(token)
 

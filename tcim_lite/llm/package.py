@@ -55,16 +55,19 @@ class Package:
         """The embedding table, mapped and read-only: [vocab_size, hidden_size], float16 (float32 in a float32 package).
 
         Raises:
+            FileNotFoundError: The package has no such file.
             ValueError: The file does not have that many elements.
         """
         path = self.folder / "hmquant" / "quant_embedding.bin"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing; copy the whole package folder, or compile the checkpoint again")
         elements = vocab_size * hidden_size
         for dtype in (np.float16, np.float32):
             if path.stat().st_size == elements * np.dtype(dtype).itemsize:
                 return np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size))
         raise ValueError(
-            f"{path} has {path.stat().st_size} bytes, expected {elements * 2} for [{vocab_size}, {hidden_size}] "
-            "float16; it belongs to another package"
+            f"{path} has {path.stat().st_size} bytes, expected {elements * 2} or {elements * 4} for "
+            f"[{vocab_size}, {hidden_size}] float16 or float32; it belongs to another package"
         )
 
 

@@ -37,8 +37,10 @@ class Sampler:
         if 0 < self.top_k < logits.size:
             ids = np.argpartition(logits, -self.top_k)[-self.top_k :]
         ids = ids[np.argsort(-logits[ids].astype(np.float64), kind="stable")]
-        scaled = logits[ids].astype(np.float64) / self.temperature
-        weights = np.exp(scaled - scaled[0])
+        scaled = logits[ids].astype(np.float64)
+        # Subtracted first: divided by a tiny temperature every logit would be infinite.
+        with np.errstate(over="ignore"):
+            weights = np.exp((scaled - scaled[0]) / self.temperature)
         weights /= weights.sum()
         if self.top_p < 1:
             kept = int(np.searchsorted(np.cumsum(weights), self.top_p)) + 1

@@ -3,10 +3,9 @@
 import subprocess
 import sys
 
-import pytest
 from llm_packages import ROOT, LoadedPackage
 
-from tcim_lite.llm import encode_chat, load_tokenizer
+from tcim_lite.llm import Package, encode_chat, load_tokenizer
 
 EXAMPLE = ROOT / "examples" / "qwen3_chat.py"
 
@@ -48,17 +47,28 @@ def test_the_example_explains_a_missing_package(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("quant", "bar"), [("float16", 0.95), ("w8a8h1_sefp", 0.94), ("w4a8h0_ssfp", 0.90)])
-def test_the_demo_checkpoint_answers_correctly(demo_package, demo_prompts, quant, bar):
-    package = demo_package(quant)
+def accuracy(package: Package, prompts: list[dict]) -> dict[str, list[bool]]:
+    """Whether each greedy answer is the expected one, by task."""
     tokenizer = load_tokenizer(package.tokenizer_folder)
     loaded = LoadedPackage(package)
     right: dict[str, list[bool]] = {}
-    for entry in demo_prompts:
+    for entry in prompts:
         prompt = encode_chat(tokenizer, entry["messages"])
         reply = list(loaded.generate(prompt, max_new_tokens=128, stop_tokens={tokenizer.eos_token_id}))
         text = tokenizer.decode(reply, skip_special_tokens=True)
         right.setdefault(entry["task"], []).append(text.strip() == entry["answer"].strip())
-    assert len(right) >= 4
-    total = [answer for answers in right.values() for answer in answers]
-    assert sum(total) / len(total) >= bar, {task: sum(a) / len(a) for task, a in right.items()}
+    return right
+
+
+def share(right: dict[str, list[bool]]) -> float:
+    answers = [answer for task in right.values() for answer in task]
+    return sum(answers) / len(answers)
+
+
+def test_the_demo_checkpoint_answers_correctly_and_survives_quantisation(demo_package, demo_prompts):
+    by_task = accuracy(demo_package("float16"), demo_prompts)
+    assert len(by_task) >= 5
+    for task, answers in by_task.items():
+        assert sum(answers) / len(answers) >= 0.95, task
+    assert share(accuracy(demo_package("w8a8h1_sefp"), demo_prompts)) >= share(by_task) - 0.01
+    assert share(accuracy(demo_package("w4a8h0_ssfp"), demo_prompts)) >= share(by_task) - 0.05

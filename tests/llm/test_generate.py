@@ -126,3 +126,22 @@ def test_text_stream_gives_out_what_never_completes():
     stream = TextStream(ByteTokenizer())
     assert stream.add("好".encode()[0]) == ""
     assert stream.rest() == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_limits_that_cannot_be_are_refused(loaded):
+    for bad in (0, -1):
+        with pytest.raises(ValueError, match="max_new_tokens"):
+            next(loaded.generate([5, 9], max_new_tokens=bad))
+
+
+def test_an_answer_another_one_has_overtaken_is_an_error(loaded):
+    first = loaded.generate([5, 9, 7])
+    next(first)
+    next(loaded.generate([8, 8]))
+    with pytest.raises(RuntimeError, match="another generate"):
+        next(first)
+
+
+def test_a_tiny_temperature_is_greedy():
+    logits = np.array([1, 5, 3, -7], np.float16)
+    assert Sampler(1e-308, seed=0)(logits) == Sampler(5e-324, top_k=3, top_p=0.9, seed=0)(logits) == 1
