@@ -220,3 +220,25 @@ def test_set_input_refuses_what_does_not_fit(add):
         add.set_dev_input("a", np.zeros((2, 3)))
     with pytest.raises(rt.ArgumentError, match="index 4"):
         add.get_input_name(4)
+
+
+def test_a_value_that_does_not_fit_leaves_a_dummy_unbound(attention_pair):
+    decode = rt.load(attention_pair[1], rt.Option().set_dummy_tensors(["valid_length"]))
+    decode.set_input("current_length", 1)
+    with pytest.raises(rt.ArgumentError, match="does not fit int32, input 'valid_length'"):
+        decode.set_input("valid_length", 1 << 40)
+    with pytest.raises(rt.StateError, match="input 'valid_length'"):
+        decode.run(True)
+
+
+def test_arguments_of_a_wrong_type_are_named(add):
+    for bad in (None, 1, b"a", ["a"]):
+        for call in (add.get_input_info, add.get_output, add.get_dev_input, lambda name: add.set_input(name, 0)):
+            with pytest.raises(TypeError, match="expected the name of an input or output"):
+                call(bad)
+    for bad in (None, "0", 1.0):
+        with pytest.raises(TypeError, match="get_input_name: expected an int"):
+            add.get_input_name(bad)
+    for bad in (None, "x", np.ones(6, complex), np.ones(6, np.longdouble)):
+        with pytest.raises(rt.ArgumentError, match=r"input 'a': an array of dtype .* cannot be converted"):
+            add.set_input("a", bad)

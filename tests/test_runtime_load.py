@@ -282,3 +282,12 @@ def test_loading_many_times_leaks_nothing(linear_pair, linear_bytes):
     assert resident() - before < 4 << 20
     assert len(os.listdir("/proc/self/fd")) == files
     assert len(os.listdir("/proc/self/task")) <= threads
+
+
+def test_c22_a_dropped_module_frees_its_memory_with_runs_queued(write_add):
+    before = memory()
+    module = rt.load(write_add((1, 256, 1024)))
+    for _ in range(20):
+        module.run()
+    del module
+    assert memory() == before

@@ -199,3 +199,73 @@ def test_c21_threads_load_and_run_at_once(linear_pair, reference_weight, share):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+@pytest.mark.parametrize(
+    "loop", ["module.run(True)", "module.run(); module.sync()", "module.get_output('total').numpy()"]
+)
+def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop):
+    text = """
+        import sys, threading, time
+        import tcim_lite.runtime as r
+
+        def work():
+            module = r.load(sys.argv[1])
+            while True:
+                exec(sys.argv[2])
+
+        for _ in range(3):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.3)
+        print("end")
+    """
+    for _ in range(3):
+        assert run_script(text, str(add_model), loop) == "end"
+
+
+def test_a_fork_may_use_more_threads_than_its_parent(attention_pair, monkeypatch):
+    text = """
+        import os, sys
+        import numpy as np
+        import tcim_lite.runtime as r
+
+        module = r.load(sys.argv[1])
+        module.set_input("input_1", np.random.default_rng(0).standard_normal((1, 4, 128)))
+        module.set_input("current_length", 4)
+        module.run(True)
+        expected = module.get_output("logits").numpy()
+        if (child := os.fork()) == 0:
+            os.environ["TCIM_LITE_THREADS"] = "16"
+            for _ in range(50):
+                module.run(True)
+            os._exit(int((module.get_output("logits").numpy() != expected).any()))
+        print(os.waitpid(child, 0)[1])
+    """
+    monkeypatch.setenv("TCIM_LITE_THREADS", "1")
+    assert run_script(text, str(attention_pair[0])) == "0"
+
+
+def test_a_stream_that_gets_no_thread_is_an_error_and_nothing_waits_for_it(add_model):
+    text = """
+        import resource, sys
+        import tcim_lite.runtime as r
+
+        module = r.load(sys.argv[1])
+        module.run(True)
+        module.set_stream(r.Stream())
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), limits[1]))  # less than a thread's stack
+        try:
+            module.run()
+        except r.DeviceError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        module.set_input("a", [1] * 6)
+        module.run()
+        print(module.get_output("total").numpy().sum())
+    """
+    first, second = run_script(text, str(add_model)).split("\n")
+    assert "no thread could be started" in first
+    assert second == "6.0"

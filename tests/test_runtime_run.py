@@ -217,3 +217,21 @@ def test_several_threads_may_share_a_module(add):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_read_ends_while_another_thread_queues_runs_without_end(slow):
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            slow.run(False, rt.RunOption(3))
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        slow.get_output("total")
+    finally:
+        stop.set()
+        thread.join()
+        slow.sync()

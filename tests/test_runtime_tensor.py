@@ -140,3 +140,23 @@ def test_bad_infos_are_refused():
         rt.TensorInfo((1 << 40, 1 << 40))
     with pytest.raises(rt.ShapeError, match="5 elements"):
         rt.Tensor(rt.TensorInfo((6,)), np.zeros(5))
+
+
+def test_arguments_of_a_wrong_type_are_named(add_model):
+    tensor = rt.Tensor(rt.TensorInfo((2, 3)))
+    for call in (
+        lambda: rt.Tensor(None),
+        lambda: rt.Tensor(tensor),
+        lambda: tensor.copy_to(None),
+        lambda: tensor.cast_to(np.zeros((2, 3))),
+        lambda: tensor.info.is_match(None),
+    ):
+        with pytest.raises(TypeError, match=r"expected a tcim_lite\.runtime\.Tensor(Info)?, got"):
+            call()
+    for shape in ("34", (2.5, 3), None, 5, ("2",)):
+        with pytest.raises(TypeError, match="shape: expected"):
+            rt.TensorInfo(shape)
+        with pytest.raises(TypeError, match="shape: expected"):
+            tensor.select_roi((0, 0), shape)
+    with pytest.raises(rt.ArgumentError, match="does not fit 64 bits"):
+        rt.TensorInfo((1 << 70,))

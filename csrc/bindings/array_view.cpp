@@ -29,7 +29,7 @@ char kind_of(DType dtype) {
 
 }  // namespace
 
-ArrayView view_of(const py::array& array) {
+ArrayView view_of(const py::array& array, std::string_view what) {
   static_assert(std::is_same_v<py::ssize_t, int64_t>);
   const py::dtype numpy = array.dtype();
   const char kind = numpy.kind(), order = numpy.byteorder();
@@ -38,8 +38,9 @@ ArrayView view_of(const py::array& array) {
     const auto axes = size_t(array.ndim());
     return {static_cast<const std::byte*>(array.data()), dtype, {array.shape(), axes}, {array.strides(), axes}};
   }
-  fail(ErrorCode::Argument, "an array of dtype ", py::str(numpy).cast<std::string>(),
-       " cannot be converted; expected integers, bool, float16, float32 or float64");
+  fail(ErrorCode::Argument, what, ": an array of dtype ", py::str(numpy).cast<std::string>(),
+       " cannot be converted; expected integers, bool, float16, float32 or float64, so convert it before, for example "
+       "with astype(numpy.float32)");
 }
 
 py::dtype numpy_dtype(DType dtype) { return py::dtype(std::string(name_of(dtype))); }

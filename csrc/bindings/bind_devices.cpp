@@ -20,8 +20,7 @@ void bind_devices(py::module_& m) {
       "The logical devices the environment declares.");
   m.def("resolve_backend", &resolve_backend, py::arg("name"), "The canonical backend name.");
   m.def("device_memory_used", &device_memory_used, py::arg("device_id"), "Bytes in use on a device.");
-  m.def("describe_model", &describe_model, py::arg("path"), py::call_guard<py::gil_scoped_release>(),
-        "Text about a model file.");
+  m.def("describe_model", &describe_model, py::arg("path"), py::call_guard<NoGil>(), "Text about a model file.");
 
   py::class_<WeightStore, std::shared_ptr<WeightStore>>(m, "WeightStore", "Weights shared between modules.")
       .def(py::init<>());

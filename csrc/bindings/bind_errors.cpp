@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "base/error.h"
 #include "bindings/bindings.h"
 
@@ -36,7 +38,11 @@ void register_errors() {
       std::rethrow_exception(pointer);
     } catch (const Error& error) {
       const py::object type = py::module_::import("tcim_lite.errors").attr(class_name(error.code()));
-      PyErr_SetString(type.ptr(), error.what());
+      // A path in the message may hold any bytes.
+      const std::string_view text = error.what();
+      const auto message = py::reinterpret_steal<py::object>(
+          PyUnicode_DecodeUTF8(text.data(), py::ssize_t(text.size()), "backslashreplace"));
+      if (message) PyErr_SetObject(type.ptr(), message.ptr());
     }
   });
 }

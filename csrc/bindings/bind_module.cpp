@@ -11,7 +11,7 @@
 namespace tcim_lite {
 namespace {
 
-using NoGil = py::call_guard<py::gil_scoped_release>;
+using Release = py::call_guard<NoGil>;
 
 std::shared_ptr<Module> load_bytes(const py::buffer& buffer, const LoadOptions& options) {
   const py::buffer_info info = buffer.request();
@@ -20,13 +20,13 @@ std::shared_ptr<Module> load_bytes(const py::buffer& buffer, const LoadOptions& 
     if (info.strides[size_t(axis)] != stride) fail(ErrorCode::Argument, "load: the model's bytes must be contiguous");
   }
   const std::span bytes(static_cast<const std::byte*>(info.ptr), size_t(info.size * info.itemsize));
-  const py::gil_scoped_release no_gil;
+  const NoGil no_gil;
   return Module::load(bytes, options);
 }
 
 void set_input_array(Module& module, std::string_view name, const py::array& array) {
-  const ArrayView view = view_of(array);
-  const py::gil_scoped_release no_gil;
+  const ArrayView view = view_of(array, concat("set_input error: input '", name, "'"));
+  const NoGil no_gil;
   module.set_input(name, view);
 }
 
@@ -43,10 +43,10 @@ void bind_module(py::module_& m) {
            py::arg("offset"), py::arg("size"));
 
   m.def("load_file", py::overload_cast<const std::string&, const LoadOptions&>(&Module::load), py::arg("path"),
-        py::arg("options"), NoGil(), "Loads a model from a file.");
+        py::arg("options"), Release(), "Loads a model from a file.");
   m.def("load_bytes", &load_bytes, py::arg("data"), py::arg("options"), "Loads a model from memory.");
 
-  py::class_<Module, std::shared_ptr<Module>>(m, "Module", "A loaded model.")
+  py::class_<Module, std::shared_ptr<Module>>(m, "Module", "A loaded model.", py::release_gil_before_calling_cpp_dtor())
       .def_property_readonly("num_inputs", &Module::num_inputs)
       .def_property_readonly("num_outputs", &Module::num_outputs)
       .def("input_name", &Module::input_name, py::arg("index"))
@@ -59,17 +59,17 @@ void bind_module(py::module_& m) {
       .def_property_readonly("model_version", &Module::model_version)
       .def("set_input_array", &set_input_array, py::arg("name"), py::arg("array"), "Copies into the bound memory.")
       .def("set_input", py::overload_cast<std::string_view, const Tensor&>(&Module::set_input), py::arg("name"),
-           py::arg("tensor"), NoGil(), "Copies a host tensor, binds a device tensor.")
-      .def("set_dev_input", &Module::set_dev_input, py::arg("name"), py::arg("tensor"), NoGil())
-      .def("input", &Module::input, py::arg("name"), NoGil(), "A live alias.")
-      .def("output", &Module::output, py::arg("name"), py::arg("info") = py::none(), NoGil(), "A fresh host copy.")
-      .def("dev_output", &Module::dev_output, py::arg("name"), NoGil(), "A live alias.")
-      .def("set_dev_output", &Module::set_dev_output, py::arg("name"), py::arg("tensor"), NoGil())
-      .def("set_output", &Module::set_output, py::arg("name"), py::arg("tensor"), NoGil())
-      .def("run", &Module::run, py::arg("sync") = false, py::arg("rounds") = 1, NoGil())
-      .def("sync", &Module::sync, NoGil())
-      .def("set_stream", &Module::set_stream, py::arg("stream").none(true), NoGil())
-      .def("release", &Module::release, NoGil());
+           py::arg("tensor"), Release(), "Copies a host tensor, binds a device tensor.")
+      .def("set_dev_input", &Module::set_dev_input, py::arg("name"), py::arg("tensor"), Release())
+      .def("input", &Module::input, py::arg("name"), Release(), "A live alias.")
+      .def("output", &Module::output, py::arg("name"), py::arg("info") = py::none(), Release(), "A fresh host copy.")
+      .def("dev_output", &Module::dev_output, py::arg("name"), Release(), "A live alias.")
+      .def("set_dev_output", &Module::set_dev_output, py::arg("name"), py::arg("tensor"), Release())
+      .def("set_output", &Module::set_output, py::arg("name"), py::arg("tensor"), Release())
+      .def("run", &Module::run, py::arg("sync") = false, py::arg("rounds") = 1, Release())
+      .def("sync", &Module::sync, Release())
+      .def("set_stream", &Module::set_stream, py::arg("stream").none(true), Release())
+      .def("release", &Module::release, Release());
 }
 
 }  // namespace tcim_lite

@@ -9,7 +9,7 @@
 namespace tcim_lite {
 namespace {
 
-using NoGil = py::call_guard<py::gil_scoped_release>;
+using Release = py::call_guard<NoGil>;
 
 py::tuple to_tuple(const Shape& shape) {
   py::tuple tuple(shape.size());
@@ -21,7 +21,7 @@ py::tuple to_tuple(const Shape& shape) {
 py::array to_numpy(const Tensor& tensor) {
   Tensor host;
   {
-    const py::gil_scoped_release no_gil;
+    const NoGil no_gil;
     host = tensor.to_host(tensor.on_device());
     host.buffer()->wait_idle();
     if (host.buffer()->written_by_runs()) host = host.clone(true);
@@ -33,8 +33,8 @@ py::array to_numpy(const Tensor& tensor) {
 }
 
 Tensor tensor_from_array(const TensorInfo& info, const py::array& array) {
-  const ArrayView view = view_of(array);
-  const py::gil_scoped_release no_gil;
+  const ArrayView view = view_of(array, "Tensor");
+  const NoGil no_gil;
   return Tensor::from_array(info, view);
 }
 
@@ -66,21 +66,21 @@ void bind_tensor(py::module_& m) {
       .def("is_match", &matches, py::arg("other"));
 
   py::class_<Tensor>(m, "Tensor", "Shared memory and what it looks like.")
-      .def_static("allocate", &Tensor::allocate, py::arg("info"), NoGil(), "Zeroed storage where the info lives.")
+      .def_static("allocate", &Tensor::allocate, py::arg("info"), Release(), "Zeroed storage where the info lives.")
       .def_static("from_array", &tensor_from_array, py::arg("info"), py::arg("array"), "A host copy of the array.")
       .def_property_readonly("info", &Tensor::info, py::return_value_policy::copy)
       .def_property_readonly("has_storage", &Tensor::has_storage)
       .def("numpy", &to_numpy, "An array that no later run touches.")
-      .def("to_host", &Tensor::to_host, py::arg("to_contiguous") = false, NoGil())
+      .def("to_host", &Tensor::to_host, py::arg("to_contiguous") = false, Release())
       .def(
           "astype",
           [](const Tensor& tensor, const std::string& dtype) { return tensor.astype(dtype_from_name(dtype)); },
-          py::arg("dtype"), NoGil())
-      .def("copy_to", &Tensor::copy_to, py::arg("target"), NoGil())
-      .def("cast_to", &Tensor::cast_to, py::arg("target"), NoGil())
+          py::arg("dtype"), Release())
+      .def("copy_to", &Tensor::copy_to, py::arg("target"), Release())
+      .def("cast_to", &Tensor::cast_to, py::arg("target"), Release())
       .def("select_roi", &Tensor::select_roi, py::arg("start"), py::arg("shape"))
-      .def("clone", &Tensor::clone, py::arg("copy") = true, NoGil())
-      .def("set_zero", &Tensor::set_zero, NoGil())
+      .def("clone", &Tensor::clone, py::arg("copy") = true, Release())
+      .def("set_zero", &Tensor::set_zero, Release())
       .def(
           "is_same",
           [](const Tensor& a, const Tensor& b) { return a.buffer() == b.buffer() && a.offset() == b.offset(); },

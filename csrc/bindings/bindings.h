@@ -3,8 +3,10 @@
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "runtime/strided_copy.h"
 
@@ -17,8 +19,29 @@ void bind_devices(py::module_& m);
 void bind_tensor(py::module_& m);
 void bind_module(py::module_& m);
 
-// The array's memory as it lies; valid while the array lives. Throws Error(Argument) for a dtype without conversion.
-ArrayView view_of(const py::array& array);
+// Lets other Python threads run. Unlike py::gil_scoped_release it survives the end of the interpreter: up to
+// Python 3.13 a daemon thread that asks for the GIL back then is ended by unwinding its stack, which a destructor must
+// not do. Such a thread sleeps until the process is gone, as Python 3.14 has it do.
+class NoGil {
+ public:
+  NoGil() : thread_(PyEval_SaveThread()) {}
+  ~NoGil() {
+    try {
+      PyEval_RestoreThread(thread_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  NoGil(const NoGil&) = delete;
+  NoGil& operator=(const NoGil&) = delete;
+
+ private:
+  PyThreadState* thread_;
+};
+
+// The array's memory as it lies; valid while the array lives. Throws Error(Argument), which begins with `what`, for a
+// dtype without conversion.
+ArrayView view_of(const py::array& array, std::string_view what);
 
 // numpy's dtype of a runtime dtype, and back from a name such as "float16".
 py::dtype numpy_dtype(DType dtype);

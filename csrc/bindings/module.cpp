@@ -9,6 +9,5 @@ PYBIND11_MODULE(_core, m) {
   bind_tensor(m);
   bind_module(m);
   // Streams end before the interpreter does; importing starts none.
-  py::module_::import("atexit").attr("register")(
-      py::cpp_function([] { Stream::stop_all(); }, py::call_guard<py::gil_scoped_release>()));
+  py::module_::import("atexit").attr("register")(py::cpp_function([] { Stream::stop_all(); }, py::call_guard<NoGil>()));
 }

@@ -16,6 +16,9 @@ std::shared_mutex& gate() {
   return *mutex;
 }
 
+// Calls of this thread that are inside: only the outermost holds the gate.
+thread_local int t_depth = 0;
+
 void before_fork() {
   gate().lock();
   Stream::lock_all_and_drain();
@@ -37,9 +40,11 @@ void after_fork_in_child() {
 ApiCall::ApiCall(const char* /*name*/) noexcept {
   static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   (void)registered;
-  gate().lock_shared();
+  if (t_depth++ == 0) gate().lock_shared();
 }
 
-ApiCall::~ApiCall() { gate().unlock_shared(); }
+ApiCall::~ApiCall() {
+  if (--t_depth == 0) gate().unlock_shared();
+}
 
 }  // namespace tcim_lite

@@ -15,7 +15,7 @@ std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
 
 std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes) {
   std::shared_ptr<Buffer> buffer(new Buffer);
-  device.charge(bytes, "a tensor");
+  device.charge(bytes, MemoryUse::Tensors);
   buffer->device_ = &device;
   buffer->bytes_ = bytes;
   buffer->memory_ = device.backend().allocate(bytes);
@@ -24,7 +24,7 @@ std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes) {
 }
 
 Buffer::~Buffer() {
-  if (device_ != nullptr) device_->discharge(bytes_);
+  if (device_ != nullptr) device_->discharge(bytes_, MemoryUse::Tensors);
 }
 
 int Buffer::device_id() const noexcept { return device_ == nullptr ? kHost : device_->id(); }

@@ -158,14 +158,27 @@ std::string resolve_backend(const std::string& name) {
 Device::Device(DeviceProfile profile, Backend& backend)
     : profile_(std::move(profile)), backend_(backend), default_stream_(std::make_shared<Stream>()) {}
 
-void Device::charge(uint64_t bytes, const char* what) {
+void Device::charge(uint64_t bytes, MemoryUse use) {
   const uint64_t capacity = profile_.memory_bytes;
   const uint64_t before = memory_used_.fetch_add(bytes, std::memory_order_relaxed);
-  if (capacity == 0 || (bytes <= capacity && before <= capacity - bytes)) return;
-  discharge(bytes);
-  fail(ErrorCode::Device, "device ", id(), " (", profile_.name, ") is out of memory: ", what, " needs ", bytes,
-       " bytes, ", before, " of ", capacity,
-       " are in use; free modules or tensors, or raise memory in TCIM_LITE_DEVICES");
+  if (capacity == 0 || (bytes <= capacity && before <= capacity - bytes)) {
+    ledger_[size_t(use)].fetch_add(bytes, std::memory_order_relaxed);
+    return;
+  }
+  memory_used_.fetch_sub(bytes, std::memory_order_relaxed);
+  static constexpr const char* kNames[] = {"weights", "tensors and caches", "scratch"};
+  std::string holders;
+  for (size_t i = 0; i < ledger_.size(); ++i) {
+    holders += concat(i == 0 ? "" : ", ", kNames[i], " ", ledger_[i].load(std::memory_order_relaxed));
+  }
+  fail(ErrorCode::Device, "device ", id(), " (", profile_.name, ") is out of memory: ", bytes, " more bytes for ",
+       kNames[size_t(use)], " do not fit, ", before, " of ", capacity, " are in use (", holders,
+       "); free modules or tensors, or raise memory in TCIM_LITE_DEVICES");
+}
+
+void Device::discharge(uint64_t bytes, MemoryUse use) noexcept {
+  ledger_[size_t(use)].fetch_sub(bytes, std::memory_order_relaxed);
+  memory_used_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 Device& use_device(int id) {

@@ -2,6 +2,7 @@
 // create nothing (C-20).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,9 @@ std::vector<DeviceProfile> visible_devices();
 // Error(Argument) for a name nobody knows.
 std::string resolve_backend(const std::string& name);
 
+// What device memory is used for: the lines of the ledger in an out-of-memory error.
+enum class MemoryUse { Weights, Tensors, Scratch };
+
 // A logical device in use. Lives until the process ends. Thread-safe.
 class Device {
  public:
@@ -42,8 +46,8 @@ class Device {
   const std::shared_ptr<Stream>& default_stream() const noexcept { return default_stream_; }
 
   // Counts memory against the capacity. Throws Error(Device) when it does not fit.
-  void charge(uint64_t bytes, const char* what);
-  void discharge(uint64_t bytes) noexcept { memory_used_.fetch_sub(bytes, std::memory_order_relaxed); }
+  void charge(uint64_t bytes, MemoryUse use);
+  void discharge(uint64_t bytes, MemoryUse use) noexcept;
   uint64_t memory_used() const noexcept { return memory_used_.load(std::memory_order_relaxed); }
 
  private:
@@ -51,6 +55,7 @@ class Device {
   Backend& backend_;
   const std::shared_ptr<Stream> default_stream_;
   std::atomic<uint64_t> memory_used_{0};
+  std::array<std::atomic<uint64_t>, 3> ledger_{};  // [MemoryUse]; adds up to memory_used_
 };
 
 // Throws Error(Device) for an id that does not exist, Error(Unsupported) for a TCIM_LITE_DEVICE that is not built.

@@ -70,8 +70,8 @@ std::shared_ptr<const ModelFile> ModelFile::open(const std::string& path, uint64
   struct stat status;
   std::optional<FileKey> key;
   if (stat(path.c_str(), &status) == 0) {
-    key = FileKey(uint64_t(status.st_dev), uint64_t(status.st_ino), uint64_t(status.st_size), status.st_mtim.tv_sec,
-                  status.st_mtim.tv_nsec, offset, size);
+    key = FileKey(uint64_t(status.st_dev), uint64_t(status.st_ino), uint64_t(status.st_size), status.st_ctim.tv_sec,
+                  status.st_ctim.tv_nsec, offset, size);
     const std::lock_guard lock(file_cache().mutex);
     const auto found = file_cache().records.find(*key);
     if (found != file_cache().records.end()) {

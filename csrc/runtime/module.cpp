@@ -90,7 +90,10 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
   for (Slot& slot : loaded.outputs) writable(slot);
 }
 
-Module::~Module() = default;
+// The memory is free when the last reference is gone (C-22), so it waits as release does.
+Module::~Module() {
+  if (loaded_ != nullptr) loaded_->stream->wait(loaded_->ticket);
+}
 
 Module::Loaded& Module::loaded(const char* who) const {
   if (loaded_ == nullptr)
@@ -131,7 +134,12 @@ void Module::run(bool sync, int rounds) {
     }
     sync |= loaded.always_sync;
     loaded.bound->begin_use();
-    ticket = loaded.ticket = loaded.stream->submit(loaded.bound, rounds, !sync);
+    try {
+      ticket = loaded.ticket = loaded.stream->submit(loaded.bound, rounds, !sync);
+    } catch (...) {
+      loaded.bound->end_use();
+      throw;
+    }
     if (!sync) return;
     stream = loaded.stream;
     program = loaded.program;

@@ -98,11 +98,13 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
     check_elements("set_input", slot, array.elements(),
                    "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
   }
+  const bool had_memory = slot.buffer != nullptr;
   std::byte* const target = writable(slot);
   slot.buffer->wait_idle();
   try {
     copy_to_dense(array, slot.info.dtype, target, "set_input error");
   } catch (const Error& error) {
+    if (!had_memory) slot.buffer.reset();  // still an unbound dummy
     throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
   }
 }
@@ -163,13 +165,11 @@ Tensor Module::input(std::string_view name) const {
 Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& info) {
   const ApiCall call("Module.get_output");
   wait_for_runs("get_output");
-  Tensor device;
-  {
-    const std::lock_guard lock(mutex_);
-    const Slot& slot = output_slot("get_output", name);
-    if (info) check_elements("get_output", slot, info->elements(), to_string(*info));
-    device = slot.tensor();
-  }
+  // Held while copying: another thread that queues runs without end would hold up the copy for ever, or tear it.
+  const std::lock_guard lock(mutex_);
+  const Slot& slot = output_slot("get_output", name);
+  if (info) check_elements("get_output", slot, info->elements(), to_string(*info));
+  const Tensor device = slot.tensor();
   if (!info) return device.to_host(true);
   TensorInfo wanted = info->on_host();
   wanted.name = device.info().name;

@@ -15,10 +15,11 @@ Program::Program(Device& device, std::shared_ptr<const ModelFile> file, Weights 
   // The graph lives inside the file's content: share its ownership.
   executable_ =
       device.backend().compile(std::shared_ptr<const Graph>(file_, &file_->content().graph), std::move(bytes));
-  device.charge(executable_->scratch_bytes(), "scratch memory");
+  scratch_bytes_ = executable_->scratch_bytes();
+  device.charge(scratch_bytes_, MemoryUse::Scratch);
 }
 
-Program::~Program() { device_.discharge(executable_->scratch_bytes()); }
+Program::~Program() { device_.discharge(scratch_bytes_, MemoryUse::Scratch); }
 
 void Program::keep_error(std::exception_ptr error) noexcept {
   const std::lock_guard lock(error_mutex_);
@@ -64,6 +65,10 @@ void BoundRun::execute(int rounds) noexcept {
   } catch (...) {
     program_->keep_error(std::current_exception());
   }
+  end_use();
+}
+
+void BoundRun::end_use() noexcept {
   for (const auto& buffer : buffers_) buffer->end_use();
 }
 

@@ -40,6 +40,7 @@ class Program {
   std::shared_ptr<const ModelFile> file_;
   Weights weights_;
   std::unique_ptr<Executable> executable_;
+  uint64_t scratch_bytes_ = 0;  // charged to the device
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
@@ -51,8 +52,9 @@ class BoundRun : public Work {
   // Every slot has a buffer.
   BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
 
-  // Marks the buffers as used by a queued run; execute() ends that.
+  // Marks the buffers as used by a queued run; execute() ends that, or end_use() if the run is not queued after all.
   void begin_use() noexcept;
+  void end_use() noexcept;
   void execute(int rounds) noexcept override;
 
  private:

@@ -8,9 +8,11 @@
 #include <mutex>
 #include <new>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/error.h"
 #include "runtime/spin.h"
 
 #if defined(__x86_64__)
@@ -91,6 +93,18 @@ struct Stream::State {
     }
   }
 
+  // `mutex` is held: the worker begins when the caller lets go.
+  void start() {
+    static const int registered = std::atexit(stop_all);
+    (void)registered;
+    try {
+      worker = std::thread([this] { work(); });
+    } catch (const std::system_error& error) {
+      fail(ErrorCode::Device, "run: no thread could be started for the stream (", error.what(),
+           "); raise the limits on threads and memory, or use run(sync=True)");
+    }
+  }
+
   void join() {
     {
       const std::lock_guard lock(mutex);
@@ -136,14 +150,11 @@ Stream::~Stream() {
 uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
+  // Before anything is queued: work without a worker would never end.
+  if (wake && !state.worker.joinable()) state.start();
   state.queue.push_back({std::move(work), rounds});
   const uint64_t ticket = state.submitted.fetch_add(1, std::memory_order_release) + 1;
-  if (!wake) return ticket;
-  if (!state.worker.joinable()) {
-    static const int registered = std::atexit(stop_all);
-    (void)registered;
-    state.worker = std::thread([&state] { state.work(); });
-  } else if (state.asleep && state.claimable()) {
+  if (wake && state.asleep && state.claimable()) {
     lock.unlock();
     state.work_ready.notify_one();
   }

@@ -30,6 +30,16 @@ std::shared_ptr<const ModelFile> open_sibling(const ModelFile& model) {
   return weights;
 }
 
+// A hash says that two weights are the same; a file that lies about it is refused.
+void check_same(const ModelFile& model, const hmm::WeightEntry& entry, const hmm::WeightEntry& other,
+                const std::string& where) {
+  if (other.dtype == entry.dtype && other.format == entry.format && other.shape == entry.shape) return;
+  fail(ErrorCode::Format, model.label(), ": weight '", entry.name, "' is ", name_of(entry.format), " ",
+       name_of(entry.dtype), " ", to_string(entry.shape), ", but the weight '", other.name, "' with the same hash in ",
+       where, " is ", name_of(other.format), " ", name_of(other.dtype), " ", to_string(other.shape),
+       "; compile the model again");
+}
+
 // Where a weight of the model lies: in the model itself or in its sibling.
 struct Place {
   std::shared_ptr<const ModelFile> file;
@@ -46,22 +56,18 @@ Place locate(const std::shared_ptr<const ModelFile>& model, const std::shared_pt
          sibling->label());
   }
   const hmm::WeightEntry& stored = sibling->content().weights[size_t(found)];
-  if (stored.dtype != entry.dtype || stored.format != entry.format || stored.shape != entry.shape ||
-      stored.bytes != entry.bytes) {
-    fail(ErrorCode::Format, model->label(), ": weight '", entry.name, "' has another dtype, format or shape in ",
-         sibling->label());
-  }
+  check_same(*model, entry, stored, sibling->label());
   return {sibling, uint32_t(found)};
 }
 
 }  // namespace
 
-Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, std::span<const std::byte> bytes)
-    : device_(device), file_(std::move(file)), bytes_(bytes) {
-  device.charge(bytes.size(), "a weight");
+Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index)
+    : device_(device), file_(std::move(file)), index_(index) {
+  device.charge(entry().bytes, MemoryUse::Weights);
 }
 
-Weight::~Weight() { device_.discharge(bytes_.size()); }
+Weight::~Weight() { device_.discharge(entry().bytes, MemoryUse::Weights); }
 
 Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model) {
   const hmm::File& content = model->content();
@@ -75,6 +81,7 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
       places[i] = locate(model, sibling, i);
       const auto known = weights_.find({device.id(), content.weights[i].hash});
       if (known != weights_.end()) weights[i] = known->second.lock();
+      if (weights[i] != nullptr) check_same(*model, content.weights[i], weights[i]->entry(), "a loaded model");
       if (weights[i] == nullptr) (places[i].file == model ? unseen : unseen_in_sibling).push_back(places[i].index);
     }
   }
@@ -88,9 +95,11 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
     if (weights[i] != nullptr) continue;
     std::weak_ptr<const Weight>& known = weights_[{device.id(), content.weights[i].hash}];
     weights[i] = known.lock();
-    if (weights[i] != nullptr) continue;
-    const auto& [file, index] = places[i];
-    weights[i] = std::make_shared<Weight>(device, file, file->bytes_of(file->content().weights[index]));
+    if (weights[i] != nullptr) {
+      check_same(*model, content.weights[i], weights[i]->entry(), "a loaded model");
+      continue;
+    }
+    weights[i] = std::make_shared<Weight>(device, places[i].file, places[i].index);
     known = weights[i];
   }
   return weights;

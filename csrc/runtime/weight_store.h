@@ -21,17 +21,18 @@ class Device;
 // A weight on a device. On the CPU it is used where it lies in the mapped file, which it keeps open.
 class Weight {
  public:
-  Weight(Device& device, std::shared_ptr<const ModelFile> file, std::span<const std::byte> bytes);
+  Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index);
   ~Weight();
   Weight(const Weight&) = delete;
   Weight& operator=(const Weight&) = delete;
 
-  std::span<const std::byte> bytes() const noexcept { return bytes_; }
+  const hmm::WeightEntry& entry() const noexcept { return file_->content().weights[index_]; }
+  std::span<const std::byte> bytes() const noexcept { return file_->bytes_of(entry()); }
 
  private:
   Device& device_;
   std::shared_ptr<const ModelFile> file_;
-  std::span<const std::byte> bytes_;
+  uint32_t index_;
 };
 
 using Weights = std::vector<std::shared_ptr<const Weight>>;

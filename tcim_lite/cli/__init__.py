@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TcimError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"error: not enough memory ({error}); free some, or compile a smaller model", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import mmap
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,22 +93,32 @@ class Container:
                 raise HmmFormatError(f"{self.label}: weight '{entry.name}' differs from its copy in {sibling.label}")
 
 
-def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Container:
-    """Reads a container from a file (mapped, not copied) or from bytes.
+def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview | mmap.mmap) -> Container:
+    """Reads a container from a file (mapped, not copied) or from bytes, in any object with a contiguous buffer.
 
     Raises:
         HmmFormatError: a missing, foreign, damaged or too new file; each cause has its own message.
     """
-    if isinstance(source, bytes | bytearray | memoryview):
+    if not isinstance(source, str | os.PathLike):
         return _parse(memoryview(source).cast("B").toreadonly(), "(bytes)")
     path = Path(source)
+    if "\0" in str(path):
+        raise HmmFormatError(f"{str(path)!r:.200}: a path cannot hold a NUL character; give the path of a .hmm")
     try:
-        with open(path, "rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0
+        with open(path, "rb", opener=_open_without_blocking) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise HmmFormatError(f"{path}: is not a regular file; give the path of a .hmm")
+            empty = status.st_size == 0
             data = memoryview(b"") if empty else memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except OSError as error:
         raise HmmFormatError(f"{path}: cannot be read ({error.strerror or error})") from error
     return _parse(data, path.name)
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    """Opening a FIFO nobody writes would hang."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _parse(data: memoryview, label: str) -> Container:

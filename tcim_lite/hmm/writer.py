@@ -209,6 +209,8 @@ def _write_model(
 ) -> bytes:
     graph_data = encode_graph(graph)
     message = custom_msg.encode()
+    if b"\0" in message:
+        raise ValueError("custom_msg contains a NUL")
     if len(message) > layout.MAX_CUSTOM_MSG_BYTES:
         raise ValueError(f"custom_msg has {len(message)} bytes, the limit is {layout.MAX_CUSTOM_MSG_BYTES}")
     if len(weights) > layout.MAX_WEIGHTS:

@@ -60,7 +60,9 @@ class Package:
         """
         path = self.folder / "hmquant" / "quant_embedding.bin"
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing; copy the whole package folder, or compile the checkpoint again")
+            raise FileNotFoundError(
+                f"{path} is missing; copy the whole package folder, or compile the checkpoint again"
+            )
         elements = vocab_size * hidden_size
         for dtype in (np.float16, np.float32):
             if path.stat().st_size == elements * np.dtype(dtype).itemsize:

@@ -31,6 +31,8 @@ def get_device_num(backend_name: str = "") -> int:
     Raises:
         TcimError: one of those variables holds something unreadable.
     """
+    if not isinstance(backend_name, str):
+        raise TypeError(f"backend_name={backend_name!r}: expected a str")
     try:
         _core.resolve_backend(backend_name)
     except TcimError:

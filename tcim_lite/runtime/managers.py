@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
 from tcim_lite import _core
@@ -29,18 +30,21 @@ class DevManager:
             ValueError: an id is negative, there are none, or the backend is unknown (`ArgumentError`).
             UnsupportedError: the backend of another chip.
         """
-        ids = list(device_ids) if isinstance(device_ids, (list, tuple, range)) else [device_ids]
-        for device_id in ids:
-            if isinstance(device_id, bool) or not hasattr(device_id, "__index__"):
-                raise TypeError(f"device_ids={device_ids!r}: expected an int or a list of ints")
-            if device_id < 0:
-                raise ValueError(f"device_ids={device_ids!r}: ids start at 0")
+        given = list(device_ids) if isinstance(device_ids, (list, tuple, range)) else [device_ids]
+        if any(isinstance(device_id, bool) for device_id in given):
+            raise TypeError(f"device_ids={device_ids!r}: expected an int or a list of ints")
+        try:
+            ids = [operator.index(device_id) for device_id in given]
+        except TypeError:
+            raise TypeError(f"device_ids={device_ids!r}: expected an int or a list of ints") from None
+        if any(not 0 <= device_id < 1 << 31 for device_id in ids):
+            raise ValueError(f"device_ids={device_ids!r}: ids start at 0 and fit 31 bits")
         if not ids:
             raise ValueError("device_ids is empty: expected at least one id")
         if not isinstance(backend_name, str):
             raise TypeError(f"backend_name={backend_name!r}: expected a str")
         _core.resolve_backend(backend_name)
-        self.device_ids = [int(device_id) for device_id in ids]
+        self.device_ids = ids
         self.backend_name = backend_name
 
     @property

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcim_lite import _core
+from tcim_lite.runtime.arguments import checked, file_path, integer, slot_name
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor, TensorInfo, as_array
 
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+
 __all__ = ["Module", "load", "load_model_info"]
 
 
-def load(path: str | os.PathLike[str] | bytes | bytearray | memoryview, option: Option | None = None) -> Module:
+def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
     """Loads a model.
 
     Args:
-        path: a `.hmm` file, or the bytes of one that contains its weights.
+        path: a `.hmm` file, or the bytes of one that contains its weights in anything with a buffer: bytes, an mmap, an
+            array.
         option: None means device 0 and weights of its own.
 
     Returns:
@@ -33,9 +38,13 @@ def load(path: str | os.PathLike[str] | bytes | bytearray | memoryview, option: 
     elif not isinstance(option, Option):
         raise TypeError(f"option={option!r}: expected an Option")
     options = option._load_options()
-    if isinstance(path, (bytes, bytearray, memoryview)):
-        return Module._wrap(_core.load_bytes(path, options))
-    return Module._wrap(_core.load_file(os.fspath(path), options))
+    if not isinstance(path, (str, os.PathLike)):
+        try:
+            data = memoryview(path)
+        except TypeError:
+            raise TypeError(f"path={path!r:.200}: expected a str, a path or the bytes of a model") from None
+        return Module._wrap(_core.load_bytes(data, options))
+    return Module._wrap(_core.load_file(file_path(path), options))
 
 
 def load_model_info(path: str | os.PathLike[str]) -> str:
@@ -44,7 +53,7 @@ def load_model_info(path: str | os.PathLike[str]) -> str:
     Raises:
         HmmFormatError: the file is missing or damaged.
     """
-    return _core.describe_model(os.fspath(path))
+    return _core.describe_model(file_path(path))
 
 
 class Module:
@@ -66,7 +75,7 @@ class Module:
         return module
 
     @staticmethod
-    def load(path: str | os.PathLike[str] | bytes, option: Option | None = None) -> Module:
+    def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
         """The same as `tcim_lite.runtime.load`."""
         return load(path, option)
 
@@ -86,7 +95,7 @@ class Module:
         Raises:
             ArgumentError: there is no such input.
         """
-        return self._core.input_name(idx)
+        return self._core.input_name(integer(idx, "get_input_name"))
 
     def get_output_name(self, idx: int) -> str:
         """The compiled name of output `idx`.
@@ -94,7 +103,7 @@ class Module:
         Raises:
             ArgumentError: there is no such output.
         """
-        return self._core.output_name(idx)
+        return self._core.output_name(integer(idx, "get_output_name"))
 
     def get_input_info(self, name: str) -> TensorInfo:
         """What the input looks like; valid for unbound dummies too.
@@ -102,7 +111,7 @@ class Module:
         Raises:
             UnknownNameError: no input has the name.
         """
-        return TensorInfo._wrap(self._core.input_info(name))
+        return TensorInfo._wrap(self._core.input_info(slot_name(name)))
 
     def get_output_info(self, name: str) -> TensorInfo:
         """What the output looks like.
@@ -110,7 +119,7 @@ class Module:
         Raises:
             UnknownNameError: no output has the name.
         """
-        return TensorInfo._wrap(self._core.output_info(name))
+        return TensorInfo._wrap(self._core.output_info(slot_name(name)))
 
     def get_custom_msg(self) -> str:
         """The text given to the compiler, JSON in practice, or ""."""
@@ -147,9 +156,9 @@ class Module:
             StateError: the tensor has no memory.
         """
         if isinstance(value, Tensor):
-            self._core.set_input(name, value._core)
+            self._core.set_input(slot_name(name), value._core)
         else:
-            self._core.set_input_array(name, as_array(value))
+            self._core.set_input_array(slot_name(name), as_array(value))
 
     def set_dev_input(self, name: str, tensor: Tensor) -> None:
         """Binds a device tensor to the input, by reference.
@@ -157,7 +166,7 @@ class Module:
         Raises:
             As `set_input`; ArgumentError for a host tensor.
         """
-        self._core.set_dev_input(name, _checked(tensor, Tensor)._core)
+        self._core.set_dev_input(slot_name(name), checked(tensor, Tensor)._core)
 
     def get_dev_input(self, name: str) -> Tensor:
         """A live alias of what the input uses now; without storage for an unbound dummy (C-7).
@@ -165,7 +174,7 @@ class Module:
         Raises:
             UnknownNameError: no input has the name.
         """
-        return Tensor._wrap(self._core.input(name))
+        return Tensor._wrap(self._core.input(slot_name(name)))
 
     get_input = get_dev_input
 
@@ -184,7 +193,7 @@ class Module:
             TcimError: what earlier queued work failed with; with `sync`, what this run failed with.
         """
         chosen = option if run_option is None else run_option
-        self._core.run(bool(sync), 1 if chosen is None else _checked(chosen, RunOption).rounds)
+        self._core.run(bool(sync), 1 if chosen is None else checked(chosen, RunOption).rounds)
 
     def sync(self) -> None:
         """Waits for everything queued on the module's stream.
@@ -196,7 +205,7 @@ class Module:
 
     def set_stream(self, stream: Stream | None) -> None:
         """Later runs use this stream; None is the device's default stream."""
-        self._core.set_stream(None if stream is None else _checked(stream, Stream)._core)
+        self._core.set_stream(None if stream is None else checked(stream, Stream)._core)
 
     # -- data out
 
@@ -212,7 +221,9 @@ class Module:
             ShapeError: `info` has another element count.
             TcimError: what queued work failed with.
         """
-        return Tensor._wrap(self._core.output(name, None if info is None else _checked(info, TensorInfo)._core))
+        return Tensor._wrap(
+            self._core.output(slot_name(name), None if info is None else checked(info, TensorInfo)._core)
+        )
 
     def get_dev_output(self, name: str) -> Tensor:
         """A live alias of the output's device memory; it holds a run's data until the next run (C-10).
@@ -220,7 +231,7 @@ class Module:
         Raises:
             UnknownNameError: no output has the name.
         """
-        return Tensor._wrap(self._core.dev_output(name))
+        return Tensor._wrap(self._core.dev_output(slot_name(name)))
 
     def set_dev_output(self, name: str, tensor: Tensor) -> None:
         """The graph writes this output into the given device tensor, which may be an input of the same module (C-9).
@@ -228,7 +239,7 @@ class Module:
         Raises:
             As `set_dev_input`.
         """
-        self._core.set_dev_output(name, _checked(tensor, Tensor)._core)
+        self._core.set_dev_output(slot_name(name), checked(tensor, Tensor)._core)
 
     def set_output(self, name: str, tensor: Tensor) -> None:
         """A device tensor is bound; a host tensor is filled, converted, whenever a run completes.
@@ -236,7 +247,7 @@ class Module:
         Raises:
             As `set_dev_input`.
         """
-        self._core.set_output(name, _checked(tensor, Tensor)._core)
+        self._core.set_output(slot_name(name), checked(tensor, Tensor)._core)
 
     # -- the end
 
@@ -248,9 +259,3 @@ class Module:
         self._core.release()
 
     close = destroy = unload = release
-
-
-def _checked(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"expected a tcim_lite.runtime.{kind.__name__}, got {type(value).__name__}")
-    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tcim_lite import _core
+from tcim_lite.runtime.arguments import integer
 from tcim_lite.runtime.managers import DevManager, WeightManager
 
 __all__ = ["Option", "RunOption"]
@@ -13,19 +14,19 @@ __all__ = ["Option", "RunOption"]
 class Option:
     """Load options (spec section 4). Setters return the option, so calls chain."""
 
-    def __init__(self, manager: WeightManager | DevManager | int | None = None) -> None:
+    def __init__(self, weight_manager: WeightManager | DevManager | int | None = None) -> None:
         """Options with their defaults.
 
         Args:
-            manager: a `WeightManager` to share weights through; a `DevManager` or an id, then weights are private; None
+            weight_manager: what to share weights through; or a `DevManager` or an id, then weights are private; None
                 means device 0.
 
         Raises:
-            TypeError: `manager` is something else.
+            TypeError: `weight_manager` is something else.
         """
-        if not isinstance(manager, WeightManager):
-            manager = WeightManager(0 if manager is None else manager)
-        self._weight_manager = manager
+        if not isinstance(weight_manager, WeightManager):
+            weight_manager = WeightManager(0 if weight_manager is None else weight_manager)
+        self._weight_manager = weight_manager
         self._dummies: tuple[str, ...] = ()
         self._offset = 0
         self._size = 0
@@ -40,7 +41,7 @@ class Option:
         Raises:
             TypeError: a name is no str, or `names` is a single str.
         """
-        if isinstance(names, str):
+        if isinstance(names, (str, bytes)) or not hasattr(names, "__iter__"):
             raise TypeError(f"names={names!r}: expected a list of names")
         dummies = tuple(names)
         for name in dummies:
@@ -59,9 +60,10 @@ class Option:
         Raises:
             ValueError: a negative offset or a size below 1.
         """
+        offset, size = integer(offset, "set_model_offset: offset"), integer(size, "set_model_offset: size")
         if offset < 0 or size < 1:
             raise ValueError(f"set_model_offset({offset}, {size}): expected offset >= 0 and size >= 1")
-        self._offset, self._size = int(offset), int(size)
+        self._offset, self._size = offset, size
         return self
 
     def enable_host_lazy_loading(self, enable: bool = False) -> Option:
@@ -103,7 +105,7 @@ class RunOption:
         if isinstance(rounds, bool) or not hasattr(rounds, "__index__"):
             raise TypeError(f"rounds={rounds!r}: expected an int")
         if not 1 <= rounds < 1 << 31:
-            raise ValueError(f"rounds={rounds}: expected at least 1")
+            raise ValueError(f"rounds={rounds}: expected at least 1 and at most {(1 << 31) - 1}")
         self.rounds = int(rounds)
 
     def __repr__(self) -> str:

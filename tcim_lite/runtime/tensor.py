@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tcim_lite import _core
+from tcim_lite.runtime.arguments import checked, integers
 
 __all__ = ["DataFmt", "Device", "Tensor", "TensorInfo", "as_array"]
 
@@ -62,8 +63,9 @@ class TensorInfo:
         Raises:
             ArgumentError: another dtype.
             ShapeError: an extent below 1.
+            TypeError: an extent is no int.
         """
-        self._core = _core.TensorInfo(np.dtype(dtype).name, [int(extent) for extent in shape], name=name)
+        self._core = _core.TensorInfo(np.dtype(dtype).name, integers(shape, "shape"), name=str(name))
 
     @classmethod
     def _wrap(cls, core: _core.TensorInfo) -> TensorInfo:
@@ -129,7 +131,7 @@ class TensorInfo:
 
     def is_match(self, other: TensorInfo) -> bool:
         """Whether shape, dtype and format are equal."""
-        return self._core.is_match(other._core)
+        return self._core.is_match(checked(other, TensorInfo)._core)
 
     def __repr__(self) -> str:
         core = self._core
@@ -154,6 +156,7 @@ class Tensor:
             ArgumentError: a value does not fit the dtype.
             DeviceError: no memory left.
         """
+        checked(info, TensorInfo)
         if data is None:
             self._core = _core.Tensor.allocate(info._core)
         else:
@@ -235,7 +238,7 @@ class Tensor:
             ShapeError: the element counts differ.
             ArgumentError: a value does not fit.
         """
-        self._core.cast_to(dst._core)
+        self._core.cast_to(checked(dst, Tensor)._core)
 
     def copy_to(self, dst: Tensor) -> None:
         """Copies this tensor into `dst`: any pair of places, any strides, equal dtypes.
@@ -243,7 +246,7 @@ class Tensor:
         Raises:
             ShapeError: dtypes or element counts differ.
         """
-        self._core.copy_to(dst._core)
+        self._core.copy_to(checked(dst, Tensor)._core)
 
     def select_roi(self, start: Sequence[int], shape: Sequence[int]) -> Tensor:
         """A rectangular view that shares memory.
@@ -255,7 +258,7 @@ class Tensor:
         Raises:
             ShapeError: the region is not inside the tensor.
         """
-        return self._wrap(self._core.select_roi([int(i) for i in start], [int(n) for n in shape]))
+        return self._wrap(self._core.select_roi(integers(start, "start"), integers(shape, "shape")))
 
     def clone(self, auto_copy: bool = True) -> Tensor:
         """New memory in the same place; without `auto_copy` its contents are unspecified (zero here)."""

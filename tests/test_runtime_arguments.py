@@ -1,0 +1,56 @@
+"""What load and the options take, and how a mistake in it is named."""
+
+import array
+import mmap
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+
+
+def test_models_load_from_anything_with_a_buffer(tmp_path, linear_bytes, reference_weight):
+    (tmp_path / "model.hmm").write_bytes(linear_bytes)
+    with (
+        open(tmp_path / "model.hmm", "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
+        for source in (mapped, np.frombuffer(linear_bytes, np.uint8), array.array("B", linear_bytes)):
+            module = rt.load(source)
+            module.set_input("x", np.ones((1, 4, 8)))
+            module.run()
+            np.testing.assert_allclose(module.get_output("y").numpy()[0, 3], reference_weight.sum(1), rtol=1e-5)
+    for bad in (None, 5):
+        with pytest.raises(TypeError, match="expected a str, a path or the bytes of a model"):
+            rt.load(bad)
+
+
+def test_paths_are_taken_as_the_system_names_files(tmp_path, add_model):
+    strange = os.fsdecode(os.fsencode(tmp_path) + b"/\xff \xe6\xa8\xa1.hmm")
+    shutil.copy(add_model, strange)
+    assert rt.load(strange).get_num_inputs() == 4
+    assert rt.load_model_info(strange).startswith("name: add")
+    with pytest.raises(rt.HmmFormatError, match=r"\\xff.*cannot be read"):
+        rt.load(strange + "x")
+    for call in (rt.load, rt.load_model_info):
+        with pytest.raises(rt.HmmFormatError, match="NUL"):
+            call(f"{add_model}\0.hmm")
+        with pytest.raises(rt.HmmFormatError, match="path is empty"):
+            call("")
+
+
+def test_bad_option_arguments_are_named():
+    for bad in (("0", 1), (0.5, 1), (0, None)):
+        with pytest.raises(TypeError, match=r"set_model_offset: .*expected an int"):
+            rt.Option().set_model_offset(*bad)
+    for bad in (1 << 40, [0, 1 << 31]):
+        with pytest.raises(ValueError, match="fit 31 bits"):
+            rt.DevManager(bad)
+    for bad in (None, 5, b"ab"):
+        with pytest.raises(TypeError, match="expected a list of names"):
+            rt.Option().set_dummy_tensors(bad)
+        with pytest.raises(TypeError, match="expected a str"):
+            rt.get_device_num(bad)
+    assert rt.Option(weight_manager=rt.WeightManager(0))
