@@ -23,7 +23,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; expected a Hugging Face checkpoint folder") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no JSON, a number of 5000 digits
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds {type(content).__name__}, expected a JSON object")
@@ -55,6 +55,10 @@ class Checkpoint:
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._files)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""

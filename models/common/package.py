@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +46,7 @@ def staged_package(output: Path) -> Iterator[Path]:
     try:
         yield staging
         files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
+        _check_places(output, files)
         for stale in (EMBEDDING_PT, *(TOKENIZER_DIR / name for name in _COPIED)):
             if stale not in files:
                 (output / stale).unlink(missing_ok=True)
@@ -57,6 +58,16 @@ def staged_package(output: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
         if created and not any(output.iterdir()):
             output.rmdir()
+
+
+def _check_places(output: Path, files: Iterable[Path]) -> None:
+    """Refuses before the first file is moved what would stop the move half-way."""
+    for file in files:
+        if (output / file).is_dir():
+            raise CompileError(f"cannot write {output / file}: there is a folder of that name; move it away")
+        folder = (output / file).parent
+        if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            raise CompileError(f"cannot write into {folder}: it is no folder, or not writable; move it away")
 
 
 def copy_tokenizer(checkpoint: Path, target: Path) -> bool:

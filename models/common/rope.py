@@ -72,7 +72,7 @@ def inverse_frequencies(
         factor, seq_len = _number(scaling, "factor"), max(context_length, max_position_embeddings)
         growth = (factor * seq_len / max_position_embeddings) - (factor - 1)
         return _F32(1) / _powers(theta * growth ** (head_dim / (head_dim - 2)), head_dim), 1.0
-    original = scaling.get("original_max_position_embeddings") or max_position_embeddings
+    original = _number(scaling, "original_max_position_embeddings", max_position_embeddings)
     if rope_type == "yarn":
         return _yarn(head_dim, theta, scaling, original, max_position_embeddings)
     if rope_type == "longrope":
@@ -85,30 +85,33 @@ def _powers(base: float, head_dim: int) -> NDArray[np.float32]:
     return np.power(np.float64(_F32(base)), exponents.astype(np.float64)).astype(_F32)
 
 
-def _number(scaling: Mapping[str, Any], key: str) -> float:
-    value = scaling.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise CompileError(f"rope_type {scaling['rope_type']!r} needs a positive {key!r}, got {value!r}")
+def _number(scaling: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    value = scaling.get(key) or default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 3.4e38:
+        raise CompileError(f"rope_type {scaling['rope_type']!r} needs a positive {key!r}, got {scaling.get(key)!r:.40}")
     return value
 
 
 def _yarn(
     head_dim: int, theta: float, scaling: Mapping[str, Any], original: int, max_position_embeddings: int
 ) -> tuple[NDArray[np.float32], float]:
-    factor = scaling.get("factor") or max_position_embeddings / original
+    factor = _number(scaling, "factor", max_position_embeddings / original)
 
     def mscale(scale: float, weight: float = 1) -> float:
         return 1.0 if scale <= 1 else 0.1 * weight * math.log(scale) + 1.0
 
-    attention_factor = scaling.get("attention_factor")
-    if attention_factor is None:
-        top, bottom = scaling.get("mscale"), scaling.get("mscale_all_dim")
-        attention_factor = mscale(factor, top) / mscale(factor, bottom) if top and bottom else mscale(factor)
+    if scaling.get("attention_factor") is not None:
+        attention_factor = _number(scaling, "attention_factor")
+    elif scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        top, bottom = _number(scaling, "mscale"), _number(scaling, "mscale_all_dim")
+        attention_factor = mscale(factor, top) / mscale(factor, bottom)
+    else:
+        attention_factor = mscale(factor)
 
     def correction(rotations: float) -> float:
         return (head_dim * math.log(original / (rotations * 2 * math.pi))) / (2 * math.log(theta))
 
-    low, high = correction(scaling.get("beta_fast") or 32), correction(scaling.get("beta_slow") or 1)
+    low, high = correction(_number(scaling, "beta_fast", 32)), correction(_number(scaling, "beta_slow", 1))
     if scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, head_dim - 1)
@@ -128,14 +131,20 @@ def _longrope(
     max_position_embeddings: int,
     context_length: int,
 ) -> tuple[NDArray[np.float32], float]:
-    factor = scaling.get("factor") or max_position_embeddings / original
-    attention_factor = scaling.get("attention_factor")
-    if attention_factor is None:
+    factor = _number(scaling, "factor", max_position_embeddings / original)
+    if scaling.get("attention_factor") is not None:
+        attention_factor = _number(scaling, "attention_factor")
+    else:
         attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     key = "long_factor" if context_length > original else "short_factor"
-    stretch = np.asarray(scaling.get(key) or (), dtype=_F32)
+    try:
+        stretch = np.asarray(scaling.get(key) or (), dtype=_F32)
+    except (TypeError, ValueError):
+        raise CompileError(f"rope_type 'longrope' needs numbers in {key!r}, got {scaling[key]!r:.40}") from None
     if stretch.shape != (head_dim // 2,):
         raise CompileError(f"rope_type 'longrope' needs {key!r} with {head_dim // 2} numbers, got {stretch.size}")
+    if not (np.isfinite(stretch) & (stretch > 0)).all():
+        raise CompileError(f"rope_type 'longrope' needs positive numbers in {key!r}")
     return _F32(1) / (stretch * _powers(theta, head_dim)), float(attention_factor)
 
 

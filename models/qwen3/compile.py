@@ -39,7 +39,7 @@ from .config import Qwen3Config
 from .graph import build_decode, build_prefill
 from .weights import EMBEDDING, ROPE_COS, ROPE_SIN, weight_specs
 
-_MAX_LENGTH = 1 << 20
+_MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +76,10 @@ class CompileOptions:
     self_contained: bool = False
 
     def __post_init__(self) -> None:
-        for option in ("prefill_length", "context_length", "batch"):
+        for option, most in (("prefill_length", _MAX_LENGTH), ("context_length", _MAX_LENGTH), ("batch", _MAX_BATCH)):
             value = getattr(self, option)
-            if not 1 <= value <= _MAX_LENGTH:
-                raise CompileError(f"--{option.replace('_', '-')} must be 1 to {_MAX_LENGTH}, got {value}")
+            if not 1 <= value <= most:
+                raise CompileError(f"--{option.replace('_', '-')} must be 1 to {most}, got {value}")
         if self.prefill_length > self.context_length:
             raise CompileError(
                 f"--prefill-length {self.prefill_length} is greater than --context-length {self.context_length}"
@@ -113,7 +113,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
 
     Warns:
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
-            should be tied and is not.
+            should be tied and is not, tensors without a place in the graph.
     """
     folder = options.checkpoint
     if options.random_weights and folder.name == "config.json":
@@ -144,6 +144,11 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     tensors: TensorSource = RandomTensors(options.seed) if checkpoint is None else CheckpointTensors(checkpoint)
     # Everything that can be refused is refused before the long work.
     tensors.check([*specs, table])
+    if checkpoint is not None and (unused := _unused_tensors(checkpoint, [*specs, table])):
+        _warn(
+            f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
+            "they are left out"
+        )
 
     notes = []
     total = sum(math.prod(spec.shape) for spec in (*specs, table) if isinstance(spec, LinearSpec))
@@ -254,6 +259,12 @@ def _head_is_the_embedding(checkpoint: Checkpoint) -> bool:
     return checkpoint.shape(EMBEDDING) == shape and all(
         np.array_equal(checkpoint.read(head, *rows), checkpoint.read(EMBEDDING, *rows)) for rows in row_chunks(shape)
     )
+
+
+def _unused_tensors(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec]) -> list[str]:
+    used = {name for spec in specs for name in spec.tensors} | {"lm_head.weight"}
+    # Old checkpoints carry the RoPE frequencies, which are computed here.
+    return [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]
 
 
 def _warn(text: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 from ..common.errors import CompileError
 
 _SUPPORTED = "this compiler takes Qwen3 dense causal language models (Qwen3ForCausalLM, model_type 'qwen3')"
+_MAX_FLOAT = 3.4e38
+_MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +89,12 @@ class Qwen3Config:
 def _check_architecture(raw: Mapping[str, Any]) -> None:
     architectures, model_type = raw.get("architectures"), raw.get("model_type")
     found = f"architectures={architectures!r}, model_type={model_type!r}"
-    names_qwen3 = "Qwen3ForCausalLM" in architectures if architectures else model_type == "qwen3"
+    listed = isinstance(architectures, (list, str)) and "Qwen3ForCausalLM" in architectures
+    names_qwen3 = listed if architectures else model_type == "qwen3"
     if not names_qwen3 or model_type not in (None, "qwen3"):
         raise CompileError(f"config.json describes another architecture ({found}); {_SUPPORTED}")
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "?")
+    if quantization := raw.get("quantization_config"):
+        method = quantization.get("quant_method", "?") if isinstance(quantization, Mapping) else quantization
         raise CompileError(f"the checkpoint is already quantised ({method!r}); use the original bf16 checkpoint")
 
 
@@ -101,13 +104,15 @@ def _size(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
         raise CompileError(f"config.json has no {key!r}")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise CompileError(f"config.json: {key} must be a positive integer, got {value!r}")
+    if value > _MAX_SIZE:
+        raise CompileError(f"config.json: {key} must be at most {_MAX_SIZE}, got {value}")
     return value
 
 
 def _positive(raw: Mapping[str, Any], key: str, default: float) -> float:
     value = raw.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise CompileError(f"config.json: {key} must be a positive number, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MAX_FLOAT:
+        raise CompileError(f"config.json: {key} must be a positive number in the range of float32, got {value!r:.40}")
     return float(value)
 
 
@@ -142,12 +147,15 @@ def _window(raw: Mapping[str, Any], layers: int) -> int | None:
     types = raw.get("layer_types")
     window = raw.get("sliding_window", 4096) if _flag(raw, "use_sliding_window") else None
     if types is None:
-        slides = raw.get("max_window_layers", 28) < layers
+        first = raw.get("max_window_layers", 28)
+        if isinstance(first, bool) or not isinstance(first, int):
+            raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
+        slides = first < layers
     else:
-        unknown = sorted(set(types) - {"full_attention", "sliding_attention"})
-        if unknown or len(types) != layers:
+        kinds = ("full_attention", "sliding_attention")
+        if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
             raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
         slides = "sliding_attention" in types
         if slides and window is None:
             window = raw.get("sliding_window")
-    return window if slides else None
+    return _size({"sliding_window": window}, "sliding_window") if slides and window is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +74,25 @@ def test_output_that_is_a_file(make_checkpoint: Make, tmp_path: Path, capsys: py
     assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), *SMALL]) == 2
     assert "cannot write to" in capsys.readouterr().err
     assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.parametrize("occupied", ["hmquant", "tokenizer", "qwen3_decode.hmm/x", "hmquant/quant_embedding.bin/x"])
+def test_a_package_that_cannot_be_put_in_place_leaves_nothing(
+    make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], occupied: str
+) -> None:
+    out = tmp_path / "out"
+    (out / occupied).parent.mkdir(parents=True)
+    (out / occupied).write_text("mine")
+    before = sorted(out.rglob("*"))
+    assert main(["compile", str(make_checkpoint()), "-o", str(out), *SMALL]) == 2
+    assert "move it away" in capsys.readouterr().err
+    assert sorted(out.rglob("*")) == before
+
+
+def test_inspect_does_not_wait_for_a_fifo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe.hmm")
+    assert main(["inspect", str(tmp_path / "pipe.hmm")]) == 2
+    assert "is not a regular file" in capsys.readouterr().err
 
 
 def test_unknown_quant_lists_the_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,14 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types"),
         ({"quantization_config": {"quant_method": "fp8"}}, "already quantised.*fp8"),
+        ({"quantization_config": "fp8"}, "already quantised.*fp8"),
+        ({"architectures": 5}, "another architecture"),
+        ({"layer_types": 5}, "layer_types"),
+        ({"max_window_layers": "x"}, "max_window_layers must be an integer, got 'x'"),
+        ({"use_sliding_window": True, "max_window_layers": 0, "sliding_window": "x"}, "sliding_window must be"),
+        ({"num_attention_heads": 10**9}, "num_attention_heads must be at most"),
+        ({"rms_norm_eps": 1e300}, "range of float32"),
+        ({"rope_parameters": {"rope_theta": 10**400}}, "rope_theta must be a positive number"),
     ],
 )
 def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message: str) -> None:

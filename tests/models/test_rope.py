@@ -97,6 +97,13 @@ def test_first_row_is_the_identity() -> None:
         ({"rope_type": "linear"}, "needs a positive 'factor', got None"),
         ({"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4}, "'low_freq_factor'"),
         ({"rope_type": "longrope", "short_factor": [1.0]}, "'short_factor' with 4 numbers, got 1"),
+        ({"rope_type": "longrope", "short_factor": ["a"] * 4}, "needs numbers in 'short_factor'"),
+        ({"rope_type": "longrope", "short_factor": [1.0, 0, 1, 1]}, "positive numbers in 'short_factor'"),
+        ({"rope_type": "yarn", "factor": float("nan")}, "positive 'factor', got nan"),
+        ({"rope_type": "yarn", "factor": -4}, "positive 'factor', got -4"),
+        ({"rope_type": "yarn", "factor": 4, "beta_fast": "x"}, "positive 'beta_fast', got 'x'"),
+        ({"rope_type": "yarn", "factor": 4, "attention_factor": 0}, "positive 'attention_factor', got 0"),
+        ({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": "x"}, "'original_max_position"),
     ],
 )
 def test_refusals(scaling: dict[str, Any], message: str) -> None:
