@@ -39,15 +39,21 @@ struct QuantLinear {
   AlignedBuffer weights;
 
   QuantLinear(WeightFormat format_, int64_t outputs, int64_t inputs)
-      : format(format_), blocks(outputs / 16), groups(inputs / kGroup), stride(block_bytes(format, inputs)),
+      : format(format_),
+        blocks(outputs / 16),
+        groups(inputs / kGroup),
+        stride(block_bytes(format, inputs)),
         weights(uint64_t(stride * blocks)) {
     uint32_t state = 1;
-    for (uint64_t i = 0; i < weights.bytes(); ++i) weights.data()[i] = std::byte((state = state * 1664525 + 1013904223) >> 24);
+    for (uint64_t i = 0; i < weights.bytes(); ++i)
+      weights.data()[i] = std::byte((state = state * 1664525 + 1013904223) >> 24);
     for (int64_t block = 0; block < blocks; ++block) {
       std::byte* scales = weights.data() + block * stride + block_code_bytes(format, inputs);
       for (int64_t i = 0; i < groups * 16; ++i) {
-        if (format == WeightFormat::LinearW4) reinterpret_cast<uint16_t*>(scales)[i] = 0x2000;
-        else scales[i] = std::byte(0xf8);
+        if (format == WeightFormat::LinearW4)
+          reinterpret_cast<uint16_t*>(scales)[i] = 0x2000;
+        else
+          scales[i] = std::byte(0xf8);
       }
     }
   }
@@ -55,14 +61,16 @@ struct QuantLinear {
 
 struct Activations {
   AlignedBuffer codes, scales, sums;
-  Activations(int64_t rows, int64_t inputs) : codes(rows * inputs), scales(rows * inputs / 16), sums(rows * inputs / 16) {
+  Activations(int64_t rows, int64_t inputs)
+      : codes(rows * inputs), scales(rows * inputs / 16), sums(rows * inputs / 16) {
     for (int64_t i = 0; i < rows * inputs; ++i) codes.data()[i] = std::byte(int8_t(i * 37 % 255 - 127));
     for (int64_t i = 0; i < rows * inputs / kGroup; ++i) reinterpret_cast<float*>(scales.data())[i] = 0.25f;
   }
 };
 
 // Tasks of `chunk` blocks by 64 rows, as LinearStep cuts them. threads 1 stays on the calling thread.
-void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_t chunk, bool threads, std::vector<AlignedBuffer>& acc) {
+void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_t chunk, bool threads,
+                std::vector<AlignedBuffer>& acc) {
   const KernelTable& table = kernels();
   const auto kernel = w.format == WeightFormat::LinearW4 ? table.linear_w4 : table.linear_w8;
   const auto task = [&](int64_t index, int member) {
@@ -96,13 +104,14 @@ void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
       const double seconds = best_seconds([&] { run_linear(w, x, rows, chunk, threads, acc); });
       roof = std::max(roof, bench::read_bandwidth(count));
       const double rate = double(w.weights.bytes()) / seconds;
-      std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format).data(), long(rows),
-                  long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
+      std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format).data(),
+                  long(rows), long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
     }
   }
 }
 
-void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t inputs, std::vector<AlignedBuffer>& acc) {
+void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t inputs,
+                   std::vector<AlignedBuffer>& acc) {
   const QuantLinear w(format, outputs, inputs);
   const Activations x(rows, inputs);
   for (const bool threads : {false, true}) {
@@ -111,8 +120,9 @@ void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t i
     const double seconds = best_seconds([&] { run_linear(w, x, rows, 8, threads, acc); });
     roof = std::max(roof, bench::int8_peak(count));
     const double rate = 2.0 * double(rows) * double(outputs) * double(inputs) / seconds;
-    std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n", name_of(format).data(), long(rows),
-                long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
+    std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n",
+                name_of(format).data(), long(rows), long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof,
+                roof / 1e9);
   }
 }
 
@@ -135,8 +145,8 @@ void bench_attention() {
       }
     });
     const double flops = 4.0 * double(rows * dim * keys * heads);
-    std::printf("attention  rows %2ld  dim 128  keys 256  threads 1  %6.1f GFLOP/s  %6.1f GB/s of K and V\n", long(rows),
-                flops / seconds / 1e9, double(k.bytes() + v.bytes()) / seconds / 1e9);
+    std::printf("attention  rows %2ld  dim 128  keys 256  threads 1  %6.1f GFLOP/s  %6.1f GB/s of K and V\n",
+                long(rows), flops / seconds / 1e9, double(k.bytes() + v.bytes()) / seconds / 1e9);
   }
 }
 
@@ -144,7 +154,8 @@ void bench_attention() {
 
 int main() {
   const int threads = ThreadPool::instance().size();
-  std::printf("kernels %s, threads %d, core to core %.0f ns\n", kernels().isa, threads, threads > 1 ? bench::core_to_core_ns() : 0.0);
+  std::printf("kernels %s, threads %d, core to core %.0f ns\n", kernels().isa, threads,
+              threads > 1 ? bench::core_to_core_ns() : 0.0);
   std::vector<AlignedBuffer> acc;
   for (int i = 0; i < threads; ++i) acc.emplace_back(64 * 256 * 4);
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) bench_decode(format, acc);

@@ -17,9 +17,7 @@
 namespace tcim_lite::bench {
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Seconds from the first thread's start until the last of `threads` threads has finished body(thread).
 template <typename Body>

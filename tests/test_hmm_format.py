@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import pickle
 import re
 from pathlib import Path
@@ -51,6 +52,24 @@ def test_model_bytes_equal_the_written_file(tmp_path):
     assert (container.id, container.custom_msg, container.ncore, container.ndevice) == (id_, "é", 3, 2)
     for entry, weight in zip(container.weights, arguments[1], strict=True):
         assert bytes(container.weight_bytes(entry)) == weight.data.tobytes()
+
+
+def test_anything_with_a_buffer_is_read(tmp_path):
+    data = (GOLDEN / "every_op.hmm").read_bytes()
+    with (
+        open(GOLDEN / "every_op.hmm", "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+    ):
+        expected = hmm.read(data).id
+        assert hmm.read(np.frombuffer(data, np.uint8)).id == expected
+        container = hmm.read(mapped)
+        assert container.id == expected
+        del container  # or the map cannot be closed
+
+
+def test_a_custom_msg_that_no_reader_takes_is_not_written():
+    with pytest.raises(ValueError, match="custom_msg contains a NUL"):
+        hmm.model_bytes(make_golden.every_op_graph(2), make_golden.every_op_data(), custom_msg="a\0b")
 
 
 def test_streamed_chunks_equal_one_array(tmp_path):

@@ -29,7 +29,8 @@ AlignedBuffer::AlignedBuffer(uint64_t bytes) : bytes_(bytes) {
     if (memory != nullptr) std::memset(memory, 0, rounded);
   }
   if (memory == nullptr && rounded > 0) {
-    fail(ErrorCode::Device, "cannot allocate ", bytes, " bytes: the system has no memory left; free modules or tensors");
+    fail(ErrorCode::Device, "cannot allocate ", bytes,
+         " bytes: the system has no memory left; free modules or tensors");
   }
   data_ = {static_cast<std::byte*>(memory), ReleaseAligned{mapped_bytes}};
 }

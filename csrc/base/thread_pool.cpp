@@ -50,8 +50,8 @@ int default_size() {
   if (const auto threads = env_int("TCIM_LITE_THREADS", 1, 1024)) return int(*threads);
   cpu_set_t set;
   CPU_ZERO(&set);
-  const int cpus = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set)
-                                                                : int(std::thread::hardware_concurrency());
+  const int cpus =
+      sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : int(std::thread::hardware_concurrency());
   return std::max(1, std::min(cpus, cgroup_cpus(cpus)));
 }
 

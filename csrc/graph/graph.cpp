@@ -42,7 +42,8 @@ int64_t Op::attribute(std::string_view key, int64_t fallback) const {
   const AttributeValue* value = find(*this, key);
   if (value == nullptr) return fallback;
   if (const auto* number = std::get_if<int64_t>(value)) return *number;
-  fail(ErrorCode::Format, "op ", name_of(kind), ": attribute '", key, "' is not a whole number; compile the model again");
+  fail(ErrorCode::Format, "op ", name_of(kind), ": attribute '", key,
+       "' is not a whole number; compile the model again");
 }
 
 double Op::attribute(std::string_view key, double fallback) const {

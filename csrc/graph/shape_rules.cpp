@@ -11,21 +11,30 @@ namespace {
 // One op under check; fails with the op and the value at fault.
 class Checker {
  public:
-  Checker(ShapeContext& context, uint32_t index)
-      : context_(context), index_(index), op_(context.graph.ops[index]) {}
+  Checker(ShapeContext& context, uint32_t index) : context_(context), index_(index), op_(context.graph.ops[index]) {}
 
   void check() {
     switch (op_.kind) {
-      case OpKind::Linear: return linear();
-      case OpKind::RMSNorm: return rms_norm();
-      case OpKind::Rope: return rope();
-      case OpKind::KVcache: return kv_cache();
-      case OpKind::FlashAttention: return flash_attention();
-      case OpKind::BatchGather: return batch_gather();
-      case OpKind::SiluMul: return silu_mul();
-      case OpKind::Add: return add();
-      case OpKind::Slice: return slice();
-      case OpKind::Reshape: return reshape();
+      case OpKind::Linear:
+        return linear();
+      case OpKind::RMSNorm:
+        return rms_norm();
+      case OpKind::Rope:
+        return rope();
+      case OpKind::KVcache:
+        return kv_cache();
+      case OpKind::FlashAttention:
+        return flash_attention();
+      case OpKind::BatchGather:
+        return batch_gather();
+      case OpKind::SiluMul:
+        return silu_mul();
+      case OpKind::Add:
+        return add();
+      case OpKind::Slice:
+        return slice();
+      case OpKind::Reshape:
+        return reshape();
     }
   }
 
@@ -200,8 +209,8 @@ class Checker {
     rank(input(1), 4);
     const int64_t kv_heads = input(1).shape[1];
     if (q.shape[2] % kv_heads != 0)
-      refuse("'", q.name, "' has ", q.shape[2], " heads, expected a multiple of the ", kv_heads, " of '",
-             input(1).name, "'");
+      refuse("'", q.name, "' has ", q.shape[2], " heads, expected a multiple of the ", kv_heads, " of '", input(1).name,
+             "'");
     for (size_t slot = 0; slot < num_slots; ++slot) {
       for (size_t i : {1 + 4 * slot, 2 + 4 * slot}) {
         const Value& cache = input(i);
@@ -262,8 +271,7 @@ class Checker {
     arity(1, 1, 1);
     attributes({});
     const Value &x = input(0), &y = output(0);
-    if (x.kind == ValueKind::Weight)
-      refuse("'", x.name, "' is a weight, expected an input or the result of an op");
+    if (x.kind == ValueKind::Weight) refuse("'", x.name, "' is a weight, expected an input or the result of an op");
     if (x.dtype != y.dtype || num_elements(x.shape) != num_elements(y.shape))
       refuse("'", x.name, "' is ", describe(x), " and '", y.name, "' is ", describe(y),
              ", expected the same dtype and number of elements");

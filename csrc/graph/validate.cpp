@@ -19,10 +19,14 @@ template <typename... Parts>
 
 std::string_view kind_name(ValueKind kind) {
   switch (kind) {
-    case ValueKind::Input: return "input";
-    case ValueKind::State: return "state";
-    case ValueKind::Weight: return "weight";
-    case ValueKind::Intermediate: return "intermediate";
+    case ValueKind::Input:
+      return "input";
+    case ValueKind::State:
+      return "state";
+    case ValueKind::Weight:
+      return "weight";
+    case ValueKind::Intermediate:
+      return "intermediate";
   }
   return "?";
 }
@@ -36,7 +40,8 @@ DType packed_dtype(WeightFormat format) {
 void check_value(const Value& value) {
   const Shape& shape = value.shape;
   if (value.name.empty()) refuse("a value has no name");
-  if (shape.empty() || shape.size() > 8) refuse("value '", value.name, "' has rank ", shape.size(), ", expected 1 to 8");
+  if (shape.empty() || shape.size() > 8)
+    refuse("value '", value.name, "' has rank ", shape.size(), ", expected 1 to 8");
   int64_t bytes = size_of(value.dtype);
   for (int64_t extent : shape) {
     if (extent < 1 || extent > kMaxExtent)

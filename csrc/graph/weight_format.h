@@ -2,7 +2,8 @@
 //
 // Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. Outputs beyond N
 // in the last block have zero codes. One block is: codes, then scales, padded to 64 bytes.
-//   LinearW4   codes: per 8 inputs 64 bytes; byte 4*n+j holds input j of output n in its low nibble and input j+4 in its
+//   LinearW4   codes: per 8 inputs 64 bytes; byte 4*n+j holds input j of output n in its low nibble and input j+4 in
+//   its
 //              high nibble, as code + 8. scales: per 64 inputs 16 fp16.
 //   LinearW8   codes: per 4 inputs 64 bytes; byte 4*n+j holds input j of output n, as code + 128. scales: per 64 inputs
 //              16 int8 exponents.
@@ -27,11 +28,16 @@ constexpr bool is_quantized(WeightFormat format) {
 
 constexpr std::string_view name_of(WeightFormat format) {
   switch (format) {
-    case WeightFormat::Dense: return "dense";
-    case WeightFormat::LinearW4: return "linear_w4";
-    case WeightFormat::LinearW8: return "linear_w8";
-    case WeightFormat::LinearF16: return "linear_f16";
-    case WeightFormat::LinearF32: return "linear_f32";
+    case WeightFormat::Dense:
+      return "dense";
+    case WeightFormat::LinearW4:
+      return "linear_w4";
+    case WeightFormat::LinearW8:
+      return "linear_w8";
+    case WeightFormat::LinearF16:
+      return "linear_f16";
+    case WeightFormat::LinearF32:
+      return "linear_f32";
   }
   return "?";
 }
@@ -39,11 +45,16 @@ constexpr std::string_view name_of(WeightFormat format) {
 // Bytes of the codes of one block; the scales follow at this offset.
 constexpr int64_t block_code_bytes(WeightFormat format, int64_t inputs) {
   switch (format) {
-    case WeightFormat::LinearW4: return inputs * 8;
-    case WeightFormat::LinearW8: return inputs * 16;
-    case WeightFormat::LinearF16: return (inputs + 1) / 2 * 64;
-    case WeightFormat::LinearF32: return inputs * 64;
-    case WeightFormat::Dense: break;
+    case WeightFormat::LinearW4:
+      return inputs * 8;
+    case WeightFormat::LinearW8:
+      return inputs * 16;
+    case WeightFormat::LinearF16:
+      return (inputs + 1) / 2 * 64;
+    case WeightFormat::LinearF32:
+      return inputs * 64;
+    case WeightFormat::Dense:
+      break;
   }
   return 0;
 }

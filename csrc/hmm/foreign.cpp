@@ -48,14 +48,18 @@ bool looks_like_text(std::string_view head) {
 
 std::string describe_foreign(std::span<const std::byte> bytes) {
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 512));
-  const auto compile = [](std::string_view what) { return "it looks like " + std::string(what) + "; " + std::string(kCompile); };
+  const auto compile = [](std::string_view what) {
+    return "it looks like " + std::string(what) + "; " + std::string(kCompile);
+  };
   if (head.starts_with("version https://git-lfs"))
     return "it is a git-lfs pointer, not the file itself; fetch it with `git lfs pull`";
   if (head.starts_with("PK\x03\x04")) return compile("a zip archive, as torch.save writes");
   if (head.starts_with("\x80\x02")) return compile("a pickle, as old torch.save wrote");
   if (head.starts_with("GGUF")) return compile("a GGUF model");
   if (looks_like_safetensors(head)) return compile("a safetensors file");
-  if (head.starts_with("\x7f" "ELF")) return "it looks like an ELF program or library; give the path of a .hmm";
+  if (head.starts_with("\x7f"
+                       "ELF"))
+    return "it looks like an ELF program or library; give the path of a .hmm";
   if (head.starts_with("\x1f\x8b")) return "it looks like a gzip archive; unpack it first";
   if (looks_like_onnx(head)) return compile("an ONNX model");
   if (looks_like_text(head))

@@ -16,8 +16,8 @@ constexpr uint32_t kMinOpBytes = 17;
 uint8_t code(Cursor& cursor, const std::string& name, std::string_view what, uint8_t low, uint8_t high) {
   const auto code = cursor.get<uint8_t>(concat("the ", what, " of value '", name, "'"));
   if (code < low || code > high)
-    fail(ErrorCode::Format, cursor.label(), ": value '", name, "' has ", what, " ", int{code}, ", known are ",
-         int{low}, " to ", int{high});
+    fail(ErrorCode::Format, cursor.label(), ": value '", name, "' has ", what, " ", int{code}, ", known are ", int{low},
+         " to ", int{high});
   return code;
 }
 

@@ -33,11 +33,16 @@ std::string padded_text(const char (&field)[N], const std::string& what) {
 
 std::string section_name(uint32_t kind) {
   switch (kind) {
-    case kGraph: return "graph";
-    case kCustomMsg: return "custom_msg";
-    case kWeightTable: return "weight_table";
-    case kPayload: return "payload";
-    case kSibling: return "sibling";
+    case kGraph:
+      return "graph";
+    case kCustomMsg:
+      return "custom_msg";
+    case kWeightTable:
+      return "weight_table";
+    case kPayload:
+      return "payload";
+    case kSibling:
+      return "sibling";
   }
   return concat("kind ", kind);
 }
@@ -73,11 +78,13 @@ class Parser {
     if (!has_magic(kMagicModel) && !has_magic(kMagicWeights))
       refuse("not a .hmm of this project: ", describe_foreign(bytes_));
     file_.kind = has_magic(kMagicModel) ? FileKind::Model : FileKind::Weights;
-    if (bytes_.size() < sizeof(Header)) refuse(bytes_.size(), " bytes, the header alone takes 128; copy the file again");
+    if (bytes_.size() < sizeof(Header))
+      refuse(bytes_.size(), " bytes, the header alone takes 128; copy the file again");
     std::memcpy(&header_, bytes_.data(), sizeof(Header));
     if (header_.version_major != kVersionMajor)
       refuse("format version ", header_.version_major, ".", header_.version_minor, ", this reader knows ",
-             kVersionMajor, ".x; ", header_.version_major > kVersionMajor ? "update tcim_lite" : "compile the model again");
+             kVersionMajor, ".x; ",
+             header_.version_major > kVersionMajor ? "update tcim_lite" : "compile the model again");
     if (header_.header_bytes != sizeof(Header)) refuse("header_bytes is ", header_.header_bytes, ", expected 128");
     if (header_.file_bytes != bytes_.size())
       refuse(bytes_.size(), " bytes are present, the header says ", header_.file_bytes, "; ",
@@ -178,8 +185,7 @@ class Parser {
   void read_custom_msg() {
     const auto bytes = bytes_of(kCustomMsg);
     if (!bytes) return;
-    if (bytes->size() > kMaxCustomMsgBytes)
-      refuse("custom_msg has ", bytes->size(), " bytes, the limit is 16 MiB");
+    if (bytes->size() > kMaxCustomMsgBytes) refuse("custom_msg has ", bytes->size(), " bytes, the limit is 16 MiB");
     file_.custom_msg = decode_text(*bytes, label_ + ": custom_msg");
   }
 

@@ -12,7 +12,8 @@ namespace {
 // What format, dtype and shape imply; the extents are in range.
 uint64_t expected_bytes(DType dtype, WeightFormat format, const Shape& shape, const std::string& what) {
   const auto checked = [&](uint64_t a, uint64_t b) {
-    if (a > kMaxTensorBytes / b) fail(ErrorCode::Format, what, ": shape ", to_string(shape), " takes more than 2^48 bytes");
+    if (a > kMaxTensorBytes / b)
+      fail(ErrorCode::Format, what, ": shape ", to_string(shape), " takes more than 2^48 bytes");
     return a * b;
   };
   if (format == WeightFormat::Dense) {
@@ -24,7 +25,8 @@ uint64_t expected_bytes(DType dtype, WeightFormat format, const Shape& shape, co
                        : format == WeightFormat::LinearF32 ? DType::Float32
                                                            : DType::UInt8;
   if (dtype != wanted)
-    fail(ErrorCode::Format, what, ": format ", name_of(format), " has dtype ", name_of(wanted), ", got ", name_of(dtype));
+    fail(ErrorCode::Format, what, ": format ", name_of(format), " has dtype ", name_of(wanted), ", got ",
+         name_of(dtype));
   if (shape.size() != 2)
     fail(ErrorCode::Format, what, ": format ", name_of(format), " has a shape [N, K], got ", to_string(shape));
   if (is_quantized(format) && shape[1] % kGroup != 0)
@@ -42,8 +44,8 @@ WeightEntry decode_entry(const WeightRecord& record, uint32_t index, std::span<c
     fail(ErrorCode::Format, label, ": the name of weight ", index, " is ", record.name_bytes, " bytes at ",
          record.name_offset, " of ", names.size(), "; expected 1 to ", kMaxNameBytes, " bytes inside them");
   WeightEntry entry{};
-  entry.name = decode_text(names.subspan(record.name_offset, record.name_bytes),
-                           concat(label, ": the name of weight ", index));
+  entry.name =
+      decode_text(names.subspan(record.name_offset, record.name_bytes), concat(label, ": the name of weight ", index));
   const std::string what = concat(label, ": weight '", entry.name, "'");
   if (!is_device_dtype(record.dtype))
     fail(ErrorCode::Format, what, " has dtype ", int{record.dtype}, ", known are 1 to 8");
@@ -87,7 +89,8 @@ void check_overlap(const std::vector<WeightEntry>& weights, const std::string& l
     const WeightEntry &first = *stored[i - 1], &second = *stored[i];
     if (second.offset >= first.offset + first.bytes) continue;
     if (first.offset != second.offset || first.bytes != second.bytes || first.hash != second.hash)
-      fail(ErrorCode::Format, label, ": weights '", first.name, "' and '", second.name, "' overlap and are not the same");
+      fail(ErrorCode::Format, label, ": weights '", first.name, "' and '", second.name,
+           "' overlap and are not the same");
   }
 }
 
@@ -127,8 +130,8 @@ void check_weights(const std::vector<WeightEntry>& weights, const SectionEntry* 
     if (entry.offset % kAlignment != 0)
       fail(ErrorCode::Format, what, " is at offset ", entry.offset, ", expected a multiple of ", kAlignment);
     if (entry.offset < begin || entry.bytes > end || entry.offset > end - entry.bytes)
-      fail(ErrorCode::Format, what, ": ", entry.bytes, " bytes at offset ", entry.offset,
-           " lie outside the payload (", begin, " to ", end, ")");
+      fail(ErrorCode::Format, what, ": ", entry.bytes, " bytes at offset ", entry.offset, " lie outside the payload (",
+           begin, " to ", end, ")");
   }
   check_overlap(weights, label);
 }

@@ -19,28 +19,28 @@ inline int check_result() {
   return g_check_failures != 0;
 }
 
-#define CHECK(condition)                                            \
-  do {                                                              \
+#define CHECK(condition)                                              \
+  do {                                                                \
     if (!(condition)) report_failure(__FILE__, __LINE__, #condition); \
   } while (false)
 
-#define CHECK_EQ(left, right)                                                                                  \
-  do {                                                                                                         \
-    const auto& check_left = (left);                                                                           \
-    const auto& check_right = (right);                                                                         \
-    if (!(check_left == check_right))                                                                          \
-      report_failure(__FILE__, __LINE__,                                                                       \
-                     tcim_lite::concat(#left " == " #right ": ", check_left, " and ", check_right));           \
+#define CHECK_EQ(left, right)                                                                        \
+  do {                                                                                               \
+    const auto& check_left = (left);                                                                 \
+    const auto& check_right = (right);                                                               \
+    if (!(check_left == check_right))                                                                \
+      report_failure(__FILE__, __LINE__,                                                             \
+                     tcim_lite::concat(#left " == " #right ": ", check_left, " and ", check_right)); \
   } while (false)
 
 // The expression throws tcim_lite::Error whose message contains `text`.
-#define CHECK_ERROR(expression, text)                                                                          \
-  do {                                                                                                         \
-    try {                                                                                                      \
-      (void)(expression);                                                                                      \
-      report_failure(__FILE__, __LINE__, std::string(#expression " throws nothing, expected: ") + (text));     \
-    } catch (const tcim_lite::Error& error) {                                                                  \
-      if (std::string(error.what()).find(text) == std::string::npos)                                           \
-        report_failure(__FILE__, __LINE__, std::string("got '") + error.what() + "', expected: " + (text));    \
-    }                                                                                                          \
+#define CHECK_ERROR(expression, text)                                                                       \
+  do {                                                                                                      \
+    try {                                                                                                   \
+      (void)(expression);                                                                                   \
+      report_failure(__FILE__, __LINE__, std::string(#expression " throws nothing, expected: ") + (text));  \
+    } catch (const tcim_lite::Error& error) {                                                               \
+      if (std::string(error.what()).find(text) == std::string::npos)                                        \
+        report_failure(__FILE__, __LINE__, std::string("got '") + error.what() + "', expected: " + (text)); \
+    }                                                                                                       \
   } while (false)

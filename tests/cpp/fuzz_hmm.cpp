@@ -1,5 +1,5 @@
-// libFuzzer target over the reader and, for the graphs it accepts, the plan builder. Each input is read twice: as it is,
-// and with sizes and checksums repaired, so that the fuzzer reaches what lies behind them.
+// libFuzzer target over the reader and, for the graphs it accepts, the plan builder. Each input is read twice: as it
+// is, and with sizes and checksums repaired, so that the fuzzer reaches what lies behind them.
 #include <algorithm>
 #include <cstring>
 #include <vector>

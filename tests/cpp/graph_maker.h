@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "base/error.h"
 #include "base/half.h"
 #include "graph/graph.h"
 
@@ -81,7 +82,7 @@ class GraphMaker {
  private:
   uint32_t value(ValueKind kind, DType dtype, Shape shape) {
     Value made;
-    made.name = "v" + std::to_string(graph_.values.size());
+    made.name = concat("v", graph_.values.size());
     made.kind = kind;
     made.dtype = dtype;
     made.shape = std::move(shape);

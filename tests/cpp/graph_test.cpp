@@ -1,8 +1,9 @@
 // Op list, attributes, the memory planner. What validate() refuses: shape_rules_test.cpp.
+#include "graph/graph.h"
+
 #include <random>
 
 #include "check.h"
-#include "graph/graph.h"
 #include "graph/memory_plan.h"
 
 using namespace tcim_lite;

@@ -47,7 +47,8 @@ void test_crc32c_equals_table_at_every_length() {
 void test_sha256_known_values() {
   const auto digest = [](const std::string& text, size_t step) {
     hmm::Sha256 sha;
-    for (size_t i = 0; i < text.size(); i += step) sha.update(as_bytes(text).subspan(i, std::min(step, text.size() - i)));
+    for (size_t i = 0; i < text.size(); i += step)
+      sha.update(as_bytes(text).subspan(i, std::min(step, text.size() - i)));
     return hmm::to_hex(sha.finish());
   };
   CHECK_EQ(digest("", 1), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

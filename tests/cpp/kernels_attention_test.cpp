@@ -21,8 +21,10 @@ float normal() { return std::normal_distribution<float>()(g_random); }
 
 template <typename T>
 T to(float value) {
-  if constexpr (sizeof(T) == 2) return float_to_half_saturate(value);
-  else return value;
+  if constexpr (sizeof(T) == 2)
+    return float_to_half_saturate(value);
+  else
+    return value;
 }
 float from(uint16_t value) { return half_to_float(value); }
 float from(float value) { return value; }
@@ -43,16 +45,20 @@ struct Result {
   }
 };
 
-// The kinds of input: usual; scores that vanish in the softmax; zeros of both signs and subnormals, where a sum can be -0.
-// MinusZero: every product underflows to -0, so every score is -0 and m must still be +0.
+// The kinds of input: usual; scores that vanish in the softmax; zeros of both signs and subnormals, where a sum can be
+// -0. MinusZero: every product underflows to -0, so every score is -0 and m must still be +0.
 enum class Values { Usual, Far, Tiny, MinusZero };
 
 float value(Values values) {
   switch (values) {
-    case Values::Usual: return normal();
-    case Values::Far: return 8.0f * normal();
-    case Values::MinusZero: return 0x1p-24f;
-    case Values::Tiny: break;
+    case Values::Usual:
+      return normal();
+    case Values::Far:
+      return 8.0f * normal();
+    case Values::MinusZero:
+      return 0x1p-24f;
+    case Values::Tiny:
+      break;
   }
   const int kind = uniform(0, 3);
   return kind == 0 ? -0.0f : kind == 1 ? 0.0f : (kind == 2 ? -1.0f : 1.0f) * std::ldexp(1.0f, uniform(-24, -15));
@@ -60,15 +66,19 @@ float value(Values values) {
 
 // Row r sees keys[r]. With hidden_poison the rows of K and V that only the last row sees hold NaN.
 template <typename T>
-void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per_token, Values values, bool hidden_poison) {
+void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per_token, Values values,
+                 bool hidden_poison) {
   const GuardedBuffer<float> q(rows * dim);
   const GuardedBuffer<T> k(most_keys * dim), v(most_keys * dim);
   const GuardedBuffer<int32_t> keys(rows);
   for (float& x : q) {
     x = value(values);
-    if (values == Values::Tiny) x *= 0x1p-110f;
-    else if (values == Values::MinusZero) x *= -0x1p-110f;
-    else x /= std::sqrt(float(dim));
+    if (values == Values::Tiny)
+      x *= 0x1p-110f;
+    else if (values == Values::MinusZero)
+      x *= -0x1p-110f;
+    else
+      x /= std::sqrt(float(dim));
   }
   for (T& x : k) x = to<T>(value(values));
   for (T& x : v) x = to<T>(value(values));
@@ -89,18 +99,20 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     const Result& result = &table == &all[0] ? expected : own;
     int64_t used = rows;
     while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
-    table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(),
-                                     result.o.data(), rows, dim});
+    table.attention_block[kElem<T>](
+        {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), rows, dim});
     if (hidden_poison) {
       for (int64_t i = 0; i < used * dim; ++i) {
-        if (std::bit_cast<uint32_t>(result.o[i]) != std::bit_cast<uint32_t>(expected.o[i]) || (keys[0] < most_keys && std::isnan(result.o[i]))) {
+        if (std::bit_cast<uint32_t>(result.o[i]) != std::bit_cast<uint32_t>(expected.o[i]) ||
+            (keys[0] < most_keys && std::isnan(result.o[i]))) {
           report_failure(__FILE__, __LINE__, concat("hidden NaN leaks on ", table.isa));
           break;
         }
       }
     } else if (!result.same_bytes(expected)) {
-      report_failure(__FILE__, __LINE__, concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ",
-                                                most_keys, ", T ", sizeof(T), ", values ", int(values)));
+      report_failure(__FILE__, __LINE__,
+                     concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ", most_keys,
+                            ", T ", sizeof(T), ", values ", int(values)));
     }
   }
   if (values == Values::MinusZero) CHECK_EQ(std::bit_cast<uint32_t>(expected.m[0]), 0u);
@@ -150,10 +162,13 @@ void check_merge_and_finish(int64_t rows, int64_t dim) {
     std::copy(earlier.m.begin(), earlier.m.end(), running.m.data());
     std::copy(earlier.l.begin(), earlier.l.end(), running.l.data());
     std::copy(earlier.o.begin(), earlier.o.end(), running.o.data());
-    table.attention_merge({running.m.data(), running.l.data(), running.o.data(), later.m.data(), later.l.data(), later.o.data(), rows, dim});
+    table.attention_merge({running.m.data(), running.l.data(), running.o.data(), later.m.data(), later.l.data(),
+                           later.o.data(), rows, dim});
     table.attention_finish[kElem<T>]({running.l.data(), running.o.data(), y.data(), rows, dim, stride});
-    if (!running.same_bytes(expected)) report_failure(__FILE__, __LINE__, concat("attention_merge on ", table.isa, ", dim ", dim));
-    if (!y.same_bytes(expected_y)) report_failure(__FILE__, __LINE__, concat("attention_finish on ", table.isa, ", dim ", dim));
+    if (!running.same_bytes(expected))
+      report_failure(__FILE__, __LINE__, concat("attention_merge on ", table.isa, ", dim ", dim));
+    if (!y.same_bytes(expected_y))
+      report_failure(__FILE__, __LINE__, concat("attention_finish on ", table.isa, ", dim ", dim));
   }
   for (int64_t row = 0; row < rows; ++row) {
     const double m = std::max(earlier.m[row], later.m[row]);

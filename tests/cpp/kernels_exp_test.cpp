@@ -1,4 +1,5 @@
-// exp: every instruction set equals ref on all floats of the working range and the special ones; error against std::exp.
+// exp: every instruction set equals ref on all floats of the working range and the special ones; error against
+// std::exp.
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -21,7 +22,7 @@ constexpr long double kBoundUlp = 0.9L;
 long double error_ulp(float x, float y) {
   const long double exact = std::exp((long double)(x));
   const int exponent = std::max(std::ilogb(exact), -126);
-  return std::fabs((long double)(y) - exact) / std::ldexp(1.0L, exponent - 23);
+  return std::fabs((long double)(y)-exact) / std::ldexp(1.0L, exponent - 23);
 }
 
 bool same(float a, float b) {
@@ -46,7 +47,8 @@ int main(int argc, char** argv) {
     for (const KernelTable& table : others) {
       table.exp(x.data(), z.data(), int64_t(x.size()));
       for (size_t i = 0; i < x.size(); ++i) {
-        if (!same(y[i], z[i])) report_failure(__FILE__, __LINE__, concat("exp(", x[i], ") on ", table.isa, ": ", z[i], ", ref ", y[i]));
+        if (!same(y[i], z[i]))
+          report_failure(__FILE__, __LINE__, concat("exp(", x[i], ") on ", table.isa, ": ", z[i], ", ref ", y[i]));
         if (g_check_failures > 10) return;
       }
     }

@@ -43,13 +43,18 @@ struct QuantCase {
   GuardedBuffer<int32_t> sums;
 
   QuantCase(WeightFormat format_, Shape shape_, Values values)
-      : format(format_), shape(shape_), stride(block_bytes(format, shape.groups * kGroup)),
-        weights(stride * shape.blocks, 64), codes(shape.rows * shape.groups * kGroup, 64),
-        scales(shape.rows * shape.groups), sums(shape.rows * shape.groups) {
+      : format(format_),
+        shape(shape_),
+        stride(block_bytes(format, shape.groups * kGroup)),
+        weights(stride * shape.blocks, 64),
+        codes(shape.rows * shape.groups * kGroup, 64),
+        scales(shape.rows * shape.groups),
+        sums(shape.rows * shape.groups) {
     const int64_t code_bytes = block_code_bytes(format, shape.groups * kGroup);
     for (int64_t block = 0; block < shape.blocks; ++block) {
       uint8_t* at = weights.data() + block * stride;
-      for (int64_t i = 0; i < code_bytes; ++i) at[i] = uint8_t(values == Values::Random ? uniform(0, 255) : 255 * uniform(0, 1));
+      for (int64_t i = 0; i < code_bytes; ++i)
+        at[i] = uint8_t(values == Values::Random ? uniform(0, 255) : 255 * uniform(0, 1));
       for (int64_t i = 0; i < shape.groups * kBlockOutputs; ++i) {
         if (format == WeightFormat::LinearW4) {
           reinterpret_cast<uint16_t*>(at + code_bytes)[i] = random_scale();
@@ -72,8 +77,8 @@ struct QuantCase {
   }
 
   LinearQuantArgs args(GuardedBuffer<float>& acc, int64_t acc_stride) const {
-    return {weights.data(), stride, shape.blocks, shape.groups, codes.data(), scales.data(), sums.data(), shape.rows,
-            acc.data(), acc_stride};
+    return {weights.data(), stride,      shape.blocks, shape.groups, codes.data(),
+            scales.data(),  sums.data(), shape.rows,   acc.data(),   acc_stride};
   }
 
   // The signed code of weight (output, input), by the text of weight_format.h.
@@ -156,13 +161,22 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
     GuardedBuffer<float>& acc = isa == "ref" ? expected : own;
     const LinearFloatArgs args{weights.data(), stride, blocks, cols, x.data(), x_stride, rows, acc.data(), acc_stride};
     switch (format) {
-      case WeightFormat::LinearW4: table.linear_w4_float(args); break;
-      case WeightFormat::LinearW8: table.linear_w8_float(args); break;
-      case WeightFormat::LinearF16: table.linear_f16(args); break;
-      default: table.linear_f32(args); break;
+      case WeightFormat::LinearW4:
+        table.linear_w4_float(args);
+        break;
+      case WeightFormat::LinearW8:
+        table.linear_w8_float(args);
+        break;
+      case WeightFormat::LinearF16:
+        table.linear_f16(args);
+        break;
+      default:
+        table.linear_f32(args);
+        break;
     }
     if (!acc.same_bytes(expected)) {
-      report_failure(__FILE__, __LINE__, concat(name_of(format), " float on ", isa, ": rows ", rows, ", blocks ", blocks, ", K ", cols));
+      report_failure(__FILE__, __LINE__,
+                     concat(name_of(format), " float on ", isa, ": rows ", rows, ", blocks ", blocks, ", K ", cols));
     }
   }
   // ref against a plain loop over one element at a time.
@@ -178,7 +192,8 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
     } else if (format == WeightFormat::LinearW4) {
       const int pair = block[k / 8 * 64 + 60 + k % 4];
       const uint8_t* scales = block + cols * 8;
-      weight = float((k % 8 < 4 ? pair % 16 : pair / 16) - 8) * half_to_float(reinterpret_cast<const uint16_t*>(scales)[k / 64 * 16 + 15]);
+      weight = float((k % 8 < 4 ? pair % 16 : pair / 16) - 8) *
+               half_to_float(reinterpret_cast<const uint16_t*>(scales)[k / 64 * 16 + 15]);
     } else {
       const int code = int(block[k / 4 * 64 + 60 + k % 4]) - 128;
       weight = std::ldexp(float(code), int8_t(block[cols * 16 + k / 64 * 16 + 15]));

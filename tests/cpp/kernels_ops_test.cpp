@@ -22,25 +22,36 @@ int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, 
 
 template <typename T>
 T to(float value) {
-  if constexpr (sizeof(T) == 2) return float_to_half_saturate(value);
-  else return value;
+  if constexpr (sizeof(T) == 2)
+    return float_to_half_saturate(value);
+  else
+    return value;
 }
 float from(uint16_t value) { return half_to_float(value); }
 float from(float value) { return value; }
 template <typename T>
-float rounded(float value) { return from(to<T>(value)); }
+float rounded(float value) {
+  return from(to<T>(value));
+}
 
 // Values of every size a tensor may hold: normal ones, zeros of both signs, subnormals, the largest.
 template <typename T>
 T special(int kind) {
   const float sign = uniform(0, 1) ? 1.0f : -1.0f;
   switch (kind) {
-    case 0: return to<T>(sign * 0.0f);
-    case 1: return to<T>(sign * 65504.0f);
-    case 2: return to<T>(sign * std::ldexp(float(uniform(1, 1023)), -24));
-    case 3: return to<T>(sign * std::ldexp(1.0f + float(uniform(0, 1023)) / 1024, uniform(-14, 15)));
-    case 4: if constexpr (sizeof(T) == 4) return sign * std::ldexp(1.0f, uniform(-149, -100)); [[fallthrough]];
-    default: return to<T>(std::normal_distribution<float>()(g_random));
+    case 0:
+      return to<T>(sign * 0.0f);
+    case 1:
+      return to<T>(sign * 65504.0f);
+    case 2:
+      return to<T>(sign * std::ldexp(float(uniform(1, 1023)), -24));
+    case 3:
+      return to<T>(sign * std::ldexp(1.0f + float(uniform(0, 1023)) / 1024, uniform(-14, 15)));
+    case 4:
+      if constexpr (sizeof(T) == 4) return sign * std::ldexp(1.0f, uniform(-149, -100));
+      [[fallthrough]];
+    default:
+      return to<T>(std::normal_distribution<float>()(g_random));
   }
 }
 
@@ -50,13 +61,15 @@ struct Matrix {
   int64_t rows, cols, stride;
   GuardedBuffer<T> buffer;
 
-  Matrix(int64_t rows_, int64_t cols_, int64_t gap) : rows(rows_), cols(cols_), stride(cols_ + gap), buffer((rows - 1) * stride + cols) {}
+  Matrix(int64_t rows_, int64_t cols_, int64_t gap)
+      : rows(rows_), cols(cols_), stride(cols_ + gap), buffer((rows - 1) * stride + cols) {}
   T& at(int64_t row, int64_t i) const { return buffer[row * stride + i]; }
   T* data() const { return buffer.data(); }
   // Normal values; a quarter are of the kinds 0 to wildest of special().
   void fill(int wildest) const {
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t i = 0; i < cols; ++i) at(row, i) = special<T>(wildest >= 0 && uniform(0, 3) == 0 ? uniform(0, wildest) : 9);
+      for (int64_t i = 0; i < cols; ++i)
+        at(row, i) = special<T>(wildest >= 0 && uniform(0, 3) == 0 ? uniform(0, wildest) : 9);
     }
   }
 };
@@ -72,7 +85,8 @@ const std::vector<KernelTable>& tables() {
 
 // run(table, y) once per instruction set; all must leave the same bytes in y. Returns ref's through `expected`.
 template <typename T>
-void same_everywhere(const std::string& what, const Matrix<T>& expected, const std::function<void(const KernelTable&, const Matrix<T>&)>& run) {
+void same_everywhere(const std::string& what, const Matrix<T>& expected,
+                     const std::function<void(const KernelTable&, const Matrix<T>&)>& run) {
   for (const KernelTable& table : tables()) {
     if (&table == &tables()[0]) {
       run(table, expected);
@@ -81,7 +95,8 @@ void same_everywhere(const std::string& what, const Matrix<T>& expected, const s
     const Matrix<T> y(expected.rows, expected.cols, expected.stride - expected.cols);
     run(table, y);
     if (!y.buffer.same_bytes(expected.buffer)) {
-      report_failure(__FILE__, __LINE__, concat(what, " on ", table.isa, ": rows ", y.rows, ", cols ", y.cols, ", T ", sizeof(T)));
+      report_failure(__FILE__, __LINE__,
+                     concat(what, " on ", table.isa, ": rows ", y.rows, ", cols ", y.cols, ", T ", sizeof(T)));
     }
   }
 }
@@ -166,7 +181,8 @@ void check_quantize(int64_t rows, int64_t groups, int wildest) {
   }
   for (int64_t index = 0; index < rows * groups; ++index) {
     double amax = 0;
-    for (int64_t i = 0; i < 64; ++i) amax = std::max(amax, std::fabs(double(from(x.at(index / groups, index % groups * 64 + i)))));
+    for (int64_t i = 0; i < 64; ++i)
+      amax = std::max(amax, std::fabs(double(from(x.at(index / groups, index % groups * 64 + i)))));
     const int exponent = amax == 0 ? -30 : std::clamp(std::ilogb(amax) - 6, -30, 9);
     int sum = 0;
     for (int64_t i = 0; i < 64; ++i) {
@@ -189,7 +205,9 @@ void check_elementwise(int64_t rows, int64_t cols, int wildest) {
   acc.fill(wildest);
   bias.fill(3);
   for (int64_t i = 0; i < cols; ++i) {
-    if (uniform(0, 4) == 0) acc.at(0, i) = (uniform(0, 1) ? 1.0f : -1.0f) * std::ldexp(1.0f + float(uniform(0, 8191)) / 8192, uniform(14, 40));
+    if (uniform(0, 4) == 0)
+      acc.at(0, i) =
+          (uniform(0, 1) ? 1.0f : -1.0f) * std::ldexp(1.0f + float(uniform(0, 8191)) / 8192, uniform(14, 40));
   }
   same_everywhere<T>("add", y, [&](const KernelTable& table, const Matrix<T>& out) {
     table.add[kElem<T>]({a.data(), b.data(), out.data(), rows, cols, a.stride, b.stride, out.stride});
@@ -206,8 +224,8 @@ void check_elementwise(int64_t rows, int64_t cols, int wildest) {
   for (int form = 0; form < 4; ++form) {
     const bool with_bias = form & 1, with_residual = form & 2;
     same_everywhere<T>("store", y, [&](const KernelTable& table, const Matrix<T>& out) {
-      table.store[kElem<T>]({acc.data(), with_bias ? bias.data() : nullptr, with_residual ? b.data() : nullptr, out.data(),
-                             rows, cols, acc.stride, b.stride, out.stride});
+      table.store[kElem<T>]({acc.data(), with_bias ? bias.data() : nullptr, with_residual ? b.data() : nullptr,
+                             out.data(), rows, cols, acc.stride, b.stride, out.stride});
     });
     for (int64_t i = 0; i < cols; ++i) {
       float value = with_bias ? acc.at(0, i) + bias.at(0, i) : acc.at(0, i);
@@ -223,8 +241,10 @@ void check_elementwise(int64_t rows, int64_t cols, int wildest) {
     for (int kind = 1; kind < 3; ++kind) {
       T& hit = a.at(uniform(0, int(rows) - 1), uniform(0, 2) ? uniform(0, int(cols) - 1) : cols - 1);
       const T kept = hit;
-      if constexpr (sizeof(T) == 2) hit = not_finite[kind];
-      else hit = wide_not_finite[kind];
+      if constexpr (sizeof(T) == 2)
+        hit = not_finite[kind];
+      else
+        hit = wide_not_finite[kind];
       CHECK(!table.all_finite[kElem<T>](args));
       hit = kept;
     }
@@ -256,7 +276,8 @@ void check_silu(int64_t rows, int64_t cols, int wildest) {
   }
   for (const bool with_bias : {false, true}) {
     same_everywhere<T>("silu_mul_store", y, [&](const KernelTable& table, const Matrix<T>& out) {
-      table.silu_mul_store[kElem<T>]({acc.data(), with_bias ? bias.data() : nullptr, out.data(), rows, cols, acc.stride, out.stride});
+      table.silu_mul_store[kElem<T>](
+          {acc.data(), with_bias ? bias.data() : nullptr, out.data(), rows, cols, acc.stride, out.stride});
     });
     for (int64_t i = 0; i < cols; ++i) {
       const int64_t gate = i / 16 * 32 + i % 16, up = gate + 16;
@@ -273,7 +294,8 @@ void check_conversions() {
   for (int64_t i = 0; i < 65536; ++i) all.at(0, i) = uint16_t(i);
   std::vector<float> borders;
   for (uint32_t half = 0; half < 0x7c00; ++half) {
-    const float low = half_to_float(uint16_t(half)), high = half == 0x7bff ? 65536.0f : half_to_float(uint16_t(half + 1));
+    const float low = half_to_float(uint16_t(half)),
+                high = half == 0x7bff ? 65536.0f : half_to_float(uint16_t(half + 1));
     const float middle = (low + high) / 2;
     for (const float value : {low, middle, std::nextafter(middle, 0.0f), std::nextafter(middle, 1e9f)}) {
       borders.push_back(value);
@@ -281,7 +303,8 @@ void check_conversions() {
     }
   }
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const float value : {65520.0f, 1e6f, 3.4e38f, infinity, 1e-45f, 1e-30f}) borders.insert(borders.end(), {value, -value});
+  for (const float value : {65520.0f, 1e6f, 3.4e38f, infinity, 1e-45f, 1e-30f})
+    borders.insert(borders.end(), {value, -value});
   const Matrix<uint16_t> expected(1, int64_t(borders.size()), 0);
   same_everywhere<uint16_t>("narrow borders", expected, [&](const KernelTable& table, const Matrix<uint16_t>& out) {
     table.narrow[kF16]({borders.data(), out.data(), 1, out.cols, out.cols, out.cols});
@@ -295,8 +318,10 @@ void check_conversions() {
     table.widen[kF16]({all.data(), wide.data(), 1, 65536, 65536, 65536, 1.0f});
     for (int64_t i = 0; i < 65536; ++i) {
       const float expected_value = half_to_float(uint16_t(i));
-      if (std::isnan(expected_value)) CHECK(std::isnan(wide[i]));
-      else CHECK_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected_value));
+      if (std::isnan(expected_value))
+        CHECK(std::isnan(wide[i]));
+      else
+        CHECK_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected_value));
     }
     const float nan = std::nanf("");
     uint16_t half;

@@ -189,7 +189,8 @@ void test_rows_that_are_not_live_are_zero_in_outputs() {
   const uint32_t current = maker.length();
   maker.graph().live_rows = current;
   const uint32_t flat = maker.reshape(x, {4, 64});
-  maker.graph().outputs = {maker.linear(x, 32, WeightFormat::LinearF16), maker.linear(flat, 32, WeightFormat::LinearF16)};
+  maker.graph().outputs = {maker.linear(x, 32, WeightFormat::LinearF16),
+                           maker.linear(flat, 32, WeightFormat::LinearF16)};
   const auto executable = compile(maker, maker.graph());
   Ports ports(maker.graph(), 4);
   for (int32_t live : {4, 2}) {

@@ -68,7 +68,8 @@ void test_every_op_has_an_arity() {
 }
 
 void test_every_op_checks_its_output() {
-  refuses("(Linear): 'Linear_1' is float16 [1, 4, 64], expected float16 [1, 4, 128]", shape(OpKind::Linear, {1, 4, 64}));
+  refuses("(Linear): 'Linear_1' is float16 [1, 4, 64], expected float16 [1, 4, 128]",
+          shape(OpKind::Linear, {1, 4, 64}));
   refuses("(RMSNorm): 'RMSNorm_0'", shape(OpKind::RMSNorm, {1, 4, 128}));
   refuses("(Rope): 'Rope_8'", shape(OpKind::Rope, {1, 4, 2, 16}));
   refuses("(KVcache): 'KVcache_10'", shape(OpKind::KVcache, {1, 2, 16, 16}));
@@ -115,7 +116,8 @@ void test_linear() {
   });
   refuses("K to be a multiple of 64", shape("gate_up", {128, 32}));
   refuses("expected [N, K]", shape("gate_up", {128, 64, 1}));
-  refuses("format linear_w4 and dtype int8, expected uint8", [](Graph& graph) { named(graph, "qkv").dtype = DType::Int8; });
+  refuses("format linear_w4 and dtype int8, expected uint8",
+          [](Graph& graph) { named(graph, "qkv").dtype = DType::Int8; });
   refuses("'bias' is float32 [63], expected float32 [64]", shape("bias", {63}));
 }
 
@@ -123,12 +125,10 @@ void test_norm_rope_and_lengths() {
   refuses("'norm' is float32 [63]", shape("norm", {63}));
   refuses("'epsilon' is missing", [](Graph& graph) { first(graph, OpKind::RMSNorm).attributes.clear(); });
   refuses("'epsilon' is -1", [](Graph& graph) { first(graph, OpKind::RMSNorm).attributes = {{"epsilon", -1.0}}; });
-  refuses("'epsilon' is a string", [](Graph& graph) {
-    first(graph, OpKind::RMSNorm).attributes = {{"epsilon", std::string("x")}};
-  });
-  refuses("does not know the attribute 'eps'", [](Graph& graph) {
-    first(graph, OpKind::RMSNorm).attributes.emplace_back("eps", 1.0);
-  });
+  refuses("'epsilon' is a string",
+          [](Graph& graph) { first(graph, OpKind::RMSNorm).attributes = {{"epsilon", std::string("x")}}; });
+  refuses("does not know the attribute 'eps'",
+          [](Graph& graph) { first(graph, OpKind::RMSNorm).attributes.emplace_back("eps", 1.0); });
   refuses("'cos' is float16 [32, 4]", shape("cos", {32, 4}));
   refuses("'sin' is float16 [16, 8]", shape("sin", {16, 8}));
   refuses("expected an input int32 [1]", [](Graph& graph) { named(graph, "valid_length").dtype = DType::UInt32; });
@@ -147,9 +147,8 @@ void test_caches() {
     }
   });
   refuses("is a cache", [](Graph& graph) { graph.outputs.push_back(first(graph, OpKind::KVcache).outputs[0]); });
-  refuses("expected an output of KVcache", [](Graph& graph) {
-    first(graph, OpKind::FlashAttention).inputs[1] = first(graph, OpKind::Rope).outputs[0];
-  });
+  refuses("expected an output of KVcache",
+          [](Graph& graph) { first(graph, OpKind::FlashAttention).inputs[1] = first(graph, OpKind::Rope).outputs[0]; });
   refuses("expected a multiple of the 2 of", [](Graph& graph) {
     named(graph, "Slice_2").shape = {1, 4, 48};
     first(graph, OpKind::Slice).attributes = {{"start", int64_t{0}}, {"stop", int64_t{48}}};
@@ -166,9 +165,8 @@ void test_slice_and_silu() {
   refuses("start 64 and stop 64 are not a range", range(64, 64));
   refuses("start 65 and stop 129 are not a range", range(65, 129));
   refuses("'start' is missing", [](Graph& graph) { first(graph, OpKind::Slice).attributes.clear(); });
-  refuses("'stop' is not a whole number", [](Graph& graph) {
-    first(graph, OpKind::Slice).attributes = {{"start", int64_t{0}}, {"stop", 64.0}};
-  });
+  refuses("'stop' is not a whole number",
+          [](Graph& graph) { first(graph, OpKind::Slice).attributes = {{"start", int64_t{0}}, {"stop", 64.0}}; });
   refuses("a multiple of 32", [](Graph& graph) {
     named(graph, "gate_up").shape = {120, 64};
     named(graph, "Linear_14").shape = {1, 4, 120};

@@ -14,10 +14,13 @@ transformers = pytest.importorskip("transformers", reason="the oracle needs tran
 pytestmark = pytest.mark.oracle
 
 
-
 def logit_bound(config: dict) -> float:
     """Of float32 graphs, relative to the largest logit of the position: the formula of docs/numerics.md section 9."""
-    reductions = (config["hidden_size"], config["intermediate_size"], config["num_attention_heads"] * config["head_dim"])
+    reductions = (
+        config["hidden_size"],
+        config["intermediate_size"],
+        config["num_attention_heads"] * config["head_dim"],
+    )
     return 64 * 2**-24 * (max(reductions) * config["num_hidden_layers"]) ** 0.5
 
 

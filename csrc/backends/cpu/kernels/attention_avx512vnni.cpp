@@ -51,14 +51,15 @@ __m512 exp16(__m512 x) {
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.fffffcp-2f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-  const __m512i power = _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(shifted), 23), _mm512_set1_epi32(0x3f800000));
+  const __m512i power =
+      _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(shifted), 23), _mm512_set1_epi32(0x3f800000));
   return _mm512_maskz_mul_ps(_knot_mask16(vanishes), p, _mm512_castsi512_ps(power));
 }
 
 constexpr int kTileRows = 4;
 
-// Sums of 16 vectors, each in the order of numerics.md (i with i + 8, + 4, + 2, + 1), lane n for v[n]. Every step halves
-// the number of vectors, so 16 sums cost 15 additions.
+// Sums of 16 vectors, each in the order of numerics.md (i with i + 8, + 4, + 2, + 1), lane n for v[n]. Every step
+// halves the number of vectors, so 16 sums cost 15 additions.
 __m512 tree_sums(const __m512 (&v)[16]) {
   __m512 eight[8], four[4], two[2];
   // Position 4 * lane + p of the result comes from input 4 * p + lane of this network.

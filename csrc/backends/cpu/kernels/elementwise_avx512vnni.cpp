@@ -75,7 +75,8 @@ void widen(const WidenArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
     float* y = args.y + row * args.y_stride;
-    for_lanes(args.cols, [&](int64_t i, auto lanes) { store(y + i, _mm512_mul_ps(load(x + i, lanes), factor), lanes); });
+    for_lanes(args.cols,
+              [&](int64_t i, auto lanes) { store(y + i, _mm512_mul_ps(load(x + i, lanes), factor), lanes); });
   }
 }
 

@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t kOutputs = 16;
 constexpr int kTileRows = 6;
 
-// Two consecutive inputs of 16 outputs. fp16 pairs are interleaved per output: the low and the high words are narrowed apart.
+// Two consecutive inputs of 16 outputs. fp16 pairs are interleaved per output: the low and the high words are narrowed
+// apart.
 struct HalfWeights {
   static constexpr int64_t kBytes = 64;  // per two inputs
   static void load(const uint8_t* p, __m512& first, __m512& second) {
@@ -72,12 +73,24 @@ void blocks(const LinearFloatArgs& args, int64_t block) {
   for (int64_t index = 0; index < tiles; ++index) {
     const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
     switch (end - row) {
-      case 1: tile<Weights, 1, B>(args, row, block); break;
-      case 2: tile<Weights, 2, B>(args, row, block); break;
-      case 3: tile<Weights, 3, B>(args, row, block); break;
-      case 4: tile<Weights, 4, B>(args, row, block); break;
-      case 5: tile<Weights, 5, B>(args, row, block); break;
-      default: tile<Weights, 6, B>(args, row, block); break;
+      case 1:
+        tile<Weights, 1, B>(args, row, block);
+        break;
+      case 2:
+        tile<Weights, 2, B>(args, row, block);
+        break;
+      case 3:
+        tile<Weights, 3, B>(args, row, block);
+        break;
+      case 4:
+        tile<Weights, 4, B>(args, row, block);
+        break;
+      case 5:
+        tile<Weights, 5, B>(args, row, block);
+        break;
+      default:
+        tile<Weights, 6, B>(args, row, block);
+        break;
     }
   }
 }

@@ -42,7 +42,8 @@ template <int R>
 void few_rows(const LinearQuantArgs& args) {
   const __m512i low_mask = _mm512_set1_epi8(0x0f), high_mask = _mm512_set1_epi8(char(0xf0));
   const int64_t inputs = args.groups * kGroup;
-  for (int64_t at = 0; at < args.groups * kScaleBytes; at += 64) prefetch(args.weights + args.groups * kGroupBytes + at);
+  for (int64_t at = 0; at < args.groups * kScaleBytes; at += 64)
+    prefetch(args.weights + args.groups * kGroupBytes + at);
   for (int64_t block = 0; block < args.blocks; ++block) {
     const uint8_t* weights = args.weights + block * args.block_stride;
     const uint8_t* scales = weights + args.groups * kGroupBytes;
@@ -132,19 +133,22 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 
 using Tile = void (*)(const LinearQuantArgs&, int64_t row, int64_t block);
 // [blocks - 1][rows]; more than kFewRows rows split evenly never give a tile of fewer than 5.
-constexpr Tile kTiles[2][kTileRows + 1] = {
-    {nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 1>, tile<6, 1>, tile<7, 1>, tile<8, 1>, tile<9, 1>,
-     tile<10, 1>, tile<11, 1>, tile<12, 1>},
-    {nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 2>, tile<6, 2>, tile<7, 2>, tile<8, 2>, tile<9, 2>,
-     tile<10, 2>, tile<11, 2>, tile<12, 2>}};
+constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 1>, tile<6, 1>,
+                                            tile<7, 1>, tile<8, 1>, tile<9, 1>, tile<10, 1>, tile<11, 1>, tile<12, 1>},
+                                           {nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 2>, tile<6, 2>,
+                                            tile<7, 2>, tile<8, 2>, tile<9, 2>, tile<10, 2>, tile<11, 2>, tile<12, 2>}};
 
 void linear_w4(const LinearQuantArgs& args) {
   static_assert(kFewRows == 4);
   switch (args.rows) {
-    case 1: return few_rows<1>(args);
-    case 2: return few_rows<2>(args);
-    case 3: return few_rows<3>(args);
-    case 4: return few_rows<4>(args);
+    case 1:
+      return few_rows<1>(args);
+    case 2:
+      return few_rows<2>(args);
+    case 3:
+      return few_rows<3>(args);
+    case 4:
+      return few_rows<4>(args);
   }
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {

@@ -8,9 +8,7 @@ namespace {
 constexpr int64_t kGroup = 64;
 
 __m512 load(const float* p) { return _mm512_loadu_ps(p); }
-__m512 load(const uint16_t* p) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
+__m512 load(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 
 template <typename T>
 void quantize(const QuantizeArgs& args) {
@@ -37,7 +35,8 @@ void quantize(const QuantizeArgs& args) {
         sum = _mm512_add_epi32(sum, code);
         _mm_store_si128(reinterpret_cast<__m128i*>(codes + 16 * i), _mm512_cvtepi32_epi8(code));
       }
-      args.scales[row * args.groups + group] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((exponent + 127) << 23)));
+      args.scales[row * args.groups + group] =
+          _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((exponent + 127) << 23)));
       args.sums[row * args.groups + group] = _mm512_reduce_add_epi32(sum);
     }
   }

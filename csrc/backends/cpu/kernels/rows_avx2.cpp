@@ -53,7 +53,8 @@ __m256 exp8(__m256 x) {
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.fffffcp-2f));
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
   p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-  const __m256i power = _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23), _mm256_set1_epi32(0x3f800000));
+  const __m256i power =
+      _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23), _mm256_set1_epi32(0x3f800000));
   return _mm256_andnot_ps(vanishes, _mm256_mul_ps(p, _mm256_castsi256_ps(power)));
 }
 
@@ -115,7 +116,8 @@ void quantize(const QuantizeArgs& args) {
       total = _mm_add_epi32(total, _mm_shuffle_epi32(total, 0x4e));
       total = _mm_add_epi32(total, _mm_shuffle_epi32(total, 0xb1));
       args.sums[row * args.groups + group] = _mm_cvtsi128_si32(total);
-      args.scales[row * args.groups + group] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((exponent + 127) << 23)));
+      args.scales[row * args.groups + group] =
+          _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128((exponent + 127) << 23)));
     }
   }
 }
