@@ -73,3 +73,15 @@ def test_a_python_layer_does_not_import_layers_above_it(folder):
             name = ".".join(part for part in (base, module) if part)
             for forbidden in PYTHON_MUST_NOT_IMPORT[folder]:
                 assert not f"{name}.".startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
+
+
+@pytest.mark.parametrize(("name", "isa"), [("exp16", "avx512vnni"), ("exp8", "avx2")])
+def test_copies_of_exp_are_the_same(name, isa):
+    """Kernel files share no code, so exp is there twice per instruction set; only one copy is swept by its test."""
+    copies = []
+    for path in (ROOT / "csrc/backends/cpu/kernels").glob(f"*_{isa}.cpp"):
+        match = re.search(rf"^__m\d+ {name}\(.*?^}}", path.read_text(), re.MULTILINE | re.DOTALL)
+        if match:
+            copies.append(re.sub(r"\s+|//[^\n]*", "", match.group()))
+    assert len(copies) == 2
+    assert copies[0] == copies[1]

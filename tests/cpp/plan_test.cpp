@@ -1,8 +1,10 @@
 // Plans of legal graphs: what is fused equals what is not, bit for bit; views, several consumers, batch slots with
 // several tokens and live rows included. The unfused twin of a graph lists every intermediate as an output, which keeps
 // the planner from absorbing any.
+#include <algorithm>
 #include <cstring>
-#include <functional>
+#include <memory>
+#include <random>
 
 #include "backends/backend.h"
 #include "base/error.h"
