@@ -59,8 +59,12 @@ def run_side(side: str, folder: Path, threads: int) -> dict:
 def build_probe() -> Path:
     build = ROOT / "build" / "benchmarks"
     options = ["-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_BENCHMARKS=ON", "-DCMAKE_BUILD_TYPE=Release"]
-    subprocess.run(["cmake", "-S", str(ROOT), "-B", str(build), *options], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["cmake", "--build", str(build), "--target", "probe_machine"], check=True, stdout=subprocess.DEVNULL)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    for command in (
+        ["-S", str(ROOT), "-B", str(build), *options],
+        ["--build", str(build), "--target", "probe_machine"],
+    ):
+        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PATH": path})
     return build / "benchmarks" / "probe_machine"
 
 
