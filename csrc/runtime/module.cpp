@@ -18,9 +18,6 @@ void check_loadable(const ModelFile& file) {
   if (content.kind == hmm::FileKind::Weights) {
     fail(ErrorCode::Format, file.label(), " holds only weights; load the .hmm that names it");
   }
-  if (content.target != "xh2") {
-    fail(ErrorCode::Unsupported, file.label(), " was compiled for '", content.target, "'; only xh2 is emulated");
-  }
   if (content.ndevice > 1) {
     fail(ErrorCode::Unsupported, file.label(), " is a model for ", content.ndevice,
          " devices, which this version cannot load; compile it for one device");

@@ -164,6 +164,15 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(
     assert done.stdout == reference_digests(quant)
 
 
+@pytest.mark.parametrize("threads", [1, 7])
+def test_chunks_of_a_few_tokens_across_attention_blocks_give_the_same_bits(tiny_package, reference_digests, threads):
+    """With more threads than KV heads, attention splits over blocks, of which the first tokens of a chunk see fewer."""
+    package = tiny_package(quant="w4a8h0_ssfp", prefill_length=6, context_length=512)
+    done = run_with(package, "ref", threads)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == reference_digests("w4a8h0_ssfp")
+
+
 def test_an_instruction_set_that_is_not_there_is_refused(tiny_package):
     done = run_with(tiny_package(prefill_length=128, context_length=512), "avx1024", 1)
     assert done.returncode != 0

@@ -8,6 +8,7 @@
 #include "base/log.h"
 
 namespace tcim_lite::cpu {
+
 CpuExecutable::CpuExecutable(std::shared_ptr<const Graph> graph, std::vector<WeightBytes> weights, bool float_math)
     : graph_(std::move(graph)), weights_(std::move(weights)), plan_(build_plan(*graph_, weights_, float_math)) {
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run

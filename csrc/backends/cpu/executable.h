@@ -1,7 +1,6 @@
 // A plan with its memory: what the runtime runs.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 

@@ -8,6 +8,8 @@ namespace {
 
 constexpr int64_t kTileRows = 32;  // query rows (tokens x heads of a KV head) that share one pass over K and V
 
+int64_t blocks_of(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
+
 }  // namespace
 
 // Tokens [first, first + count) of one slot and one KV head.
@@ -19,9 +21,22 @@ struct AttentionStep::Tile {
   int64_t blind_rows(int64_t block, int64_t heads) const {
     return std::clamp<int64_t>(block * kAttentionBlock - valid - first, 0, count) * heads;
   }
-  // Keys the last token sees.
-  int64_t keys(int64_t context) const { return std::min(valid + first + count, context); }
+  // Blocks with a key that the last token sees.
+  int64_t blocks(int64_t context) const { return blocks_of(std::min(valid + first + count, context)); }
 };
+
+// (m, l, o) of the rows of a tile, one after the other in partial_floats() floats.
+struct AttentionStep::Partial {
+  float* m;
+  float* l;
+  float* o;
+
+  Partial(float* floats, int64_t rows) : m(floats), l(floats + rows), o(floats + 2 * rows) {}
+};
+
+int64_t AttentionStep::live_tokens(const RunContext& run) const {
+  return q.limited ? std::min(run.live_rows, q.slot_rows) : q.slot_rows;
+}
 
 int64_t AttentionStep::tokens_per_tile() const {
   return std::clamp<int64_t>(kTileRows / heads_per_kv(), 1, q.slot_rows);
@@ -39,20 +54,19 @@ int64_t AttentionStep::member_bytes() const {
 int64_t AttentionStep::shared_bytes() const {
   // Splitting over blocks happens only when one tile covers all tokens of a slot.
   if (tokens_per_tile() < q.slot_rows) return 0;
-  const int64_t blocks = (context + kAttentionBlock - 1) / kAttentionBlock;
   const int64_t pairs = int64_t(k.size()) * kv_heads;
-  return pairs * (blocks * partial_floats() * 4 + int64_t(sizeof(std::atomic<int64_t>)));
+  return pairs * (blocks_of(context) * partial_floats() * 4 + int64_t(sizeof(std::atomic<int64_t>)));
 }
 
 void AttentionStep::run(const RunContext& run) const {
   const int64_t slots = int64_t(k.size());
-  const int64_t live = q.limited ? std::min(run.live_rows, q.slot_rows) : q.slot_rows;
+  const int64_t live = live_tokens(run);
   const int64_t per_tile = tokens_per_tile();
   const int64_t tiles = (live + per_tile - 1) / per_tile;
   if (per_tile >= q.slot_rows && slots * kv_heads < 2 * run.pool.size()) {
     int64_t max_keys = 0;
     for (const SlotLengths& slot : lengths) max_keys = std::max(max_keys, run.length(slot.valid) + live);
-    const int64_t blocks = (std::min(max_keys, context) + kAttentionBlock - 1) / kAttentionBlock;
+    const int64_t blocks = blocks_of(std::min(max_keys, context));
     if (blocks > 1) return run_split(run, blocks);
   }
   // Later tiles see more keys: they go first, so that the last tasks are short.
@@ -69,56 +83,55 @@ void AttentionStep::run(const RunContext& run) const {
 void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* scratch) const {
   const int64_t rows = tile.rows(heads_per_kv());
   float* queries = scratch;
-  float* running = queries + rows * head_dim;
-  float* partial = running + partial_floats();
+  const Partial running(queries + rows * head_dim, rows);
+  const Partial later(running.m + partial_floats(), rows);
   load_queries(run, tile, queries);
-  attend_block(run, tile, 0, queries, running, running + rows, running + 2 * rows);
-  const int64_t blocks = (tile.keys(context) + kAttentionBlock - 1) / kAttentionBlock;
-  for (int64_t block = 1; block < blocks; ++block) {
-    // Rows whose last key lies before the block keep what they have.
-    const int64_t skip = attend_block(run, tile, block, queries, partial, partial + rows, partial + 2 * rows);
-    run.kernels.attention_merge({running + skip, running + rows + skip, running + 2 * rows + skip * head_dim,
-                                 partial + skip, partial + rows + skip, partial + 2 * rows + skip * head_dim,
-                                 rows - skip, head_dim});
+  attend_block(run, tile, 0, queries, running);
+  for (int64_t block = 1; block < tile.blocks(context); ++block) {
+    attend_block(run, tile, block, queries, later);
+    merge(run, tile, block, running, later);
   }
-  store(run, tile, running + rows, running + 2 * rows);
+  store(run, tile, running);
 }
 
 // One task per (slot, KV head, block); whoever finishes the last block of a pair merges all of them in order.
 void AttentionStep::run_split(const RunContext& run, int64_t max_blocks) const {
   const int64_t slots = int64_t(k.size());
   const int64_t pairs = slots * kv_heads;
-  const int64_t live = q.limited ? std::min(run.live_rows, q.slot_rows) : q.slot_rows;
+  const int64_t live = live_tokens(run);
   auto* open_blocks = reinterpret_cast<std::atomic<int64_t>*>(run.shared_scratch);
   float* partials = reinterpret_cast<float*>(open_blocks + pairs);
   const auto tile_of = [&](int64_t pair) {
     const int64_t slot = pair / kv_heads;
     return Tile{slot, pair % kv_heads, 0, live, run.length(lengths[slot].valid)};
   };
-  const auto blocks_of = [&](const Tile& tile) { return (tile.keys(context) + kAttentionBlock - 1) / kAttentionBlock; };
-  for (int64_t pair = 0; pair < pairs; ++pair) open_blocks[pair].store(blocks_of(tile_of(pair)));
+  for (int64_t pair = 0; pair < pairs; ++pair) open_blocks[pair].store(tile_of(pair).blocks(context));
 
   run.pool.parallel_for(pairs * max_blocks, [&](int64_t task, int member) {
     const int64_t pair = task / max_blocks;
     const int64_t block = task % max_blocks;
     const Tile tile = tile_of(pair);
-    const int64_t blocks = blocks_of(tile);
+    const int64_t blocks = tile.blocks(context);
     if (block >= blocks) return;
     const int64_t rows = tile.rows(heads_per_kv());
     float* queries = reinterpret_cast<float*>(run.member(member));
     load_queries(run, tile, queries);
-    float* first = partials + pair * max_blocks * partial_floats();
-    float* mine = first + block * partial_floats();
-    attend_block(run, tile, block, queries, mine, mine + rows, mine + 2 * rows);
+    const auto partial_of = [&](int64_t index) {
+      return Partial(partials + (pair * max_blocks + index) * partial_floats(), rows);
+    };
+    attend_block(run, tile, block, queries, partial_of(block));
     if (open_blocks[pair].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    for (int64_t later = 1; later < blocks; ++later) {
-      const float* next = first + later * partial_floats();
-      const int64_t skip = tile.blind_rows(later, heads_per_kv());
-      run.kernels.attention_merge({first + skip, first + rows + skip, first + 2 * rows + skip * head_dim, next + skip,
-                                   next + rows + skip, next + 2 * rows + skip * head_dim, rows - skip, head_dim});
-    }
-    store(run, tile, first + rows, first + 2 * rows);
+    for (int64_t later = 1; later < blocks; ++later) merge(run, tile, later, partial_of(0), partial_of(later));
+    store(run, tile, partial_of(0));
   });
+}
+
+// Rows whose last key lies before the block keep what they have.
+void AttentionStep::merge(const RunContext& run, const Tile& tile, int64_t block, const Partial& running,
+                          const Partial& later) const {
+  const int64_t skip = tile.blind_rows(block, heads_per_kv());
+  run.kernels.attention_merge({running.m + skip, running.l + skip, running.o + skip * head_dim, later.m + skip,
+                               later.l + skip, later.o + skip * head_dim, tile.rows(heads_per_kv()) - skip, head_dim});
 }
 
 // Rows are token-major: row = token * heads_per_kv + head.
@@ -131,9 +144,9 @@ void AttentionStep::load_queries(const RunContext& run, const Tile& tile, float*
   }
 }
 
-// Returns how many leading rows see nothing of this block; their m, l and o are not written.
-int64_t AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
-                                    float* m, float* l, float* o) const {
+// Leading rows that see nothing of the block are not written.
+void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
+                                 const Partial& out) const {
   const int64_t heads = heads_per_kv();
   const int64_t rows = tile.rows(heads);
   const int64_t start = block * kAttentionBlock;
@@ -145,18 +158,17 @@ int64_t AttentionStep::attend_block(const RunContext& run, const Tile& tile, int
   }
   const int64_t offset = (tile.kv_head * context + start) * head_dim * elem_bytes(cache_elem);
   run.kernels.attention_block[cache_elem]({queries + skip * head_dim, run.at(k[tile.slot]) + offset,
-                                           run.at(v[tile.slot]) + offset, keys + skip, m + skip, l + skip,
-                                           o + skip * head_dim, rows - skip, head_dim});
-  return skip;
+                                           run.at(v[tile.slot]) + offset, keys + skip, out.m + skip, out.l + skip,
+                                           out.o + skip * head_dim, rows - skip, head_dim});
 }
 
-void AttentionStep::store(const RunContext& run, const Tile& tile, const float* l, const float* o) const {
+void AttentionStep::store(const RunContext& run, const Tile& tile, const Partial& done) const {
   const int64_t heads = heads_per_kv();
   for (int64_t token = 0; token < tile.count; ++token) {
     const int64_t row = tile.slot * y.slot_rows + tile.first + token;
     std::byte* out = run.at(y.value) + (row * y.stride + tile.kv_head * heads * head_dim) * elem_bytes(elem);
     run.kernels.attention_finish[elem](
-        {l + token * heads, o + token * heads * head_dim, out, heads, head_dim, head_dim});
+        {done.l + token * heads, done.o + token * heads * head_dim, out, heads, head_dim, head_dim});
   }
 }
 

@@ -26,15 +26,19 @@ struct AttentionStep final : Step {
 
  private:
   struct Tile;
+  struct Partial;
+  int64_t live_tokens(const RunContext& context) const;
   int64_t heads_per_kv() const { return q_heads / kv_heads; }
   int64_t tokens_per_tile() const;
   int64_t partial_floats() const;
   void attend_tile(const RunContext& context, const Tile& tile, float* scratch) const;
   void run_split(const RunContext& context, int64_t max_blocks) const;
   void load_queries(const RunContext& context, const Tile& tile, float* queries) const;
-  int64_t attend_block(const RunContext& context, const Tile& tile, int64_t block, const float* queries, float* m,
-                       float* l, float* o) const;
-  void store(const RunContext& context, const Tile& tile, const float* l, const float* o) const;
+  void attend_block(const RunContext& context, const Tile& tile, int64_t block, const float* queries,
+                    const Partial& out) const;
+  void merge(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,
+             const Partial& later) const;
+  void store(const RunContext& context, const Tile& tile, const Partial& done) const;
 };
 
 }  // namespace tcim_lite::cpu
