@@ -35,6 +35,8 @@ class Checker {
         return slice();
       case OpKind::Reshape:
         return reshape();
+      case OpKind::AllGather:
+        return all_gather();
     }
   }
 
@@ -275,6 +277,18 @@ class Checker {
     if (x.dtype != y.dtype || num_elements(x.shape) != num_elements(y.shape))
       refuse("'", x.name, "' is ", describe(x), " and '", y.name, "' is ", describe(y),
              ", expected the same dtype and number of elements");
+  }
+
+  void all_gather() const {
+    arity(1, 1, 1);
+    attributes({"offset"});
+    const Value &x = input(0), &y = output(0);
+    const DType dtype = tensor(x);
+    const int64_t offset = whole_number("offset"), width = y.shape.back();
+    expect(y, dtype, with_last(x.shape, width));
+    if (offset < 0 || x.shape.back() > width || offset > width - x.shape.back())
+      refuse("'", x.name, "', ", describe(x), ", does not fit columns ", offset, " onwards of '", y.name, "', ",
+             describe(y));
   }
 
   const Value& input_or_refuse() const {

@@ -48,7 +48,7 @@ struct Header {
 static_assert(sizeof(Header) == 128);
 
 // Section 3.
-enum SectionKind : uint32_t { kGraph = 1, kCustomMsg = 2, kWeightTable = 3, kPayload = 4, kSibling = 5 };
+enum SectionKind : uint32_t { kGraph = 1, kCustomMsg = 2, kWeightTable = 3, kPayload = 4, kSibling = 5, kSplit = 6 };
 constexpr uint32_t kSectionRequired = 1;
 
 struct SectionEntry {

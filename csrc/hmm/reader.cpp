@@ -43,6 +43,8 @@ std::string section_name(uint32_t kind) {
       return "payload";
     case kSibling:
       return "sibling";
+    case kSplit:
+      return "split";
   }
   return concat("kind ", kind);
 }
@@ -60,7 +62,7 @@ class Parser {
     check_weights(file_.weights, find(kPayload), file_.kind, label_);
     read_custom_msg();
     read_sibling();
-    if (file_.kind == FileKind::Model) read_graph();
+    if (file_.kind == FileKind::Model) read_parts();
     return std::move(file_);
   }
 
@@ -101,6 +103,8 @@ class Parser {
     if (target != kTarget) refuse("compiled for target '", target, "', expected '", kTarget, "'; compile again");
     if (header_.ncore < 1 || header_.ndevice < 1)
       refuse("ncore is ", header_.ncore, " and ndevice is ", header_.ndevice, ", both must be at least 1");
+    if (header_.ndevice > kMaxDevices)
+      refuse("ndevice is ", header_.ndevice, ", expected at most ", kMaxDevices, "; compile for fewer devices");
     file_.version_major = header_.version_major;
     file_.version_minor = header_.version_minor;
     file_.target = target;
@@ -130,20 +134,21 @@ class Parser {
         refuse("section ", section_name(section.kind), " has CRC-32C ", hex(crc), ", expected ", hex(section.crc32c),
                kDamaged);
     }
-    if (file_.kind == FileKind::Model && find(kGraph) == nullptr) refuse("section graph is missing");
+    if (file_.kind == FileKind::Model) check_parts();
     if (find(kWeightTable) == nullptr) refuse("section weight_table is missing");
   }
 
   void check_section(size_t index) const {
     const SectionEntry& section = sections_[index];
     const std::string what = concat("section ", section_name(section.kind));
-    const bool known = section.kind >= kGraph && section.kind <= kSibling;
+    const bool known = section.kind >= kGraph && section.kind <= kSplit;
     if (!known && (section.flags & kSectionRequired) != 0)
       refuse(what, " is required and unknown to this reader; update tcim_lite");
     if (known && file_.kind == FileKind::Weights && section.kind != kWeightTable && section.kind != kPayload)
       refuse(what, " does not belong into a .hmw");
     for (size_t other = 0; other < index; ++other) {
-      if (sections_[other].kind == section.kind) refuse(what, " appears twice");
+      if (sections_[other].kind == section.kind && (section.kind != kGraph || file_.ndevice == 1))
+        refuse(what, " appears twice");
     }
     // A newer minor version may have given these bits a meaning that does not matter here (section 7).
     if (header_.version_minor <= kVersionMinor && (section.reserved != 0 || section.flags > 1))
@@ -158,6 +163,16 @@ class Parser {
              " bytes");
     if (section.kind == kPayload && section.crc32c != 0)
       refuse(what, " has a CRC-32C of ", hex(section.crc32c), ", expected 0");
+  }
+
+  void check_parts() const {
+    if (find(kGraph) == nullptr) refuse("section graph is missing");
+    const auto graphs = std::count_if(sections_.begin(), sections_.end(),
+                                      [](const SectionEntry& section) { return section.kind == kGraph; });
+    if (graphs != file_.ndevice)
+      refuse("there are ", graphs, " graph sections, expected ", file_.ndevice, ", one for each device");
+    if ((find(kSplit) != nullptr) != (file_.ndevice > 1))
+      refuse("there must be a split section exactly when ndevice, which is ", file_.ndevice, ", is more than 1");
   }
 
   void check_section_overlap() const {
@@ -207,17 +222,39 @@ class Parser {
       refuse("there must be a sibling section exactly when a weight is external");
   }
 
-  void read_graph() {
-    const std::string label = label_ + ": graph section";
-    const auto bytes = *bytes_of(kGraph);
-    if (bytes.size() > kMaxGraphBytes) refuse("the graph has ", bytes.size(), " bytes, the limit is 64 MiB");
-    file_.graph = decode_graph(bytes, label);
+  void read_parts() {
+    for (const SectionEntry& section : sections_) {
+      if (section.kind == kGraph) read_graph(bytes_.subspan(section.offset, section.bytes));
+    }
+    if (file_.ndevice == 1) {
+      if (!all_gathers(file_.graph()).empty())
+        refuse("the graph has an AllGather, which needs ndevice to be 2 or more; it is 1");
+      return;
+    }
+    Cursor cursor(*bytes_of(kSplit), label_ + ": split section");
+    for (std::vector<int32_t>* axes : {&file_.split.inputs, &file_.split.outputs}) {
+      for (const uint32_t axis : cursor.ids(cursor.count(kMaxValues, 4, "axes"), "the axes"))
+        axes->push_back(int32_t(axis));
+    }
+    cursor.end();
     try {
-      validate(file_.graph);
+      validate_parts(file_.parts, file_.split);
+    } catch (const Error& error) {
+      throw Error(error.code(), label_ + ": " + error.what());
+    }
+  }
+
+  void read_graph(std::span<const std::byte> bytes) {
+    const std::string label =
+        label_ + ": graph section" + (file_.ndevice > 1 ? concat(" of device ", file_.parts.size()) : "");
+    if (bytes.size() > kMaxGraphBytes) refuse("the graph has ", bytes.size(), " bytes, the limit is 64 MiB");
+    const Graph& graph = file_.parts.emplace_back(decode_graph(bytes, label));
+    try {
+      validate(graph);
     } catch (const Error& error) {
       throw Error(error.code(), label + ": " + error.what());
     }
-    for (const Value& value : file_.graph.values) {
+    for (const Value& value : graph.values) {
       if (value.kind != ValueKind::Weight) continue;
       if (value.weight >= file_.weights.size())
         fail(ErrorCode::Format, label, ": value '", value.name, "' names weight ", value.weight, ", the table has ",

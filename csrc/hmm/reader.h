@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "graph/graph.h"
+#include "graph/parts.h"
 #include "graph/weight_format.h"
 
 namespace tcim_lite::hmm {
@@ -52,7 +53,10 @@ struct File {
   std::string custom_msg;          // JSON or empty; opaque here
   std::optional<Sibling> sibling;  // of a model with external weights
   std::vector<WeightEntry> weights;
-  Graph graph;  // validated; empty for FileKind::Weights
+  std::vector<Graph> parts;  // validated, one per device in rank order; none for FileKind::Weights
+  Split split;               // how the parts share inputs and outputs; empty when there is one device
+
+  const Graph& graph() const { return parts.front(); }
 };
 
 // `label` names the file in messages. Checks everything but the payload's checksums.

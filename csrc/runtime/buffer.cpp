@@ -1,5 +1,8 @@
 #include "runtime/buffer.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "runtime/devices.h"
 #include "runtime/spin.h"
 
@@ -8,26 +11,75 @@ namespace tcim_lite {
 std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->host_ = AlignedBuffer(bytes);
-  buffer->data_ = buffer->host_.data();
+  buffer->host_data_ = buffer->host_.data();
   buffer->bytes_ = bytes;
   return buffer;
 }
 
 std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes) {
   std::shared_ptr<Buffer> buffer(new Buffer);
-  device.charge(bytes, MemoryUse::Tensors);
-  buffer->device_ = &device;
   buffer->bytes_ = bytes;
-  buffer->memory_ = device.backend().allocate(bytes);
-  buffer->data_ = buffer->memory_->data();
+  buffer->layout_.device_ids = {device.id()};
+  buffer->add_slab(device, bytes);
+  buffer->host_data_ = buffer->slab(0);
   return buffer;
 }
 
-Buffer::~Buffer() {
-  if (device_ != nullptr) device_->discharge(bytes_, MemoryUse::Tensors);
+std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes) {
+  std::shared_ptr<Buffer> buffer(new Buffer);
+  buffer->bytes_ = bytes;
+  buffer->layout_ = std::move(layout);
+  for (size_t rank = 0; rank < buffer->layout_.device_ids.size(); ++rank) {
+    buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes));
+  }
+  return buffer;
 }
 
-int Buffer::device_id() const noexcept { return device_ == nullptr ? kHost : device_->id(); }
+void Buffer::add_slab(Device& device, uint64_t bytes) {
+  device.charge(bytes, MemoryUse::Tensors);
+  try {
+    slabs_.push_back({&device, device.backend().allocate(bytes)});
+  } catch (...) {
+    device.discharge(bytes, MemoryUse::Tensors);
+    throw;
+  }
+}
+
+Buffer::~Buffer() {
+  for (const Slab& slab : slabs_) slab.device->discharge(slab.memory->bytes(), MemoryUse::Tensors);
+}
+
+// visit(rank, offset in the slab, offset in the range, bytes) for the pieces of the logical bytes
+// [offset, offset + bytes), in order. A tensor that is whole on every device is one piece, of rank 0.
+template <typename Visit>
+void Buffer::for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const {
+  if (layout_.runs.empty()) return visit(size_t{0}, offset, uint64_t{0}, bytes);
+  const uint64_t row_bytes = layout_.row_bytes();
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t row = (offset + done) / row_bytes;
+    uint64_t column = (offset + done) % row_bytes;
+    size_t rank = 0;
+    for (; column >= layout_.runs[rank]; ++rank) column -= layout_.runs[rank];
+    const uint64_t count = std::min(bytes - done, layout_.runs[rank] - column);
+    visit(rank, row * layout_.runs[rank] + column, done, count);
+    done += count;
+  }
+}
+
+void Buffer::read(uint64_t offset, uint64_t bytes, std::byte* host) const {
+  for_pieces(offset, bytes, [&](size_t rank, uint64_t from, uint64_t to, uint64_t count) {
+    slabs_[rank].device->backend().copy_to_host(host + to, slab(rank) + from, count);
+  });
+}
+
+void Buffer::write(uint64_t offset, uint64_t bytes, const std::byte* host) {
+  for_pieces(offset, bytes, [&](size_t rank, uint64_t to, uint64_t from, uint64_t count) {
+    const size_t last = layout_.runs.empty() ? slabs_.size() - 1 : rank;
+    for (size_t each = rank; each <= last; ++each) {
+      slabs_[each].device->backend().copy_from_host(slab(each) + to, host + from, count);
+    }
+  });
+}
 
 void Buffer::end_use() noexcept {
   if (uses_.fetch_sub(1, std::memory_order_acq_rel) == 1) uses_.notify_all();

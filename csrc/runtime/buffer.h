@@ -1,13 +1,16 @@
-// Reference-counted memory on the host or a device. Tensors, slots and queued runs share it.
+// Reference-counted memory on the host, on a device, or in slabs on several devices. Tensors, slots and queued runs
+// share it. Offsets and sizes are of the logical bytes, whatever the slabs.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "backends/backend.h"
 #include "base/aligned_buffer.h"
+#include "runtime/placement.h"
 
 namespace tcim_lite {
 
@@ -17,18 +20,25 @@ constexpr int kHost = -1;
 
 class Buffer {
  public:
-  // Zeroed.
+  // All zeroed. Throw Error(Device) when a device is full or does not exist.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
-  // Zeroed. Throws Error(Device) when the device is full.
   static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes);
+  static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  std::byte* data() const noexcept { return data_; }
   uint64_t bytes() const noexcept { return bytes_; }
-  Device* device() const noexcept { return device_; }  // null: host
-  int device_id() const noexcept;                      // kHost for the host
+  bool on_host() const noexcept { return slabs_.empty(); }
+  const SlabLayout& layout() const noexcept { return layout_; }  // of the host: no devices
+
+  // All bytes in one piece that the host can read and write, or null: then read() and write() do.
+  std::byte* host_data() const noexcept { return host_data_; }
+  // Device memory of this rank.
+  std::byte* slab(size_t rank) const noexcept { return slabs_[rank].memory->data(); }
+
+  void read(uint64_t offset, uint64_t bytes, std::byte* host) const;
+  void write(uint64_t offset, uint64_t bytes, const std::byte* host);
 
   // Queued runs that use the buffer. Host reads and writes wait until there are none (spec tcim-api 7.3).
   void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
@@ -40,13 +50,21 @@ class Buffer {
   bool written_by_runs() const noexcept { return written_by_runs_; }
 
  private:
-  Buffer() = default;
+  struct Slab {
+    Device* device;
+    std::shared_ptr<DeviceMemory> memory;
+  };
 
-  std::byte* data_ = nullptr;
+  Buffer() = default;
+  void add_slab(Device& device, uint64_t bytes);
+  template <typename Visit>
+  void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;
+
   uint64_t bytes_ = 0;
-  Device* device_ = nullptr;
+  std::byte* host_data_ = nullptr;
   AlignedBuffer host_;
-  std::shared_ptr<DeviceMemory> memory_;
+  std::vector<Slab> slabs_;
+  SlabLayout layout_;
   std::atomic<int32_t> uses_{0};
   std::atomic<bool> written_by_runs_{false};
 };

@@ -1,18 +1,27 @@
+#include <numeric>
 #include <sstream>
 
 #include "runtime/api_call.h"
 #include "runtime/model_file.h"
 #include "runtime/module.h"
+#include "runtime/slot.h"
 
 namespace tcim_lite {
 namespace {
 
-void list_values(std::ostream& text, const char* title, const Graph& graph, const std::vector<uint32_t>& ids) {
-  text << title << ": " << ids.size() << "\n";
-  for (const uint32_t id : ids) {
-    const Value& value = graph.values[id];
-    text << "  " << value.name << ": shape: " << to_string(value.shape) << ", dtype: " << name_of(value.dtype)
-         << ", format: ND\n";
+void list_slots(std::ostream& text, const char* title, const hmm::File& content, std::vector<uint32_t> Graph::* ids,
+                const std::vector<int32_t>& axes) {
+  if (content.kind == hmm::FileKind::Weights) {
+    text << title << ": 0\n";
+    return;
+  }
+  std::vector<int> devices(content.ndevice);
+  std::iota(devices.begin(), devices.end(), 0);
+  SlotTable slots(content.parts, ids, axes, devices);
+  text << title << ": " << slots.size() << "\n";
+  for (const Slot& slot : slots) {
+    text << "  " << slot.name() << ": shape: " << to_string(slot.info.shape) << ", dtype: " << name_of(slot.info.dtype)
+         << ", format: " << name_of(slot.info.format) << "\n";
   }
 }
 
@@ -23,14 +32,14 @@ std::string describe_model(const std::string& path) {
   const auto file = ModelFile::open(path);
   const hmm::File& content = file->content();
   std::ostringstream text;
-  text << "name: " << (content.kind == hmm::FileKind::Weights ? "(weights)" : content.graph.name) << "\n";
+  text << "name: " << (content.kind == hmm::FileKind::Weights ? "(weights)" : content.graph().name) << "\n";
   text << "version: V" << content.version_major << "." << content.version_minor << "\n";
   text << "producer: " << content.producer << "\n";
   text << "target: " << content.target << "\n";
   text << "ncore: " << content.ncore << "\n";
   text << "ndevice: " << content.ndevice << "\n";
-  list_values(text, "inputs", content.graph, content.graph.inputs);
-  list_values(text, "outputs", content.graph, content.graph.outputs);
+  list_slots(text, "inputs", content, &Graph::inputs, content.split.inputs);
+  list_slots(text, "outputs", content, &Graph::outputs, content.split.outputs);
   uint64_t bytes = 0;
   for (const hmm::WeightEntry& weight : content.weights) bytes += weight.bytes;
   text << "weights: " << content.weights.size() << " (" << bytes << " bytes)\n";

@@ -18,10 +18,24 @@ void check_loadable(const ModelFile& file) {
   if (content.kind == hmm::FileKind::Weights) {
     fail(ErrorCode::Format, file.label(), " holds only weights; load the .hmm that names it");
   }
-  if (content.ndevice > 1) {
-    fail(ErrorCode::Unsupported, file.label(), " is a model for ", content.ndevice,
-         " devices, which this version cannot load; compile it for one device");
+}
+
+// The devices of the model's parts (C-28). A model for fewer devices than the manager lists takes the first.
+std::vector<Device*> devices_for(const ModelFile& file, const std::vector<int>& ids) {
+  const uint32_t count = file.content().ndevice;
+  if (ids.empty()) fail(ErrorCode::Argument, "load: the list of device ids is empty");
+  if (ids.size() < count) {
+    fail(ErrorCode::Argument, file.label(), " is a model for ", count, " devices, the device manager lists ",
+         ids.size(), "; give it ", count, " ids, as in DevManager([0, 1, ..], \"Xh2HalBackend\")");
   }
+  std::vector<Device*> devices;
+  for (uint32_t rank = 0; rank < count; ++rank) {
+    if (std::find(ids.begin(), ids.begin() + rank, ids[rank]) != ids.begin() + rank)
+      fail(ErrorCode::Argument, file.label(), ": the device manager lists device ", ids[rank], " twice; a model for ",
+           count, " devices needs as many different ones");
+    devices.push_back(&use_device(ids[rank]));
+  }
+  return devices;
 }
 
 bool is_dummy(const SlotTable& inputs, const std::vector<const Slot*>& dummies, size_t index) {
@@ -32,10 +46,6 @@ bool is_dummy(const SlotTable& inputs, const std::vector<const Slot*>& dummies, 
 
 std::shared_ptr<Module> Module::load(const std::string& path, const LoadOptions& options) {
   const ApiCall call("Module.load");
-  if (path.ends_with(".hmms")) {
-    fail(ErrorCode::Unsupported, path,
-         ": models for several devices (.hmms) cannot be loaded by this version; use the .hmm");
-  }
   return load(ModelFile::open(path, options.offset, options.size), options);
 }
 
@@ -51,22 +61,22 @@ std::shared_ptr<Module> Module::load(std::span<const std::byte> bytes, const Loa
 
 std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
   check_loadable(*file);
-  if (options.device_ids.empty()) fail(ErrorCode::Argument, "load: the list of device ids is empty");
   LoadOptions settled = options;
   settled.backend = resolve_backend(options.backend);
   if (settled.weights == nullptr) settled.weights = std::make_shared<WeightStore>();
-  Device& device = use_device(options.device_ids.front());
-  Weights weights = settled.weights->acquire(device, file);
-  auto program = std::make_shared<Program>(device, std::move(file), std::move(weights));
+  std::vector<Device*> devices = devices_for(*file, options.device_ids);
+  auto program = std::make_shared<Program>(std::move(devices), std::move(file), *settled.weights);
   return std::shared_ptr<Module>(new Module(std::move(program), settled));
 }
 
 Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
-  Device& device = program->device();
-  const Graph& graph = program->content().graph;
+  const hmm::File& content = program->content();
+  std::vector<int> ids;
+  for (const Device* device : program->devices()) ids.push_back(device->id());
   loaded_.reset(new Loaded{program, options.weights, options.backend, env_text("TCIM_XH2_USE_SYNC_MODE") == "1",
-                           SlotTable(graph, graph.inputs, device.id()), SlotTable(graph, graph.outputs, device.id()),
-                           device.default_stream(), 0, nullptr});
+                           SlotTable(content.parts, &Graph::inputs, content.split.inputs, ids),
+                           SlotTable(content.parts, &Graph::outputs, content.split.outputs, ids),
+                           program->device().default_stream(), 0, nullptr});
   Loaded& loaded = *loaded_;
   std::vector<const Slot*> dummies;
   std::string unknown;
@@ -82,9 +92,9 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
         concat(program->file().label(), ": set_dummy_tensors: no input is named ", unknown, "; ignored"));
   }
   for (size_t i = 0; i < loaded.inputs.size(); ++i) {
-    if (!is_dummy(loaded.inputs, dummies, i)) writable(loaded.inputs[i]);
+    if (!is_dummy(loaded.inputs, dummies, i)) allocate(loaded.inputs[i]);
   }
-  for (Slot& slot : loaded.outputs) writable(slot);
+  for (Slot& slot : loaded.outputs) allocate(slot);
 }
 
 // The memory is free when the last reference is gone (C-22), so it waits as release does.
@@ -98,15 +108,12 @@ Module::Loaded& Module::loaded(const char* who) const {
   return *loaded_;
 }
 
-// The memory of the slot, made if it has none yet.
-std::byte* Module::writable(Slot& slot) {
-  if (slot.buffer == nullptr) {
-    Loaded& loaded = *loaded_;
-    slot.buffer = Buffer::on_device(loaded.program->device(), slot.info.bytes());
-    slot.offset = 0;
-    loaded.bound = nullptr;
-  }
-  return slot.data();
+// Gives the slot memory of its own if it has none yet.
+void Module::allocate(Slot& slot) {
+  if (slot.buffer != nullptr) return;
+  slot.buffer = Tensor::allocate(slot.info).buffer();
+  slot.offset = 0;
+  loaded_->bound = nullptr;
 }
 
 void Module::run(bool sync, int rounds) {

@@ -24,7 +24,7 @@
 namespace tcim_lite {
 
 struct LoadOptions {
-  std::vector<int> device_ids{0};        // the first is used; a model for several devices is not supported yet
+  std::vector<int> device_ids{0};        // by rank; as many are used as the model is for
   std::string backend;                   // "": the default
   std::shared_ptr<WeightStore> weights;  // null: private
   std::vector<std::string> dummies;      // inputs without memory of their own
@@ -82,7 +82,7 @@ class Module {
   Slot& input_slot(const char* who, std::string_view name) const;
   Slot& output_slot(const char* who, std::string_view name) const;
   void bind(const char* who, Slot& slot, const Tensor& tensor);
-  std::byte* writable(Slot& slot);
+  void allocate(Slot& slot);
   void wait_for_runs(const char* who);
 
   mutable std::mutex mutex_;

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "runtime/api_call.h"
-#include "runtime/devices.h"
+#include "runtime/host_bytes.h"
 #include "runtime/loaded.h"
 #include "runtime/module.h"
 
@@ -21,6 +21,28 @@ void check_elements(const char* who, const Slot& slot, int64_t elements, const s
   if (elements == slot.info.elements()) return;
   fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), " with ", slot.info.elements(),
        " elements, got ", got, " with ", elements);
+}
+
+std::string place_text(const std::vector<int>& device_ids) {
+  std::string text = device_ids.size() == 1 ? "device " : "devices ";
+  for (size_t rank = 0; rank < device_ids.size(); ++rank) text += concat(rank == 0 ? "" : ", ", device_ids[rank]);
+  return text;
+}
+
+// A bound tensor lies where the slot's own memory would, cut in the same way.
+void check_place(const char* who, const Slot& slot, const Tensor& tensor) {
+  const TensorInfo& info = slot.info;
+  const SlabLayout wanted = info.placement == nullptr ? SlabLayout{{info.device_id}, 1, {}}
+                                                      : SlabLayout::of(*info.placement, info.shape, info.dtype);
+  const SlabLayout& layout = tensor.buffer()->layout();
+  if (layout.device_ids != wanted.device_ids) {
+    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' is on ", place_text(wanted.device_ids),
+         ", the tensor on ", place_text(layout.device_ids), "; copy it through the host");
+  }
+  if (layout != wanted || (!wanted.runs.empty() && tensor.offset() != 0)) {
+    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' (", to_string(info),
+         ") and the tensor are cut differently over ", place_text(wanted.device_ids), "; copy it through the host");
+  }
 }
 
 }  // namespace
@@ -99,10 +121,13 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
                    "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
   }
   const bool had_memory = slot.buffer != nullptr;
-  std::byte* const target = writable(slot);
+  allocate(slot);
   slot.buffer->wait_idle();
   try {
-    copy_to_dense(array, slot.info.dtype, target, "set_input error");
+    const Tensor tensor = slot.tensor();
+    HostBytes target(tensor, HostAccess::Write);
+    copy_to_dense(array, slot.info.dtype, target.data(), "set_input error");
+    target.store();
   } catch (const Error& error) {
     if (!had_memory) slot.buffer.reset();  // still an unbound dummy
     throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
@@ -146,10 +171,7 @@ void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
     fail(ErrorCode::Shape, who, " error: '", slot.name(),
          "' needs a dense tensor, got a strided view; clone it densely");
   }
-  if (info.device_id != slot.info.device_id) {
-    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' is on device ", slot.info.device_id,
-         ", the tensor on device ", info.device_id, "; copy it through the host");
-  }
+  check_place(who, slot, tensor);
   slot.buffer = tensor.buffer();
   slot.offset = tensor.offset();
   slot.sink.reset();

@@ -4,22 +4,37 @@
 
 #include "base/log.h"
 #include "runtime/devices.h"
+#include "runtime/host_bytes.h"
 
 namespace tcim_lite {
 
-Program::Program(Device& device, std::shared_ptr<const ModelFile> file, Weights weights)
-    : device_(device), file_(std::move(file)), weights_(std::move(weights)) {
-  std::vector<WeightBytes> bytes;
-  bytes.reserve(weights_.size());
-  for (const auto& weight : weights_) bytes.push_back(weight->bytes());
-  // The graph lives inside the file's content: share its ownership.
-  executable_ =
-      device.backend().compile(std::shared_ptr<const Graph>(file_, &file_->content().graph), std::move(bytes));
-  scratch_bytes_ = executable_->scratch_bytes();
-  device.charge(scratch_bytes_, MemoryUse::Scratch);
+Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store)
+    : devices_(std::move(devices)), file_(std::move(file)) {
+  std::vector<Part> parts;
+  for (size_t rank = 0; rank < devices_.size(); ++rank) {
+    const Graph& graph = file_->content().parts[rank];
+    const Weights& weights = weights_.emplace_back(store.acquire(*devices_[rank], file_, graph));
+    // The graph lives inside the file's content: share its ownership.
+    Part& part = parts.emplace_back(Part{std::shared_ptr<const Graph>(file_, &graph), {}});
+    for (const auto& weight : weights) part.weights.push_back(weight == nullptr ? WeightBytes() : weight->bytes());
+  }
+  executable_ = device().backend().compile(std::move(parts));
+  try {
+    for (size_t rank = 0; rank < devices_.size(); ++rank) {
+      devices_[rank]->charge(executable_->scratch_bytes(rank), MemoryUse::Scratch);
+      scratch_.push_back(executable_->scratch_bytes(rank));
+    }
+  } catch (...) {
+    free_scratch();
+    throw;
+  }
 }
 
-Program::~Program() { device_.discharge(scratch_bytes_, MemoryUse::Scratch); }
+Program::~Program() { free_scratch(); }
+
+void Program::free_scratch() noexcept {
+  for (size_t rank = 0; rank < scratch_.size(); ++rank) devices_[rank]->discharge(scratch_[rank], MemoryUse::Scratch);
+}
 
 void Program::keep_error(std::exception_ptr error) noexcept {
   const std::lock_guard lock(error_mutex_);
@@ -41,12 +56,14 @@ void Program::raise_error() {
 BoundRun::BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs)
     : program_(std::move(program)) {
   buffers_.reserve(inputs.size() + outputs.size());
-  for (const Slot& slot : inputs) {
-    inputs_.push_back(slot.data());
-    buffers_.push_back(slot.buffer);
+  memory_.resize(program_->devices().size());
+  for (size_t rank = 0; rank < memory_.size(); ++rank) {
+    // A cut tensor is bound as a whole, at offset 0 of every slab.
+    for (const Slot& slot : inputs) memory_[rank].inputs.push_back(slot.buffer->slab(rank) + slot.offset);
+    for (const Slot& slot : outputs) memory_[rank].outputs.push_back(slot.buffer->slab(rank) + slot.offset);
   }
+  for (const Slot& slot : inputs) buffers_.push_back(slot.buffer);
   for (const Slot& slot : outputs) {
-    outputs_.push_back(slot.data());
     buffers_.push_back(slot.buffer);
     if (!slot.sink) continue;
     buffers_.push_back(slot.sink->buffer());
@@ -60,7 +77,7 @@ void BoundRun::begin_use() noexcept {
 
 void BoundRun::execute(int rounds) noexcept {
   try {
-    for (int round = 0; round < rounds; ++round) program_->executable().run(inputs_, outputs_);
+    for (int round = 0; round < rounds; ++round) program_->executable().run(memory_);
     fill_sinks();
   } catch (...) {
     program_->keep_error(std::current_exception());
@@ -77,8 +94,9 @@ void BoundRun::fill_sinks() {
   for (const Sink& sink : sinks_) {
     const TensorInfo &from = sink.from.info(), &to = sink.to.info();
     const Shape from_strides = byte_strides(from), to_strides = byte_strides(to);
-    copy_array({sink.from.data(), from.dtype, from.shape, from_strides},
-               {sink.to.data(), to.dtype, to.shape, to_strides}, "set_output");
+    const HostBytes source(sink.from, HostAccess::Read);
+    copy_array({source.data(), from.dtype, from.shape, from_strides}, {sink.to.data(), to.dtype, to.shape, to_strides},
+               "set_output");
   }
 }
 

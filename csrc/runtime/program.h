@@ -1,4 +1,5 @@
-// What a loaded model runs: the executable with its weights, and the error of queued work that nobody has seen yet.
+// What a loaded model runs: the executable with its weights on its devices, and the error of queued work that nobody
+// has seen yet.
 // Shared by the module and the runs it queued, so dropping a module never pulls memory from under a run.
 #pragma once
 
@@ -21,12 +22,15 @@ class Device;
 
 class Program {
  public:
-  Program(Device& device, std::shared_ptr<const ModelFile> file, Weights weights);
+  // Takes the weights of every part from `store`. One device for each part, in rank order.
+  Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  Device& device() const noexcept { return device_; }
+  // The device of rank 0, whose default stream the model runs on.
+  Device& device() const noexcept { return *devices_.front(); }
+  const std::vector<Device*>& devices() const noexcept { return devices_; }
   const hmm::File& content() const noexcept { return file_->content(); }
   const ModelFile& file() const noexcept { return *file_; }
   Executable& executable() noexcept { return *executable_; }
@@ -36,11 +40,13 @@ class Program {
   void raise_error();
 
  private:
-  Device& device_;
+  void free_scratch() noexcept;
+
+  const std::vector<Device*> devices_;  // by rank
   std::shared_ptr<const ModelFile> file_;
-  Weights weights_;
+  std::vector<Weights> weights_;  // by rank
   std::unique_ptr<Executable> executable_;
-  uint64_t scratch_bytes_ = 0;  // charged to the device
+  std::vector<uint64_t> scratch_;  // bytes charged to each device
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
@@ -65,8 +71,7 @@ class BoundRun : public Work {
   void fill_sinks();
 
   std::shared_ptr<Program> program_;
-  std::vector<std::byte*> inputs_;
-  std::vector<std::byte*> outputs_;
+  std::vector<PartMemory> memory_;  // by rank
   std::vector<std::shared_ptr<Buffer>> buffers_;
   std::vector<Sink> sinks_;
 };

@@ -1,6 +1,7 @@
 #include "runtime/slot.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace tcim_lite {
@@ -55,15 +56,32 @@ std::vector<std::string> aliases_of(std::string_view name) {
   return aliases;
 }
 
+// What slot `port` looks like as one tensor.
+TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, size_t port, int axis,
+                        const std::vector<int>& device_ids) {
+  const Value& first = parts[0].values[(parts[0].*ids)[port]];
+  Shape shape = first.shape;
+  if (parts.size() == 1) return TensorInfo::dense(first.dtype, shape, device_ids[0], first.name);
+  Placement placement{device_ids, axis, {}};
+  if (axis != kWhole) {
+    for (const Graph& part : parts) placement.extents.push_back(part.values[(part.*ids)[port]].shape[size_t(axis)]);
+    shape[size_t(axis)] = std::accumulate(placement.extents.begin(), placement.extents.end(), int64_t{0});
+  }
+  TensorInfo info = TensorInfo::dense(first.dtype, shape, device_ids[0], first.name);
+  info.placement = std::make_shared<const Placement>(std::move(placement));
+  return info;
+}
+
 }  // namespace
 
-SlotTable::SlotTable(const Graph& graph, const std::vector<uint32_t>& values, int device_id) {
-  slots_.reserve(values.size());
-  for (const uint32_t id : values) {
-    const Value& value = graph.values[id];
-    by_name_.emplace(value.name, uint32_t(slots_.size()));
+SlotTable::SlotTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
+                     const std::vector<int>& device_ids) {
+  const size_t count = (parts[0].*ids).size();
+  slots_.reserve(count);
+  for (size_t port = 0; port < count; ++port) {
     Slot slot;
-    slot.info = TensorInfo::dense(value.dtype, value.shape, device_id, value.name);
+    slot.info = logical_info(parts, ids, port, parts.size() == 1 ? kWhole : axes[port], device_ids);
+    by_name_.emplace(slot.name(), uint32_t(port));
     slots_.push_back(std::move(slot));
   }
   // After the compiled names, so that an alias never hides one.

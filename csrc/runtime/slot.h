@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,14 +24,15 @@ struct Slot {
   std::optional<Tensor> sink;      // of an output: a host tensor filled after every run
 
   const std::string& name() const noexcept { return info.name; }
-  std::byte* data() const noexcept { return buffer->data() + offset; }
   Tensor tensor() const { return Tensor(info, buffer, offset); }
 };
 
 // Looks slots up by compiled name, exporter name, and either with a trailing `.hmcc.format` (C-18).
 class SlotTable {
  public:
-  SlotTable(const Graph& graph, const std::vector<uint32_t>& values, int device_id);
+  // Of the inputs or of the outputs of the model's parts.
+  SlotTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
+            const std::vector<int>& device_ids);
 
   size_t size() const noexcept { return slots_.size(); }
   Slot& operator[](size_t index) noexcept { return slots_[index]; }

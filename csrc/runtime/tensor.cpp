@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "runtime/api_call.h"
 #include "runtime/devices.h"
+#include "runtime/host_bytes.h"
 
 namespace tcim_lite {
 
@@ -21,8 +22,13 @@ Tensor::Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset)
 Tensor Tensor::allocate(const TensorInfo& info) {
   const ApiCall call("Tensor.allocate");
   const uint64_t bytes = info.span_bytes();
-  auto buffer = info.device_id == kHost ? Buffer::on_host(bytes) : Buffer::on_device(use_device(info.device_id), bytes);
-  return Tensor(info, std::move(buffer));
+  if (info.placement != nullptr) {
+    // Slabs are cut from dense tensors.
+    const TensorInfo dense = info.ascontiguous();
+    return Tensor(dense, Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes()));
+  }
+  if (info.device_id == kHost) return Tensor(info, Buffer::on_host(bytes));
+  return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes));
 }
 
 Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
@@ -55,7 +61,7 @@ Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
     if (start[axis] < 0 || extents[axis] < 1 || extents[axis] > info_.shape[axis] - start[axis]) refuse();
     view.offset_ += uint64_t(start[axis] * info_.strides[axis] * size_of(info_.dtype));
   }
-  view.info_.shape = extents;
+  view.info_ = info_.part(extents);
   return view;
 }
 
@@ -69,8 +75,11 @@ void Tensor::copy_values(const Tensor& target, const char* what) const {
   buffer_->wait_idle();
   target.buffer_->wait_idle();
   const Shape from = byte_strides(info_), to = byte_strides(target.info_);
-  copy_array({data(), info_.dtype, info_.shape, from}, {target.data(), target.info_.dtype, target.info_.shape, to},
+  const HostBytes source(*this, HostAccess::Read);
+  HostBytes copy(target, target.info_.is_dense() ? HostAccess::Write : HostAccess::Update);
+  copy_array({source.data(), info_.dtype, info_.shape, from}, {copy.data(), target.info_.dtype, target.info_.shape, to},
              what);
+  copy.store();
 }
 
 Tensor Tensor::to_host(bool to_contiguous) const {
@@ -117,13 +126,15 @@ void Tensor::set_zero() const {
   const ApiCall call("Tensor.set_zero");
   require_storage("set_zero");
   buffer_->wait_idle();
+  HostBytes bytes(*this, info_.is_dense() ? HostAccess::Write : HostAccess::Update);
   if (info_.is_dense()) {
-    std::memset(data(), 0, info_.bytes());
-    return;
+    std::memset(bytes.data(), 0, info_.bytes());
+  } else {
+    static constexpr std::byte kZero[8] = {};
+    const Shape still(info_.shape.size(), 0), strides = byte_strides(info_);
+    copy_array({kZero, info_.dtype, info_.shape, still}, {bytes.data(), info_.dtype, info_.shape, strides}, "set_zero");
   }
-  static constexpr std::byte kZero[8] = {};
-  const Shape still(info_.shape.size(), 0), strides = byte_strides(info_);
-  copy_array({kZero, info_.dtype, info_.shape, still}, {data(), info_.dtype, info_.shape, strides}, "set_zero");
+  bytes.store();
 }
 
 }  // namespace tcim_lite

@@ -27,8 +27,9 @@ class Tensor {
   const std::shared_ptr<Buffer>& buffer() const noexcept { return buffer_; }
   bool has_storage() const noexcept { return buffer_ != nullptr; }
   bool on_device() const noexcept { return info_.device_id != kHost; }
-  uint64_t offset() const noexcept { return offset_; }                    // bytes into the buffer
-  std::byte* data() const noexcept { return buffer_->data() + offset_; }  // needs storage
+  uint64_t offset() const noexcept { return offset_; }  // bytes into the buffer
+  // The first element of a tensor with storage that is on the host or on a single device.
+  std::byte* data() const noexcept { return buffer_->host_data() + offset_; }
 
   // A rectangular view that shares storage and keeps the strides. Throws Error(Shape).
   Tensor select_roi(const Shape& start, const Shape& extents) const;

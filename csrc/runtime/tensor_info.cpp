@@ -80,6 +80,19 @@ TensorInfo TensorInfo::astype(DType other) const {
 TensorInfo TensorInfo::on_host() const {
   TensorInfo copy = *this;
   copy.device_id = kHost;
+  copy.placement = nullptr;
+  return copy;
+}
+
+TensorInfo TensorInfo::part(const Shape& extents) const {
+  TensorInfo copy = *this;
+  copy.shape = extents;
+  if (placement != nullptr && placement->axis != kWhole &&
+      extents[size_t(placement->axis)] != shape[size_t(placement->axis)]) {
+    // Which devices a piece of the cut axis lies on depends on where it starts; a new tensor of its size has no such
+    // history, and is whole on all of them.
+    copy.placement = std::make_shared<const Placement>(Placement{placement->device_ids, kWhole, {}});
+  }
   return copy;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -24,6 +25,7 @@ struct TensorInfo {
   Shape strides;  // in elements, one per axis
   Format format = Format::ND;
   int device_id = kHost;
+  std::shared_ptr<const Placement> placement;  // over several devices, the first of which is device_id; null: one
   std::string name;
 
   // Throws Error(Shape) for an extent below 1 or a size nothing can hold.
@@ -38,6 +40,8 @@ struct TensorInfo {
   // Keeps shape and strides. Throws Error(Argument) for a dtype the runtime has not (spec tcim-api 13.1).
   TensorInfo astype(DType other) const;
   TensorInfo on_host() const;
+  // Of a rectangle of these extents that lies inside.
+  TensorInfo part(const Shape& extents) const;
 };
 
 // "float16 [1, 256, 64]"

@@ -60,6 +60,19 @@ Place locate(const std::shared_ptr<const ModelFile>& model, const std::shared_pt
   return {sibling, uint32_t(found)};
 }
 
+// Each index once, in ascending order.
+std::vector<uint32_t> used_weights(const Graph& graph, size_t count) {
+  std::vector<bool> seen(count);
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::Weight) seen[value.weight] = true;
+  }
+  std::vector<uint32_t> used;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (seen[i]) used.push_back(i);
+  }
+  return used;
+}
+
 }  // namespace
 
 Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index)
@@ -69,15 +82,16 @@ Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t i
 
 Weight::~Weight() { device_.discharge(entry().bytes, MemoryUse::Weights); }
 
-Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model) {
+Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph) {
   const hmm::File& content = model->content();
+  const std::vector<uint32_t> used = used_weights(graph, content.weights.size());
   const auto sibling = content.sibling ? open_sibling(*model) : nullptr;
   Weights weights(content.weights.size());
   std::vector<Place> places(content.weights.size());
   std::vector<uint32_t> unseen, unseen_in_sibling;
   {
     const std::lock_guard lock(mutex_);
-    for (uint32_t i = 0; i < weights.size(); ++i) {
+    for (const uint32_t i : used) {
       places[i] = locate(model, sibling, i);
       const auto known = weights_.find({device.id(), content.weights[i].hash});
       if (known != weights_.end()) weights[i] = known->second.lock();
@@ -91,7 +105,7 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
 
   const std::lock_guard lock(mutex_);
   std::erase_if(weights_, [](const auto& item) { return item.second.expired(); });
-  for (uint32_t i = 0; i < weights.size(); ++i) {
+  for (const uint32_t i : used) {
     if (weights[i] != nullptr) continue;
     std::weak_ptr<const Weight>& known = weights_[{device.id(), content.weights[i].hash}];
     weights[i] = known.lock();

@@ -35,13 +35,13 @@ class Weight {
   uint32_t index_;
 };
 
-using Weights = std::vector<std::shared_ptr<const Weight>>;
+using Weights = std::vector<std::shared_ptr<const Weight>>;  // [index in the weight table]; null: not used
 
 class WeightStore {
  public:
-  // The model's weights in the order of its weight table, verified. Throws Error(Format) when a sibling or a weight is
+  // The weights that one of the model's graphs uses, verified. Throws Error(Format) when a sibling or a weight is
   // missing, belongs to another model or is damaged, Error(Device) when the device is full.
-  Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model);
+  Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph);
 
  private:
   using Key = std::pair<int, hmm::Hash>;  // device id, content

@@ -22,7 +22,9 @@ void plan(const hmm::File& file) {
   std::vector<WeightBytes> weights;
   for (const hmm::WeightEntry& weight : file.weights) weights.emplace_back(zeros.data(), weight.bytes);
   try {
-    for (const bool float_math : {false, true}) cpu::build_plan(file.graph, weights, float_math);
+    for (const Graph& graph : file.parts) {
+      for (const bool float_math : {false, true}) cpu::build_plan(graph, weights, float_math);
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::Unsupported) __builtin_trap();
   }

@@ -59,7 +59,7 @@ std::string summarize(std::span<const std::byte> bytes, const std::string& label
   add_sections(out, bytes);
   if (file.sibling) out << "sibling " << file.sibling->file << " id " << hmm::to_hex(file.sibling->id) << "\n";
   if (!file.custom_msg.empty()) out << "custom_msg " << file.custom_msg << "\n";
-  if (file.kind == hmm::FileKind::Model) add_graph(out, file.graph);
+  if (file.kind == hmm::FileKind::Model) add_graph(out, file.graph());
   for (const hmm::WeightEntry& entry : file.weights) {
     if (!entry.external && hmm::crc32c(bytes.subspan(entry.offset, entry.bytes)) != entry.crc32c)
       fail(ErrorCode::Format, label, ": weight '", entry.name, "' is damaged");

@@ -46,10 +46,10 @@ struct Ports {
     }
   }
   void run(Executable& executable) {
-    std::vector<std::byte*> in, out;
-    for (const auto& memory : inputs) in.push_back(memory->data());
-    for (const auto& memory : outputs) out.push_back(memory->data());
-    executable.run(in, out);
+    PartMemory part;
+    for (const auto& memory : inputs) part.inputs.push_back(memory->data());
+    for (const auto& memory : outputs) part.outputs.push_back(memory->data());
+    executable.run({&part, 1});
   }
 
   std::vector<std::shared_ptr<DeviceMemory>> inputs, outputs;
@@ -57,7 +57,7 @@ struct Ports {
 
 std::unique_ptr<Executable> compile(const GraphMaker& maker, const Graph& graph) {
   validate(graph);
-  return cpu_backend().compile(std::make_shared<const Graph>(graph), maker.weights());
+  return cpu_backend().compile({{std::make_shared<const Graph>(graph), maker.weights()}});
 }
 
 struct Length {

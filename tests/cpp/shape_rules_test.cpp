@@ -12,7 +12,7 @@ namespace {
 
 using Change = std::function<void(Graph&)>;
 
-Graph golden() { return hmm::parse(hmm::map_file(TCIM_LITE_TEST_DATA "/hmm/every_op.hmm")->span(), "golden").graph; }
+Graph golden() { return hmm::parse(hmm::map_file(TCIM_LITE_TEST_DATA "/hmm/every_op.hmm")->span(), "golden").graph(); }
 
 Value& named(Graph& graph, std::string_view name) {
   for (Value& value : graph.values) {

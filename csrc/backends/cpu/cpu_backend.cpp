@@ -41,8 +41,8 @@ class CpuBackend final : public Backend {
     std::memcpy(device, host, bytes);
   }
 
-  std::unique_ptr<Executable> compile(std::shared_ptr<const Graph> graph, std::vector<WeightBytes> weights) override {
-    return std::make_unique<cpu::CpuExecutable>(std::move(graph), std::move(weights), float_math());
+  std::unique_ptr<Executable> compile(std::vector<Part> parts) override {
+    return std::make_unique<cpu::CpuExecutable>(std::move(parts), float_math());
   }
 };
 

@@ -9,8 +9,10 @@
 
 namespace tcim_lite::cpu {
 
-CpuExecutable::CpuExecutable(std::shared_ptr<const Graph> graph, std::vector<WeightBytes> weights, bool float_math)
-    : graph_(std::move(graph)), weights_(std::move(weights)), plan_(build_plan(*graph_, weights_, float_math)) {
+CpuPart::CpuPart(Part part, bool float_math)
+    : graph_(std::move(part.graph)),
+      weights_(std::move(part.weights)),
+      plan_(build_plan(*graph_, weights_, float_math)) {
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
   arena_ = AlignedBuffer(plan_.arena_bytes);
   shared_scratch_ = AlignedBuffer(plan_.shared_bytes);
@@ -27,29 +29,53 @@ CpuExecutable::CpuExecutable(std::shared_ptr<const Graph> graph, std::vector<Wei
   }
 }
 
-uint64_t CpuExecutable::scratch_bytes() const noexcept {
+uint64_t CpuPart::scratch_bytes() const noexcept {
   return plan_.arena_bytes + plan_.shared_bytes + plan_.member_bytes * member_scratch_.size();
 }
 
-void CpuExecutable::run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
-  bind(inputs, outputs);
+RunContext CpuPart::context() {
+  return {kernels(), ThreadPool::instance(), values_.data(), live_rows_, shared_scratch_.data(), member_scratch_};
+}
+
+void CpuPart::begin(const PartMemory& memory) {
+  bind(memory.inputs, memory.outputs);
   check_lengths();
-  RunContext context{kernels(), ThreadPool::instance(), values_.data(),
-                     INT64_MAX, shared_scratch_.data(), member_scratch_};
-  if (plan_.live_rows != kNoValue) context.live_rows = length(plan_.live_rows);
-  check_finite(context);
+  if (plan_.live_rows != kNoValue) live_rows_ = length(plan_.live_rows);
+  check_finite(context());
+}
 
-  for (const auto& step : plan_.steps) step->run(context);
+void CpuPart::run_until(size_t index) {
+  const RunContext context = this->context();
+  const size_t begin = index == 0 ? 0 : plan_.gathers[index - 1].next_step;
+  const size_t end = index == num_gathers() ? plan_.steps.size() : plan_.gathers[index].next_step;
+  for (size_t step = begin; step < end; ++step) plan_.steps[step]->run(context);
+}
 
-  for (size_t port = 0; port < outputs.size(); ++port) {
+void CpuPart::give(size_t index, CpuPart& target) const {
+  const Plan::Gather& from = plan_.gathers[index];
+  const Plan::Gather& to = target.plan_.gathers[index];
+  const int64_t bytes = elem_bytes(from.elem);
+  const RunContext context = target.context();
+  for_rows(context, context.rows_of(to.whole), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(target.values_[to.whole.value] + (row * to.whole.stride + from.offset) * bytes,
+                  values_[from.own.value] + row * from.own.stride * bytes, size_t(from.own.cols * bytes));
+    }
+  });
+}
+
+void CpuPart::finish(const PartMemory& memory) {
+  const RunContext context = this->context();
+  for (size_t port = 0; port < memory.outputs.size(); ++port) {
     const Plan::OutputPort& output = plan_.outputs[port];
     const int64_t written = context.rows_of(output.rows) * output.row_bytes;
     std::memset(output_targets_[port] + written, 0, output.bytes - written);
-    if (output_targets_[port] != outputs[port]) std::memcpy(outputs[port], output_targets_[port], output.bytes);
+    if (output_targets_[port] != memory.outputs[port])
+      std::memcpy(memory.outputs[port], output_targets_[port], output.bytes);
   }
 }
 
-void CpuExecutable::bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
+void CpuPart::bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
   for (size_t port = 0; port < outputs.size(); ++port) {
     const int64_t bytes = plan_.outputs[port].bytes;
     output_targets_[port] = outputs[port];
@@ -64,14 +90,14 @@ void CpuExecutable::bind(std::span<std::byte* const> inputs, std::span<std::byte
   }
 }
 
-bool CpuExecutable::overlaps_an_input(const std::byte* begin, int64_t bytes, std::span<std::byte* const> inputs) const {
+bool CpuPart::overlaps_an_input(const std::byte* begin, int64_t bytes, std::span<std::byte* const> inputs) const {
   for (size_t port = 0; port < inputs.size(); ++port) {
     if (begin < inputs[port] + plan_.input_bytes[port] && inputs[port] < begin + bytes) return true;
   }
   return false;
 }
 
-void CpuExecutable::check_lengths() {
+void CpuPart::check_lengths() {
   const auto name = [&](uint32_t id) { return "'" + graph_->values[id].name + "'"; };
   for (const LengthRule& rule : plan_.lengths) {
     if (rule.slot.current != kNoValue) {
@@ -98,13 +124,31 @@ void CpuExecutable::check_lengths() {
   }
 }
 
-void CpuExecutable::check_finite(const RunContext& context) const {
+void CpuPart::check_finite(const RunContext& context) const {
   for (const Plan::FloatInput& input : plan_.float_inputs) {
     const int64_t rows = context.rows_of(input.rows);
     const uint32_t id = graph_->inputs[input.port];
     if (context.kernels.all_finite[input.elem]({values_[id], rows, input.rows.cols, input.rows.cols})) continue;
     fail(ErrorCode::Argument, "run: input '", graph_->values[id].name,
          "' holds a NaN or an infinity in its live rows; nothing was computed. Look at what was passed to set_input");
+  }
+}
+
+CpuExecutable::CpuExecutable(std::vector<Part> parts, bool float_math) {
+  for (Part& part : parts) parts_.push_back(std::make_unique<CpuPart>(std::move(part), float_math));
+}
+
+void CpuExecutable::run(std::span<const PartMemory> memory) {
+  for (size_t rank = 0; rank < parts_.size(); ++rank) parts_[rank]->begin(memory[rank]);
+  for (size_t gather = 0; gather < parts_.front()->num_gathers(); ++gather) {
+    for (const auto& part : parts_) part->run_until(gather);
+    for (const auto& from : parts_) {
+      for (const auto& to : parts_) from->give(gather, *to);
+    }
+  }
+  for (size_t rank = 0; rank < parts_.size(); ++rank) {
+    parts_[rank]->run_until(parts_[rank]->num_gathers());
+    parts_[rank]->finish(memory[rank]);
   }
 }
 

@@ -1,4 +1,7 @@
-// A plan with its memory: what the runtime runs.
+// Plans with their memory: what the runtime runs.
+//
+// The devices of a model for several run in turn on the one pool: each up to its next AllGather, then the columns are
+// exchanged. All of them are in this process's memory, so the exchange is a copy.
 #pragma once
 
 #include <memory>
@@ -9,14 +12,26 @@
 
 namespace tcim_lite::cpu {
 
-class CpuExecutable final : public Executable {
+// One device's plan.
+class CpuPart {
  public:
-  CpuExecutable(std::shared_ptr<const Graph> graph, std::vector<WeightBytes> weights, bool float_math);
+  CpuPart(Part part, bool float_math);
 
-  void run(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) override;
-  uint64_t scratch_bytes() const noexcept override;
+  // Takes the memory of a run and checks lengths and inputs. Throws Error(Argument); nothing has been written then.
+  void begin(const PartMemory& memory);
+  // The steps before gather `index`, or before the end.
+  void run_until(size_t index);
+  // Zeroes the rows of outputs that are not live, and delivers those that were staged.
+  void finish(const PartMemory& memory);
+
+  // Copies this part's columns of gather `index` into the gathered value of `target`, another part or this one.
+  void give(size_t index, CpuPart& target) const;
+
+  size_t num_gathers() const noexcept { return plan_.gathers.size(); }
+  uint64_t scratch_bytes() const noexcept;
 
  private:
+  RunContext context();
   void bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs);
   void check_lengths();
   void check_finite(const RunContext& context) const;
@@ -32,7 +47,19 @@ class CpuExecutable final : public Executable {
   std::vector<std::byte*> values_;             // [value id]
   std::vector<uint32_t> port_values_;          // value ids whose storage is a port
   std::vector<std::byte*> output_targets_;     // where the steps write each output
+  int64_t live_rows_ = INT64_MAX;              // of this run
   bool warned_context_ = false;
+};
+
+class CpuExecutable final : public Executable {
+ public:
+  CpuExecutable(std::vector<Part> parts, bool float_math);
+
+  void run(std::span<const PartMemory> memory) override;
+  uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }
+
+ private:
+  std::vector<std::unique_ptr<CpuPart>> parts_;
 };
 
 }  // namespace tcim_lite::cpu

@@ -65,6 +65,8 @@ void PlanBuilder::add_op(const Op& op) {
     case OpKind::Slice:
     case OpKind::Reshape:
       return add_view(op);
+    case OpKind::AllGather:
+      return add_all_gather(op);
     case OpKind::Rope:
     case OpKind::KVcache:
       return;  // starts_heads() takes them all

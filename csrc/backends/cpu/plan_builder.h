@@ -43,7 +43,16 @@ struct Plan {
     int64_t bytes;
   };
 
+  // Before steps[next_step], this device's columns and those of the others meet in `whole`.
+  struct Gather {
+    size_t next_step;
+    Elem elem;
+    Rows own, whole;
+    int64_t offset;  // of the own columns
+  };
+
   std::vector<std::unique_ptr<Step>> steps;
+  std::vector<Gather> gathers;
   std::vector<Storage> storage;  // [value id]; beyond the graph's own ids come copies at its edges
   std::vector<int64_t> input_bytes;
   std::vector<OutputPort> outputs;

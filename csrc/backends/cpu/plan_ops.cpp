@@ -111,4 +111,19 @@ void PlanBuilder::add_gather(const Op& op) {
   append(std::move(step));
 }
 
+void PlanBuilder::add_all_gather(const Op& op) {
+  const Value& x = graph_.values[op.inputs[0]];
+  if (x.shape.size() > 3) {
+    fail(ErrorCode::Unsupported, "AllGather of '", x.name, "' ", to_string(x.shape),
+         ": the CPU backend gathers values of rank 3 or less");
+  }
+  const int64_t now = next_step();
+  values_.follows(op.outputs[0], op.inputs[0]);
+  values_.reads(op.inputs[0], now);
+  values_.writes(op.outputs[0], now);
+  open_heads_ = nullptr;
+  plan_.gathers.push_back({plan_.steps.size(), values_.elem(op.inputs[0]), values_.rows(op.inputs[0]),
+                           values_.rows(op.outputs[0]), op.attribute("offset", int64_t{0})});
+}
+
 }  // namespace tcim_lite::cpu

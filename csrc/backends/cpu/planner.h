@@ -22,7 +22,8 @@ class PlanBuilder {
   Plan build();
 
  private:
-  int64_t next_step() const { return int64_t(plan_.steps.size()); }
+  // The time of the next step or gather, for lifetimes.
+  int64_t next_step() const { return int64_t(plan_.steps.size() + plan_.gathers.size()); }
   template <typename StepType>
   StepType& append(std::unique_ptr<StepType> step);
   bool is_done(const Op& op) const { return done_.count(&op) != 0; }
@@ -42,6 +43,7 @@ class PlanBuilder {
   void add_silu_mul(const Op& op);
   void add_gather(const Op& op);
   void add_view(const Op& op);
+  void add_all_gather(const Op& op);
   void add_outputs();
   void add_length_rule(SlotLengths slot, int64_t tokens, int64_t context);
   bool starts_heads(const Op& op) const;
