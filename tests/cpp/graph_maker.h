@@ -44,6 +44,11 @@ class GraphMaker {
     out.back() = stop - start;
     return op(OpKind::Slice, {x}, out, {{"start", start}, {"stop", stop}});
   }
+  uint32_t all_gather(uint32_t x, int64_t offset, int64_t width) {
+    Shape out = shape(x);
+    out.back() = width;
+    return op(OpKind::AllGather, {x}, out, {{"offset", offset}});
+  }
   uint32_t reshape(uint32_t x, Shape out) { return op(OpKind::Reshape, {x}, std::move(out)); }
   uint32_t rope(uint32_t x, int64_t context, const std::vector<uint32_t>& valid) {
     const Shape table = {context, shape(x)[3] / 2};
