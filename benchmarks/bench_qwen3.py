@@ -68,12 +68,12 @@ def build_probe() -> Path:
     return build / "benchmarks" / "probe_machine"
 
 
-def package_of(shape: str, quant: str) -> tuple[Path, int]:
-    """A freshly compiled package, and the bytes of its weights that one token reads."""
+def package_of(shape: str, quant: str, batch: int = 1) -> tuple[Path, int]:
+    """A freshly compiled package, and the bytes of its weights that one decode step reads."""
     from tcim_lite.hmm import read
     from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
 
-    folder = ROOT / "out" / "bench" / f"{shape}-{quant}"
+    folder = ROOT / "out" / "bench" / (f"{shape}-{quant}" + (f"-b{batch}" if batch > 1 else ""))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(shape)))
     compile_checkpoint(
@@ -82,6 +82,7 @@ def package_of(shape: str, quant: str) -> tuple[Path, int]:
             output=folder,
             prefill_length=PREFILL,
             context_length=CONTEXT,
+            batch=batch,
             quant=quant,
             random_weights=True,
         )
