@@ -13,7 +13,7 @@ constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 32;          // 16 fp16
 constexpr int64_t kPrefetchBytes = 8192;
-constexpr int kFewRows = 4;
+constexpr int kFewRows = 8;
 constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 broadcasts, 1 mask: 31 of 32 registers
 
 // Into the second cache: on Zen 4 this gave 0.80 of the 4-stream read rate, into the first cache 0.47, none 0.52
@@ -34,7 +34,7 @@ __m512i start(int32_t code_sum) {
   return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), 3));
 }
 
-// Up to 4 rows: bound by the weight stream, one block at a time, fp32 sums in registers. The high nibbles are used in
+// Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. The high nibbles are used in
 // place, as 16 * code in a sum of their own, which saves the shift.
 // The scales lie behind the codes, a stream of their own that the hardware finds too late: those of the next block are
 // fetched one block ahead.
@@ -62,7 +62,7 @@ void few_rows(const LinearQuantArgs& args) {
         prefetch(weights + kPrefetchBytes + 64 * step);
         const __m512i pairs = _mm512_load_si512(weights + 64 * step);
         const __m512i low_codes = _mm512_and_si512(pairs, low_mask), high_codes = _mm512_and_si512(pairs, high_mask);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const int8_t* a = codes + r * inputs + 8 * step;
           low[r] = _mm512_dpbusd_epi32(low[r], low_codes, broadcast4(a));
@@ -132,14 +132,14 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 }
 
 using Tile = void (*)(const LinearQuantArgs&, int64_t row, int64_t block);
-// [blocks - 1][rows]; more than kFewRows rows split evenly never give a tile of fewer than 5.
-constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 1>, tile<6, 1>,
+// [blocks - 1][rows]; more than kFewRows rows split evenly never give a tile of fewer than 6.
+constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 1>,
                                             tile<7, 1>, tile<8, 1>, tile<9, 1>, tile<10, 1>, tile<11, 1>, tile<12, 1>},
-                                           {nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 2>, tile<6, 2>,
+                                           {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 2>,
                                             tile<7, 2>, tile<8, 2>, tile<9, 2>, tile<10, 2>, tile<11, 2>, tile<12, 2>}};
 
 void linear_w4(const LinearQuantArgs& args) {
-  static_assert(kFewRows == 4);
+  static_assert(kFewRows == 8);
   switch (args.rows) {
     case 1:
       return few_rows<1>(args);
@@ -149,6 +149,14 @@ void linear_w4(const LinearQuantArgs& args) {
       return few_rows<3>(args);
     case 4:
       return few_rows<4>(args);
+    case 5:
+      return few_rows<5>(args);
+    case 6:
+      return few_rows<6>(args);
+    case 7:
+      return few_rows<7>(args);
+    case 8:
+      return few_rows<8>(args);
   }
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {

@@ -12,7 +12,7 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 16;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 16;           // 16 int8 exponents
-constexpr int kFewRows = 4;
+constexpr int kFewRows = 8;
 constexpr int kTileRows = 12;  // 12 x 2 sums, 2 weight registers, a few broadcasts: fits 32 registers
 
 void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
@@ -34,7 +34,7 @@ __m512i start(int32_t code_sum) {
   return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), 7));
 }
 
-// Up to 4 rows: bound by the weight stream, one block at a time, fp32 sums in registers. Two integer sums per row halve
+// Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. Two integer sums per row halve
 // the chain of dependent vpdpbusd. The scales lie behind the codes, a stream of their own that the hardware finds too
 // late: those of the next block are fetched one block ahead. The codes need no help: with two rows 0.99 of the read
 // rate without, 0.84 with prefetches 3 KiB ahead (Zen 4, benchmarks/notes/cpu-kernels.md).
@@ -60,7 +60,7 @@ void few_rows(const LinearQuantArgs& args) {
       for (int step = 0; step < 8; ++step) {
         const uint8_t* first = weights + 128 * step;
         const __m512i even_codes = _mm512_load_si512(first), odd_codes = _mm512_load_si512(first + 64);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const int8_t* a = codes + r * inputs + 8 * step;
           even[r] = _mm512_dpbusd_epi32(even[r], even_codes, broadcast4(a));
@@ -123,14 +123,14 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 }
 
 using Tile = void (*)(const LinearQuantArgs&, int64_t row, int64_t block);
-// [blocks - 1][rows]; more than kFewRows rows split evenly never give a tile of fewer than 5.
-constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 1>, tile<6, 1>,
+// [blocks - 1][rows]; more than kFewRows rows split evenly never give a tile of fewer than 6.
+constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 1>,
                                             tile<7, 1>, tile<8, 1>, tile<9, 1>, tile<10, 1>, tile<11, 1>, tile<12, 1>},
-                                           {nullptr, nullptr, nullptr, nullptr, nullptr, tile<5, 2>, tile<6, 2>,
+                                           {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 2>,
                                             tile<7, 2>, tile<8, 2>, tile<9, 2>, tile<10, 2>, tile<11, 2>, tile<12, 2>}};
 
 void linear_w8(const LinearQuantArgs& args) {
-  static_assert(kFewRows == 4);
+  static_assert(kFewRows == 8);
   switch (args.rows) {
     case 1:
       return few_rows<1>(args);
@@ -140,6 +140,14 @@ void linear_w8(const LinearQuantArgs& args) {
       return few_rows<3>(args);
     case 4:
       return few_rows<4>(args);
+    case 5:
+      return few_rows<5>(args);
+    case 6:
+      return few_rows<6>(args);
+    case 7:
+      return few_rows<7>(args);
+    case 8:
+      return few_rows<8>(args);
   }
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {
