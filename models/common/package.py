@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -28,11 +29,12 @@ TOKENIZER_DIR = Path("tokenizer")
 
 
 @contextmanager
-def staged_package(output: Path) -> Iterator[Path]:
+def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
     """Yields an empty folder on the same disk; on success its files replace those of the same name in `output`.
 
-    Other files in `output` stay, except what an earlier compilation left there and this one did not write again: an
-    embedding or tokenizer file that would not fit. On failure `output` is as it was.
+    Other files in `output` stay, except what an earlier compilation left there and this one did not write again, which
+    would not fit: embedding and tokenizer files, and those directly in `output` whose name `owned` matches. On failure
+    `output` is as it was.
 
     Raises:
         CompileError: `output` cannot be written.
@@ -47,7 +49,8 @@ def staged_package(output: Path) -> Iterator[Path]:
         yield staging
         files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
         _check_places(output, files)
-        for stale in (EMBEDDING_PT, *(TOKENIZER_DIR / name for name in _COPIED)):
+        graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))
+        for stale in (EMBEDDING_PT, *(TOKENIZER_DIR / name for name in _COPIED), *graphs):
             if stale not in files:
                 (output / stale).unlink(missing_ok=True)
         # Weights first: a .hmm never stands beside a .hmw it has not met.

@@ -3,31 +3,31 @@
 A package `OUT` named `qwen3` holds::
 
     qwen3_prefill.hmm  qwen3_decode.hmm  qwen3.hmw    graphs, and the weights they share
+    qwen3_verify.hmm                                  with --verify-length
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     tokenizer/                                        tokenizer files and config.json of the checkpoint
 
-The embedding is fp16, in a `float32` package fp32. `custom_msg`, the same in both graphs, is a JSON object that says
-which (`embedding_dtype`), beside the keys the vendor's builds carry.
+The embedding is fp16, in a `float32` package fp32. `custom_msg` of each graph is a JSON object that says which
+(`embedding_dtype`), beside the keys the vendor's builds carry. docs/compile.md describes options and layouts.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm import Sibling, WeightData, WeightEntry, WeightsWriter, read, write_model
+from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.embedding import pt_hint, write_embedding_bin, write_embedding_pt
-from ..common.errors import CompileError, CompileWarning
+from ..common.errors import CompileWarning
 from ..common.pack_stream import row_chunks, worker_pool
 from ..common.package import EMBEDDING_BIN, EMBEDDING_PT, TOKENIZER_DIR, copy_tokenizer, staged_package
 from ..common.packing import BLOCK
@@ -36,68 +36,9 @@ from ..common.progress import Progress
 from ..common.rope import rope_table
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from .config import Qwen3Config
-from .graph import build_decode, build_prefill
+from .graph_files import owned_files, write_graphs
+from .options import CompileOptions, CompileResult
 from .weights import EMBEDDING, ROPE_COS, ROPE_SIN, weight_specs
-
-_MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOptions:
-    """What to compile.
-
-    Attributes:
-        checkpoint: Hugging Face folder; with `random_weights` a `config.json` does as well.
-        output: Package folder; made if missing, files of the same name are replaced.
-        name: Prefix of the package's files.
-        prefill_length: Tokens in a prefill chunk.
-        context_length: Rows of the KV caches.
-        batch: Slots of the decode graph.
-        quant: Profile: w4a8h0_ssfp, w8a8h1_sefp, float16 or float32.
-        head_quant: Profile of the head, or None for the one that goes with `quant`.
-        random_weights: Draw the weights instead of reading them.
-        seed: For `random_weights`.
-        self_contained: Put the weights into both `.hmm` files instead of one `.hmw`.
-
-    Raises:
-        CompileError: A value that cannot be.
-    """
-
-    checkpoint: Path
-    output: Path
-    name: str = "qwen3"
-    prefill_length: int = 256
-    context_length: int = 2048
-    batch: int = 1
-    quant: str = "w4a8h0_ssfp"
-    head_quant: str | None = None
-    random_weights: bool = False
-    seed: int = 0
-    self_contained: bool = False
-
-    def __post_init__(self) -> None:
-        for option, most in (("prefill_length", _MAX_LENGTH), ("context_length", _MAX_LENGTH), ("batch", _MAX_BATCH)):
-            value = getattr(self, option)
-            if not 1 <= value <= most:
-                raise CompileError(f"--{option.replace('_', '-')} must be 1 to {most}, got {value}")
-        if self.prefill_length > self.context_length:
-            raise CompileError(
-                f"--prefill-length {self.prefill_length} is greater than --context-length {self.context_length}"
-            )
-        if not self.name or self.name != Path(self.name).name or self.name.startswith(".") or "\\" in self.name:
-            raise CompileError(f"--name must be a plain file name, got {self.name!r}")
-        if self.seed < 0:
-            raise CompileError(f"--seed must not be negative, got {self.seed}")
-        profile_for(self.quant, self.head_quant)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileResult:
-    """What was written: paths relative to `output`, and lines worth showing to the user."""
-
-    output: Path
-    files: tuple[Path, ...]
-    notes: tuple[str, ...]
 
 
 def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> CompileResult:
@@ -152,7 +93,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
 
     notes = []
     total = sum(math.prod(spec.shape) for spec in (*specs, table) if isinstance(spec, LinearSpec))
-    with staged_package(options.output) as staging:
+    with staged_package(options.output, owned_files(options.name)) as staging:
         if not copy_tokenizer(folder, staging / TOKENIZER_DIR):
             _warn(f"{folder} has no tokenizer files; the package works, but chat programs will not find a tokenizer")
         (staging / EMBEDDING_BIN).parent.mkdir()
@@ -163,7 +104,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             saturated = write_embedding_bin(staging / EMBEDDING_BIN, embedding, profile.tensor_dtype, bar.advance)
         if saturated:
             _warn_saturated(saturated, "of the embedding")
-        _write_graphs(staging, options, config, profile, entries, sibling)
+        write_graphs(staging, options, config, profile, entries, sibling)
         if not write_embedding_pt(staging / EMBEDDING_PT, staging / EMBEDDING_BIN, table.shape, profile.tensor_dtype):
             notes.append(pt_hint(options.output))
         files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
@@ -210,44 +151,6 @@ def _counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progres
     for chunk in chunks:
         yield chunk
         bar.advance(len(chunk) * BLOCK * spec.shape[1])
-
-
-def _write_graphs(
-    staging: Path,
-    options: CompileOptions,
-    config: Qwen3Config,
-    profile: Profile,
-    entries: Sequence[WeightEntry],
-    sibling: Sibling,
-) -> None:
-    custom_msg = json.dumps(
-        {
-            "prefill_length": options.prefill_length,
-            "batch": options.batch,
-            "context_length": options.context_length,
-            "flash_attention": True,
-            "all_logits": False,
-            "model_type": "qwen3",
-            "quant": profile.quant,
-            "head_quant": profile.head_quant,
-            "embedding_dtype": profile.tensor_dtype,
-            "hidden_size": config.hidden_size,
-            "vocab_size": config.vocab_size,
-        }
-    )
-    context = options.context_length
-    prefill = build_prefill(config, profile, entries, length=options.prefill_length, context_length=context)
-    decode = build_decode(config, profile, entries, batch=options.batch, context_length=context)
-    shared = staging / sibling.file
-    stored: Sequence[WeightEntry | WeightData] = entries
-    if options.self_contained:
-        source = read(shared)
-        stored = [WeightData(e.name, e.dtype, e.format, e.shape, source.weight_bytes(e)) for e in source.weights]
-    for stage, graph in (("prefill", prefill), ("decode", decode)):
-        path = staging / f"{options.name}_{stage}.hmm"
-        write_model(path, graph, stored, custom_msg=custom_msg, sibling=None if options.self_contained else sibling)
-    if options.self_contained:
-        shared.unlink()
 
 
 def _head_is_the_embedding(checkpoint: Checkpoint) -> bool:

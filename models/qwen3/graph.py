@@ -1,8 +1,9 @@
-"""The prefill and decode graphs of Qwen3: inputs, names and order by spec llm-graphs sections 2.1 and 2.2."""
+"""The graphs of Qwen3: inputs, names and order by spec llm-graphs sections 2.1, 2.2 and 2.4."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tcim_lite.hmm import Graph, WeightEntry
 
@@ -12,35 +13,49 @@ from .config import Qwen3Config
 from .weights import ROPE_COS, ROPE_SIN
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSpec:
+    """Which graph of the model.
+
+    Attributes:
+        name: What its file is called after the package's name, `prefill` for example.
+        tokens: T, the token axis of input 0.
+        batch: B, slots with lengths and caches of their own; more than one only where T is 1.
+        all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
+            current_length - 1, [B, 1, V].
+    """
+
+    name: str
+    tokens: int
+    batch: int = 1
+    all_logits: bool = False
+
+
 def slot_suffix(slot: int) -> str:
     """Returns what the input names of a batch slot end in; slot 0 has the plain names."""
     return f"_batch_{slot}" if slot else ""
 
 
-def build_prefill(
-    config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], *, length: int, context_length: int
+def build_graph(
+    config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], spec: GraphSpec, *, context_length: int
 ) -> Graph:
-    """Returns the graph for chunks of `length` tokens: [1, P, H] -> logits [1, 1, V] of row current_length - 1."""
-    builder = GraphBuilder("prefill", profile.tensor_dtype, weights)
-    hidden, slots = _inputs(builder, config, batch=1, tokens=length, context_length=context_length)
-    x = _body(builder, config, hidden, slots)
-    x = builder.last_row("last_row", x, slots[0].current)
-    return builder.build([_head(builder, config, x)], live_rows=slots[0].current)
+    """Returns the graph `spec` describes, its caches [1, Hkv, C, D] with C rows of `context_length`."""
+    assert spec.batch == 1 or spec.tokens == 1
+    builder = GraphBuilder(spec.name, profile.tensor_dtype, weights)
+    hidden = builder.input("input_1", (spec.batch, spec.tokens, config.hidden_size))
+    slots = _slots(builder, config, spec.batch, context_length)
+    # Of one token, that token is the live row.
+    live_rows = slots[0].current if spec.tokens > 1 else None
+    x = hidden
+    for layer in range(config.num_layers):
+        x = _attention(builder, config, x, slots, layer)
+        x = _mlp(builder, config, x, layer)
+    if live_rows is not None and not spec.all_logits:
+        x = builder.last_row("last_row", x, live_rows)
+    return builder.build([_head(builder, config, x)], live_rows=live_rows)
 
 
-def build_decode(
-    config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], *, batch: int, context_length: int
-) -> Graph:
-    """Returns the graph for one token in each of `batch` slots: [B, 1, H] -> logits [B, 1, V]."""
-    builder = GraphBuilder("decode", profile.tensor_dtype, weights)
-    hidden, slots = _inputs(builder, config, batch=batch, tokens=1, context_length=context_length)
-    return builder.build([_head(builder, config, _body(builder, config, hidden, slots))])
-
-
-def _inputs(
-    builder: GraphBuilder, config: Qwen3Config, *, batch: int, tokens: int, context_length: int
-) -> tuple[Ref, list[Slot]]:
-    hidden = builder.input("input_1", (batch, tokens, config.hidden_size))
+def _slots(builder: GraphBuilder, config: Qwen3Config, batch: int, context_length: int) -> list[Slot]:
     cache_shape = (1, config.num_kv_heads, context_length, config.head_dim)
 
     def caches(which: str, suffix: str) -> tuple[Ref, ...]:
@@ -52,14 +67,7 @@ def _inputs(
         valid = builder.input(f"valid_length{suffix}", (1,), "int32")
         current = builder.input(f"current_length{suffix}", (1,), "int32")
         slots.append(Slot(valid, current, caches("kcache", suffix), caches("vcache", suffix)))
-    return hidden, slots
-
-
-def _body(builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot]) -> Ref:
-    for layer in range(config.num_layers):
-        x = _attention(builder, config, x, slots, layer)
-        x = _mlp(builder, config, x, layer)
-    return x
+    return slots
 
 
 def _attention(builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot], layer: int) -> Ref:

@@ -26,6 +26,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--prefill-length", metavar="P", type=int, default=256, help="tokens in a prefill chunk")
     parser.add_argument("--context-length", metavar="C", type=int, default=2048, help="rows of the KV caches")
     parser.add_argument("--batch", metavar="B", type=int, default=1, help="slots of the decode graph")
+    parser.add_argument("--all-logits", action="store_true", help="prefill returns the logits of all rows, [1, P, V]")
+    parser.add_argument(
+        "--verify-length",
+        metavar="T",
+        type=int,
+        default=argparse.SUPPRESS,
+        help="also write a verify graph: T tokens in, the logits of all T out",
+    )
     parser.add_argument("--quant", choices=QUANTS, default="w4a8h0_ssfp", help="weights and activations of the body")
     parser.add_argument(
         "--head-quant",
@@ -34,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="the same for the head (default: w8a8h1_sefp, in float packages that of the body)",
     )
     parser.add_argument(
-        "--self-contained", action="store_true", help="put the weights into both .hmm files instead of one .hmw"
+        "--self-contained", action="store_true", help="put the weights into every .hmm file instead of one .hmw"
     )
     parser.add_argument(
         "--random-weights", action="store_true", help="draw the weights: a config.json is enough (for benchmarks)"
@@ -55,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
         prefill_length=args.prefill_length,
         context_length=args.context_length,
         batch=args.batch,
+        all_logits=args.all_logits,
+        verify_length=getattr(args, "verify_length", None),
         quant=args.quant,
         head_quant=getattr(args, "head_quant", None),
         random_weights=args.random_weights,

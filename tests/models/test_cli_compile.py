@@ -17,7 +17,8 @@ SMALL = ["--prefill-length", "8", "--context-length", "64"]
 
 def test_compile_then_inspect(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
-    assert main(["compile", str(make_checkpoint()), "-o", str(output), "--name", "demo", "--batch", "2", *SMALL]) == 0
+    graphs = ["--batch", "2", "--verify-length", "3", "--all-logits"]
+    assert main(["compile", str(make_checkpoint()), "-o", str(output), "--name", "demo", *graphs, *SMALL]) == 0
     shown = capsys.readouterr().out
     assert "demo_prefill.hmm" in shown
     assert main(["inspect", str(output), "--verify"]) == 0
@@ -29,6 +30,9 @@ def test_compile_then_inspect(make_checkpoint: Make, tmp_path: Path, capsys: pyt
         "3..4  model_layers_{0..1}_self_attn_kcache_input  float16 [1, 2, 64, 32]  state",
         "model_layers_{0..1}_self_attn_vcache_input_batch_1",
         "logits  float16 [2, 1, 83]",
+        "logits  float16 [1, 8, 83]",
+        "logits  float16 [1, 3, 83]",
+        "prefill_length=3, batch=2, context_length=64, flash_attention=True, all_logits=True",
         "linear_w4 uint8",
         "checksums: all match",
         "quant_embedding.bin",

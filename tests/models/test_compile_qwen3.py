@@ -120,6 +120,44 @@ def test_batch_slots(make_checkpoint: Make, make_package: Make) -> None:
     assert len(inputs_of(package / "qwen3_prefill.hmm")) == 1 + 2 * blocks + 2
 
 
+def test_verify_shares_weights_and_caches_with_prefill(make_checkpoint: Make, make_package: Make) -> None:
+    package = make_package(make_checkpoint(), verify_length=5)
+    prefill, verify = (package / f"qwen3_{stage}.hmm" for stage in ("prefill", "verify"))
+    assert inputs_of(verify)[0] == ("input_1", "input", "float16", (1, 5, 64))
+    assert inputs_of(verify)[1:] == inputs_of(prefill)[1:]
+    graph = read(verify).graph
+    (output,) = (graph.values[id_] for id_ in graph.outputs)
+    assert (output.name, tuple(output.shape)) == ("logits", (1, 5, 83))
+    assert graph.values[graph.live_rows].name == "current_length"
+    assert read(verify).sibling == read(prefill).sibling
+    message, other = (json.loads(read(path).custom_msg) for path in (verify, prefill))
+    assert (message["prefill_length"], message["all_logits"]) == (5, True)
+    assert (other["prefill_length"], other["all_logits"]) == (8, False)
+
+
+def test_all_logits_makes_prefill_return_every_row(make_checkpoint: Make, make_package: Make) -> None:
+    package = make_package(make_checkpoint(), all_logits=True)
+    for stage, shape, said in (("prefill", (1, 8, 83), True), ("decode", (1, 1, 83), False)):
+        model = read(package / f"qwen3_{stage}.hmm")
+        assert tuple(model.graph.values[model.graph.outputs[0]].shape) == shape
+        assert json.loads(model.custom_msg)["all_logits"] is said
+
+
+def test_compiling_again_takes_away_graphs_that_are_not_asked_for_any_more(
+    make_checkpoint: Make, tmp_path: Path
+) -> None:
+    checkpoint, output = make_checkpoint(), tmp_path / "out"
+    options = {"checkpoint": checkpoint, "output": output, "context_length": 256}
+    compile_checkpoint(CompileOptions(**options, verify_length=4))
+    for name in ("other_verify.hmm", "qwen3_notes.txt", "qwen3_verify.hmm.bak"):
+        (output / name).write_text("mine")
+    compile_checkpoint(CompileOptions(**options))
+    assert not (output / "qwen3_verify.hmm").exists()
+    assert {"other_verify.hmm", "qwen3_notes.txt", "qwen3_verify.hmm.bak"} < set(files_of(output))
+    compile_checkpoint(CompileOptions(**options, self_contained=True))
+    assert not (output / "qwen3.hmw").exists()
+
+
 def test_operands_follow_ops_def(make_checkpoint: Make, make_package: Make) -> None:
     graph = read(make_package(make_checkpoint(attention_bias=True), batch=2) / "qwen3_decode.hmm").graph
     first = {kind: next(op for op in graph.ops if op.kind == kind) for kind in {op.kind for op in graph.ops}}
@@ -308,6 +346,8 @@ def test_random_weights_need_a_config_only(tmp_path: Path, tiny_config: dict[str
         ({"prefill_length": 0}, "--prefill-length must be 1 to"),
         ({"context_length": -1}, "--context-length must be 1 to"),
         ({"batch": 0}, "--batch must be 1 to"),
+        ({"verify_length": 0}, "--verify-length must be 1 to"),
+        ({"verify_length": 65}, "--verify-length 65 is greater than --context-length 64"),
         ({"quant": "w3"}, "unknown --quant 'w3'; choose from w4a8h0_ssfp"),
         ({"head_quant": "w3"}, "unknown --head-quant 'w3'"),
         ({"head_quant": "float32"}, "--head-quant float32 does not fit --quant w4a8h0_ssfp"),

@@ -1,0 +1,84 @@
+"""What to compile, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..common.errors import CompileError
+from ..common.profiles import profile_for
+
+_MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileOptions:
+    """What to compile.
+
+    Attributes:
+        checkpoint: Hugging Face folder; with `random_weights` a `config.json` does as well.
+        output: Package folder; made if missing, files of the same name are replaced.
+        name: Prefix of the package's files.
+        prefill_length: Tokens in a prefill chunk (the vendor's `fill-length`).
+        context_length: Rows of the KV caches.
+        batch: Slots of the decode graph.
+        all_logits: Prefill returns the logits of every row instead of the last one's.
+        verify_length: Also write a verify graph of so many tokens, which returns all their logits.
+        quant: Profile: w4a8h0_ssfp, w8a8h1_sefp, float16 or float32.
+        head_quant: Profile of the head, or None for the one that goes with `quant`.
+        random_weights: Draw the weights instead of reading them.
+        seed: For `random_weights`.
+        self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.
+
+    Raises:
+        CompileError: A value that cannot be.
+    """
+
+    checkpoint: Path
+    output: Path
+    name: str = "qwen3"
+    prefill_length: int = 256
+    context_length: int = 2048
+    batch: int = 1
+    all_logits: bool = False
+    verify_length: int | None = None
+    quant: str = "w4a8h0_ssfp"
+    head_quant: str | None = None
+    random_weights: bool = False
+    seed: int = 0
+    self_contained: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_range("prefill_length", _MAX_LENGTH)
+        self._check_range("context_length", _MAX_LENGTH)
+        self._check_range("batch", _MAX_BATCH)
+        if self.verify_length is not None:
+            self._check_range("verify_length", _MAX_LENGTH)
+        for option in ("prefill_length", "verify_length"):
+            if (getattr(self, option) or 0) > self.context_length:
+                raise CompileError(
+                    f"{_flag(option)} {getattr(self, option)} is greater than --context-length {self.context_length}"
+                )
+        if not self.name or self.name != Path(self.name).name or self.name.startswith(".") or "\\" in self.name:
+            raise CompileError(f"--name must be a plain file name, got {self.name!r}")
+        if self.seed < 0:
+            raise CompileError(f"--seed must not be negative, got {self.seed}")
+        profile_for(self.quant, self.head_quant)
+
+    def _check_range(self, option: str, most: int) -> None:
+        value = getattr(self, option)
+        if not 1 <= value <= most:
+            raise CompileError(f"{_flag(option)} must be 1 to {most}, got {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileResult:
+    """What was written: paths relative to `output`, and lines worth showing to the user."""
+
+    output: Path
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
