@@ -4,6 +4,7 @@ A package `OUT` named `qwen3` holds::
 
     qwen3_prefill.hmm  qwen3_decode.hmm  qwen3.hmw    graphs, and the weights they share
     qwen3_verify.hmm                                  with --verify-length
+    qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     tokenizer/                                        tokenizer files and config.json of the checkpoint
 
@@ -36,7 +37,7 @@ from ..common.progress import Progress
 from ..common.rope import rope_table
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from .config import Qwen3Config
-from .graph_files import owned_files, write_graphs
+from .graph_files import graph_specs, owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .weights import EMBEDDING, ROPE_COS, ROPE_SIN, weight_specs
 
@@ -67,6 +68,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             f"max_position_embeddings={config.max_position_embeddings}"
         )
     profile = profile_for(options.quant, options.head_quant)
+    graphs = graph_specs(options, config)
     checkpoint = None if options.random_weights else Checkpoint(folder)
     if checkpoint is not None and config.tie_word_embeddings and not _head_is_the_embedding(checkpoint):
         _warn(
@@ -104,7 +106,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             saturated = write_embedding_bin(staging / EMBEDDING_BIN, embedding, profile.tensor_dtype, bar.advance)
         if saturated:
             _warn_saturated(saturated, "of the embedding")
-        write_graphs(staging, options, config, profile, entries, sibling)
+        write_graphs(staging, options, config, profile, graphs, entries, sibling)
         if not write_embedding_pt(staging / EMBEDDING_PT, staging / EMBEDDING_BIN, table.shape, profile.tensor_dtype):
             notes.append(pt_hint(options.output))
         files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))

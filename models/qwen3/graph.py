@@ -1,4 +1,4 @@
-"""The graphs of Qwen3: inputs, names and order by spec llm-graphs sections 2.1, 2.2 and 2.4."""
+"""The graphs of Qwen3: inputs, names and order by spec llm-graphs sections 2.1, 2.2, 2.4 and 2.8."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ class GraphSpec:
         batch: B, slots with lengths and caches of their own; more than one only where T is 1.
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
+        blocks: The transformer blocks it runs, or None for all. With the first ones it takes embeddings, with the last
+            ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
     """
 
     name: str
     tokens: int
     batch: int = 1
     all_logits: bool = False
+    blocks: range | None = None
 
 
 def slot_suffix(slot: int) -> str:
@@ -36,41 +39,58 @@ def slot_suffix(slot: int) -> str:
     return f"_batch_{slot}" if slot else ""
 
 
+def residual_name(blocks: int) -> str:
+    """Returns the name of the hidden states after so many blocks: every block ends with its second residual add."""
+    return f"add_{2 * blocks - 1}"
+
+
 def build_graph(
     config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], spec: GraphSpec, *, context_length: int
 ) -> Graph:
     """Returns the graph `spec` describes, its caches [1, Hkv, C, D] with C rows of `context_length`."""
     assert spec.batch == 1 or spec.tokens == 1
+    blocks = spec.blocks or range(config.num_layers)
     builder = GraphBuilder(spec.name, profile.tensor_dtype, weights)
-    hidden = builder.input("input_1", (spec.batch, spec.tokens, config.hidden_size))
-    slots = _slots(builder, config, spec.batch, context_length)
+    source = residual_name(blocks.start) if blocks.start else "input_1"
+    x = builder.input(source, (spec.batch, spec.tokens, config.hidden_size))
+    slots = _slots(builder, config, spec, blocks, context_length)
     # Of one token, that token is the live row.
     live_rows = slots[0].current if spec.tokens > 1 else None
-    x = hidden
-    for layer in range(config.num_layers):
-        x = _attention(builder, config, x, slots, layer)
+    for index, layer in enumerate(blocks):
+        x = _attention(builder, config, x, slots, layer, index)
         x = _mlp(builder, config, x, layer)
+    if blocks.stop < config.num_layers:
+        return builder.build([x], live_rows=live_rows)
     if live_rows is not None and not spec.all_logits:
         x = builder.last_row("last_row", x, live_rows)
     return builder.build([_head(builder, config, x)], live_rows=live_rows)
 
 
-def _slots(builder: GraphBuilder, config: Qwen3Config, batch: int, context_length: int) -> list[Slot]:
-    cache_shape = (1, config.num_kv_heads, context_length, config.head_dim)
-
-    def caches(which: str, suffix: str) -> tuple[Ref, ...]:
-        names = [f"model_layers_{layer}_self_attn_{which}_input{suffix}" for layer in range(config.num_layers)]
-        return tuple(builder.state(name, cache_shape) for name in names)
-
+def _slots(
+    builder: GraphBuilder, config: Qwen3Config, spec: GraphSpec, blocks: range, context_length: int
+) -> list[Slot]:
+    shape = (1, config.num_kv_heads, context_length, config.head_dim)
+    # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
+    pairs = [(which, layer) for which in "kv" for layer in blocks]
+    if spec.blocks is not None:
+        pairs = [(which, layer) for layer in blocks for which in "kv"]
     slots = []
-    for suffix in map(slot_suffix, range(batch)):
+    for suffix in map(slot_suffix, range(spec.batch)):
         valid = builder.input(f"valid_length{suffix}", (1,), "int32")
         current = builder.input(f"current_length{suffix}", (1,), "int32")
-        slots.append(Slot(valid, current, caches("kcache", suffix), caches("vcache", suffix)))
+        caches = {
+            (which, layer): builder.state(f"model_layers_{layer}_self_attn_{which}cache_input{suffix}", shape)
+            for which, layer in pairs
+        }
+        keys, values = (tuple(caches[which, layer] for layer in blocks) for which in "kv")
+        slots.append(Slot(valid, current, keys, values))
     return slots
 
 
-def _attention(builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot], layer: int) -> Ref:
+def _attention(
+    builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot], layer: int, index: int
+) -> Ref:
+    """`index` counts the blocks of this graph, `layer` those of the model."""
     prefix, here = f"layers.{layer}", f"layers.{layer}.attn"
     biases = [f"{prefix}.self_attn.{name}.bias" if config.attention_bias else None for name in ("qkv", "o_proj")]
     batch, tokens, _ = x.shape
@@ -95,11 +115,11 @@ def _attention(builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequen
     q = positioned("q", heads("q", 0, num_q))
     k = positioned("k", heads("k", num_q, num_kv))
     v = heads("v", num_q + num_kv, num_kv)
-    keys = cached("k_cache", k, [slot.keys[layer] for slot in slots])
-    values = cached("v_cache", v, [slot.values[layer] for slot in slots])
+    keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
+    values = cached("v_cache", v, [slot.values[index] for slot in slots])
     mixed = builder.attention(f"{here}.mix", q, keys, values, slots)
     out = builder.linear(f"{here}.out", mixed, f"{prefix}.self_attn.o_proj.weight", biases[1])
-    return builder.add(f"{here}.residual", x, out)
+    return builder.add(f"add_{2 * layer}", x, out)
 
 
 def _mlp(builder: GraphBuilder, config: Qwen3Config, x: Ref, layer: int) -> Ref:
@@ -108,7 +128,7 @@ def _mlp(builder: GraphBuilder, config: Qwen3Config, x: Ref, layer: int) -> Ref:
     gate_up = builder.linear(f"{here}.gate_up", normed, f"{prefix}.mlp.gate_up.weight")
     product = builder.silu_mul(f"{here}.silu_mul", gate_up)
     out = builder.linear(f"{here}.out", product, f"{prefix}.mlp.down_proj.weight")
-    return builder.add(f"{here}.residual", x, out)
+    return builder.add(residual_name(layer + 1), x, out)
 
 
 def _head(builder: GraphBuilder, config: Qwen3Config, x: Ref) -> Ref:

@@ -9,6 +9,7 @@ from ..common.errors import CompileError
 from ..common.profiles import profile_for
 
 _MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
+_MAX_STAGES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class CompileOptions:
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
         verify_length: Also write a verify graph of so many tokens, which returns all their logits.
+        pipeline: Also write prefill and decode in so many stages; 1 for none.
         quant: Profile: w4a8h0_ssfp, w8a8h1_sefp, float16 or float32.
         head_quant: Profile of the head, or None for the one that goes with `quant`.
         random_weights: Draw the weights instead of reading them.
@@ -42,6 +44,7 @@ class CompileOptions:
     batch: int = 1
     all_logits: bool = False
     verify_length: int | None = None
+    pipeline: int = 1
     quant: str = "w4a8h0_ssfp"
     head_quant: str | None = None
     random_weights: bool = False
@@ -52,6 +55,7 @@ class CompileOptions:
         self._check_range("prefill_length", _MAX_LENGTH)
         self._check_range("context_length", _MAX_LENGTH)
         self._check_range("batch", _MAX_BATCH)
+        self._check_range("pipeline", _MAX_STAGES)
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
         for option in ("prefill_length", "verify_length"):

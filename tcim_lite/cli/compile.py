@@ -34,6 +34,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=argparse.SUPPRESS,
         help="also write a verify graph: T tokens in, the logits of all T out",
     )
+    parser.add_argument(
+        "--pipeline", metavar="S", type=int, default=1, help="also write prefill and decode in S stages of equal blocks"
+    )
     parser.add_argument("--quant", choices=QUANTS, default="w4a8h0_ssfp", help="weights and activations of the body")
     parser.add_argument(
         "--head-quant",
@@ -65,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         batch=args.batch,
         all_logits=args.all_logits,
         verify_length=getattr(args, "verify_length", None),
+        pipeline=args.pipeline,
         quant=args.quant,
         head_quant=getattr(args, "head_quant", None),
         random_weights=args.random_weights,
