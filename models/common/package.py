@@ -24,7 +24,8 @@ _COPIED = (
     "chat_template.jinja",
     "chat_template.json",
 )
-EMBEDDING_BIN, EMBEDDING_PT = Path("hmquant/quant_embedding.bin"), Path("hmquant/quant_embedding.pt")
+EMBEDDING = Path("hmquant/quant_embedding")  # without its role in a speculative pair and without its suffix
+_EMBEDDINGS = [f"{EMBEDDING}{role}{suffix}" for role in ("", "_draft", "_target") for suffix in (".bin", ".pt")]
 TOKENIZER_DIR = Path("tokenizer")
 
 
@@ -50,7 +51,7 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
         files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
         _check_places(output, files)
         graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))
-        for stale in (EMBEDDING_PT, *(TOKENIZER_DIR / name for name in _COPIED), *graphs):
+        for stale in (*map(Path, _EMBEDDINGS), *(TOKENIZER_DIR / name for name in _COPIED), *graphs):
             if stale not in files:
                 (output / stale).unlink(missing_ok=True)
         # Weights first: a .hmm never stands beside a .hmw it has not met.

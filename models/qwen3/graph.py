@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tcim_lite.hmm import Graph, WeightEntry
 
 from ..common.graph_builder import GraphBuilder, Ref, Slot
 from ..common.profiles import Profile
 from .config import Qwen3Config
+from .graph_specs import GraphSpec
 from .weights import ROPE_COS, ROPE_SIN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphSpec:
-    """Which graph of the model.
-
-    Attributes:
-        name: What its file is called after the package's name, `prefill` for example.
-        tokens: T, the token axis of input 0.
-        batch: B, slots with lengths and caches of their own; more than one only where T is 1.
-        all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
-            current_length - 1, [B, 1, V].
-        blocks: The transformer blocks it runs, or None for all. With the first ones it takes embeddings, with the last
-            ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
-    """
-
-    name: str
-    tokens: int
-    batch: int = 1
-    all_logits: bool = False
-    blocks: range | None = None
 
 
 def slot_suffix(slot: int) -> str:

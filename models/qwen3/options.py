@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..common.errors import CompileError
-from ..common.profiles import profile_for
+from ..common.profiles import QUANTS, profile_for
 
 _MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
 _MAX_STAGES = 1 << 10
+_VERIFY_LENGTH = 5  # what the vendor's speculative example compiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +25,18 @@ class CompileOptions:
         context_length: Rows of the KV caches.
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
-        verify_length: Also write a verify graph of so many tokens, which returns all their logits.
+        verify_length: Also write a verify graph of so many tokens, which returns all their logits; None for none, or
+            where a draft asks for one, for the vendor's 5.
         pipeline: Also write prefill and decode in so many stages; 1 for none.
         quant: Profile: w4a8h0_ssfp, w8a8h1_sefp, float16 or float32.
         head_quant: Profile of the head, or None for the one that goes with `quant`.
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.
         self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.
+        draft: Checkpoint of a draft model for speculative decoding, also written, as `<name>_draft`. Either of the two
+            options below asks for a draft as well, by default from `checkpoint` itself.
+        draft_quant: Its profile, or None for `quant` and `head_quant`.
+        draft_layers: How many of its blocks to use, from the first on; None for all.
 
     Raises:
         CompileError: A value that cannot be.
@@ -50,6 +56,9 @@ class CompileOptions:
     random_weights: bool = False
     seed: int = 0
     self_contained: bool = False
+    draft: Path | None = None
+    draft_quant: str | None = None
+    draft_layers: int | None = None
 
     def __post_init__(self) -> None:
         self._check_range("prefill_length", _MAX_LENGTH)
@@ -58,16 +67,41 @@ class CompileOptions:
         self._check_range("pipeline", _MAX_STAGES)
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
-        for option in ("prefill_length", "verify_length"):
-            if (getattr(self, option) or 0) > self.context_length:
-                raise CompileError(
-                    f"{_flag(option)} {getattr(self, option)} is greater than --context-length {self.context_length}"
-                )
+        for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
+            if length > self.context_length:
+                raise CompileError(f"{flag} {length} is greater than --context-length {self.context_length}")
         if not self.name or self.name != Path(self.name).name or self.name.startswith(".") or "\\" in self.name:
             raise CompileError(f"--name must be a plain file name, got {self.name!r}")
         if self.seed < 0:
             raise CompileError(f"--seed must not be negative, got {self.seed}")
         profile_for(self.quant, self.head_quant)
+        if self.draft_quant not in (None, *QUANTS):
+            raise CompileError(f"unknown --draft-quant {self.draft_quant!r}; choose from {', '.join(QUANTS)}")
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether a draft model is asked for."""
+        return self.draft is not None or self.draft_quant is not None or self.draft_layers is not None
+
+    @property
+    def verify_tokens(self) -> int | None:
+        """T of the verify graph, None for no such graph."""
+        return _VERIFY_LENGTH if self.verify_length is None and self.has_draft else self.verify_length
+
+    def of_draft(self) -> CompileOptions:
+        """Returns the options of the draft model: prefill and decode of one slot, with the same chunk and context."""
+        return CompileOptions(
+            checkpoint=self.draft or self.checkpoint,
+            output=self.output,
+            name=f"{self.name}_draft",
+            prefill_length=self.prefill_length,
+            context_length=self.context_length,
+            quant=self.draft_quant or self.quant,
+            head_quant=None if self.draft_quant else self.head_quant,
+            random_weights=self.random_weights,
+            seed=self.seed,
+            self_contained=self.self_contained,
+        )
 
     def _check_range(self, option: str, most: int) -> None:
         value = getattr(self, option)

@@ -32,7 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="T",
         type=int,
         default=argparse.SUPPRESS,
-        help="also write a verify graph: T tokens in, the logits of all T out",
+        help="also write a verify graph: T tokens in, the logits of all T out (default: none; with a draft 5)",
     )
     parser.add_argument(
         "--pipeline", metavar="S", type=int, default=1, help="also write prefill and decode in S stages of equal blocks"
@@ -43,6 +43,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         choices=QUANTS,
         default=argparse.SUPPRESS,
         help="the same for the head (default: w8a8h1_sefp, in float packages that of the body)",
+    )
+    draft = parser.add_argument_group("speculative decoding", "Any of these also writes a draft model, NAME_draft.")
+    draft.add_argument(
+        "--draft", metavar="HF_DIR", type=Path, default=argparse.SUPPRESS, help="its checkpoint (default: the target's)"
+    )
+    draft.add_argument(
+        "--draft-quant", choices=QUANTS, default=argparse.SUPPRESS, help="as --quant (default: that of the target)"
+    )
+    draft.add_argument(
+        "--draft-layers", metavar="K", type=int, default=argparse.SUPPRESS, help="use its first K blocks only"
     )
     parser.add_argument(
         "--self-contained", action="store_true", help="put the weights into every .hmm file instead of one .hmw"
@@ -74,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         random_weights=args.random_weights,
         seed=args.seed,
         self_contained=args.self_contained,
+        **{key: value for key, value in vars(args).items() if key.startswith("draft")},
     )
     start = time.monotonic()
     with warnings.catch_warnings():

@@ -29,6 +29,8 @@ class Package:
         names = sorted(path.name.removesuffix("_prefill.hmm") for path in folder.glob("*_prefill.hmm"))
         names = [found for found in names if (folder / f"{found}_decode.hmm").exists()]
         if name is None:
+            drafts = {f"{found}_draft" for found in names}  # each belongs to the package it is named after
+            names = [found for found in names if found not in drafts]
             if len(names) > 1:
                 raise ValueError(f"{folder} holds several packages ({', '.join(names)}); say which with name=")
             name = names[0] if names else None
@@ -48,6 +50,11 @@ class Package:
         return self.folder / f"{self.name}_decode.hmm"
 
     @property
+    def draft(self) -> Package:
+        """The draft model that `tcim-lite compile --draft` wrote beside this one; FileNotFoundError if it did not."""
+        return Package.open(self.folder, f"{self.name}_draft")
+
+    @property
     def tokenizer_folder(self) -> Path:
         return self.folder / "tokenizer"
 
@@ -58,7 +65,9 @@ class Package:
             FileNotFoundError: The package has no such file.
             ValueError: The file does not have that many elements.
         """
-        path = self.folder / "hmquant" / "quant_embedding.bin"
+        path = self.folder / "hmquant" / "quant_embedding_draft.bin"
+        if not self.name.endswith("_draft") or not path.is_file():
+            path = path.with_name("quant_embedding.bin")
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path} is missing; copy the whole package folder, or compile the checkpoint again"

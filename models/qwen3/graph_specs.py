@@ -1,0 +1,61 @@
+"""The graphs a package has."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+from ..common.errors import CompileError
+from .config import Qwen3Config
+from .options import CompileOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSpec:
+    """Which graph of the model.
+
+    Attributes:
+        name: What its file is called after the package's name, `prefill` for example.
+        tokens: T, the token axis of input 0.
+        batch: B, slots with lengths and caches of their own; more than one only where T is 1.
+        all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
+            current_length - 1, [B, 1, V].
+        blocks: The transformer blocks it runs, or None for all. With the first ones it takes embeddings, with the last
+            ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
+    """
+
+    name: str
+    tokens: int
+    batch: int = 1
+    all_logits: bool = False
+    blocks: range | None = None
+
+
+def graph_specs(options: CompileOptions, config: Qwen3Config) -> list[GraphSpec]:
+    """Returns the graphs that `options` ask for.
+
+    Raises:
+        CompileError: More pipeline stages than blocks.
+    """
+    specs = [
+        GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
+        GraphSpec(name="decode", tokens=1, batch=options.batch),
+    ]
+    if options.pipeline > 1:
+        stages = _stages(config.num_layers, options.pipeline)
+        specs += [
+            replace(spec, name=f"{spec.name}_part{stage}", blocks=blocks)
+            for spec in specs
+            for stage, blocks in enumerate(stages)
+        ]
+    if options.verify_tokens is not None:
+        specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
+    return specs
+
+
+def _stages(layers: int, stages: int) -> list[range]:
+    """Cuts the blocks evenly. What is left over goes to the first stages: the last one has the head as well."""
+    if stages > layers:
+        raise CompileError(f"--pipeline {stages} is more stages than the model's {layers} blocks")
+    starts = [stage * (layers // stages) + min(stage, layers % stages) for stage in range(stages + 1)]
+    return [range(start, stop) for start, stop in itertools.pairwise(starts)]

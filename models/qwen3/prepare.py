@@ -1,0 +1,134 @@
+"""Reads a checkpoint's description and refuses, before the long work, whatever can be refused."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..common.checkpoint import Checkpoint, config_of
+from ..common.errors import CompileError, CompileWarning
+from ..common.pack_stream import row_chunks
+from ..common.profiles import Profile, profile_for
+from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
+from .config import Qwen3Config
+from .graph_specs import GraphSpec, graph_specs
+from .options import CompileOptions
+from .weights import EMBEDDING, weight_specs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedModel:
+    """A model that is ready to be written: where its numbers come from, which weights and graphs it has.
+
+    Attributes:
+        options: What was asked for.
+        folder: Of the checkpoint.
+        config: Of the part of the checkpoint that is compiled.
+        profile: Dtypes and formats.
+        weights: All weights but the RoPE tables.
+        tensors: Where the numbers come from.
+        graphs: To write.
+    """
+
+    options: CompileOptions
+    folder: Path
+    config: Qwen3Config
+    profile: Profile
+    weights: Sequence[LinearSpec | VectorSpec]
+    tensors: TensorSource
+    graphs: Sequence[GraphSpec]
+
+    @property
+    def table_shape(self) -> tuple[int, int]:
+        """[V, H] of the embedding."""
+        return self.config.vocab_size, self.config.hidden_size
+
+    @property
+    def table_source(self) -> tuple[Path, str]:
+        """What the numbers of the embedding file depend on, beside options that a pair shares."""
+        return self.folder.resolve(), self.profile.tensor_dtype
+
+    @property
+    def elements(self) -> int:
+        """Numbers to read, for a progress bar."""
+        linears = (math.prod(spec.shape) for spec in self.weights if isinstance(spec, LinearSpec))
+        return sum(linears) + math.prod(self.table_shape)
+
+
+def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel:
+    """Returns what `options` describe, of the checkpoint's first `layers` blocks only if that is given.
+
+    Raises:
+        CompileError: The checkpoint or its config does not fit.
+
+    Warns:
+        CompileWarning: A context beyond what the model was made for, a head that should be tied and is not, tensors
+            without a place in the graph.
+    """
+    folder = options.checkpoint
+    if options.random_weights and folder.name == "config.json":
+        folder = folder.parent
+    config = Qwen3Config.from_json(config_of(folder))
+    config.check_context(options.context_length)
+    if options.context_length > config.max_position_embeddings:
+        warn(
+            f"--context-length {options.context_length} is beyond the checkpoint's "
+            f"max_position_embeddings={config.max_position_embeddings}"
+        )
+    checkpoint = None if options.random_weights else Checkpoint(folder)
+    if checkpoint is not None and config.tie_word_embeddings and not _head_is_the_embedding(checkpoint):
+        warn(
+            "config.json says tie_word_embeddings, but the checkpoint's lm_head.weight differs from its embedding; "
+            "taking lm_head.weight, as transformers does"
+        )
+        config = replace(config, tie_word_embeddings=False)
+    profile = profile_for(options.quant, options.head_quant)
+    if checkpoint is not None and (unused := _unused_tensors(checkpoint, weight_specs(config, profile))):
+        warn(
+            f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
+            "they are left out"
+        )
+    if layers is not None:
+        if not 1 <= layers <= config.num_layers:
+            raise CompileError(f"--draft-layers must be 1 to {config.num_layers}, the blocks in {folder}, got {layers}")
+        config = replace(config, num_layers=layers)
+    model = PreparedModel(
+        options=options,
+        folder=folder,
+        config=config,
+        profile=profile,
+        weights=weight_specs(config, profile),
+        tensors=RandomTensors(options.seed) if checkpoint is None else CheckpointTensors(checkpoint),
+        graphs=graph_specs(options, config),
+    )
+    shape = model.table_shape
+    table = LinearSpec(name="embedding", format="linear_f16", shape=shape, tensors=(EMBEDDING,), tensor_shapes=(shape,))
+    model.tensors.check([*model.weights, table])
+    return model
+
+
+def warn(text: str) -> None:
+    """Warns of something that does not keep the package from being written."""
+    warnings.warn(text, CompileWarning, stacklevel=4)
+
+
+def _head_is_the_embedding(checkpoint: Checkpoint) -> bool:
+    """False only where a head is stored whose values are not those of the embedding."""
+    head = "lm_head.weight"
+    if head not in checkpoint or EMBEDDING not in checkpoint:
+        return True
+    shape = checkpoint.shape(head)
+    return checkpoint.shape(EMBEDDING) == shape and all(
+        np.array_equal(checkpoint.read(head, *rows), checkpoint.read(EMBEDDING, *rows)) for rows in row_chunks(shape)
+    )
+
+
+def _unused_tensors(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec]) -> list[str]:
+    used = {name for spec in specs for name in spec.tensors} | {"lm_head.weight", EMBEDDING}
+    # Old checkpoints carry the RoPE frequencies, which are computed here.
+    return [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]

@@ -1,0 +1,112 @@
+"""Speculative pairs: a draft model beside the target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcim_lite.hmm import read
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+
+Make = Callable[..., Path]
+
+
+def files_of(folder: Path) -> set[str]:
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {file for file in found if not file.endswith(".pt") and not file.startswith("tokenizer")}
+
+
+PAIR = {
+    *(f"qwen3_{graph}.hmm" for graph in ("prefill", "decode", "verify", "draft_prefill", "draft_decode")),
+    *("qwen3.hmw", "qwen3_draft.hmw"),
+    *(f"hmquant/quant_embedding{role}.bin" for role in ("", "_draft", "_target")),
+}
+
+
+def test_draft_of_another_checkpoint(make_checkpoint: Make, make_package: Make) -> None:
+    draft = make_checkpoint(hidden_size=128, num_hidden_layers=1)
+    package = make_package(make_checkpoint(), draft=draft, draft_quant="w8a8h1_sefp", verify_length=4, batch=2)
+    assert files_of(package) == PAIR
+    shared = read(package / "qwen3_draft.hmw")
+    for stage, tokens in (("prefill", 8), ("decode", 1)):
+        model = read(package / f"qwen3_draft_{stage}.hmm")
+        model.verify(shared)
+        values = [model.graph.values[id_] for id_ in model.graph.inputs]
+        assert [(value.name, tuple(value.shape)) for value in values] == [
+            ("input_1", (1, tokens, 128)),
+            *(("valid_length", (1,)), ("current_length", (1,))),
+            *((f"model_layers_0_self_attn_{which}cache_input", (1, 2, 64, 32)) for which in "kv"),
+        ]
+        message = json.loads(model.custom_msg)
+        assert (message["quant"], message["hidden_size"], message["batch"]) == ("w8a8h1_sefp", 128, 1)
+    tables = {
+        role: np.fromfile(package / f"hmquant/quant_embedding{role}.bin", np.float16)
+        for role in ("", "_draft", "_target")
+    }
+    assert tables[""].tobytes() == tables["_target"].tobytes()
+    assert (tables[""].size, tables["_draft"].size) == (83 * 64, 83 * 128)
+
+
+def test_the_first_blocks_of_the_target_are_a_draft(make_checkpoint: Make, make_package: Make) -> None:
+    package = make_package(make_checkpoint(), draft_layers=1)
+    assert files_of(package) == PAIR
+    target, draft = read(package / "qwen3.hmw"), read(package / "qwen3_draft.hmw")
+    assert {entry.hash for entry in draft.weights} < {entry.hash for entry in target.weights}
+    names = {entry.name for entry in target.weights} - {entry.name for entry in draft.weights}
+    assert names == {entry.name for entry in target.weights if entry.name.startswith("layers.1.")}
+    verify = read(package / "qwen3_verify.hmm").graph
+    assert tuple(verify.values[verify.outputs[0]].shape) == (1, 5, 83)
+    tables = [(package / f"hmquant/quant_embedding{role}.bin").read_bytes() for role in ("", "_draft", "_target")]
+    assert len(set(tables)) == 1
+
+
+def test_draft_in_another_precision(make_checkpoint: Make, make_package: Make) -> None:
+    package = make_package(make_checkpoint(), quant="float32", draft_quant="w4a8h0_ssfp", verify_length=3)
+    formats = {entry.format for entry in read(package / "qwen3_draft.hmw").weights}
+    assert formats == {"dense", "linear_w4", "linear_w8"}
+    sizes = [(package / f"hmquant/quant_embedding{role}.bin").stat().st_size for role in ("", "_draft")]
+    assert sizes == [83 * 64 * 4, 83 * 64 * 2]
+
+
+def test_embeddings_of_a_pair_load_with_torch(make_checkpoint: Make, make_package: Make) -> None:
+    torch = pytest.importorskip("torch", reason="the .pt files are written where torch is installed")
+    package = make_package(make_checkpoint(), draft=make_checkpoint(hidden_size=128))
+    shapes = {
+        role: tuple(torch.load(package / f"hmquant/quant_embedding_{role}.pt", map_location="cpu")["weight"].shape)
+        for role in ("draft", "target")
+    }
+    assert shapes == {"draft": (83, 128), "target": (83, 64)}
+
+
+def test_compiling_again_without_a_draft_takes_it_away(make_checkpoint: Make, tmp_path: Path) -> None:
+    options = {"checkpoint": make_checkpoint(), "output": tmp_path / "out", "context_length": 256}
+    compile_checkpoint(CompileOptions(**options, draft_layers=2))
+    compile_checkpoint(CompileOptions(**options))
+    kept = {"qwen3_prefill.hmm", "qwen3_decode.hmm", "qwen3.hmw", "hmquant/quant_embedding.bin"}
+    assert files_of(tmp_path / "out") == kept
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draft_layers": 3}, "--draft-layers must be 1 to 2, the blocks in .*, got 3"),
+        ({"draft_layers": 0}, "--draft-layers must be 1 to 2"),
+        ({"draft_quant": "w3"}, "unknown --draft-quant 'w3'; choose from w4a8h0_ssfp"),
+        ({"draft_layers": 1, "prefill_length": 4, "context_length": 4}, "--verify-length 5 is greater than"),
+        ({"draft": Path("nowhere")}, "nowhere is not a folder"),
+    ],
+)
+def test_bad_options(make_checkpoint: Make, make_package: Make, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        make_package(make_checkpoint(), **options)
+
+
+def test_a_draft_with_another_vocabulary_is_refused(make_checkpoint: Make, make_package: Make) -> None:
+    with pytest.raises(CompileError, match=r"has vocab_size=97, the target .* 83"):
+        make_package(make_checkpoint(), draft=make_checkpoint(vocab_size=97))
