@@ -18,7 +18,7 @@ from tcim_lite.hmm.crc32c import crc32c
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/data/hmm"
-FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw"]
+FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]
 
 _spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
 make_golden = importlib.util.module_from_spec(_spec)
@@ -46,12 +46,21 @@ def test_graph_round_trip():
 
 def test_model_bytes_equal_the_written_file(tmp_path):
     arguments = make_golden.every_op_graph(2), make_golden.every_op_data()
-    id_ = hmm.write_model(tmp_path / "m.hmm", *arguments, custom_msg="é", ncore=3, ndevice=2)
-    assert (tmp_path / "m.hmm").read_bytes() == hmm.model_bytes(*arguments, custom_msg="é", ncore=3, ndevice=2)
+    id_ = hmm.write_model(tmp_path / "m.hmm", *arguments, custom_msg="é", ncore=3)
+    assert (tmp_path / "m.hmm").read_bytes() == hmm.model_bytes(*arguments, custom_msg="é", ncore=3)
     container = hmm.read(tmp_path / "m.hmm")
-    assert (container.id, container.custom_msg, container.ncore, container.ndevice) == (id_, "é", 3, 2)
+    assert (container.id, container.custom_msg, container.ncore, container.ndevice) == (id_, "é", 3, 1)
     for entry, weight in zip(container.weights, arguments[1], strict=True):
         assert bytes(container.weight_bytes(entry)) == weight.data.tobytes()
+
+
+def test_parts_round_trip_in_rank_order():
+    container = hmm.read(GOLDEN / "two_devices.hmms")
+    assert container.graphs == (make_golden.part_graph(0), make_golden.part_graph(1))
+    assert container.graph == container.graphs[0]
+    assert container.split == hmm.Split([-1, -1, -1, 1, 1], [-1])
+    assert container.ndevice == 2
+    assert [section.kind for section in container.sections] == [1, 1, 6, 3, 4]
 
 
 def test_anything_with_a_buffer_is_read(tmp_path):
@@ -144,6 +153,12 @@ def test_writer_refuses_weights_that_do_not_fit(arguments, match, tmp_path):
         ({"graph": hmm.Graph("g", [], [hmm.Op("Softmax", [], [])], [], [])}, "'Softmax' is not one of"),
         ({"graph": hmm.Graph("g", [], [hmm.Op("Add", [0, 1], [2])], [], [])}, "names value 0, there are 0"),
         ({"graph": hmm.Graph("g", [hmm.Value("x", "weight", "int8", [1], weight=0)], [], [], [])}, "names weight 0"),
+        ({"graph": []}, "0 graphs, a model is for 1 to 32 devices"),
+        ({"graph": [make_golden.minimal_graph()] * 33}, "33 graphs"),
+        ({"graph": [make_golden.minimal_graph()] * 2}, "must be a split section exactly when"),
+        ({"split": hmm.Split([-1], [-1])}, "must be a split section exactly when"),
+        ({"graph": make_golden.part_graph(0)}, "has an AllGather, which needs ndevice to be 2"),
+        ({"graph": [make_golden.minimal_graph()] * 2, "split": hmm.Split([2], [-1])}, "split on axis 2"),
     ],
 )
 def test_writer_refuses_bad_arguments(options, match):

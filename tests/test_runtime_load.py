@@ -151,15 +151,6 @@ def test_a_replaced_file_is_read_again(linear_pair, linear_bytes, tmp_path):
     assert first.get_input_info("x").shape == (1, 4, 8)
 
 
-def test_models_for_several_devices_are_refused(tmp_path, add_model):
-    hmm.write_model(tmp_path / "two.hmm", hmm.read(add_model).graph, [], ndevice=2)
-    shutil.copy(tmp_path / "two.hmm", tmp_path / "two.hmms")
-    with pytest.raises(rt.UnsupportedError, match="for 2 devices"):
-        rt.load(tmp_path / "two.hmm")
-    with pytest.raises(NotImplementedError, match=r"\.hmms"):
-        rt.load(tmp_path / "two.hmms")
-
-
 def test_devices_that_do_not_exist_are_refused_at_load(add_model, monkeypatch):
     with pytest.raises(rt.DeviceError, match=r"device 7 does not exist; there is 0 .*TCIM_LITE_DEVICE_NUM"):
         rt.load(add_model, rt.Option(7))

@@ -1,4 +1,4 @@
-"""`tcim-lite inspect`: what a `.hmm`, a `.hmw` or a package folder holds."""
+"""`tcim-lite inspect`: what a `.hmm`, `.hmms`, `.hmw` or a package folder holds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Adds the sub-command."""
     parser = commands.add_parser(
         "inspect",
-        help="show what a .hmm, .hmw or package folder holds",
+        help="show what a .hmm, .hmms, .hmw or package folder holds",
         description="Shows what a file or a package folder holds.",
     )
     parser.add_argument("path", metavar="FILE|DIR", type=Path)
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.path.is_dir():
         _print_container(args.path, list_weights=args.weights, verify=args.verify)
         return 0
-    files = sorted(file for file in args.path.iterdir() if file.suffix in (".hmm", ".hmw"))
+    files = sorted(file for file in args.path.iterdir() if file.suffix in (".hmm", ".hmms", ".hmw"))
     if not files:
         raise HmmFormatError(f"{args.path} has no .hmm file; expected a folder that `tcim-lite compile` wrote")
     for file in files:
@@ -63,19 +65,40 @@ def _print_container(path: Path, *, list_weights: bool, verify: bool) -> None:
     if container.custom_msg:
         print(f"  custom_msg: {_message(container.custom_msg)}")
     if container.graph is not None:
-        graph = container.graph
-        for title, ids in (("inputs", graph.inputs), ("outputs", graph.outputs)):
-            print(f"  {title}:")
-            for line in _value_lines([graph.values[id_] for id_ in ids]):
-                print(f"    {line}")
-        ops = Counter(op.kind for op in graph.ops)
-        print(f"  {len(graph.ops)} ops: " + ", ".join(f"{count} {kind}" for kind, count in ops.most_common()))
+        _print_graphs(container)
     _print_weights(container, list_weights=list_weights)
     if verify:
         if container.sibling is not None and sibling is None:
             raise HmmFormatError(f"{path}: {container.sibling.file} is missing; copy it beside the .hmm")
         container.verify(sibling)
         print("  checksums: all match")
+
+
+def _print_graphs(container: Container) -> None:
+    """Inputs and outputs as a program sees them: of several devices, the parts together."""
+    from ..hmm import WHOLE
+
+    first, split = container.graphs[0], container.split
+    for what in ("inputs", "outputs"):
+        parts = [[graph.values[id_] for id_ in getattr(graph, what)] for graph in container.graphs]
+        axes = getattr(split, what) if split else [WHOLE] * len(parts[0])
+        print(f"  {what}:")
+        for line in _port_lines([_whole(slot, axis) for *slot, axis in zip(*parts, axes, strict=True)]):
+            print(f"    {line}")
+    ops = Counter(op.kind for op in first.ops)
+    each = " on each device" if split else ""
+    print(f"  {len(first.ops)} ops{each}: " + ", ".join(f"{count} {kind}" for kind, count in ops.most_common()))
+
+
+def _whole(slot: Sequence[Value], axis: int) -> tuple[Value, str]:
+    """One input or output of all devices, and how it is laid out."""
+    kind = "  state" if slot[0].kind == "state" else ""
+    if axis < 0:
+        return slot[0], kind
+    extents = [value.shape[axis] for value in slot]
+    shape = [*slot[0].shape]
+    shape[axis] = sum(extents)
+    return replace(slot[0], shape=shape), f"{kind}, axis {axis} cut {'+'.join(map(str, extents))}"
 
 
 def _print_weights(container: Container, *, list_weights: bool) -> None:
@@ -89,21 +112,21 @@ def _print_weights(container: Container, *, list_weights: bool) -> None:
             print(f"    {entry.name}  {entry.format} {entry.dtype} {list(entry.shape)}  {entry.hash.hex()[:16]}")
 
 
-def _value_lines(values: list[Value]) -> list[str]:
+def _port_lines(ports: Sequence[tuple[Value, str]]) -> list[str]:
     """One line a value; runs that differ in the layer number only, such as caches, share a line."""
     lines: list[str] = []
     start = 0
-    while start < len(values):
+    while start < len(ports):
         stop = start + 1
-        pattern = _pattern(values[start])
-        while stop < len(values) and _pattern(values[stop]) == pattern and "{}" in pattern[0]:
+        pattern = _pattern(*ports[start])
+        while stop < len(ports) and _pattern(*ports[stop]) == pattern and "{}" in pattern[0]:
             stop += 1
-        name, position = values[start].name, str(start)
+        value, note = ports[start]
+        name, position = value.name, str(start)
         if stop - start > 1:
-            numbers = [_LAYER.search(value.name).group(1) for value in (values[start], values[stop - 1])]  # type: ignore[union-attr]
+            numbers = [_LAYER.search(port.name).group(1) for port, _ in (ports[start], ports[stop - 1])]  # type: ignore[union-attr]
             name, position = pattern[0].format(f"{{{numbers[0]}..{numbers[1]}}}"), f"{start}..{stop - 1}"
-        kind = "  state" if values[start].kind == "state" else ""
-        lines.append(f"{position:>8}  {name}  {values[start].dtype} {list(values[start].shape)}{kind}")
+        lines.append(f"{position:>8}  {name}  {value.dtype} {list(value.shape)}{note}")
         start = stop
     return lines
 
@@ -111,9 +134,8 @@ def _value_lines(values: list[Value]) -> list[str]:
 _LAYER = re.compile(r"(?<=layers_)(\d+)")
 
 
-def _pattern(value: Value) -> tuple[str, str, tuple[int, ...], str]:
-    name = _LAYER.sub("{}", value.name, count=1)
-    return name, value.kind, tuple(value.shape), value.dtype
+def _pattern(value: Value, note: str) -> tuple[str, str, tuple[int, ...], str]:
+    return _LAYER.sub("{}", value.name, count=1), note, tuple(value.shape), value.dtype
 
 
 def _message(text: str) -> str:

@@ -3,15 +3,18 @@
 from .graph import OPS, Graph, Op, Value
 from .graph_section import decode_graph, encode_graph
 from .layout import Sibling, WeightEntry, packed_bytes
+from .parts import WHOLE, Split
 from .reader import Container, read
 from .writer import WeightData, WeightsWriter, model_bytes, write_model
 
 __all__ = [
     "OPS",
+    "WHOLE",
     "Container",
     "Graph",
     "Op",
     "Sibling",
+    "Split",
     "Value",
     "WeightData",
     "WeightEntry",

@@ -1,4 +1,4 @@
-"""Prints what a `.hmm` or `.hmw` says: `python -m tcim_lite.hmm FILE [--verify]`."""
+"""Prints what a `.hmm`, `.hmms` or `.hmw` says: `python -m tcim_lite.hmm FILE [--verify]`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ def summary(container: Container) -> str:
         lines.append(f"sibling {container.sibling.file} id {container.sibling.id.hex()}")
     if container.custom_msg:
         lines.append(f"custom_msg {container.custom_msg}")
-    graph = container.graph
-    if graph is not None:
+    for graph in container.graphs:
         lines.append(f"graph {graph.name} values {len(graph.values)} ops {len(graph.ops)}")
         for what, ids in (("input", graph.inputs), ("output", graph.outputs)):
             for id_ in ids:
@@ -39,6 +38,9 @@ def summary(container: Container) -> str:
                 lines.append(" ".join([what, value.name, value.dtype, str(list(value.shape)), *notes]))
         for kind, count in sorted(Counter(op.kind for op in graph.ops).items()):
             lines.append(f"op {kind} x {count}")
+    if container.split is not None:
+        axes = (" ".join(map(str, axes)) for axes in (container.split.inputs, container.split.outputs))
+        lines.append("split inputs {} outputs {}".format(*axes))
     for entry in container.weights:
         place = "external" if entry.external else f"offset {entry.offset}"
         lines.append(

@@ -24,6 +24,7 @@ OPS = {
     "Add": 1,
     "Slice": 1,
     "Reshape": 1,
+    "AllGather": 1,
 }
 
 Attribute = int | float | str

@@ -1,4 +1,4 @@
-"""Bytes of the graph section (docs/hmm-format.md section 5)."""
+"""Bytes of the graph and the split section (docs/hmm-format.md section 5)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..errors import HmmFormatError
 from . import layout
 from .cursor import Cursor
 from .graph import OPS, Attribute, Graph, Op, Value, check_graph
+from .parts import Split
 
 
 def encode_graph(graph: Graph) -> bytes:
@@ -72,6 +73,22 @@ def decode_graph(data: bytes | memoryview, label: str = "graph section") -> Grap
     graph = Graph(name, values, ops, inputs, outputs, None if live_rows == layout.NO_VALUE else live_rows)
     check_graph(graph, HmmFormatError, label)
     return graph
+
+
+def encode_split(split: Split) -> bytes:
+    """Returns the bytes of a split section."""
+    return b"".join(struct.pack(f"<I{len(axes)}i", len(axes), *axes) for axes in (split.inputs, split.outputs))
+
+
+def decode_split(data: bytes | memoryview, label: str = "split section") -> Split:
+    """Reads a split section; HmmFormatError if it is cut off or too long."""
+    cursor = Cursor(memoryview(data), label)
+    inputs, outputs = (
+        struct.unpack(f"<{count}i", cursor.take(4 * count, "the axes"))
+        for count in (cursor.count(layout.MAX_VALUES, 4, "axes") for _ in range(2))
+    )
+    cursor.end()
+    return Split(inputs, outputs)
 
 
 def encode_text(text: str, limit: int = layout.MAX_NAME_BYTES) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 # Section 1: limits.
 MAX_SECTIONS = 64
+MAX_DEVICES = 32
 MAX_WEIGHTS = 65_536
 MAX_VALUES = 1 << 16
 MAX_OPS = 1 << 16
@@ -36,8 +37,8 @@ PRODUCER_BYTES = 32
 SECTION = struct.Struct("<IIQQII")
 SECTION_BYTES = 32
 SECTION_REQUIRED = 1
-GRAPH, CUSTOM_MSG, WEIGHT_TABLE, PAYLOAD, SIBLING = 1, 2, 3, 4, 5
-SECTION_NAMES = {1: "graph", 2: "custom_msg", 3: "weight_table", 4: "payload", 5: "sibling"}
+GRAPH, CUSTOM_MSG, WEIGHT_TABLE, PAYLOAD, SIBLING, SPLIT = 1, 2, 3, 4, 5, 6
+SECTION_NAMES = {1: "graph", 2: "custom_msg", 3: "weight_table", 4: "payload", 5: "sibling", 6: "split"}
 ALIGNMENT = 64
 PAYLOAD_ALIGNMENT = 4096
 

@@ -17,8 +17,9 @@ from .crc32c import crc32c
 from .cursor import Cursor, decode_text
 from .foreign import describe_foreign
 from .graph import Graph, check_weight_values
-from .graph_section import decode_graph
+from .graph_section import decode_graph, decode_split
 from .layout import Section, Sibling, WeightEntry
+from .parts import Split, check_parts
 from .weight_table import check_weights, decode_weight_table
 
 
@@ -36,10 +37,16 @@ class Container:
     custom_msg: str
     sibling: Sibling | None
     weights: tuple[WeightEntry, ...]
-    graph: Graph | None  # None in a .hmw
+    graphs: tuple[Graph, ...]  # one per device in rank order, none in a .hmw
+    split: Split | None  # how the graphs of several devices share inputs and outputs
     sections: tuple[Section, ...]
     label: str
     data: memoryview = field(repr=False)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph, of several that of the first device; None in a `.hmw`."""
+        return self.graphs[0] if self.graphs else None
 
     def weight_bytes(self, entry: WeightEntry) -> memoryview:
         """Returns the packed bytes of a weight of this file.
@@ -162,12 +169,17 @@ def _parse(data: memoryview, label: str) -> Container:
         raise HmmFormatError(f"{label}: compiled for target '{target_name}', expected '{layout.TARGET}'; compile again")
     if ncore < 1 or ndevice < 1:
         raise HmmFormatError(f"{label}: ncore is {ncore} and ndevice is {ndevice}, both must be at least 1")
+    if ndevice > layout.MAX_DEVICES:
+        raise HmmFormatError(
+            f"{label}: ndevice is {ndevice}, expected at most {layout.MAX_DEVICES}; compile for fewer devices"
+        )
     producer_name = _padded_text(producer, f"{label}: producer")
-    sections = _sections(data, section_count, minor > layout.VERSION[1], kind, label)
-    blobs = {s.kind: data[s.offset : s.offset + s.nbytes] for s in sections}
-    if layout.container_id([blobs[s.kind] for s in sections if s.kind != layout.PAYLOAD]) != id_:
+    sections = _sections(data, section_count, minor > layout.VERSION[1], kind, ndevice, label)
+    contents = [(s.kind, data[s.offset : s.offset + s.nbytes]) for s in sections]
+    if layout.container_id([content for kind_, content in contents if kind_ != layout.PAYLOAD]) != id_:
         raise HmmFormatError(f"{label}: the id in the header is not the SHA-256 of the sections; write the file again")
 
+    blobs = dict(contents)
     payload = next((s for s in sections if s.kind == layout.PAYLOAD), None)
     weights = decode_weight_table(blobs[layout.WEIGHT_TABLE], f"{label}: weight_table section")
     check_weights(weights, payload, kind == "model", label)
@@ -180,16 +192,26 @@ def _parse(data: memoryview, label: str) -> Container:
         sibling = _decode_sibling(Cursor(blobs[layout.SIBLING], f"{label}: sibling section"))
     if (sibling is not None) != any(entry.external for entry in weights):
         raise HmmFormatError(f"{label}: there must be a sibling section exactly when a weight is external")
-    graph = None
+    graphs, split = [], None
     if kind == "model":
-        if len(blobs[layout.GRAPH]) > layout.MAX_GRAPH_BYTES:
-            raise HmmFormatError(f"{label}: the graph has {len(blobs[layout.GRAPH])} bytes, the limit is 64 MiB")
-        graph = decode_graph(blobs[layout.GRAPH], f"{label}: graph section")
-        check_weight_values(graph, weights, HmmFormatError, f"{label}: graph section")
+        parts = [content for kind_, content in contents if kind_ == layout.GRAPH]
+        graphs = [_decode_part(part, rank, ndevice, weights, label) for rank, part in enumerate(parts)]
+        if layout.SPLIT in blobs:
+            split = decode_split(blobs[layout.SPLIT], f"{label}: split section")
+        check_parts(graphs, split, HmmFormatError, label)
     return Container(
         kind, id_, (major, minor), target_name, producer_name, ncore, ndevice, message, sibling, tuple(weights),
-        graph, tuple(sections), label, data,
+        tuple(graphs), split, tuple(sections), label, data,
     )  # fmt: skip
+
+
+def _decode_part(data: memoryview, rank: int, ndevice: int, weights: Sequence[WeightEntry], label: str) -> Graph:
+    if len(data) > layout.MAX_GRAPH_BYTES:
+        raise HmmFormatError(f"{label}: the graph has {len(data)} bytes, the limit is 64 MiB")
+    what = f"{label}: graph section" + (f" of device {rank}" if ndevice > 1 else "")
+    graph = decode_graph(data, what)
+    check_weight_values(graph, weights, HmmFormatError, what)
+    return graph
 
 
 def _padded_text(data: bytes, what: str) -> str:
@@ -199,7 +221,7 @@ def _padded_text(data: bytes, what: str) -> str:
     return decode_text(text, what)
 
 
-def _sections(data: memoryview, count: int, newer: bool, kind: str, label: str) -> list[Section]:
+def _sections(data: memoryview, count: int, newer: bool, kind: str, ndevice: int, label: str) -> list[Section]:
     """Checks the section table (section 3) and returns it without the sections that may be skipped."""
     front_bytes = layout.HEADER_BYTES + count * layout.SECTION_BYTES
     allowed = set(layout.SECTION_NAMES) if kind == "model" else {layout.WEIGHT_TABLE, layout.PAYLOAD}
@@ -214,7 +236,8 @@ def _sections(data: memoryview, count: int, newer: bool, kind: str, label: str) 
             raise HmmFormatError(f"{what} is required and unknown to this reader; update tcim_lite")
         if section.kind in layout.SECTION_NAMES and section.kind not in allowed:
             raise HmmFormatError(f"{what} does not belong into a .hmw")
-        if any(section.kind == other.kind for other in sections):
+        several = section.kind == layout.GRAPH and ndevice > 1
+        if not several and any(section.kind == other.kind for other in sections):
             raise HmmFormatError(f"{what} appears twice")
         if not newer and (reserved or section.flags > 1):
             raise HmmFormatError(f"{what} has flags {section.flags} and reserved {reserved}, expected 0 or 1 and 0")
@@ -243,6 +266,9 @@ def _sections(data: memoryview, count: int, newer: bool, kind: str, label: str) 
     for required in (layout.GRAPH, layout.WEIGHT_TABLE):
         if required in allowed and all(section.kind != required for section in sections):
             raise HmmFormatError(f"{label}: section {layout.SECTION_NAMES[required]} is missing")
+    kinds = [section.kind for section in sections]
+    if kind == "model" and (count := kinds.count(layout.GRAPH)) != ndevice:
+        raise HmmFormatError(f"{label}: there are {count} graph sections, expected {ndevice}, one for each device")
     return sections
 
 

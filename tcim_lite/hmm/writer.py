@@ -1,4 +1,4 @@
-"""Writes `.hmm` and `.hmw` (docs/hmm-format.md). Files appear under their name only when they are complete."""
+"""Writes `.hmm`, `.hmms` and `.hmw` (docs/hmm-format.md). Files appear under their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, BinaryIO
 from . import layout
 from .crc32c import crc32c
 from .graph import Graph, check_weight_values
-from .graph_section import encode_graph, encode_text
+from .graph_section import encode_graph, encode_split, encode_text
 from .layout import Sibling, WeightEntry
+from .parts import Split, check_parts
 from .payload import Payload, TemporaryFile, check_weight_name
 
 
@@ -91,24 +92,24 @@ class WeightsWriter:
 
 def write_model(
     path: str | os.PathLike[str],
-    graph: Graph,
+    graph: Graph | Sequence[Graph],
     weights: Sequence[WeightEntry | WeightData],
     *,
     custom_msg: str = "",
     ncore: int = 1,
-    ndevice: int = 1,
+    split: Split | None = None,
     sibling: Sibling | None = None,
     producer: str | None = None,
 ) -> bytes:
-    """Writes a `.hmm`.
+    """Writes a `.hmm`, or a `.hmms` for as many devices as there are graphs.
 
     Args:
         path: where; the folder must exist.
-        graph: what `Value.weight` counts in is `weights`.
+        graph: what `Value.weight` counts in is `weights`. Of several devices a sequence in rank order.
         weights: entries of a `WeightsWriter` (stay in the sibling) or `WeightData` (stored in this file).
         custom_msg: an opaque text, JSON in practice.
         ncore: cores per device that the graph was compiled for.
-        ndevice: devices that the graph was compiled for.
+        split: how the graphs of several devices share inputs and outputs; None for one device.
         sibling: the `.hmw` of the external weights.
         producer: at most 31 bytes, default "tcim_lite <version>".
 
@@ -120,7 +121,7 @@ def write_model(
     """
     temporary = TemporaryFile(Path(path))
     try:
-        id_ = _write_model(temporary.file, graph, weights, custom_msg, ncore, ndevice, sibling, producer)
+        id_ = _write_model(temporary.file, graph, weights, custom_msg, ncore, split, sibling, producer)
         temporary.commit()
     except BaseException:
         temporary.discard()
@@ -128,10 +129,12 @@ def write_model(
     return id_
 
 
-def model_bytes(graph: Graph, weights: Sequence[WeightEntry | WeightData] = (), **options: Any) -> bytes:
-    """Returns the bytes of a `.hmm`; arguments as `write_model`."""
+def model_bytes(
+    graph: Graph | Sequence[Graph], weights: Sequence[WeightEntry | WeightData] = (), **options: Any
+) -> bytes:
+    """Returns the bytes of a `.hmm` or `.hmms`; arguments as `write_model`."""
     file = io.BytesIO()
-    defaults: dict[str, Any] = {"custom_msg": "", "ncore": 1, "ndevice": 1, "sibling": None, "producer": None}
+    defaults: dict[str, Any] = {"custom_msg": "", "ncore": 1, "split": None, "sibling": None, "producer": None}
     if unknown := options.keys() - defaults.keys():
         raise TypeError(f"unknown options: {', '.join(sorted(unknown))}")
     _write_model(file, graph, weights, **{**defaults, **options})
@@ -172,8 +175,8 @@ def _encode_front(
     name = producer.encode()
     if len(name) >= layout.PRODUCER_BYTES or b"\0" in name:
         raise ValueError(f"producer {producer!r}: expected at most {layout.PRODUCER_BYTES - 1} bytes without NUL")
-    if not (1 <= ncore <= 0xFFFFFFFF and 1 <= ndevice <= 0xFFFFFFFF):
-        raise ValueError(f"ncore={ncore} and ndevice={ndevice} must be at least 1")
+    if not 1 <= ncore <= 0xFFFFFFFF:
+        raise ValueError(f"ncore={ncore} must be at least 1")
     table = b"".join(layout.SECTION.pack(s.kind, s.flags, s.offset, s.nbytes, s.crc32c, 0) for s in sections)
     fields = [magic, *layout.VERSION, layout.HEADER_BYTES, file_bytes, len(sections), ncore, id_]
     fields += [layout.TARGET.encode(), name, ndevice]
@@ -199,15 +202,21 @@ def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEn
 
 def _write_model(
     file: BinaryIO,
-    graph: Graph,
+    graph: Graph | Sequence[Graph],
     weights: Sequence[WeightEntry | WeightData],
     custom_msg: str,
     ncore: int,
-    ndevice: int,
+    split: Split | None,
     sibling: Sibling | None,
     producer: str | None,
 ) -> bytes:
-    graph_data = encode_graph(graph)
+    graphs = [graph] if isinstance(graph, Graph) else list(graph)
+    if not 1 <= len(graphs) <= layout.MAX_DEVICES:
+        raise ValueError(f"{len(graphs)} graphs, a model is for 1 to {layout.MAX_DEVICES} devices")
+    blobs = [(layout.GRAPH, encode_graph(part)) for part in graphs]
+    check_parts(graphs, split, ValueError, f"graph {graphs[0].name!r}")
+    if split is not None:
+        blobs.append((layout.SPLIT, encode_split(split)))
     message = custom_msg.encode()
     if b"\0" in message:
         raise ValueError("custom_msg contains a NUL")
@@ -220,23 +229,23 @@ def _write_model(
         raise ValueError(
             f"{len(external)} weights are external and sibling is {sibling}; give `sibling` exactly when there are some"
         )
-    blobs = {layout.GRAPH: graph_data}
     if message:
-        blobs[layout.CUSTOM_MSG] = message
+        blobs.append((layout.CUSTOM_MSG, message))
     # The sizes of all sections are known before the payload is written, so the file is written front to back.
     names_bytes = sum(len(weight.name.encode()) for weight in weights)
     table_bytes = layout.WEIGHT_TABLE_HEADER.size + len(weights) * layout.WEIGHT_BYTES + names_bytes
-    blobs[layout.WEIGHT_TABLE] = bytes(table_bytes)
+    table_index = len(blobs)
+    blobs.append((layout.WEIGHT_TABLE, bytes(table_bytes)))
     if sibling is not None:
         if not layout.is_bare_file_name(sibling.file) or len(sibling.id) != 32:
             raise ValueError(f"{sibling} must have a bare file name and an id of 32 bytes")
-        blobs[layout.SIBLING] = sibling.id + encode_text(sibling.file)
+        blobs.append((layout.SIBLING, sibling.id + encode_text(sibling.file)))
 
     num_sections = len(blobs) + (len(external) < len(weights))
-    offsets, end = {}, layout.HEADER_BYTES + num_sections * layout.SECTION_BYTES
-    for kind, blob in blobs.items():
-        offsets[kind] = layout.align(end, layout.ALIGNMENT)
-        end = offsets[kind] + len(blob)
+    offsets, end = [], layout.HEADER_BYTES + num_sections * layout.SECTION_BYTES
+    for _, blob in blobs:
+        offsets.append(layout.align(end, layout.ALIGNMENT))
+        end = offsets[-1] + len(blob)
     begin = layout.align(end, layout.PAYLOAD_ALIGNMENT)
     payload = Payload(file, begin)
     entries = []
@@ -248,23 +257,23 @@ def _write_model(
             entries.append(replace(weight, external=True, offset=0))
         else:
             entries.append(payload.add(weight.name, weight.dtype, weight.format, weight.shape, weight.data))
-    check_weight_values(graph, entries, ValueError, f"graph {graph.name!r}")
+    for part in graphs:
+        check_weight_values(part, entries, ValueError, f"graph {part.name!r}")
 
-    blobs[layout.WEIGHT_TABLE] = _encode_weight_table(entries)
+    blobs[table_index] = (layout.WEIGHT_TABLE, _encode_weight_table(entries))
     required = layout.SECTION_REQUIRED
     sections = [
-        layout.Section(kind, 0 if kind == layout.CUSTOM_MSG else required, offsets[kind], len(blob), crc32c(blob))
-        for kind, blob in blobs.items()
+        layout.Section(kind, 0 if kind == layout.CUSTOM_MSG else required, offset, len(blob), crc32c(blob))
+        for (kind, blob), offset in zip(blobs, offsets, strict=True)
     ]
+    for offset, (_, blob) in zip(offsets, blobs, strict=True):
+        file.seek(offset)
+        file.write(blob)
     file_bytes = end
     if payload.nbytes:
         file_bytes = payload.end
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
-    for section in sections:
-        if section.kind != layout.PAYLOAD:
-            file.seek(section.offset)
-            file.write(blobs[section.kind])
-    id_ = layout.container_id(list(blobs.values()))
+    id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    file.write(_encode_front(layout.MAGIC_MODEL, file_bytes, sections, id_, ncore, ndevice, producer))
+    file.write(_encode_front(layout.MAGIC_MODEL, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

@@ -10,7 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from tcim_lite.hmm import Graph, Op, Sibling, Value, WeightData, WeightsWriter, packed_bytes, read, write_model
+from tcim_lite.hmm import (
+    WHOLE,
+    Graph,
+    Op,
+    Sibling,
+    Split,
+    Value,
+    WeightData,
+    WeightsWriter,
+    packed_bytes,
+    read,
+    write_model,
+)
 from tcim_lite.hmm.__main__ import summary
 
 _PRODUCER = "tcim_lite golden"
@@ -78,6 +90,57 @@ def every_op_graph(tokens: int) -> Graph:
     return Graph("every_op", values, ops, [x, valid, current, k_cache, v_cache], [logits], live_rows=current)
 
 
+def part_graph(rank: int) -> Graph:
+    """One of two devices: attention over two KV heads or one, then 16 or 4 of 20 outputs; both are gathered."""
+    tokens, heads, first, outputs = 4, (2, 1)[rank], (0, 2)[rank], (16, 4)[rank]
+    head_dim, context, width = 16, 32, 48
+    cache = [1, heads, context, head_dim]
+    rows, mine = [1, tokens, width], [1, tokens, heads * head_dim]
+    values = [
+        Value("input_1", "input", "float16", rows),
+        Value("valid_length", "input", "int32", [1]),
+        Value("current_length", "input", "int32", [1]),
+        Value("model_layers_0_self_attn_kcache_input", "state", "float16", cache),
+        Value("model_layers_0_self_attn_vcache_input", "state", "float16", cache),
+        Value("norm", "weight", "float32", [width], weight=0),
+        Value("head", "weight", "float16", [outputs, width], "linear_f16", weight=1 + rank),
+        Value("normed", "intermediate", "float16", rows),
+        Value("mine", "intermediate", "float16", mine),
+        Value("heads", "intermediate", "float16", [1, tokens, heads, head_dim]),
+        Value("keys", "intermediate", "float16", cache),
+        Value("values", "intermediate", "float16", cache),
+        Value("mixed", "intermediate", "float16", mine),
+        Value("all_mixed", "intermediate", "float16", rows),
+        Value("part", "intermediate", "float16", [1, tokens, outputs]),
+        Value("logits", "intermediate", "float16", [1, tokens, 20]),
+    ]
+    start = first * head_dim
+    ops = [
+        Op("RMSNorm", [0, 5], [7], {"epsilon": 1e-6}),
+        Op("Slice", [7], [8], {"start": start, "stop": start + heads * head_dim}),
+        Op("Reshape", [8], [9]),
+        Op("KVcache", [9, 3, 1, 2], [10]),
+        Op("KVcache", [9, 4, 1, 2], [11]),
+        Op("FlashAttention", [9, 10, 11, 1, 2], [12]),
+        Op("AllGather", [12], [13], {"offset": start}),
+        Op("Linear", [13, 6], [14]),
+        Op("AllGather", [14], [15], {"offset": 16 * rank}),
+    ]
+    return Graph(f"device_{rank}", values, ops, [0, 1, 2, 3, 4], [15], live_rows=2)
+
+
+def write_two_devices(path: Path) -> None:
+    """The caches are cut along their heads, everything else is whole on both devices."""
+    shapes = [
+        ("norm", "float32", "dense", (48,)),
+        ("head.0", "float16", "linear_f16", (16, 48)),
+        ("head.1", "float16", "linear_f16", (4, 48)),
+    ]
+    weights = [WeightData(*row, pattern(packed_bytes(row[2], row[3], row[1]), i)) for i, row in enumerate(shapes)]
+    split = Split([WHOLE, WHOLE, WHOLE, 1, 1], [WHOLE])
+    write_model(path, [part_graph(0), part_graph(1)], weights, split=split, producer=_PRODUCER)
+
+
 # name, dtype, format, shape
 WEIGHTS = [
     ("norm", "float32", "dense", (64,)),
@@ -109,7 +172,8 @@ def make(folder: Path) -> None:
         weights.add("cos_again", "float16", "dense", (32, 8), every_op_data()[2].data)
     sibling = Sibling("shared.hmw", weights.id)
     write_model(folder / "external.hmm", every_op_graph(1), entries, sibling=sibling, producer=_PRODUCER)
-    for path in sorted(folder.glob("*.hm[mw]")):
+    write_two_devices(folder / "two_devices.hmms")
+    for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")
 
 
