@@ -20,13 +20,14 @@ std::string hex(uint32_t number) {
 }
 
 void add_sections(std::ostream& out, std::span<const std::byte> bytes) {
-  static const char* kNames[] = {"", "graph", "custom_msg", "weight_table", "payload", "sibling"};
+  static const char* kNames[] = {"", "graph", "custom_msg", "weight_table", "payload", "sibling", "split"};
   hmm::Header header;
   std::memcpy(&header, bytes.data(), sizeof(header));
   std::vector<hmm::SectionEntry> sections(header.section_count);
   std::memcpy(sections.data(), bytes.data() + sizeof(header), sections.size() * sizeof(hmm::SectionEntry));
   for (const auto& section : sections) {
-    const std::string name = section.kind <= 5 ? kNames[section.kind] : "kind " + std::to_string(section.kind);
+    const std::string name =
+        section.kind <= hmm::kSplit ? kNames[section.kind] : "kind " + std::to_string(section.kind);
     out << "section " << name << " offset " << section.offset << " bytes " << section.bytes << " crc32c "
         << hex(section.crc32c) << "\n";
   }
@@ -48,6 +49,14 @@ void add_graph(std::ostream& out, const Graph& graph) {
   for (const auto& [name, count] : counts) out << "op " << name << " x " << count << "\n";
 }
 
+void add_split(std::ostream& out, const Split& split) {
+  out << "split inputs";
+  for (const int32_t axis : split.inputs) out << " " << axis;
+  out << " outputs";
+  for (const int32_t axis : split.outputs) out << " " << axis;
+  out << "\n";
+}
+
 }  // namespace
 
 std::string summarize(std::span<const std::byte> bytes, const std::string& label) {
@@ -59,7 +68,8 @@ std::string summarize(std::span<const std::byte> bytes, const std::string& label
   add_sections(out, bytes);
   if (file.sibling) out << "sibling " << file.sibling->file << " id " << hmm::to_hex(file.sibling->id) << "\n";
   if (!file.custom_msg.empty()) out << "custom_msg " << file.custom_msg << "\n";
-  if (file.kind == hmm::FileKind::Model) add_graph(out, file.graph());
+  for (const Graph& graph : file.parts) add_graph(out, graph);
+  if (file.parts.size() > 1) add_split(out, file.split);
   for (const hmm::WeightEntry& entry : file.weights) {
     if (!entry.external && hmm::crc32c(bytes.subspan(entry.offset, entry.bytes)) != entry.crc32c)
       fail(ErrorCode::Format, label, ": weight '", entry.name, "' is damaged");

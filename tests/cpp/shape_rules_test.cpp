@@ -173,12 +173,36 @@ void test_slice_and_silu() {
   });
 }
 
+void test_all_gather() {
+  const hmm::File file = hmm::parse(hmm::map_file(TCIM_LITE_TEST_DATA "/hmm/two_devices.hmms")->span(), "golden");
+  const auto refused = [&](const char* text, const Change& change) {
+    Graph graph = file.parts[1];
+    change(graph);
+    CHECK_ERROR(validate(graph), text);
+  };
+  const auto gather = [](Graph& graph) -> Op& { return first(graph, OpKind::AllGather); };
+  const auto set_offset = [&](AttributeValue offset) {
+    return [=](Graph& graph) { gather(graph).attributes = {{"offset", offset}}; };
+  };
+  for (const Graph& part : file.parts) validate(part);
+  refused("(AllGather): has 0 inputs, expected 1", [&](Graph& graph) { gather(graph).inputs.clear(); });
+  refused("(AllGather): has 2 outputs", [&](Graph& graph) { gather(graph).outputs.push_back(0); });
+  refused("attribute 'offset' is missing", [&](Graph& graph) { gather(graph).attributes.clear(); });
+  refused("attribute 'offset' is not a whole number", set_offset(1.0));
+  refused("does not fit columns -1", set_offset(int64_t{-1}));
+  refused("does not fit columns 9223372036854775807", set_offset(INT64_MAX));
+  refused("does not fit columns", [&](Graph& graph) { graph.values[gather(graph).outputs[0]].shape.back() = 1; });
+  refused("expected float16", [&](Graph& graph) { graph.values[gather(graph).outputs[0]].dtype = DType::Float32; });
+  refused("(AllGather)", [&](Graph& graph) { graph.values[gather(graph).outputs[0]].shape[1] += 1; });
+}
+
 }  // namespace
 
 int main() {
   validate(golden());
   test_every_op_has_an_arity();
   test_every_op_checks_its_output();
+  test_all_gather();
   test_tensors_share_a_dtype();
   test_constants_are_weights_and_activations_are_not();
   test_linear();

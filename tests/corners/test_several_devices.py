@@ -1,0 +1,234 @@
+"""C-28: models for several devices. Logically they look like the single-device model and give what it gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite import hmm
+
+HEADS, HEAD_DIM, CONTEXT = 3, 64, 32
+HIDDEN = HEADS * HEAD_DIM
+KEYS, VALUES = "model_layers_0_self_attn_kcache_input", "model_layers_0_self_attn_vcache_input"
+CACHES = [KEYS, VALUES]
+
+
+def part_graph(tokens: int, first: int, heads: int) -> hmm.Graph:
+    """Attention of the input with itself over caches, of some of the heads; gathered unless these are all."""
+    cache, width = (1, heads, CONTEXT, HEAD_DIM), heads * HEAD_DIM
+    whole = heads == HEADS
+    values = [
+        hmm.Value("input_1", "input", "float16", (1, tokens, HIDDEN)),
+        hmm.Value("valid_length", "input", "int32", (1,)),
+        hmm.Value("current_length", "input", "int32", (1,)),
+        hmm.Value(KEYS, "state", "float16", cache),
+        hmm.Value(VALUES, "state", "float16", cache),
+        hmm.Value("own", "intermediate", "float16", (1, tokens, width)),
+        hmm.Value("heads", "intermediate", "float16", (1, tokens, heads, HEAD_DIM)),
+        hmm.Value("keys", "intermediate", "float16", cache),
+        hmm.Value("values", "intermediate", "float16", cache),
+        hmm.Value("logits" if whole else "mixed", "intermediate", "float16", (1, tokens, width)),
+    ]
+    ops = [
+        hmm.Op("Slice", [0], [5], {"start": first * HEAD_DIM, "stop": first * HEAD_DIM + width}),
+        hmm.Op("Reshape", [5], [6]),
+        hmm.Op("KVcache", [6, 3, 1, 2], [7]),
+        hmm.Op("KVcache", [6, 4, 1, 2], [8]),
+        hmm.Op("FlashAttention", [6, 7, 8, 1, 2], [9]),
+    ]
+    if not whole:
+        values.append(hmm.Value("logits", "intermediate", "float16", (1, tokens, HIDDEN)))
+        ops.append(hmm.Op("AllGather", [9], [10], {"offset": first * HEAD_DIM}))
+    return hmm.Graph("attention", values, ops, [0, 1, 2, 3, 4], [len(values) - 1], live_rows=2)
+
+
+def write(path: Path, tokens: int, heads: tuple[int, ...]) -> Path:
+    graphs = [part_graph(tokens, sum(heads[:rank]), count) for rank, count in enumerate(heads)]
+    split = hmm.Split([-1, -1, -1, 1, 1], [-1]) if len(heads) > 1 else None
+    hmm.write_model(path, graphs, [], split=split)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "4")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Of three heads, two on the first device and one on the second; four tokens."""
+    return write(tmp_path / "pair.hmms", 4, (2, 1))
+
+
+def load(path: Path, ids: list[int], dummies: list[str] | None = None) -> rt.Module:
+    manager = rt.WeightManager(rt.DevManager(ids, "Xh2HalBackend"))
+    return rt.load(path, option=rt.Option(manager).set_dummy_tensors(dummies or []))
+
+
+def rows(seed: int, tokens: int = 4) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((1, tokens, HIDDEN)).astype(np.float16)
+
+
+def step(module: rt.Module, value: np.ndarray, valid: int, current: int) -> np.ndarray:
+    module.set_input("input_1", value)
+    module.set_input("valid_length", np.array([valid], np.int32))
+    module.set_input("current_length", np.array([current], np.int32))
+    module.run()
+    module.sync()
+    return module.get_output("logits").numpy()
+
+
+def cache_values(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((1, HEADS, CONTEXT, HEAD_DIM)).astype(np.float16)
+
+
+def test_c28_looks_like_the_single_device_model(path: Path, tmp_path: Path) -> None:
+    module, single = load(path, [0, 1]), rt.load(write(tmp_path / "one.hmm", 4, (3,)))
+    for index in range(single.get_num_inputs()):
+        name = single.get_input_name(index)
+        assert module.get_input_name(index) == name
+        assert module.get_input_info(name).shape == single.get_input_info(name).shape
+        assert module.get_input_info(name).dtype == single.get_input_info(name).dtype
+    assert module.get_output_info("logits").shape == single.get_output_info("logits").shape
+    description = rt.load_model_info(path)
+    assert "ndevice: 2" in description
+    assert f"{KEYS}: shape: [1, 3, 32, 64]" in description
+
+
+@pytest.mark.parametrize("heads", [(2, 1), (1, 2), (1, 1, 1)])
+def test_c28_gives_the_single_device_results_bit_for_bit(tmp_path: Path, heads: tuple[int, ...]) -> None:
+    single = rt.load(write(tmp_path / "one.hmm", 4, (3,)))
+    module = load(write(tmp_path / "several.hmms", 4, heads), list(range(len(heads))))
+    for seed, (valid, current) in enumerate([(0, 4), (4, 2), (6, 1), (7, 4)]):
+        value = rows(seed)
+        np.testing.assert_array_equal(step(module, value, valid, current), step(single, value, valid, current))
+    for name in CACHES:
+        np.testing.assert_array_equal(module.get_dev_input(name).numpy(), single.get_dev_input(name).numpy())
+
+
+def test_c28_order_of_ids_is_the_order_of_ranks(path: Path) -> None:
+    forward, backward = load(path, [0, 1]), load(path, [3, 2])
+    np.testing.assert_array_equal(step(forward, rows(0), 0, 4), step(backward, rows(0), 0, 4))
+    assert backward.get_input_info("input_1").device_id == 3
+
+
+def test_c28_too_few_or_repeated_or_missing_devices_are_refused(path: Path) -> None:
+    with pytest.raises(rt.ArgumentError, match=r"model for 2 devices, the device manager lists 1"):
+        load(path, [0])
+    with pytest.raises(rt.ArgumentError, match=r"model for 2 devices, the device manager lists 1"):
+        rt.load(path)
+    with pytest.raises(rt.ArgumentError, match="device 1 twice"):
+        load(path, [1, 1])
+    with pytest.raises(rt.DeviceError, match="device 7 does not exist"):
+        load(path, [0, 7])
+
+
+def test_c28_more_ids_than_devices_use_the_first(path: Path, tmp_path: Path) -> None:
+    assert step(load(path, [2, 1, 0]), rows(0), 0, 4).shape == (1, 4, HIDDEN)
+    assert rt.load(write(tmp_path / "one.hmm", 4, (3,)), rt.Option(rt.DevManager([3, 0]))).get_num_inputs() == 5
+
+
+def test_c28_host_copies_of_a_cut_cache_gather_and_scatter(path: Path) -> None:
+    module = load(path, [0, 1])
+    values = cache_values(1)
+    module.set_input(KEYS, values.astype(np.float32))
+    cache = module.get_dev_input(KEYS)
+    assert cache.shape == (1, HEADS, CONTEXT, HEAD_DIM)
+    np.testing.assert_array_equal(cache.to_host().numpy(), values)
+    np.testing.assert_array_equal(np.asarray(cache.to_host(True)), values)
+    np.testing.assert_array_equal(cache.astype(np.float32).numpy(), values.astype(np.float32))
+    twin = cache.clone(True)
+    cache.set_zero()
+    assert not module.get_dev_input(KEYS).numpy().any()
+    np.testing.assert_array_equal(twin.numpy(), values)
+    twin.copy_to(cache)
+    np.testing.assert_array_equal(module.get_dev_input(KEYS).numpy(), values)
+
+
+def test_c28_views_across_the_cut_read_and_write(path: Path) -> None:
+    module = load(path, [0, 1])
+    values = cache_values(2)
+    module.set_input(KEYS, values)
+    cache = module.get_dev_input(KEYS)
+    view = cache.select_roi([0, 1, 5, 0], [1, 2, 7, HEAD_DIM])
+    np.testing.assert_array_equal(view.numpy(), values[:, 1:3, 5:12])
+    np.testing.assert_array_equal(view.clone(True).numpy(), values[:, 1:3, 5:12])
+    view.set_zero()
+    values[:, 1:3, 5:12] = 0
+    np.testing.assert_array_equal(cache.numpy(), values)
+    source = rt.Tensor(rt.TensorInfo((1, 2, 7, HEAD_DIM), np.float16), np.full((1, 2, 7, HEAD_DIM), 3, np.float16))
+    source.copy_to(view)
+    values[:, 1:3, 5:12] = 3
+    np.testing.assert_array_equal(cache.numpy(), values)
+
+
+def test_c28_modules_for_the_same_devices_share_caches(tmp_path: Path) -> None:
+    prefill = load(write(tmp_path / "prefill.hmms", 4, (2, 1)), [0, 1])
+    decode = load(write(tmp_path / "decode.hmms", 1, (2, 1)), [0, 1], CACHES)
+    with pytest.raises(rt.StateError, match=r"Status.UNINITIALIZED"):
+        decode.run(sync=True)
+    for name in CACHES:
+        decode.set_input(name, prefill.get_dev_input(name))
+    step(prefill, rows(0), 0, 4)
+    np.testing.assert_array_equal(decode.get_dev_input(KEYS).numpy(), prefill.get_dev_input(KEYS).numpy())
+    step(decode, rows(1, 1), 4, 1)
+    assert prefill.get_dev_input(KEYS).numpy()[0, :, 4].any()
+
+
+def test_c28_a_bind_needs_the_same_devices_and_the_same_cut(tmp_path: Path, path: Path) -> None:
+    module = load(path, [0, 1])
+    before = module.get_dev_input(KEYS)
+    others = {
+        "devices 1, 0": load(path, [1, 0]),
+        "device 0": rt.load(write(tmp_path / "one.hmm", 4, (3,))),
+        "devices 0, 1, 2": load(write(tmp_path / "three.hmms", 4, (1, 1, 1)), [0, 1, 2]),
+    }
+    for place, other in others.items():
+        with pytest.raises(rt.ArgumentError, match=f"is on devices 0, 1, the tensor on {place};"):
+            module.set_input(KEYS, other.get_dev_input(KEYS))
+    other_cut = load(write(tmp_path / "other.hmms", 4, (1, 2)), [0, 1])
+    with pytest.raises(rt.ShapeError, match="cut differently"):
+        module.set_dev_input(KEYS, other_cut.get_dev_input(KEYS))
+    values = cache_values(3)
+    module.set_input(KEYS, values)
+    np.testing.assert_array_equal(before.numpy(), values)
+
+
+def test_c28_a_single_device_module_refuses_a_cut_tensor(tmp_path: Path, path: Path) -> None:
+    single = rt.load(write(tmp_path / "one.hmm", 4, (3,)))
+    with pytest.raises(rt.ArgumentError, match="is on device 0, the tensor on devices 0, 1;"):
+        single.set_input(KEYS, load(path, [0, 1]).get_dev_input(KEYS))
+
+
+def test_c28_host_data_makes_the_memory_of_a_dummy(path: Path) -> None:
+    module = load(path, [0, 1], CACHES)
+    for name in CACHES:
+        module.set_input(name, cache_values(4))
+    assert np.isfinite(step(module, rows(5), 3, 4)).all()
+
+
+def test_c28_outputs_can_be_bound_and_shared(path: Path) -> None:
+    module = load(path, [0, 1])
+    target = rt.Tensor(module.get_output_info("logits"))
+    module.set_dev_output("logits", target)
+    result = step(module, rows(0), 0, 4)
+    np.testing.assert_array_equal(target.numpy(), result)
+    host = rt.Tensor(rt.TensorInfo((1, 4, HIDDEN), np.float32))
+    module.set_output("logits", host)
+    np.testing.assert_array_equal(step(module, rows(1), 4, 4).astype(np.float32), host.numpy())
+
+
+def test_c28_lengths_are_checked_before_any_device_writes(path: Path) -> None:
+    module = load(path, [0, 1])
+    module.set_input(KEYS, cache_values(6))
+    with pytest.raises(rt.ArgumentError, match="expected 1 to 4"):
+        step(module, rows(0), 0, 5)
+    np.testing.assert_array_equal(module.get_dev_input(KEYS).numpy(), cache_values(6))
+
+
+def test_c28_loads_from_memory(path: Path) -> None:
+    module = rt.load(path.read_bytes(), rt.Option(rt.DevManager([0, 1])))
+    np.testing.assert_array_equal(step(module, rows(0), 0, 4), step(load(path, [0, 1]), rows(0), 0, 4))
