@@ -130,6 +130,11 @@ class GraphBuilder:
         """The same elements in another shape."""
         return self._op("Reshape", name, [x], tuple(shape))
 
+    def all_gather(self, name: str, x: Ref, offset: int, width: int) -> Ref:
+        """[.., n] -> [.., width]: this device's columns from `offset` on, and those of the others."""
+        assert 0 <= offset <= width - x.shape[-1], (name, x.shape, offset, width)
+        return self._op("AllGather", name, [x], (*x.shape[:-1], width), {"offset": offset})
+
     def build(self, outputs: Sequence[Ref], live_rows: Ref | None = None) -> Graph:
         """Returns the finished graph; `live_rows` is the input that says how many rows of axis 1 are real."""
         return Graph(

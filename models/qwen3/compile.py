@@ -5,6 +5,7 @@ A package `OUT` named `qwen3` holds::
     qwen3_prefill.hmm  qwen3_decode.hmm  qwen3.hmw    graphs, and the weights they share
     qwen3_verify.hmm                                  with --verify-length
     qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
+    qwen3_prefill.hmms  qwen3_decode.hmms             with --ndevice
     qwen3_draft_prefill.hmm  qwen3_draft_decode.hmm  qwen3_draft.hmw    with --draft
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     tokenizer/                                        tokenizer files and config.json of the checkpoint

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from tcim_lite.hmm import Graph, WeightEntry
+from tcim_lite.hmm import WHOLE, Graph, Split, WeightEntry
 
 from ..common.graph_builder import GraphBuilder, Ref, Slot
 from ..common.profiles import Profile
 from .config import Qwen3Config
 from .graph_specs import GraphSpec
-from .weights import ROPE_COS, ROPE_SIN
+from .shards import Shard
+from .weights import ROPE_COS, ROPE_SIN, padded_intermediate
 
 
 def slot_suffix(slot: int) -> str:
@@ -24,31 +26,44 @@ def residual_name(blocks: int) -> str:
 
 
 def build_graph(
-    config: Qwen3Config, profile: Profile, weights: Sequence[WeightEntry], spec: GraphSpec, *, context_length: int
+    config: Qwen3Config,
+    profile: Profile,
+    weights: Sequence[WeightEntry],
+    spec: GraphSpec,
+    context_length: int,
+    shard: Shard,
 ) -> Graph:
-    """Returns the graph `spec` describes, its caches [1, Hkv, C, D] with C rows of `context_length`."""
+    """Returns the graph `spec` describes as one device runs it, its caches [1, Hkv, C, D] with its own heads only."""
     assert spec.batch == 1 or spec.tokens == 1
+    assert spec.ndevice == shard.ndevice
     blocks = spec.blocks or range(config.num_layers)
     builder = GraphBuilder(spec.name, profile.tensor_dtype, weights)
     source = residual_name(blocks.start) if blocks.start else "input_1"
     x = builder.input(source, (spec.batch, spec.tokens, config.hidden_size))
-    slots = _slots(builder, config, spec, blocks, context_length)
+    slots = _slots(builder, config, spec, blocks, context_length, len(shard.my_kv_heads))
     # Of one token, that token is the live row.
     live_rows = slots[0].current if spec.tokens > 1 else None
+    model = _Model(builder, config, shard, slots)
     for index, layer in enumerate(blocks):
-        x = _attention(builder, config, x, slots, layer, index)
-        x = _mlp(builder, config, x, layer)
+        x = model.attention(x, layer, index)
+        x = model.mlp(x, layer)
     if blocks.stop < config.num_layers:
         return builder.build([x], live_rows=live_rows)
     if live_rows is not None and not spec.all_logits:
         x = builder.last_row("last_row", x, live_rows)
-    return builder.build([_head(builder, config, x)], live_rows=live_rows)
+    return builder.build([model.head(x)], live_rows=live_rows)
+
+
+def split_of(part: Graph) -> Split:
+    """Returns how the parts of a graph share its inputs: caches are cut by heads, all else is whole."""
+    kinds = [part.values[id_].kind for id_ in part.inputs]
+    return Split([1 if kind == "state" else WHOLE for kind in kinds], [WHOLE] * len(part.outputs))
 
 
 def _slots(
-    builder: GraphBuilder, config: Qwen3Config, spec: GraphSpec, blocks: range, context_length: int
+    builder: GraphBuilder, config: Qwen3Config, spec: GraphSpec, blocks: range, context_length: int, kv_heads: int
 ) -> list[Slot]:
-    shape = (1, config.num_kv_heads, context_length, config.head_dim)
+    shape = (1, kv_heads, context_length, config.head_dim)
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(which, layer) for which in "kv" for layer in blocks]
     if spec.blocks is not None:
@@ -66,50 +81,92 @@ def _slots(
     return slots
 
 
-def _attention(
-    builder: GraphBuilder, config: Qwen3Config, x: Ref, slots: Sequence[Slot], layer: int, index: int
-) -> Ref:
-    """`index` counts the blocks of this graph, `layer` those of the model."""
-    prefix, here = f"layers.{layer}", f"layers.{layer}.attn"
-    biases = [f"{prefix}.self_attn.{name}.bias" if config.attention_bias else None for name in ("qkv", "o_proj")]
-    batch, tokens, _ = x.shape
-    head_dim, num_q, num_kv = config.head_dim, config.num_heads, config.num_kv_heads
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """Adds the parts of the model to a graph, as far as they are the shard's, and gathers what the others compute."""
 
-    normed = builder.rms_norm(f"{here}.norm", x, f"{prefix}.input_layernorm.weight", config.rms_norm_eps)
-    qkv = builder.linear(f"{here}.qkv", normed, f"{prefix}.self_attn.qkv.weight", biases[0])
+    builder: GraphBuilder
+    config: Qwen3Config
+    shard: Shard
+    slots: Sequence[Slot]
 
-    def heads(name: str, first: int, count: int) -> Ref:
-        part = builder.slice(f"{here}.{name}_flat", qkv, first * head_dim, (first + count) * head_dim)
-        return builder.reshape(f"{here}.{name}_heads", part, (batch, tokens, count, head_dim))
+    def attention(self, x: Ref, layer: int, index: int) -> Ref:
+        """`index` counts the blocks of this graph, `layer` those of the model."""
+        builder, config, shard, slots = self.builder, self.config, self.shard, self.slots
+        prefix, here = f"layers.{layer}", f"layers.{layer}.attn"
+        batch, tokens, _ = x.shape
+        head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads), len(shard.my_kv_heads)
 
-    def positioned(name: str, part: Ref) -> Ref:
-        weight = f"{prefix}.self_attn.{name}_norm.weight"
-        normed = builder.rms_norm(f"{here}.{name}_norm", part, weight, config.rms_norm_eps)
-        return builder.rope(f"{here}.{name}", normed, ROPE_COS, ROPE_SIN, slots)
+        normed = builder.rms_norm(f"{here}.norm", x, f"{prefix}.input_layernorm.weight", config.rms_norm_eps)
+        qkv = self._linear(f"{here}.qkv", normed, f"{prefix}.self_attn.qkv", biased=config.attention_bias)
 
-    def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
-        names = [f"{here}.{which}{slot_suffix(slot)}" for slot in range(len(slots))]
-        return builder.kv_cache(names, new, caches, slots)
+        def heads(name: str, first: int, count: int) -> Ref:
+            part = builder.slice(f"{here}.{name}_flat", qkv, first * head_dim, (first + count) * head_dim)
+            return builder.reshape(f"{here}.{name}_heads", part, (batch, tokens, count, head_dim))
 
-    q = positioned("q", heads("q", 0, num_q))
-    k = positioned("k", heads("k", num_q, num_kv))
-    v = heads("v", num_q + num_kv, num_kv)
-    keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
-    values = cached("v_cache", v, [slot.values[index] for slot in slots])
-    mixed = builder.attention(f"{here}.mix", q, keys, values, slots)
-    out = builder.linear(f"{here}.out", mixed, f"{prefix}.self_attn.o_proj.weight", biases[1])
-    return builder.add(f"add_{2 * layer}", x, out)
+        def positioned(name: str, part: Ref) -> Ref:
+            weight = f"{prefix}.self_attn.{name}_norm.weight"
+            normed = builder.rms_norm(f"{here}.{name}_norm", part, weight, config.rms_norm_eps)
+            return builder.rope(f"{here}.{name}", normed, ROPE_COS, ROPE_SIN, slots)
 
+        def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
+            names = [f"{here}.{which}{slot_suffix(slot)}" for slot in range(len(slots))]
+            return builder.kv_cache(names, new, caches, slots)
 
-def _mlp(builder: GraphBuilder, config: Qwen3Config, x: Ref, layer: int) -> Ref:
-    prefix, here = f"layers.{layer}", f"layers.{layer}.mlp"
-    normed = builder.rms_norm(f"{here}.norm", x, f"{prefix}.post_attention_layernorm.weight", config.rms_norm_eps)
-    gate_up = builder.linear(f"{here}.gate_up", normed, f"{prefix}.mlp.gate_up.weight")
-    product = builder.silu_mul(f"{here}.silu_mul", gate_up)
-    out = builder.linear(f"{here}.out", product, f"{prefix}.mlp.down_proj.weight")
-    return builder.add(residual_name(layer + 1), x, out)
+        q = positioned("q", heads("q", 0, num_q))
+        k = positioned("k", heads("k", num_q, num_kv))
+        v = heads("v", num_q + num_kv, num_kv)
+        keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
+        values = cached("v_cache", v, [slot.values[index] for slot in slots])
+        mixed = self._whole(
+            f"{here}.mix",
+            shard.mixed.start,
+            config.num_heads * head_dim,
+            lambda name: builder.attention(name, q, keys, values, slots),
+        )
+        weight = f"{prefix}.self_attn.o_proj"
+        out = self._whole(
+            f"{here}.out",
+            shard.hidden.start,
+            config.hidden_size,
+            lambda name: self._linear(name, mixed, weight, biased=config.attention_bias),
+        )
+        return builder.add(f"add_{2 * layer}", x, out)
 
+    def mlp(self, x: Ref, layer: int) -> Ref:
+        builder, config, shard = self.builder, self.config, self.shard
+        prefix, here = f"layers.{layer}", f"layers.{layer}.mlp"
+        normed = builder.rms_norm(f"{here}.norm", x, f"{prefix}.post_attention_layernorm.weight", config.rms_norm_eps)
+        gate_up = self._linear(f"{here}.gate_up", normed, f"{prefix}.mlp.gate_up")
+        product = self._whole(
+            f"{here}.silu_mul",
+            shard.inner.start,
+            padded_intermediate(config),
+            lambda name: builder.silu_mul(name, gate_up),
+        )
+        out = self._whole(
+            f"{here}.out",
+            shard.hidden.start,
+            config.hidden_size,
+            lambda name: self._linear(name, product, f"{prefix}.mlp.down_proj"),
+        )
+        return builder.add(residual_name(layer + 1), x, out)
 
-def _head(builder: GraphBuilder, config: Qwen3Config, x: Ref) -> Ref:
-    normed = builder.rms_norm("final_norm", x, "norm.weight", config.rms_norm_eps)
-    return builder.linear("logits", normed, "lm_head.weight")
+    def head(self, x: Ref) -> Ref:
+        normed = self.builder.rms_norm("final_norm", x, "norm.weight", self.config.rms_norm_eps)
+        return self._whole(
+            "logits",
+            self.shard.vocab.start,
+            self.config.vocab_size,
+            lambda name: self._linear(name, normed, "lm_head"),
+        )
+
+    def _linear(self, name: str, x: Ref, weight: str, *, biased: bool = False) -> Ref:
+        bias = self.shard.weight_name(f"{weight}.bias") if biased else None
+        return self.builder.linear(name, x, self.shard.weight_name(f"{weight}.weight"), bias)
+
+    def _whole(self, name: str, begin: int, width: int, make: Callable[[str], Ref]) -> Ref:
+        """Returns all columns of what `make` gives this device's columns of, from `begin` on."""
+        if self.shard.ndevice == 1:
+            return make(name)
+        return self.builder.all_gather(name, make(f"{name}.part"), begin, width)

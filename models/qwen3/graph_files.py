@@ -1,4 +1,4 @@
-"""The `.hmm` files of a package."""
+"""The `.hmm` and `.hmms` files of a package."""
 
 from __future__ import annotations
 
@@ -11,30 +11,34 @@ from typing import Any
 from tcim_lite.hmm import Sibling, WeightData, WeightEntry, read, write_model
 
 from ..common.used_weights import used_weights
-from .graph import build_graph
+from .graph import build_graph, split_of
 from .graph_specs import GraphSpec
 from .prepare import PreparedModel
+from .shards import shards_of
 
 
 def owned_files(name: str) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have."""
-    return re.compile(rf"{re.escape(name)}(_draft)?(_(prefill|decode|verify)(_part\d+)?\.hmm|\.hmw)")
+    return re.compile(rf"{re.escape(name)}(_draft)?(_(prefill|decode|verify)(_part\d+)?\.hmms?|\.hmw)")
 
 
 def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEntry], sibling: Sibling) -> None:
-    """Writes `<name>_<graph>.hmm` for every graph; a self-contained package loses its `.hmw`."""
+    """Writes a file for every graph; a self-contained package loses its `.hmw`."""
     options = model.options
     shared = folder / sibling.file
     stored: Sequence[WeightEntry | WeightData] = entries
     if options.self_contained:
         source = read(shared)
         stored = [WeightData(e.name, e.dtype, e.format, e.shape, source.weight_bytes(e)) for e in source.weights]
+    sibling_of_graphs = None if options.self_contained else sibling
     for spec in model.graphs:
-        built = build_graph(model.config, model.profile, entries, spec, context_length=options.context_length)
-        (graph,), used = used_weights([built], stored)
-        path = folder / f"{options.name}_{spec.name}.hmm"
+        shards = model.shards if spec.ndevice > 1 else shards_of(model.config, 1)
+        parts = [build_graph(model.config, model.profile, entries, spec, options.context_length, s) for s in shards]
+        parts, used = used_weights(parts, stored)
+        path = folder / f"{options.name}_{spec.name}{spec.file_suffix}"
         message = json.dumps(_custom_msg(model, spec))
-        write_model(path, graph, used, custom_msg=message, sibling=None if options.self_contained else sibling)
+        split = split_of(parts[0]) if spec.ndevice > 1 else None
+        write_model(path, parts, used, custom_msg=message, split=split, sibling=sibling_of_graphs)
     if options.self_contained:
         shared.unlink()
 
@@ -58,4 +62,6 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     }
     if spec.blocks is not None:
         message |= {"pipeline": options.pipeline, "first_block": spec.blocks.start, "blocks": len(spec.blocks)}
+    if spec.ndevice > 1:
+        message["ndevice"] = spec.ndevice
     return message

@@ -22,6 +22,7 @@ class GraphSpec:
             current_length - 1, [B, 1, V].
         blocks: The transformer blocks it runs, or None for all. With the first ones it takes embeddings, with the last
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
+        ndevice: Devices that run it together.
     """
 
     name: str
@@ -29,6 +30,12 @@ class GraphSpec:
     batch: int = 1
     all_logits: bool = False
     blocks: range | None = None
+    ndevice: int = 1
+
+    @property
+    def file_suffix(self) -> str:
+        """`<name of the package>_<name><suffix>` is its file."""
+        return ".hmms" if self.ndevice > 1 else ".hmm"
 
 
 def graph_specs(options: CompileOptions, config: Qwen3Config) -> list[GraphSpec]:
@@ -41,16 +48,16 @@ def graph_specs(options: CompileOptions, config: Qwen3Config) -> list[GraphSpec]
         GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
         GraphSpec(name="decode", tokens=1, batch=options.batch),
     ]
-    if options.pipeline > 1:
-        stages = _stages(config.num_layers, options.pipeline)
-        specs += [
-            replace(spec, name=f"{spec.name}_part{stage}", blocks=blocks)
-            for spec in specs
-            for stage, blocks in enumerate(stages)
-        ]
+    stages = [
+        replace(spec, name=f"{spec.name}_part{stage}", blocks=blocks)
+        for spec in specs
+        for stage, blocks in enumerate(_stages(config.num_layers, options.pipeline))
+        if options.pipeline > 1
+    ]
     if options.verify_tokens is not None:
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
-    return specs
+    shared = [replace(spec, ndevice=options.ndevice) for spec in specs if options.ndevice > 1]
+    return [*(specs if options.single_device else []), *stages, *shared]
 
 
 def _stages(layers: int, stages: int) -> list[range]:

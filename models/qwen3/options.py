@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tcim_lite.hmm.layout import MAX_DEVICES
+
 from ..common.errors import CompileError
 from ..common.profiles import QUANTS, profile_for
 
@@ -28,6 +30,8 @@ class CompileOptions:
         verify_length: Also write a verify graph of so many tokens, which returns all their logits; None for none, or
             where a draft asks for one, for the vendor's 5.
         pipeline: Also write prefill and decode in so many stages; 1 for none.
+        ndevice: Also write every whole graph for so many devices that run it together; 1 for none.
+        single_device: Write the graphs for one device; False only with `ndevice`.
         quant: Profile: w4a8h0_ssfp, w8a8h1_sefp, float16 or float32.
         head_quant: Profile of the head, or None for the one that goes with `quant`.
         random_weights: Draw the weights instead of reading them.
@@ -51,6 +55,8 @@ class CompileOptions:
     all_logits: bool = False
     verify_length: int | None = None
     pipeline: int = 1
+    ndevice: int = 1
+    single_device: bool = True
     quant: str = "w4a8h0_ssfp"
     head_quant: str | None = None
     random_weights: bool = False
@@ -65,6 +71,9 @@ class CompileOptions:
         self._check_range("context_length", _MAX_LENGTH)
         self._check_range("batch", _MAX_BATCH)
         self._check_range("pipeline", _MAX_STAGES)
+        self._check_range("ndevice", MAX_DEVICES)
+        if not self.single_device and self.ndevice == 1:
+            raise CompileError("--no-single-device leaves no graph; give --ndevice 2 or more")
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):

@@ -18,6 +18,7 @@ from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, T
 from .config import Qwen3Config
 from .graph_specs import GraphSpec, graph_specs
 from .options import CompileOptions
+from .shards import Shard, shards_of
 from .weights import EMBEDDING, weight_specs
 
 
@@ -33,6 +34,7 @@ class PreparedModel:
         weights: All weights but the RoPE tables.
         tensors: Where the numbers come from.
         graphs: To write.
+        shards: What each of several devices computes; empty without graphs for several.
     """
 
     options: CompileOptions
@@ -42,11 +44,17 @@ class PreparedModel:
     weights: Sequence[LinearSpec | VectorSpec]
     tensors: TensorSource
     graphs: Sequence[GraphSpec]
+    shards: Sequence[Shard]
 
     @property
     def table_shape(self) -> tuple[int, int]:
         """[V, H] of the embedding."""
         return self.config.vocab_size, self.config.hidden_size
+
+    @property
+    def uses_whole_weights(self) -> bool:
+        """Whether a graph runs on one device."""
+        return any(graph.ndevice == 1 for graph in self.graphs)
 
     @property
     def table_source(self) -> tuple[Path, str]:
@@ -105,6 +113,7 @@ def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel
         weights=weight_specs(config, profile),
         tensors=RandomTensors(options.seed) if checkpoint is None else CheckpointTensors(checkpoint),
         graphs=graph_specs(options, config),
+        shards=shards_of(config, options.ndevice) if options.ndevice > 1 else [],
     )
     shape = model.table_shape
     table = LinearSpec(name="embedding", format="linear_f16", shape=shape, tensors=(EMBEDDING,), tensor_shapes=(shape,))

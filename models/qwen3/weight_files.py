@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
+from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
 from ..common.rope import rope_table
@@ -40,10 +43,10 @@ def write_weights(
         ]
         for spec in model.weights:
             if isinstance(spec, VectorSpec):
-                entries.append(writer.add(spec.name, "float32", "dense", spec.shape, model.tensors.vector(spec)))
+                entries += _add_vector(writer, spec, model.tensors.vector(spec), model)
             else:
                 chunks = _counted(model.tensors.packed(spec, workers, saturated.append), spec, bar)
-                entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, chunks))
+                entries += _add_linear(writer, spec, chunks, model, folder)
     if saturated:
         warn_saturated(sum(saturated), "of the weights")
     assert writer.id is not None
@@ -53,6 +56,41 @@ def write_weights(
 def warn_saturated(count: int, what: str) -> None:
     """Warns that values did not fit fp16."""
     warn(f"{count} values {what} are beyond the fp16 range and were clamped to +-65504")
+
+
+def _add_vector(
+    writer: WeightsWriter, spec: VectorSpec, vector: NDArray[np.float32], model: PreparedModel
+) -> list[WeightEntry]:
+    """Adds the whole vector if a graph uses it, and its parts if it is cut."""
+    cut = [(shard, rows) for shard in model.shards if (rows := shard.rows(spec.name)) is not None]
+    vectors = {spec.name: vector} if model.uses_whole_weights or not cut else {}
+    for shard, rows in cut:
+        vectors[shard.weight_name(spec.name)] = np.concatenate([vector[part.start : part.stop] for part in rows])
+    return [writer.add(name, "float32", "dense", part.shape, part) for name, part in vectors.items()]
+
+
+def _add_linear(
+    writer: WeightsWriter, spec: LinearSpec, chunks: Iterator[NDArray[np.uint8]], model: PreparedModel, folder: Path
+) -> list[WeightEntry]:
+    """Adds the whole weight if a graph uses it, and its parts."""
+    if not model.shards:
+        return [writer.add(spec.name, spec.dtype, spec.format, spec.shape, chunks)]
+    # Parts are cut from the packed whole, which is on disk meanwhile: one quantisation, and no weight in memory.
+    with tempfile.TemporaryFile(dir=folder) as spool:
+        for chunk in chunks:
+            spool.write(chunk.data)
+        spool.flush()
+        packed = np.frombuffer(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    entries = []
+    if model.uses_whole_weights:
+        entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
+    for shard in model.shards:
+        rows = shard.rows(spec.name)
+        assert rows is not None, spec.name
+        shape = (sum(map(len, rows)), spec.shape[1])
+        part = packed_rows(packed, spec.format, spec.shape, rows)
+        entries.append(writer.add(shard.weight_name(spec.name), spec.dtype, spec.format, shape, part))
+    return entries
 
 
 def _counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progress) -> Iterator[NDArray[np.uint8]]:

@@ -37,6 +37,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--pipeline", metavar="S", type=int, default=1, help="also write prefill and decode in S stages of equal blocks"
     )
+    parser.add_argument(
+        "--ndevice", metavar="N", type=int, default=1, help="also write .hmms files for N devices together"
+    )
+    parser.add_argument(
+        "--no-single-device", action="store_true", help="with --ndevice: leave out the graphs for one device"
+    )
     parser.add_argument("--quant", choices=QUANTS, default="w4a8h0_ssfp", help="weights and activations of the body")
     parser.add_argument(
         "--head-quant",
@@ -79,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
         all_logits=args.all_logits,
         verify_length=getattr(args, "verify_length", None),
         pipeline=args.pipeline,
+        ndevice=args.ndevice,
+        single_device=not args.no_single_device,
         quant=args.quant,
         head_quant=getattr(args, "head_quant", None),
         random_weights=args.random_weights,

@@ -17,7 +17,7 @@ SMALL = ["--prefill-length", "8", "--context-length", "64"]
 
 def test_compile_then_inspect(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out"
-    graphs = ["--batch", "2", "--verify-length", "3", "--all-logits"]
+    graphs = ["--batch", "2", "--verify-length", "3", "--all-logits", "--ndevice", "2", "--pipeline", "2"]
     assert main(["compile", str(make_checkpoint()), "-o", str(output), "--name", "demo", *graphs, *SMALL]) == 0
     shown = capsys.readouterr().out
     assert "demo_prefill.hmm" in shown
@@ -32,6 +32,10 @@ def test_compile_then_inspect(make_checkpoint: Make, tmp_path: Path, capsys: pyt
         "logits  float16 [2, 1, 83]",
         "logits  float16 [1, 8, 83]",
         "logits  float16 [1, 3, 83]",
+        "demo_verify.hmms  model",
+        "demo_decode_part1.hmm  model",
+        "5..6  model_layers_{0..1}_self_attn_vcache_input  float16 [1, 2, 64, 32]  state, axis 1 cut 1+1",
+        "9 AllGather",
         "prefill_length=3, batch=2, context_length=64, flash_attention=True, all_logits=True",
         "linear_w4 uint8",
         "checksums: all match",

@@ -1,0 +1,116 @@
+"""What each of several devices computes: every Linear is cut by outputs, attention by KV heads (spec numerics 5)."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from ..common.errors import CompileError
+from ..common.packing import BLOCK
+from .config import Qwen3Config
+from .weights import padded_intermediate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """The part of one device; of a single device, everything.
+
+    Attributes:
+        rank: Of the device.
+        ndevice: How many there are.
+        head_dim: Of the model.
+        heads: All query heads.
+        kv_heads: All KV heads.
+        my_kv_heads: Its KV heads.
+        hidden: Its outputs of o_proj and down_proj.
+        inner: Its outputs of gate_proj and of up_proj.
+        vocab: Its logits.
+    """
+
+    rank: int
+    ndevice: int
+    head_dim: int
+    heads: int
+    kv_heads: int
+    my_kv_heads: range
+    hidden: range
+    inner: range
+    vocab: range
+
+    @property
+    def my_heads(self) -> range:
+        """Its query heads: those that attend to its KV heads."""
+        group = self.heads // self.kv_heads
+        return range(self.my_kv_heads.start * group, self.my_kv_heads.stop * group)
+
+    @property
+    def mixed(self) -> range:
+        """Its columns of what attention gives."""
+        return _scaled(self.my_heads, self.head_dim)
+
+    def rows(self, weight: str) -> list[range] | None:
+        """Returns which rows of a weight of `weight_specs` it takes, in order; None for all of a weight not cut."""
+        role = weight.split(".")[-2]
+        if role == "qkv":
+            kv = _scaled(self.my_kv_heads, self.head_dim)
+            k_begin, v_begin = self.heads * self.head_dim, (self.heads + self.kv_heads) * self.head_dim
+            return [self.mixed, _moved(kv, k_begin), _moved(kv, v_begin)]
+        if role == "gate_up":
+            return [_scaled(self.inner, 2)]  # a block of gate, a block of up
+        if role in ("o_proj", "down_proj"):
+            return [self.hidden]
+        return [self.vocab] if role == "lm_head" else None
+
+    def weight_name(self, weight: str) -> str:
+        """Returns what its part of a weight is called in the package."""
+        return weight if self.ndevice == 1 or self.rows(weight) is None else f"{weight}.{self.rank}of{self.ndevice}"
+
+
+def shards_of(config: Qwen3Config, ndevice: int) -> list[Shard]:
+    """Returns the parts of all devices in rank order.
+
+    Raises:
+        CompileError: KV heads that cannot be shared out evenly, or a device without outputs of some Linear.
+    """
+    if config.num_kv_heads % ndevice:
+        raise CompileError(
+            f"--ndevice {ndevice} does not divide the model's {config.num_kv_heads} KV heads; attention is split by "
+            "whole heads, equally many on each device"
+        )
+    each = config.num_kv_heads // ndevice
+    hidden = _tiles("hidden_size", config.hidden_size, ndevice)
+    inner = _tiles("intermediate_size", padded_intermediate(config), ndevice)
+    vocab = _tiles("vocab_size", config.vocab_size, ndevice)
+    return [
+        Shard(
+            rank=rank,
+            ndevice=ndevice,
+            head_dim=config.head_dim,
+            heads=config.num_heads,
+            kv_heads=config.num_kv_heads,
+            my_kv_heads=range(rank * each, (rank + 1) * each),
+            hidden=hidden[rank],
+            inner=inner[rank],
+            vocab=vocab[rank],
+        )
+        for rank in range(ndevice)
+    ]
+
+
+def _tiles(what: str, extent: int, parts: int) -> list[range]:
+    """Cuts in whole blocks of 16, which keeps packed weights as they are; the first parts get what is left over."""
+    blocks = -(-extent // BLOCK)
+    if blocks < parts:
+        raise CompileError(
+            f"--ndevice {parts} leaves a device without outputs: {what}={extent} are {blocks} blocks of {BLOCK}"
+        )
+    ends = [min((part * (blocks // parts) + min(part, blocks % parts)) * BLOCK, extent) for part in range(parts + 1)]
+    return [range(start, stop) for start, stop in itertools.pairwise(ends)]
+
+
+def _scaled(part: range, factor: int) -> range:
+    return range(part.start * factor, part.stop * factor)
+
+
+def _moved(part: range, offset: int) -> range:
+    return range(part.start + offset, part.stop + offset)
