@@ -126,6 +126,27 @@ def hmw(*parts: Part, **kwargs) -> bytes:
     return container(list(parts), magic=b"TCIMHMW\0", **kwargs)
 
 
+def gather(offset: int, output: int = 1) -> bytes:
+    return op("AllGather", (0,), (output,), [text("offset") + b"\0" + struct.pack("<q", offset)])
+
+
+def part(rank: int, *, x=X, y=None, more=(), ops=None, inputs=(0,), live_rows=NONE) -> Part:
+    """Of two devices, each with one column of y [1, 2]."""
+    values = (x, y or value("y", kind=3, shape=(1, 2)), *more)
+    return Part(1, graph(values, (gather(rank),) if ops is None else ops, inputs, live_rows=live_rows))
+
+
+def split(inputs=(-1,), outputs=(-1,)) -> bytes:
+    return b"".join(struct.pack(f"<I{len(axes)}i", len(axes), *axes) for axes in (inputs, outputs))
+
+
+def with_parts(*parts: Part, cut=None, ndevice=2) -> bytes:
+    return container([*parts, Part(6, split() if cut is None else cut), W], ndevice=ndevice)
+
+
+LENGTH = value("length", dtype=5, shape=(1,))
+Z = value("z", kind=3, shape=(1, 2))
+
 EXTERNAL = weight(external=1, offset=0)
 SIBLING = bytes(32) + text("a.hmw")
 
@@ -274,6 +295,46 @@ CASES: dict[str, tuple[bytes, str]] = {
     "output_not_produced": (with_graph(ops=()), "produced by no op"),
     "live_rows_outside": (with_graph(live_rows=9), "live_rows names value 9"),
     "live_rows_wrong_value": (with_graph(live_rows=0), "live_rows is 'x'"),
+    # Several devices, section 5.1.
+    "ndevice_huge": (container([G, W], ndevice=33), "ndevice is 33, expected at most 32"),
+    "graph_count": (with_parts(part(0)), "there are 1 graph sections, expected 2"),
+    "split_missing": (container([part(0), part(1), W], ndevice=2), "exactly when ndevice, which is 2,"),
+    "split_without_devices": (with_parts(G, ndevice=1), "exactly when ndevice, which is 1,"),
+    "split_cut": (with_parts(part(0), part(1), cut=split()[:-2]), "split section says 1 axes, which take at least 4"),
+    "split_tail": (with_parts(part(0), part(1), cut=split() + b"x"), "split section has 1 bytes after its end"),
+    "split_count": (with_parts(part(0), part(1), cut=split((-1, -1))), "2 axes of inputs, the graphs have 1 inputs"),
+    "split_axis": (with_parts(part(0), part(1), cut=split((2,))), "is split on axis 2, expected -1 to 1"),
+    "split_axis_negative": (with_parts(part(0), part(1), cut=split((-1,), (-2,))), "output 'y'.* is split on axis -2"),
+    "split_length": (
+        with_parts(*(part(rank, more=(LENGTH,), inputs=(0, 2)) for rank in range(2)), cut=split((-1, 0))),
+        "'length' is int32 and split on axis 0"),
+    "parts_differ_count": (
+        with_parts(part(0), part(1, more=(LENGTH,), inputs=(0, 2))), "part 1 has 2 inputs, part 0 has 1"),
+    "parts_differ_name": (with_parts(part(0), part(1, x=value("u"))), "input 0 is 'x' in part 0, 'u' in part 1"),
+    "parts_differ_dtype": (
+        with_parts(part(0), part(1, x=value("x", dtype=7), y=value("y", kind=3, dtype=7, shape=(1, 2)))),
+        "input 'x' is .*float32.* in part 0 and .*float16.* in part 1"),
+    "parts_differ_shape": (
+        with_parts(part(0), part(1, x=value("x", shape=(2, 1)), y=value("y", kind=3, shape=(2, 2)))),
+        r"input 'x' is .*\[1, 1\] in part 0 and .*\[2, 1\] in part 1; parts may differ only along the split axis"),
+    "parts_differ_live_rows": (
+        with_parts(
+            *(part(rank, more=(LENGTH,), inputs=(0, 2), live_rows=(2, NONE)[rank]) for rank in range(2)),
+            cut=split((-1, -1))),
+        "live_rows of part 1 is another input"),
+    "gather_count": (
+        with_parts(part(0, more=(Z,), ops=(gather(0), gather(0, output=2))), part(1, more=(Z,))),
+        "part 1 has 1 AllGather ops, part 0 has 2"),
+    "gather_shape": (
+        with_parts(*(
+            part(rank, more=(value("z", kind=3, shape=(1, 2 + rank)),), ops=(gather(rank), gather(rank, output=2)))
+            for rank in range(2)
+        )), r"AllGather 1 gives 'z', .*\[1, 2\], in part 0 and 'z', .*\[1, 3\], in part 1"),
+    "gather_tiles": (with_parts(part(0), part(0)), r"AllGather 0 \('y'\) of part 1 begins at column 0, expected 1"),
+    "gather_tiles_short": (
+        with_parts(*(part(rank, y=value("y", kind=3, shape=(1, 3))) for rank in range(2))),
+        r"AllGather 0 \('y'\): the parts give 2 columns of 3"),
+    "gather_alone": (container([part(0), W]), "has an AllGather, which needs ndevice to be 2"),
 }  # fmt: skip
 
 
@@ -340,6 +401,7 @@ def test_messages_tell_the_causes_apart():
 
 def test_builder_of_this_file_makes_legal_files():
     assert hmm.read(container([G, W])).graph.name == "g"
+    assert hmm.read(with_parts(part(0), part(1))).ndevice == 2
     both = with_weights(weight("a", hash=b"h" * 32), weight("b", hash=b"h" * 32))
     assert [entry.offset for entry in hmm.read(both).weights] == [4096, 4096]
 

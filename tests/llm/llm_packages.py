@@ -41,13 +41,14 @@ def compile_package(checkpoint: Path, output: Path, **options) -> Package:
 
 
 class LoadedPackage(Generator):
-    """A Generator that loads its own modules and shows them."""
+    """A Generator that loads its own modules and shows them; on several devices the `.hmms` files."""
 
-    def __init__(self, package: Package):
-        manager = tcim.WeightManager(0)
-        self.prefill_module = tcim.load(package.prefill_path, tcim.Option(manager))
-        option = tcim.Option(manager).set_dummy_tensors(cache_names(self.prefill_module))
-        self.decode_module = tcim.load(package.decode_path, option)
+    def __init__(self, package: Package, devices: tuple[int, ...] = (0,)):
+        self.manager = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
+        suffix = ".hmms" if len(devices) > 1 else ".hmm"
+        self.prefill_module = tcim.load(package.prefill_path.with_suffix(suffix), tcim.Option(self.manager))
+        option = tcim.Option(self.manager).set_dummy_tensors(cache_names(self.prefill_module))
+        self.decode_module = tcim.load(package.decode_path.with_suffix(suffix), option)
         share_kv_cache(self.prefill_module, self.decode_module)
         hidden = self.prefill_module.get_input_info(self.prefill_module.get_input_name(0)).shape[-1]
         vocab = self.prefill_module.get_output_info("logits").shape[-1]
