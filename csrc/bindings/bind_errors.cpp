@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "bindings/bindings.h"
+#include "runtime/stream.h"
 
 namespace tcim_lite {
 namespace {
@@ -30,12 +31,26 @@ const char* class_name(ErrorCode code) {
 
 }  // namespace
 
+bool raise_signals() {
+  PyGILState_STATE state;
+  try {
+    state = PyGILState_Ensure();
+  } catch (...) {
+    for (;;) pause();  // as ~NoGil
+  }
+  const bool raised = PyErr_CheckSignals() != 0;
+  PyGILState_Release(state);
+  return raised;
+}
+
 // The classes carry their status themselves (tcim_lite/errors.py).
 void register_errors() {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     if (pointer == nullptr) return;
     try {
       std::rethrow_exception(pointer);
+    } catch (const Interrupted&) {
+      // The handler's exception is set: raise_signals() found it.
     } catch (const Error& error) {
       const py::object type = py::module_::import("tcim_lite.errors").attr(class_name(error.code()));
       // A path in the message may hold any bytes.

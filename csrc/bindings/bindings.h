@@ -39,6 +39,9 @@ class NoGil {
   PyThreadState* thread_;
 };
 
+// Runs Python's signal handlers; whether one raised. The caller has let the GIL go.
+bool raise_signals();
+
 // The array's memory as it lies; valid while the array lives. Throws Error(Argument), which begins with `what`, for a
 // dtype without conversion.
 ArrayView view_of(const py::array& array, std::string_view what);

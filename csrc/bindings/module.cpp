@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, m) {
   bind_devices(m);
   bind_tensor(m);
   bind_module(m);
+  set_interrupt_check(&raise_signals);
   // Streams end before the interpreter does; importing starts none.
   py::module_::import("atexit").attr("register")(py::cpp_function([] { Stream::stop_all(); }, py::call_guard<NoGil>()));
 }

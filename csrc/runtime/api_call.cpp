@@ -47,4 +47,14 @@ ApiCall::~ApiCall() {
   if (--t_depth == 0) gate().unlock_shared();
 }
 
+ApiCall::Pause::Pause() noexcept : depth_(t_depth) {
+  if (depth_ > 0) gate().unlock_shared();
+  t_depth = 0;
+}
+
+ApiCall::Pause::~Pause() {
+  if (depth_ > 0) gate().lock_shared();
+  t_depth = depth_;
+}
+
 }  // namespace tcim_lite

@@ -13,6 +13,18 @@ class ApiCall {
   ~ApiCall();
   ApiCall(const ApiCall&) = delete;
   ApiCall& operator=(const ApiCall&) = delete;
+
+  // Lets a fork through meanwhile: this thread is inside a call but holds no lock and changes nothing.
+  class Pause {
+   public:
+    Pause() noexcept;
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    const int depth_;
+  };
 };
 
 }  // namespace tcim_lite

@@ -148,7 +148,7 @@ void Module::run(bool sync, int rounds) {
     stream = loaded.stream;
     program = loaded.program;
   }
-  stream->wait(ticket);
+  stream->wait(ticket, true);
   program->raise_error();
 }
 
@@ -161,7 +161,7 @@ void Module::sync() {
     stream = loaded("sync").stream;
     program = loaded_->program;
   }
-  stream->drain();
+  stream->drain(true);
   program->raise_error();
 }
 
@@ -188,7 +188,7 @@ void Module::wait_for_runs(const char* who) {
     program = loaded_->program;
     ticket = loaded_->ticket;
   }
-  stream->wait(ticket);
+  stream->wait(ticket, true);
   program->raise_error();
 }
 
@@ -199,7 +199,7 @@ void Module::release() {
     const std::lock_guard lock(mutex_);
     std::swap(dropped, loaded_);
   }
-  if (dropped != nullptr) dropped->stream->wait(dropped->ticket);
+  if (dropped != nullptr) dropped->stream->wait(dropped->ticket, true);
 }
 
 }  // namespace tcim_lite

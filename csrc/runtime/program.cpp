@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/log.h"
+#include "base/error.h"
 #include "runtime/devices.h"
 #include "runtime/host_bytes.h"
 
@@ -75,13 +75,24 @@ void BoundRun::begin_use() noexcept {
   for (const auto& buffer : buffers_) buffer->begin_use();
 }
 
-void BoundRun::execute(int rounds) noexcept {
+bool BoundRun::round() noexcept {
   try {
-    for (int round = 0; round < rounds; ++round) program_->executable().run(memory_);
-    fill_sinks();
+    program_->executable().run(memory_);
+  } catch (...) {
+    failed_ = true;
+    program_->keep_error(std::current_exception());
+  }
+  return !failed_;
+}
+
+void BoundRun::finish(bool dropped) noexcept {
+  try {
+    if (dropped) fail(ErrorCode::State, "run: the process was ending, and rounds that had not begun were dropped");
+    if (!failed_) fill_sinks();
   } catch (...) {
     program_->keep_error(std::current_exception());
   }
+  failed_ = false;
   end_use();
 }
 

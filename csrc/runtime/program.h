@@ -58,10 +58,11 @@ class BoundRun : public Work {
   // Every slot has a buffer.
   BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
 
-  // Marks the buffers as used by a queued run; execute() ends that, or end_use() if the run is not queued after all.
+  // Marks the buffers as used by a queued run; finish() ends that, or end_use() if the run is not queued after all.
   void begin_use() noexcept;
   void end_use() noexcept;
-  void execute(int rounds) noexcept override;
+  bool round() noexcept override;
+  void finish(bool dropped) noexcept override;
 
  private:
   struct Sink {
@@ -74,6 +75,7 @@ class BoundRun : public Work {
   std::vector<PartMemory> memory_;  // by rank
   std::vector<std::shared_ptr<Buffer>> buffers_;
   std::vector<Sink> sinks_;
+  bool failed_ = false;  // the run in progress
 };
 
 }  // namespace tcim_lite

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cfenv>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/api_call.h"
 #include "runtime/spin.h"
 
 #if defined(__x86_64__)
@@ -48,6 +50,19 @@ struct Job {
   int rounds;
 };
 
+using Clock = std::chrono::steady_clock;
+constexpr auto kInterruptInterval = std::chrono::milliseconds(50);
+
+std::atomic<InterruptCheck> g_interrupt_check{nullptr};
+
+// Outside of the call, because the check may run anything, a fork included.
+bool interrupted() {
+  const InterruptCheck check = g_interrupt_check.load(std::memory_order_relaxed);
+  if (check == nullptr) return false;
+  const ApiCall::Pause outside;
+  return check();
+}
+
 }  // namespace
 
 struct Stream::State {
@@ -58,26 +73,36 @@ struct Stream::State {
   bool busy = false;    // somebody executes the job that was at the front
   bool asleep = false;  // the worker waits for work_ready
   bool stop = false;
-  int waiters = 0;  // on work_done
+  std::atomic<bool> dropping{false};  // the process ends: no further round
+  int waiters = 0;                    // on work_done
   std::atomic<uint64_t> submitted{0};
   std::atomic<uint64_t> completed{0};
   std::thread worker;
 
   bool claimable() const { return !busy && !queue.empty(); }
 
-  // Executes the front job on this thread. `lock` is held before and after.
-  void run_front(std::unique_lock<std::mutex>& lock) {
+  // Executes the front job on this thread; gives it back between two rounds once `until` has passed. `lock` is held
+  // before and after.
+  void run_front(std::unique_lock<std::mutex>& lock, Clock::time_point until = Clock::time_point::max()) {
     Job job = std::move(queue.front());
     queue.pop_front();
     busy = true;
     lock.unlock();
+    bool more = true;
     {
       const DefaultFloatEnvironment environment;
-      job.work->execute(job.rounds);
+      while (more && !dropping.load(std::memory_order_relaxed)) {
+        more = job.work->round() && --job.rounds > 0;
+        if (more && until != Clock::time_point::max() && Clock::now() >= until) break;
+      }
+      const bool dropped = more && dropping.load(std::memory_order_relaxed);
+      if (!more || dropped) job.work->finish(dropped);
+      more &= !dropped;
     }
-    job.work.reset();  // may free device memory: not under the lock
+    if (!more) job.work.reset();  // may free device memory: not under the lock
     lock.lock();
     busy = false;
+    if (more) return queue.push_front(std::move(job));
     completed.fetch_add(1, std::memory_order_release);
     if (waiters > 0) work_done.notify_all();
   }
@@ -161,14 +186,25 @@ uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
   return ticket;
 }
 
-void Stream::wait(uint64_t ticket) {
+void Stream::wait(uint64_t ticket, bool interruptible) {
   State& state = *state_;
   const auto done = [&] { return state.completed.load(std::memory_order_acquire) >= ticket; };
   if (done()) return;
+  auto next_check = interruptible ? Clock::now() + kInterruptInterval : Clock::time_point::max();
   std::unique_lock lock(state.mutex);
   while (!done()) {
+    if (interruptible && Clock::now() >= next_check) {
+      lock.unlock();
+      if (interrupted()) {
+        leave_to_worker();
+        throw Interrupted();
+      }
+      next_check = Clock::now() + kInterruptInterval;
+      lock.lock();
+      continue;
+    }
     if (state.claimable()) {
-      state.run_front(lock);
+      state.run_front(lock, next_check);
       continue;
     }
     lock.unlock();
@@ -176,20 +212,38 @@ void Stream::wait(uint64_t ticket) {
     lock.lock();
     if (done() || state.claimable()) continue;
     ++state.waiters;
-    state.work_done.wait(lock);
+    if (interruptible) {
+      state.work_done.wait_until(lock, next_check);
+    } else {
+      state.work_done.wait(lock);
+    }
     --state.waiters;
   }
   // What others queued behind is the worker's again.
   if (state.asleep && (state.claimable() || state.stop)) state.work_ready.notify_one();
 }
 
-void Stream::drain() { wait(state_->submitted.load(std::memory_order_acquire)); }
+// Somebody has to finish what this thread stops waiting for. If no thread can be started, the next to wait will.
+void Stream::leave_to_worker() noexcept {
+  const std::lock_guard lock(state_->mutex);
+  try {
+    if (!state_->worker.joinable() && !state_->queue.empty()) state_->start();
+  } catch (const Error&) {
+  }
+  state_->work_ready.notify_one();
+}
+
+void Stream::drain(bool interruptible) { wait(state_->submitted.load(std::memory_order_acquire), interruptible); }
+
+void set_interrupt_check(InterruptCheck check) { g_interrupt_check = check; }
 
 void Stream::stop_all() {
   const std::lock_guard lock(registry().mutex);
+  for (Stream* stream : registry().streams) stream->state_->dropping = true;
   for (Stream* stream : registry().streams) {
     stream->drain();
     stream->state_->join();
+    stream->state_->dropping = false;
   }
 }
 

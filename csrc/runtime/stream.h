@@ -11,13 +11,23 @@
 
 namespace tcim_lite {
 
+// Keeps its own errors. Called on the stream's worker or on waiting threads, one piece of work of a stream at a time.
 class Work {
  public:
   virtual ~Work() = default;
-  // Keeps its own errors. Called on the stream's worker or on a waiting thread, one piece of work of a stream at a
-  // time.
-  virtual void execute(int rounds) noexcept = 0;
+  // Whether another round makes sense.
+  virtual bool round() noexcept = 0;
+  // After the last round. `dropped`: rounds are missing because the process ends.
+  virtual void finish(bool dropped) noexcept = 0;
 };
+
+// Thrown by a wait that the user has interrupted (Ctrl-C). The work goes on.
+struct Interrupted {};
+
+// Asked by interruptible waits about every 50 ms, with no lock held: it may call the whole API. Set by the bindings,
+// once, before there are streams.
+using InterruptCheck = bool (*)();
+void set_interrupt_check(InterruptCheck check);
 
 class Stream {
  public:
@@ -33,12 +43,13 @@ class Stream {
   // Returns the ticket to wait for. `wake` false: the caller waits at once, so the worker need not be woken.
   uint64_t submit(std::shared_ptr<Work> work, int rounds, bool wake = true);
 
-  // Waits until the work of this ticket, and all before it, is done.
-  void wait(uint64_t ticket);
+  // Waits until the work of this ticket, and all before it, is done. Only an interruptible wait throws Interrupted; its
+  // caller holds no lock.
+  void wait(uint64_t ticket, bool interruptible = false);
   // Waits for everything submitted so far.
-  void drain();
+  void drain(bool interruptible = false);
 
-  // Finishes all work and joins all workers; the process is about to exit. Streams stay usable.
+  // Drops the rounds nobody has begun and joins all workers; the process is about to exit. Streams stay usable.
   static void stop_all();
 
   // For the fork handlers (api_call.cpp).
@@ -48,6 +59,8 @@ class Stream {
 
  private:
   struct State;
+
+  void leave_to_worker() noexcept;
 
   State* state_;
   const bool auto_yield_;
