@@ -1,6 +1,7 @@
 #include "runtime/buffer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "runtime/devices.h"
@@ -79,6 +80,25 @@ void Buffer::write(uint64_t offset, uint64_t bytes, const std::byte* host) {
       slabs_[each].device->backend().copy_from_host(slab(each) + to, host + from, count);
     }
   });
+}
+
+std::byte* Buffer::lend_to_array() noexcept {
+  const std::lock_guard lock(arrays_mutex_);
+  if (written_by_runs_) return nullptr;
+  lent_to_arrays_ = true;
+  return host_data();
+}
+
+void Buffer::mark_written_by_runs() {
+  const std::lock_guard lock(arrays_mutex_);
+  if (lent_to_arrays_ && !written_by_runs_) {
+    AlignedBuffer copy(bytes_);
+    std::memcpy(copy.data(), host_data(), bytes_);
+    kept_for_arrays_ = std::move(host_);
+    host_ = std::move(copy);
+    host_data_ = host_.data();
+  }
+  written_by_runs_ = true;
 }
 
 void Buffer::end_use() noexcept {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "backends/backend.h"
@@ -33,7 +34,7 @@ class Buffer {
   const SlabLayout& layout() const noexcept { return layout_; }  // of the host: no devices
 
   // All bytes in one piece that the host can read and write, or null: then read() and write() do.
-  std::byte* host_data() const noexcept { return host_data_; }
+  std::byte* host_data() const noexcept { return host_data_.load(std::memory_order_relaxed); }
   // Device memory of this rank.
   std::byte* slab(size_t rank) const noexcept { return slabs_[rank].memory->data(); }
 
@@ -45,9 +46,11 @@ class Buffer {
   void end_use() noexcept;
   void wait_idle() const noexcept;
 
-  // A host buffer that runs write into (Module::set_output); numpy() copies it instead of sharing it.
-  void mark_written_by_runs() noexcept { written_by_runs_ = true; }
-  bool written_by_runs() const noexcept { return written_by_runs_; }
+  // The memory, for an array that keeps the buffer alive and lies there from now on; null if runs write into it.
+  std::byte* lend_to_array() noexcept;
+  // Runs will write into this host buffer (Module::set_output). Arrays keep the memory they were lent, and the buffer
+  // goes on with a copy: no run changes an array somebody has (C-11).
+  void mark_written_by_runs();
 
  private:
   struct Slab {
@@ -60,13 +63,16 @@ class Buffer {
   template <typename Visit>
   void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;
 
+  std::atomic<std::byte*> host_data_{nullptr};
   uint64_t bytes_ = 0;
-  std::byte* host_data_ = nullptr;
   AlignedBuffer host_;
   std::vector<Slab> slabs_;
   SlabLayout layout_;
   std::atomic<int32_t> uses_{0};
-  std::atomic<bool> written_by_runs_{false};
+  std::mutex arrays_mutex_;
+  bool lent_to_arrays_ = false;
+  bool written_by_runs_ = false;
+  AlignedBuffer kept_for_arrays_;
 };
 
 }  // namespace tcim_lite
