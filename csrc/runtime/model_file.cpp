@@ -38,12 +38,6 @@ FileCache& file_cache() {
   return *cache;
 }
 
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 struct Piece {
   uint32_t weight;
   std::span<const std::byte> bytes;
@@ -51,6 +45,12 @@ struct Piece {
 };
 
 }  // namespace
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
 
 size_t HashOfHash::operator()(const hmm::Hash& hash) const noexcept {
   size_t value;

@@ -21,6 +21,8 @@ struct HashOfHash {
   size_t operator()(const hmm::Hash& hash) const noexcept;
 };
 
+std::string folder_of(const std::string& path);
+
 class ModelFile {
  public:
   // Maps [offset, offset + size) of the file; size 0: to the end. A file that is still open is not mapped again, and

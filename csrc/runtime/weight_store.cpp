@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <memory>
 
 #include "base/error.h"
 #include "runtime/devices.h"
@@ -10,16 +12,30 @@
 namespace tcim_lite {
 namespace {
 
+bool is_missing(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) != 0 && errno == ENOENT;
+}
+
+// The folder of the file that a chain of links ends at.
+std::string target_folder(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> target(realpath(path.c_str(), nullptr), &std::free);
+  return folder_of(target == nullptr ? path : target.get());
+}
+
 std::shared_ptr<const ModelFile> open_sibling(const ModelFile& model) {
   const hmm::Sibling& sibling = *model.content().sibling;
   if (!model.folder()) {
     fail(ErrorCode::Format, model.label(), ": the model keeps its weights in '", sibling.file,
          "', which a model from memory has no folder to find in; load it by path or compile it self-contained");
   }
-  const std::string path = *model.folder() + "/" + sibling.file;
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0 && errno == ENOENT) {
-    fail(ErrorCode::Format, model.label(), ": its weights file ", path, " is missing; copy it beside the model");
+  std::string path = *model.folder() + "/" + sibling.file;
+  if (is_missing(path)) {
+    const std::string beside_target = target_folder(model.label()) + "/" + sibling.file;
+    if (is_missing(beside_target)) {
+      fail(ErrorCode::Format, model.label(), ": its weights file ", path, " is missing; copy it beside the model");
+    }
+    path = beside_target;
   }
   auto weights = ModelFile::open(path);
   if (weights->content().kind != hmm::FileKind::Weights || weights->content().id != sibling.id) {

@@ -50,6 +50,12 @@ def summary(container: Container) -> str:
     return "\n".join(lines)
 
 
+def sibling_path(model: Path, name: str) -> Path:
+    """Where the sibling of a model lies (docs/hmm-format.md section 8)."""
+    beside = model.parent / name
+    return beside if beside.exists() else model.resolve().parent / name
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tcim_lite.hmm", description=__doc__)
@@ -60,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         container = read(options.file)
         print(summary(container))
         if options.verify:
-            sibling = read(options.file.parent / container.sibling.file) if container.sibling else None
+            sibling = read(sibling_path(options.file, container.sibling.file)) if container.sibling else None
             if sibling is not None:
                 sibling.verify()
             container.verify(sibling)
