@@ -7,9 +7,11 @@ import os
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from tcim_lite.errors import ArgumentError, HmmFormatError
+import numpy as np
 
-__all__ = ["checked", "file_path", "integer", "integers", "slot_name"]
+from tcim_lite.errors import ArgumentError, HmmFormatError, UnknownNameError
+
+__all__ = ["checked", "file_path", "flag", "integer", "integers", "slot_name", "text"]
 
 T = TypeVar("T")
 
@@ -21,12 +23,19 @@ def checked(value: Any, kind: type[T]) -> T:
     return value
 
 
+def flag(value: Any, what: str) -> bool:
+    """`value` as a bool; TypeError unless it is one, or an int. A RunOption given as `sync` would else be true."""
+    if not isinstance(value, (bool, int, np.bool_)):
+        raise TypeError(f"{what}: expected a bool, got {value!r:.200}")
+    return bool(value)
+
+
 def integer(value: Any, what: str) -> int:
     """`value` as an int of 64 bits; TypeError for another type (floats included), ArgumentError beyond the range."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{what}: expected an int, got {value!r}") from None
+        raise TypeError(f"{what}: expected an int, got {value!r:.200}") from None
     if not -(1 << 63) <= number < 1 << 63:
         raise ArgumentError(f"{what}: {number} does not fit 64 bits")
     return number
@@ -35,14 +44,34 @@ def integer(value: Any, what: str) -> int:
 def integers(values: Iterable[Any], what: str) -> list[int]:
     """`values` as ints; errors as `integer`."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{what}: expected a list of ints, got {values!r}")
+        raise TypeError(f"{what}: expected a list of ints, got {values!r:.200}")
     return [integer(value, what) for value in values]
 
 
+def text(value: Any, what: str) -> str:
+    """`value`; TypeError unless it is a str, ArgumentError for half of a surrogate pair."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what}={value!r:.200}: expected a str")
+    if not _encodes(value):
+        raise ArgumentError(f"{what}={value!r:.200}: half a surrogate pair is no character; expected text")
+    return value
+
+
+def _encodes(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        return bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def slot_name(name: Any) -> str:
-    """`name`; TypeError unless it is a str."""
+    """`name`; TypeError unless it is a str, UnknownNameError if no slot can have it."""
     if not isinstance(name, str):
-        raise TypeError(f"name={name!r}: expected the name of an input or output, a str")
+        raise TypeError(f"name={name!r:.200}: expected the name of an input or output, a str")
+    if len(name) > 4096 or not (name.isascii() or _encodes(name)):
+        raise UnknownNameError(f"no input or output is named {name!r:.200}; the getters list the names")
     return name
 
 

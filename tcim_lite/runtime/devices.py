@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tcim_lite import _core
 from tcim_lite.errors import TcimError
+from tcim_lite.runtime.arguments import text
 
 __all__ = ["get_device_num", "get_version"]
 
@@ -31,10 +32,8 @@ def get_device_num(backend_name: str = "") -> int:
     Raises:
         TcimError: one of those variables holds something unreadable.
     """
-    if not isinstance(backend_name, str):
-        raise TypeError(f"backend_name={backend_name!r}: expected a str")
     try:
-        _core.resolve_backend(backend_name)
+        _core.resolve_backend(text(backend_name, "backend_name"))
     except TcimError:
         return 0
     return len(_core.device_ids())

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import Any
 
 from tcim_lite import _core
+from tcim_lite.runtime.arguments import text
 
 __all__ = ["DevManager", "WeightManager"]
 
 
 class DevManager:
-    """An ordered list of device ids; the first is rank 0 (spec section 2).
-
-    Attributes:
-        device_ids: list of ints.
-        backend_name: as given; "" means the default.
-    """
+    """An ordered list of device ids; the first is rank 0 (spec section 2). Immutable."""
 
     def __init__(self, device_ids: int | Iterable[int] = 0, backend_name: str = "") -> None:
         """Describes devices. Whether they exist is checked by `load`.
@@ -30,30 +27,38 @@ class DevManager:
             ValueError: an id is negative, there are none, or the backend is unknown (`ArgumentError`).
             UnsupportedError: the backend of another chip.
         """
-        given = list(device_ids) if isinstance(device_ids, (list, tuple, range)) else [device_ids]
+        given: list[Any] = list(device_ids) if isinstance(device_ids, (list, tuple, range)) else [device_ids]
         if any(isinstance(device_id, bool) for device_id in given):
-            raise TypeError(f"device_ids={device_ids!r}: expected an int or a list of ints")
+            raise TypeError(f"device_ids={device_ids!r:.200}: expected an int or a list of ints")
         try:
             ids = [operator.index(device_id) for device_id in given]
         except TypeError:
-            raise TypeError(f"device_ids={device_ids!r}: expected an int or a list of ints") from None
+            raise TypeError(f"device_ids={device_ids!r:.200}: expected an int or a list of ints") from None
         if any(not 0 <= device_id < 1 << 31 for device_id in ids):
-            raise ValueError(f"device_ids={device_ids!r}: ids start at 0 and fit 31 bits")
+            raise ValueError(f"device_ids={device_ids!r:.200}: ids start at 0 and fit 31 bits")
         if not ids:
             raise ValueError("device_ids is empty: expected at least one id")
-        if not isinstance(backend_name, str):
-            raise TypeError(f"backend_name={backend_name!r}: expected a str")
-        _core.resolve_backend(backend_name)
-        self.device_ids = ids
-        self.backend_name = backend_name
+        _core.resolve_backend(text(backend_name, "backend_name"))
+        self._device_ids = tuple(ids)
+        self._backend_name = backend_name
+
+    @property
+    def device_ids(self) -> list[int]:
+        """The ids in order of rank. Extra: not in the vendor's Python API."""
+        return list(self._device_ids)
+
+    @property
+    def backend_name(self) -> str:
+        """As given; "" means the default. Extra: not in the vendor's Python API."""
+        return self._backend_name
 
     @property
     def dev_count(self) -> int:
-        """The number of ids."""
+        """The number of ids. Extra: not in the vendor's Python API."""
         return len(self.device_ids)
 
     def verify(self) -> bool:
-        """Whether every id exists now."""
+        """Whether every id exists now. Extra: not in the vendor's Python API."""
         return set(self.device_ids) <= set(_core.device_ids())
 
     def __repr__(self) -> str:
@@ -80,7 +85,8 @@ class WeightManager:
 
     def _store(self) -> _core.WeightStore:
         # setdefault is atomic: threads that load at once get the same store.
-        return self.__dict__.setdefault("_core_store", _core.WeightStore())
+        store: _core.WeightStore = self.__dict__.setdefault("_core_store", _core.WeightStore())
+        return store
 
     def __getstate__(self) -> dict[str, object]:
         return {"_dev_manager": self._dev_manager}  # C-32: by configuration, without memory

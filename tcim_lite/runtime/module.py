@@ -6,13 +6,15 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tcim_lite import _core
-from tcim_lite.runtime.arguments import checked, file_path, integer, slot_name
+from tcim_lite.runtime.arguments import checked, file_path, flag, integer, slot_name
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor, TensorInfo, as_array
 
 if TYPE_CHECKING:
-    from collections.abc import Buffer
+    from typing_extensions import Buffer
+
+    from tcim_lite._core import Module as CoreModule
 
 __all__ = ["Module", "load", "load_model_info"]
 
@@ -21,8 +23,8 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
     """Loads a model.
 
     Args:
-        path: a `.hmm` file, or the bytes of one that contains its weights in anything with a buffer: bytes, an mmap, an
-            array.
+        path: a `.hmm` file. Extra, not in the vendor's API: the bytes of one that contains its weights, in anything
+            with a buffer (bytes, an mmap, an array).
         option: None means device 0 and weights of its own.
 
     Returns:
@@ -36,7 +38,7 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
     if option is None:
         option = Option()
     elif not isinstance(option, Option):
-        raise TypeError(f"option={option!r}: expected an Option")
+        raise TypeError(f"option={option!r:.200}: expected an Option")
     options = option._load_options()
     if not isinstance(path, (str, os.PathLike)):
         try:
@@ -65,11 +67,13 @@ class Module:
 
     __slots__ = ("__weakref__", "_core")
 
+    _core: CoreModule
+
     def __init__(self) -> None:
         raise TypeError("a Module is made by tcim_lite.runtime.load(path, option)")
 
     @classmethod
-    def _wrap(cls, core: _core.Module) -> Module:
+    def _wrap(cls, core: CoreModule) -> Module:
         module = cls.__new__(cls)
         module._core = core
         return module
@@ -122,19 +126,19 @@ class Module:
         return TensorInfo._wrap(self._core.output_info(slot_name(name)))
 
     def get_custom_msg(self) -> str:
-        """The text given to the compiler, JSON in practice, or ""."""
+        """The text given to the compiler, JSON in practice, or "". Extra: not in the vendor's Python API."""
         return self._core.custom_msg
 
     def get_core_num(self) -> int:
-        """Cores per device the model was compiled for."""
+        """Cores per device the model was compiled for. Extra: not in the vendor's Python API."""
         return self._core.core_number
 
     def get_backend_name(self) -> str:
-        """The backend, "Xh2HalBackend"."""
+        """The backend, "Xh2HalBackend". Extra: not in the vendor's Python API."""
         return self._core.backend_name
 
     def get_model_version(self) -> str:
-        """The version of the container."""
+        """The version of the container. Extra: not in the vendor's Python API."""
         return self._core.model_version
 
     # -- data in
@@ -191,9 +195,12 @@ class Module:
         Raises:
             StateError: a dummy input is unbound.
             TcimError: what earlier queued work failed with; with `sync`, what this run failed with.
+            KeyboardInterrupt: Ctrl-C while waiting; the run goes on. `sync`, `get_output` and `release` are the same.
         """
+        if run_option is not None and option is not None:
+            raise TypeError("run: option is another name of run_option; give one of them")
         chosen = option if run_option is None else run_option
-        self._core.run(bool(sync), 1 if chosen is None else checked(chosen, RunOption).rounds)
+        self._core.run(flag(sync, "run: sync"), 1 if chosen is None else checked(chosen, RunOption).rounds)
 
     def sync(self) -> None:
         """Waits for everything queued on the module's stream.
@@ -244,6 +251,9 @@ class Module:
     def set_output(self, name: str, tensor: Tensor) -> None:
         """A device tensor is bound; a host tensor is filled, converted, whenever a run completes.
 
+        Extra: not in the vendor's Python API. Arrays that the host tensor's `numpy()` gave before keep
+        their values (C-11).
+
         Raises:
             As `set_dev_input`.
         """
@@ -254,7 +264,7 @@ class Module:
     def release(self) -> None:
         """Waits for queued runs and frees the module's memory. May be called again; other calls then raise StateError.
 
-        Dropping the last reference does the same.
+        Dropping the last reference does the same. Extra: not in the vendor's Python API.
         """
         self._core.release()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tcim_lite import _core
-from tcim_lite.runtime.arguments import integer
+from tcim_lite.runtime.arguments import flag, integer, text
 from tcim_lite.runtime.managers import DevManager, WeightManager
 
 __all__ = ["Option", "RunOption"]
@@ -42,11 +42,10 @@ class Option:
             TypeError: a name is no str, or `names` is a single str.
         """
         if isinstance(names, (str, bytes)) or not hasattr(names, "__iter__"):
-            raise TypeError(f"names={names!r}: expected a list of names")
+            raise TypeError(f"names={names!r:.200}: expected a list of names")
         dummies = tuple(names)
         for name in dummies:
-            if not isinstance(name, str):
-                raise TypeError(f"dummy name {name!r}: expected a str")
+            text(name, "dummy name")
         self._dummies = dummies
         return self
 
@@ -68,7 +67,7 @@ class Option:
 
     def enable_host_lazy_loading(self, enable: bool = False) -> Option:
         """Accepted; files are mapped and read when used anyway."""
-        self._host_lazy_loading = bool(enable)
+        self._host_lazy_loading = flag(enable, "enable_host_lazy_loading: enable")
         return self
 
     def _load_options(self) -> _core.LoadOptions:
@@ -84,13 +83,9 @@ class Option:
 
 
 class RunOption:
-    """Run options (spec section 5).
+    """Run options (spec section 5). Immutable."""
 
-    Attributes:
-        rounds: how many times one `run` repeats the graph.
-    """
-
-    __slots__ = ("rounds",)
+    __slots__ = ("_rounds",)
 
     def __init__(self, rounds: int = 1) -> None:
         """Run options.
@@ -102,11 +97,20 @@ class RunOption:
             TypeError: `rounds` is no int.
             ValueError: `rounds` is below 1.
         """
-        if isinstance(rounds, bool) or not hasattr(rounds, "__index__"):
+        if isinstance(rounds, bool):
             raise TypeError(f"rounds={rounds!r}: expected an int")
+        rounds = integer(rounds, "rounds")
         if not 1 <= rounds < 1 << 31:
             raise ValueError(f"rounds={rounds}: expected at least 1 and at most {(1 << 31) - 1}")
-        self.rounds = int(rounds)
+        self._rounds = rounds
+
+    @property
+    def rounds(self) -> int:
+        """How many times one `run` repeats the graph. Extra: not in the vendor's Python API."""
+        return self._rounds
+
+    def __reduce__(self) -> tuple[type[RunOption], tuple[int]]:
+        return RunOption, (self._rounds,)  # C-32; slots alone do not pickle with protocols 0 and 1
 
     def __repr__(self) -> str:
         return f"RunOption({self.rounds})"

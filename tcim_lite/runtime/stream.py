@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tcim_lite import _core
+from tcim_lite.runtime.arguments import flag
 
 __all__ = ["Stream"]
 
@@ -21,7 +22,7 @@ class Stream:
         Args:
             auto_yield: accepted; has no effect on results.
         """
-        self._core = _core.Stream(bool(auto_yield))
+        self._core = _core.Stream(flag(auto_yield, "Stream: auto_yield"))
 
     def __repr__(self) -> str:
         return f"Stream({self._core.auto_yield})"

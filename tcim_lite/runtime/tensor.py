@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tcim_lite import _core
-from tcim_lite.runtime.arguments import checked, integers
+from tcim_lite.errors import ArgumentError
+from tcim_lite.runtime.arguments import checked, flag, integers, text
 
 __all__ = ["DataFmt", "Device", "Tensor", "TensorInfo", "as_array"]
 
@@ -23,6 +25,19 @@ _DTYPES: dict[str, type[np.generic]] = {
     "float16": np.float16,
     "float32": np.float32,
 }
+
+
+def _dtype_name(dtype: Any) -> str:
+    """numpy's name of a runtime dtype; TypeError if it is no dtype, ArgumentError if it is another."""
+    name = ""
+    if dtype is not None:  # numpy would make it float64
+        with contextlib.suppress(TypeError, ValueError):
+            name = str(np.dtype(dtype).name)
+    if not name:
+        raise TypeError(f"dtype={dtype!r:.200}: expected a numpy type such as numpy.float16")
+    if name not in _DTYPES:
+        raise ArgumentError(f"a tensor cannot be {name}; expected {', '.join(_DTYPES)}")
+    return name
 
 
 class DataFmt(enum.IntEnum):
@@ -55,6 +70,8 @@ class TensorInfo:
     def __init__(self, shape: Sequence[int], dtype: Any = np.float16, name: str = "") -> None:
         """Describes a dense host tensor; infos of a module's slots come from the module.
 
+        Extra: not in the vendor's Python API.
+
         Args:
             shape: extents, each at least 1; () is a scalar.
             dtype: one of the eight numpy types of spec section 13.1.
@@ -65,7 +82,7 @@ class TensorInfo:
             ShapeError: an extent below 1.
             TypeError: an extent is no int.
         """
-        self._core = _core.TensorInfo(np.dtype(dtype).name, integers(shape, "shape"), name=str(name))
+        self._core = _core.TensorInfo(_dtype_name(dtype), integers(shape, "shape"), name=text(name, "name"))
 
     @classmethod
     def _wrap(cls, core: _core.TensorInfo) -> TensorInfo:
@@ -105,7 +122,7 @@ class TensorInfo:
 
     @property
     def device_id(self) -> int:
-        """The logical device, -1 for the host."""
+        """The logical device, -1 for the host. Extra: not in the vendor's Python API."""
         return self._core.device_id
 
     @property
@@ -123,7 +140,7 @@ class TensorInfo:
         Raises:
             ArgumentError: a dtype the runtime does not have.
         """
-        return TensorInfo._wrap(self._core.astype(np.dtype(np_type).name))
+        return TensorInfo._wrap(self._core.astype(_dtype_name(np_type)))
 
     def clone(self) -> TensorInfo:
         """A copy."""
@@ -190,7 +207,7 @@ class Tensor:
 
     @property
     def device_id(self) -> int:
-        """The logical device, -1 for the host."""
+        """The logical device, -1 for the host. Extra: not in the vendor's Python API."""
         return self._core.info.device_id
 
     @property
@@ -207,8 +224,13 @@ class Tensor:
         return self._core.numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """What `numpy.asarray` calls; `dtype` and `copy` as numpy defines them."""
+        if copy is False and self._core.info.device_id >= 0:
+            raise ValueError("a device tensor cannot become an array without a copy; leave out copy=False")
         array = self.numpy()
         if dtype is not None and array.dtype != np.dtype(dtype):
+            if copy is False:
+                raise ValueError(f"a {array.dtype} tensor cannot become {np.dtype(dtype)} without a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -218,7 +240,7 @@ class Tensor:
         Raises:
             StateError: the tensor has no memory.
         """
-        core = self._core.to_host(bool(to_contiguous))
+        core = self._core.to_host(flag(to_contiguous, "to_host: to_contiguous"))
         return self if core.is_same(self._core) else self._wrap(core)
 
     def astype(self, np_type: Any) -> Tensor:
@@ -227,7 +249,7 @@ class Tensor:
         Raises:
             ArgumentError: a dtype the runtime does not have, or a value that does not fit it.
         """
-        return self._wrap(self._core.astype(np.dtype(np_type).name))
+        return self._wrap(self._core.astype(_dtype_name(np_type)))
 
     cast = astype
 
@@ -262,7 +284,7 @@ class Tensor:
 
     def clone(self, auto_copy: bool = True) -> Tensor:
         """New memory in the same place; without `auto_copy` its contents are unspecified (zero here)."""
-        return self._wrap(self._core.clone(bool(auto_copy)))
+        return self._wrap(self._core.clone(flag(auto_copy, "clone: auto_copy")))
 
     def set_zero(self) -> None:
         """Fills the tensor with 0."""
