@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     start = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("always", CompileWarning)
-        warnings.showwarning = _print_warning  # type: ignore[assignment]
+        warnings.showwarning = _print_warning
         result = compile_checkpoint(options, progress=not args.quiet)
     if not args.quiet:
         for note in result.notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from ..errors import HmmFormatError
 
@@ -29,7 +30,7 @@ class Cursor:
         self._position += nbytes
         return self._data[begin : self._position]
 
-    def unpack(self, fields: struct.Struct, what: str) -> tuple:
+    def unpack(self, fields: struct.Struct, what: str) -> tuple[Any, ...]:
         return fields.unpack(self.take(fields.size, what))
 
     def u8(self, what: str) -> int:

@@ -93,10 +93,12 @@ class Container:
             )
         stored = {entry.hash: entry for entry in sibling.weights}
         for entry in self.weights:
+            if not entry.external:
+                continue
             other = stored.get(entry.hash)
-            if entry.external and other is None:
+            if other is None:
                 raise HmmFormatError(f"{self.label}: weight '{entry.name}' is not in {sibling.label}")
-            if entry.external and replace(other, name=entry.name, external=True, offset=0) != entry:
+            if replace(other, name=entry.name, external=True, offset=0) != entry:
                 raise HmmFormatError(f"{self.label}: weight '{entry.name}' differs from its copy in {sibling.label}")
 
 
@@ -227,8 +229,8 @@ def _sections(data: memoryview, count: int, newer: bool, kind: str, ndevice: int
     allowed = set(layout.SECTION_NAMES) if kind == "model" else {layout.WEIGHT_TABLE, layout.PAYLOAD}
     sections: list[Section] = []
     for index in range(count):
-        fields = layout.SECTION.unpack_from(data, layout.HEADER_BYTES + index * layout.SECTION_BYTES)
-        *fields, reserved = fields
+        row = layout.SECTION.unpack_from(data, layout.HEADER_BYTES + index * layout.SECTION_BYTES)
+        *fields, reserved = row
         section = Section(*fields)
         name = layout.SECTION_NAMES.get(section.kind, f"kind {section.kind}")
         what = f"{label}: section {name}"
