@@ -1,4 +1,4 @@
-"""Loading: files, weights and their sharing, devices, lifetime (C-22, C-30)."""
+"""Loading: files, weights and their sharing, devices. Lifetime and failures: tests/corners."""
 
 import gc
 import os
@@ -9,6 +9,7 @@ import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite import _core, hmm
+from tcim_lite.hmm.__main__ import main as hmm_main
 
 
 def run_linear(module, tokens):
@@ -99,6 +100,20 @@ def test_missing_or_foreign_weights_are_named(linear_pair, tmp_path):
         rt.load(linear_pair[0])
     with pytest.raises(rt.HmmFormatError, match="only weights"):
         rt.load(weights)
+
+
+def test_the_weights_of_a_linked_model_are_found(linear_pair, tmp_path, reference_weight):
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "again").symlink_to(linear_pair[0])
+    (folder / "linked.hmm").symlink_to("again")
+    x, y = run_linear(rt.load(folder / "linked.hmm"), 4)
+    np.testing.assert_allclose(y, x @ reference_weight.T, rtol=1e-5)
+    assert hmm_main([str(folder / "linked.hmm"), "--verify"]) == 0
+    # What lies beside the link comes first.
+    shutil.copy(linear_pair[0], folder / "linear.hmw")
+    with pytest.raises(rt.HmmFormatError, match=r"links/linear\.hmw is not the weights file"):
+        rt.load(folder / "linked.hmm")
 
 
 def flip(path, weight):
@@ -220,37 +235,6 @@ def test_option_setters_chain():
     assert option.set_dummy_tensors([]).enable_host_lazy_loading(True) is option
 
 
-def test_c22_the_last_reference_frees_the_memory(linear_pair):
-    before = memory()
-
-    def load():
-        return rt.load(linear_pair[0], option=rt.Option(rt.WeightManager(0)))
-
-    module = load()
-    gc.collect()
-    x, y = run_linear(module, 4)
-    tensor = module.get_dev_input("x")
-    del module
-    assert memory() - before == tensor.mem_size == x.nbytes
-    np.testing.assert_array_equal(tensor.numpy(), x)
-    del tensor, y
-    assert memory() == before
-
-
-def test_dummies_take_no_memory(attention_pair):
-    names = ["past_key_cache_0", "past_value_cache_0"]
-    before = memory()
-    module = rt.load(attention_pair[1], rt.Option().set_dummy_tensors(names))
-    with_dummies = memory()
-    owner = rt.load(attention_pair[1])
-    used = memory()
-    assert used - with_dummies == with_dummies - before + 2 * module.get_input_info(names[0]).mem_size
-    module.set_input(names[0], owner.get_dev_input(names[0]))
-    assert memory() == used
-    owner.set_input(names[1], rt.Tensor(owner.get_input_info(names[1])))
-    assert memory() == used  # the own buffer went when nobody used it any more
-
-
 def test_loading_many_times_leaks_nothing(linear_pair, linear_bytes):
     def resident():
         gc.collect()
@@ -275,7 +259,7 @@ def test_loading_many_times_leaks_nothing(linear_pair, linear_bytes):
     assert len(os.listdir("/proc/self/task")) <= threads
 
 
-def test_c22_a_dropped_module_frees_its_memory_with_runs_queued(write_add):
+def test_a_dropped_module_frees_its_memory_with_runs_queued(write_add):
     before = memory()
     module = rt.load(write_add((1, 256, 1024)))
     for _ in range(20):

@@ -1,33 +1,9 @@
-"""Imports, fork, spawn, threads and the end of the process (C-19, C-20, C-21, C-29, C-32)."""
+"""Fork, and the end of the process (C-20)."""
 
-import pickle
-import re
-import subprocess
-import sys
-import textwrap
-import threading
-
-import numpy as np
 import pytest
 
-import tcim_lite.runtime as rt
 
-
-def run_script(text, *arguments, timeout=60):
-    """Runs Python text in a fresh process and returns what it printed."""
-    command = [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", textwrap.dedent(text), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_c19_version():
-    first, second = rt.get_version().split("\n")
-    assert re.search(r"v\d+\.\d+\.\d+", first).group() == "v1.4.0"
-    assert "tcim_lite" in second
-
-
-def test_c29_runtime_comes_with_a_bare_import_and_needs_numpy_alone():
+def test_c29_runtime_comes_with_a_bare_import_and_needs_numpy_alone(run_script):
     text = """
         import sys
         import tcim_lite as tcim
@@ -38,7 +14,7 @@ def test_c29_runtime_comes_with_a_bare_import_and_needs_numpy_alone():
     assert run_script(text) == ""
 
 
-def test_c20_counting_and_constructing_start_no_threads():
+def test_c20_counting_and_constructing_start_no_threads(run_script):
     text = """
         import os
         import numpy
@@ -84,12 +60,12 @@ FORK = """
 """
 
 
-def test_c20_fork_after_constructing_managers(write_add):
+def test_c20_fork_after_constructing_managers(write_add, run_script):
     text = FORK + "\n    print(fork(r.Option(r.WeightManager(0))))"
     assert run_script(text, str(write_add((1, 256, 64)))) == "[3.0]"
 
 
-def test_c20_fork_after_loading_and_with_work_in_flight(write_add):
+def test_c20_fork_after_loading_and_with_work_in_flight(write_add, run_script):
     text = (
         FORK
         + """
@@ -118,7 +94,7 @@ def test_c20_fork_after_loading_and_with_work_in_flight(write_add):
     assert run_script(text, str(write_add((1, 256, 64)))) == "5.0"
 
 
-def test_the_process_ends_with_work_queued(write_add):
+def test_the_process_ends_with_work_queued(write_add, run_script):
     text = """
         import sys
         import tcim_lite.runtime as r
@@ -133,78 +109,10 @@ def test_the_process_ends_with_work_queued(write_add):
     assert run_script(text, str(write_add((1, 256, 1024)))) == "end"
 
 
-def spawned(queue, path, manager, option, run_option):
-    module = rt.load(path, option=option)
-    module.set_input("a", np.ones((2, 3)))
-    module.run(False, run_option)
-    queue.put((module.get_output("total").numpy().sum(), manager.device_ids))
-
-
-def test_c32_configuration_pickles(add_model):
-    text = """
-        import multiprocessing, sys
-        sys.path.insert(0, sys.argv[2])
-        import test_runtime_process as t
-
-        if __name__ == "__main__":
-            rt = t.rt
-            context = multiprocessing.get_context("spawn")
-            queue = context.Queue()
-            option = rt.Option(rt.WeightManager(rt.DevManager([0], "xh2"))).set_dummy_tensors(["a"])
-            rt.load(sys.argv[1], option)
-            arguments = (queue, sys.argv[1], rt.DevManager([0]), option, rt.RunOption(2))
-            process = context.Process(target=t.spawned, args=arguments)
-            process.start()
-            print(*queue.get(timeout=50))
-            process.join()
-    """
-    assert run_script(text, str(add_model), __file__.rsplit("/", 1)[0]) == "6.0 [0]"
-
-
-def test_c32_pickled_managers_are_fresh(linear_pair):
-    manager = rt.WeightManager(rt.DevManager([0], "xh2"))
-    option = rt.Option(manager).set_dummy_tensors(["x"])
-    rt.load(linear_pair[0], option)
-    other_manager, other = pickle.loads(pickle.dumps((manager, option)))
-    assert other._weight_manager is other_manager
-    assert repr(other_manager) == repr(manager)
-    assert not rt.load(linear_pair[0], other).get_dev_input("x")._core.has_storage
-    assert pickle.loads(pickle.dumps(rt.RunOption(7))).rounds == 7
-
-
-@pytest.mark.parametrize("share", [True, False])
-def test_c21_threads_load_and_run_at_once(linear_pair, reference_weight, share):
-    manager = rt.WeightManager(0)
-    failures = []
-    barrier = threading.Barrier(8)
-
-    def work(number):
-        try:
-            barrier.wait()
-            for _ in range(10):
-                module = rt.load(linear_pair[number % 2], rt.Option(manager if share else rt.WeightManager(0)))
-                module.set_stream(rt.Stream(True))
-                tokens = module.get_input_info("x").shape[1]
-                for _ in range(20):
-                    x = np.full((1, tokens, 8), number, np.float32)
-                    module.set_input("x", x)
-                    module.run()
-                    np.testing.assert_allclose(module.get_output("y").numpy(), x @ reference_weight.T, rtol=1e-5)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-
-
 @pytest.mark.parametrize(
     "loop", ["module.run(True)", "module.run(); module.sync()", "module.get_output('total').numpy()"]
 )
-def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop):
+def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop, run_script):
     text = """
         import sys, threading, time
         import tcim_lite.runtime as r
@@ -223,7 +131,7 @@ def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop):
         assert run_script(text, str(add_model), loop) == "end"
 
 
-def test_a_fork_may_use_more_threads_than_its_parent(attention_pair, monkeypatch):
+def test_a_fork_may_use_more_threads_than_its_parent(attention_pair, monkeypatch, run_script):
     text = """
         import os, sys
         import numpy as np
@@ -245,7 +153,7 @@ def test_a_fork_may_use_more_threads_than_its_parent(attention_pair, monkeypatch
     assert run_script(text, str(attention_pair[0])) == "0"
 
 
-def test_a_stream_that_gets_no_thread_is_an_error_and_nothing_waits_for_it(add_model):
+def test_a_stream_that_gets_no_thread_is_an_error_and_nothing_waits_for_it(add_model, run_script):
     text = """
         import resource, sys
         import tcim_lite.runtime as r

@@ -1,4 +1,4 @@
-"""run, sync, streams and the errors of queued work (C-13)."""
+"""run, sync, streams and the errors of queued work."""
 
 import gc
 import threading
@@ -26,31 +26,6 @@ def attention(attention_pair):
     module = rt.load(attention_pair[1])
     module.set_input("current_length", 1)
     return module
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda m: m.run(),
-        lambda m: m.run(sync=False),
-        lambda m: m.run(True),
-        lambda m: m.run(False, rt.RunOption(3)),
-        lambda m: m.run(run_option=rt.RunOption(2)),
-        lambda m: m.run(option=rt.RunOption(2)),
-    ],
-)
-def test_c13_run_forms(add, call):
-    add.set_input("a", np.full((2, 3), 3))
-    assert call(add) is None
-    assert add.sync() is None
-    np.testing.assert_array_equal(add.get_output("total").numpy(), np.full((2, 3), 3))
-
-
-def test_c13_rounds_repeat_the_graph(add):
-    add.set_input("a", np.ones((2, 3)))
-    add.set_dev_output("total", add.get_dev_input("b"))
-    add.run(False, rt.RunOption(5))
-    np.testing.assert_array_equal(add.get_output("total").numpy(), np.full((2, 3), 5))
 
 
 def test_run_option_is_checked():
@@ -164,27 +139,6 @@ def test_synchronous_mode_from_the_environment(monkeypatch, attention_pair):
     module = rt.load(attention_pair[1])
     with pytest.raises(rt.ArgumentError):
         module.run()  # current_length is 0
-
-
-def test_c21_python_runs_while_a_module_does(slow):
-    stop = threading.Event()
-    count = 0
-
-    def tick():
-        nonlocal count
-        while not stop.is_set():
-            count += 1
-            time.sleep(0.0005)
-
-    thread = threading.Thread(target=tick)
-    thread.start()
-    before = count
-    slow.run(False, rt.RunOption(60))
-    slow.sync()
-    advanced = count - before
-    stop.set()
-    thread.join()
-    assert advanced > 5
 
 
 def test_released_modules_say_so(add):
