@@ -1,0 +1,99 @@
+"""Scripts that use the API as the vendor's examples do (spec tcim-api section 17), run as they stand.
+
+The scripts import tcim_lite, numpy and the standard library only; what they compute is known from elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in {"conftest", "test_porting"}]
+NEW_TOKENS = 8
+
+
+def run(script: str, *arguments: object, devices: int = 1) -> str:
+    environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices)}
+    command = [sys.executable, Path(__file__).parent / f"{script}.py", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[list[int]]:
+    rng = np.random.default_rng(5)
+    lengths = (3, 70, 20, 45, 1)  # a prefill chunk is 32
+    return [rng.integers(0, 331, length).tolist() for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def paths(tiny_package):
+    """The files of a package, as arguments."""
+
+    def make(**options) -> list[Path]:
+        package = tiny_package(prefill_length=32, context_length=128, **options)
+        return [package.prefill_path, package.decode_path, package.folder / "hmquant" / "quant_embedding.bin"]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def expected(paths, prompts) -> list[list[int]]:
+    """The answers, one fresh chat each."""
+    return [json.loads(run("chat", *paths(), json.dumps(prompt), NEW_TOKENS)) for prompt in prompts]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts_import_the_api_and_numpy_only(path):
+    tree = ast.parse(path.read_text())
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert names <= {"tcim_lite", "tcim_lite.runtime", "numpy", "json", "multiprocessing", "re", "sys", "threading"}
+
+
+def test_chat_answers_as_the_host_library_does(expected, tiny_package, prompts):
+    from llm_packages import LoadedPackage
+
+    from tcim_lite.llm import Sampler
+
+    package = tiny_package(prefill_length=32, context_length=128)
+    for prompt, answer in zip(prompts, expected, strict=True):
+        generator = LoadedPackage(package)
+        assert list(generator.generate(prompt, Sampler(), NEW_TOKENS, set())) == answer
+
+
+def test_a_stored_prefix_changes_no_token(paths, prompts, expected):
+    second = prompts[1][:50] + prompts[2]
+    fresh = json.loads(run("chat", *paths(), json.dumps(second), NEW_TOKENS))
+    found = json.loads(run("prefix_cache", *paths(), json.dumps(prompts[1]), json.dumps(second), NEW_TOKENS))
+    assert found == [expected[1], fresh, 50]
+
+
+def test_batch_slots_answer_as_single_chats(paths, prompts, expected):
+    assert json.loads(run("multibatch", *paths(batch=2), json.dumps(prompts), NEW_TOKENS)) == expected
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_pipeline_of_processes_answers_as_a_single_chat(paths, prompts, expected, method):
+    found = run("pipeline", *paths(), json.dumps(prompts), NEW_TOKENS, method, devices=2)
+    assert json.loads(found) == expected
+
+
+def test_streams_of_several_devices_do_not_mix(linear_pair, reference_weight):
+    version, totals = run("multistream", linear_pair[0], devices=2).splitlines()
+    assert version == "v1.4.0"
+    total = 4 * float(reference_weight.sum())
+    assert json.loads(totals) == [[total * factor] for factor in (1, 2, 3, 4)]
+
+
+def test_forked_processes_run_every_round(add_model):
+    rounds = 4 * 5
+    assert json.loads(run("perf", add_model, devices=3)) == [[rounds + 1.0] * 2] * 3
