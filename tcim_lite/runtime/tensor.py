@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tcim_lite import _core
 from tcim_lite.errors import ArgumentError
@@ -56,7 +57,7 @@ class Device(enum.IntEnum):
     HDPL = 1
 
 
-def as_array(value: Any) -> np.ndarray:
+def as_array(value: Any) -> NDArray[Any]:
     """What `numpy.asarray` makes of it (CPU torch tensors included), in native byte order."""
     array = np.asarray(value)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
@@ -215,7 +216,7 @@ class Tensor:
         """Bytes of the elements."""
         return self._core.info.mem_size
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self) -> NDArray[Any]:
         """The values as an array of the tensor's dtype and shape; no later run changes it (C-11).
 
         Raises:
@@ -223,7 +224,7 @@ class Tensor:
         """
         return self._core.numpy()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """What `numpy.asarray` calls; `dtype` and `copy` as numpy defines them."""
         if copy is False and self._core.info.device_id >= 0:
             raise ValueError("a device tensor cannot become an array without a copy; leave out copy=False")
