@@ -116,26 +116,16 @@ def reference_weight() -> np.ndarray:
     return linear_weight()
 
 
-def _output_of(*command: str | Path) -> str:
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 @pytest.fixture
-def run_script() -> Callable[..., str]:
-    """Runs Python text in a fresh process and returns what it printed."""
-    isolated = "-P" if sys.version_info >= (3, 11) else "-s"
-    return lambda text, *arguments: _output_of(isolated, "-c", textwrap.dedent(text), *arguments)
-
-
-@pytest.fixture
-def run_file(tmp_path: Path) -> Callable[..., str]:
-    """The same from a file, which child processes that do not fork need."""
+def run_script(tmp_path: Path) -> Callable[..., str]:
+    """Runs Python text in a fresh process, away from the source folder, and returns what it printed."""
 
     def run(text: str, *arguments: str) -> str:
-        script = tmp_path / "script.py"
+        script = tmp_path / "script.py"  # a file: child processes that do not fork read it again
         script.write_text(textwrap.dedent(text))
-        return _output_of(script, *arguments)
+        command = [sys.executable, script, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     return run

@@ -76,8 +76,8 @@ CHILD = """
 
 
 @pytest.mark.parametrize("method", [m for m in multiprocessing.get_all_start_methods() if m != "fork"])
-def test_c32_managers_reach_a_child_process(add_model, tmp_path, run_file, method):
-    assert run_file(CHILD, str(add_model), method) == "6.0 [0] 2"
+def test_c32_managers_reach_a_child_process(add_model, run_script, method):
+    assert run_script(CHILD, str(add_model), method) == "6.0 [0] 2"
 
 
 def test_c32_what_holds_memory_does_not_pickle(add):
