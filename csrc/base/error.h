@@ -1,5 +1,5 @@
-// The one exception of the core. bindings/ maps codes to Python classes; messages say who, what was got, what was
-// expected and what to try.
+// The one exception of the core. bindings/ maps codes to Python classes, facade/ to Status; messages say who, what was
+// got, what was expected and what to try.
 #pragma once
 
 #include <sstream>
@@ -18,9 +18,11 @@ enum class ErrorCode {
   UnknownName,  // UnknownNameError
   Device,       // DeviceError
   Unsupported,  // UnsupportedError
+  Aborted,      // the caller asked for it
 };
 
-class Error : public std::runtime_error {
+// Visible: thrown in libtcim_runtime_lite.so and caught in the Python extension.
+class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ErrorCode code() const noexcept { return code_; }

@@ -10,6 +10,7 @@ namespace {
 const char* class_name(ErrorCode code) {
   switch (code) {
     case ErrorCode::Internal:
+    case ErrorCode::Aborted:
       return "TcimError";
     case ErrorCode::Format:
       return "HmmFormatError";

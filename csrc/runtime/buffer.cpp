@@ -8,6 +8,17 @@
 #include "runtime/spin.h"
 
 namespace tcim_lite {
+namespace {
+
+class WrappedMemory final : public DeviceMemory {
+ public:
+  WrappedMemory(void* data, uint64_t bytes) {
+    data_ = static_cast<std::byte*>(data);
+    bytes_ = bytes;
+  }
+};
+
+}  // namespace
 
 std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
   std::shared_ptr<Buffer> buffer(new Buffer);
@@ -26,6 +37,16 @@ std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes) {
   return buffer;
 }
 
+std::shared_ptr<Buffer> Buffer::wrap(void* data, uint64_t bytes, Device* device) {
+  std::shared_ptr<Buffer> buffer(new Buffer);
+  buffer->host_data_ = static_cast<std::byte*>(data);
+  buffer->bytes_ = bytes;
+  if (device == nullptr) return buffer;
+  buffer->layout_.device_ids = {device->id()};
+  buffer->slabs_.push_back({device, std::make_shared<WrappedMemory>(data, bytes), 0});
+  return buffer;
+}
+
 std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->bytes_ = bytes;
@@ -39,7 +60,7 @@ std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes) {
 void Buffer::add_slab(Device& device, uint64_t bytes) {
   device.charge(bytes, MemoryUse::Tensors);
   try {
-    slabs_.push_back({&device, device.backend().allocate(bytes)});
+    slabs_.push_back({&device, device.backend().allocate(bytes), bytes});
   } catch (...) {
     device.discharge(bytes, MemoryUse::Tensors);
     throw;
@@ -47,7 +68,7 @@ void Buffer::add_slab(Device& device, uint64_t bytes) {
 }
 
 Buffer::~Buffer() {
-  for (const Slab& slab : slabs_) slab.device->discharge(slab.memory->bytes(), MemoryUse::Tensors);
+  for (const Slab& slab : slabs_) slab.device->discharge(slab.charged_bytes, MemoryUse::Tensors);
 }
 
 // visit(rank, offset in the slab, offset in the range, bytes) for the pieces of the logical bytes

@@ -21,10 +21,12 @@ constexpr int kHost = -1;
 
 class Buffer {
  public:
-  // All zeroed. Throw Error(Device) when a device is full or does not exist.
+  // Zeroed. Throw Error(Device) when a device is full or does not exist.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
   static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes);
   static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes);
+  // Memory of somebody else, of the host or of `device`, that outlives the buffer. Not counted against the device.
+  static std::shared_ptr<Buffer> wrap(void* data, uint64_t bytes, Device* device = nullptr);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -56,6 +58,7 @@ class Buffer {
   struct Slab {
     Device* device;
     std::shared_ptr<DeviceMemory> memory;
+    uint64_t charged_bytes;
   };
 
   Buffer() = default;

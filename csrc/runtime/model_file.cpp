@@ -19,6 +19,7 @@ namespace tcim_lite {
 namespace {
 
 constexpr uint64_t kChunkBytes = 4 << 20;  // of checksumming, per task
+constexpr size_t kChunksPerQuestion = 16;  // between two calls of should_abort
 
 // Which file this is, as long as nobody writes into it.
 using FileKey = std::tuple<uint64_t, uint64_t, uint64_t, int64_t, int64_t, uint64_t, uint64_t>;
@@ -103,7 +104,7 @@ int64_t ModelFile::find(const hmm::Hash& hash) const {
   return found == by_hash_.end() ? -1 : int64_t(found->second);
 }
 
-void ModelFile::verify(std::span<const uint32_t> weights) const {
+void ModelFile::verify(std::span<const uint32_t> weights, const ShouldAbort& should_abort) const {
   const std::string mode = env_text("TCIM_LITE_VERIFY").value_or("load");
   if (mode == "off") return;
   if (mode != "load") fail(ErrorCode::Argument, "TCIM_LITE_VERIFY='", mode, "': expected load or off");
@@ -117,10 +118,14 @@ void ModelFile::verify(std::span<const uint32_t> weights) const {
     }
   }
   // Another thread may be checking the same weights; whoever comes second finds them done.
-  ThreadPool::instance().parallel_for(int64_t(pieces.size()), [&](int64_t index, int) {
-    Piece& piece = pieces[size_t(index)];
-    if (!(*checked_)[piece.weight].load(std::memory_order_relaxed)) piece.crc = hmm::crc32c(piece.bytes);
-  });
+  const size_t step = should_abort ? kChunksPerQuestion : std::max<size_t>(1, pieces.size());
+  for (size_t begin = 0; begin < pieces.size(); begin += step) {
+    check_abort(should_abort);
+    ThreadPool::instance().parallel_for(int64_t(std::min(step, pieces.size() - begin)), [&](int64_t index, int) {
+      Piece& piece = pieces[begin + size_t(index)];
+      if (!(*checked_)[piece.weight].load(std::memory_order_relaxed)) piece.crc = hmm::crc32c(piece.bytes);
+    });
+  }
   for (size_t i = 0; i < pieces.size();) {
     const uint32_t weight = pieces[i].weight;
     const hmm::WeightEntry& entry = content_.weights[weight];

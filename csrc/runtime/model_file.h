@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hmm/reader.h"
+#include "runtime/abort.h"
 
 namespace tcim_lite {
 
@@ -41,8 +42,8 @@ class ModelFile {
   int64_t find(const hmm::Hash& hash) const;
 
   // Compares checksums, in parallel, of those of these weights nobody checked yet. Throws Error(Format) naming the
-  // first weight that differs. TCIM_LITE_VERIFY=off skips it.
-  void verify(std::span<const uint32_t> weights) const;
+  // first weight that differs, Error(Aborted) when asked to. TCIM_LITE_VERIFY=off skips it.
+  void verify(std::span<const uint32_t> weights, const ShouldAbort& should_abort = {}) const;
 
  private:
   using Checked = std::vector<std::atomic<bool>>;  // by weight

@@ -60,12 +60,14 @@ std::shared_ptr<Module> Module::load(std::span<const std::byte> bytes, const Loa
 }
 
 std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
+  check_abort(options.should_abort);
   check_loadable(*file);
   LoadOptions settled = options;
   settled.backend = resolve_backend(options.backend);
   if (settled.weights == nullptr) settled.weights = std::make_shared<WeightStore>();
   std::vector<Device*> devices = devices_for(*file, options.device_ids);
-  auto program = std::make_shared<Program>(std::move(devices), std::move(file), *settled.weights);
+  auto program = std::make_shared<Program>(std::move(devices), std::move(file), *settled.weights, options.should_abort);
+  check_abort(options.should_abort);
   return std::shared_ptr<Module>(new Module(std::move(program), settled));
 }
 

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/abort.h"
 #include "runtime/program.h"
 #include "runtime/slot.h"
 #include "runtime/stream.h"
@@ -30,6 +31,7 @@ struct LoadOptions {
   std::vector<std::string> dummies;      // inputs without memory of their own
   uint64_t offset = 0;                   // of the model in the file or buffer
   uint64_t size = 0;                     // 0: to the end
+  ShouldAbort should_abort;              // asked several times during a load
 };
 
 class Module {
@@ -59,6 +61,8 @@ class Module {
 
   // A fresh host copy, in the layout and dtype of `info` if given.
   Tensor output(std::string_view name, const std::optional<TensorInfo>& info = std::nullopt);
+  // The same into `target`: equal element counts, any dtype and strides.
+  void output_to(std::string_view name, const Tensor& target);
   Tensor dev_output(std::string_view name) const;
   void set_dev_output(std::string_view name, const Tensor& tensor);
   // Device tensor: binds. Host tensor: filled when a run completes.

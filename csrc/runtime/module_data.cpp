@@ -200,6 +200,15 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
   return host;
 }
 
+void Module::output_to(std::string_view name, const Tensor& target) {
+  const ApiCall call("Module.get_output");
+  wait_for_runs("get_output");
+  const std::lock_guard lock(mutex_);
+  const Slot& slot = output_slot("get_output", name);
+  check_elements("get_output", slot, target.info().elements(), to_string(target.info()));
+  slot.tensor().cast_to(target);
+}
+
 Tensor Module::dev_output(std::string_view name) const {
   const ApiCall call("Module.get_dev_output");
   const std::lock_guard lock(mutex_);

@@ -8,12 +8,13 @@
 
 namespace tcim_lite {
 
-Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store)
+Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
+                 const ShouldAbort& should_abort)
     : devices_(std::move(devices)), file_(std::move(file)) {
   std::vector<Part> parts;
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
     const Graph& graph = file_->content().parts[rank];
-    const Weights& weights = weights_.emplace_back(store.acquire(*devices_[rank], file_, graph));
+    const Weights& weights = weights_.emplace_back(store.acquire(*devices_[rank], file_, graph, should_abort));
     // The graph lives inside the file's content: share its ownership.
     Part& part = parts.emplace_back(Part{std::shared_ptr<const Graph>(file_, &graph), {}});
     for (const auto& weight : weights) part.weights.push_back(weight == nullptr ? WeightBytes() : weight->bytes());

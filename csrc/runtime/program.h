@@ -23,7 +23,8 @@ class Device;
 class Program {
  public:
   // Takes the weights of every part from `store`. One device for each part, in rank order.
-  Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store);
+  Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
+          const ShouldAbort& should_abort);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

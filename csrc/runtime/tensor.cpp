@@ -55,6 +55,10 @@ Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
     fail(ErrorCode::Shape, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
          " do not lie inside a tensor of shape ", to_string(info_.shape));
   };
+  if (info_.format != Format::ND) {
+    fail(ErrorCode::Argument, "select_roi: a rectangle of a ", name_of(info_.format),
+         " tensor is none of its image; split it into planes first");
+  }
   if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
   Tensor view = *this;
   for (size_t axis = 0; axis < start.size(); ++axis) {

@@ -98,7 +98,8 @@ Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t i
 
 Weight::~Weight() { device_.discharge(entry().bytes, MemoryUse::Weights); }
 
-Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph) {
+Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
+                             const ShouldAbort& should_abort) {
   const hmm::File& content = model->content();
   const std::vector<uint32_t> used = used_weights(graph, content.weights.size());
   const auto sibling = content.sibling ? open_sibling(*model) : nullptr;
@@ -116,8 +117,8 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
     }
   }
   // Not under the lock: it takes a while, and several threads load at once (C-21).
-  model->verify(unseen);
-  if (sibling != nullptr) sibling->verify(unseen_in_sibling);
+  model->verify(unseen, should_abort);
+  if (sibling != nullptr) sibling->verify(unseen_in_sibling, should_abort);
 
   const std::lock_guard lock(mutex_);
   std::erase_if(weights_, [](const auto& item) { return item.second.expired(); });

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/abort.h"
 #include "runtime/model_file.h"
 
 namespace tcim_lite {
@@ -40,8 +41,9 @@ using Weights = std::vector<std::shared_ptr<const Weight>>;  // [index in the we
 class WeightStore {
  public:
   // The weights that one of the model's graphs uses, verified. Throws Error(Format) when a sibling or a weight is
-  // missing, belongs to another model or is damaged, Error(Device) when the device is full.
-  Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph);
+  // missing, belongs to another model or is damaged, Error(Device) when the device is full, Error(Aborted).
+  Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
+                  const ShouldAbort& should_abort = {});
 
  private:
   using Key = std::pair<int, hmm::Hash>;  // device id, content

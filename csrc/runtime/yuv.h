@@ -1,0 +1,22 @@
+// Semi-planar 8-bit images: all luma rows, then the chroma rows with U and V interleaved, one image after another.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/tensor.h"
+
+namespace tcim_lite {
+
+// uint8 [batch, rows, width] on the host; rows is 3/2, 2 or 3 times the height for 420, 422 and 444. Throws
+// Error(Argument) for sizes the format cannot have, and for Format::ND.
+TensorInfo yuv_info(int64_t batch, int64_t width, int64_t height, Format format);
+
+struct YuvPlanes {
+  Tensor y;   // [batch, height, width]
+  Tensor uv;  // [batch, chroma rows, chroma columns, 2]
+};
+
+// Views that share the image's memory. Throws Error(Argument) for a tensor that yuv_info does not describe.
+YuvPlanes split_yuv(const Tensor& image);
+
+}  // namespace tcim_lite
