@@ -14,6 +14,7 @@ CPP_MAY_USE = {
     "backends": {"backends", "graph", "base"},
     "runtime": {"runtime", "hmm", "backends", "graph", "base"},
     "bindings": {"bindings", "runtime", "graph", "base"},
+    "facade": {"facade", "runtime", "base", "tcim"},  # tcim/ holds its public header
 }
 
 # Folder -> modules that must not be imported there, at any depth.
@@ -53,6 +54,11 @@ def test_kernel_files_include_nothing_but_the_table_and_intrinsics():
             # Inline functions compiled with wider instructions could be the copy that everyone gets.
             shared = "half" in include or "element_ref" in include
             assert not shared or path.stem.endswith("_ref"), f"{path.name} includes {include}"
+
+
+def test_the_public_header_includes_nothing_of_the_core():
+    header = ROOT / "csrc/facade/include/tcim/tcim_runtime.h"
+    assert re.findall(r'#include "[^"]+"', header.read_text()) == []
 
 
 def test_only_bindings_include_pybind11():

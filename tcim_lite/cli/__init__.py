@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from .. import __version__
 from ..errors import TcimError
 
-COMMANDS = ("compile", "inspect")
+COMMANDS = ("compile", "inspect", "sdk_path")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         module.add_parser(commands)
     args = parser.parse_args(argv)
     try:
-        return modules[args.command].run(args)
+        return modules[args.command.replace("-", "_")].run(args)
     except BrokenPipeError:  # `tcim-lite inspect ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -1,0 +1,12 @@
+# find_package(tcim_runtime_lite) -> tcim::tcim_runtime_lite. Every path is relative to this file: the folder that holds
+# include/ and lib/ may be moved.
+get_filename_component(_tcim_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+if(NOT TARGET tcim::tcim_runtime_lite)
+  add_library(tcim::tcim_runtime_lite SHARED IMPORTED)
+  set_target_properties(tcim::tcim_runtime_lite PROPERTIES
+    IMPORTED_LOCATION "${_tcim_prefix}/lib/libtcim_runtime_lite.so"
+    IMPORTED_SONAME libtcim_runtime_lite.so
+    INTERFACE_INCLUDE_DIRECTORIES "${_tcim_prefix}/include"
+    INTERFACE_COMPILE_FEATURES cxx_std_17)
+endif()
+unset(_tcim_prefix)

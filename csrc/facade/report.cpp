@@ -1,0 +1,63 @@
+#include "facade/report.h"
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tcim {
+namespace {
+
+thread_local std::string t_last_error;
+
+Status status_of(tcim_lite::ErrorCode code) {
+  switch (code) {
+    case tcim_lite::ErrorCode::State:
+      return UNINITIALIZED;
+    case tcim_lite::ErrorCode::Argument:
+    case tcim_lite::ErrorCode::Shape:
+    case tcim_lite::ErrorCode::UnknownName:
+      return INVALID_ARGUMENT;
+    case tcim_lite::ErrorCode::Unsupported:
+      return UNSUPPORTED;
+    case tcim_lite::ErrorCode::Internal:
+    case tcim_lite::ErrorCode::Format:
+    case tcim_lite::ErrorCode::Device:
+    case tcim_lite::ErrorCode::Aborted:
+      return ERR_UNDEFINED;
+  }
+  return ERR_UNDEFINED;
+}
+
+void keep(const char* what, const char* text) noexcept {
+  try {
+    t_last_error = std::string(what) + ": " + text;
+    tcim_lite::log(tcim_lite::LogLevel::Error, t_last_error);
+  } catch (...) {
+    t_last_error.clear();  // no memory for the text
+  }
+}
+
+}  // namespace
+
+Status internal::report_failure(const char* what) noexcept {
+  try {
+    throw;
+  } catch (const tcim_lite::Error& error) {
+    keep(what, error.what());
+    return status_of(error.code());
+  } catch (const std::bad_alloc&) {
+    keep(what, "the system has no memory left");
+  } catch (const std::exception& error) {
+    keep(what, error.what());
+  } catch (...) {
+    keep(what, "an exception of unknown type");  // of a caller's callback
+  }
+  return ERR_UNDEFINED;
+}
+
+std::string GetLastError() { return t_last_error; }
+
+}  // namespace tcim

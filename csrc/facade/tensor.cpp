@@ -1,0 +1,156 @@
+#include <utility>
+
+#include "base/error.h"
+#include "facade/access.h"
+#include "facade/report.h"
+#include "runtime/yuv.h"
+
+namespace tcim {
+
+using namespace internal;
+
+namespace {
+
+using tcim_lite::ErrorCode;
+using tcim_lite::fail;
+
+// What `make`, which returns a core tensor, gives; or a tensor that only carries a status.
+template <typename Make>
+Tensor make_tensor(const char* what, Make&& make) {
+  Tensor made;
+  const Status status = guarded(what, [&] { made = Access::tensor(make()); });
+  return status == OK ? made : Access::failed_tensor(status);
+}
+
+void require_bytes(const tcim_lite::TensorInfo& info, uint64_t bytes) {
+  if (bytes < info.span_bytes()) {
+    fail(ErrorCode::Argument, "a tensor of ", to_string(info), " needs ", info.span_bytes(), " bytes, got ", bytes);
+  }
+}
+
+tcim_lite::Tensor wrap_host(const TensorInfo& info, void* data, size_t bytes) {
+  const tcim_lite::TensorInfo host = Access::core(info, "Tensor").on_host();
+  if (data == nullptr) fail(ErrorCode::Argument, "the tensor's memory is a null pointer");
+  require_bytes(host, bytes);
+  return tcim_lite::Tensor(host, tcim_lite::Buffer::wrap(data, bytes));
+}
+
+}  // namespace
+
+Tensor internal::Access::tensor(tcim_lite::Tensor core, TensorInfo info) {
+  Tensor tensor;
+  // Only an unbound dummy has no memory and yet an info.
+  const Status status = core.has_storage() ? OK : UNINITIALIZED;
+  tensor.impl_ = std::make_shared<TensorState>(TensorState{status, std::move(core), std::move(info)});
+  return tensor;
+}
+
+Tensor internal::Access::tensor(tcim_lite::Tensor core) {
+  TensorInfo info = Access::info(core.info());
+  return tensor(std::move(core), std::move(info));
+}
+
+Tensor internal::Access::failed_tensor(Status status) {
+  Tensor tensor;
+  tensor.impl_ = std::make_shared<TensorState>(TensorState{status, {}, {}});
+  return tensor;
+}
+
+const tcim_lite::Tensor& internal::Access::core(const Tensor& tensor, const char* what) {
+  if (tensor.impl_ == nullptr || Access::impl(tensor.impl_->info) == nullptr) {
+    fail(ErrorCode::State, what, ": Status.UNINITIALIZED: the tensor has no memory, it was never made");
+  }
+  return tensor.impl_->core;
+}
+
+Tensor::Tensor(const TensorInfo& info, const tcim::Buffer& buffer) {
+  *this = make_tensor("Tensor", [&] {
+    const BufferState& memory = Access::core(buffer, "Tensor");
+    tcim_lite::TensorInfo placed = Access::core(info, "Tensor");
+    placed.device_id = memory.memory->device_id();
+    require_bytes(placed, memory.bytes);
+    return tcim_lite::Tensor(placed, memory.memory, memory.offset);
+  });
+}
+
+Tensor::Tensor(const TensorInfo& info, void* ptr, size_t size) {
+  *this = make_tensor("Tensor", [&] { return wrap_host(info, ptr, size); });
+}
+
+Tensor Tensor::CreateHostTensor(const TensorInfo& info, size_t mem_size, void* ptr) {
+  return make_tensor("Tensor::CreateHostTensor", [&] {
+    const tcim_lite::TensorInfo host = Access::core(info, "CreateHostTensor").on_host();
+    const size_t bytes = mem_size == 0 ? host.span_bytes() : mem_size;
+    if (ptr != nullptr) return wrap_host(info, ptr, bytes);
+    require_bytes(host, bytes);
+    return tcim_lite::Tensor(host, tcim_lite::Buffer::on_host(bytes));
+  });
+}
+
+Tensor Tensor::CreateDeviceTensor(const TensorInfo& info, size_t mem_size, int device_id, const std::string& backend) {
+  return make_tensor("Tensor::CreateDeviceTensor", [&] {
+    tcim_lite::TensorInfo placed = Access::core(info, "CreateDeviceTensor");
+    placed.device_id = device_id;
+    tcim_lite::resolve_backend(backend);
+    const size_t bytes = mem_size == 0 ? placed.span_bytes() : mem_size;
+    require_bytes(placed, bytes);
+    return tcim_lite::Tensor(placed, tcim_lite::Buffer::on_device(tcim_lite::use_device(device_id), bytes));
+  });
+}
+
+void* Tensor::Data() const {
+  if (impl_ == nullptr || impl_->core.buffer() == nullptr) return nullptr;
+  impl_->core.buffer()->wait_idle();
+  return impl_->core.data();
+}
+
+const TensorInfo& Tensor::Info() const {
+  static const auto* const nothing = new TensorInfo;
+  return impl_ == nullptr ? *nothing : impl_->info;
+}
+
+size_t Tensor::MemSize() const { return Info().MemSize(); }
+
+tcim::Buffer Tensor::Buffer() const {
+  if (impl_ == nullptr || impl_->core.buffer() == nullptr) return tcim::Buffer();
+  return Access::buffer(impl_->core.buffer(), impl_->core.offset(), impl_->core.info().span_bytes());
+}
+
+tcim::Device Tensor::Device() const { return Info().Device(); }
+
+tcim::Status Tensor::GetInitStatus() const { return impl_ == nullptr ? UNINITIALIZED : impl_->status; }
+
+tcim::Status Tensor::CopyTo(const Tensor& dst) const {
+  return guarded("Tensor::CopyTo", [&] { Access::core(*this, "CopyTo").copy_to(Access::core(dst, "CopyTo")); });
+}
+
+tcim::Status Tensor::CastTo(const Tensor& dst) const {
+  return guarded("Tensor::CastTo", [&] { Access::core(*this, "CastTo").cast_to(Access::core(dst, "CastTo")); });
+}
+
+Tensor Tensor::AsType(tcim::DataType dtype) const {
+  return make_tensor("Tensor::AsType", [&] { return Access::core(*this, "AsType").astype(to_core(dtype)); });
+}
+
+Tensor Tensor::ToHost(bool to_contiguous) const {
+  return make_tensor("Tensor::ToHost", [&] { return Access::core(*this, "ToHost").to_host(to_contiguous); });
+}
+
+Tensor Tensor::Clone(bool auto_copy) const {
+  return make_tensor("Tensor::Clone", [&] { return Access::core(*this, "Clone").clone(auto_copy); });
+}
+
+tcim::Status Tensor::SplitYUV(Tensor& y, Tensor& uv) const {
+  return guarded("Tensor::SplitYUV", [&] {
+    tcim_lite::YuvPlanes planes = tcim_lite::split_yuv(Access::core(*this, "SplitYUV"));
+    Tensor luma = Access::tensor(std::move(planes.y)), chroma = Access::tensor(std::move(planes.uv));
+    y.Tensor::operator=(std::move(luma));
+    uv.Tensor::operator=(std::move(chroma));
+  });
+}
+
+Tensor Tensor::SelectROI(const std::vector<int64_t>& start, const std::vector<int64_t>& shape) const {
+  return make_tensor("Tensor::SelectROI", [&] { return Access::core(*this, "SelectROI").select_roi(start, shape); });
+}
+
+}  // namespace tcim
