@@ -24,7 +24,7 @@ test: $(VENV)/test
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt \
-           $(shell find csrc tcim_lite models -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' -o -name CMakeLists.txt)
+           $(shell find csrc tcim_lite models -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' -o -name CMakeLists.txt -o -name '*.cmake')
 
 $(VENV)/tools: constraints.txt
 	$(PYTHON) -m venv $(VENV)

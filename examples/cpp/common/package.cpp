@@ -1,0 +1,56 @@
+#include "package.h"
+
+#include <algorithm>
+
+namespace {
+
+tcim::Module Load(const std::string& path, const tcim::Module::Option& option) {
+  auto module = tcim::Module::LoadFromFile(path, option);
+  if (!module) throw std::runtime_error("cannot load " + path);
+  return module;
+}
+
+tcim::Module LoadDecode(const std::string& path, const tcim::Module::WeightManager& weights, tcim::Module& prefill) {
+  // Declared as dummies, decode's caches get no memory of their own ...
+  const std::vector<std::string> caches = CacheNames(prefill);
+  tcim::Module::Option option(weights);
+  option.SetDummyTensors(caches);
+  tcim::Module decode = Load(path, option);
+  // ... because they are prefill's: from here on both graphs read and write the same memory.
+  for (const auto& name : caches) Check(decode.SetInput(name, prefill.GetInput(name)), "binding " + name);
+  return decode;
+}
+
+}  // namespace
+
+std::vector<std::string> CacheNames(const tcim::Module& module) {
+  std::vector<std::string> names;
+  for (int i = 3; i < module.GetInputNum(); ++i) names.push_back(module.GetInputName(i));
+  return names;
+}
+
+Embedding::Embedding(const std::string& path, int64_t vocabulary, int64_t hidden)
+    : file_(path, std::ios::binary | std::ios::ate), vocabulary_(vocabulary), row_bytes_(hidden * 2) {
+  if (!file_ || file_.tellg() != vocabulary_ * row_bytes_) {
+    throw std::runtime_error(path + ": expected [" + std::to_string(vocabulary) + ", " + std::to_string(hidden) +
+                             "] fp16");
+  }
+}
+
+void Embedding::Row(int token, void* target) {
+  if (token < 0 || token >= vocabulary_) throw std::runtime_error("no token " + std::to_string(token));
+  file_.seekg(token * row_bytes_);
+  if (!file_.read(static_cast<char*>(target), row_bytes_)) throw std::runtime_error("the embedding cannot be read");
+}
+
+Package::Package(const std::string& folder, const std::string& name)
+    : weights(tcim::Module::WeightManager::CreateWeightManager(0)),
+      prefill(Load(folder + "/" + name + "_prefill.hmm", tcim::Module::Option(weights))),
+      decode(LoadDecode(folder + "/" + name + "_decode.hmm", weights, prefill)),
+      prefill_length(prefill.GetInputInfo(prefill.GetInputName(0)).Shape()[1]),
+      context_length(prefill.GetInputInfo(prefill.GetInputName(3)).Shape()[2]),
+      hidden(prefill.GetInputInfo(prefill.GetInputName(0)).Shape()[2]),
+      vocabulary(prefill.GetOutputInfo(prefill.GetOutputName(0)).Shape().back()),
+      embedding(folder + "/hmquant/quant_embedding.bin", vocabulary, hidden) {}
+
+int Argmax(const float* values, int64_t count) { return int(std::max_element(values, values + count) - values); }

@@ -1,0 +1,86 @@
+// Chat with a compiled Qwen3 package through the C++ runtime API.
+//
+//   qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids]
+//
+// Without --question it reads questions from standard input. --ids prints token ids instead of text.
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+#include "generator.h"
+#include "tokenizer.h"
+
+namespace {
+
+struct Arguments {
+  std::string folder, name = "qwen3";
+  std::vector<std::string> questions;
+  int max_new_tokens = 0;  // 0: until the answer ends
+  bool ids = false;
+};
+
+Arguments Parse(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (word == "--name" && has_value) {
+      arguments.name = argv[++i];
+    } else if (word == "--question" && has_value) {
+      arguments.questions.push_back(argv[++i]);
+    } else if (word == "--max-new-tokens" && has_value) {
+      arguments.max_new_tokens = std::atoi(argv[++i]);
+    } else if (word == "--ids") {
+      arguments.ids = true;
+    } else if (arguments.folder.empty() && word[0] != '-') {
+      arguments.folder = word;
+    } else {
+      throw std::runtime_error("unknown argument " + word);
+    }
+  }
+  if (arguments.folder.empty()) {
+    throw std::runtime_error("usage: qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids]");
+  }
+  return arguments;
+}
+
+void Chat(const Arguments& arguments) {
+  const Tokenizer tokenizer(arguments.folder + "/tokenizer/cpp_tokenizer.txt");
+  const int stop = tokenizer.Special("<|im_end|>");
+  Package package(arguments.folder, arguments.name);
+  Generator generator(package);
+  std::cout << arguments.name << ": context " << package.context_length << " tokens, runtime "
+            << tcim::GetVersion().substr(0, tcim::GetVersion().find('\n')) << std::endl;
+
+  std::string conversation;
+  for (size_t turn = 0;; ++turn) {
+    std::string question;
+    if (turn < arguments.questions.size()) {
+      question = arguments.questions[turn];
+    } else if (!arguments.questions.empty() || !std::getline(std::cin, question)) {
+      return;
+    }
+    std::cout << "> " << question << std::endl;
+    conversation += "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n";
+    const auto stats =
+        generator.Generate(tokenizer.Encode(conversation), stop, arguments.max_new_tokens, [&](int token) {
+          conversation += tokenizer.Bytes(token);
+          std::cout << (arguments.ids ? std::to_string(token) + " " : tokenizer.Bytes(token)) << std::flush;
+        });
+    conversation += "<|im_end|>\n";
+    std::printf("\n  [%zu prompt tokens (%zu cached), %zu new | prefill %.1f ms | decode %.0f tok/s]\n",
+                stats.prompt_tokens, stats.cached_tokens, stats.new_tokens, stats.prefill_s * 1e3,
+                stats.decode_s > 0 ? (stats.new_tokens - 1) / stats.decode_s : 0.0);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Chat(Parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << "error: " << error.what() << std::endl;
+    return 1;
+  }
+}
