@@ -13,6 +13,10 @@ import pytest
 
 from tcim_lite import hmm
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cpp_programs import sdk  # noqa: F401
+
 HEADS, HEAD_DIM, CONTEXT = 2, 64, 32
 HIDDEN = HEADS * HEAD_DIM
 

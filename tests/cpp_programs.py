@@ -1,0 +1,43 @@
+"""Builds C++ programs against the SDK of the installed package, as its users do, and runs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# cmake and ninja come with the test environment; the machine itself may have none.
+PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def run(*command: str | Path, env: dict[str, str] | None = None, text: str | None = None) -> str:
+    """Runs a command; what it printed is the message of a failure."""
+    environment = {**os.environ, "PATH": PATH, "PYTHONSAFEPATH": "1", **(env or {})}
+    # Not in the checkout, whose tcim_lite has no compiled core.
+    result = subprocess.run(
+        command, cwd="/", input=text, capture_output=True, text=True, encoding="utf-8", timeout=600, env=environment
+    )
+    assert result.returncode == 0, f"{command[0]} exits {result.returncode}:\n{(result.stdout + result.stderr)[-8000:]}"
+    return result.stdout
+
+
+def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None = None, targets: tuple = ()) -> Path:
+    """Configures and builds `targets`, by default all; returns the build folder."""
+    ninja = ["-G", "Ninja"] if shutil.which("ninja", path=PATH) and not (folder / "CMakeCache.txt").exists() else []
+    run("cmake", "-S", source, "-B", folder, *ninja, *options, env=env)
+    jobs = str(len(os.sched_getaffinity(0)))
+    run("cmake", "--build", folder, "--parallel", jobs, *(part for name in targets for part in ("--target", name)))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sdk() -> Path:
+    """The folder that `tcim-lite sdk-path` prints."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", "c++"), "g++", "clang++")):
+        pytest.skip("no C++ compiler")
+    code = "import sys; from tcim_lite.cli import main; sys.exit(main(['sdk-path']))"
+    return Path(run(sys.executable, "-c", code).strip())

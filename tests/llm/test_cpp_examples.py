@@ -1,0 +1,110 @@
+"""The C++ examples, found both ways, run on the demo package and compared with Python."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cpp_programs import build, run
+from llm_packages import ROOT, LoadedPackage
+
+from tcim_lite.llm import encode_chat, load_tokenizer
+
+
+@pytest.fixture(scope="session", params=["cmake_package", "vendor_path"])
+def examples(request, sdk, tmp_path_factory) -> Path:
+    """The examples, found by the CMake package, and the vendor's way in an SDK that was moved."""
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "cmake_package":
+        return build(ROOT / "examples/cpp", folder / "build", f"-DCMAKE_PREFIX_PATH={sdk}")
+    moved = shutil.copytree(sdk, folder / "sdk", ignore=shutil.ignore_patterns("cmake", "python"))
+    return build(ROOT / "examples/cpp", folder / "build", env={"TCIM_RUNTIME_PATH": str(moved)})
+
+
+@pytest.fixture(scope="session")
+def package(demo_package):
+    package = demo_package("w4a8h0_ssfp")
+    run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", package.folder)
+    return package
+
+
+@pytest.fixture(scope="session")
+def tokenize(sdk) -> Path:
+    options = [f"-DCMAKE_PREFIX_PATH={sdk}", f"-DEXAMPLES={ROOT / 'examples/cpp'}"]
+    return build(ROOT / "tests/facade", ROOT / "build/facade-tests", *options, targets=("tokenize",)) / "tokenize"
+
+
+def replies(printed: str) -> list[str]:
+    """The answers in what a chat printed: what stands between a question and its statistics."""
+    return re.findall(r"^> [^\n]*\n(.*?)\n  \[", printed, re.MULTILINE | re.DOTALL)
+
+
+QUESTIONS = [
+    "Hello, who are you?",
+    "My name is Anna and I live in Oslo.",
+    "What is 12 + 30?",
+    "7加5等于多少？",
+    "What is my name?",
+]
+
+
+def test_the_cpp_chat_answers_as_the_python_chat_does(examples, package):
+    arguments = [part for question in QUESTIONS for part in ("--question", question)]
+    expected = run(sys.executable, ROOT / "examples/qwen3_chat.py", package.folder, *arguments)
+    printed = run(examples / "qwen3_chat", package.folder, *arguments)
+    assert replies(printed) == replies(expected)
+    assert "42" in replies(printed)[2]
+    assert "Anna" in replies(printed)[4]
+    # The cache is kept between turns.
+    assert re.search(r"\((\d+) cached\)", printed.splitlines()[-1]).group(1) != "0"
+
+
+def test_the_cpp_chats_greedy_tokens_are_pythons(examples, package, demo_prompts):
+    tokenizer, loaded = load_tokenizer(package.tokenizer_folder), LoadedPackage(package)
+    texts = [entry["messages"][0]["content"] for entry in demo_prompts if len(entry["messages"]) == 1]
+    chosen = [*texts[::12], max(texts, key=len)]  # the longest takes several prefill chunks
+    assert len(chosen) > 10
+    for text in chosen:
+        prompt = encode_chat(tokenizer, [{"role": "user", "content": text}])
+        expected = list(loaded.generate(prompt, max_new_tokens=48, stop_tokens={tokenizer.eos_token_id}))
+        printed = run(examples / "qwen3_chat", package.folder, "--ids", "--max-new-tokens", "48", "--question", text)
+        ids, statistics = printed.splitlines()[-2:]
+        assert [int(token) for token in ids.split()] == expected
+        assert f"[{len(prompt)} prompt tokens" in statistics
+
+
+def test_branches_on_several_streams_decode_as_one_would_alone(examples, package):
+    answers = run(examples / "buffers_and_streams", package.folder, "4", "24").splitlines()
+    assert answers[0] == "12 + 30 = 42"
+    assert len(set(answers)) == 4
+    alone = run(examples / "buffers_and_streams", package.folder, "1", "24").splitlines()
+    assert alone == answers[:1]
+
+
+def test_the_examples_explain_what_is_missing(examples, tmp_path):
+    for program in ("qwen3_chat", "buffers_and_streams"):
+        result = subprocess.run([examples / program, tmp_path], capture_output=True, text=True)
+        assert result.returncode == 1
+        assert "export_tokenizer.py" in result.stderr
+
+
+TEXTS = [
+    "", " ", "  a  b\n\n c\t\r\n", "!!!\n\n???\r\n.x", "ab\u200bcd", "tabs\t\tand  spaces   \n   end   ",
+    "It's we'LL they'Re I'D 'x' ''s",
+    "3.14159 x2y ½ ² ٣ 1000000", "naïve café — “quoted”…", "Ελληνικά русский العربية हिन्दी",
+    "你好，世界！小明有5个苹果。", "emoji 🙂👩‍👩‍👧 done",
+    "<|im_start|>user\nhi<|im_end|><|im_end", "a\u00a0b\u2003c\u0085d\u001ce",
+]  # fmt: skip
+
+
+def test_the_examples_tokenizer_equals_hugging_faces(tokenize, package, demo_prompts):
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    texts = TEXTS + [message["content"] for entry in demo_prompts for message in entry["messages"]]
+    stream = "".join(f"{text}\0" for text in texts)
+    printed = run(tokenize, package.tokenizer_folder / "cpp_tokenizer.txt", text=stream)
+    for text, line in zip(texts, printed.splitlines(), strict=True):
+        assert [int(token) for token in line.split()] == tokenizer.encode(text), repr(text)
