@@ -100,9 +100,10 @@ Buffer Buffer::Clone(bool auto_copy) const {
   Buffer made;
   const tcim::Status status = guarded("Buffer::Clone", [&] {
     const BufferState& source = Access::core(*this, "Clone");
-    tcim_lite::Device* device = source.memory->device();
-    made = Access::buffer(device == nullptr ? tcim_lite::Buffer::on_host(source.bytes)
-                                            : tcim_lite::Buffer::on_device(*device, source.bytes),
+    // A piece of a tensor that is cut over devices has no cut of its own: its clone is whole on each.
+    made = Access::buffer(source.memory->on_host()
+                              ? tcim_lite::Buffer::on_host(source.bytes)
+                              : tcim_lite::Buffer::on_devices({source.memory->layout().device_ids}, source.bytes),
                           0, source.bytes);
     if (auto_copy) {
       bytes_of(source.memory, source.offset, source.bytes).copy_to(bytes_of(made.impl_->memory, 0, source.bytes));
@@ -151,9 +152,9 @@ tcim::Status Buffer::CopyTo(const Buffer& dst) const {
     }
     auto source = bytes_of(from.memory, from.offset, from.bytes);
     const auto *begin = source.data(), *other = bytes_of(to.memory, to.offset, from.bytes).data();
-    if (begin == other) return;
+    if (begin == other && begin != nullptr) return;
     const bool overlap = begin < other ? begin + from.bytes > other : other + from.bytes > begin;
-    if (overlap) source = source.clone(true);
+    if (begin != nullptr && other != nullptr && overlap) source = source.clone(true);
     source.copy_to(bytes_of(to.memory, to.offset, from.bytes));
   });
 }
@@ -170,14 +171,14 @@ Buffer Buffer::GetSubBuffer(size_t size, size_t offset) const {
 }
 
 void* Buffer::Data() const {
-  if (impl_ == nullptr || impl_->memory == nullptr || impl_->memory->data() == nullptr) return nullptr;
-  return impl_->memory->data() + impl_->offset;
+  if (impl_ == nullptr || impl_->memory == nullptr || impl_->memory->host_data() == nullptr) return nullptr;
+  return impl_->memory->host_data() + impl_->offset;
 }
 
 size_t Buffer::Size() const { return impl_ == nullptr ? 0 : size_t(impl_->bytes); }
 
 tcim::Device Buffer::Device() const {
-  return impl_ == nullptr || impl_->memory == nullptr || impl_->memory->device() == nullptr ? CPU : HDPL;
+  return impl_ == nullptr || impl_->memory == nullptr || impl_->memory->on_host() ? CPU : HDPL;
 }
 
 tcim::Status Buffer::GetInitStatus() const { return impl_ == nullptr ? UNINITIALIZED : impl_->status; }

@@ -54,6 +54,7 @@ std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes) {
   for (size_t rank = 0; rank < buffer->layout_.device_ids.size(); ++rank) {
     buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes));
   }
+  if (buffer->slabs_.size() == 1) buffer->host_data_ = buffer->slab(0);
   return buffer;
 }
 

@@ -33,7 +33,8 @@ class Buffer {
 
   uint64_t bytes() const noexcept { return bytes_; }
   bool on_host() const noexcept { return slabs_.empty(); }
-  const SlabLayout& layout() const noexcept { return layout_; }  // of the host: no devices
+  int device_id() const noexcept { return on_host() ? kHost : layout_.device_ids.front(); }  // of rank 0
+  const SlabLayout& layout() const noexcept { return layout_; }                              // of the host: no devices
 
   // All bytes in one piece that the host can read and write, or null: then read() and write() do.
   std::byte* host_data() const noexcept { return host_data_.load(std::memory_order_relaxed); }

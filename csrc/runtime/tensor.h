@@ -28,8 +28,11 @@ class Tensor {
   bool has_storage() const noexcept { return buffer_ != nullptr; }
   bool on_device() const noexcept { return info_.device_id != kHost; }
   uint64_t offset() const noexcept { return offset_; }  // bytes into the buffer
-  // The first element of a tensor with storage that is on the host or on a single device.
-  std::byte* data() const noexcept { return buffer_->host_data() + offset_; }
+  // The first element, of a tensor with storage; null if that is in several pieces.
+  std::byte* data() const noexcept {
+    std::byte* const begin = buffer_->host_data();
+    return begin == nullptr ? nullptr : begin + offset_;
+  }
 
   // A rectangular view that shares storage and keeps the strides. Throws Error(Shape).
   Tensor select_roi(const Shape& start, const Shape& extents) const;
