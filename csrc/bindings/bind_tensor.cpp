@@ -71,7 +71,9 @@ void bind_tensor(py::module_& m) {
       .def("is_match", &matches, py::arg("other"));
 
   py::class_<Tensor>(m, "Tensor", "Shared memory and what it looks like.")
-      .def_static("allocate", &Tensor::allocate, py::arg("info"), Release(), "Zeroed storage where the info lives.")
+      .def_static(
+          "allocate", [](const TensorInfo& info) { return Tensor::allocate(info); }, py::arg("info"), Release(),
+          "Zeroed storage where the info lives.")
       .def_static("from_array", &tensor_from_array, py::arg("info"), py::arg("array"), "A host copy of the array.")
       .def_property_readonly("info", &Tensor::info, py::return_value_policy::copy)
       .def_property_readonly("has_storage", &Tensor::has_storage)

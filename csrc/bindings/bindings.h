@@ -16,6 +16,7 @@ namespace py = pybind11;
 
 void register_errors();
 void bind_devices(py::module_& m);
+void bind_device_control(py::module_& m);
 void bind_tensor(py::module_& m);
 void bind_module(py::module_& m);
 

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_core, m) {
   m.doc() = "The compiled core of tcim_lite; use tcim_lite.runtime.";
   register_errors();
   bind_devices(m);
+  bind_device_control(m);
   bind_tensor(m);
   bind_module(m);
   set_interrupt_check(&raise_signals);

@@ -5,6 +5,7 @@
 #include <new>
 #include <shared_mutex>
 
+#include "runtime/devices.h"
 #include "runtime/stream.h"
 
 namespace tcim_lite {
@@ -31,6 +32,7 @@ void after_fork_in_parent() {
 
 void after_fork_in_child() {
   Stream::abandon_all();
+  forget_device_usage();
   // A lock belongs to a thread id, and the child's differs: make it anew instead of unlocking it.
   new (&gate()) std::shared_mutex;
 }

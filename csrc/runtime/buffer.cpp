@@ -28,11 +28,11 @@ std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
   return buffer;
 }
 
-std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes) {
+std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes, std::string_view holder) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->bytes_ = bytes;
   buffer->layout_.device_ids = {device.id()};
-  buffer->add_slab(device, bytes);
+  buffer->add_slab(device, bytes, holder);
   buffer->host_data_ = buffer->slab(0);
   return buffer;
 }
@@ -43,33 +43,24 @@ std::shared_ptr<Buffer> Buffer::wrap(void* data, uint64_t bytes, Device* device)
   buffer->bytes_ = bytes;
   if (device == nullptr) return buffer;
   buffer->layout_.device_ids = {device->id()};
-  buffer->slabs_.push_back({device, std::make_shared<WrappedMemory>(data, bytes), 0});
+  buffer->slabs_.push_back({device, std::make_shared<WrappedMemory>(data, bytes), Charge()});
   return buffer;
 }
 
-std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes) {
+std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->bytes_ = bytes;
   buffer->layout_ = std::move(layout);
   for (size_t rank = 0; rank < buffer->layout_.device_ids.size(); ++rank) {
-    buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes));
+    buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes), holder);
   }
   if (buffer->slabs_.size() == 1) buffer->host_data_ = buffer->slab(0);
   return buffer;
 }
 
-void Buffer::add_slab(Device& device, uint64_t bytes) {
-  device.charge(bytes, MemoryUse::Tensors);
-  try {
-    slabs_.push_back({&device, device.backend().allocate(bytes), bytes});
-  } catch (...) {
-    device.discharge(bytes, MemoryUse::Tensors);
-    throw;
-  }
-}
-
-Buffer::~Buffer() {
-  for (const Slab& slab : slabs_) slab.device->discharge(slab.charged_bytes, MemoryUse::Tensors);
+void Buffer::add_slab(Device& device, uint64_t bytes, std::string_view holder) {
+  Charge charge(device, bytes, MemoryUse::Tensors, holder);
+  slabs_.push_back({&device, device.backend().allocate(bytes), std::move(charge)});
 }
 
 // visit(rank, offset in the slab, offset in the range, bytes) for the pieces of the logical bytes

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "backends/backend.h"
 #include "base/aligned_buffer.h"
+#include "runtime/ledger.h"
 #include "runtime/placement.h"
 
 namespace tcim_lite {
@@ -21,13 +23,12 @@ constexpr int kHost = -1;
 
 class Buffer {
  public:
-  // Zeroed. Throw Error(Device) when a device is full or does not exist.
+  // Zeroed. Throw Error(Device) when a device is full or does not exist. `holder` as in Charge.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
-  static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes);
-  static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes);
+  static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes, std::string_view holder = {});
+  static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder = {});
   // Memory of somebody else, of the host or of `device`, that outlives the buffer. Not counted against the device.
   static std::shared_ptr<Buffer> wrap(void* data, uint64_t bytes, Device* device = nullptr);
-  ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
@@ -59,11 +60,11 @@ class Buffer {
   struct Slab {
     Device* device;
     std::shared_ptr<DeviceMemory> memory;
-    uint64_t charged_bytes;
+    Charge charge;
   };
 
   Buffer() = default;
-  void add_slab(Device& device, uint64_t bytes);
+  void add_slab(Device& device, uint64_t bytes, std::string_view holder);
   template <typename Visit>
   void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;
 

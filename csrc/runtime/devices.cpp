@@ -1,108 +1,15 @@
 #include "runtime/devices.h"
 
-#include <algorithm>
-#include <charconv>
-#include <fstream>
 #include <map>
-#include <mutex>
-#include <string_view>
 #include <utility>
 
 #include "base/env.h"
 #include "base/error.h"
+#include "runtime/api_call.h"
 #include "runtime/stream.h"
 
 namespace tcim_lite {
 namespace {
-
-constexpr const char* kSources = "HOUMO_VISIBLE_DEVICES, TCIM_LITE_DEVICES and TCIM_LITE_DEVICE_NUM";
-
-std::string_view strip(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
-bool parse_number(std::string_view text, uint64_t& number, std::string_view& rest) {
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  rest = strip(std::string_view(parsed.ptr, size_t(text.data() + text.size() - parsed.ptr)));
-  return parsed.ec == std::errc();
-}
-
-// "16 GiB", "16G", "512M" or bytes; units are powers of 1024.
-bool parse_bytes(std::string_view text, uint64_t& bytes) {
-  std::string_view unit;
-  if (!parse_number(text, bytes, unit)) return false;
-  if (unit.empty() || unit == "B") return true;
-  const auto power = std::string_view("KMGT").find(unit[0]);
-  unit.remove_prefix(1);
-  const unsigned shift = unsigned(10 * (power + 1));
-  if (power == std::string_view::npos || (!unit.empty() && unit != "B" && unit != "iB")) return false;
-  if (bytes >> (64 - shift) != 0) return false;
-  bytes <<= shift;
-  return true;
-}
-
-bool set_key(DeviceProfile& profile, std::string_view key, std::string_view value) {
-  uint64_t number = 0;
-  std::string_view rest;
-  if (key == "name") {
-    profile.name = value;
-    return true;
-  }
-  if (key == "memory") return parse_bytes(value, profile.memory_bytes);
-  if (!parse_number(value, number, rest) || number < 1 || number > 1'000'000) return false;
-  if (key == "cores" && rest.empty()) {
-    profile.cores = int(number);
-    return true;
-  }
-  if ((key == "clock" || key == "clocks") && (rest.empty() || rest == "MHz")) {
-    profile.clock_mhz = int(number);
-    return true;
-  }
-  return false;
-}
-
-std::vector<DeviceProfile> read_profile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the device profile cannot be read");
-  std::vector<DeviceProfile> profiles;
-  std::string text;
-  for (int number = 1; std::getline(file, text); ++number) {
-    const std::string_view line = strip(std::string_view(text).substr(0, text.find('#')));
-    if (line.empty()) continue;
-    if (line == "[device]") {
-      DeviceProfile profile;
-      profile.id = int(profiles.size());
-      profiles.push_back(profile);
-      continue;
-    }
-    const auto equals = line.find('=');
-    if (profiles.empty() || equals == std::string_view::npos ||
-        !set_key(profiles.back(), strip(line.substr(0, equals)), strip(line.substr(equals + 1)))) {
-      fail(ErrorCode::Device, path, ":", number, ": '", line,
-           "': expected [device] or one of name = text, memory = 16 GiB, cores = 2, clocks = 1400 below it");
-    }
-  }
-  if (profiles.empty()) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the profile has no [device] section");
-  return profiles;
-}
-
-std::vector<int> parse_ids(const std::string& list) {
-  std::vector<int> ids;
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    const std::string_view item = strip(std::string_view(list).substr(begin, end - begin));
-    begin = end + 1;
-    uint64_t id = 0;
-    std::string_view rest;
-    if (item.empty() || !parse_number(item, id, rest) || !rest.empty() || id > 4095) {
-      fail(ErrorCode::Device, "HOUMO_VISIBLE_DEVICES='", list, "': expected a comma list of device ids such as 0,1");
-    }
-    if (std::find(ids.begin(), ids.end(), int(id)) == ids.end()) ids.push_back(int(id));
-  }
-  return ids;
-}
 
 Backend& chosen_backend() {
   const std::string kind = env_text("TCIM_LITE_DEVICE").value_or("cpu");
@@ -114,7 +21,7 @@ Backend& chosen_backend() {
 }
 
 struct Registry {
-  std::mutex mutex;
+  std::mutex mutex;  // of the map, and of who publishes usage
   std::map<int, std::unique_ptr<Device>> devices;
 };
 
@@ -125,26 +32,6 @@ Registry& registry() {
 }
 
 }  // namespace
-
-std::vector<DeviceProfile> visible_devices() {
-  std::vector<DeviceProfile> profiles;
-  if (const auto path = env_text("TCIM_LITE_DEVICES")) profiles = read_profile(*path);
-  if (const auto list = env_text("HOUMO_VISIBLE_DEVICES")) {
-    std::vector<DeviceProfile> visible;
-    for (const int id : parse_ids(*list)) {
-      if (size_t(id) < profiles.size()) {
-        visible.push_back(profiles[size_t(id)]);
-      } else {
-        visible.emplace_back().id = id;
-      }
-    }
-    return visible;
-  }
-  if (!profiles.empty()) return profiles;
-  const int64_t count = env_int("TCIM_LITE_DEVICE_NUM", 0, 4096).value_or(1);
-  for (int64_t id = 0; id < count; ++id) profiles.emplace_back().id = int(id);
-  return profiles;
-}
 
 std::string resolve_backend(const std::string& name) {
   const std::string asked = name.empty() ? env_text("TCIM_BACKEND").value_or("Xh2HalBackend") : name;
@@ -158,49 +45,75 @@ std::string resolve_backend(const std::string& name) {
 Device::Device(DeviceProfile profile, Backend& backend)
     : profile_(std::move(profile)), backend_(backend), default_stream_(std::make_shared<Stream>()) {}
 
-void Device::charge(uint64_t bytes, MemoryUse use) {
+bool Device::take_memory(uint64_t bytes) {
+  DeviceUsage& shown = usage();
   const uint64_t capacity = profile_.memory_bytes;
-  const uint64_t before = memory_used_.fetch_add(bytes, std::memory_order_relaxed);
-  if (capacity == 0 || (bytes <= capacity && before <= capacity - bytes)) {
-    ledger_[size_t(use)].fetch_add(bytes, std::memory_order_relaxed);
-    return;
-  }
-  memory_used_.fetch_sub(bytes, std::memory_order_relaxed);
-  static constexpr const char* kNames[] = {"weights", "tensors and caches", "scratch"};
-  std::string holders;
-  for (size_t i = 0; i < ledger_.size(); ++i) {
-    holders += concat(i == 0 ? "" : ", ", kNames[i], " ", ledger_[i].load(std::memory_order_relaxed));
-  }
-  fail(ErrorCode::Device, "device ", id(), " (", profile_.name, ") is out of memory: ", bytes, " more bytes for ",
-       kNames[size_t(use)], " do not fit, ", before, " of ", capacity, " are in use (", holders,
-       "); free modules or tensors, or raise memory in TCIM_LITE_DEVICES");
+  uint64_t used = memory_used_.load(std::memory_order_relaxed);
+  do {
+    if (capacity != 0 && (bytes > capacity || used > capacity - bytes)) return false;
+  } while (!memory_used_.compare_exchange_weak(used, used + bytes));
+  show_memory_used(shown);
+  return true;
 }
 
-void Device::discharge(uint64_t bytes, MemoryUse use) noexcept {
-  ledger_[size_t(use)].fetch_sub(bytes, std::memory_order_relaxed);
-  memory_used_.fetch_sub(bytes, std::memory_order_relaxed);
+void Device::give_memory(uint64_t bytes) noexcept {
+  memory_used_.fetch_sub(bytes);
+  if (DeviceUsage* usage = usage_if_any()) show_memory_used(*usage);
+}
+
+// Whoever changed the truth last also shows it last.
+void Device::show_memory_used(DeviceUsage& usage) const noexcept {
+  uint64_t used;
+  do {
+    used = memory_used_.load();
+    usage.memory_used.store(used);
+  } while (memory_used_.load() != used);
+}
+
+void Device::set_dvfs_mode(DvfsMode mode) noexcept {
+  mode_.store(mode);
+  if (DeviceUsage* usage = usage_if_any()) usage->mode.store(mode);
+}
+
+DeviceUsage& Device::publish() {
+  const std::lock_guard lock(registry().mutex);
+  if (DeviceUsage* usage = usage_if_any()) return *usage;
+  DeviceUsage* usage = share_usage(profile_);
+  if (usage == nullptr) {
+    private_usage_ = std::make_unique<DeviceUsage>(profile_);
+    usage = private_usage_.get();
+  }
+  usage->mode.store(mode_.load());
+  show_memory_used(*usage);
+  usage->complete.store(1, std::memory_order_release);
+  usage_.store(usage, std::memory_order_release);
+  return *usage;
 }
 
 Device& use_device(int id) {
   Backend& backend = chosen_backend();
-  const std::vector<DeviceProfile> profiles = visible_devices();
-  const auto found = std::find_if(profiles.begin(), profiles.end(), [id](const auto& p) { return p.id == id; });
-  if (found == profiles.end()) {
-    std::string ids;
-    for (const DeviceProfile& profile : profiles) ids += (ids.empty() ? "" : ", ") + std::to_string(profile.id);
-    fail(ErrorCode::Device, "device ", id, " does not exist; there ", profiles.size() == 1 ? "is " : "are ",
-         ids.empty() ? "none" : ids, " (set by ", kSources, ")");
-  }
+  DeviceProfile profile = visible_device(id);
   const std::lock_guard lock(registry().mutex);
   std::unique_ptr<Device>& device = registry().devices[id];
-  if (device == nullptr) device = std::make_unique<Device>(*found, backend);
+  if (device == nullptr) device = std::make_unique<Device>(std::move(profile), backend);
   return *device;
 }
 
-uint64_t device_memory_used(int id) {
+Device* find_device(int id) {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().devices.find(id);
-  return found == registry().devices.end() ? 0 : found->second->memory_used();
+  return found == registry().devices.end() ? nullptr : found->second.get();
+}
+
+uint64_t device_memory_used(int id) {
+  const ApiCall call("device_memory_used");
+  const Device* device = find_device(id);
+  return device == nullptr ? 0 : device->memory_used();
+}
+
+void forget_device_usage() noexcept {
+  for (const auto& [id, device] : registry().devices) device->forget_usage();
+  abandon_shared_usage();
 }
 
 }  // namespace tcim_lite

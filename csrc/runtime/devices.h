@@ -1,39 +1,27 @@
-// Logical devices. Which exist comes from the environment and is looked up when asked for; importing and counting
-// create nothing (C-20).
+// Logical devices in use. Importing and counting create nothing (C-20); a device is made when first asked for.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <mutex>
 #include <string>
-#include <vector>
 
 #include "backends/backend.h"
+#include "runtime/device_profile.h"
+#include "runtime/device_usage.h"
+#include "runtime/ledger.h"
 
 namespace tcim_lite {
 
 class Stream;
 
-struct DeviceProfile {
-  int id = 0;
-  std::string name = "xh2 (emulated)";
-  uint64_t memory_bytes = 0;  // 0: whatever the machine has
-  int cores = 2;
-  int clock_mhz = 1400;
-};
-
-// HOUMO_VISIBLE_DEVICES, else the profile file TCIM_LITE_DEVICES, else TCIM_LITE_DEVICE_NUM, else one device.
-std::vector<DeviceProfile> visible_devices();
-
 // The canonical name of a backend; "" means TCIM_BACKEND or the default. Throws Error(Unsupported) for the M30's and
 // Error(Argument) for a name nobody knows.
 std::string resolve_backend(const std::string& name);
 
-// What device memory is used for: the lines of the ledger in an out-of-memory error.
-enum class MemoryUse { Weights, Tensors, Scratch };
-
-// A logical device in use. Lives until the process ends. Thread-safe.
+// Lives until the process ends. Thread-safe.
 class Device {
  public:
   Device(DeviceProfile profile, Backend& backend);
@@ -45,23 +33,67 @@ class Device {
   // What modules without a stream of their own share, so that prefill and decode stay in order.
   const std::shared_ptr<Stream>& default_stream() const noexcept { return default_stream_; }
 
-  // Counts memory against the capacity. Throws Error(Device) when it does not fit.
-  void charge(uint64_t bytes, MemoryUse use);
-  void discharge(uint64_t bytes, MemoryUse use) noexcept;
+  // Memory is counted through Charge (ledger.h). False: it does not fit.
+  bool take_memory(uint64_t bytes);
+  void give_memory(uint64_t bytes) noexcept;
   uint64_t memory_used() const noexcept { return memory_used_.load(std::memory_order_relaxed); }
+  Ledger& ledger() noexcept { return ledger_; }
+
+  // What others see of it. The first use makes the process appear in smi.
+  DeviceUsage& usage() {
+    DeviceUsage* usage = usage_.load(std::memory_order_acquire);
+    return usage != nullptr ? *usage : publish();
+  }
+  // Null before the first use.
+  DeviceUsage* usage_if_any() const noexcept { return usage_.load(std::memory_order_acquire); }
+
+  DvfsMode dvfs_mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
+  void set_dvfs_mode(DvfsMode mode) noexcept;
+
+  // In the child of a fork, which has not used the device yet.
+  void forget_usage() noexcept { usage_.store(nullptr, std::memory_order_relaxed); }
 
  private:
+  DeviceUsage& publish();
+  void show_memory_used(DeviceUsage& usage) const noexcept;
+
   const DeviceProfile profile_;
   Backend& backend_;
   const std::shared_ptr<Stream> default_stream_;
+  // The truth, in memory that a fork copies; usage_ only shows it.
   std::atomic<uint64_t> memory_used_{0};
-  std::array<std::atomic<uint64_t>, 3> ledger_{};  // [MemoryUse]; adds up to memory_used_
+  std::atomic<DvfsMode> mode_{DvfsMode::Performance};
+  Ledger ledger_;
+  std::atomic<DeviceUsage*> usage_{nullptr};
+  std::unique_ptr<DeviceUsage> private_usage_;  // where sharing fails
+};
+
+// Counts the time of this scope as busy time of the devices.
+class DeviceWork {
+ public:
+  explicit DeviceWork(std::span<Device* const> devices) : devices_(devices) {
+    for (Device* device : devices_) device->usage().busy.begin();
+  }
+  ~DeviceWork() {
+    for (Device* device : devices_) device->usage().busy.end();
+  }
+  DeviceWork(const DeviceWork&) = delete;
+  DeviceWork& operator=(const DeviceWork&) = delete;
+
+ private:
+  const std::span<Device* const> devices_;
 };
 
 // Throws Error(Device) for an id that does not exist, Error(Unsupported) for a TCIM_LITE_DEVICE that is not built.
 Device& use_device(int id);
 
+// Null for a device nobody has used.
+Device* find_device(int id);
+
 // Bytes in use on a device; 0 for one nothing was loaded on.
 uint64_t device_memory_used(int id);
+
+// For the fork handlers (api_call.cpp).
+void forget_device_usage() noexcept;
 
 }  // namespace tcim_lite

@@ -113,7 +113,7 @@ Module::Loaded& Module::loaded(const char* who) const {
 // Gives the slot memory of its own if it has none yet.
 void Module::allocate(Slot& slot) {
   if (slot.buffer != nullptr) return;
-  slot.buffer = Tensor::allocate(slot.info).buffer();
+  slot.buffer = Tensor::allocate(slot.info, loaded_->program->file().label()).buffer();
   slot.offset = 0;
   loaded_->bound = nullptr;
 }

@@ -20,21 +20,9 @@ Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> 
     for (const auto& weight : weights) part.weights.push_back(weight == nullptr ? WeightBytes() : weight->bytes());
   }
   executable_ = device().backend().compile(std::move(parts));
-  try {
-    for (size_t rank = 0; rank < devices_.size(); ++rank) {
-      devices_[rank]->charge(executable_->scratch_bytes(rank), MemoryUse::Scratch);
-      scratch_.push_back(executable_->scratch_bytes(rank));
-    }
-  } catch (...) {
-    free_scratch();
-    throw;
+  for (size_t rank = 0; rank < devices_.size(); ++rank) {
+    scratch_.emplace_back(*devices_[rank], executable_->scratch_bytes(rank), MemoryUse::Scratch, file_->label());
   }
-}
-
-Program::~Program() { free_scratch(); }
-
-void Program::free_scratch() noexcept {
-  for (size_t rank = 0; rank < scratch_.size(); ++rank) devices_[rank]->discharge(scratch_[rank], MemoryUse::Scratch);
 }
 
 void Program::keep_error(std::exception_ptr error) noexcept {
@@ -78,6 +66,7 @@ void BoundRun::begin_use() noexcept {
 
 bool BoundRun::round() noexcept {
   try {
+    const DeviceWork work(program_->devices());
     program_->executable().run(memory_);
   } catch (...) {
     failed_ = true;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "runtime/ledger.h"
 #include "runtime/model_file.h"
 #include "runtime/slot.h"
 #include "runtime/stream.h"
@@ -25,7 +26,6 @@ class Program {
   // Takes the weights of every part from `store`. One device for each part, in rank order.
   Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
           const ShouldAbort& should_abort);
-  ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -41,13 +41,11 @@ class Program {
   void raise_error();
 
  private:
-  void free_scratch() noexcept;
-
   const std::vector<Device*> devices_;  // by rank
   std::shared_ptr<const ModelFile> file_;
   std::vector<Weights> weights_;  // by rank
   std::unique_ptr<Executable> executable_;
-  std::vector<uint64_t> scratch_;  // bytes charged to each device
+  std::vector<Charge> scratch_;  // by rank
   std::atomic<bool> failed_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;

@@ -237,6 +237,11 @@ void Stream::drain(bool interruptible) { wait(state_->submitted.load(std::memory
 
 void set_interrupt_check(InterruptCheck check) { g_interrupt_check = check; }
 
+void Stream::drain_all() {
+  const std::lock_guard lock(registry().mutex);
+  for (Stream* stream : registry().streams) stream->drain();
+}
+
 void Stream::stop_all() {
   const std::lock_guard lock(registry().mutex);
   for (Stream* stream : registry().streams) stream->state_->dropping = true;

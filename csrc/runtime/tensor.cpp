@@ -19,16 +19,16 @@ Shape byte_strides(const TensorInfo& info) {
 Tensor::Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset)
     : info_(std::move(info)), buffer_(std::move(buffer)), offset_(offset) {}
 
-Tensor Tensor::allocate(const TensorInfo& info) {
+Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder) {
   const ApiCall call("Tensor.allocate");
   const uint64_t bytes = info.span_bytes();
   if (info.placement != nullptr) {
     // Slabs are cut from dense tensors.
     const TensorInfo dense = info.ascontiguous();
-    return Tensor(dense, Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes()));
+    return Tensor(dense, Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes(), holder));
   }
   if (info.device_id == kHost) return Tensor(info, Buffer::on_host(bytes));
-  return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes));
+  return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes, holder));
 }
 
 Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {

@@ -18,8 +18,8 @@ class Tensor {
   Tensor() = default;
   Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset = 0);
 
-  // Zeroed storage where the info lives.
-  static Tensor allocate(const TensorInfo& info);
+  // Zeroed storage where the info lives. `holder` as in Charge.
+  static Tensor allocate(const TensorInfo& info, std::string_view holder = {});
   // Host storage with the info's layout, holding the array's converted values.
   static Tensor from_array(const TensorInfo& info, const ArrayView& array);
 

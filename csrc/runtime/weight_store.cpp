@@ -92,11 +92,7 @@ std::vector<uint32_t> used_weights(const Graph& graph, size_t count) {
 }  // namespace
 
 Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index)
-    : device_(device), file_(std::move(file)), index_(index) {
-  device.charge(entry().bytes, MemoryUse::Weights);
-}
-
-Weight::~Weight() { device_.discharge(entry().bytes, MemoryUse::Weights); }
+    : file_(std::move(file)), index_(index), charge_(device, entry().bytes, MemoryUse::Weights, file_->label()) {}
 
 Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
                              const ShouldAbort& should_abort) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runtime/abort.h"
+#include "runtime/ledger.h"
 #include "runtime/model_file.h"
 
 namespace tcim_lite {
@@ -23,7 +24,6 @@ class Device;
 class Weight {
  public:
   Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index);
-  ~Weight();
   Weight(const Weight&) = delete;
   Weight& operator=(const Weight&) = delete;
 
@@ -31,9 +31,9 @@ class Weight {
   std::span<const std::byte> bytes() const noexcept { return file_->bytes_of(entry()); }
 
  private:
-  Device& device_;
   std::shared_ptr<const ModelFile> file_;
   uint32_t index_;
+  Charge charge_;
 };
 
 using Weights = std::vector<std::shared_ptr<const Weight>>;  // [index in the weight table]; null: not used

@@ -1,0 +1,144 @@
+#include "runtime/device_profile.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <string_view>
+
+#include "base/env.h"
+#include "base/error.h"
+
+namespace tcim_lite {
+namespace {
+
+constexpr const char* kSources = "HOUMO_VISIBLE_DEVICES, TCIM_LITE_DEVICES and TCIM_LITE_DEVICE_NUM";
+
+std::string_view strip(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+bool parse_number(std::string_view text, uint64_t& number, std::string_view& rest) {
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  rest = strip(std::string_view(parsed.ptr, size_t(text.data() + text.size() - parsed.ptr)));
+  return parsed.ec == std::errc();
+}
+
+// "16 GiB", "16G", "512M" or bytes; units are powers of 1024.
+bool parse_bytes(std::string_view text, uint64_t& bytes) {
+  std::string_view unit;
+  if (!parse_number(text, bytes, unit)) return false;
+  if (unit.empty() || unit == "B") return true;
+  const auto power = std::string_view("KMGT").find(unit[0]);
+  unit.remove_prefix(1);
+  const unsigned shift = unsigned(10 * (power + 1));
+  if (power == std::string_view::npos || (!unit.empty() && unit != "B" && unit != "iB")) return false;
+  if (bytes >> (64 - shift) != 0) return false;
+  bytes <<= shift;
+  return true;
+}
+
+bool set_key(DeviceProfile& profile, std::string_view key, std::string_view value) {
+  uint64_t number = 0;
+  std::string_view rest;
+  if (key == "name") {
+    profile.name = value;
+    return !value.empty();
+  }
+  if (key == "memory") return parse_bytes(value, profile.memory_bytes) && profile.memory_bytes != 0;
+  if (!parse_number(value, number, rest) || number < 1 || number > 1'000'000) return false;
+  if (key == "cores" && rest.empty()) {
+    profile.cores = int(number);
+    return true;
+  }
+  if ((key == "clock" || key == "clocks") && (rest.empty() || rest == "MHz")) {
+    profile.clock_mhz = int(number);
+    return true;
+  }
+  return false;
+}
+
+std::vector<DeviceProfile> read_profile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the device profile cannot be read");
+  std::vector<DeviceProfile> profiles;
+  std::string text;
+  for (int number = 1; std::getline(file, text); ++number) {
+    const std::string_view line = strip(std::string_view(text).substr(0, text.find('#')));
+    if (line.empty()) continue;
+    if (line == "[device]") {
+      if (profiles.size() == kMaxDevices)
+        fail(ErrorCode::Device, path, ":", number, ": more than ", kMaxDevices, " devices");
+      DeviceProfile profile;
+      profile.id = int(profiles.size());
+      profiles.push_back(profile);
+      continue;
+    }
+    const auto equals = line.find('=');
+    if (profiles.empty() || equals == std::string_view::npos ||
+        !set_key(profiles.back(), strip(line.substr(0, equals)), strip(line.substr(equals + 1)))) {
+      fail(ErrorCode::Device, path, ":", number, ": '", line,
+           "': expected [device] or one of name = text, memory = 16 GiB, cores = 2, clocks = 1400 below it");
+    }
+  }
+  if (profiles.empty()) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the profile has no [device] section");
+  return profiles;
+}
+
+std::vector<int> parse_ids(const std::string& list) {
+  std::vector<int> ids;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view item = strip(std::string_view(list).substr(begin, end - begin));
+    begin = end + 1;
+    uint64_t id = 0;
+    std::string_view rest;
+    if (item.empty() || !parse_number(item, id, rest) || !rest.empty() || id >= kMaxDevices) {
+      fail(ErrorCode::Device, "HOUMO_VISIBLE_DEVICES='", list, "': expected a comma list of device ids such as 0,1");
+    }
+    if (std::find(ids.begin(), ids.end(), int(id)) == ids.end()) ids.push_back(int(id));
+  }
+  return ids;
+}
+
+}  // namespace
+
+uint64_t DeviceProfile::total_memory() const {
+  return memory_bytes != 0 ? memory_bytes : uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE));
+}
+
+std::vector<DeviceProfile> visible_devices() {
+  std::vector<DeviceProfile> profiles;
+  if (const auto path = env_text("TCIM_LITE_DEVICES")) profiles = read_profile(*path);
+  if (const auto list = env_text("HOUMO_VISIBLE_DEVICES")) {
+    std::vector<DeviceProfile> visible;
+    for (const int id : parse_ids(*list)) {
+      if (size_t(id) < profiles.size()) {
+        visible.push_back(profiles[size_t(id)]);
+      } else {
+        visible.emplace_back().id = id;
+      }
+    }
+    return visible;
+  }
+  if (!profiles.empty()) return profiles;
+  const int64_t count = env_int("TCIM_LITE_DEVICE_NUM", 0, kMaxDevices).value_or(1);
+  for (int64_t id = 0; id < count; ++id) profiles.emplace_back().id = int(id);
+  return profiles;
+}
+
+DeviceProfile visible_device(int id) {
+  const std::vector<DeviceProfile> profiles = visible_devices();
+  std::string ids;
+  for (const DeviceProfile& profile : profiles) {
+    if (profile.id == id) return profile;
+    ids += (ids.empty() ? "" : ", ") + std::to_string(profile.id);
+  }
+  fail(ErrorCode::Device, "device ", id, " does not exist; there ", profiles.size() == 1 ? "is " : "are ",
+       ids.empty() ? "none" : ids, " (set by ", kSources, ")");
+}
+
+}  // namespace tcim_lite

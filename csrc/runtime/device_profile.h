@@ -1,0 +1,30 @@
+// Which logical devices there are and what they are like, as the environment says at the moment of asking.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tcim_lite {
+
+constexpr int kMaxDevices = 4096;  // ids are below
+
+struct DeviceProfile {
+  int id = 0;
+  std::string name = "xh2 (emulated)";
+  uint64_t memory_bytes = 0;  // 0: whatever the machine has, and no limit
+  int cores = 2;
+  int clock_mhz = 1400;
+
+  // Bytes: memory_bytes, or the memory of the machine.
+  uint64_t total_memory() const;
+};
+
+// HOUMO_VISIBLE_DEVICES, else the profile file TCIM_LITE_DEVICES, else TCIM_LITE_DEVICE_NUM, else one device. Throws
+// Error(Device) or Error(Argument) naming the variable or the line that cannot be.
+std::vector<DeviceProfile> visible_devices();
+
+// The visible device of this id. Throws Error(Device) when there is none.
+DeviceProfile visible_device(int id);
+
+}  // namespace tcim_lite
