@@ -1,6 +1,6 @@
 """An open emulator of the Houmo AI M50 (xh2) runtime.
 
-``tcim_lite.runtime`` is imported on first use, so that ``tcim_lite.hmm`` and the model
+``runtime``, ``dev_ctrl`` and ``pydev_ctrl`` are imported on first use, so that ``tcim_lite.hmm`` and the model
 compilers work where the compiled core was never built.
 """
 
@@ -10,7 +10,7 @@ import importlib
 import importlib.metadata
 from types import ModuleType
 
-__all__ = ["__version__", "runtime"]
+__all__ = ["__version__", "dev_ctrl", "pydev_ctrl", "runtime"]
 
 try:
     __version__ = importlib.metadata.version("tcim-lite")
@@ -19,7 +19,7 @@ except importlib.metadata.PackageNotFoundError:  # a source tree that was never 
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name == "runtime":
+    if name in ("runtime", "dev_ctrl", "pydev_ctrl"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -1,0 +1,155 @@
+"""tcim_lite.dev_ctrl: clocks and telemetry (spec tcim-api section 11, C-17)."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tcim_lite
+import tcim_lite.runtime as rt
+from tcim_lite.dev_ctrl import DvfsMode, HalDeviceFactory, MemInfo, Status
+
+_ids = itertools.count(200)
+
+
+@pytest.fixture
+def hal():
+    return HalDeviceFactory.create("Xh2aHalBackend")
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """The id of a device that this process has not used yet."""
+    device_id = next(_ids)
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", str(device_id + 1))
+    return device_id
+
+
+def test_c17_both_module_names_are_one_module_and_come_with_a_bare_import(run_script):
+    text = """
+        import sys
+        import tcim_lite
+        assert not any("dev_ctrl" in name or name == "numpy" for name in sys.modules)
+        a = tcim_lite.dev_ctrl
+        b = tcim_lite.pydev_ctrl
+        import tcim_lite.dev_ctrl as c
+        import tcim_lite.pydev_ctrl as d
+        from tcim_lite.pydev_ctrl import HalDeviceFactory
+        print(a is b is c is d, HalDeviceFactory is a.HalDeviceFactory)
+    """
+    assert run_script(text) == "True True"
+    assert run_script("import tcim_lite.pydev_ctrl as a; import tcim_lite.dev_ctrl as b; print(a is b)") == "True"
+    assert {"dev_ctrl", "pydev_ctrl"} <= set(dir(tcim_lite))
+
+
+def test_c17_a_backend_is_looked_up_when_a_device_is_created(monkeypatch):
+    for name in ("Xh2HalBackend", "Xh2aHalBackend", "xh2", ""):
+        assert HalDeviceFactory.create(name).get_dvfs_mode(0)[0] == 0
+    with pytest.raises(rt.UnsupportedError, match="unknown backend 'Xh3'"):
+        HalDeviceFactory.create("Xh3")
+    with pytest.raises(rt.UnsupportedError, match="M30"):
+        HalDeviceFactory.create("Xh1HdiBackend")
+    with pytest.raises(TypeError, match="expected a str"):
+        HalDeviceFactory.create(2)
+    monkeypatch.setenv("TCIM_BACKEND", "Xh9")
+    with pytest.raises(NotImplementedError, match="Xh9"):
+        HalDeviceFactory.create()
+
+
+def test_c17_getters_return_a_status_and_a_value(hal, device):
+    status, mode = hal.get_dvfs_mode(device)
+    assert status == 0
+    assert mode is DvfsMode.PERFORMANCE
+    assert hal.get_ipu_frequency(device) == (Status.OK, 1400)
+    assert hal.get_ipu_util_rate(device) == (0, 0.0)
+    status, info = hal.get_mem_info(device)
+    assert status == Status.OK
+    assert info.mem_used == 0
+    assert info.mem_total == info.mem_avail > 0
+
+
+def test_c17_a_device_that_does_not_exist_is_a_status(hal, device):
+    for bad in (device + 1, -1, 1 << 80):
+        assert hal.get_dvfs_mode(bad) == (Status.INVALID_ARGUMENT, DvfsMode.PERFORMANCE)
+        assert hal.get_ipu_frequency(bad) == (Status.INVALID_ARGUMENT, 0)
+        assert hal.get_mem_info(bad) == (Status.INVALID_ARGUMENT, MemInfo(0, 0, 0))
+        assert hal.get_ipu_util_rate(bad) == (Status.INVALID_ARGUMENT, 0)
+        assert hal.set_dvfs_mode(bad, DvfsMode.ON_DEMAND) == Status.INVALID_ARGUMENT
+        assert hal.ipu_reset(bad) == Status.INVALID_ARGUMENT
+        handle = hal.register_post_reset_callback(bad, print)
+        assert hal.unregister_reset_callback(handle) == Status.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("bad", ["0", 0.0, None, True])
+def test_a_device_id_is_an_int(hal, bad):
+    for method in (hal.get_dvfs_mode, hal.get_mem_info, hal.ipu_reset):
+        with pytest.raises(TypeError, match="expected an int"):
+            method(bad)
+    with pytest.raises(TypeError, match="expected an int"):
+        hal.register_pre_reset_callback(bad, print)
+
+
+def test_a_wrong_declaration_of_devices_is_an_error(hal, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "many")
+    with pytest.raises(rt.TcimError, match="TCIM_LITE_DEVICE_NUM='many'"):
+        hal.get_mem_info(0)
+
+
+def test_the_dvfs_mode_is_stored_per_device(hal, device, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", str(device + 2))
+    assert hal.set_dvfs_mode(device, 1) == Status.OK
+    assert HalDeviceFactory.create("xh2").get_dvfs_mode(np.int64(device)) == (0, DvfsMode.ON_DEMAND)
+    assert hal.get_dvfs_mode(device + 1) == (0, DvfsMode.PERFORMANCE)
+    for bad in (2, -1, "fast", None):
+        assert hal.set_dvfs_mode(device, bad) == Status.INVALID_ARGUMENT
+    assert hal.get_dvfs_mode(device) == (0, DvfsMode.ON_DEMAND)
+    assert (str(DvfsMode(0)), f"{DvfsMode(1)} {DvfsMode(1):d}") == ("DvfsMode.PERFORMANCE", "DvfsMode.ON_DEMAND 1")
+    assert (DvfsMode(0), DvfsMode(1)) == (DvfsMode.PERFORMANCE, DvfsMode.ON_DEMAND)
+
+
+def run_until(module, seen):
+    """Runs the model, always with work queued, until `seen()` is true."""
+    for _ in range(1000):
+        module.run(False, rt.RunOption(20))
+        if seen():
+            break
+        module.sync()
+    else:
+        pytest.fail("never seen while the device worked")
+    module.sync()
+
+
+def test_an_on_demand_clock_follows_the_load(hal, device, write_add):
+    module = rt.load(write_add((1, 256, 256)), rt.Option(device))
+    assert hal.get_ipu_frequency(device) == (0, 1400)
+    hal.set_dvfs_mode(device, DvfsMode.ON_DEMAND)
+    assert hal.get_ipu_frequency(device) == (0, 700)
+    run_until(module, lambda: hal.get_ipu_frequency(device) == (0, 1400))
+    assert hal.get_ipu_frequency(device) == (0, 700)
+    hal.set_dvfs_mode(device, DvfsMode.PERFORMANCE)
+    assert hal.get_ipu_frequency(device) == (0, 1400)
+
+
+def test_utilization_is_the_busy_share_of_recent_time(hal, device, write_add):
+    module = rt.load(write_add((1, 256, 256)), rt.Option(device))
+    assert hal.get_ipu_util_rate(device) == (0, 0.0)
+    run_until(module, lambda: hal.get_ipu_util_rate(device)[1] > 5)
+    assert 0 < hal.get_ipu_util_rate(device)[1] <= 100
+    assert hal.ipu_reset(device) == Status.OK
+    assert hal.get_ipu_util_rate(device) == (0, 0.0)
+
+
+def test_memory_comes_from_the_ledger(hal, tmp_path, monkeypatch, write_add):
+    device_id = next(_ids)
+    profile = tmp_path / "devices.ini"
+    profile.write_text("[device]\n" * device_id + "[device]\nmemory = 64 MiB\nclocks = 900\n")
+    monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))
+    assert hal.get_mem_info(device_id) == (0, MemInfo(64, 64, 0))
+    assert hal.get_ipu_frequency(device_id) == (0, 900)
+    module = rt.load(write_add((1, 1024, 1024)), rt.Option(device_id))  # two inputs and an output of 4 MiB, and a bit
+    status, info = hal.get_mem_info(device_id)
+    assert status == 0
+    assert info == MemInfo(64, 64 - info.mem_used, info.mem_used)
+    assert 12 < info.mem_used < 20
+    del module
+    assert hal.get_mem_info(device_id) == (0, MemInfo(64, 64, 0))
