@@ -9,7 +9,7 @@
 
 namespace tcim_lite {
 
-constexpr uint32_t kMaxDevices = 32;
+constexpr uint32_t kMaxParts = 32;
 constexpr int32_t kWhole = -1;
 
 // Per input and output, in API order: the axis that is cut over the devices in rank order, or kWhole when every device

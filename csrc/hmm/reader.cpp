@@ -103,8 +103,8 @@ class Parser {
     if (target != kTarget) refuse("compiled for target '", target, "', expected '", kTarget, "'; compile again");
     if (header_.ncore < 1 || header_.ndevice < 1)
       refuse("ncore is ", header_.ncore, " and ndevice is ", header_.ndevice, ", both must be at least 1");
-    if (header_.ndevice > kMaxDevices)
-      refuse("ndevice is ", header_.ndevice, ", expected at most ", kMaxDevices, "; compile for fewer devices");
+    if (header_.ndevice > kMaxParts)
+      refuse("ndevice is ", header_.ndevice, ", expected at most ", kMaxParts, "; compile for fewer devices");
     file_.version_major = header_.version_major;
     file_.version_minor = header_.version_minor;
     file_.target = target;

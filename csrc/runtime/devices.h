@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "backends/backend.h"

@@ -25,7 +25,8 @@ Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder) {
   if (info.placement != nullptr) {
     // Slabs are cut from dense tensors.
     const TensorInfo dense = info.ascontiguous();
-    return Tensor(dense, Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes(), holder));
+    return Tensor(dense,
+                  Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes(), holder));
   }
   if (info.device_id == kHost) return Tensor(info, Buffer::on_host(bytes));
   return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes, holder));
