@@ -68,6 +68,7 @@ Tensor::Tensor(const TensorInfo& info, const tcim::Buffer& buffer) {
     const BufferState& memory = Access::core(buffer, "Tensor");
     tcim_lite::TensorInfo placed = Access::core(info, "Tensor");
     placed.device_id = memory.memory->device_id();
+    if (memory.memory->layout().device_ids.size() < 2) placed.placement = nullptr;
     require_bytes(placed, memory.bytes);
     return tcim_lite::Tensor(placed, memory.memory, memory.offset);
   });
@@ -90,8 +91,14 @@ Tensor Tensor::CreateHostTensor(const TensorInfo& info, size_t mem_size, void* p
 Tensor Tensor::CreateDeviceTensor(const TensorInfo& info, size_t mem_size, int device_id, const std::string& backend) {
   return make_tensor("Tensor::CreateDeviceTensor", [&] {
     tcim_lite::TensorInfo placed = Access::core(info, "CreateDeviceTensor");
-    placed.device_id = device_id;
     tcim_lite::resolve_backend(backend);
+    // What a model for several devices describes stays on those devices, so that it can be bound.
+    if (placed.placement != nullptr && placed.placement->device_ids.front() == device_id) {
+      require_bytes(placed, mem_size == 0 ? placed.bytes() : mem_size);
+      return tcim_lite::Tensor::allocate(placed);
+    }
+    placed.placement = nullptr;
+    placed.device_id = device_id;
     const size_t bytes = mem_size == 0 ? placed.span_bytes() : mem_size;
     require_bytes(placed, bytes);
     return tcim_lite::Tensor(placed, tcim_lite::Buffer::on_device(tcim_lite::use_device(device_id), bytes));

@@ -66,8 +66,8 @@ CASE(a_module_says_what_it_is) {
   CHECK_EQ(module.GetInputName(4), "");
   CHECK_EQ(module.GetInputName(-1), "");
   CHECK_EQ(tcim::GetVersion()[0], 'v');
-  CHECK_EQ(tcim::GetDeviceNum(), 1);
-  CHECK_EQ(tcim::GetDeviceNum("Xh2HalBackend"), 1);
+  CHECK_EQ(tcim::GetDeviceNum(), 2);
+  CHECK_EQ(tcim::GetDeviceNum("Xh2HalBackend"), 2);
   CHECK_EQ(tcim::GetDeviceNum("Xh1HdiBackend"), 0);
 }
 

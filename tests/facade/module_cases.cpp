@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include "check.h"
@@ -231,4 +232,42 @@ CASE(a_shape_lives_as_long_as_what_shares_it) {
   tensor = tcim::Tensor();
   CHECK(of_tensor == std::vector<int64_t>({4, 5}));
   CHECK(of_module == std::vector<int64_t>({2, 3}));
+}
+
+CASE(c28_a_model_for_several_devices_loads_with_all_of_them) {
+  const std::string path = folder + "/two_devices.hmms";
+  CHECK(!Module::LoadFromFile(path));
+  CHECK(!Module::LoadFromFile(path, Module::Option(1)));
+  const auto devices = tcim::DevManager::Create({1, 0}, "Xh2HalBackend");
+  Module module = Module::LoadFromFile(path, Module::WeightManager::CreateWeightManager(devices));
+  CHECK(module);
+  // One logical tensor, cut over the devices: shapes are those of a single device, and there is no single address.
+  const auto info = module.GetInputInfo(kCache);
+  CHECK(info.Shape() == std::vector<int64_t>({1, 3, 32, 16}));
+  CHECK_EQ(info.Device(), tcim::HDPL);
+  CHECK(module.GetInput(kCache).Data() == nullptr);
+  CHECK(module.GetInput(kCache).Buffer().Data() == nullptr);
+  CHECK_EQ(module.SetInput(kCache, Filled(info, 2)), tcim::OK);
+  CHECK(AllEqual(module.GetInput(kCache), 2));
+  const auto cache = tcim::Tensor::CreateDeviceTensor(info, 0, 1);
+  CHECK_EQ(module.GetInput(kCache).CopyTo(cache), tcim::OK);
+  CHECK(AllEqual(cache.Clone(), 2));
+  CHECK_EQ(module.SetInput(kCache, cache), tcim::OK);
+  CHECK_EQ(module.SetInput(kCache, tcim::Tensor::CreateDeviceTensor(info, 0, 0)), tcim::INVALID_ARGUMENT);
+  tcim::Buffer buffer = cache.Buffer(), clone = buffer.Clone();
+  CHECK_EQ(buffer.MemSet(0, buffer.Size(), 0), tcim::OK);
+  CHECK(AllEqual(module.GetInput(kCache), 0));
+  CHECK_EQ(clone.CopyTo(buffer), tcim::OK);
+  CHECK(AllEqual(module.GetInput(kCache), 2));
+  CHECK_EQ(Pair::Step(module, 1, 4, 4), tcim::OK);
+  // The model's weights are any bytes, so its numbers may be NaN: compare bits.
+  const tcim::Tensor once = module.GetOutput("logits");
+  CHECK(once.Info().Shape() == std::vector<int64_t>({1, 4, 20}));
+  CHECK_EQ(Pair::Step(module, 1, 4, 4), tcim::OK);
+  CHECK(std::memcmp(module.GetOutput("logits").Data(), once.Data(), once.MemSize()) == 0);
+  const std::vector<float> rows = Values(module.GetInput(kCache));
+  CHECK_EQ(rows[3 * 16], 2.0f);  // row 3 of the first head, and the rows that the run wrote
+  CHECK(rows[4 * 16] != 2.0f);
+  CHECK(rows[(2 * 32 + 7) * 16] != 2.0f);
+  CHECK_EQ(rows[(2 * 32 + 8) * 16], 2.0f);
 }

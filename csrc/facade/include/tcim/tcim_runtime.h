@@ -199,7 +199,8 @@ class TCIM_API Tensor {
   // Host memory with the layout of `info`, wherever that lives. Without `ptr`: new and zeroed. With it: the caller's
   // `mem_size` bytes (0: info.MemSize()), which must outlive the tensor.
   static Tensor CreateHostTensor(const TensorInfo& info, size_t mem_size = 0, void* ptr = nullptr);
-  // New zeroed device memory of `mem_size` bytes (0: what the info needs).
+  // New zeroed device memory of `mem_size` bytes (0: what the info needs). An info of a model for several devices whose
+  // first device is `device_id` gives memory on all of them, as that model's inputs need.
   static Tensor CreateDeviceTensor(const TensorInfo& info, size_t mem_size = 0, int device_id = 0,
                                    const std::string& backend = "");
 
