@@ -9,7 +9,7 @@ import sys
 import time
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Generator, Package, Sampler, TextStream, cache_names, encode_chat, load_tokenizer
+from tcim_lite.llm import Generator, Package, Sampler, cache_names, encode_chat, load_tokenizer, print_answer
 
 
 def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
@@ -31,21 +31,10 @@ def answer(generator: Generator, tokenizer, messages: list[dict], args: argparse
     """Streams the reply to the conversation so far, prints what it cost, and returns it."""
     prompt = encode_chat(tokenizer, messages)
     sampler = Sampler(args.temperature, args.top_k, args.top_p, args.seed)
-    stream, reply = TextStream(tokenizer), ""
-    for token in generator.generate(prompt, sampler, args.max_new_tokens, {tokenizer.eos_token_id}):
-        piece = stream.add(token)
-        print(piece, end="", flush=True)
-        reply += piece
-    rest = stream.rest()
-    print(rest)
-    stats = generator.stats
-    print(
-        f"  [{stats.prompt_tokens} prompt tokens ({stats.reused_tokens} cached), {stats.new_tokens} new | "
-        f"TTFT {stats.first_token_s * 1e3:.1f} ms | prefill {stats.prefill_rate:.0f} tok/s | "
-        f"decode {stats.decode_rate:.0f} tok/s | stopped by {stats.stopped_by}]",
-        flush=True,
-    )
-    return reply + rest
+    tokens = generator.generate(prompt, sampler, args.max_new_tokens, {tokenizer.eos_token_id})
+    reply = print_answer(tokens, tokenizer)
+    print(f"  [{generator.stats}]", flush=True)
+    return reply
 
 
 def questions(args: argparse.Namespace):
@@ -84,9 +73,7 @@ def main() -> None:
         prefill, decode = load(package)
         loaded = time.perf_counter() - started
         tokenizer = load_tokenizer(package.tokenizer_folder)
-        vocab_size = prefill.get_output_info(prefill.get_output_name(0)).shape[-1]
-        hidden_size = prefill.get_input_info(prefill.get_input_name(0)).shape[-1]
-        generator = Generator(prefill, decode, package.embedding(hidden_size, vocab_size))
+        generator = Generator(prefill, decode, package.embedding_for(prefill))
         print(f"{package.name}: loaded in {loaded * 1e3:.0f} ms, context {generator.context_length} tokens")
         messages: list[dict] = []
         for question in questions(args):

@@ -4,20 +4,30 @@ Everything here uses the public `tcim_lite.runtime` API and would run on the rea
 `load_tokenizer`, which needs the extra `[chat]`.
 """
 
-from .generate import GenerationStats, Generator
-from .kv_cache import cache_names, share_kv_cache
+from .generate import GenerationStats, Generator, LanguageModel
+from .kv_cache import cache_names, load_pair, share_kv_cache
 from .package import Package, encode_chat, load_tokenizer
+from .prompt import common_prefix, context_length, last_logits, prefill, prompt_chunks, run_graph
 from .sampling import Sampler
-from .text_stream import TextStream
+from .text_stream import TextStream, print_answer
 
 __all__ = [
     "GenerationStats",
     "Generator",
+    "LanguageModel",
     "Package",
     "Sampler",
     "TextStream",
     "cache_names",
+    "common_prefix",
+    "context_length",
     "encode_chat",
+    "last_logits",
+    "load_pair",
     "load_tokenizer",
+    "prefill",
+    "print_answer",
+    "prompt_chunks",
+    "run_graph",
     "share_kv_cache",
 ]

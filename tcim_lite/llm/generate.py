@@ -8,96 +8,86 @@ valid and current lengths, the first KV cache is input 3 with the context length
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from .prompt import common_prefix, context_length, prefill
 from .sampling import Sampler
 
 
 @dataclass
 class GenerationStats:
-    """Of the last `generate`. Times in seconds; rates are tokens per second and 0 when nothing was done."""
+    """Of the last `generate`. Prints as one line.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt.
+        reused_tokens: of these, found in the cache from the turn before.
+        new_tokens: tokens chosen, a stop token included.
+        first_token_s: seconds from the call to the first token.
+        prefill_s: seconds in prefill.
+        decode_s: seconds for all tokens but the first.
+        stopped_by: "eos", "max_new_tokens" or "context".
+    """
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, found in the cache from the turn before
+    reused_tokens: int = 0
     new_tokens: int = 0
-    first_token_s: float = 0.0  # from the call to the first token
+    first_token_s: float = 0.0
     prefill_s: float = 0.0
-    decode_s: float = 0.0  # all tokens but the first
-    stopped_by: str = ""  # "eos", "max_new_tokens" or "context"
+    decode_s: float = 0.0
+    stopped_by: str = ""
 
     @property
     def prefill_rate(self) -> float:
+        """Prompt tokens per second that were not reused; 0 when there were none."""
         return (self.prompt_tokens - self.reused_tokens) / self.prefill_s if self.prefill_s else 0.0
 
     @property
     def decode_rate(self) -> float:
+        """Tokens per second after the first; 0 when there were none."""
         return (self.new_tokens - 1) / self.decode_s if self.decode_s else 0.0
 
+    def __str__(self) -> str:
+        return (
+            f"{self.prompt_tokens} prompt tokens ({self.reused_tokens} cached), {self.new_tokens} new | "
+            f"TTFT {self.first_token_s * 1e3:.1f} ms | prefill {self.prefill_rate:.0f} tok/s | "
+            f"decode {self.decode_rate:.0f} tok/s | stopped by {self.stopped_by}"
+        )
 
-class Generator:
-    """Drives a prefill and a decode module that share their KV caches. Not thread-safe.
 
-    It remembers which tokens the cache holds, so a prompt that begins like the last one costs only its new part.
+class LanguageModel(ABC):
+    """A prompt in, tokens out, over whatever runs the graphs: one pair of modules, a pipeline, several devices.
 
-    Args:
-        prefill: Module with inputs as above.
-        decode: Module of the same package, its caches bound to those of `prefill`.
-        embedding: [V, H] table; row i is what token i looks like to the graph.
+    It remembers which tokens the caches hold, so a prompt that begins like the last one costs only its new part. Not
+    thread-safe.
 
-    Raises:
-        ValueError: The decode graph has several batch slots.
+    Attributes:
+        context_length: Tokens the caches hold.
+        vocab_size: Number of token ids.
+        cached_tokens: What the caches hold now; a prefix of it may be assigned to forget the rest.
+        stats: Of the last `generate`.
     """
 
-    def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray):
-        self._prefill, self._decode, self._embedding = prefill, decode, embedding
-        self._inputs = [[module.get_input_name(i) for i in range(3)] for module in (prefill, decode)]
-        self._outputs = [module.get_output_name(0) for module in (prefill, decode)]
-        _, self.prefill_length, self.hidden_size = prefill.get_input_info(self._inputs[0][0]).shape
-        slots = decode.get_input_info(self._inputs[1][0]).shape[0]
-        if slots != 1:
-            raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
-        self.context_length = prefill.get_input_info(prefill.get_input_name(3)).shape[2]
+    def __init__(self, context_length: int, vocab_size: int):
+        self.context_length, self.vocab_size = context_length, vocab_size
         self.cached_tokens: list[int] = []
         self.stats = GenerationStats()
 
+    @abstractmethod
     def prefill(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
-        """Writes `tokens` into the cache from position `start` on; returns the logits [V] after the last.
+        """Writes `tokens` into the caches from position `start` on; returns the logits [V] after the last.
 
         Raises:
             ValueError: No tokens, or more than fit into the context.
         """
-        if not tokens:
-            raise ValueError("prefill needs at least one token")
-        if start + len(tokens) > self.context_length:
-            raise ValueError(
-                f"{start} + {len(tokens)} tokens do not fit into the context of {self.context_length}; shorten the "
-                "prompt or compile with a larger --context-length"
-            )
-        embeddings, valid, current = self._inputs[0]
-        padded = np.zeros((1, self.prefill_length, self.hidden_size), self._embedding.dtype)
-        for begin in range(0, len(tokens), self.prefill_length):
-            chunk = tokens[begin : begin + self.prefill_length]
-            padded[0, : len(chunk)] = self._embedding[chunk]
-            padded[0, len(chunk) :] = 0
-            self._prefill.set_input(embeddings, padded)
-            self._prefill.set_input(valid, np.array([start + begin], np.int32))
-            self._prefill.set_input(current, np.array([len(chunk)], np.int32))
-            self._prefill.run()
-            self._prefill.sync()
-        return self._prefill.get_output(self._outputs[0]).numpy().reshape(-1)
 
+    @abstractmethod
     def decode(self, token: int, position: int) -> np.ndarray:
         """Appends one token at `position`; returns the logits [V] after it."""
-        embeddings, valid, _ = self._inputs[1]
-        self._decode.set_input(embeddings, self._embedding[token].reshape(1, 1, -1))
-        self._decode.set_input(valid, np.array([position], np.int32))
-        self._decode.run()
-        self._decode.sync()
-        return self._decode.get_output(self._outputs[1]).numpy().reshape(-1)
 
     def generate(
         self,
@@ -122,13 +112,13 @@ class Generator:
         self._check_prompt(tokens)
         started = time.perf_counter()
         self.stats = stats = GenerationStats(prompt_tokens=len(tokens))
-        stats.reused_tokens = self._common_prefix(tokens)
+        # At least one token is left to run: it makes the logits.
+        stats.reused_tokens = min(common_prefix(tokens, self.cached_tokens), len(tokens) - 1)
         # Rows beyond the valid length are never read, so forgetting a tail of the cache costs nothing.
         self.cached_tokens = self.cached_tokens[: stats.reused_tokens]
         logits = self.prefill(tokens[stats.reused_tokens :], stats.reused_tokens)
         self.cached_tokens = list(tokens)
         stats.prefill_s = time.perf_counter() - started
-        self._decode.set_input(self._inputs[1][2], np.array([1], np.int32))
 
         while True:
             token = sampler(logits)
@@ -159,16 +149,43 @@ class Generator:
                 f"the prompt has {len(tokens)} tokens, the context holds {self.context_length}; shorten it or compile "
                 "with a larger --context-length"
             )
-        vocabulary = self._embedding.shape[0]
-        bad = next((token for token in tokens if not 0 <= token < vocabulary), None)
+        bad = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
         if bad is not None:
             raise ValueError(
-                f"token {bad} is outside the vocabulary of {vocabulary}; is this the package's own tokenizer?"
+                f"token {bad} is outside the vocabulary of {self.vocab_size}; is this the package's own tokenizer?"
             )
 
-    def _common_prefix(self, tokens: list[int]) -> int:
-        """How many leading tokens the cache holds already; at least one token is left to run."""
-        common = 0
-        while common < min(len(tokens) - 1, len(self.cached_tokens)) and tokens[common] == self.cached_tokens[common]:
-            common += 1
-        return common
+
+class Generator(LanguageModel):
+    """A prefill and a decode module that share their KV caches.
+
+    Args:
+        prefill: Module with inputs as above.
+        decode: Module of the same package, its caches bound to those of `prefill`.
+        embedding: [V, H] table; row i is what token i looks like to the graph.
+
+    Raises:
+        ValueError: The decode graph has several batch slots.
+    """
+
+    def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray):
+        super().__init__(context_length(prefill), embedding.shape[0])
+        self._prefill, self._decode, self._embedding = prefill, decode, embedding
+        self._rows, self._valid, current = (decode.get_input_name(i) for i in range(3))
+        self._logits = decode.get_output_name(0)
+        slots = decode.get_input_info(self._rows).shape[0]
+        if slots != 1:
+            raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
+        decode.set_input(current, np.array([1], np.int32))  # set once: inputs keep their value
+
+    def prefill(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
+        """As `LanguageModel.prefill`."""
+        return prefill(self._prefill, self._embedding, tokens, start)
+
+    def decode(self, token: int, position: int) -> np.ndarray:
+        """As `LanguageModel.decode`."""
+        self._decode.set_input(self._rows, self._embedding[token].reshape(1, 1, -1))
+        self._decode.set_input(self._valid, np.array([position], np.int32))
+        self._decode.run()
+        self._decode.sync()
+        return self._decode.get_output(self._logits).numpy().reshape(-1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
+
+import tcim_lite.runtime as tcim
 
 
 def cache_names(module: Any) -> list[str]:
@@ -38,3 +41,23 @@ def share_kv_cache(owner: Any, borrower: Any) -> int:
     for source, target in zip(theirs, ours, strict=True):
         borrower.set_input(target, owner.get_dev_input(source))
     return len(ours)
+
+
+def load_pair(
+    owner: str | PathLike[str], borrower: str | PathLike[str], weights: tcim.WeightManager
+) -> tuple[tcim.Module, tcim.Module]:
+    """Loads two graphs of one model, prefill and decode or verify, with one copy of the weights and of the KV caches.
+
+    Args:
+        owner: The graph whose caches both use.
+        borrower: The other one; its caches are dummies and get no memory.
+        weights: Manager of the devices to load on.
+
+    Raises:
+        TcimError: A file that cannot be loaded.
+        ValueError: The graphs' caches differ.
+    """
+    first = tcim.load(owner, tcim.Option(weights))
+    second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors(cache_names(first)))
+    share_kv_cache(first, second)
+    return first, second

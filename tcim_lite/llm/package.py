@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+# What graph() may be asked for, and the option of `tcim-lite compile` that makes it.
+_MADE_BY = {
+    r"verify\.hmm": "--verify-length T",
+    r"draft_(prefill|decode)\.hmm": "--draft HF_DIR or --draft-layers K",
+    r"(prefill|decode)_part\d+\.hmm": "--pipeline S",
+    r"(prefill|decode)\.hmms": "--ndevice N",
+}
+
 
 @dataclass(frozen=True)
 class Package:
-    """Paths of a package folder as `tcim-lite compile` writes it."""
+    """Paths of a package folder as `tcim-lite compile` writes it.
+
+    Attributes:
+        folder: the folder.
+        name: prefix of the file names.
+    """
 
     folder: Path
     name: str
@@ -22,12 +37,19 @@ class Package:
         """Finds the package in `folder`; `name` is needed only when the folder holds several.
 
         Raises:
-            FileNotFoundError: There is no `<name>_prefill.hmm` with its `<name>_decode.hmm`.
+            FileNotFoundError: There is no `<name>_prefill.hmm` with its `<name>_decode.hmm`, nor a pair of `.hmms`.
             ValueError: Several packages are there and `name` was not given.
         """
         folder = Path(folder)
-        names = sorted(path.name.removesuffix("_prefill.hmm") for path in folder.glob("*_prefill.hmm"))
-        names = [found for found in names if (folder / f"{found}_decode.hmm").exists()]
+        stages = {
+            stage: {
+                path.stem.removesuffix(f"_{stage}")
+                for kind in ("hmm", "hmms")
+                for path in folder.glob(f"*_{stage}.{kind}")
+            }
+            for stage in ("prefill", "decode")
+        }
+        names = sorted(stages["prefill"] & stages["decode"])
         if name is None:
             drafts = {f"{found}_draft" for found in names}  # each belongs to the package it is named after
             names = [found for found in names if found not in drafts]
@@ -43,19 +65,55 @@ class Package:
 
     @property
     def prefill_path(self) -> Path:
+        """`<name>_prefill.hmm`."""
         return self.folder / f"{self.name}_prefill.hmm"
 
     @property
     def decode_path(self) -> Path:
+        """`<name>_decode.hmm`."""
         return self.folder / f"{self.name}_decode.hmm"
+
+    def graph(self, kind: str) -> Path:
+        """Path of a graph that not every package has, `<name>_<kind>`, such as "verify.hmm" or "decode.hmms".
+
+        Raises:
+            FileNotFoundError: The package lacks it; the message names the compile option that makes it.
+        """
+        path = self.folder / f"{self.name}_{kind}"
+        if not path.is_file():
+            option = next(option for pattern, option in _MADE_BY.items() if re.fullmatch(pattern, kind))
+            raise FileNotFoundError(f"{path} is missing; compile the package with {option}")
+        return path
+
+    def parts(self, stage: str) -> list[Path]:
+        """Paths of the pipeline stages of "prefill" or "decode", in order.
+
+        Raises:
+            FileNotFoundError: The package has none, or one in between is missing.
+        """
+        count = sum(1 for _ in self.folder.glob(f"{glob.escape(self.name)}_{stage}_part*.hmm"))
+        return [self.graph(f"{stage}_part{number}.hmm") for number in range(max(count, 1))]
+
+    def embedding_for(self, prefill: Any) -> np.ndarray:
+        """The embedding table in the sizes of a prefill module; as `embedding`."""
+        hidden_size = prefill.get_input_info(prefill.get_input_name(0)).shape[-1]
+        vocab_size = prefill.get_output_info(prefill.get_output_name(0)).shape[-1]
+        return self.embedding(hidden_size, vocab_size)
 
     @property
     def draft(self) -> Package:
-        """The draft model that `tcim-lite compile --draft` wrote beside this one; FileNotFoundError if it did not."""
-        return Package.open(self.folder, f"{self.name}_draft")
+        """The draft model that `tcim-lite compile --draft` wrote beside this one.
+
+        Raises:
+            FileNotFoundError: As `graph`.
+        """
+        for kind in ("draft_prefill.hmm", "draft_decode.hmm"):
+            self.graph(kind)
+        return Package(self.folder, f"{self.name}_draft")
 
     @property
     def tokenizer_folder(self) -> Path:
+        """Tokenizer files and config.json of the checkpoint."""
         return self.folder / "tokenizer"
 
     def embedding(self, hidden_size: int, vocab_size: int) -> np.ndarray:
@@ -90,15 +148,20 @@ def load_tokenizer(folder: str | Path) -> Any:
         FileNotFoundError: The folder holds no tokenizer.
     """
     folder = Path(folder)
-    if not (folder / "tokenizer.json").exists() and not (folder / "vocab.json").exists():
+    whole = (folder / "tokenizer.json").exists()
+    if not whole and not (folder / "vocab.json").exists():
         raise FileNotFoundError(f"no tokenizer in {folder}; compile a checkpoint folder that has tokenizer.json")
     # Without it transformers remarks that there is no torch, which a tokenizer does not need.
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
-        from transformers import AutoTokenizer
+        # AutoTokenizer imports torch where there is one; tokenizer.json needs neither it nor a class of its own.
+        if whole:
+            from transformers import PreTrainedTokenizerFast as Tokenizer
+        else:
+            from transformers import AutoTokenizer as Tokenizer
     except ImportError as error:
         raise ImportError("the tokenizer needs transformers: pip install 'tcim-lite[chat]'") from error
-    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    return Tokenizer.from_pretrained(str(folder), local_files_only=True)
 
 
 def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:

@@ -30,9 +30,21 @@ class Sampler:
 
     def __call__(self, logits: np.ndarray) -> int:
         """The chosen token id for logits [vocab]; among equal logits greedy takes the lowest id."""
+        ids, weights = self._candidates(np.asarray(logits).reshape(-1))
+        return int(ids[0]) if ids.size == 1 else int(self._rng.choice(ids, p=weights))
+
+    def probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """How likely each token is to be chosen for logits [vocab]: [vocab] float64, sum 1."""
         logits = np.asarray(logits).reshape(-1)
+        ids, weights = self._candidates(logits)
+        spread = np.zeros(logits.size)
+        spread[ids] = weights
+        return spread
+
+    def _candidates(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The ids that may be chosen, likeliest first, and their probabilities."""
         if self.temperature == 0:
-            return int(logits.argmax())
+            return logits.argmax(keepdims=True), np.ones(1)
         ids = np.arange(logits.size)
         if 0 < self.top_k < logits.size:
             ids = np.argpartition(logits, -self.top_k)[-self.top_k :]
@@ -45,4 +57,4 @@ class Sampler:
         if self.top_p < 1:
             kept = int(np.searchsorted(np.cumsum(weights), self.top_p)) + 1
             ids, weights = ids[:kept], weights[:kept] / weights[:kept].sum()
-        return int(self._rng.choice(ids, p=weights))
+        return ids, weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for half of a UTF-8 character
@@ -36,3 +37,23 @@ class TextStream:
 
     def _decode(self, start: int, stop: int) -> str:
         return self._tokenizer.decode(self._ids[start:stop], skip_special_tokens=True)
+
+
+def print_answer(tokens: Iterable[int], tokenizer: Any, *, as_ids: bool = False) -> str:
+    """Prints an answer as it is made and returns its text.
+
+    Args:
+        tokens: Ids, as they come.
+        tokenizer: What turns them into text.
+        as_ids: Print the list of ids instead, when it is complete.
+    """
+    stream, ids, text = TextStream(tokenizer), [], ""
+    for token in tokens:
+        ids.append(token)
+        piece = stream.add(token)
+        text += piece
+        if not as_ids:
+            print(piece, end="", flush=True)
+    rest = stream.rest()
+    print(ids if as_ids else rest, flush=True)
+    return text + rest

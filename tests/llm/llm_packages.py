@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Generator, Package, cache_names, share_kv_cache
+from tcim_lite.llm import Generator, Package, cache_names, load_pair
 from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
 
 ROOT = Path(__file__).parent.parent.parent
@@ -46,14 +46,9 @@ class LoadedPackage(Generator):
     def __init__(self, package: Package, devices: tuple[int, ...] = (0,)):
         self.manager = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
         suffix = ".hmms" if len(devices) > 1 else ".hmm"
-        self.prefill_module = tcim.load(package.prefill_path.with_suffix(suffix), tcim.Option(self.manager))
-        option = tcim.Option(self.manager).set_dummy_tensors(cache_names(self.prefill_module))
-        self.decode_module = tcim.load(package.decode_path.with_suffix(suffix), option)
-        share_kv_cache(self.prefill_module, self.decode_module)
-        hidden = self.prefill_module.get_input_info(self.prefill_module.get_input_name(0)).shape[-1]
-        vocab = self.prefill_module.get_output_info("logits").shape[-1]
-        super().__init__(self.prefill_module, self.decode_module, package.embedding(hidden, vocab))
-        self.decode_module.set_input("current_length", np.array([1], np.int32))
+        paths = (path.with_suffix(suffix) for path in (package.prefill_path, package.decode_path))
+        self.prefill_module, self.decode_module = load_pair(*paths, self.manager)
+        super().__init__(self.prefill_module, self.decode_module, package.embedding_for(self.prefill_module))
 
     def caches(self) -> list[np.ndarray]:
         return [self.prefill_module.get_dev_input(name).numpy() for name in cache_names(self.prefill_module)]

@@ -1,0 +1,96 @@
+"""A prompt into a graph, chunk by chunk (llm-graphs 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+
+def prompt_chunks(
+    embedding: np.ndarray, tokens: Sequence[int], length: int, start: int = 0
+) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Cuts a prompt into what a prefill graph takes at a time.
+
+    Args:
+        embedding: [V, H] table.
+        tokens: Ids.
+        length: Token axis P of the graph.
+        start: Tokens already in the cache.
+
+    Yields:
+        Rows [1, P, H] of the table's dtype, zero after the last token; the valid length; the current length.
+    """
+    for begin in range(0, len(tokens), length):
+        chunk = tokens[begin : begin + length]
+        rows = np.zeros((1, length, embedding.shape[1]), embedding.dtype)
+        rows[0, : len(chunk)] = embedding[chunk]
+        yield rows, start + begin, len(chunk)
+
+
+def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
+    """Runs an LLM graph once and returns its first output.
+
+    Args:
+        module: Inputs 0, 1 and 2 are rows, valid length and current length.
+        rows: As input 0.
+        valid: Tokens already in the cache.
+        current: Real rows; what follows is padding.
+    """
+    module.set_input(module.get_input_name(0), rows)
+    module.set_input(module.get_input_name(1), np.array([valid], np.int32))
+    module.set_input(module.get_input_name(2), np.array([current], np.int32))
+    module.run()
+    module.sync()
+    return module.get_output(module.get_output_name(0)).numpy()
+
+
+def prefill(module: Any, embedding: np.ndarray, tokens: Sequence[int], start: int = 0) -> np.ndarray:
+    """Writes `tokens` into the caches of a prefill graph from position `start` on.
+
+    Args:
+        module: A prefill graph, [1, P, H] to logits [1, 1, V] or, with all logits, [1, P, V].
+        embedding: [V, H] table.
+        tokens: Ids, at least one.
+        start: Tokens already in the cache.
+
+    Returns:
+        The logits [V] after the last token.
+
+    Raises:
+        ValueError: No tokens, or more than fit into the context.
+    """
+    if not tokens:
+        raise ValueError("prefill needs at least one token")
+    context = context_length(module)
+    if start + len(tokens) > context:
+        raise ValueError(
+            f"{start} + {len(tokens)} tokens do not fit into the context of {context}; shorten the prompt or compile "
+            "with a larger --context-length"
+        )
+    length = module.get_input_info(module.get_input_name(0)).shape[1]
+    for rows, valid, current in prompt_chunks(embedding, tokens, length, start):
+        logits = run_graph(module, rows, valid, current)
+    return last_logits(logits, current)
+
+
+def last_logits(logits: np.ndarray, current: int) -> np.ndarray:
+    """The logits [V] after the last of `current` real rows, from what a prefill graph returns.
+
+    Args:
+        logits: [1, 1, V], that row already; or [1, P, V] from a graph with all logits.
+        current: Real rows of the call.
+    """
+    return logits[0, min(current, logits.shape[1]) - 1]
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many leading tokens are equal."""
+    length = min(len(first), len(second))
+    return next((i for i in range(length) if first[i] != second[i]), length)
+
+
+def context_length(module: Any) -> int:
+    """Rows of the KV caches of an LLM graph; the first is input 3."""
+    return module.get_input_info(module.get_input_name(3)).shape[2]
