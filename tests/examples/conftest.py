@@ -1,0 +1,94 @@
+"""The demo checkpoint, compiled once per set of options, and the examples run as a user runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "llm"))
+
+from llm_packages import DEMO_CHECKPOINT, ROOT, LoadedPackage
+
+from tcim_lite.cli import main
+from tcim_lite.llm import Package, encode_chat, load_tokenizer
+
+
+@pytest.fixture(scope="session")
+def compile_demo(tmp_path_factory) -> Callable[..., Package]:
+    """compile_demo("--batch", "3") -> the package that this command line makes of the demo checkpoint."""
+    made = {}
+
+    def make(*options: str) -> Package:
+        if options not in made:
+            folder = tmp_path_factory.mktemp("demo")
+            assert main(["compile", str(DEMO_CHECKPOINT), "-o", str(folder), "-q", *options]) == 0
+            made[options] = Package.open(folder)
+        return made[options]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def run_example() -> Callable[..., subprocess.CompletedProcess]:
+    """run_example("qwen3_chat.py", "OUT", ...); keywords go into the environment."""
+
+    def run(example: str, *arguments: object, text: str | None = None, **env: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "examples" / example), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            input=text,
+            encoding="utf-8",
+            env=os.environ | env,
+            timeout=300,  # a hang is a failure with the output so far, not a suite that never ends
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def import_example() -> Callable[[str], ModuleType]:
+    """import_example("qwen3_speculative") -> the example as a module, for its functions."""
+
+    def load(name: str) -> ModuleType:
+        specification = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+        module = importlib.util.module_from_spec(specification)
+        sys.modules[name] = module  # dataclasses look their module up
+        specification.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def plain_tokens(compile_demo) -> Callable[..., list[int]]:
+    """plain_tokens(question, limit) -> the greedy answer of one device, one slot, one token at a time."""
+    package = compile_demo()
+    tokenizer, loaded, known = load_tokenizer(package.tokenizer_folder), LoadedPackage(package), {}
+
+    def answer(question: str, limit: int | None = None) -> list[int]:
+        if (question, limit) not in known:
+            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}])
+            known[question, limit] = list(loaded.generate(prompt, None, limit, {tokenizer.eos_token_id}))
+        return known[question, limit]
+
+    return answer
+
+
+@pytest.fixture(scope="session")
+def shown_tokens() -> Callable[[str], list[list[int]]]:
+    """The answers in what an example prints with --show-tokens, in the order printed."""
+
+    def parse(output: str) -> list[list[int]]:
+        return [json.loads(line) for line in re.findall(r"^ *(\[[\d, ]*\])$", output, re.MULTILINE)]
+
+    return parse

@@ -1,0 +1,69 @@
+"""Prefix caching: the same answers for less prefill."""
+
+import re
+
+import pytest
+
+
+def answers(output: str) -> list[str]:
+    return re.findall(r"^\[document \d\] .*\n  (.*)$", output, re.MULTILINE)
+
+
+def prefilled(output: str) -> list[int]:
+    """Tokens that went through the prefill graph, by question."""
+    return [int(count) for count in re.findall(r"(\d+) prefilled in .*\]$", output, re.MULTILINE)]
+
+
+@pytest.fixture(scope="module")
+def plain(compile_demo, run_example):
+    """The default questions without a cache."""
+    return run_example("qwen3_prefix_cache.py", compile_demo().folder, "--no-cache")
+
+
+def test_answers_are_the_same_and_prefill_is_shorter(compile_demo, run_example, plain):
+    folder = compile_demo().folder
+    cached, plain = (
+        run_example("qwen3_prefix_cache.py", folder),
+        run_example("qwen3_prefix_cache.py", folder, "--no-cache"),
+    )
+    assert cached.returncode == plain.returncode == 0, cached.stderr + plain.stderr
+    assert len(answers(plain.stdout)) == 6
+    assert answers(cached.stdout) == answers(plain.stdout)
+    assert answers(plain.stdout)[:2] == ["Bob: 5558", "Bob: 2208"]
+    # Each book is prefilled once; afterwards only the question is.
+    for number, (with_cache, without) in enumerate(zip(prefilled(cached.stdout), prefilled(plain.stdout), strict=True)):
+        assert with_cache == without if number == 0 else with_cache < without
+        assert number < 2 or with_cache < 20
+    assert re.search(r"saved \d\d% of the prefill, about -?\d+ ms", cached.stdout)
+    assert "saved" not in plain.stdout
+
+
+def test_documents_of_ones_own_and_a_cut_that_is_no_multiple_of_the_chunk(compile_demo, run_example, tmp_path):
+    document = tmp_path / "book.txt"
+    document.write_text("Anna: 4711\nBen: 4712\nCleo: 4713")
+    package = compile_demo("--prefill-length", "16", "--context-length", "128")
+    arguments = ["--document", document]
+    for name in ("Ben", "Cleo"):
+        arguments += ["--question", f"What is the number of {name}?"]
+    done = run_example("qwen3_prefix_cache.py", package.folder, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert answers(done.stdout) == ["Ben: 4712", "Cleo: 4713"]
+    first, second = prefilled(done.stdout)
+    assert (first - second) % 16
+    assert second < 16 < first
+
+
+def test_a_cache_without_room_forgets_and_still_answers(compile_demo, run_example, plain):
+    tight = run_example("qwen3_prefix_cache.py", compile_demo().folder, "--capacity-mb", "0.5")  # one book, not two
+    assert tight.returncode == 0, tight.stderr
+    assert answers(tight.stdout) == answers(plain.stdout)
+    assert min(prefilled(tight.stdout)) > 100
+    used = float(re.search(r"host cache ([\d.]+) MB", tight.stdout).group(1))
+    assert 0 < used <= 0.5
+
+
+def test_a_document_that_is_not_there_is_one_sentence(compile_demo, run_example):
+    done = run_example("qwen3_prefix_cache.py", compile_demo().folder, "--document", "/nowhere.txt")
+    assert done.returncode != 0
+    assert "/nowhere.txt" in done.stderr
+    assert "Traceback" not in done.stderr
