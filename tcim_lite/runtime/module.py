@@ -168,7 +168,7 @@ class Module:
         """Binds a device tensor to the input, by reference.
 
         Raises:
-            As `set_input`; ArgumentError for a host tensor.
+            TcimError: as `set_input`; `ArgumentError` for a host tensor.
         """
         self._core.set_dev_input(slot_name(name), checked(tensor, Tensor)._core)
 
@@ -244,7 +244,7 @@ class Module:
         """The graph writes this output into the given device tensor, which may be an input of the same module (C-9).
 
         Raises:
-            As `set_dev_input`.
+            TcimError: as `set_dev_input`.
         """
         self._core.set_dev_output(slot_name(name), checked(tensor, Tensor)._core)
 
@@ -255,7 +255,7 @@ class Module:
         their values (C-11).
 
         Raises:
-            As `set_dev_input`.
+            TcimError: as `set_dev_input`.
         """
         self._core.set_output(slot_name(name), checked(tensor, Tensor)._core)
 
