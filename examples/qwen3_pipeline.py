@@ -167,11 +167,15 @@ class Pipeline(LanguageModel):
         return stage, value
 
 
+def device_list(text: str) -> list[int]:
+    return [int(device) for device in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", help="folder written by `tcim-lite compile --pipeline S`")
     parser.add_argument("--name", help="package name, when the folder holds several")
-    parser.add_argument("--devices", help="device of each stage, as in 2,3; default: 0,1,...")
+    parser.add_argument("--devices", type=device_list, help="device of each stage, as in 2,3; default: 0,1,...")
     parser.add_argument("--question", action="append", help="repeatable. Default: the lines of standard input")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
@@ -181,8 +185,7 @@ def main() -> None:
 
     try:
         package = Package.open(args.package, args.name)
-        devices = [int(device) for device in args.devices.split(",")] if args.devices else None
-        with Pipeline(package, devices) as pipeline:
+        with Pipeline(package, args.devices) as pipeline:
             tokenizer = load_tokenizer(package.tokenizer_folder)
             for stage, process in enumerate(pipeline.processes):
                 print(f"stage {stage}: device {pipeline.devices[stage]}, pid {process.pid}", flush=True)
