@@ -62,9 +62,11 @@ def main() -> None:
     parser.add_argument("--question", action="append", help="ask this and stop; repeat it for further turns")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) is greedy")
-    parser.add_argument("--top-k", type=int, default=0)
-    parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--top-k", type=int, default=0, help="sample from the k likeliest tokens; 0 (default): all")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, help="sample from the likeliest that reach p; 1 (default): all"
+    )
+    parser.add_argument("--seed", type=int, help="equal seeds give equal answers")
     args = parser.parse_args()
 
     try:

@@ -85,6 +85,8 @@ def main() -> None:
     parser.add_argument("--capacity-mb", type=float, default=1024, help="host memory for cache rows (default: 1024)")
     parser.add_argument("--no-cache", action="store_true", help="prefill every prompt from its first token")
     args = parser.parse_args()
+    if not 0 <= args.capacity_mb < float("inf"):
+        parser.error(f"--capacity-mb {args.capacity_mb}: expected 0 or more")
 
     try:
         documents = [path.read_text(encoding="utf-8") for path in args.document] if args.document else DOCUMENTS

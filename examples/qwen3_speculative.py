@@ -1,6 +1,6 @@
 """Speculative decoding: a small draft model proposes tokens, one run of the target's verify graph judges all of them.
 
-tcim-lite compile HF_DIR -o OUT --verify-length 5 --draft HF_DIR
+tcim-lite compile HF_DIR -o OUT --draft SMALLER_HF_DIR
 python examples/qwen3_speculative.py OUT --question "What is 12 + 30?"
 python examples/qwen3_speculative.py OUT --accept classic --temperature 0.8 --seed 1
 """
@@ -166,7 +166,7 @@ class Speculator:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", help="folder written by `tcim-lite compile --verify-length T --draft HF_DIR`")
+    parser.add_argument("package", help="folder written by `tcim-lite compile --draft HF_DIR`")
     parser.add_argument("--name", help="package name, when the folder holds several")
     parser.add_argument("--question", action="append", help="repeatable. Default: three for the demo model")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
@@ -178,9 +178,11 @@ def main() -> None:
     )
     parser.add_argument("--margin", type=float, default=1.0, help="fast: stop proposing below this top-2 logit margin")
     parser.add_argument("--temperature", type=float, default=1.0, help="classic: of draft and target (default: 1)")
-    parser.add_argument("--top-k", type=int, default=0, help="classic")
-    parser.add_argument("--top-p", type=float, default=1.0, help="classic")
-    parser.add_argument("--seed", type=int, help="classic")
+    parser.add_argument("--top-k", type=int, default=0, help="classic: the k likeliest tokens; 0 (default): all")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, help="classic: the likeliest that reach p; 1 (default): all"
+    )
+    parser.add_argument("--seed", type=int, help="classic: equal seeds give equal answers")
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
     args = parser.parse_args()
     if args.max_new_tokens is not None and args.max_new_tokens < 1:

@@ -24,6 +24,7 @@ PYTHON_MUST_NOT_IMPORT = {
     "tcim_lite/dev_ctrl": ("tcim_lite.runtime", "tcim_lite.models", "tcim_lite.llm", "tcim_lite.cli", "torch"),
     "tcim_lite/shims": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.llm", "tcim_lite.cli", "torch"),
     "tcim_lite/llm": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.cli", "torch"),
+    "examples": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.hmm", "tcim_lite.cli"),
     "models": ("tcim_lite._core", "tcim_lite.runtime", "tcim_lite.llm", "tcim_lite.cli"),
 }
 

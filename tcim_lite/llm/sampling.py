@@ -44,7 +44,7 @@ class Sampler:
     def _candidates(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The ids that may be chosen, likeliest first, and their probabilities."""
         if self.temperature == 0:
-            return logits.argmax(keepdims=True), np.ones(1)
+            return np.array([logits.argmax()]), np.ones(1)
         ids = np.arange(logits.size)
         if 0 < self.top_k < logits.size:
             ids = np.argpartition(logits, -self.top_k)[-self.top_k :]

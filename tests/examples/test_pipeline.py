@@ -87,7 +87,7 @@ def test_a_limit_and_other_devices_are_obeyed(compile_demo, run_example, plain_t
     assert "stage 0: device 2" in done.stdout
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
+@pytest.mark.parametrize("stage", [0, 2])
 def test_the_death_of_a_stage_is_reported_and_ends_everything(compile_demo, stage):
     with Chat(compile_demo(*OPTIONS).folder) as chat:
         os.kill(chat.stages[stage], signal.SIGKILL)

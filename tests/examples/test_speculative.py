@@ -17,7 +17,7 @@ def figures(output: str) -> tuple[int, int, int, int]:
     return tuple(map(int, re.search(r"(\d+) tokens in (\d+) runs .*\| (\d+) of (\d+) proposals", output).groups()))
 
 
-@pytest.mark.parametrize("options", [[], ["--margin", "0"], ["--margin", "1000"], ["--max-new-tokens", "5"]], ids=str)
+@pytest.mark.parametrize("options", [[], ["--margin", "0"], ["--max-new-tokens", "5"]], ids=str)
 def test_greedy_acceptance_gives_the_targets_tokens(compile_demo, run_example, plain_tokens, shown_tokens, options):
     done = run_example("qwen3_speculative.py", compile_demo(*WEAK).folder, *ASKED, "--show-tokens", *options)
     assert done.returncode == 0, done.stderr

@@ -92,6 +92,18 @@ class TestSampler:
         sampler = Sampler(temperature=1.0, top_p=0.95, seed=0)
         assert {sampler(self.logits) for _ in range(500)} == {1, 2, 3}
 
+    @pytest.mark.parametrize(
+        "options", [{}, {"temperature": 2.0}, {"temperature": 1.0, "top_k": 2}, {"temperature": 1.0, "top_p": 0.95}]
+    )
+    def test_probabilities_are_those_it_chooses_by(self, options):
+        sampler = Sampler(**options, seed=0)
+        probabilities = sampler.probabilities(self.logits)
+        assert probabilities.shape == self.logits.shape
+        counts = np.bincount([sampler(self.logits) for _ in range(4000)], minlength=5) / 4000
+        assert set(np.flatnonzero(probabilities)) >= set(np.flatnonzero(counts))
+        np.testing.assert_allclose(counts, probabilities, atol=0.03)
+        np.testing.assert_allclose(probabilities.sum(), 1)
+
     def test_frequencies_follow_the_softmax(self):
         sampler = Sampler(temperature=2.0, seed=0)
         counts = np.bincount([sampler(self.logits) for _ in range(4000)], minlength=5) / 4000
@@ -145,3 +157,11 @@ def test_an_answer_another_one_has_overtaken_is_an_error(loaded):
 def test_a_tiny_temperature_is_greedy():
     logits = np.array([1, 5, 3, -7], np.float16)
     assert Sampler(1e-308, seed=0)(logits) == Sampler(5e-324, top_k=3, top_p=0.9, seed=0)(logits) == 1
+
+
+@pytest.mark.parametrize("length", [5, 16, 21])
+def test_prefill_of_a_graph_with_all_logits_gives_the_last_ones(tiny_package, length):
+    tokens = list(range(3, 3 + length))
+    plain = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
+    every = LoadedPackage(tiny_package(prefill_length=16, context_length=64, all_logits=True))
+    assert every.prefill(tokens).tobytes() == plain.prefill(tokens).tobytes()

@@ -37,23 +37,10 @@ class Verify:
         return self.module.get_output("logits").numpy()[0]
 
 
-def fill_cache(loaded: LoadedPackage, tokens: list[int]) -> None:
-    """As `LoadedPackage.prefill`, whose logits are those of one row only."""
-    module = loaded.prefill_module
-    for begin in range(0, len(tokens), 16):
-        chunk = tokens[begin : begin + 16]
-        rows = np.zeros((1, 16, loaded._embedding.shape[1]), loaded._embedding.dtype)
-        rows[0, : len(chunk)] = loaded._embedding[chunk]
-        module.set_input("input_1", rows)
-        module.set_input("valid_length", np.array([begin], np.int32))
-        module.set_input("current_length", np.array([len(chunk)], np.int32))
-        module.run(sync=True)
-
-
 def decoded(package: Package, tokens: list[int]) -> tuple[np.ndarray, list[np.ndarray]]:
     """Logits [tokens, V] and caches after decoding `tokens` behind the prompt one by one."""
     loaded = LoadedPackage(package)
-    fill_cache(loaded, PROMPT)
+    loaded.prefill(PROMPT)
     logits = [loaded.decode(token, len(PROMPT) + i) for i, token in enumerate(tokens)]
     return np.stack(logits), loaded.caches()
 
@@ -63,7 +50,7 @@ def test_verify_rows_are_what_decode_gives(tiny_package, quant):
     package = package_of(tiny_package, quant)
     expected, caches = decoded(package, DRAFT)
     owner = LoadedPackage(package)
-    fill_cache(owner, PROMPT)
+    owner.prefill(PROMPT)
     verify = Verify(package, owner)
     for begin, end in ((0, 5), (5, 7), (7, 12)):
         logits = verify.run(DRAFT[begin:end], len(PROMPT) + begin)
@@ -78,7 +65,7 @@ def test_rejected_tokens_are_forgotten_by_lowering_the_valid_length(tiny_package
     package = package_of(tiny_package)
     expected, _ = decoded(package, DRAFT[:4])
     owner = LoadedPackage(package)
-    fill_cache(owner, PROMPT)
+    owner.prefill(PROMPT)
     verify = Verify(package, owner)
     accepted = verify.run([*DRAFT[:2], 3, 1, 4], len(PROMPT))
     assert accepted[:2].tobytes() == expected[:2].tobytes()
@@ -90,7 +77,7 @@ def test_all_logits_of_prefill_are_those_of_decode(tiny_package):
     package = package_of(tiny_package)
     expected, _ = decoded(package, DRAFT[:3])
     loaded = LoadedPackage(package)
-    fill_cache(loaded, PROMPT[:16])
+    loaded.prefill(PROMPT[:16])
     tokens = PROMPT[16:] + DRAFT[:3]
     rows = np.zeros((1, 16, loaded._embedding.shape[1]), loaded._embedding.dtype)
     rows[0, : len(tokens)] = loaded._embedding[tokens]
