@@ -1,5 +1,6 @@
 # make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
-# Both use one .venv in this folder with the versions of constraints.txt.
+# make docs: write docs/api, the API reference, from the docstrings.
+# All use one .venv in this folder with the versions of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ ARGS ?= --question "Hello, who are you?" \
         --question "7加5等于多少？" \
         --question "What is my name?"
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
@@ -21,6 +22,9 @@ demo: $(VENV)/demo
 
 test: $(VENV)/test
 	$(BIN)/pytest
+
+docs: $(VENV)/docs
+	$(BIN)/python docs/make_api.py
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt \
@@ -38,6 +42,11 @@ $(VENV)/demo: $(VENV)/tools $(SOURCES)
 
 $(VENV)/test: $(VENV)/demo
 	$(PIP) install --no-build-isolation -c constraints.txt '.[compile,chat,test]'
+	touch $@
+
+# Sources are all it reads: no build.
+$(VENV)/docs: $(VENV)/tools
+	$(PIP) install -c constraints.txt griffelib
 	touch $@
 
 clean:
