@@ -1,6 +1,8 @@
 """tcim_lite.dev_ctrl: clocks and telemetry (spec tcim-api section 11, C-17)."""
 
 import itertools
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -108,15 +110,22 @@ def test_the_dvfs_mode_is_stored_per_device(hal, device, monkeypatch):
 
 
 def run_until(module, seen):
-    """Runs the model, always with work queued, until `seen()` is true."""
-    for _ in range(1000):
-        module.run(False, rt.RunOption(20))
-        if seen():
-            break
-        module.sync()
-    else:
-        pytest.fail("never seen while the device worked")
-    module.sync()
+    """Runs the model on another thread, without a pause, until `seen()` is true."""
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            module.run(True, rt.RunOption(200))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        give_up = time.monotonic() + 60
+        while not seen():
+            assert time.monotonic() < give_up, "never seen while the device worked"
+    finally:
+        stop.set()
+        thread.join()
 
 
 def test_an_on_demand_clock_follows_the_load(hal, device, write_add):

@@ -176,9 +176,9 @@ def test_utilization_clock_and_mode_are_those_of_the_process(start):
     process.go().reaches("busy")
     for _ in range(200):
         (line,) = lines_of(process.pid)
-        if line["utilization"] > 30:
+        if line["utilization"] > 10:
             break
-    assert 30 < line["utilization"] <= 100
+    assert 10 < line["utilization"] <= 100
     assert any(state()["clock_mhz"] == 1400 for _ in range(100))
     process.go().reaches("performance")
     assert (state()["dvfs_mode"], state()["clock_mhz"], state()["utilization"]) == ("PERFORMANCE", 1400, 0)
