@@ -11,7 +11,7 @@ import tcim_lite
 import tcim_lite.runtime as rt
 from tcim_lite.dev_ctrl import DvfsMode, HalDeviceFactory, MemInfo, Status
 
-_ids = itertools.count(200)
+_ids = itertools.count(2000)
 
 
 @pytest.fixture

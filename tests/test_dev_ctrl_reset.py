@@ -10,7 +10,7 @@ import pytest
 import tcim_lite.runtime as rt
 from tcim_lite.dev_ctrl import DvfsMode, HalDeviceFactory, Status
 
-_ids = itertools.count(600)
+_ids = itertools.count(2600)
 
 
 @pytest.fixture

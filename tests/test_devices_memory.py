@@ -11,7 +11,7 @@ import pytest
 import tcim_lite.runtime as rt
 from tcim_lite import _core, hmm
 
-_ids = itertools.count(300)
+_ids = itertools.count(2200)
 
 
 @pytest.fixture

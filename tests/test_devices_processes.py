@@ -298,13 +298,13 @@ def test_others_cannot_change_or_shrink_what_a_process_tells(start):
 
 
 def test_modules_of_this_process_are_counted_like_those_of_others(add_model, monkeypatch):
-    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "500")
-    module = rt.load(add_model, rt.Option(499))
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "3000")
+    module = rt.load(add_model, rt.Option(2999))
     module.set_input("a", np.ones((2, 3)))
     module.run(True)
-    (line,) = [line for line in lines_of(os.getpid()) if line["device_id"] == 499]
-    assert line["memory_used"] == _core.device_memory_used(499) > 0
+    (line,) = [line for line in lines_of(os.getpid()) if line["device_id"] == 2999]
+    assert line["memory_used"] == _core.device_memory_used(2999) > 0
     del module
     gc.collect()
-    (line,) = [line for line in lines_of(os.getpid()) if line["device_id"] == 499]
+    (line,) = [line for line in lines_of(os.getpid()) if line["device_id"] == 2999]
     assert line["memory_used"] == 0

@@ -11,7 +11,7 @@ from tcim_lite import _core
 from tcim_lite.cli import main
 from tcim_lite.errors import DeviceError
 
-_ids = itertools.count(400)
+_ids = itertools.count(2400)
 
 
 @pytest.fixture
