@@ -14,7 +14,7 @@ from pathlib import Path
 import griffe
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("runtime", "llm")  # of tcim_lite
+PAGES = ("runtime", "dev_ctrl", "llm")  # of tcim_lite
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
 MARKS = 'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against.'
@@ -30,7 +30,11 @@ def pages() -> dict[str, str]:
     griffe_log = logging.getLogger("griffe")
     griffe_log.addHandler(problems)
     try:
-        loader = griffe.GriffeLoader(search_paths=[ROOT], docstring_parser=griffe.Parser.google)
+        loader = griffe.GriffeLoader(
+            search_paths=[ROOT],
+            docstring_parser=griffe.Parser.google,
+            docstring_options={"returns_multiple_items": False, "returns_named_value": False},
+        )
         package = loader.load("tcim_lite", submodules=True)
         loader.resolve_aliases()
         made = {f"{name}.md": _page(package[name]) for name in PAGES}
@@ -157,6 +161,9 @@ def _entry(kind: griffe.DocstringSectionKind, entry: griffe.DocstringElement) ->
     named = getattr(entry, "name", None)
     if kind in (griffe.DocstringSectionKind.raises, griffe.DocstringSectionKind.warns):
         named = str(entry.annotation)
+    elif kind in (griffe.DocstringSectionKind.returns, griffe.DocstringSectionKind.yields):
+        # A colon in the text: what stands before it was taken for a type. Real ones are expressions, not text.
+        text = f"{entry.annotation}: {text}" if isinstance(entry.annotation, str) else text
     return f"`{named}`: {text}" if named else text
 
 
