@@ -92,11 +92,16 @@ def package_of(shape: str, quant: str, batch: int = 1) -> tuple[Path, int]:
 
 
 def linear_operations(shape: str) -> int:
-    """Of all Linear layers for one prompt of PREFILL tokens; the head runs for the last token only."""
+    """Of all Linear layers for one prompt of PREFILL tokens.
+
+    The head, and what follows attention in the last block, run for the last token only.
+    """
     fields = config_of(shape)
     hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
-    layer = hidden * HEAD_DIM * (2 * heads + 2 * KV_HEADS) + 3 * hidden * inner
-    return 2 * (PREFILL * layer * fields["num_hidden_layers"] + hidden * fields["vocab_size"])
+    qkv = hidden * HEAD_DIM * (heads + 2 * KV_HEADS)
+    rest = hidden * HEAD_DIM * heads + 3 * hidden * inner
+    layers, vocab = fields["num_hidden_layers"], fields["vocab_size"]
+    return 2 * (PREFILL * (qkv * layers + rest * (layers - 1)) + rest + hidden * vocab)
 
 
 def median(rows: list[dict], key: str) -> float:

@@ -45,13 +45,12 @@ def build_graph(
     live_rows = slots[0].current if spec.tokens > 1 else None
     model = _Model(builder, config, shard, slots)
     for index, layer in enumerate(blocks):
-        x = model.attention(x, layer, index)
+        is_last = layer + 1 == config.num_layers
+        x = model.attention(x, layer, index, None if spec.all_logits or not is_last else live_rows)
         x = model.mlp(x, layer)
-    if blocks.stop < config.num_layers:
-        return builder.build([x], live_rows=live_rows)
-    if live_rows is not None and not spec.all_logits:
-        x = builder.last_row("last_row", x, live_rows)
-    return builder.build([model.head(x)], live_rows=live_rows)
+    if blocks.stop == config.num_layers:
+        x = model.head(x)
+    return builder.build([x], live_rows=live_rows)
 
 
 def split_of(part: Graph) -> Split:
@@ -90,8 +89,11 @@ class _Model:
     shard: Shard
     slots: Sequence[Slot]
 
-    def attention(self, x: Ref, layer: int, index: int) -> Ref:
-        """`index` counts the blocks of this graph, `layer` those of the model."""
+    def attention(self, x: Ref, layer: int, index: int, kept_row: Ref | None) -> Ref:
+        """`index` counts the blocks of this graph, `layer` those of the model.
+
+        Returns [B, T, H], or [1, 1, H], row `kept_row` - 1, if that is given.
+        """
         builder, config, shard, slots = self.builder, self.config, self.shard, self.slots
         prefix, here = f"layers.{layer}", f"layers.{layer}.attn"
         batch, tokens, _ = x.shape
@@ -124,6 +126,10 @@ class _Model:
             config.num_heads * head_dim,
             lambda name: builder.attention(name, q, keys, values, slots),
         )
+        if kept_row is not None:
+            # Rows meet in attention only: what follows it in the last block is needed of the row with the logits.
+            x = builder.last_row(f"{here}.row", x, kept_row)
+            mixed = builder.last_row(f"{here}.mix_row", mixed, kept_row)
         weight = f"{prefix}.self_attn.o_proj"
         out = self._whole(
             f"{here}.out",
