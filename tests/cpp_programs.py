@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parent.parent
 # cmake and ninja come with the test environment; the machine itself may have none.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
@@ -32,6 +33,13 @@ def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None 
     jobs = str(len(os.sched_getaffinity(0)))
     run("cmake", "--build", folder, "--parallel", jobs, *(part for name in targets for part in ("--target", name)))
     return folder
+
+
+def facade_programs(sdk: Path, *targets: str) -> Path:
+    """Builds the programs of tests/facade; the folder is kept between runs."""
+    # By name, because a cached find_package would stay with the SDK of the environment before.
+    options = [f"-Dtcim_runtime_lite_DIR={sdk}/lib/cmake/tcim_runtime_lite", f"-DEXAMPLES={ROOT / 'examples/cpp'}"]
+    return build(ROOT / "tests/facade", ROOT / "build/facade-tests", *options, targets=targets)
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from cpp_programs import build, run
+from cpp_programs import ROOT, build, facade_programs, run
 
-ROOT = Path(__file__).parent.parent
-PROGRAMS = ROOT / "build/facade-tests"
 SOURCES = ROOT / "tests/facade"
 CASES = re.findall(r"^CASE\((\w+)\)", "".join(path.read_text() for path in sorted(SOURCES.glob("*.cpp"))), re.MULTILINE)
 TWO_DEVICES = {"TCIM_LITE_DEVICE_NUM": "2"}
@@ -22,7 +20,7 @@ TWO_DEVICES = {"TCIM_LITE_DEVICE_NUM": "2"}
 
 @pytest.fixture(scope="session")
 def programs(sdk) -> Path:
-    return build(SOURCES, PROGRAMS, f"-DCMAKE_PREFIX_PATH={sdk}", f"-DEXAMPLES={ROOT / 'examples/cpp'}")
+    return facade_programs(sdk)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cpp_programs import build, run
+from cpp_programs import build, facade_programs, run
 from llm_packages import ROOT, LoadedPackage
 
 from tcim_lite.llm import encode_chat, load_tokenizer
@@ -34,8 +34,7 @@ def package(demo_package):
 
 @pytest.fixture(scope="session")
 def tokenize(sdk) -> Path:
-    options = [f"-DCMAKE_PREFIX_PATH={sdk}", f"-DEXAMPLES={ROOT / 'examples/cpp'}"]
-    return build(ROOT / "tests/facade", ROOT / "build/facade-tests", *options, targets=("tokenize",)) / "tokenize"
+    return facade_programs(sdk, "tokenize") / "tokenize"
 
 
 def replies(printed: str) -> list[str]:
