@@ -84,3 +84,35 @@ def test_a_signal_handler_may_use_the_module_and_fork(write_add, run_script):
         print(*seen)
     """
     assert run_script(text, str(write_add((1, 256, 1024)))) == "True 0"
+
+
+@pytest.mark.parametrize("call", ["module.get_num_inputs()", "module.get_input_info('a')", "fork()"])
+def test_a_waiting_thread_gets_signals_while_others_wait_for_its_work(write_add, run_script, call):
+    """One thread runs and now and then asks for signals, another waits for the run, the main thread for that one."""
+    text = """
+        import os, sys, threading, time
+        import numpy as np
+        import tcim_lite.runtime as r
+
+        module = r.load(sys.argv[1])
+        ones = np.ones((1, 256, 1024))
+        module.set_input("a", ones)
+
+        def fork():
+            if (child := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+
+        threads = [
+            threading.Thread(target=lambda: module.run(True, r.RunOption(5000))),
+            threading.Thread(target=lambda: module.set_input("a", ones)),
+        ]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.02)
+        CALL
+        for thread in threads:
+            thread.join()
+        print("done")
+    """
+    assert run_script(text.replace("CALL", call), str(write_add((1, 256, 1024)))) == "done"

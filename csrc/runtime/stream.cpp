@@ -195,10 +195,9 @@ void Stream::wait(uint64_t ticket, bool interruptible) {
   while (!done()) {
     if (interruptible && Clock::now() >= next_check) {
       lock.unlock();
-      if (interrupted()) {
-        leave_to_worker();
-        throw Interrupted();
-      }
+      // Before asking: the answer may wait for a thread that waits for this work.
+      leave_to_worker();
+      if (interrupted()) throw Interrupted();
       next_check = Clock::now() + kInterruptInterval;
       lock.lock();
       continue;
@@ -223,7 +222,7 @@ void Stream::wait(uint64_t ticket, bool interruptible) {
   if (state.asleep && (state.claimable() || state.stop)) state.work_ready.notify_one();
 }
 
-// Somebody has to finish what this thread stops waiting for. If no thread can be started, the next to wait will.
+// Somebody has to finish what this thread does not. If no thread can be started, the next to wait will.
 void Stream::leave_to_worker() noexcept {
   const std::lock_guard lock(state_->mutex);
   try {
