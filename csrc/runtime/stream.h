@@ -49,11 +49,10 @@ class Stream {
   // Waits for everything submitted so far.
   void drain(bool interruptible = false);
 
-  // Drops the rounds nobody has begun and joins all workers; the process is about to exit. Streams stay usable.
   // Waits for everything submitted so far, on every stream.
   static void drain_all();
 
-  // Finishes all work and joins all workers; the process is about to exit. Streams stay usable.
+  // Drops the rounds nobody has begun and joins all workers; the process is about to exit. Streams stay usable.
   static void stop_all();
 
   // For the fork handlers (api_call.cpp).
