@@ -1,4 +1,7 @@
 // Loading: failures, managers, options.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <fstream>
 #include <iterator>
 #include <new>
@@ -143,6 +146,17 @@ CASE(an_abort_callback_ends_the_load) {
   option.RegisterAbortCbFn([]() -> bool { throw std::runtime_error("from the callback"); });
   CHECK(!Module::LoadFromFile(folder + "/prefill.hmm", option));
   CHECK(tcim::GetLastError().find("from the callback") != std::string::npos);
+  // It may start a process.
+  bool ended_well = true;
+  option.RegisterAbortCbFn([&] {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    int status = -1;
+    ended_well = ended_well && child > 0 && waitpid(child, &status, 0) == child && status == 0;
+    return false;
+  });
+  CHECK(Module::LoadFromFile(folder + "/prefill.hmm", option));
+  CHECK(ended_well);
   option.RegisterAbortCbFn(nullptr);
   CHECK(Module::LoadFromFile(folder + "/prefill.hmm", option));
 }
