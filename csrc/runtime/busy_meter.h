@@ -45,7 +45,8 @@ class BusyMeter {
     }
     const uint64_t elapsed = at - first * kBucketNs;
     const uint64_t running = running_.load(std::memory_order_relaxed);
-    if (running >= kOne) total += std::min(since(running, at), elapsed);
+    // Work that has begun after `at` wraps around.
+    if (const uint64_t age = since(running, at); running >= kOne && age < kMostAge) total += std::min(age, elapsed);
     return std::min(1.0, double(total) / double(elapsed));
   }
 
@@ -58,6 +59,7 @@ class BusyMeter {
   static constexpr uint32_t kWindow = 14;         // whole buckets, and the current one
   // running_: the number of pieces in progress, above 48 bits that say since when, in ticks of 64 ns (208 days).
   static constexpr uint64_t kOne = uint64_t(1) << 48;
+  static constexpr uint64_t kMostAge = kOne << 5;  // half of what the ticks can tell apart: 104 days
 
   static uint64_t ticks(uint64_t ns) noexcept { return (ns >> 6) & (kOne - 1); }
   static uint64_t since(uint64_t running, uint64_t at) noexcept { return ((ticks(at) - running) & (kOne - 1)) << 6; }

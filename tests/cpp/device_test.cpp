@@ -44,6 +44,13 @@ void check_work_in_progress_counts() {
   CHECK(close_to(meter.share(kStart + 100 * kSecond + kSecond / 2), 0.5));
 }
 
+// As a reader in another process may see it, which took the time first.
+void check_work_begun_after_the_question_does_not_count() {
+  BusyMeter meter;
+  meter.begin(kStart + kSecond / 1000);
+  CHECK_EQ(meter.share(kStart), 0.0);
+}
+
 void check_work_at_once_counts_once() {
   BusyMeter meter;
   meter.begin(kStart);
@@ -145,6 +152,7 @@ int main() {
   using namespace tcim_lite;
   check_share_of_recent_time();
   check_work_in_progress_counts();
+  check_work_begun_after_the_question_does_not_count();
   check_work_at_once_counts_once();
   check_the_start_may_wrap();
   check_meter_with_threads();
