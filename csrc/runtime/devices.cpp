@@ -21,8 +21,10 @@ Backend& chosen_backend() {
 }
 
 struct Registry {
-  std::mutex mutex;  // of the map, and of who publishes usage
+  std::mutex mutex;  // of the map
   std::map<int, std::unique_ptr<Device>> devices;
+  // Of who publishes usage. Not the map's: runs publish while streams are locked, and a new device makes a stream.
+  std::mutex publishing;
 };
 
 // Never destroyed: tensors may outlive every static object.
@@ -76,7 +78,7 @@ void Device::set_dvfs_mode(DvfsMode mode) noexcept {
 }
 
 DeviceUsage& Device::publish() {
-  const std::lock_guard lock(registry().mutex);
+  const std::lock_guard lock(registry().publishing);
   if (DeviceUsage* usage = usage_if_any()) return *usage;
   DeviceUsage* usage = share_usage(profile_);
   if (usage == nullptr) {
