@@ -107,6 +107,24 @@ void check_refused(const std::string& words, const std::function<void(std::vecto
   CHECK_ERROR(validate_parts(graphs, split), words);
 }
 
+// Eight columns of `x`, or of an input without live rows, as one half of what is gathered.
+Part rows_part(bool live, int64_t offset) {
+  GraphMaker part(DType::Float32);
+  const uint32_t x = part.input({1, 6, 8}), dense = part.input({6, 8});
+  part.graph().live_rows = part.length();
+  const uint32_t own = live ? part.reshape(x, {6, 8}) : part.add(dense, dense);
+  part.graph().outputs = {part.all_gather(own, offset, 16)};
+  validate(part.graph());
+  return {std::make_shared<const Graph>(part.graph()), part.weights()};
+}
+
+// A device with only live rows would leave the other with rows that nobody computed.
+void check_equal_rows_are_exchanged() {
+  CHECK(cpu_backend().compile({rows_part(true, 0), rows_part(true, 8)}) != nullptr);
+  CHECK_ERROR(cpu_backend().compile({rows_part(true, 0), rows_part(false, 8)}), "exchanges equal rows");
+  CHECK_ERROR(cpu_backend().compile({rows_part(false, 0), rows_part(true, 8)}), "exchanges equal rows");
+}
+
 Op& gather_of(Graph& graph, size_t index) {
   for (Op& op : graph.ops) {
     if (op.kind == OpKind::AllGather && index-- == 0) return op;
@@ -124,6 +142,7 @@ int main() {
     check_equal(DType::Float32, WeightFormat::LinearF32, tokens, int32_t(tokens));
   }
 
+  check_equal_rows_are_exchanged();
   check_refused("axes of inputs", [](auto&, Split& split) { split.inputs.pop_back(); });
   check_refused("is split on axis 3", [](auto&, Split& split) { split.inputs[0] = 3; });
   check_refused("is split on axis -2", [](auto&, Split& split) { split.outputs[0] = -2; });

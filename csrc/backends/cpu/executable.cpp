@@ -37,6 +37,15 @@ RunContext CpuPart::context() {
   return {kernels(), ThreadPool::instance(), values_.data(), live_rows_, shared_scratch_.data(), member_scratch_};
 }
 
+void CpuPart::check_exchange(const CpuPart& first) const {
+  for (size_t index = 0; index < num_gathers(); ++index) {
+    const Rows &own = plan_.gathers[index].own, &other = first.plan_.gathers[index].own;
+    if (own.limited == other.limited) continue;
+    fail(ErrorCode::Unsupported, "AllGather ", index, " of '", graph_->name,
+         "': one device computes all rows, another ", "only the live ones; the CPU backend exchanges equal rows");
+  }
+}
+
 void CpuPart::begin(const PartMemory& memory) {
   bind(memory.inputs, memory.outputs);
   check_lengths();
@@ -135,7 +144,10 @@ void CpuPart::check_finite(const RunContext& context) const {
 }
 
 CpuExecutable::CpuExecutable(std::vector<Part> parts, bool float_math) {
-  for (Part& part : parts) parts_.push_back(std::make_unique<CpuPart>(std::move(part), float_math));
+  for (Part& part : parts) {
+    parts_.push_back(std::make_unique<CpuPart>(std::move(part), float_math));
+    parts_.back()->check_exchange(*parts_.front());
+  }
 }
 
 void CpuExecutable::run(std::span<const PartMemory> memory) {

@@ -17,6 +17,9 @@ class CpuPart {
  public:
   CpuPart(Part part, bool float_math);
 
+  // Throws Error(Unsupported) unless the first part computes the same rows of what is gathered.
+  void check_exchange(const CpuPart& first) const;
+
   // Takes the memory of a run and checks lengths and inputs. Throws Error(Argument); nothing has been written then.
   void begin(const PartMemory& memory);
   // The steps before gather `index`, or before the end.
