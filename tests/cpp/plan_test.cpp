@@ -7,6 +7,7 @@
 #include <random>
 
 #include "backends/backend.h"
+#include "backends/cpu/plan_builder.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "check.h"
@@ -248,6 +249,15 @@ void test_what_the_backend_cannot_do_is_refused_at_load() {
     maker.graph().live_rows = maker.length();
     maker.graph().outputs = {maker.linear(maker.reshape(x, {1, 256}), 16, WeightFormat::LinearF16)};
     CHECK(code_of([&] { compile(maker, maker.graph()); }) == ErrorCode::Unsupported);
+  }
+  {
+    GraphMaker maker(DType::Float16);
+    const uint32_t x = maker.input({1, 4, 1, 8}), cache = maker.cache({1, 1, 16, 8});
+    const uint32_t rows = maker.reshape(maker.kv_cache(x, {cache, maker.length(), maker.length()})[0], {16, 8});
+    maker.graph().outputs = {maker.add(rows, rows)};
+    validate(maker.graph());
+    cpu::build_plan(maker.graph(), maker.weights(), false);
+    CHECK(code_of([&] { cpu::build_plan(maker.graph(), maker.weights(), true); }) == ErrorCode::Unsupported);
   }
 }
 

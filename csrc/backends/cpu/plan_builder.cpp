@@ -47,7 +47,20 @@ void PlanBuilder::add_inputs() {
   }
 }
 
+// With TCIM_LITE_NUMERICS=float the caches keep their dtype, which only KVcache and attention tell from the others'.
+void PlanBuilder::check_cache_readers(const Op& op) const {
+  const bool is_view = op.kind == OpKind::Slice || op.kind == OpKind::Reshape;
+  if (!float_math_ || is_view || op.kind == OpKind::KVcache) return;
+  const size_t count = op.kind == OpKind::FlashAttention ? 1 : op.inputs.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (!values_.is_cache(op.inputs[i]) || values_.elem(op.inputs[i]) == kF32) continue;
+    fail(ErrorCode::Unsupported, name_of(op.kind), " of '", graph_.values[op.inputs[i]].name,
+         "': with TCIM_LITE_NUMERICS=float a float16 cache is read by attention alone; unset it");
+  }
+}
+
 void PlanBuilder::add_op(const Op& op) {
+  check_cache_readers(op);
   if (starts_heads(op)) return add_heads(op);
   switch (op.kind) {
     case OpKind::Linear:

@@ -34,6 +34,7 @@ class PlanBuilder {
   }
 
   void add_inputs();
+  void check_cache_readers(const Op& op) const;
   void add_op(const Op& op);
   void add_linear(const Op& op);
   void add_heads(const Op& first);
