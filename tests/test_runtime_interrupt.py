@@ -7,6 +7,7 @@ SCRIPT = """
     import os, signal, sys, threading, time
     import numpy as np
     import tcim_lite.runtime as r
+    from tcim_lite.dev_ctrl import HalDeviceFactory
 
     HUGE = r.RunOption((1 << 31) - 1)
     module = r.load(sys.argv[1])
@@ -27,6 +28,7 @@ CALLS = {
     "sync": "module.run(False, HUGE); module.sync()",
     "get_output": "module.run(False, HUGE); module.get_output('total')",
     "release": "module.run(False, HUGE); module.release()",
+    "ipu_reset": "module.run(False, HUGE); HalDeviceFactory.create('xh2').ipu_reset(0)",
 }
 
 
@@ -116,3 +118,21 @@ def test_a_waiting_thread_gets_signals_while_others_wait_for_its_work(write_add,
         print("done")
     """
     assert run_script(text.replace("CALL", call), str(write_add((1, 256, 1024)))) == "done"
+
+
+def test_streams_come_and_go_while_a_reset_waits(write_add, run_script):
+    text = """
+        import sys, threading, time
+        import tcim_lite.runtime as r
+        from tcim_lite.dev_ctrl import HalDeviceFactory
+
+        module = r.load(sys.argv[1])
+        module.run(False, r.RunOption((1 << 31) - 1))
+        hal = HalDeviceFactory.create("xh2")
+        threading.Thread(target=hal.ipu_reset, args=(0,), daemon=True).start()
+        time.sleep(0.2)
+        stream = r.Stream()
+        del stream
+        print("done")
+    """
+    assert run_script(text, str(write_add((1, 256, 64)))) == "done"

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "runtime/api_call.h"
@@ -140,6 +141,53 @@ struct Stream::State {
     const std::lock_guard lock(mutex);
     stop = false;
   }
+
+  // Somebody has to finish what this thread does not. If no thread can be started, the next to wait will.
+  void leave_to_worker() noexcept {
+    const std::lock_guard lock(mutex);
+    try {
+      if (!worker.joinable() && !queue.empty()) start();
+    } catch (const Error&) {
+    }
+    work_ready.notify_one();
+  }
+
+  void wait(uint64_t ticket, bool interruptible) {
+    const auto done = [&] { return completed.load(std::memory_order_acquire) >= ticket; };
+    if (done()) return;
+    auto next_check = interruptible ? Clock::now() + kInterruptInterval : Clock::time_point::max();
+    std::unique_lock lock(mutex);
+    while (!done()) {
+      if (interruptible && Clock::now() >= next_check) {
+        lock.unlock();
+        // Before asking: the answer may wait for a thread that waits for this work.
+        leave_to_worker();
+        if (interrupted()) throw Interrupted();
+        // This may be the child of a fork now, where nobody would let go of the lock; its streams are drained.
+        if (done()) return;
+        next_check = Clock::now() + kInterruptInterval;
+        lock.lock();
+        continue;
+      }
+      if (claimable()) {
+        run_front(lock, next_check);
+        continue;
+      }
+      lock.unlock();
+      spin_until(done);
+      lock.lock();
+      if (done() || claimable()) continue;
+      ++waiters;
+      if (interruptible) {
+        work_done.wait_until(lock, next_check);
+      } else {
+        work_done.wait(lock);
+      }
+      --waiters;
+    }
+    // What others queued behind is the worker's again.
+    if (asleep && (claimable() || stop)) work_ready.notify_one();
+  }
 };
 
 namespace {
@@ -157,7 +205,7 @@ Registry& registry() {
 
 }  // namespace
 
-Stream::Stream(bool auto_yield) : state_(new State), auto_yield_(auto_yield) {
+Stream::Stream(bool auto_yield) : state_(std::make_shared<State>()), auto_yield_(auto_yield) {
   const std::lock_guard lock(registry().mutex);
   registry().streams.insert(this);
 }
@@ -169,7 +217,6 @@ Stream::~Stream() {
   }
   drain();
   state_->join();
-  delete state_;
 }
 
 uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
@@ -186,59 +233,20 @@ uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
   return ticket;
 }
 
-void Stream::wait(uint64_t ticket, bool interruptible) {
-  State& state = *state_;
-  const auto done = [&] { return state.completed.load(std::memory_order_acquire) >= ticket; };
-  if (done()) return;
-  auto next_check = interruptible ? Clock::now() + kInterruptInterval : Clock::time_point::max();
-  std::unique_lock lock(state.mutex);
-  while (!done()) {
-    if (interruptible && Clock::now() >= next_check) {
-      lock.unlock();
-      // Before asking: the answer may wait for a thread that waits for this work.
-      leave_to_worker();
-      if (interrupted()) throw Interrupted();
-      next_check = Clock::now() + kInterruptInterval;
-      lock.lock();
-      continue;
-    }
-    if (state.claimable()) {
-      state.run_front(lock, next_check);
-      continue;
-    }
-    lock.unlock();
-    spin_until(done);
-    lock.lock();
-    if (done() || state.claimable()) continue;
-    ++state.waiters;
-    if (interruptible) {
-      state.work_done.wait_until(lock, next_check);
-    } else {
-      state.work_done.wait(lock);
-    }
-    --state.waiters;
-  }
-  // What others queued behind is the worker's again.
-  if (state.asleep && (state.claimable() || state.stop)) state.work_ready.notify_one();
-}
-
-// Somebody has to finish what this thread does not. If no thread can be started, the next to wait will.
-void Stream::leave_to_worker() noexcept {
-  const std::lock_guard lock(state_->mutex);
-  try {
-    if (!state_->worker.joinable() && !state_->queue.empty()) state_->start();
-  } catch (const Error&) {
-  }
-  state_->work_ready.notify_one();
-}
+void Stream::wait(uint64_t ticket, bool interruptible) { state_->wait(ticket, interruptible); }
 
 void Stream::drain(bool interruptible) { wait(state_->submitted.load(std::memory_order_acquire), interruptible); }
 
 void set_interrupt_check(InterruptCheck check) { g_interrupt_check = check; }
 
+// Streams come and go meanwhile.
 void Stream::drain_all() {
-  const std::lock_guard lock(registry().mutex);
-  for (Stream* stream : registry().streams) stream->drain();
+  std::vector<std::pair<std::shared_ptr<State>, uint64_t>> queued;
+  {
+    const std::lock_guard lock(registry().mutex);
+    for (Stream* stream : registry().streams) queued.emplace_back(stream->state_, stream->state_->submitted.load());
+  }
+  for (const auto& [state, ticket] : queued) state->wait(ticket, true);
 }
 
 void Stream::stop_all() {
@@ -261,10 +269,11 @@ void Stream::unlock_all() { registry().mutex.unlock(); }
 void Stream::abandon_all() {
   for (Stream* stream : registry().streams) {
     // The old state names a thread the child does not have and may hold that thread's lock: leave it behind.
-    auto* fresh = new State;
+    new std::shared_ptr<State>(stream->state_);
+    auto fresh = std::make_shared<State>();
     fresh->submitted = stream->state_->submitted.load();
     fresh->completed = stream->state_->completed.load();
-    stream->state_ = fresh;
+    stream->state_ = std::move(fresh);
   }
   new (&registry().mutex) std::mutex;
 }

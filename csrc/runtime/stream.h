@@ -49,7 +49,7 @@ class Stream {
   // Waits for everything submitted so far.
   void drain(bool interruptible = false);
 
-  // Waits for everything submitted so far, on every stream.
+  // Waits for everything submitted so far, on every stream; interruptible.
   static void drain_all();
 
   // Drops the rounds nobody has begun and joins all workers; the process is about to exit. Streams stay usable.
@@ -63,9 +63,7 @@ class Stream {
  private:
   struct State;
 
-  void leave_to_worker() noexcept;
-
-  State* state_;
+  std::shared_ptr<State> state_;
   const bool auto_yield_;
 };
 
