@@ -133,8 +133,7 @@ void Module::run(bool sync, int rounds) {
         if (slot.buffer != nullptr) continue;
         fail(ErrorCode::State, "run error: Status.UNINITIALIZED: input '", slot.name(), "' (", to_string(slot.info),
              ") was declared through set_dummy_tensors and has no memory; bind a device tensor with set_dev_input or "
-             "set "
-             "host data with set_input before run");
+             "set host data with set_input before run");
       }
       loaded.bound = std::make_shared<BoundRun>(loaded.program, loaded.inputs, loaded.outputs);
     }
