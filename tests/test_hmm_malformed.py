@@ -308,6 +308,16 @@ CASES: dict[str, tuple[bytes, str]] = {
     "split_length": (
         with_parts(*(part(rank, more=(LENGTH,), inputs=(0, 2)) for rank in range(2)), cut=split((-1, 0))),
         "'length' is int32 and split on axis 0"),
+    "split_live_rows": (
+        with_parts(
+            *(
+                part(
+                    rank, x=value("x", shape=(1, 1, 1)), y=value("y", kind=3, shape=(1, 1, 2)), more=(LENGTH,),
+                    inputs=(0, 2), live_rows=2)
+                for rank in range(2)
+            ),
+            cut=split((1, -1))),
+        r"input 'x', .*\[1, 1, 1\], has live rows and is split on axis 1, expected -1 or more than 1"),
     "parts_differ_count": (
         with_parts(part(0), part(1, more=(LENGTH,), inputs=(0, 2))), "part 1 has 2 inputs, part 0 has 1"),
     "parts_differ_name": (with_parts(part(0), part(1, x=value("u"))), "input 0 is 'x' in part 0, 'u' in part 1"),

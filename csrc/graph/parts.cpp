@@ -52,12 +52,26 @@ size_t position_of(const std::vector<uint32_t>& ids, uint32_t id) {
   return size_t(std::find(ids.begin(), ids.end(), id) - ids.begin());
 }
 
-void check_live_rows(std::span<const Graph> parts) {
+// live_rows counts rows of axis 1, over all devices: what has live rows has them whole on each.
+void check_live_cuts(const Graph& part, const std::vector<uint32_t>& ids, const std::vector<int32_t>& axes,
+                     std::string_view what) {
+  for (size_t port = 0; port < ids.size(); ++port) {
+    const Value& value = part.values[ids[port]];
+    if (value.kind == ValueKind::State || value.shape.size() < 3 || axes[port] == kWhole || axes[port] > 1) continue;
+    refuse(what, " '", value.name, "', ", describe(value), ", has live rows and is split on axis ", axes[port],
+           ", expected -1 or more than 1");
+  }
+}
+
+void check_live_rows(std::span<const Graph> parts, const Split& split) {
   const auto position = [](const Graph& part) { return position_of(part.inputs, part.live_rows); };
   for (size_t rank = 1; rank < parts.size(); ++rank) {
     if (position(parts[rank]) != position(parts[0]))
       refuse("live_rows of part ", rank, " is another input than that of part 0");
   }
+  if (parts[0].live_rows == kNoValue) return;
+  check_live_cuts(parts[0], parts[0].inputs, split.inputs, "input");
+  check_live_cuts(parts[0], parts[0].outputs, split.outputs, "output");
 }
 
 void check_gathers(std::span<const Graph> parts) {
@@ -99,7 +113,7 @@ std::vector<const Op*> all_gathers(const Graph& graph) {
 void validate_parts(std::span<const Graph> parts, const Split& split) {
   check_ports(parts, &Graph::inputs, split.inputs, "input");
   check_ports(parts, &Graph::outputs, split.outputs, "output");
-  check_live_rows(parts);
+  check_live_rows(parts, split);
   check_gathers(parts);
 }
 

@@ -29,9 +29,13 @@ std::string place_text(const std::vector<int>& device_ids) {
   return text;
 }
 
-// A bound tensor lies where the slot's own memory would, cut in the same way.
+// A bound tensor lies where the slot's own memory would, aligned for its elements and cut in the same way.
 void check_place(const char* who, const Slot& slot, const Tensor& tensor) {
   const TensorInfo& info = slot.info;
+  if (tensor.offset() % uint64_t(size_of(info.dtype)) != 0) {
+    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(info), ", the tensor begins at byte ",
+         tensor.offset(), " of its memory; begin at a multiple of ", size_of(info.dtype));
+  }
   const SlabLayout wanted = info.placement == nullptr ? SlabLayout{{info.device_id}, 1, {}}
                                                       : SlabLayout::of(*info.placement, info.shape, info.dtype);
   const SlabLayout& layout = tensor.buffer()->layout();
@@ -131,6 +135,9 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
   } catch (const Error& error) {
     if (!had_memory) slot.buffer.reset();  // still an unbound dummy
     throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
+  } catch (...) {
+    if (!had_memory) slot.buffer.reset();
+    throw;
   }
 }
 

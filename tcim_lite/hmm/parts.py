@@ -49,12 +49,17 @@ def check_parts(graphs: Sequence[Graph], split: Split | None, error: Callable[[s
     def fail(message: str) -> None:
         raise error(f"{label}: {message}; compile the model again")
 
-    _check_ports([[g.values[i] for i in g.inputs] for g in graphs], split.inputs, "input", fail)
-    _check_ports([[g.values[i] for i in g.outputs] for g in graphs], split.outputs, "output", fail)
+    inputs = [[g.values[i] for i in g.inputs] for g in graphs]
+    outputs = [[g.values[i] for i in g.outputs] for g in graphs]
+    _check_ports(inputs, split.inputs, "input", fail)
+    _check_ports(outputs, split.outputs, "output", fail)
     live = [None if g.live_rows is None else g.inputs.index(g.live_rows) for g in graphs]
     for rank, position in enumerate(live):
         if position != live[0]:
             fail(f"live_rows of part {rank} is another input than that of part 0")
+    if live[0] is not None:
+        _check_live_cuts(inputs[0], split.inputs, "input", fail)
+        _check_live_cuts(outputs[0], split.outputs, "output", fail)
     _check_gathers(graphs, fail)
 
 
@@ -84,6 +89,16 @@ def _check_ports(parts: Sequence[Sequence[Value]], axes: Sequence[int], what: st
                     f"{what} '{like.name}' is {_describe(like)} in part 0 and {_describe(value)} in part {rank}; "
                     f"parts may differ only along the split axis, which is {axis}"
                 )
+
+
+def _check_live_cuts(ports: Sequence[Value], axes: Sequence[int], what: str, fail: Callable[[str], Any]) -> None:
+    """live_rows counts rows of axis 1, over all devices: what has live rows has them whole on each."""
+    for value, axis in zip(ports, axes, strict=True):
+        if value.kind != "state" and len(value.shape) >= 3 and axis in (0, 1):
+            fail(
+                f"{what} '{value.name}', {_describe(value)}, has live rows and is split on axis {axis}, "
+                "expected -1 or more than 1"
+            )
 
 
 def _check_gathers(graphs: Sequence[Graph], fail: Callable[[str], Any]) -> None:

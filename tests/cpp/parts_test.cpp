@@ -151,6 +151,8 @@ int main() {
   check_refused("'other' in part 1", [](auto& parts, Split&) { parts[1].values[0].name = "other"; });
   check_refused("parts may differ only along", [](auto& parts, Split&) { parts[1].values[0].shape[2] = 64; });
   check_refused("live_rows of part 1", [](auto& parts, Split&) { parts[1].live_rows = kNoValue; });
+  check_refused("has live rows and is split on axis 1", [](auto&, Split& split) { split.inputs[0] = 1; });
+  check_refused("has live rows and is split on axis 0", [](auto&, Split& split) { split.outputs[0] = 0; });
   check_refused("part 1 has 1 AllGather", [](auto& parts, Split&) { gather_of(parts[1], 1).kind = OpKind::Reshape; });
   check_refused("begins at column 0, expected 64",
                 [](auto& parts, Split&) { gather_of(parts[1], 0).attributes[0].second = int64_t{0}; });

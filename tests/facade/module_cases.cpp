@@ -74,6 +74,15 @@ CASE(c03_host_data_is_copied_at_call_time) {
   CHECK(Values(module.GetOutput("total")) == std::vector<float>({1, 2, 3, 4, 5, 6}));
 }
 
+CASE(a_bound_tensor_is_aligned_for_its_elements) {
+  Module module(folder + "/add.hmm");
+  const auto info = module.GetInputInfo("a");  // float16
+  const auto buffer = tcim::Buffer::CreateDeviceBuffer(64, 0);
+  CHECK_EQ(module.SetDevInput("a", tcim::Tensor(info, buffer.GetSubBuffer(info.MemSize(), 3))), tcim::INVALID_ARGUMENT);
+  CHECK(tcim::GetLastError().find("begins at byte 3") != std::string::npos);
+  CHECK_EQ(module.SetDevInput("a", tcim::Tensor(info, buffer.GetSubBuffer(info.MemSize(), 2))), tcim::OK);
+}
+
 CASE(c09_an_output_may_be_an_input_of_its_own_module) {
   Module module(folder + "/add.hmm");
   CHECK_EQ(module.SetInput("b", Filled(module.GetInputInfo("b"), 1)), tcim::OK);
