@@ -55,49 +55,6 @@ def test_reset_callbacks_run_in_registration_order(hal, device, calls):
     assert calls == [(text, device) for text in ("pre 1", "pre 2", "post 1", "post 2")]
 
 
-def test_c17_callbacks_may_destroy_and_recreate_modules_and_use_the_whole_api(hal, device, calls, add_model):
-    modules = {"model": rt.load(add_model, rt.Option(device))}
-
-    def destroy(_):
-        del modules["model"]
-        assert hal.get_mem_info(device)[1].mem_used == 0
-
-    def create(device_id):
-        option = rt.Option(rt.WeightManager(rt.DevManager([device_id])))
-        module = modules["model"] = rt.load(add_model, option)
-        module.set_stream(rt.Stream())
-        module.set_input("a", np.ones((2, 3)))
-        module.run()
-        module.sync()
-        assert hal.set_dvfs_mode(device_id, DvfsMode.ON_DEMAND) == 0
-
-    calls.add("pre", device, destroy)
-    calls.add("post", device, create)
-    for _ in range(3):
-        assert hal.ipu_reset(device) == Status.OK
-    assert modules["model"].get_output("total").numpy().sum() == 6
-
-
-def test_c17_callbacks_leave_the_interpreter_to_other_threads(hal, device, calls, add_model):
-    asked, answered = threading.Event(), threading.Event()
-
-    def answer():
-        asked.wait(30)
-        rt.load(add_model, rt.Option(device)).run(True)
-        answered.set()
-
-    def ask(_):
-        asked.set()
-        calls.append(answered.wait(30))
-
-    calls.add("pre", device, ask)
-    thread = threading.Thread(target=answer)
-    thread.start()
-    assert hal.ipu_reset(device) == 0
-    thread.join()
-    assert calls == [True]
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_callback_may_fork_and_the_child_may_reset(run_script, add_model):
     text = """

@@ -167,7 +167,7 @@ def test_visible_devices_take_their_profile_by_number(tmp_path, monkeypatch):
     assert (devices[0].name, devices[0].clock_mhz, devices[0].cores) == ("xh2 (emulated)", 1400, 2)
 
 
-def test_c22_a_thousand_loads_leave_nothing_behind(run_script, linear_pair, add_model):
+def test_a_thousand_loads_leave_nothing_behind(run_script, linear_pair, add_model):
     text = """
         import gc, json, os, resource, sys
         import numpy as np

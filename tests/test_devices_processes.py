@@ -91,7 +91,7 @@ def usage_links(pid):
     return [link for link in links if os.path.lexists(link) and "memfd:tcim_lite" in os.readlink(link)]
 
 
-def test_c20_a_process_appears_when_it_first_uses_a_device(start):
+def test_a_process_appears_when_it_first_uses_a_device(start):
     process = start("""
         tcim.dev_ctrl.HalDeviceFactory.create("xh2").get_mem_info(0)
         option = r.Option(r.WeightManager(r.DevManager([0], "xh2")))

@@ -10,7 +10,7 @@ import tcim_lite.runtime as rt
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_c21_eight_threads_generate_what_one_does(tiny_package, share):
+def test_eight_threads_generate_what_one_does(tiny_package, share):
     """Each with its own prefill and decode of one package; logits equal bit for bit."""
     package = tiny_package()
     table = package.embedding(192, 331)

@@ -1,0 +1,54 @@
+"""What cases check with."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from . import under_test
+
+
+class NotRunError(Exception):
+    """The case cannot be run here; the message says why."""
+
+
+class Refusal:
+    """The exception of a refused call."""
+
+    value: Exception | None = None
+
+
+@contextmanager
+def refused(kind: str = "RuntimeError", words: str = "", status: str = "") -> Iterator[Refusal]:
+    """The body has to raise.
+
+    Of the emulator: an instance of `kind`, a built-in or a class of the runtime, whose message has a match of the
+    pattern `words` and whose status is `status`. Which class and words the vendor's runtime uses is not known (spec
+    section 10), so of another runtime any RuntimeError, ValueError, TypeError or KeyError is good.
+    """
+    refusal = Refusal()
+    try:
+        yield refusal
+    except (AssertionError, NotRunError):
+        raise
+    except Exception as raised:
+        refusal.value = raised
+    error: Any = refusal.value
+    assert error is not None, f"nothing was refused; expected {kind}: {words}"
+    if not under_test.is_emulator():
+        assert isinstance(error, RuntimeError | ValueError | TypeError | KeyError), f"refused by {error!r}"
+        return
+    expected = getattr(builtins, kind, None) or getattr(under_test, kind)
+    assert isinstance(error, expected), f"expected {kind}, got {error!r}"
+    assert re.search(words, str(error)), f"expected words like {words!r}, got {error!r}"
+    if status:
+        assert error.status == getattr(under_test.Status, status), f"status {error.status}, expected {status}"
+
+
+def emulator_only(what: str) -> None:
+    """Ends a case as not run unless the emulator is under test; `what` is the choice it made."""
+    if not under_test.is_emulator():
+        raise NotRunError(f"the emulator's choice, open for the vendor's runtime: {what}")

@@ -1,0 +1,48 @@
+"""What a run is held against: the must-pass list of an API version, and waivers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "must_pass"
+
+
+def api_version(text: str) -> tuple[int, int]:
+    """(major, minor) of the first line of `get_version()`."""
+    match = re.search(r"v(\d+)\.(\d+)\.\d+", text.partition("\n")[0])
+    if match is None:
+        raise ValueError(f"get_version() says {text!r}; expected vX.Y.Z in the first line")
+    return int(match[1]), int(match[2])
+
+
+def must_pass(version: tuple[int, int]) -> list[str]:
+    """The ids of the list of this version, or of the newest version before it; the oldest if there is none."""
+    lists = {tuple(map(int, path.stem[1:].split("."))): path for path in FOLDER.glob("v*.txt")}
+    fitting = [known for known in lists if known <= version] or [min(lists)]
+    return _lines(lists[max(fitting)].read_text(encoding="utf-8"))
+
+
+def waivers(path: Path, known: Iterable[str]) -> dict[str, str]:
+    """`case id: reason` per line; an id may end in * for all that begin so.
+
+    Raises:
+        ValueError: a line without a reason, or one that names no case.
+    """
+    ids, found = list(known), {}
+    for line in _lines(path.read_text(encoding="utf-8")):
+        # Ids have colons; a reason follows the first colon with a space.
+        pattern, colon, reason = line.partition(": ")
+        if not colon or not reason.strip():
+            raise ValueError(f"{path}: {line!r}: expected `case id: reason`")
+        matching = [id_ for id_ in ids if id_ == pattern or (pattern[-1] == "*" and id_.startswith(pattern[:-1]))]
+        if not matching:
+            raise ValueError(f"{path}: no case is called {pattern!r}; --list prints their ids")
+        found.update(dict.fromkeys(matching, reason.strip()))
+    return found
+
+
+def _lines(text: str) -> list[str]:
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]

@@ -1,0 +1,74 @@
+"""The models that cases run, by role. Another runtime is given models that its own compiler made of the same graphs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .checks import NotRunError
+
+SHIPPED = Path(__file__).parent / "models"
+MANIFEST = "models.json"
+
+_ATTENTION = (
+    "attention of input_1, float16 [1, {0}, 128], with itself over model_layers_0_self_attn_{{k,v}}cache_input, "
+    "float16 [1, 2, 32, 64]; valid_length, current_length int32 [1]; output logits, float16 [1, {0}, 128]; no weights"
+)
+_HEADS = (
+    "attention of input_1, float16 [1, {0}, 192], with itself over caches of three heads, float16 [1, 3, 32, 64], "
+    "else like attention_prefill; {1}"
+)
+ROLES = {
+    "add": "total = a + b, float16 [2, 3]; inputs image int8 [4] and length int32 [1], which nothing reads; two cores; "
+    'custom_msg {"kind": "add"}',
+    "add_4x5": "the same, float32 [4, 5]",
+    "add_wide": "the same, float32 [1, 256, 64]",
+    "add_slow": "the same, float32 [1, 256, 4096]",
+    "linear": "y = x w, x float32 [1, 4, 8], w [16, 8] = 0/16, 1/16, ..., y [1, 4, 16]; contains its weights",
+    "linear_prefill": "the same; the weights are in a file shared with linear_decode where the format knows such files",
+    "linear_decode": "the same for x [1, 1, 8]",
+    "attention_prefill": _ATTENTION.format(4),
+    "attention_decode": _ATTENTION.format(1),
+    "attention_verify": _ATTENTION.format(3),
+    "heads": _HEADS.format(4, "for one device"),
+    "heads_2_1": _HEADS.format(4, "for two devices, two heads on the first"),
+    "heads_1_2": _HEADS.format(4, "for two devices, one head on the first"),
+    "heads_1_1_1": _HEADS.format(4, "for three devices"),
+    "heads_decode_2_1": _HEADS.format(1, "for two devices, two heads on the first"),
+    "llm_prefill": "a Qwen3 of two layers, compiled for prefill; any other plain LLM does as well",
+    "llm_decode": "the same, compiled for decode with the same context length",
+    "llm_verify": "the same, compiled for verifying: it returns the logits of every row",
+    "llm_decode_batch": "the same as llm_decode for three slots",
+    "llm_embedding": "not a model: its embedding table, raw float16 rows",
+}
+
+
+class Models:
+    """A folder with models.json, which maps roles to file names in it; a role that is missing is not run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        manifest = self.folder / MANIFEST
+        try:
+            entries = json.loads(manifest.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{manifest}: expected a JSON object of role: file name ({error})") from None
+        unknown = sorted(set(entries) - set(ROLES)) if isinstance(entries, dict) else ["not an object"]
+        if unknown:
+            raise ValueError(f"{manifest}: unknown roles {', '.join(unknown)}; the roles are {', '.join(ROLES)}")
+        missing = sorted(name for name in entries.values() if not (self.folder / name).is_file())
+        if missing:
+            raise ValueError(f"{manifest}: {', '.join(missing)} not found in {self.folder}")
+        self._entries: dict[str, str] = entries
+
+    def path(self, role: str) -> Path:
+        """The file of a role.
+
+        Raises:
+            NotRunError: the folder has none.
+        """
+        if role not in ROLES:
+            raise KeyError(role)
+        if role not in self._entries:
+            raise NotRunError(f"no model for the role {role!r} in {self.folder}")
+        return self.folder / self._entries[role]

@@ -1,0 +1,23 @@
+"""The models that the suite ships are what their script makes."""
+
+import importlib.util
+from pathlib import Path
+
+import tcim_lite.conformance.models as shipped
+
+_spec = importlib.util.spec_from_file_location("make_models", Path(__file__).with_name("make_models.py"))
+make_models = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make_models)
+
+
+def test_the_script_makes_the_shipped_models(tmp_path):
+    make_models.make(tmp_path)
+    made = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    golden = {path.name: path.read_bytes() for path in make_models.SHIPPED.iterdir()}
+    assert made.keys() == golden.keys()
+    assert [name for name in made if made[name] != golden[name]] == []
+
+
+def test_every_role_has_a_model_and_every_file_a_use():
+    models = shipped.Models(shipped.SHIPPED)
+    assert all(models.path(role).is_file() for role in shipped.ROLES)

@@ -1,0 +1,60 @@
+"""The conformance suite's quick and full tiers, each case a test, and what holds the suite together."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tcim_lite.conformance import corners, expectations, registry
+
+ISOLATED = "-P" if sys.version_info >= (3, 11) else "-s"
+CASES = registry.all_cases()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> dict[str, dict]:
+    """What became of every case of the two tiers."""
+    folder = tmp_path_factory.mktemp("report")
+    command = [sys.executable, ISOLATED, "-m", "tcim_lite.conformance", "--tier", "full", "--report", folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=folder, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return {result["id"]: result for result in json.loads((folder / "report.json").read_text())["results"]}
+
+
+@pytest.mark.parametrize("id_", [case.id for case in registry.selected(CASES, "full")])
+def test_case(results, id_):
+    result = results[id_]
+    if result["outcome"] == "not run":
+        pytest.skip(result["detail"])
+    assert result["outcome"] == "passed", result["detail"]
+
+
+def test_every_corner_has_a_case_in_the_quick_tier():
+    covered = {case.corner for case in registry.selected(CASES, "quick")} - {None}
+    assert covered == set(corners.NAMES), f"without a case: {sorted(set(corners.NAMES) - covered)}"
+
+
+def test_every_case_must_pass():
+    """`python -m tcim_lite.conformance --list --tier full` prints the first of the two parts of v1.4.txt."""
+    wanted = {case.id for tier in ("full", "llm") for case in registry.selected(CASES, tier)}
+    listed = expectations.must_pass((1, 4))
+    assert len(listed) == len(set(listed))
+    assert set(listed) == wanted
+
+
+def test_the_suite_imports_itself_numpy_and_the_standard_library_only():
+    sources = list(Path(registry.__file__).parent.rglob("*.py"))
+    assert len(sources) > 20
+    allowed = sys.stdlib_module_names | {"numpy", "__future__"}
+
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module else []
+            foreign = [name for name in names if name.partition(".")[0] not in allowed]
+            assert not foreign, f"{path.name} imports {foreign}"
