@@ -167,19 +167,21 @@ def test_a_replaced_file_is_read_again(linear_pair, linear_bytes, tmp_path):
 
 
 def test_devices_that_do_not_exist_are_refused_at_load(add_model, monkeypatch):
-    with pytest.raises(rt.DeviceError, match=r"device 7 does not exist; there is 0 .*TCIM_LITE_DEVICE_NUM"):
+    with pytest.raises(rt.DeviceError, match=r"device 7 does not exist; the only device is 0 .*TCIM_LITE_DEVICE_NUM"):
         rt.load(add_model, rt.Option(7))
     monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "8")
     assert rt.get_device_num() == rt.get_device_num("Xh2HalBackend") == 8
     module = rt.load(add_model, rt.Option(rt.DevManager([7, 3], "xh2")))
     assert module.get_input_info("a").device_id == 7
+    with pytest.raises(rt.DeviceError, match="device 8 does not exist"):
+        rt.load(add_model, rt.Option(rt.DevManager([7, 8])))  # though the model needs only the first
     other = rt.load(add_model, rt.Option(rt.DevManager((2,))))
     with pytest.raises(rt.ArgumentError, match="on device 2, the tensor on device 7"):
         other.set_input("a", module.get_dev_input("a"))
     monkeypatch.setenv("HOUMO_VISIBLE_DEVICES", "4, 6")
     assert rt.get_device_num() == 2
     assert rt.load(add_model, rt.Option(6)).get_dev_input("a").device_id == 6
-    with pytest.raises(rt.DeviceError, match="there are 4, 6"):
+    with pytest.raises(rt.DeviceError, match="the devices are 4, 6"):
         rt.load(add_model)
     monkeypatch.setenv("HOUMO_VISIBLE_DEVICES", "0,x")
     with pytest.raises(rt.DeviceError, match="comma list"):

@@ -137,8 +137,9 @@ DeviceProfile visible_device(int id) {
     if (profile.id == id) return profile;
     ids += (ids.empty() ? "" : ", ") + std::to_string(profile.id);
   }
-  fail(ErrorCode::Device, "device ", id, " does not exist; there ", profiles.size() == 1 ? "is " : "are ",
-       ids.empty() ? "none" : ids, " (set by ", kSources, ")");
+  fail(ErrorCode::Device, "device ", id, " does not exist; the ",
+       profiles.size() == 1 ? "only device is " : "devices are ", ids.empty() ? "none" : ids, " (set by ", kSources,
+       ")");
 }
 
 }  // namespace tcim_lite

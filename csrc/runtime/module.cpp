@@ -20,7 +20,8 @@ void check_loadable(const ModelFile& file) {
   }
 }
 
-// The devices of the model's parts (C-28). A model for fewer devices than the manager lists takes the first.
+// The devices of the model's parts (C-28). A model for fewer devices than the manager lists takes the first; the others
+// must exist too, as a list that names one that does not was meant for another machine.
 std::vector<Device*> devices_for(const ModelFile& file, const std::vector<int>& ids) {
   const uint32_t count = file.content().ndevice;
   if (ids.empty()) fail(ErrorCode::Argument, "load: the list of device ids is empty");
@@ -35,6 +36,7 @@ std::vector<Device*> devices_for(const ModelFile& file, const std::vector<int>& 
            count, " devices needs as many different ones");
     devices.push_back(&use_device(ids[rank]));
   }
+  for (size_t rank = count; rank < ids.size(); ++rank) visible_device(ids[rank]);
   return devices;
 }
 

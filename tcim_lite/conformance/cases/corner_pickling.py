@@ -14,7 +14,8 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 
 
 @each("protocol", PROTOCOLS)
-def test_c32_every_protocol_keeps_the_configuration(linear_pair, protocol):
+def test_c32_every_protocol_keeps_the_configuration(kit, linear_pair, protocol):
+    kit.devices(2)
     devices = rt.DevManager([0, 1], "xh2")
     manager = rt.WeightManager(devices)
     option = rt.Option(manager).set_dummy_tensors(["x"])
