@@ -166,6 +166,15 @@ def test_a_replaced_file_is_read_again(linear_pair, linear_bytes, tmp_path):
     assert first.get_input_info("x").shape == (1, 4, 8)
 
 
+@pytest.mark.parametrize(
+    ("there", "asked", "option"), [("m.hmm", "m.hmms", "--ndevice N"), ("m.hmms", "m.hmm", "without --no-single")]
+)
+def test_a_missing_model_whose_twin_is_there_names_both_ways_out(tmp_path, there, asked, option):
+    (tmp_path / there).touch()
+    with pytest.raises(rt.HmmFormatError, match=rf"/{asked}: cannot be read .*/{there}, the model for .*{option}"):
+        rt.load(tmp_path / asked)
+
+
 def test_devices_that_do_not_exist_are_refused_at_load(add_model, monkeypatch):
     with pytest.raises(rt.DeviceError, match=r"device 7 does not exist; the only device is 0 .*TCIM_LITE_DEVICE_NUM"):
         rt.load(add_model, rt.Option(7))

@@ -1,8 +1,10 @@
 #include "runtime/model_file.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -45,6 +47,17 @@ struct Piece {
   uint32_t crc = 0;
 };
 
+// A program asks for x.hmms and the package has x.hmm, or the other way round: both are one compile option away.
+void refuse_when_only_the_twin_exists(const std::string& path) {
+  const bool several = path.ends_with(".hmms");
+  if (!several && !path.ends_with(".hmm")) return;
+  const std::string twin = several ? path.substr(0, path.size() - 1) : path + "s";
+  if (access(twin.c_str(), F_OK) != 0) return;
+  fail(ErrorCode::Format, path, ": cannot be read (No such file or directory); there is ", twin, ", the model for ",
+       several ? "one device: load that, or compile with --ndevice N"
+               : "several devices: load that, or compile without --no-single-device");
+}
+
 }  // namespace
 
 std::string folder_of(const std::string& path) {
@@ -79,6 +92,8 @@ std::shared_ptr<const ModelFile> ModelFile::open(const std::string& path, uint64
       // Another folder may hold a link to the file, with other siblings.
       if (auto file = found->second.open.lock(); file != nullptr && file->folder_ == folder_of(path)) return file;
     }
+  } else if (errno == ENOENT) {
+    refuse_when_only_the_twin_exists(path);
   }
   std::shared_ptr<ModelFile> file(new ModelFile(path, hmm::map_file(path, offset, size)));
   file->folder_ = folder_of(path);
