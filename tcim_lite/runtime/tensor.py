@@ -59,7 +59,13 @@ class Device(enum.IntEnum):
 
 def as_array(value: Any) -> NDArray[Any]:
     """What `numpy.asarray` makes of it (CPU torch tensors included), in native byte order."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except TypeError as error:  # a torch tensor of bfloat16 says only what it is
+        raise TypeError(
+            f"a {type(value).__name__} that numpy cannot read ({error}); expected integers, bool, float16, float32 or "
+            "float64 on the host, so convert it before, for example with tensor.float()"
+        ) from error
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
