@@ -110,7 +110,7 @@ class Speculator:
     """Draft and target. The target's prefill graph owns the caches, its verify graph is bound to them."""
 
     def __init__(self, package: Package, args: argparse.Namespace):
-        verify_path, draft_package = package.graph("verify.hmm"), package.draft
+        draft_package, verify_path = package.draft, package.graph("verify.hmm")  # --draft makes both
         self.prefill, self.verify = load_pair(package.prefill_path, verify_path, tcim.WeightManager(0))
         self.embedding = package.embedding_for(self.prefill)
         self.length = self.verify.get_input_info(self.verify.get_input_name(0)).shape[1]  # T
