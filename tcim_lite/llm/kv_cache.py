@@ -29,7 +29,8 @@ def share_kv_cache(owner: Any, borrower: Any) -> int:
     theirs, ours = cache_names(owner), cache_names(borrower)
     if len(theirs) != len(ours):
         raise ValueError(
-            f"cannot share KV caches: one module has {len(theirs)}, the other {len(ours)}; are both of one package?"
+            f"cannot share KV caches: one module has {len(theirs)}, the other {len(ours)}; use both of one package, "
+            "compiled without --batch"
         )
     for source, target in zip(theirs, ours, strict=True):
         got, want = owner.get_input_info(source), borrower.get_input_info(target)

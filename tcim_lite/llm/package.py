@@ -58,8 +58,8 @@ class Package:
             name = names[0] if names else None
         if name not in names:
             raise FileNotFoundError(
-                f"no compiled package {name or ''} in {folder}: expected <name>_prefill.hmm and <name>_decode.hmm; "
-                "make one with `tcim-lite compile HF_DIR -o OUT`"
+                f"no compiled package {name + ' ' if name else ''}in {folder}: expected <name>_prefill.hmm and "
+                "<name>_decode.hmm; make one with `tcim-lite compile HF_DIR -o OUT`"
             )
         return cls(folder, name)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from llm_packages import LoadedPackage
 
-from tcim_lite.llm import Package, Sampler, TextStream, share_kv_cache
+import tcim_lite.runtime as rt
+from tcim_lite.llm import Package, Sampler, TextStream, load_pair, share_kv_cache
 
 
 @pytest.fixture
@@ -54,15 +55,25 @@ def test_prompts_that_cannot_be_are_refused(loaded, prompt, words):
         list(loaded.generate(prompt))
 
 
+def test_decode_takes_one_token_per_run_and_says_so(loaded):
+    loaded.prefill([5, 9])
+    loaded.decode_module.set_input("current_length", np.array([2]))
+    with pytest.raises(rt.ArgumentError, match="'current_length' is 2, expected 1, the number of tokens"):
+        loaded.decode_module.run(sync=True)
+
+
 def test_caches_of_different_packages_are_not_shared(tiny_package):
     one = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
     other = LoadedPackage(tiny_package(prefill_length=16, context_length=128))
     with pytest.raises(ValueError, match="context length"):
         share_kv_cache(one.prefill_module, other.decode_module)
+    batch = tiny_package(prefill_length=16, context_length=64, batch=2)
+    with pytest.raises(ValueError, match=r"one module has .*without --batch"):
+        load_pair(batch.prefill_path, batch.decode_path, rt.WeightManager(0))
 
 
 def test_a_package_that_is_not_there_says_how_to_make_one(tmp_path):
-    with pytest.raises(FileNotFoundError, match="tcim-lite compile"):
+    with pytest.raises(FileNotFoundError, match=r"no compiled package in .*tcim-lite compile"):
         Package.open(tmp_path)
 
 

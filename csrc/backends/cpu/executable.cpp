@@ -112,7 +112,8 @@ void CpuPart::check_lengths() {
     if (rule.slot.current != kNoValue) {
       const int64_t current = length(rule.slot.current);
       if (current < 1 || current > rule.tokens) {
-        fail(ErrorCode::Argument, "run: ", name(rule.slot.current), " is ", current, ", expected 1 to ", rule.tokens,
+        const std::string range = rule.tokens == 1 ? "" : "1 to ";
+        fail(ErrorCode::Argument, "run: ", name(rule.slot.current), " is ", current, ", expected ", range, rule.tokens,
              ", the number of tokens this graph takes per run; split a longer prompt into chunks");
       }
     }
