@@ -69,6 +69,13 @@ def test_c23_too_few_devices_is_an_assertion_error(kit, given):
     assert words in shims.run(GET + text)
 
 
+def test_c23_a_list_of_devices_that_is_none_is_named(kit):
+    shims = emulators(kit)
+    kit.setenv("HOUMO_VISIBLE_DEVICES", "0,a")
+    text = "try:\n    get_hm_devices()\nexcept ValueError as error:\n    print(error)"
+    assert shims.run(GET + text) == "HOUMO_VISIBLE_DEVICES='0,a': expected device ids such as 0,1"
+
+
 def test_c23_it_relies_on_device_ctc_check(kit):
     text = """
 from hmatc.python import smi

@@ -25,7 +25,10 @@ def get_hm_devices(ndevices: int = 1) -> list[int]:
     if ndevices < 1:
         raise ValueError(f"ndevices={ndevices}: expected at least 1")
     visible = os.environ.get("HOUMO_VISIBLE_DEVICES", "")
-    listed = [int(entry) for entry in visible.split(",")] if visible else []
+    try:
+        listed = [int(entry) for entry in visible.split(",")] if visible else []
+    except ValueError:
+        raise ValueError(f"HOUMO_VISIBLE_DEVICES={visible!r}: expected device ids such as 0,1") from None
     if visible and len(listed) < ndevices:
         raise AssertionError(f"HOUMO_VISIBLE_DEVICES={visible!r} lists {len(listed)} devices, {ndevices} are needed")
     first = min(listed, default=0)
