@@ -3,6 +3,8 @@
 import gc
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -173,6 +175,16 @@ def test_a_missing_model_whose_twin_is_there_names_both_ways_out(tmp_path, there
     (tmp_path / there).touch()
     with pytest.raises(rt.HmmFormatError, match=rf"/{asked}: cannot be read .*/{there}, the model for .*{option}"):
         rt.load(tmp_path / asked)
+
+
+@pytest.mark.parametrize("level", ["info", "warn"])
+def test_the_log_says_at_level_info_what_was_loaded_where(add_model, tmp_path, level):
+    text = f"import tcim_lite.runtime as rt; rt.load({str(add_model)!r}, rt.Option(5))"
+    environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": "6", "TCIM_LITE_LOG": level}
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert (f"loaded {add_model} on device 5\n" in done.stderr) == (level == "info")
 
 
 def test_devices_that_do_not_exist_are_refused_at_load(add_model, monkeypatch):

@@ -68,9 +68,13 @@ std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, cons
   settled.backend = resolve_backend(options.backend);
   if (settled.weights == nullptr) settled.weights = std::make_shared<WeightStore>();
   std::vector<Device*> devices = devices_for(*file, options.device_ids);
+  std::string loaded = concat("loaded ", file->label(), " on device");
+  for (const Device* device : devices) loaded += " " + std::to_string(device->id());
   auto program = std::make_shared<Program>(std::move(devices), std::move(file), *settled.weights, options.should_abort);
   check_abort(options.should_abort);
-  return std::shared_ptr<Module>(new Module(std::move(program), settled));
+  std::shared_ptr<Module> module(new Module(std::move(program), settled));
+  log(LogLevel::Info, loaded);
+  return module;
 }
 
 Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
