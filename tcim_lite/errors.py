@@ -11,6 +11,7 @@ __all__ = [
     "ShapeError",
     "StateError",
     "Status",
+    "StrictError",
     "TcimError",
     "UnknownNameError",
     "UnsupportedError",
@@ -89,3 +90,15 @@ class UnsupportedError(TcimError, NotImplementedError):
     """Something recognised that this emulator does not emulate."""
 
     status = Status.UNSUPPORTED
+
+
+class StrictError(TcimError):
+    """A finding of strict mode (`TCIM_LITE_STRICT=error`). Extra: not in the vendor's API.
+
+    Attributes:
+        code: of the finding, such as "S-101"; `tcim-lite explain S-101` says more.
+    """
+
+    @property
+    def code(self) -> str:
+        return str(self).partition(":")[0]

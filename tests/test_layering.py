@@ -13,7 +13,8 @@ CPP_MAY_USE = {
     "hmm": {"hmm", "graph", "base"},
     "backends": {"backends", "graph", "base"},
     "runtime": {"runtime", "hmm", "backends", "graph", "base"},
-    "bindings": {"bindings", "runtime", "graph", "base"},
+    "layers": {"layers", "runtime", "graph", "base"},
+    "bindings": {"bindings", "layers", "runtime", "graph", "base"},
     "facade": {"facade", "runtime", "base", "tcim"},  # tcim/ holds its public header
 }
 

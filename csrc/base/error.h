@@ -19,6 +19,7 @@ enum class ErrorCode {
   Device,       // DeviceError
   Unsupported,  // UnsupportedError
   Aborted,      // the caller asked for it
+  Strict,       // StrictError: a finding of strict mode
 };
 
 // Visible: thrown in libtcim_runtime_lite.so and caught in the Python extension.

@@ -26,6 +26,8 @@ const char* class_name(ErrorCode code) {
       return "DeviceError";
     case ErrorCode::Unsupported:
       return "UnsupportedError";
+    case ErrorCode::Strict:
+      return "StrictError";
   }
   return "TcimError";
 }

@@ -19,22 +19,16 @@ py::tuple to_tuple(const Shape& shape) {
 
 // An array over host memory that keeps it alive. Never memory of a device or one that a later run writes (C-11).
 py::array to_numpy(const Tensor& tensor) {
-  Tensor host;
-  std::byte* memory;
+  ArrayMemory array;
   {
     const NoGil no_gil;
-    host = tensor.to_host(tensor.on_device());
-    memory = host.buffer()->lend_to_array();
-    if (memory == nullptr) {
-      host = host.clone(true);
-      memory = host.buffer()->lend_to_array();
-    }
+    array = tensor.to_array();
   }
+  const Tensor& host = array.tensor;
   auto owner = std::make_unique<std::shared_ptr<Buffer>>(host.buffer());
   py::capsule keep(owner.get(), [](void* pointer) { delete static_cast<std::shared_ptr<Buffer>*>(pointer); });
   owner.release();
-  return py::array(numpy_dtype(host.info().dtype), host.info().shape, byte_strides(host.info()), memory + host.offset(),
-                   keep);
+  return py::array(numpy_dtype(host.info().dtype), host.info().shape, byte_strides(host.info()), array.data, keep);
 }
 
 Tensor tensor_from_array(const TensorInfo& info, const py::array& array) {

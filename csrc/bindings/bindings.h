@@ -19,6 +19,7 @@ void bind_devices(py::module_& m);
 void bind_device_control(py::module_& m);
 void bind_tensor(py::module_& m);
 void bind_module(py::module_& m);
+void bind_layers(py::module_& m);
 
 // Lets other Python threads run. Unlike py::gil_scoped_release it survives the end of the interpreter: up to
 // Python 3.13 a daemon thread that asks for the GIL back then is ended by unwinding its stack, which a destructor must

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "facade/access.h"
 #include "facade/report.h"
+#include "runtime/api_call.h"
 
 namespace tcim {
 
@@ -46,7 +47,7 @@ Buffer make_buffer(const char* what, size_t size, Make&& make) {
   Buffer made;
   const Status status = guarded(what, [&] {
     require_size(size);
-    made = Access::buffer(make(), 0, size);
+    made = Access::buffer(tcim_lite::api_call("Buffer.create", tcim_lite::Undescribed(), make), 0, size);
   });
   return status == OK ? made : Access::failed_buffer(status);
 }

@@ -9,7 +9,9 @@ namespace tcim {
 
 using namespace internal;
 
-std::string GetVersion() { return tcim_lite::version_text(); }
+std::string GetVersion() {
+  return guarded_or("GetVersion", std::string(), [] { return tcim_lite::version_text(); });
+}
 
 int GetDeviceNum(const std::string& backend) {
   try {
@@ -17,7 +19,7 @@ int GetDeviceNum(const std::string& backend) {
   } catch (const tcim_lite::Error&) {
     return 0;
   }
-  return guarded_or("GetDeviceNum", 0, [] { return int(tcim_lite::visible_devices().size()); });
+  return guarded_or("GetDeviceNum", 0, [] { return int(tcim_lite::count_visible_devices()); });
 }
 
 DevManagerState internal::Access::devices(std::vector<int32_t> ids, std::string backend) {

@@ -92,8 +92,7 @@ Module::RunOption& Module::RunOption::Rounds(int rounds) {
 Stream::Stream() : Stream(false) {}
 
 Stream::Stream(bool auto_yield) {
-  guarded("Stream",
-          [&] { impl_ = std::make_shared<StreamState>(StreamState{std::make_shared<tcim_lite::Stream>(auto_yield)}); });
+  guarded("Stream", [&] { impl_ = std::make_shared<StreamState>(StreamState{tcim_lite::Stream::create(auto_yield)}); });
 }
 
 const std::shared_ptr<tcim_lite::Stream>& internal::Access::core(const Stream& stream, const char* what) {

@@ -26,6 +26,7 @@ Status status_of(tcim_lite::ErrorCode code) {
     case tcim_lite::ErrorCode::Format:
     case tcim_lite::ErrorCode::Device:
     case tcim_lite::ErrorCode::Aborted:
+    case tcim_lite::ErrorCode::Strict:
       return ERR_UNDEFINED;
   }
   return ERR_UNDEFINED;

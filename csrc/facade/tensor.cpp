@@ -107,8 +107,7 @@ Tensor Tensor::CreateDeviceTensor(const TensorInfo& info, size_t mem_size, int d
 
 void* Tensor::Data() const {
   if (impl_ == nullptr || impl_->core.buffer() == nullptr) return nullptr;
-  impl_->core.buffer()->wait_idle();
-  return impl_->core.data();
+  return guarded_or("Tensor::Data", static_cast<void*>(nullptr), [&] { return impl_->core.wait_for_data(); });
 }
 
 const TensorInfo& Tensor::Info() const {

@@ -39,10 +39,10 @@ void after_fork_in_child() {
 
 }  // namespace
 
-ApiCall::ApiCall(const char* /*name*/) noexcept {
+ApiCall::ApiCall() noexcept : outermost_(t_depth++ == 0) {
   static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   (void)registered;
-  if (t_depth++ == 0) gate().lock_shared();
+  if (outermost_) gate().lock_shared();
 }
 
 ApiCall::~ApiCall() {

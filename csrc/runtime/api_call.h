@@ -1,18 +1,27 @@
-// The narrow place every public call of the runtime passes (design.md section 5): listeners will hook in here.
+// The narrow place every public call of the runtime passes (design.md section 5): listeners hear of it (observer.h),
+// and a fork waits for it.
 //
-// It is also what a fork waits for. A fork first waits until no call is inside and every stream is empty, so the child
-// starts from a consistent state: no lock held by a thread it does not have, no work that nobody will finish (C-20).
+// A fork first waits until no call is inside and every stream is empty, so the child starts from a consistent state: no
+// lock held by a thread it does not have, no work that nobody will finish (C-20).
 #pragma once
+
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "runtime/observer.h"
 
 namespace tcim_lite {
 
+// Being inside a call. Calls may nest.
 class ApiCall {
  public:
-  // `name` is a literal such as "Module.run". Calls may nest.
-  explicit ApiCall(const char* name) noexcept;
+  ApiCall() noexcept;
   ~ApiCall();
   ApiCall(const ApiCall&) = delete;
   ApiCall& operator=(const ApiCall&) = delete;
+
+  bool outermost() const noexcept { return outermost_; }
 
   // Lets a fork through meanwhile: this thread is inside a call but holds no lock and changes nothing.
   class Pause {
@@ -25,6 +34,60 @@ class ApiCall {
    private:
     const int depth_;
   };
+
+ private:
+  bool outermost_;
 };
+
+// How results look in an event. Others are left out.
+inline void describe_result(CallEvent& event, const Tensor& tensor) { event.result = TensorFacts(tensor); }
+inline void describe_result(CallEvent& event, const std::string& text) { event.value = text; }
+inline void describe_result(CallEvent& event, const TensorInfo& info) { event.value = to_string(info); }
+template <typename Result>
+void describe_result([[maybe_unused]] CallEvent& event, [[maybe_unused]] const Result& result) {
+  if constexpr (std::is_integral_v<Result>) event.value = std::to_string(result);
+}
+
+struct Undescribed {
+  void operator()(CallEvent&) const noexcept {}
+};
+
+// Runs `body` as the call `name`, a literal such as "Module.run", and returns what it does. `describe(event)` fills in
+// the facts; if somebody listens it is called before and, when the call has succeeded, again. Calls made by the body
+// are no events.
+template <typename Describe, typename Body>
+auto api_call(const char* name, const Describe& describe, const Body& body) -> std::invoke_result_t<Body> {
+  const ApiCall inside;
+  if (!observed() || !inside.outermost()) [[likely]]
+    return body();
+  ObservedCall call(name);
+  if (!call.anybody()) return body();
+  describe(call.event());
+  call.begin();
+  if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+    try {
+      body();
+      describe(call.event());
+    } catch (...) {
+      call.fail();
+      throw;
+    }
+    call.end();
+  } else {
+    auto result = [&] {
+      try {
+        auto made = body();
+        describe(call.event());
+        describe_result(call.event(), made);
+        return made;
+      } catch (...) {
+        call.fail();
+        throw;
+      }
+    }();
+    call.end();
+    return result;
+  }
+}
 
 }  // namespace tcim_lite

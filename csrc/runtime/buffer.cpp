@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/devices.h"
+#include "runtime/observer.h"
 #include "runtime/spin.h"
 
 namespace tcim_lite {
@@ -20,6 +21,8 @@ class WrappedMemory final : public DeviceMemory {
 
 }  // namespace
 
+Buffer::Buffer() noexcept : handle_(next_handle()) {}
+
 std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->host_ = AlignedBuffer(bytes);
@@ -28,12 +31,13 @@ std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
   return buffer;
 }
 
-std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes, std::string_view holder) {
+std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes, std::string_view holder, Content content) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->bytes_ = bytes;
   buffer->layout_.device_ids = {device.id()};
   buffer->add_slab(device, bytes, holder);
   buffer->host_data_ = buffer->slab(0);
+  observe_memory(buffer, content);
   return buffer;
 }
 
@@ -47,7 +51,8 @@ std::shared_ptr<Buffer> Buffer::wrap(void* data, uint64_t bytes, Device* device)
   return buffer;
 }
 
-std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder) {
+std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder,
+                                           Content content) {
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->bytes_ = bytes;
   buffer->layout_ = std::move(layout);
@@ -55,6 +60,7 @@ std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, st
     buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes), holder);
   }
   if (buffer->slabs_.size() == 1) buffer->host_data_ = buffer->slab(0);
+  observe_memory(buffer, content);
   return buffer;
 }
 

@@ -21,17 +21,27 @@ class Device;
 
 constexpr int kHost = -1;
 
+// What device memory must hold when it is made.
+enum class Content {
+  Zero,         // states (G-6)
+  Unspecified,  // zero here, but nobody may count on it
+};
+
 class Buffer {
  public:
-  // Zeroed. Throw Error(Device) when a device is full or does not exist. `holder` as in Charge.
+  // Zeroed, unless a listener changes what device memory holds that need not be zero. Throw Error(Device) when a device
+  // is full or does not exist. `holder` as in Charge.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
-  static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes, std::string_view holder = {});
-  static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder = {});
+  static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes, std::string_view holder = {},
+                                           Content content = Content::Unspecified);
+  static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder = {},
+                                            Content content = Content::Unspecified);
   // Memory of somebody else, of the host or of `device`, that outlives the buffer. Not counted against the device.
   static std::shared_ptr<Buffer> wrap(void* data, uint64_t bytes, Device* device = nullptr);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
+  uint64_t handle() const noexcept { return handle_; }
   uint64_t bytes() const noexcept { return bytes_; }
   bool on_host() const noexcept { return slabs_.empty(); }
   int device_id() const noexcept { return on_host() ? kHost : layout_.device_ids.front(); }  // of rank 0
@@ -63,11 +73,12 @@ class Buffer {
     Charge charge;
   };
 
-  Buffer() = default;
+  Buffer() noexcept;
   void add_slab(Device& device, uint64_t bytes, std::string_view holder);
   template <typename Visit>
   void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;
 
+  const uint64_t handle_;
   std::atomic<std::byte*> host_data_{nullptr};
   uint64_t bytes_ = 0;
   AlignedBuffer host_;

@@ -28,26 +28,32 @@ void list_slots(std::ostream& text, const char* title, const hmm::File& content,
 }  // namespace
 
 std::string describe_model(const std::string& path) {
-  const ApiCall call("load_model_info");
-  const auto file = ModelFile::open(path);
-  const hmm::File& content = file->content();
-  std::ostringstream text;
-  text << "name: " << (content.kind == hmm::FileKind::Weights ? "(weights)" : content.graph().name) << "\n";
-  text << "version: V" << content.version_major << "." << content.version_minor << "\n";
-  text << "producer: " << content.producer << "\n";
-  text << "target: " << content.target << "\n";
-  text << "ncore: " << content.ncore << "\n";
-  text << "ndevice: " << content.ndevice << "\n";
-  list_slots(text, "inputs", content, &Graph::inputs, content.split.inputs);
-  list_slots(text, "outputs", content, &Graph::outputs, content.split.outputs);
-  uint64_t bytes = 0;
-  for (const hmm::WeightEntry& weight : content.weights) bytes += weight.bytes;
-  text << "weights: " << content.weights.size() << " (" << bytes << " bytes)\n";
-  if (content.sibling) text << "weights file: " << content.sibling->file << "\n";
-  text << "custom_msg: " << content.custom_msg << "\n";
-  return text.str();
+  return api_call(
+      "load_model_info", [&](CallEvent& event) { event.argument = path; },
+      [&] {
+        const auto file = ModelFile::open(path);
+        const hmm::File& content = file->content();
+        std::ostringstream text;
+        text << "name: " << (content.kind == hmm::FileKind::Weights ? "(weights)" : content.graph().name) << "\n";
+        text << "version: V" << content.version_major << "." << content.version_minor << "\n";
+        text << "producer: " << content.producer << "\n";
+        text << "target: " << content.target << "\n";
+        text << "ncore: " << content.ncore << "\n";
+        text << "ndevice: " << content.ndevice << "\n";
+        list_slots(text, "inputs", content, &Graph::inputs, content.split.inputs);
+        list_slots(text, "outputs", content, &Graph::outputs, content.split.outputs);
+        uint64_t bytes = 0;
+        for (const hmm::WeightEntry& weight : content.weights) bytes += weight.bytes;
+        text << "weights: " << content.weights.size() << " (" << bytes << " bytes)\n";
+        if (content.sibling) text << "weights file: " << content.sibling->file << "\n";
+        text << "custom_msg: " << content.custom_msg << "\n";
+        return text.str();
+      });
 }
 
-std::string version_text() { return "v1.4.0\ntcim_lite " TCIM_LITE_VERSION " (open emulator)"; }
+std::string version_text() {
+  return api_call("get_version", Undescribed(),
+                  [] { return std::string("v1.4.0\ntcim_lite " TCIM_LITE_VERSION " (open emulator)"); });
+}
 
 }  // namespace tcim_lite

@@ -9,6 +9,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "runtime/api_call.h"
 
 namespace tcim_lite {
 namespace {
@@ -128,6 +129,10 @@ std::vector<DeviceProfile> visible_devices() {
   const int64_t count = env_int("TCIM_LITE_DEVICE_NUM", 0, kMaxDevices).value_or(1);
   for (int64_t id = 0; id < count; ++id) profiles.emplace_back().id = int(id);
   return profiles;
+}
+
+size_t count_visible_devices() {
+  return api_call("get_device_num", Undescribed(), [] { return visible_devices().size(); });
 }
 
 DeviceProfile visible_device(int id) {

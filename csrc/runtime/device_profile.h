@@ -23,6 +23,8 @@ struct DeviceProfile {
 // HOUMO_VISIBLE_DEVICES, else the profile file TCIM_LITE_DEVICES, else TCIM_LITE_DEVICE_NUM, else one device. Throws
 // Error(Device) or Error(Argument) naming the variable or the line that cannot be.
 std::vector<DeviceProfile> visible_devices();
+// Their number, as a call of the API.
+size_t count_visible_devices();
 
 // The visible device of this id. Throws Error(Device) when there is none.
 DeviceProfile visible_device(int id);

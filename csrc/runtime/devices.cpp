@@ -108,9 +108,12 @@ Device* find_device(int id) {
 }
 
 uint64_t device_memory_used(int id) {
-  const ApiCall call("device_memory_used");
-  const Device* device = find_device(id);
-  return device == nullptr ? 0 : device->memory_used();
+  return api_call(
+      "device_memory_used", [&](CallEvent& event) { event.device_id = id; },
+      [&]() -> uint64_t {
+        const Device* device = find_device(id);
+        return device == nullptr ? 0 : device->memory_used();
+      });
 }
 
 void forget_device_usage() noexcept {

@@ -13,6 +13,10 @@
 namespace tcim_lite {
 namespace {
 
+void describe_options(CallEvent& event, const LoadOptions& options) {
+  if (!options.device_ids.empty()) event.device_id = options.device_ids.front();
+}
+
 void check_loadable(const ModelFile& file) {
   const hmm::File& content = file.content();
   if (content.kind == hmm::FileKind::Weights) {
@@ -47,18 +51,30 @@ bool is_dummy(const SlotTable& inputs, const std::vector<const Slot*>& dummies, 
 }  // namespace
 
 std::shared_ptr<Module> Module::load(const std::string& path, const LoadOptions& options) {
-  const ApiCall call("Module.load");
-  return load(ModelFile::open(path, options.offset, options.size), options);
+  return api_call(
+      "Module.load",
+      [&](CallEvent& event) {
+        event.argument = path;
+        describe_options(event, options);
+      },
+      [&] { return load(ModelFile::open(path, options.offset, options.size), options); });
 }
 
 std::shared_ptr<Module> Module::load(std::span<const std::byte> bytes, const LoadOptions& options) {
-  const ApiCall call("Module.load");
-  if (options.offset > bytes.size() || options.size > bytes.size() - options.offset) {
-    fail(ErrorCode::Argument, "set_model_offset: ", options.size, " bytes at ", options.offset,
-         " lie outside a buffer of ", bytes.size(), " bytes");
-  }
-  const uint64_t size = options.size == 0 ? bytes.size() - options.offset : options.size;
-  return load(ModelFile::from_bytes(bytes.subspan(options.offset, size)), options);
+  return api_call(
+      "Module.load",
+      [&](CallEvent& event) {
+        event.argument = "(memory)";
+        describe_options(event, options);
+      },
+      [&] {
+        if (options.offset > bytes.size() || options.size > bytes.size() - options.offset) {
+          fail(ErrorCode::Argument, "set_model_offset: ", options.size, " bytes at ", options.offset,
+               " lie outside a buffer of ", bytes.size(), " bytes");
+        }
+        const uint64_t size = options.size == 0 ? bytes.size() - options.offset : options.size;
+        return load(ModelFile::from_bytes(bytes.subspan(options.offset, size)), options);
+      });
 }
 
 std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
@@ -108,6 +124,11 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
 // The memory is free when the last reference is gone (C-22), so it waits as release does.
 Module::~Module() {
   if (loaded_ != nullptr) loaded_->stream->wait(loaded_->ticket);
+  if (!observed()) return;
+  try {
+    api_call("Module.delete", [&](CallEvent& event) { event.module = handle_; }, [] {});
+  } catch (...) {  // a destructor has nobody to tell
+  }
 }
 
 Module::Loaded& Module::loaded(const char* who) const {
@@ -119,69 +140,85 @@ Module::Loaded& Module::loaded(const char* who) const {
 // Gives the slot memory of its own if it has none yet.
 void Module::allocate(Slot& slot) {
   if (slot.buffer != nullptr) return;
-  slot.buffer = Tensor::allocate(slot.info, loaded_->program->file().label()).buffer();
+  slot.buffer = Tensor::allocate(slot.info, loaded_->program->file().label(), slot.content).buffer();
   slot.offset = 0;
   loaded_->bound = nullptr;
 }
 
 void Module::run(bool sync, int rounds) {
-  const ApiCall call("Module.run");
-  if (rounds < 1) fail(ErrorCode::Argument, "run: rounds=", rounds, " must be at least 1");
-  std::shared_ptr<Stream> stream;
-  std::shared_ptr<Program> program;
-  uint64_t ticket;
-  {
-    const std::lock_guard lock(mutex_);
-    Loaded& loaded = this->loaded("run");
-    loaded.program->raise_error();
-    if (loaded.bound == nullptr) {
-      for (const Slot& slot : loaded.inputs) {
-        if (slot.buffer != nullptr) continue;
-        fail(ErrorCode::State, "run error: Status.UNINITIALIZED: input '", slot.name(), "' (", to_string(slot.info),
-             ") was declared through set_dummy_tensors and has no memory; bind a device tensor with set_dev_input or "
-             "set host data with set_input before run");
-      }
-      loaded.bound = std::make_shared<BoundRun>(loaded.program, loaded.inputs, loaded.outputs);
-    }
-    sync |= loaded.always_sync;
-    loaded.bound->begin_use();
-    try {
-      ticket = loaded.ticket = loaded.stream->submit(loaded.bound, rounds, !sync);
-    } catch (...) {
-      loaded.bound->end_use();
-      throw;
-    }
-    if (!sync) return;
-    stream = loaded.stream;
-    program = loaded.program;
-  }
-  stream->wait(ticket, true);
-  program->raise_error();
+  return api_call(
+      "Module.run",
+      [&](CallEvent& event) {
+        describe(event);
+        event.rounds = rounds;
+        const std::lock_guard lock(mutex_);
+        event.sync = sync || (loaded_ != nullptr && loaded_->always_sync);
+      },
+      [&] {
+        if (rounds < 1) fail(ErrorCode::Argument, "run: rounds=", rounds, " must be at least 1");
+        std::shared_ptr<Stream> stream;
+        std::shared_ptr<Program> program;
+        uint64_t ticket;
+        {
+          const std::lock_guard lock(mutex_);
+          Loaded& loaded = this->loaded("run");
+          loaded.program->raise_error();
+          if (loaded.bound == nullptr) {
+            for (const Slot& slot : loaded.inputs) {
+              if (slot.buffer != nullptr) continue;
+              fail(ErrorCode::State, "run error: Status.UNINITIALIZED: input '", slot.name(), "' (",
+                   to_string(slot.info),
+                   ") was declared through set_dummy_tensors and has no memory; bind a device tensor with "
+                   "set_dev_input or set host data with set_input before run");
+            }
+            loaded.bound = std::make_shared<BoundRun>(handle_, loaded.program, loaded.inputs, loaded.outputs);
+          }
+          const bool wait = sync || loaded.always_sync;
+          loaded.bound->begin_use(loaded.stream->handle());
+          try {
+            ticket = loaded.ticket = loaded.stream->submit(loaded.bound, rounds, !wait);
+          } catch (...) {
+            loaded.bound->end_use();
+            throw;
+          }
+          if (!wait) return;
+          stream = loaded.stream;
+          program = loaded.program;
+        }
+        stream->wait(ticket, true);
+        program->raise_error();
+      });
 }
 
 void Module::sync() {
-  const ApiCall call("Module.sync");
-  std::shared_ptr<Stream> stream;
-  std::shared_ptr<Program> program;
-  {
-    const std::lock_guard lock(mutex_);
-    stream = loaded("sync").stream;
-    program = loaded_->program;
-  }
-  stream->drain(true);
-  program->raise_error();
+  return api_call(
+      "Module.sync", [&](CallEvent& event) { describe(event); },
+      [&] {
+        std::shared_ptr<Stream> stream;
+        std::shared_ptr<Program> program;
+        {
+          const std::lock_guard lock(mutex_);
+          stream = loaded("sync").stream;
+          program = loaded_->program;
+        }
+        stream->drain(true);
+        program->raise_error();
+      });
 }
 
 void Module::set_stream(std::shared_ptr<Stream> stream) {
-  const ApiCall call("Module.set_stream");
-  const std::lock_guard lock(mutex_);
-  Loaded& loaded = this->loaded("set_stream");
-  if (stream == nullptr) stream = loaded.program->device().default_stream();
-  if (stream == loaded.stream) return;
-  // An executable runs on one stream at a time, and the module's runs stay in order.
-  loaded.stream->wait(loaded.ticket);
-  loaded.stream = std::move(stream);
-  loaded.ticket = 0;
+  return api_call(
+      "Module.set_stream", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        Loaded& loaded = this->loaded("set_stream");
+        if (stream == nullptr) stream = loaded.program->device().default_stream();
+        if (stream == loaded.stream) return;
+        // An executable runs on one stream at a time, and the module's runs stay in order.
+        loaded.stream->wait(loaded.ticket);
+        loaded.stream = std::move(stream);
+        loaded.ticket = 0;
+      });
 }
 
 // Waits for the module's own runs, helping them along, and raises what failed.
@@ -200,13 +237,16 @@ void Module::wait_for_runs(const char* who) {
 }
 
 void Module::release() {
-  const ApiCall call("Module.release");
-  std::unique_ptr<Loaded> dropped;
-  {
-    const std::lock_guard lock(mutex_);
-    std::swap(dropped, loaded_);
-  }
-  if (dropped != nullptr) dropped->stream->wait(dropped->ticket, true);
+  return api_call(
+      "Module.release", [&](CallEvent& event) { describe(event); },
+      [&] {
+        std::unique_ptr<Loaded> dropped;
+        {
+          const std::lock_guard lock(mutex_);
+          std::swap(dropped, loaded_);
+        }
+        if (dropped != nullptr) dropped->stream->wait(dropped->ticket, true);
+      });
 }
 
 }  // namespace tcim_lite

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/abort.h"
+#include "runtime/observer.h"
 #include "runtime/program.h"
 #include "runtime/slot.h"
 #include "runtime/stream.h"
@@ -34,11 +35,16 @@ struct LoadOptions {
   ShouldAbort should_abort;              // asked several times during a load
 };
 
+class Module;
+void describe_result(CallEvent& event, const std::shared_ptr<Module>& module);
+
 class Module {
  public:
   static std::shared_ptr<Module> load(const std::string& path, const LoadOptions& options);
   static std::shared_ptr<Module> load(std::span<const std::byte> bytes, const LoadOptions& options);
   ~Module();
+
+  uint64_t handle() const noexcept { return handle_; }
 
   size_t num_inputs() const;
   size_t num_outputs() const;
@@ -89,6 +95,13 @@ class Module {
   void allocate(Slot& slot);
   void wait_for_runs(const char* who);
 
+  // For listeners: what is there, or what a name stands for. They leave out what cannot be found.
+  friend void describe_result(CallEvent& event, const std::shared_ptr<Module>& module);
+  void describe(CallEvent& event) const;
+  void describe_input(CallEvent& event, std::string_view name) const;
+  void describe_output(CallEvent& event, std::string_view name) const;
+
+  const uint64_t handle_ = next_handle();
   mutable std::mutex mutex_;
   std::unique_ptr<Loaded> loaded_;
 };

@@ -52,54 +52,138 @@ void check_place(const char* who, const Slot& slot, const Tensor& tensor) {
 }  // namespace
 
 size_t Module::num_inputs() const {
-  const std::lock_guard lock(mutex_);
-  return loaded("get_num_inputs").inputs.size();
+  return api_call(
+      "Module.get_num_inputs", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_num_inputs").inputs.size();
+      });
 }
 
 size_t Module::num_outputs() const {
-  const std::lock_guard lock(mutex_);
-  return loaded("get_num_outputs").outputs.size();
+  return api_call(
+      "Module.get_num_outputs", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_num_outputs").outputs.size();
+      });
 }
 
 std::string Module::input_name(int64_t index) const {
-  const std::lock_guard lock(mutex_);
-  return slot_at("get_input_name", loaded("get_input_name").inputs, index).name();
+  return api_call(
+      "Module.get_input_name", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return slot_at("get_input_name", loaded("get_input_name").inputs, index).name();
+      });
 }
 
 std::string Module::output_name(int64_t index) const {
-  const std::lock_guard lock(mutex_);
-  return slot_at("get_output_name", loaded("get_output_name").outputs, index).name();
+  return api_call(
+      "Module.get_output_name", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return slot_at("get_output_name", loaded("get_output_name").outputs, index).name();
+      });
 }
 
 TensorInfo Module::input_info(std::string_view name) const {
-  const std::lock_guard lock(mutex_);
-  return input_slot("get_input_info", name).info;
+  return api_call(
+      "Module.get_input_info", [&](CallEvent& event) { describe_input(event, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return input_slot("get_input_info", name).info;
+      });
 }
 
 TensorInfo Module::output_info(std::string_view name) const {
-  const std::lock_guard lock(mutex_);
-  return output_slot("get_output_info", name).info;
+  return api_call(
+      "Module.get_output_info", [&](CallEvent& event) { describe_output(event, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return output_slot("get_output_info", name).info;
+      });
 }
 
 std::string Module::custom_msg() const {
-  const std::lock_guard lock(mutex_);
-  return loaded("get_custom_msg").program->content().custom_msg;
+  return api_call(
+      "Module.get_custom_msg", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_custom_msg").program->content().custom_msg;
+      });
 }
 
 int Module::core_number() const {
-  const std::lock_guard lock(mutex_);
-  return int(loaded("get_core_num").program->content().ncore);
+  return api_call(
+      "Module.get_core_num", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return int(loaded("get_core_num").program->content().ncore);
+      });
 }
 
 std::string Module::backend_name() const {
-  const std::lock_guard lock(mutex_);
-  return loaded("get_backend_name").backend;
+  return api_call(
+      "Module.get_backend_name", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_backend_name").backend;
+      });
 }
 
 std::string Module::model_version() const {
+  return api_call(
+      "Module.get_model_version", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        const hmm::File& content = loaded("get_model_version").program->content();
+        return concat("V", content.version_major, ".", content.version_minor);
+      });
+}
+
+void Module::describe(CallEvent& event) const {
+  event.module = handle_;
   const std::lock_guard lock(mutex_);
-  const hmm::File& content = loaded("get_model_version").program->content();
-  return concat("V", content.version_major, ".", content.version_minor);
+  if (loaded_ == nullptr) return;
+  event.stream = loaded_->stream->handle();
+}
+
+namespace {
+
+SlotFacts facts_of(const SlotTable& slots, size_t index, bool is_input) {
+  const Slot& slot = slots[index];
+  return {is_input, index, slot.name(), TensorFacts(slot.tensor())};
+}
+
+void describe_slot(CallEvent& event, SlotTable& slots, std::string_view name, bool is_input) {
+  if (const Slot* slot = slots.find(name)) event.slot = facts_of(slots, size_t(slot - &slots[0]), is_input);
+}
+
+}  // namespace
+
+void Module::describe_input(CallEvent& event, std::string_view name) const {
+  describe(event);
+  event.argument = name;
+  const std::lock_guard lock(mutex_);
+  if (loaded_ != nullptr) describe_slot(event, loaded_->inputs, name, true);
+}
+
+void Module::describe_output(CallEvent& event, std::string_view name) const {
+  describe(event);
+  event.argument = name;
+  const std::lock_guard lock(mutex_);
+  if (loaded_ != nullptr) describe_slot(event, loaded_->outputs, name, false);
+}
+
+void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
+  const Module::Loaded& loaded = *module->loaded_;
+  ModuleFacts& facts = event.loaded.emplace();
+  event.module = facts.module = module->handle_;
+  facts.file = loaded.program->file().label();
+  facts.graph = &loaded.program->content().graph();
+  for (size_t i = 0; i < loaded.inputs.size(); ++i) facts.inputs.push_back(facts_of(loaded.inputs, i, true));
+  for (size_t i = 0; i < loaded.outputs.size(); ++i) facts.outputs.push_back(facts_of(loaded.outputs, i, false));
 }
 
 Slot& Module::input_slot(const char* who, std::string_view name) const {
@@ -117,41 +201,60 @@ Slot& Module::output_slot(const char* who, std::string_view name) const {
 }
 
 void Module::set_input(std::string_view name, const ArrayView& array) {
-  const ApiCall call("Module.set_input");
-  const std::lock_guard lock(mutex_);
-  Slot& slot = input_slot("set_input", name);
-  if (array.elements() != slot.info.elements()) {
-    check_elements("set_input", slot, array.elements(),
-                   "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
-  }
-  const bool had_memory = slot.buffer != nullptr;
-  allocate(slot);
-  slot.buffer->wait_idle();
-  try {
-    const Tensor tensor = slot.tensor();
-    HostBytes target(tensor, HostAccess::Write);
-    copy_to_dense(array, slot.info.dtype, target.data(), "set_input error");
-    target.store();
-  } catch (const Error& error) {
-    if (!had_memory) slot.buffer.reset();  // still an unbound dummy
-    throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
-  } catch (...) {
-    if (!had_memory) slot.buffer.reset();
-    throw;
-  }
+  return api_call(
+      "Module.set_input",
+      [&](CallEvent& event) {
+        describe_input(event, name);
+        event.array = &array;
+      },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        Slot& slot = input_slot("set_input", name);
+        if (array.elements() != slot.info.elements()) {
+          check_elements("set_input", slot, array.elements(),
+                         "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
+        }
+        const bool had_memory = slot.buffer != nullptr;
+        allocate(slot);
+        slot.buffer->wait_idle();
+        try {
+          const Tensor tensor = slot.tensor();
+          HostBytes target(tensor, HostAccess::Write);
+          copy_to_dense(array, slot.info.dtype, target.data(), "set_input error");
+          target.store();
+        } catch (const Error& error) {
+          if (!had_memory) slot.buffer.reset();  // still an unbound dummy
+          throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
+        }
+      });
 }
 
 void Module::set_input(std::string_view name, const Tensor& tensor) {
-  if (tensor.on_device() || !tensor.has_storage()) return set_dev_input(name, tensor);
-  tensor.buffer()->wait_idle();
-  const Shape strides = byte_strides(tensor.info());
-  set_input(name, ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides});
+  return api_call(
+      "Module.set_input",
+      [&](CallEvent& event) {
+        describe_input(event, name);
+        event.tensor = TensorFacts(tensor);
+      },
+      [&] {
+        if (tensor.on_device() || !tensor.has_storage()) return set_dev_input(name, tensor);
+        tensor.buffer()->wait_idle();
+        const Shape strides = byte_strides(tensor.info());
+        set_input(name, ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides});
+      });
 }
 
 void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
-  const ApiCall call("Module.set_dev_input");
-  const std::lock_guard lock(mutex_);
-  bind("set_input", input_slot("set_input", name), tensor);
+  return api_call(
+      "Module.set_dev_input",
+      [&](CallEvent& event) {
+        describe_input(event, name);
+        event.tensor = TensorFacts(tensor);
+      },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        bind("set_input", input_slot("set_input", name), tensor);
+      });
 }
 
 void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
@@ -186,57 +289,87 @@ void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
 }
 
 Tensor Module::input(std::string_view name) const {
-  const ApiCall call("Module.get_dev_input");
-  const std::lock_guard lock(mutex_);
-  return input_slot("get_dev_input", name).tensor();
+  return api_call(
+      "Module.get_dev_input", [&](CallEvent& event) { describe_input(event, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return input_slot("get_dev_input", name).tensor();
+      });
 }
 
 Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& info) {
-  const ApiCall call("Module.get_output");
-  wait_for_runs("get_output");
-  // Held while copying: another thread that queues runs without end would hold up the copy for ever, or tear it.
-  const std::lock_guard lock(mutex_);
-  const Slot& slot = output_slot("get_output", name);
-  if (info) check_elements("get_output", slot, info->elements(), to_string(*info));
-  const Tensor device = slot.tensor();
-  if (!info) return device.to_host(true);
-  TensorInfo wanted = info->on_host();
-  wanted.name = device.info().name;
-  Tensor host = Tensor::allocate(wanted);
-  device.cast_to(host);
-  return host;
+  return api_call(
+      "Module.get_output", [&](CallEvent& event) { describe_output(event, name); },
+      [&]() -> Tensor {
+        wait_for_runs("get_output");
+        // Held while copying: another thread that queues runs without end would hold up the copy for ever, or tear it.
+        const std::lock_guard lock(mutex_);
+        const Slot& slot = output_slot("get_output", name);
+        if (info) check_elements("get_output", slot, info->elements(), to_string(*info));
+        const Tensor device = slot.tensor();
+        if (!info) return device.to_host(true);
+        TensorInfo wanted = info->on_host();
+        wanted.name = device.info().name;
+        Tensor host = Tensor::allocate(wanted);
+        device.cast_to(host);
+        return host;
+      });
 }
 
 void Module::output_to(std::string_view name, const Tensor& target) {
-  const ApiCall call("Module.get_output");
-  wait_for_runs("get_output");
-  const std::lock_guard lock(mutex_);
-  const Slot& slot = output_slot("get_output", name);
-  check_elements("get_output", slot, target.info().elements(), to_string(target.info()));
-  slot.tensor().cast_to(target);
+  return api_call(
+      "Module.get_output",
+      [&](CallEvent& event) {
+        describe_output(event, name);
+        event.tensor = TensorFacts(target);
+      },
+      [&] {
+        wait_for_runs("get_output");
+        const std::lock_guard lock(mutex_);
+        const Slot& slot = output_slot("get_output", name);
+        check_elements("get_output", slot, target.info().elements(), to_string(target.info()));
+        slot.tensor().cast_to(target);
+      });
 }
 
 Tensor Module::dev_output(std::string_view name) const {
-  const ApiCall call("Module.get_dev_output");
-  const std::lock_guard lock(mutex_);
-  return output_slot("get_dev_output", name).tensor();
+  return api_call(
+      "Module.get_dev_output", [&](CallEvent& event) { describe_output(event, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return output_slot("get_dev_output", name).tensor();
+      });
 }
 
 void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
-  const ApiCall call("Module.set_dev_output");
-  const std::lock_guard lock(mutex_);
-  bind("set_dev_output", output_slot("set_dev_output", name), tensor);
+  return api_call(
+      "Module.set_dev_output",
+      [&](CallEvent& event) {
+        describe_output(event, name);
+        event.tensor = TensorFacts(tensor);
+      },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        bind("set_dev_output", output_slot("set_dev_output", name), tensor);
+      });
 }
 
 void Module::set_output(std::string_view name, const Tensor& tensor) {
-  const ApiCall call("Module.set_output");
-  if (tensor.on_device() || !tensor.has_storage()) return set_dev_output(name, tensor);
-  const std::lock_guard lock(mutex_);
-  Slot& slot = output_slot("set_output", name);
-  check_elements("set_output", slot, tensor.info().elements(), to_string(tensor.info()));
-  tensor.buffer()->mark_written_by_runs();
-  slot.sink = tensor;
-  loaded_->bound = nullptr;
+  return api_call(
+      "Module.set_output",
+      [&](CallEvent& event) {
+        describe_output(event, name);
+        event.tensor = TensorFacts(tensor);
+      },
+      [&] {
+        if (tensor.on_device() || !tensor.has_storage()) return set_dev_output(name, tensor);
+        const std::lock_guard lock(mutex_);
+        Slot& slot = output_slot("set_output", name);
+        check_elements("set_output", slot, tensor.info().elements(), to_string(tensor.info()));
+        tensor.buffer()->mark_written_by_runs();
+        slot.sink = tensor;
+        loaded_->bound = nullptr;
+      });
 }
 
 }  // namespace tcim_lite

@@ -42,8 +42,8 @@ void Program::raise_error() {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-BoundRun::BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs)
-    : program_(std::move(program)) {
+BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs)
+    : module_(module), program_(std::move(program)) {
   buffers_.reserve(inputs.size() + outputs.size());
   memory_.resize(program_->devices().size());
   for (size_t rank = 0; rank < memory_.size(); ++rank) {
@@ -51,23 +51,74 @@ BoundRun::BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTabl
     for (const Slot& slot : inputs) memory_[rank].inputs.push_back(slot.buffer->slab(rank) + slot.offset);
     for (const Slot& slot : outputs) memory_[rank].outputs.push_back(slot.buffer->slab(rank) + slot.offset);
   }
-  for (const Slot& slot : inputs) buffers_.push_back(slot.buffer);
+  for (SlotTable* slots : {&inputs, &outputs}) {
+    for (const Slot& slot : *slots) {
+      buffers_.push_back(slot.buffer);
+      offsets_.push_back(slot.offset);
+    }
+  }
   for (const Slot& slot : outputs) {
-    buffers_.push_back(slot.buffer);
     if (!slot.sink) continue;
     buffers_.push_back(slot.sink->buffer());
     sinks_.push_back({slot.tensor(), *slot.sink});
   }
 }
 
-void BoundRun::begin_use() noexcept {
+void BoundRun::begin_use(uint64_t stream) noexcept {
+  stream_.store(stream, std::memory_order_relaxed);
   for (const auto& buffer : buffers_) buffer->begin_use();
+}
+
+void BoundRun::compute() {
+  const DeviceWork work(program_->devices());
+  program_->executable().run(memory_);
+}
+
+// Of a model for several devices, as its first part sees it.
+RunEvent BoundRun::describe() const {
+  RunEvent event;
+  event.module = module_;
+  event.stream = stream_.load(std::memory_order_relaxed);
+  const Graph& graph = program_->content().graph();
+  const auto facts = [&](size_t index, uint32_t value) {
+    TensorFacts made;
+    made.buffer = buffers_[index]->handle();
+    made.offset = offsets_[index];
+    made.device_id = buffers_[index]->device_id();
+    made.dtype = graph.values[value].dtype;
+    made.shape = graph.values[value].shape;
+    made.span_bytes = uint64_t(num_elements(made.shape)) * uint64_t(size_of(made.dtype));
+    return made;
+  };
+  for (size_t port = 0; port < graph.inputs.size(); ++port) {
+    const TensorFacts& input = event.inputs.emplace_back(facts(port, graph.inputs[port]));
+    std::optional<int32_t>& length = event.lengths.emplace_back();
+    if (input.dtype != DType::Int32 || num_elements(input.shape) != 1) continue;
+    buffers_[port]->read(input.offset, sizeof(int32_t), reinterpret_cast<std::byte*>(&length.emplace()));
+  }
+  for (size_t port = 0; port < graph.outputs.size(); ++port) {
+    event.outputs.push_back(facts(graph.inputs.size() + port, graph.outputs[port]));
+  }
+  for (const Sink& sink : sinks_) event.outputs.emplace_back(sink.to);
+  return event;
 }
 
 bool BoundRun::round() noexcept {
   try {
-    const DeviceWork work(program_->devices());
-    program_->executable().run(memory_);
+    if (!observed()) [[likely]] {
+      compute();
+    } else {
+      RunEvent event = describe();
+      observe_run_begin(event);
+      try {
+        compute();
+      } catch (...) {
+        event.failed = true;
+        observe_run_end(event);
+        throw;
+      }
+      observe_run_end(event);
+    }
   } catch (...) {
     failed_ = true;
     program_->keep_error(std::current_exception());

@@ -13,6 +13,7 @@
 #include "backends/backend.h"
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
+#include "runtime/observer.h"
 #include "runtime/slot.h"
 #include "runtime/stream.h"
 #include "runtime/weight_store.h"
@@ -54,11 +55,12 @@ class Program {
 // The bindings of a module at the time of a run. Made again only when a binding has changed.
 class BoundRun : public Work {
  public:
-  // Every slot has a buffer.
-  BoundRun(std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
+  // Every slot has a buffer. `module` is the handle that listeners know.
+  BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
 
-  // Marks the buffers as used by a queued run; finish() ends that, or end_use() if the run is not queued after all.
-  void begin_use() noexcept;
+  // Marks the buffers as used by a run queued on `stream`; finish() ends that, or end_use() if the run is not queued
+  // after all.
+  void begin_use(uint64_t stream) noexcept;
   void end_use() noexcept;
   bool round() noexcept override;
   void finish(bool dropped) noexcept override;
@@ -69,10 +71,15 @@ class BoundRun : public Work {
     Tensor to;
   };
   void fill_sinks();
+  void compute();
+  RunEvent describe() const;
 
+  const uint64_t module_;
+  std::atomic<uint64_t> stream_{0};  // handle
   std::shared_ptr<Program> program_;
-  std::vector<PartMemory> memory_;  // by rank
-  std::vector<std::shared_ptr<Buffer>> buffers_;
+  std::vector<PartMemory> memory_;                // by rank
+  std::vector<std::shared_ptr<Buffer>> buffers_;  // of the inputs, the outputs, and the sinks
+  std::vector<uint64_t> offsets_;                 // of the first two, bytes
   std::vector<Sink> sinks_;
   bool failed_ = false;  // the run in progress
 };

@@ -81,6 +81,7 @@ SlotTable::SlotTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
   for (size_t port = 0; port < count; ++port) {
     Slot slot;
     slot.info = logical_info(parts, ids, port, parts.size() == 1 ? kWhole : axes[port], device_ids);
+    if (parts[0].values[(parts[0].*ids)[port]].kind == ValueKind::State) slot.content = Content::Zero;
     by_name_.emplace(slot.name(), uint32_t(port));
     slots_.push_back(std::move(slot));
   }

@@ -18,10 +18,11 @@
 namespace tcim_lite {
 
 struct Slot {
-  TensorInfo info;                 // dense, on the module's device
-  std::shared_ptr<Buffer> buffer;  // own or borrowed; null: an unbound dummy
-  uint64_t offset = 0;             // bytes into the buffer
-  std::optional<Tensor> sink;      // of an output: a host tensor filled after every run
+  TensorInfo info;                         // dense, on the module's device
+  std::shared_ptr<Buffer> buffer;          // own or borrowed; null: an unbound dummy
+  uint64_t offset = 0;                     // bytes into the buffer
+  std::optional<Tensor> sink;              // of an output: a host tensor filled after every run
+  Content content = Content::Unspecified;  // of its own memory, when new
 
   const std::string& name() const noexcept { return info.name; }
   Tensor tensor() const { return Tensor(info, buffer, offset); }

@@ -205,9 +205,20 @@ Registry& registry() {
 
 }  // namespace
 
-Stream::Stream(bool auto_yield) : state_(std::make_shared<State>()), auto_yield_(auto_yield) {
+Stream::Stream(bool auto_yield) : state_(std::make_shared<State>()), handle_(next_handle()), auto_yield_(auto_yield) {
   const std::lock_guard lock(registry().mutex);
   registry().streams.insert(this);
+}
+
+std::shared_ptr<Stream> Stream::create(bool auto_yield) {
+  uint64_t handle = 0;
+  return api_call(
+      "Stream.create", [&](CallEvent& event) { event.stream = handle; },
+      [&] {
+        auto stream = std::make_shared<Stream>(auto_yield);
+        handle = stream->handle();
+        return stream;
+      });
 }
 
 Stream::~Stream() {

@@ -33,11 +33,14 @@ class Stream {
  public:
   // auto_yield has no effect on results (spec tcim-api section 6).
   explicit Stream(bool auto_yield = false);
+  // The same, as a call of the API.
+  static std::shared_ptr<Stream> create(bool auto_yield);
   // Waits for the queued work.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  uint64_t handle() const noexcept { return handle_; }
   bool auto_yield() const noexcept { return auto_yield_; }
 
   // Returns the ticket to wait for. `wake` false: the caller waits at once, so the worker need not be woken.
@@ -64,6 +67,7 @@ class Stream {
   struct State;
 
   std::shared_ptr<State> state_;
+  const uint64_t handle_;
   const bool auto_yield_;
 };
 

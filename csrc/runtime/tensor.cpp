@@ -19,29 +19,37 @@ Shape byte_strides(const TensorInfo& info) {
 Tensor::Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset)
     : info_(std::move(info)), buffer_(std::move(buffer)), offset_(offset) {}
 
-Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder) {
-  const ApiCall call("Tensor.allocate");
-  const uint64_t bytes = info.span_bytes();
-  if (info.placement != nullptr) {
-    // Slabs are cut from dense tensors.
-    const TensorInfo dense = info.ascontiguous();
-    return Tensor(dense,
-                  Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes(), holder));
-  }
-  if (info.device_id == kHost) return Tensor(info, Buffer::on_host(bytes));
-  return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes, holder));
+Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder, Content content) {
+  return api_call("Tensor.allocate", Undescribed(), [&]() -> Tensor {
+    const uint64_t bytes = info.span_bytes();
+    if (info.placement != nullptr) {
+      // Slabs are cut from dense tensors.
+      const TensorInfo dense = info.ascontiguous();
+      return Tensor(dense, Buffer::on_devices(SlabLayout::of(*info.placement, info.shape, info.dtype), dense.bytes(),
+                                              holder, content));
+    }
+    if (info.device_id == kHost) return Tensor(info, Buffer::on_host(bytes));
+    return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes, holder, content));
+  });
 }
 
 Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
-  const ApiCall call("Tensor.from_array");
-  if (array.elements() != info.elements()) {
-    fail(ErrorCode::Shape, "Tensor: the array has ", array.elements(), " elements, the info ", to_string(info),
-         " needs ", info.elements());
-  }
-  Tensor tensor = allocate(info.on_host());
-  const Shape strides = byte_strides(info);
-  copy_array(array, {tensor.data(), info.dtype, info.shape, strides}, "Tensor");
-  return tensor;
+  return api_call(
+      "Tensor.from_array",
+      [&](CallEvent& event) {
+        event.array = &array;
+        event.dtype = info.dtype;
+      },
+      [&] {
+        if (array.elements() != info.elements()) {
+          fail(ErrorCode::Shape, "Tensor: the array has ", array.elements(), " elements, the info ", to_string(info),
+               " needs ", info.elements());
+        }
+        Tensor tensor = allocate(info.on_host());
+        const Shape strides = byte_strides(info);
+        copy_array(array, {tensor.data(), info.dtype, info.shape, strides}, "Tensor");
+        return tensor;
+      });
 }
 
 void Tensor::require_storage(const char* what) const {
@@ -51,23 +59,27 @@ void Tensor::require_storage(const char* what) const {
 }
 
 Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
-  require_storage("select_roi");
-  const auto refuse = [&] {
-    fail(ErrorCode::Shape, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
-         " do not lie inside a tensor of shape ", to_string(info_.shape));
-  };
-  if (info_.format != Format::ND) {
-    fail(ErrorCode::Argument, "select_roi: a rectangle of a ", name_of(info_.format),
-         " tensor is none of its image; split it into planes first");
-  }
-  if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
-  Tensor view = *this;
-  for (size_t axis = 0; axis < start.size(); ++axis) {
-    if (start[axis] < 0 || extents[axis] < 1 || extents[axis] > info_.shape[axis] - start[axis]) refuse();
-    view.offset_ += uint64_t(start[axis] * info_.strides[axis] * size_of(info_.dtype));
-  }
-  view.info_ = info_.part(extents);
-  return view;
+  return api_call(
+      "Tensor.select_roi", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      [&] {
+        require_storage("select_roi");
+        const auto refuse = [&] {
+          fail(ErrorCode::Shape, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
+               " do not lie inside a tensor of shape ", to_string(info_.shape));
+        };
+        if (info_.format != Format::ND) {
+          fail(ErrorCode::Argument, "select_roi: a rectangle of a ", name_of(info_.format),
+               " tensor is none of its image; split it into planes first");
+        }
+        if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
+        Tensor view = *this;
+        for (size_t axis = 0; axis < start.size(); ++axis) {
+          if (start[axis] < 0 || extents[axis] < 1 || extents[axis] > info_.shape[axis] - start[axis]) refuse();
+          view.offset_ += uint64_t(start[axis] * info_.strides[axis] * size_of(info_.dtype));
+        }
+        view.info_ = info_.part(extents);
+        return view;
+      });
 }
 
 void Tensor::copy_values(const Tensor& target, const char* what) const {
@@ -88,58 +100,115 @@ void Tensor::copy_values(const Tensor& target, const char* what) const {
 }
 
 Tensor Tensor::to_host(bool to_contiguous) const {
-  const ApiCall call("Tensor.to_host");
-  require_storage("to_host");
-  const bool dense = info_.is_dense();
-  if (!on_device() && (dense || !to_contiguous)) return *this;
-  Tensor host = allocate(dense || to_contiguous ? info_.ascontiguous().on_host() : info_.on_host());
-  copy_values(host, "to_host");
-  return host;
+  return api_call(
+      "Tensor.to_host", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      [&]() -> Tensor {
+        require_storage("to_host");
+        const bool dense = info_.is_dense();
+        if (!on_device() && (dense || !to_contiguous)) return *this;
+        Tensor host = allocate(dense || to_contiguous ? info_.ascontiguous().on_host() : info_.on_host());
+        copy_values(host, "to_host");
+        return host;
+      });
+}
+
+ArrayMemory Tensor::to_array() const {
+  return api_call(
+      "Tensor.numpy", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      [&] {
+        Tensor host = to_host(on_device());
+        std::byte* memory = host.buffer()->lend_to_array();
+        if (memory == nullptr) {
+          host = host.clone(true);
+          memory = host.buffer()->lend_to_array();
+        }
+        return ArrayMemory{host, memory + host.offset()};
+      });
+}
+
+std::byte* Tensor::wait_for_data() const {
+  return api_call(
+      "Tensor.data", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      [&] {
+        require_storage("Data");
+        buffer_->wait_idle();
+        return data();
+      });
 }
 
 Tensor Tensor::clone(bool copy) const {
-  const ApiCall call("Tensor.clone");
-  require_storage("clone");
-  Tensor twin = allocate(info_);
-  if (copy) copy_values(twin, "clone");
-  return twin;
+  return api_call(
+      "Tensor.clone",
+      [&](CallEvent& event) {
+        event.self = TensorFacts(*this);
+        event.copies = copy;
+      },
+      [&] {
+        require_storage("clone");
+        Tensor twin = allocate(info_);
+        if (copy) copy_values(twin, "clone");
+        return twin;
+      });
 }
 
 Tensor Tensor::astype(DType dtype) const {
-  const ApiCall call("Tensor.astype");
-  require_storage("astype");
-  Tensor converted = allocate(info_.astype(dtype).ascontiguous());
-  copy_values(converted, "astype");
-  return converted;
+  return api_call(
+      "Tensor.astype",
+      [&](CallEvent& event) {
+        event.self = TensorFacts(*this);
+        event.dtype = dtype;
+      },
+      [&] {
+        require_storage("astype");
+        Tensor converted = allocate(info_.astype(dtype).ascontiguous());
+        copy_values(converted, "astype");
+        return converted;
+      });
 }
 
 void Tensor::copy_to(const Tensor& target) const {
-  const ApiCall call("Tensor.copy_to");
-  if (info_.dtype != target.info_.dtype) {
-    fail(ErrorCode::Shape, "copy_to: the source is ", name_of(info_.dtype), ", the target ",
-         name_of(target.info_.dtype), "; use cast_to to convert");
-  }
-  copy_values(target, "copy_to");
+  return api_call(
+      "Tensor.copy_to",
+      [&](CallEvent& event) {
+        event.self = TensorFacts(*this);
+        event.tensor = TensorFacts(target);
+      },
+      [&] {
+        if (info_.dtype != target.info_.dtype) {
+          fail(ErrorCode::Shape, "copy_to: the source is ", name_of(info_.dtype), ", the target ",
+               name_of(target.info_.dtype), "; use cast_to to convert");
+        }
+        copy_values(target, "copy_to");
+      });
 }
 
 void Tensor::cast_to(const Tensor& target) const {
-  const ApiCall call("Tensor.cast_to");
-  copy_values(target, "cast_to");
+  return api_call(
+      "Tensor.cast_to",
+      [&](CallEvent& event) {
+        event.self = TensorFacts(*this);
+        event.tensor = TensorFacts(target);
+      },
+      [&] { copy_values(target, "cast_to"); });
 }
 
 void Tensor::set_zero() const {
-  const ApiCall call("Tensor.set_zero");
-  require_storage("set_zero");
-  buffer_->wait_idle();
-  HostBytes bytes(*this, info_.is_dense() ? HostAccess::Write : HostAccess::Update);
-  if (info_.is_dense()) {
-    std::memset(bytes.data(), 0, info_.bytes());
-  } else {
-    static constexpr std::byte kZero[8] = {};
-    const Shape still(info_.shape.size(), 0), strides = byte_strides(info_);
-    copy_array({kZero, info_.dtype, info_.shape, still}, {bytes.data(), info_.dtype, info_.shape, strides}, "set_zero");
-  }
-  bytes.store();
+  return api_call(
+      "Tensor.set_zero", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      [&] {
+        require_storage("set_zero");
+        buffer_->wait_idle();
+        HostBytes bytes(*this, info_.is_dense() ? HostAccess::Write : HostAccess::Update);
+        if (info_.is_dense()) {
+          std::memset(bytes.data(), 0, info_.bytes());
+        } else {
+          static constexpr std::byte kZero[8] = {};
+          const Shape still(info_.shape.size(), 0), strides = byte_strides(info_);
+          copy_array({kZero, info_.dtype, info_.shape, still}, {bytes.data(), info_.dtype, info_.shape, strides},
+                     "set_zero");
+        }
+        bytes.store();
+      });
 }
 
 }  // namespace tcim_lite

@@ -13,13 +13,15 @@
 
 namespace tcim_lite {
 
+struct ArrayMemory;
+
 class Tensor {
  public:
   Tensor() = default;
   Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset = 0);
 
-  // Zeroed storage where the info lives. `holder` as in Charge.
-  static Tensor allocate(const TensorInfo& info, std::string_view holder = {});
+  // Storage where the info lives. `holder` and `content` as in Buffer.
+  static Tensor allocate(const TensorInfo& info, std::string_view holder = {}, Content content = Content::Unspecified);
   // Host storage with the info's layout, holding the array's converted values.
   static Tensor from_array(const TensorInfo& info, const ArrayView& array);
 
@@ -40,6 +42,8 @@ class Tensor {
   // Device: always a new host tensor, dense if this is or when asked for. Host: this tensor itself, unless it is
   // strided and a dense one is asked for.
   Tensor to_host(bool to_contiguous) const;
+  // As to_host, but memory that no later run writes (C-11): an array may lie there for as long as it keeps the buffer.
+  ArrayMemory to_array() const;
   Tensor clone(bool copy) const;
   // A converted copy in the same place.
   Tensor astype(DType dtype) const;
@@ -48,6 +52,8 @@ class Tensor {
   // The same with conversion of dtype.
   void cast_to(const Tensor& target) const;
   void set_zero() const;
+  // Where the host finds the first element once no queued run uses the memory; null as data().
+  std::byte* wait_for_data() const;
 
  private:
   void require_storage(const char* what) const;
@@ -56,6 +62,12 @@ class Tensor {
   TensorInfo info_;
   std::shared_ptr<Buffer> buffer_;
   uint64_t offset_ = 0;
+};
+
+// A host tensor, and its first element, which stays there.
+struct ArrayMemory {
+  Tensor tensor;
+  std::byte* data;
 };
 
 // Strides in bytes, for views.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "runtime/api_call.h"
 
 namespace tcim_lite {
 namespace {
@@ -42,27 +43,31 @@ TensorInfo yuv_info(int64_t batch, int64_t width, int64_t height, Format format)
 }
 
 YuvPlanes split_yuv(const Tensor& image) {
-  const TensorInfo& info = image.info();
-  const Sampling step = sampling(info.format);
-  // chroma_rows(height) is height * 2 / (step.rows * step.columns).
-  const int64_t parts = step.rows * step.columns;
-  const int64_t height = info.shape.size() == 3 ? info.shape[1] * parts / (parts + 2) : 0;
-  if (height < 1 || height + chroma_rows(height, step) != info.shape[1] || size_of(info.dtype) != 1 ||
-      !info.is_dense() || !image.has_storage()) {
-    fail(ErrorCode::Argument, "SplitYUV: a tensor of ", to_string(info), " is no dense ", name_of(info.format),
-         " image with memory");
-  }
-  const int64_t batch = info.shape[0], width = info.shape[2], image_bytes = info.shape[1] * width;
-  const auto plane = [&](Shape shape, Shape strides, int64_t offset) {
-    TensorInfo view = info;
-    view.format = Format::ND;
-    view.shape = std::move(shape);
-    view.strides = std::move(strides);
-    return Tensor(std::move(view), image.buffer(), image.offset() + uint64_t(offset));
-  };
-  const int64_t columns = width / step.columns;
-  return {plane({batch, height, width}, {image_bytes, width, 1}, 0),
-          plane({batch, height / step.rows, columns, 2}, {image_bytes, columns * 2, 2, 1}, height * width)};
+  return api_call(
+      "Tensor.split_yuv", [&](CallEvent& event) { event.self = TensorFacts(image); },
+      [&]() -> YuvPlanes {
+        const TensorInfo& info = image.info();
+        const Sampling step = sampling(info.format);
+        // chroma_rows(height) is height * 2 / (step.rows * step.columns).
+        const int64_t parts = step.rows * step.columns;
+        const int64_t height = info.shape.size() == 3 ? info.shape[1] * parts / (parts + 2) : 0;
+        if (height < 1 || height + chroma_rows(height, step) != info.shape[1] || size_of(info.dtype) != 1 ||
+            !info.is_dense() || !image.has_storage()) {
+          fail(ErrorCode::Argument, "SplitYUV: a tensor of ", to_string(info), " is no dense ", name_of(info.format),
+               " image with memory");
+        }
+        const int64_t batch = info.shape[0], width = info.shape[2], image_bytes = info.shape[1] * width;
+        const auto plane = [&](Shape shape, Shape strides, int64_t offset) {
+          TensorInfo view = info;
+          view.format = Format::ND;
+          view.shape = std::move(shape);
+          view.strides = std::move(strides);
+          return Tensor(std::move(view), image.buffer(), image.offset() + uint64_t(offset));
+        };
+        const int64_t columns = width / step.columns;
+        return {plane({batch, height, width}, {image_bytes, width, 1}, 0),
+                plane({batch, height / step.rows, columns, 2}, {image_bytes, columns * 2, 2, 1}, height * width)};
+      });
 }
 
 }  // namespace tcim_lite

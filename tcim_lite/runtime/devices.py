@@ -36,4 +36,4 @@ def get_device_num(backend_name: str = "") -> int:
         _core.resolve_backend(text(backend_name, "backend_name"))
     except TcimError:
         return 0
-    return len(_core.device_ids())
+    return _core.device_count()

@@ -1,0 +1,132 @@
+#include "layers/registry.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "layers/trace.h"
+#include "runtime/api_call.h"
+
+namespace tcim_lite::layers {
+namespace {
+
+struct Layer {
+  std::string_view name;
+  std::shared_ptr<Observer> (*make)(const Options&);
+};
+
+constexpr Layer kLayers[] = {{"trace", make_trace}};
+
+struct Active {
+  std::string name;
+  std::shared_ptr<Observer> observer;
+};
+
+struct State {
+  std::mutex mutex;
+  std::vector<Active> active;
+};
+
+// Never destroyed: calls may come from other threads while the process exits.
+State& state() {
+  static auto* const instance = new State;
+  return *instance;
+}
+
+const Layer& find(const std::string& name, const char* where) {
+  const auto* const found =
+      std::find_if(std::begin(kLayers), std::end(kLayers), [&](const Layer& layer) { return layer.name == name; });
+  if (found != std::end(kLayers)) return *found;
+  std::string names;
+  for (const Layer& layer : kLayers) names += (names.empty() ? "" : ", ") + std::string(layer.name);
+  fail(ErrorCode::Argument, where, ": there is no layer '", name, "'; expected one of ", names);
+}
+
+void remove(std::vector<Active>& active, const std::string& name) {
+  std::erase_if(active, [&](const Active& each) {
+    if (each.name == name) remove_observer(each.observer.get());
+    return each.name == name;
+  });
+}
+
+void start(const Layer& layer, const Options& options) {
+  std::shared_ptr<Observer> observer = layer.make(options);
+  const std::lock_guard lock(state().mutex);
+  remove(state().active, std::string(layer.name));
+  add_observer(observer);
+  state().active.push_back({std::string(layer.name), std::move(observer)});
+}
+
+std::vector<std::string> names_of(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    std::string name = list.substr(begin, end - begin);
+    name.erase(0, name.find_first_not_of(' '));
+    name.erase(name.find_last_not_of(' ') + 1);
+    if (!name.empty()) names.push_back(std::move(name));
+    begin = end + 1;
+  }
+  return names;
+}
+
+// All or nothing: a name that is wrong starts none.
+void start_from_environment() {
+  std::vector<const Layer*> wanted;
+  for (const std::string& name : names_of(env_text("TCIM_LITE_LAYERS").value_or(""))) {
+    wanted.push_back(&find(name, "TCIM_LITE_LAYERS"));
+  }
+  for (const Layer* layer : wanted) start(*layer, {});
+}
+
+[[maybe_unused]] const bool kInstalled = (set_observer_source(&start_from_environment), true);
+
+}  // namespace
+
+std::string setting(const Options& options, const char* key, const char* variable, const char* otherwise) {
+  const auto found = options.find(key);
+  return found != options.end() ? found->second : env_text(variable).value_or(otherwise);
+}
+
+void check_options(std::string_view layer, const Options& options, const std::vector<std::string_view>& known) {
+  for (const auto& [key, value] : options) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    std::string names;
+    for (const std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name);
+    fail(ErrorCode::Argument, "layer '", layer, "' has no option '", key, "'; expected one of ", names);
+  }
+}
+
+std::vector<std::string> known() {
+  std::vector<std::string> names;
+  for (const Layer& layer : kLayers) names.emplace_back(layer.name);
+  return names;
+}
+
+std::vector<std::string> active() {
+  start_observers();
+  const ApiCall inside;
+  const std::lock_guard lock(state().mutex);
+  std::vector<std::string> names;
+  for (const Active& each : state().active) names.push_back(each.name);
+  return names;
+}
+
+void enable(const std::string& name, const Options& options) {
+  const Layer& layer = find(name, "enable");
+  start_observers();
+  const ApiCall inside;
+  start(layer, options);
+}
+
+void disable(const std::string& name) {
+  find(name, "disable");
+  start_observers();
+  const ApiCall inside;
+  const std::lock_guard lock(state().mutex);
+  remove(state().active, name);
+}
+
+}  // namespace tcim_lite::layers

@@ -1,0 +1,173 @@
+#include "runtime/observer.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "runtime/api_call.h"
+#include "runtime/stream.h"
+
+namespace tcim_lite {
+
+namespace detail {
+std::atomic<Watch> g_watch{Watch::Unknown};
+}
+
+namespace {
+
+using detail::g_watch;
+using detail::Watch;
+using Observers = std::vector<std::shared_ptr<Observer>>;
+
+std::atomic<void (*)()> g_source{nullptr};
+std::atomic<std::string (*)()> g_site_source{nullptr};
+
+// Only used inside of calls and of runs, so a fork finds the mutexes free. Never destroyed, as the gate.
+struct Registry {
+  std::mutex mutex;
+  std::mutex start;  // held while the source runs
+  std::shared_ptr<const Observers> observers = std::make_shared<const Observers>();
+};
+
+Registry& registry() {
+  static auto* const instance = new Registry;
+  return *instance;
+}
+
+std::shared_ptr<const Observers> observers() {
+  const std::lock_guard lock(registry().mutex);
+  return registry().observers;
+}
+
+// `mutex` is held.
+void replace_observers(Observers observers) {
+  registry().observers = std::make_shared<const Observers>(std::move(observers));
+  if (g_watch.load(std::memory_order_relaxed) == Watch::Unknown) return;
+  g_watch.store(registry().observers->empty() ? Watch::Nobody : Watch::Somebody, std::memory_order_relaxed);
+}
+
+void read_environment() {
+  if (g_watch.load(std::memory_order_acquire) != Watch::Unknown) return;
+  const std::lock_guard starting(registry().start);
+  if (g_watch.load(std::memory_order_relaxed) != Watch::Unknown) return;
+  if (const auto source = g_source.load()) source();
+  const std::lock_guard lock(registry().mutex);
+  g_watch.store(registry().observers->empty() ? Watch::Nobody : Watch::Somebody, std::memory_order_release);
+}
+
+uint64_t now_ns() noexcept {
+  return uint64_t(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
+
+}  // namespace
+
+TensorFacts::TensorFacts(const Tensor& tensor)
+    : buffer(tensor.has_storage() ? tensor.buffer()->handle() : 0),
+      offset(tensor.offset()),
+      span_bytes(tensor.info().span_bytes()),
+      device_id(tensor.info().device_id),
+      dtype(tensor.info().dtype),
+      shape(tensor.info().shape),
+      dense(tensor.info().is_dense()) {}
+
+void add_observer(std::shared_ptr<Observer> observer) {
+  const std::lock_guard lock(registry().mutex);
+  Observers next = *registry().observers;
+  next.push_back(std::move(observer));
+  replace_observers(std::move(next));
+}
+
+void remove_observer(const Observer* observer) noexcept {
+  const std::lock_guard lock(registry().mutex);
+  Observers next = *registry().observers;
+  std::erase_if(next, [&](const auto& each) { return each.get() == observer; });
+  replace_observers(std::move(next));
+}
+
+void set_observer_source(void (*source)()) { g_source = source; }
+
+void start_observers() { read_environment(); }
+
+void set_call_site_source(std::string (*source)()) { g_site_source = source; }
+
+std::string call_site() {
+  const auto source = g_site_source.load();
+  if (source == nullptr) return {};
+  // It takes Python's lock, whose holder may be waiting to fork.
+  const ApiCall::Pause outside;
+  return source();
+}
+
+uint64_t next_handle() noexcept {
+  static std::atomic<uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+uint64_t thread_number() noexcept {
+  // Not kept in a thread_local: the child of a fork has another one.
+  return uint64_t(syscall(SYS_gettid));
+}
+
+void observe_memory(const std::shared_ptr<Buffer>& buffer, Content content) noexcept {
+  if (g_watch.load(std::memory_order_relaxed) != Watch::Somebody) return;
+  for (const auto& observer : *observers()) observer->memory_made(buffer, content);
+}
+
+void observe_run_begin(RunEvent& event) {
+  event.thread = thread_number();
+  event.begin_ns = now_ns();
+  for (const auto& observer : *observers()) observer->run_begin(event);
+}
+
+void observe_run_end(RunEvent& event) noexcept {
+  event.end_ns = now_ns();
+  for (const auto& observer : *observers()) observer->run_end(event);
+}
+
+ObservedCall::ObservedCall(const char* name) {
+  read_environment();
+  observers_ = observers();
+  event_.name = name;
+}
+
+bool ObservedCall::anybody() const noexcept { return !observers_->empty(); }
+
+void ObservedCall::begin() {
+  event_.call = next_handle();
+  event_.thread = thread_number();
+  event_.begin_ns = now_ns();
+  for (const auto& observer : *observers_) observer->begin(event_);
+}
+
+void ObservedCall::fail() noexcept {
+  event_.end_ns = now_ns();
+  try {
+    event_.error = ErrorCode::Internal;
+    try {
+      throw;
+    } catch (const Error& error) {
+      event_.error = error.code();
+      event_.error_text = error.what();
+    } catch (const std::exception& error) {
+      event_.error_text = error.what();
+    } catch (const Interrupted&) {
+      event_.error = ErrorCode::Aborted;
+      event_.error_text = "interrupted";
+    }
+    for (const auto& observer : *observers_) observer->end(event_);
+  } catch (...) {  // the call's own error is what the caller gets
+  }
+}
+
+void ObservedCall::end() {
+  event_.end_ns = now_ns();
+  for (const auto& observer : *observers_) observer->end(event_);
+}
+
+}  // namespace tcim_lite

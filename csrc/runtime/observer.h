@@ -1,0 +1,152 @@
+// What a listener on the runtime API sees (design.md section 5): every call from outside, and every round of a queued
+// run. Facts only: listeners keep whatever state they need. csrc/layers has the listeners.
+//
+// With nobody listening a call costs one relaxed load and a branch; nothing here is filled in then.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "runtime/tensor.h"
+
+namespace tcim_lite {
+
+struct TensorFacts {
+  TensorFacts() = default;
+  explicit TensorFacts(const Tensor& tensor);
+
+  uint64_t buffer = 0;      // handle of the memory; 0: none, an unbound dummy
+  uint64_t offset = 0;      // bytes into it
+  uint64_t span_bytes = 0;  // from the first element to the last
+  int device_id = kHost;
+  DType dtype = DType::Float16;
+  Shape shape;
+  bool dense = true;
+};
+
+// A slot and what it uses at the moment.
+struct SlotFacts {
+  bool is_input = true;
+  size_t index = 0;  // in API order
+  std::string name;  // as compiled
+  TensorFacts memory;
+};
+
+struct ModuleFacts {
+  uint64_t module = 0;
+  std::string file;
+  const Graph* graph = nullptr;  // of rank 0; valid during the event
+  std::vector<SlotFacts> inputs;
+  std::vector<SlotFacts> outputs;
+};
+
+// One call. Handles (module, stream, buffer) are numbers that no other object of the process ever has; 0 is none.
+// What a call does not have is empty. After a successful call the facts describe what it left behind.
+struct CallEvent {
+  const char* name = "";  // "Module.run"
+  uint64_t call = 0;      // unique, as handles are
+  uint64_t thread = 0;    // the system's thread id
+  uint64_t begin_ns = 0;  // steady clock
+  uint64_t end_ns = 0;    // 0 at the beginning
+
+  uint64_t module = 0;
+  uint64_t stream = 0;
+  std::string argument;             // the name or path as given
+  std::optional<SlotFacts> slot;    // that the name stands for, if it does
+  std::optional<TensorFacts> self;  // of a Tensor call
+  std::optional<TensorFacts> tensor;
+  const ArrayView* array = nullptr;  // host data of the caller; valid during the event
+  std::optional<DType> dtype;
+  std::optional<bool> sync;    // as it takes effect
+  std::optional<bool> copies;  // of Tensor.clone
+  std::optional<int> rounds;
+  std::optional<int> device_id;
+
+  std::optional<TensorFacts> result;
+  std::optional<ModuleFacts> loaded;
+  std::string value;  // another result as text
+  std::optional<ErrorCode> error;
+  std::string error_text;
+};
+
+// One round of a run, on whatever thread the stream runs it.
+struct RunEvent {
+  uint64_t module = 0;
+  uint64_t stream = 0;
+  uint64_t thread = 0;
+  uint64_t begin_ns = 0;
+  uint64_t end_ns = 0;                          // 0 at the beginning
+  std::vector<TensorFacts> inputs;              // in API order
+  std::vector<TensorFacts> outputs;             // the same, then the host tensors of set_output
+  std::vector<std::optional<int32_t>> lengths;  // the values of the int32 [1] inputs, by input
+  bool failed = false;
+};
+
+// Called on the threads that do the work, several at once, with no lock of the runtime held by begin and end. A
+// listener may call no API. What begin or run_begin throws keeps the call or round from happening; what end throws
+// replaces the result of a call that succeeded.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void begin(const CallEvent&) {}
+  virtual void end(const CallEvent&) {}
+  virtual void run_begin(const RunEvent&) {}
+  virtual void run_end(const RunEvent&) noexcept {}
+  // New device memory nobody can use yet. It is zero; what is Content::Unspecified may be changed.
+  virtual void memory_made(const std::shared_ptr<Buffer>&, Content) noexcept {}
+};
+
+void add_observer(std::shared_ptr<Observer> observer);
+void remove_observer(const Observer* observer) noexcept;
+
+// Called once, by the first call of the process; adds the observers that the environment names. What it throws, the
+// call throws, and the next call tries again.
+void set_observer_source(void (*source)());
+
+// Asks the source now if nobody has yet.
+void start_observers();
+
+// "demo.py:12" of the code that called into the API from this thread, or "" where nobody knows. The source is asked
+// with no lock held.
+void set_call_site_source(std::string (*source)());
+std::string call_site();
+
+uint64_t next_handle() noexcept;
+uint64_t thread_number() noexcept;
+
+namespace detail {
+enum class Watch : int { Unknown, Nobody, Somebody };
+extern std::atomic<Watch> g_watch;
+}  // namespace detail
+
+inline bool observed() noexcept { return detail::g_watch.load(std::memory_order_relaxed) != detail::Watch::Nobody; }
+
+// These do nothing while nobody listens.
+void observe_memory(const std::shared_ptr<Buffer>& buffer, Content content) noexcept;
+void observe_run_begin(RunEvent& event);
+void observe_run_end(RunEvent& event) noexcept;
+
+// A call being told to the listeners.
+class ObservedCall {
+ public:
+  explicit ObservedCall(const char* name);
+  // False: the environment named no layer after all.
+  bool anybody() const noexcept;
+  CallEvent& event() noexcept { return event_; }
+  void begin();
+  // In a catch block.
+  void fail() noexcept;
+  void end();
+
+ private:
+  std::shared_ptr<const std::vector<std::shared_ptr<Observer>>> observers_;
+  CallEvent event_;
+};
+
+}  // namespace tcim_lite

@@ -1,0 +1,49 @@
+"""Layers that listen to every call of the runtime API, Python's and C++'s alike. Extra: not in the vendor's API.
+
+`TCIM_LITE_LAYERS=trace` enables them from outside; while none is, a call costs what it costs without.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tcim_lite import _core
+
+__all__ = ["active", "available", "disable", "enable"]
+
+
+def available() -> list[str]:
+    """The names of all layers."""
+    return _core.known_layers()
+
+
+def active() -> list[str]:
+    """The layers that listen now, in the order in which they hear of a call.
+
+    Raises:
+        ArgumentError: `TCIM_LITE_LAYERS` names one there is not.
+    """
+    return _core.active_layers()
+
+
+def enable(name: str, **options: str | os.PathLike[str]) -> None:
+    """Lets a layer listen to all calls from now on; enabling it again replaces it.
+
+    Args:
+        name: "trace" writes a line per call and two per run.
+        options: of "trace": `file` to append to (default: standard error) and `format`, "text" or "json". An option
+            that is not given comes from the environment (docs/environment.md).
+
+    Raises:
+        ArgumentError: there is no such layer or option, or its value cannot be.
+    """
+    _core.enable_layer(name, {key: os.fspath(value) for key, value in options.items()})
+
+
+def disable(name: str) -> None:
+    """Ends a layer; one that does not listen stays so.
+
+    Raises:
+        ArgumentError: there is no such layer.
+    """
+    _core.disable_layer(name)
