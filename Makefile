@@ -25,6 +25,7 @@ test: $(VENV)/test
 
 docs: $(VENV)/docs
 	$(BIN)/python docs/make_api.py
+	$(BIN)/tcim-lite explain --markdown > docs/strict.md
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt \

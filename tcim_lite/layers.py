@@ -1,6 +1,7 @@
 """Layers that listen to every call of the runtime API, Python's and C++'s alike. Extra: not in the vendor's API.
 
-`TCIM_LITE_LAYERS=trace` enables them from outside; while none is, a call costs what it costs without.
+`TCIM_LITE_LAYERS=trace` and `TCIM_LITE_STRICT=warn` enable them from outside; while none is, a call costs what it costs
+without.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import os
 
 from tcim_lite import _core
+from tcim_lite._core import Finding as Finding
+from tcim_lite._core import FindingKind as FindingKind
 
-__all__ = ["active", "available", "disable", "enable"]
+__all__ = ["active", "available", "catalogue", "disable", "enable", "take_findings"]
 
 
 def available() -> list[str]:
@@ -30,9 +33,9 @@ def enable(name: str, **options: str | os.PathLike[str]) -> None:
     """Lets a layer listen to all calls from now on; enabling it again replaces it.
 
     Args:
-        name: "trace" writes a line per call and two per run.
-        options: of "trace": `file` to append to (default: standard error) and `format`, "text" or "json". An option
-            that is not given comes from the environment (docs/environment.md).
+        name: "strict" judges calls ([strict mode](../strict.md)); "trace" writes a line per call and two per run.
+        options: of "strict": `mode`, "warn" or "error". Of "trace": `file` to append to (default: standard error) and
+            `format`, "text" or "json". An option that is not given comes from the environment.
 
     Raises:
         ArgumentError: there is no such layer or option, or its value cannot be.
@@ -47,3 +50,16 @@ def disable(name: str) -> None:
         ArgumentError: there is no such layer.
     """
     _core.disable_layer(name)
+
+
+def catalogue() -> list[FindingKind]:
+    """Every finding strict mode can make: `code`, `title`, `fault`, `rule`, `why`, `example` and `fix`, all text."""
+    return _core.strict_catalogue()
+
+
+def take_findings() -> list[Finding]:
+    """What strict mode found since the last call of this, at most 1000, each place once.
+
+    A finding has `code`, `detail`, `site` ("file:line" of the caller) and `message`, all text.
+    """
+    return _core.take_findings()

@@ -1,9 +1,12 @@
 #include <pybind11/stl.h>
 
 #include <string>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "layers/registry.h"
+#include "layers/strict/catalogue.h"
+#include "layers/strict/report.h"
 
 namespace tcim_lite {
 namespace {
@@ -49,6 +52,25 @@ void bind_layers(py::module_& m) {
   m.def("active_layers", &layers::active, Release(), "Those that listen.");
   m.def("enable_layer", &layers::enable, py::arg("name"), py::arg("options"), Release());
   m.def("disable_layer", &layers::disable, py::arg("name"), Release());
+  using layers::Finding, layers::FindingKind;
+  py::class_<FindingKind>(m, "FindingKind", "A finding that strict mode can make.")
+      .def_readonly("code", &FindingKind::code)
+      .def_readonly("title", &FindingKind::title)
+      .def_readonly("fault", &FindingKind::fault)
+      .def_readonly("rule", &FindingKind::rule)
+      .def_readonly("why", &FindingKind::why)
+      .def_readonly("example", &FindingKind::example)
+      .def_readonly("fix", &FindingKind::fix);
+  py::class_<Finding>(m, "Finding", "One that was made.")
+      .def_readonly("code", &Finding::code)
+      .def_readonly("detail", &Finding::detail)
+      .def_readonly("site", &Finding::site)
+      .def_readonly("message", &Finding::message);
+  m.def(
+      "strict_catalogue",
+      [] { return std::vector<FindingKind>(layers::catalogue().begin(), layers::catalogue().end()); },
+      "Every finding there is.");
+  m.def("take_findings", &layers::take_findings, "What strict mode found since the last call.");
   set_call_site_source(&user_frame);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "layers/strict/strict.h"
 #include "layers/trace.h"
 #include "runtime/api_call.h"
 
@@ -17,7 +18,7 @@ struct Layer {
   std::shared_ptr<Observer> (*make)(const Options&);
 };
 
-constexpr Layer kLayers[] = {{"trace", make_trace}};
+constexpr Layer kLayers[] = {{"strict", make_strict}, {"trace", make_trace}};
 
 struct Active {
   std::string name;
@@ -77,6 +78,11 @@ void start_from_environment() {
   std::vector<const Layer*> wanted;
   for (const std::string& name : names_of(env_text("TCIM_LITE_LAYERS").value_or(""))) {
     wanted.push_back(&find(name, "TCIM_LITE_LAYERS"));
+  }
+  if (const auto strict = strict_wanted()) {
+    const Layer& layer = find("strict", "TCIM_LITE_STRICT");
+    std::erase(wanted, &layer);
+    if (*strict) wanted.insert(wanted.begin(), &layer);
   }
   for (const Layer* layer : wanted) start(*layer, {});
 }

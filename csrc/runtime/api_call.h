@@ -63,9 +63,9 @@ auto api_call(const char* name, const Describe& describe, const Body& body) -> s
   ObservedCall call(name);
   if (!call.anybody()) return body();
   describe(call.event());
-  call.begin();
   if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
     try {
+      call.begin();
       body();
       describe(call.event());
     } catch (...) {
@@ -76,6 +76,7 @@ auto api_call(const char* name, const Describe& describe, const Body& body) -> s
   } else {
     auto result = [&] {
       try {
+        call.begin();
         auto made = body();
         describe(call.event());
         describe_result(call.event(), made);

@@ -89,8 +89,8 @@ struct RunEvent {
 };
 
 // Called on the threads that do the work, several at once, with no lock of the runtime held by begin and end. A
-// listener may call no API. What begin or run_begin throws keeps the call or round from happening; what end throws
-// replaces the result of a call that succeeded.
+// listener may call no API. What begin or run_begin throws keeps the call or round from happening, and end or
+// run_end hears of it; what end throws replaces the result of a call that succeeded.
 class Observer {
  public:
   virtual ~Observer() = default;

@@ -109,8 +109,8 @@ bool BoundRun::round() noexcept {
       compute();
     } else {
       RunEvent event = describe();
-      observe_run_begin(event);
       try {
+        observe_run_begin(event);
         compute();
       } catch (...) {
         event.failed = true;

@@ -1,0 +1,250 @@
+#include "layers/strict/call_rules.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <map>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace tcim_lite::layers {
+namespace {
+
+bool is(const CallEvent& event, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), event.name) != names.end();
+}
+
+bool reads_self(const CallEvent& event) {
+  return is(event,
+            {"Tensor.numpy", "Tensor.to_host", "Tensor.astype", "Tensor.copy_to", "Tensor.cast_to", "Tensor.data"}) ||
+         (is(event, {"Tensor.clone"}) && event.copies.value_or(false));
+}
+
+// The device memory that the call writes from the host or from another tensor; null for none.
+const TensorFacts* written_by(const CallEvent& event) {
+  if (is(event, {"Module.set_input"}) && event.slot && (event.array || event.tensor->device_id == kHost)) {
+    return &event.slot->memory;
+  }
+  if (is(event, {"Tensor.copy_to", "Tensor.cast_to"})) return &*event.tensor;
+  if (is(event, {"Tensor.set_zero"})) return &*event.self;
+  return nullptr;
+}
+
+bool binds(const CallEvent& event) {
+  return is(event, {"Module.set_input", "Module.set_dev_input", "Module.set_dev_output", "Module.set_output"}) &&
+         event.tensor && event.tensor->device_id != kHost;
+}
+
+int64_t filled_rows(const CacheRows* rows) {
+  if (rows == nullptr) return 0;
+  return std::find(rows->begin(), rows->end(), uint64_t{0}) - rows->begin();
+}
+
+bool is_used_elsewhere(Shadow& shadow, uint64_t module, uint64_t buffer) {
+  for (const auto& [handle, other] : shadow.modules()) {
+    if (handle == module || other.released) continue;
+    for (const SlotShadow& slot : other.inputs) {
+      if (slot.memory.buffer == buffer) return true;
+    }
+  }
+  return false;
+}
+
+void check_binding(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
+  if (!binds(event) || !event.slot) return;
+  const SlotFacts& facts = *event.slot;
+  if (event.tensor->buffer == 0) {
+    found.emplace_back("S-102", concat("Input '", facts.name, "' of ", module.file, " was given it."));
+    return;
+  }
+  if (!facts.is_input || event.tensor->buffer == facts.memory.buffer) return;
+  const SlotShadow& slot = module.inputs[facts.index];
+  if (slot.own != facts.memory.buffer || is_used_elsewhere(shadow, event.module, slot.own)) return;
+  for (const CachePorts& ports : module.caches) {
+    if (ports.cache != facts.index) continue;
+    const int64_t had = filled_rows(shadow.rows(module, ports));
+    BufferShadow* const next = shadow.buffer(event.tensor->buffer);
+    if (next == nullptr) return;
+    const auto at = next->caches.find(event.tensor->offset);
+    const int64_t gets = at != next->caches.end() ? filled_rows(&at->second) : next->host_write != 0 ? had : 0;
+    if (had > gets) {
+      found.emplace_back("S-103", concat("Cache '", facts.name, "' of ", module.file, " held ", had,
+                                         " rows, its new memory ", gets, "."));
+    }
+  }
+}
+
+// Elements of an 8-bit array whose top bit is set.
+bool has_top_bit(const ArrayView& array) {
+  std::vector<int64_t> index(array.shape.size(), 0);
+  for (int64_t left = array.elements(); left > 0; --left) {
+    const std::byte* element = array.data;
+    for (size_t axis = 0; axis < index.size(); ++axis) element += index[axis] * array.strides[axis];
+    if ((*element & std::byte{0x80}) != std::byte{0}) return true;
+    for (size_t axis = index.size(); axis-- > 0 && ++index[axis] == array.shape[axis];) index[axis] = 0;
+  }
+  return false;
+}
+
+void check_dtype(const CallEvent& event, Found& found) {
+  if (event.array == nullptr) return;
+  const DType from = event.array->dtype;
+  const std::optional<DType> to = event.slot ? event.slot->memory.dtype : event.dtype;
+  const bool reinterpreted =
+      to && ((from == DType::UInt8 && *to == DType::Int8) || (from == DType::Int8 && *to == DType::UInt8));
+  if (!reinterpreted || !has_top_bit(*event.array)) return;
+  found.emplace_back("S-501", concat(event.slot ? "Input '" + event.slot->name + "'" : std::string("The tensor"),
+                                     " is ", name_of(*to), ", the array ", name_of(from), "."));
+}
+
+void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, Found& found) {
+  const bool reads_output = is(event, {"Module.get_output"}) && module != nullptr && event.slot;
+  const TensorFacts* read = reads_output ? &event.slot->memory : reads_self(event) ? &*event.self : nullptr;
+  if (read != nullptr) {
+    if (const ModuleShadow* user = reads_output && module->pending ? module : shadow.user_of(read->buffer, true)) {
+      found.emplace_back("S-301", concat("A run of ", user->file, " that writes it is queued."));
+      shadow.synced(user->stream);
+      return;
+    }
+    bool is_output = reads_output;
+    for (const auto& [handle, each] : shadow.modules()) {
+      for (const SlotShadow& slot : each.outputs) is_output |= slot.own == read->buffer;
+    }
+    // A new tensor's to_host is how vendor code makes a tensor on the host.
+    if ((is_output || is(event, {"Tensor.numpy"})) && shadow.is_unwritten(*read)) {
+      found.emplace_back("S-403", reads_output ? concat("Output '", event.slot->name, "' of ", module->file, ".")
+                                               : std::string("A tensor on a device."));
+    }
+  }
+  const TensorFacts* const target = written_by(event);
+  if (target == nullptr) return;
+  if (const ModuleShadow* user = shadow.user_of(target->buffer, false)) {
+    found.emplace_back("S-302", concat("A run of ", user->file, " that uses it is queued."));
+    shadow.synced(user->stream);
+  }
+}
+
+void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
+  std::map<std::pair<uint64_t, uint64_t>, std::string_view> caches;
+  for (const SlotShadow& slot : module.inputs) {
+    if (slot.memory.buffer == 0) {
+      found.emplace_back("S-101", concat("Input '", slot.name, "' of ", module.file, "."));
+      return;
+    }
+    if (!slot.is_state) continue;
+    const auto [other, fresh] = caches.emplace(std::pair{slot.memory.buffer, slot.memory.offset}, slot.name);
+    if (!fresh) {
+      found.emplace_back("S-104", concat("'", other->second, "' and '", slot.name, "' of ", module.file, "."));
+      return;
+    }
+  }
+  for (const auto& [handle, other] : shadow.modules()) {
+    if (handle == event.module || !other.pending || other.stream == event.stream) continue;
+    const auto clash = [&](const SlotShadow& slot, bool writes) {
+      const auto use = other.used.find(slot.memory.buffer);
+      if (use == other.used.end() || !(writes || use->second)) return false;
+      found.emplace_back("S-303",
+                         concat("'", slot.name, "' of ", module.file, ", in a queued run of ", other.file, "."));
+      return true;
+    };
+    for (const SlotShadow& slot : module.inputs) {
+      if (clash(slot, slot.is_state)) return;
+    }
+    for (const SlotShadow& slot : module.outputs) {
+      if (clash(slot, true)) return;
+    }
+  }
+}
+
+// Whether the rows are new since the run before and no length is, though there are tokens in the cache.
+bool lengths_are_stale(Shadow& shadow, const ModuleShadow& module) {
+  if (module.last_run == 0) return false;
+  bool new_rows = false, has_length = false;
+  for (const SlotShadow& slot : module.inputs) {
+    if (slot.is_read && !slot.is_state && !slot.is_length) new_rows |= shadow.set_time(slot) > module.last_run;
+  }
+  for (const CachePorts& ports : module.caches) {
+    if (!ports.valid) continue;
+    has_length = true;
+    if (shadow.set_time(module.inputs[*ports.valid]) > module.last_run) return false;
+  }
+  return new_rows && has_length;
+}
+
+}  // namespace
+
+Found check_call(Shadow& shadow, const CallEvent& event) {
+  Found found;
+  ModuleShadow* const module = shadow.module(event.module);
+  if (module != nullptr && module->released && !is(event, {"Module.release", "Module.delete"})) {
+    found.emplace_back("S-304", concat(module->file, "."));
+    return found;
+  }
+  if (module != nullptr) check_binding(shadow, event, *module, found);
+  if (module != nullptr && is(event, {"Module.run"})) check_run_call(shadow, event, *module, found);
+  check_dtype(event, found);
+  check_memory(shadow, event, module, found);
+  return found;
+}
+
+Found check_error(const CallEvent& event) {
+  Found found;
+  if (event.error == ErrorCode::Internal) found.emplace_back("S-901", concat("It said: ", event.error_text));
+  if (event.error == ErrorCode::Unsupported) found.emplace_back("S-902", concat("It said: ", event.error_text));
+  return found;
+}
+
+void queue_run(Shadow& shadow, const CallEvent& event, const std::string& site) {
+  ModuleShadow* const module = shadow.module(event.module);
+  if (module == nullptr) return;
+  module->queue.push_back({event.call, site, event.rounds.value_or(1), lengths_are_stale(shadow, *module)});
+  module->last_run = shadow.tick();
+}
+
+void learn_failure(Shadow& shadow, const CallEvent& event) {
+  // It waited, and raises what queued work failed with.
+  if (is(event, {"Module.sync"}) && event.error != ErrorCode::Aborted) shadow.synced(event.stream);
+  ModuleShadow* const module = shadow.module(event.module);
+  if (module == nullptr || !is(event, {"Module.run"})) return;
+  std::erase_if(module->queue, [&](const QueuedRun& run) { return run.call == event.call; });
+}
+
+void learn(Shadow& shadow, const CallEvent& event) {
+  if (event.loaded) return shadow.add_module(*event.loaded);
+  if (const TensorFacts* target = written_by(event)) shadow.host_write(*target);
+  if (event.result && is(event, {"Tensor.clone", "Tensor.astype"}) && event.copies.value_or(true)) {
+    shadow.host_write(*event.result);
+  }
+  // The caller may write through the pointer.
+  if (is(event, {"Tensor.data"})) shadow.host_write(*event.self);
+  ModuleShadow* const module = shadow.module(event.module);
+  if (module == nullptr) return;
+  if (event.slot && (binds(event) || written_by(event) != nullptr)) {
+    SlotShadow& slot = (event.slot->is_input ? module->inputs : module->outputs)[event.slot->index];
+    if (slot.own == 0 && !binds(event)) slot.own = event.slot->memory.buffer;
+    slot.memory = event.slot->memory;
+    slot.set_at = shadow.tick();
+    slot.sink = 0;
+  } else if (event.slot && is(event, {"Module.set_output"})) {
+    module->outputs[event.slot->index].sink = event.tensor->buffer;
+  }
+  if (is(event, {"Module.run"})) {
+    if (*event.sync) return shadow.synced(event.stream);
+    module->pending = true;
+    module->stream = event.stream;
+    for (const SlotShadow& slot : module->inputs) module->used[slot.memory.buffer] |= slot.is_state;
+    for (const SlotShadow& slot : module->outputs) {
+      module->used[slot.memory.buffer] = true;
+      if (slot.sink != 0) module->used[slot.sink] = true;
+    }
+  }
+  if (is(event, {"Module.sync"})) shadow.synced(event.stream);
+  if (is(event, {"Module.set_stream", "Module.release"})) {
+    module->pending = false;
+    module->used.clear();
+  }
+  if (is(event, {"Module.release"})) module->released = true;
+  if (is(event, {"Module.delete"})) shadow.forget_module(event.module);
+}
+
+}  // namespace tcim_lite::layers

@@ -1,0 +1,127 @@
+#include "layers/strict/catalogue.h"
+
+#include <algorithm>
+
+namespace tcim_lite::layers {
+namespace {
+
+#define PAIR                                                              \
+  "caches = [f'model_layers_0_self_attn_{x}cache_input' for x in 'kv']\n" \
+  "prefill = rt.load('prefill.hmm')\n"
+#define FEED                                                      \
+  "def feed(module, valid, current):\n"                           \
+  "    shape = module.get_input_info('input_1').shape\n"          \
+  "    module.set_input('input_1', np.ones(shape, np.float32))\n" \
+  "    module.set_input('valid_length', np.array(valid))\n"       \
+  "    module.set_input('current_length', np.array(current))\n"
+
+constexpr FindingKind kCatalogue[] = {
+    {"S-101", "A dummy input has no memory when the module runs.", "user error",
+     "An input named in set_dummy_tensors is bound or set before run (tcim-api C-7, llm-graphs G-3).",
+     "The run is refused with Status.UNINITIALIZED, on the card without saying which input.",
+     PAIR "decode = rt.load('decode.hmm', option=rt.Option(0).set_dummy_tensors(caches))\ndecode.run()\n",
+     "Bind it: decode.set_dev_input(name, prefill.get_dev_input(name)), or leave it out of set_dummy_tensors."},
+    {"S-102", "A tensor without memory is bound: the direction of the binding is wrong.", "contract violation",
+     "The module that owns the memory gives it, the one whose input is a dummy takes it (tcim-api 7.2, C-7, C-8).",
+     "The tensor of an unbound dummy describes memory that does not exist; the card says Status.UNINITIALIZED only.",
+     PAIR "decode = rt.load('decode.hmm', option=rt.Option(0).set_dummy_tensors(caches))\n"
+          "prefill.set_input(caches[0], decode.get_dev_input(caches[0]))\n",
+     "Swap the modules: decode.set_input(name, prefill.get_dev_input(name))."},
+    {"S-103", "A binding drops a cache that the module had filled.", "user error",
+     "Sharing is by reference and binds before prefill runs (tcim-api C-1, C-8, llm-graphs 2.1).",
+     "The rows stay behind in memory nobody uses any more, and the next run attends to rows without content.",
+     PAIR FEED "decode = rt.load('decode.hmm')\nfeed(prefill, 0, 3)\nprefill.run(True)\n"
+               "prefill.set_input(caches[0], decode.get_dev_input(caches[0]))\n",
+     "Bind before the first run, or bind the other way: decode.set_input(name, prefill.get_dev_input(name))."},
+    {"S-104", "Two cache inputs of one module use the same memory.", "user error",
+     "Every cache input has rows of its own (llm-graphs G-6).",
+     "Both are written at the same rows, so one of them holds the content of the other.",
+     PAIR FEED "prefill.set_input(caches[1], prefill.get_dev_input(caches[0]))\nfeed(prefill, 0, 3)\n"
+               "prefill.run(True)\n",
+     "Bind each cache to the tensor of the same name of the other module."},
+    {"S-201", "A length is out of range.", "contract violation",
+     "1 <= current_length <= the token axis of input 0, and valid_length >= 0 (llm-graphs G-7).",
+     "The card returns garbage for a prompt longer than one chunk; here the run fails.",
+     PAIR FEED "feed(prefill, 0, 5)\nprefill.run(True)\n", "Split the prompt into chunks of at most the token axis."},
+    {"S-202", "valid_length + current_length passes the context length.", "contract violation",
+     "The caller stops when the context is full (llm-graphs G-7 and 2.1). A graph of several batch slots is not "
+     "judged: "
+     "its dead slots do this.",
+     "Rows beyond the context are dropped, and the logits mean nothing.",
+     PAIR FEED "for name in caches:\n    prefill.get_dev_input(name).set_zero()\nfeed(prefill, 30, 3)\n"
+               "prefill.run(True)\n",
+     "Stop generating, shorten the prompt, or compile with a larger --context-length."},
+    {"S-203", "valid_length was not advanced between two runs on different input.", "user error",
+     "valid_length is the number of tokens in the cache before the call (llm-graphs 2.1).",
+     "The run overwrites the rows that the run before it wrote, so that token is forgotten.",
+     PAIR FEED "feed(prefill, 0, 4)\nprefill.run(True)\nfeed(prefill, 4, 4)\nprefill.run(True)\n"
+               "prefill.set_input('input_1', np.zeros((1, 4, 128)))\nprefill.run(True)\n",
+     "Set valid_length before every run; setting it to a lower value on purpose is no finding."},
+    {"S-204", "Cache rows are stale: a row before them has been written anew since.", "user error",
+     "Rows [0, valid_length) are one text, each row computed after those before it (llm-graphs 2.1, G-6).",
+     "Rows of an earlier text are taken for the current one, as when valid_length is not reset for a new chat.",
+     PAIR FEED "feed(prefill, 0, 4)\nprefill.run(True)\nfeed(prefill, 0, 2)\nprefill.run(True)\n"
+               "feed(prefill, 4, 1)\nprefill.run(True)\n",
+     "Set valid_length to the number of rows of the current text."},
+    {"S-301", "A result is read before sync.", "unspecified by the vendor",
+     "sync() comes between run() and the read (tcim-api 7.3).",
+     "The emulator waits; the card may hand out what the last run left there.",
+     "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.set_input('b', np.ones((2, 3)))\n"
+     "add.run()\nadd.get_output('total')\n",
+     "Call sync() first, or run(sync=True)."},
+    {"S-302", "Host data is written into memory that a queued run uses.", "unspecified by the vendor",
+     "sync() comes between run() and the next set_input (tcim-api 7.3).",
+     "The emulator waits for the run; on the card the run may see the new data.",
+     "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.set_input('b', np.ones((2, 3)))\n"
+     "add.run()\nadd.set_input('a', np.zeros((2, 3)))\n",
+     "Call sync() first, or run(sync=True)."},
+    {"S-303", "Runs queued on two streams use the same memory, and one of them writes it.", "user error",
+     "Work of different streams runs at the same time (tcim-api section 6).",
+     "Which of them comes first is chance; a cache that both write holds a mixture.",
+     PAIR FEED "decode = rt.load('decode.hmm', option=rt.Option(0).set_dummy_tensors(caches))\n"
+               "for name in caches:\n    decode.set_input(name, prefill.get_dev_input(name))\n"
+               "decode.set_stream(rt.Stream())\nfeed(prefill, 0, 3)\nfeed(decode, 3, 1)\nprefill.run()\ndecode.run()\n",
+     "Let both use one stream, or sync() the first before the second runs."},
+    {"S-304", "A released module is used.", "user error", "release() ends a module (tcim-api 7.5).",
+     "Its memory is gone; on the card the call may crash.", "add = rt.load('add.hmm')\nadd.release()\nadd.run()\n",
+     "Drop every reference when you release, or load it again."},
+    {"S-401", "A run reads cache rows that nobody wrote.", "user error",
+     "Rows [0, valid_length) have been written by a run or from the host (llm-graphs 2.1, G-6).",
+     "Attention takes zeros, or on the card old content, for tokens; the answer is plausible and wrong.",
+     PAIR FEED "feed(prefill, 4, 1)\nprefill.run(True)\n",
+     "Prefill first, bind the caches that prefill wrote, and set valid_length to the rows there are."},
+    {"S-402", "A run reads an input that nobody set.", "user error",
+     "Every input is set or bound before the first run (tcim-api 7.2).",
+     "New memory holds anything on the card; strict mode fills it with 0xFF, which is NaN or -1.",
+     "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.run(True)\n",
+     "Set the input once; it keeps its value."},
+    {"S-403", "Memory that nobody wrote is read.", "unspecified by the vendor",
+     "An output has content after its first run (tcim-api section 19).",
+     "The emulator gives zeros, and 0xFF in strict mode; the card gives anything.",
+     "add = rt.load('add.hmm')\nadd.get_output('total')\n", "Run the module first, or write the tensor."},
+    {"S-501", "Values change their meaning: 8-bit integers with the top bit set become the other signedness.",
+     "user error", "uint8 and int8 are reinterpreted, never converted (tcim-api 13.2, C-5).",
+     "200 as uint8 arrives as -56.", "add = rt.load('add.hmm')\nadd.set_input('image', np.full(4, 200, np.uint8))\n",
+     "Give the input's own dtype: array.view(numpy.int8) if that is meant, else scale the values."},
+    {"S-901", "The emulator failed inside.", "our bug", "No call ends in an internal error.",
+     "The result of the call is missing.", "",
+     "Please report it with the message and a trace (TCIM_LITE_LAYERS=trace)."},
+    {"S-902", "The call needs something that the emulator has not.", "not implemented", "The error says what it is.",
+     "The program cannot go on here as it would on the card.",
+     "import os\nos.environ['TCIM_LITE_DEVICE'] = 'cuda'\nrt.load('add.hmm')\n",
+     "See the error for what to use instead."},
+};
+
+#undef PAIR
+#undef FEED
+
+}  // namespace
+
+std::span<const FindingKind> catalogue() { return kCatalogue; }
+
+const FindingKind& kind_of(std::string_view code) {
+  return *std::find_if(std::begin(kCatalogue), std::end(kCatalogue),
+                       [&](const auto& kind) { return kind.code == code; });
+}
+
+}  // namespace tcim_lite::layers

@@ -1,0 +1,112 @@
+#include "layers/strict/run_rules.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/error.h"
+
+namespace tcim_lite::layers {
+namespace {
+
+// Of one cache in one round; `known` if both are there.
+struct Lengths {
+  explicit Lengths(const RunEvent& event, const CachePorts& ports) {
+    if (!ports.valid || !ports.current || !event.lengths[*ports.valid] || !event.lengths[*ports.current]) return;
+    known = true;
+    valid = *event.lengths[*ports.valid];
+    current = *event.lengths[*ports.current];
+  }
+  bool in_range(const CachePorts& ports) const { return valid >= 0 && current >= 1 && current <= ports.tokens; }
+
+  bool known = false;
+  int64_t valid = 0, current = 0;
+};
+
+// The first kind of fault of this cache, if any.
+void check_cache(Shadow& shadow, const ModuleShadow& module, const CachePorts& ports, const Lengths& lengths,
+                 Found& found) {
+  const std::string& valid_name = module.inputs[*ports.valid].name;
+  if (!lengths.in_range(ports)) {
+    found.emplace_back(
+        "S-201", concat("'", valid_name, "' is ", lengths.valid, ", '", module.inputs[*ports.current].name, "' is ",
+                        lengths.current, ", and ", module.file, " takes ", ports.tokens, " tokens per run."));
+    return;
+  }
+  if (module.batch == 1 && lengths.valid + lengths.current > ports.context) {
+    found.emplace_back(
+        "S-202", concat(lengths.valid, " + ", lengths.current, " passes ", ports.context, " in ", module.file, "."));
+    return;
+  }
+  const CacheRows* const rows = shadow.rows(module, ports);
+  if (rows == nullptr) return;
+  const auto end = rows->begin() + std::min(lengths.valid, ports.context);
+  const auto missing = std::find(rows->begin(), end, uint64_t{0});
+  const std::string& cache = module.inputs[ports.cache].name;
+  if (missing != end) {
+    found.emplace_back("S-401", concat("'", valid_name, "' is ", lengths.valid, ", but row ", missing - rows->begin(),
+                                       " of '", cache, "' (", module.file, ") was never written."));
+    return;
+  }
+  const auto newer = std::adjacent_find(rows->begin(), end, std::greater<>());
+  if (newer != end) {
+    const auto row = newer - rows->begin();
+    found.emplace_back("S-204", concat("'", valid_name, "' is ", lengths.valid, ", but row ", row + 1, " of '", cache,
+                                       "' (", module.file, ") is older than row ", row, "."));
+  }
+}
+
+}  // namespace
+
+Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
+  Found found;
+  const ModuleShadow* const module = shadow.module(event.module);
+  site = "Module.run";
+  if (module == nullptr) return found;
+  bool stale = false;
+  if (!module->queue.empty()) {
+    site = module->queue.front().site;
+    stale = module->queue.front().stale_length;
+  }
+  for (size_t port = 0; port < event.inputs.size(); ++port) {
+    const SlotShadow& slot = module->inputs[port];
+    if (!slot.is_read || slot.is_state || !shadow.is_unwritten(event.inputs[port])) continue;
+    found.emplace_back("S-402", concat("Input '", slot.name, "' of ", module->file, "."));
+    return found;
+  }
+  for (const CachePorts& ports : module->caches) {
+    const Lengths lengths(event, ports);
+    if (!lengths.known) continue;
+    if (stale && lengths.valid > 0 && lengths.in_range(ports)) {
+      found.emplace_back("S-203", concat("'", module->inputs[*ports.valid].name, "' of ", module->file, " is still ",
+                                         lengths.valid, "."));
+      return found;
+    }
+    check_cache(shadow, *module, ports, lengths, found);
+    if (!found.empty()) return found;  // the other layers' caches would say the same
+  }
+  return found;
+}
+
+void learn_run(Shadow& shadow, const RunEvent& event) {
+  ModuleShadow* const module = shadow.module(event.module);
+  if (module != nullptr && !module->queue.empty()) {
+    if (event.failed || --module->queue.front().rounds == 0) module->queue.pop_front();
+  }
+  if (event.failed) return;
+  for (const TensorFacts& output : event.outputs) {
+    if (BufferShadow* buffer = shadow.buffer(output.buffer)) {
+      buffer->written.add(output.offset, output.offset + output.span_bytes);
+    }
+  }
+  if (module == nullptr) return;
+  const uint64_t now = shadow.tick();
+  for (const CachePorts& ports : module->caches) {
+    const Lengths lengths(event, ports);
+    CacheRows* const rows = lengths.known ? shadow.rows(*module, ports) : nullptr;
+    if (rows == nullptr) continue;
+    const int64_t begin = std::min(lengths.valid, ports.context);
+    std::fill(rows->begin() + begin, rows->begin() + std::min(begin + lengths.current, ports.context), now);
+  }
+}
+
+}  // namespace tcim_lite::layers

@@ -1,0 +1,153 @@
+#include "layers/strict/shadow.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tcim_lite::layers {
+
+void Written::add(uint64_t begin, uint64_t end) {
+  if (begin >= end) return;
+  auto at = ranges_.upper_bound(begin);
+  if (at != ranges_.begin() && std::prev(at)->second >= begin) --at;
+  while (at != ranges_.end() && at->first <= end) {
+    begin = std::min(begin, at->first);
+    end = std::max(end, at->second);
+    at = ranges_.erase(at);
+  }
+  ranges_.emplace(begin, end);
+}
+
+bool Written::covers(uint64_t begin, uint64_t end) const {
+  const auto after = ranges_.upper_bound(begin);
+  return begin >= end || (after != ranges_.begin() && std::prev(after)->second >= end);
+}
+
+void Shadow::add_buffer(const std::shared_ptr<Buffer>& buffer, Content content) {
+  prune();
+  BufferShadow& shadow = buffers_[buffer->handle()];
+  shadow.memory = buffer;
+  shadow.content = content;
+  shadow.bytes = buffer->bytes();
+}
+
+// Memory says when it goes only by being gone: its last owner may be any thread at any time.
+void Shadow::prune() {
+  if (buffers_.size() < prune_at_) return;
+  std::erase_if(buffers_, [](const auto& each) { return each.second.memory.expired(); });
+  prune_at_ = std::max<size_t>(256, 2 * buffers_.size());
+}
+
+BufferShadow* Shadow::buffer(uint64_t handle) {
+  const auto found = buffers_.find(handle);
+  return found == buffers_.end() ? nullptr : &found->second;
+}
+
+void Shadow::host_write(const TensorFacts& target) {
+  BufferShadow* const shadow = buffer(target.buffer);
+  if (shadow == nullptr) return;
+  shadow->written.add(target.offset, target.offset + target.span_bytes);
+  shadow->host_write = tick();
+  // Which rows a part of the memory is would need its strides: all count as written.
+  for (auto& [offset, rows] : shadow->caches) std::fill(rows.begin(), rows.end(), clock_);
+}
+
+namespace {
+
+std::optional<size_t> port_of(const Graph& graph, uint32_t value) {
+  const auto found = std::find(graph.inputs.begin(), graph.inputs.end(), value);
+  if (found == graph.inputs.end()) return std::nullopt;
+  return size_t(found - graph.inputs.begin());
+}
+
+std::vector<SlotShadow> slots_of(const std::vector<SlotFacts>& facts) {
+  std::vector<SlotShadow> slots;
+  for (const SlotFacts& each : facts) {
+    SlotShadow& slot = slots.emplace_back();
+    slot.name = each.name;
+    slot.memory = each.memory;
+    slot.own = each.memory.buffer;
+  }
+  return slots;
+}
+
+}  // namespace
+
+void Shadow::add_module(const ModuleFacts& facts) {
+  ModuleShadow& module = modules_[facts.module];
+  module.file = facts.file;
+  module.inputs = slots_of(facts.inputs);
+  module.outputs = slots_of(facts.outputs);
+  const Graph& graph = *facts.graph;
+  for (size_t port = 0; port < graph.inputs.size(); ++port) {
+    module.inputs[port].is_state = graph.values[graph.inputs[port]].kind == ValueKind::State;
+  }
+  for (const Op& op : graph.ops) {
+    for (const uint32_t value : op.inputs) {
+      if (const auto port = value == kNoValue ? std::nullopt : port_of(graph, value)) {
+        module.inputs[*port].is_read = true;
+      }
+    }
+    if (op.kind != OpKind::KVcache) continue;
+    // new [B, T, heads, D], then per slot: cache [1, heads, C, D], valid, current (ops.def).
+    const Shape& rows = graph.values[op.inputs[0]].shape;
+    module.batch = rows[0];
+    for (size_t i = 1; i + 2 < op.inputs.size(); i += 3) {
+      const auto cache = port_of(graph, op.inputs[i]);
+      if (!cache) continue;
+      CachePorts ports{*cache, port_of(graph, op.inputs[i + 1]), port_of(graph, op.inputs[i + 2]), rows[1],
+                       graph.values[op.inputs[i]].shape[2]};
+      for (const auto& length : {ports.valid, ports.current}) {
+        if (length) module.inputs[*length].is_length = true;
+      }
+      module.caches.push_back(ports);
+    }
+  }
+}
+
+ModuleShadow* Shadow::module(uint64_t handle) {
+  const auto found = modules_.find(handle);
+  return found == modules_.end() ? nullptr : &found->second;
+}
+
+const ModuleShadow* Shadow::user_of(uint64_t buffer, bool written) const {
+  if (buffer == 0) return nullptr;
+  for (const auto& [handle, module] : modules_) {
+    if (!module.pending) continue;
+    const auto use = module.used.find(buffer);
+    if (use != module.used.end() && (use->second || !written)) return &module;
+  }
+  return nullptr;
+}
+
+void Shadow::synced(uint64_t stream) {
+  for (auto& [handle, module] : modules_) {
+    if (module.stream != stream) continue;
+    module.pending = false;
+    module.used.clear();
+  }
+}
+
+CacheRows* Shadow::rows(const ModuleShadow& module, const CachePorts& ports) {
+  const TensorFacts& memory = module.inputs[ports.cache].memory;
+  BufferShadow* const shadow = buffer(memory.buffer);
+  if (shadow == nullptr) return nullptr;
+  CacheRows& rows = shadow->caches[memory.offset];
+  if (rows.empty()) {
+    rows.assign(size_t(ports.context), shadow->host_write);
+  }
+  rows.resize(size_t(ports.context));
+  return &rows;
+}
+
+uint64_t Shadow::set_time(const SlotShadow& slot) {
+  const BufferShadow* const shadow = buffer(slot.memory.buffer);
+  return std::max(slot.set_at, shadow == nullptr ? 0 : shadow->host_write);
+}
+
+bool Shadow::is_unwritten(const TensorFacts& memory) {
+  const BufferShadow* const shadow = buffer(memory.buffer);
+  return shadow != nullptr && shadow->content == Content::Unspecified &&
+         !shadow->written.covers(memory.offset, memory.offset + memory.span_bytes);
+}
+
+}  // namespace tcim_lite::layers

@@ -1,0 +1,117 @@
+// What strict mode knows of memory and modules: made from events alone. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/observer.h"
+
+namespace tcim_lite::layers {
+
+// Byte ranges that somebody has written, joined where they touch.
+class Written {
+ public:
+  void add(uint64_t begin, uint64_t end);
+  bool covers(uint64_t begin, uint64_t end) const;
+
+ private:
+  std::map<uint64_t, uint64_t> ranges_;  // begin -> end
+};
+
+// When each row of a cache was written last: a time of Shadow::clock, 0 for never.
+using CacheRows = std::vector<uint64_t>;
+
+struct BufferShadow {
+  std::weak_ptr<Buffer> memory;
+  Content content = Content::Unspecified;
+  uint64_t bytes = 0;
+  Written written;
+  uint64_t host_write = 0;               // time of the last one
+  std::map<uint64_t, CacheRows> caches;  // by offset in bytes
+};
+
+struct SlotShadow {
+  std::string name;
+  TensorFacts memory;
+  uint64_t own = 0;     // handle of the memory it was loaded with
+  uint64_t sink = 0;    // handle of the host tensor of set_output
+  uint64_t set_at = 0;  // time of the last binding
+  bool is_state = false;
+  bool is_length = false;
+  bool is_read = false;  // by an op
+};
+
+// A KVcache op's cache, as input ports.
+struct CachePorts {
+  size_t cache;
+  std::optional<size_t> valid, current;
+  int64_t tokens = 0;   // of the token axis
+  int64_t context = 0;  // rows of the cache
+};
+
+// A run that was called for and has not ended.
+struct QueuedRun {
+  uint64_t call;
+  std::string site;
+  int rounds;
+  bool stale_length;  // other input than the run before, but no new valid_length
+};
+
+struct ModuleShadow {
+  std::string file;
+  std::vector<SlotShadow> inputs, outputs;
+  std::vector<CachePorts> caches;
+  int64_t batch = 1;
+  bool released = false;
+  uint64_t last_run = 0;  // time
+  std::deque<QueuedRun> queue;
+
+  // Since the last sync.
+  bool pending = false;
+  uint64_t stream = 0;
+  std::map<uint64_t, bool> used;  // handle of memory -> whether the runs write it
+};
+
+class Shadow {
+ public:
+  uint64_t tick() { return ++clock_; }
+
+  void add_buffer(const std::shared_ptr<Buffer>& buffer, Content content);
+  // Null for memory made before strict mode, and for host memory.
+  BufferShadow* buffer(uint64_t handle);
+  // Bytes that a host wrote.
+  void host_write(const TensorFacts& target);
+
+  void add_module(const ModuleFacts& facts);
+  ModuleShadow* module(uint64_t handle);
+  void forget_module(uint64_t handle) { modules_.erase(handle); }
+  std::unordered_map<uint64_t, ModuleShadow>& modules() { return modules_; }
+
+  // The module whose unsynced runs use (write, if `written`) the memory; null if there is none.
+  const ModuleShadow* user_of(uint64_t buffer, bool written) const;
+  // Everything queued on the stream is done.
+  void synced(uint64_t stream);
+  // The rows of a module's cache; null for memory that is not known.
+  CacheRows* rows(const ModuleShadow& module, const CachePorts& ports);
+  // When the input was set or bound last.
+  uint64_t set_time(const SlotShadow& slot);
+  // Whether the memory is known, and part of it was never written.
+  bool is_unwritten(const TensorFacts& memory);
+
+ private:
+  void prune();
+
+  uint64_t clock_ = 0;
+  std::unordered_map<uint64_t, BufferShadow> buffers_;
+  size_t prune_at_ = 256;
+  std::unordered_map<uint64_t, ModuleShadow> modules_;
+};
+
+}  // namespace tcim_lite::layers

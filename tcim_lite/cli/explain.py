@@ -1,0 +1,97 @@
+"""`tcim-lite explain`: what a finding of strict mode means."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..layers import FindingKind
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "explain",
+        help="say what a finding of strict mode means",
+        description="Says what a finding of strict mode means, by which rule, and what to do.",
+    )
+    parser.add_argument("code", metavar="CODE", nargs="?", help="such as S-101; without it, all codes are listed")
+    parser.add_argument("--markdown", action="store_true", help="print docs/strict.md")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the page or the list."""
+    from ..errors import ArgumentError
+    from ..layers import catalogue
+
+    kinds = {kind.code: kind for kind in catalogue()}
+    if args.markdown:
+        print(_document(list(kinds.values())), end="")
+    elif args.code is None:
+        for kind in kinds.values():
+            print(f"{kind.code}  {kind.title}")
+    elif args.code.upper() not in kinds:
+        raise ArgumentError(f"there is no finding {args.code!r:.80}; `tcim-lite explain` lists them")
+    else:
+        print(_page(kinds[args.code.upper()]))
+    return 0
+
+
+def _page(kind: FindingKind) -> str:
+    lines = [f"{kind.code}: {kind.title}", ""]
+    for title, text in (("why", kind.why), ("rule", kind.rule), ("fault", kind.fault), ("fix", kind.fix)):
+        lines.append(textwrap.fill(text, 100, initial_indent=f"{title:6} ", subsequent_indent=" " * 7))
+    if kind.example:
+        lines += ["", "Minimal example (the models are those of docs/strict.md):", "", "    import numpy as np"]
+        lines += ["    import tcim_lite.runtime as rt", "", textwrap.indent(kind.example.rstrip(), "    ")]
+    return "\n".join(lines)
+
+
+_INTRODUCTION = """\
+# Strict mode
+<!-- Made by `tcim-lite explain --markdown` from csrc/layers/strict/catalogue.cpp: `make docs` does it. -->
+
+Strict mode names what works here and breaks on the card, and says why calls fail. It hears every call, from Python and
+from C++.
+
+| `TCIM_LITE_STRICT` | effect |
+|---|---|
+| `off` (default) | nothing is looked at |
+| `warn` | every finding is logged once for each place that makes it; the call goes on |
+| `error` | the call raises `StrictError`; for queued work, the next call of that module does. In C++ the call fails |
+
+In code: `tcim_lite.layers.enable("strict", mode="error")`. In tests: `pytest --tcim-strict` fails the test that caused
+a finding. Processes that a test starts hear of it through `TCIM_LITE_STRICT` only.
+
+What the vendor's examples do is no finding: a `current_length` set once, dummies named after `load`, caches read back
+whole, float32 into float16 inputs, `valid_length` lowered to roll back, dead slots of a batch,
+`Tensor(info).to_host()` for a host tensor.
+
+New device memory holds 0xFF (NaN, or -1) instead of zeros, except caches and states, which stay zero. What existed
+before strict mode was enabled is not judged. A write to part of a cache through a view counts for all of its rows.
+A finding names the Python line that called into `tcim_lite`, or the call where C++ did; `GetLastError()` has its text.
+
+The examples run after `import numpy as np` and `import tcim_lite.runtime as rt`, beside three models: `add.hmm`
+(`total` = `a` + `b`, float16 [2, 3]; `image` int8 [4]), and `prefill.hmm` and `decode.hmm` (one attention layer, 4 and
+1 tokens, context 32, `input_1` [1, 4, 128]).
+"""
+
+
+def _document(kinds: list[FindingKind]) -> str:
+    lines = [_INTRODUCTION, "| code | finding | fault |", "|---|---|---|"]
+    lines += [f"| [{kind.code}](#{kind.code.lower()}) | {kind.title} | {kind.fault} |" for kind in kinds]
+    for kind in kinds:
+        lines += [
+            "",
+            f"## {kind.code}",
+            f"**{kind.title}** {kind.why}",
+            "",
+            f"Rule: {kind.rule} Fault: {kind.fault}.",
+            "",
+        ]
+        lines += [f"Fix: {kind.fix}"]
+        if kind.example:
+            lines += ["", "```python", kind.example.rstrip(), "```"]
+    return "\n".join(lines) + "\n"

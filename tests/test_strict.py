@@ -1,0 +1,414 @@
+"""Strict mode: every finding has a program that makes it, and a neighbour next to it that must not."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite import layers
+from tcim_lite.cli import main
+from tcim_lite.errors import StrictError
+
+ROOT = Path(__file__).parent.parent
+CATALOGUE = {kind.code: kind for kind in layers.catalogue()}
+EXAMPLES = [code for code, kind in CATALOGUE.items() if kind.example]
+FAULTS = {"user error", "contract violation", "unspecified by the vendor", "not implemented", "our bug"}
+CACHES = ["model_layers_0_self_attn_kcache_input", "model_layers_0_self_attn_vcache_input"]
+# Calls that fail by themselves, or because new memory is NaN; these errors are the program's, not what is tested.
+FAILS_ANYWAY = {"S-101", "S-102", "S-201", "S-304", "S-402", "S-902"}
+
+
+@pytest.fixture(autouse=True)
+def models(attention_pair, add_model, tmp_path, monkeypatch):
+    """A folder with add.hmm, prefill.hmm and decode.hmm, the current one."""
+    attention_pair[0].rename(tmp_path / "prefill.hmm")
+    attention_pair[1].rename(tmp_path / "decode.hmm")
+    monkeypatch.chdir(tmp_path)
+    layers.take_findings()
+
+
+@pytest.fixture(params=["error"])
+def strict(request):
+    layers.enable("strict", mode=request.param)
+    yield
+    layers.disable("strict")
+    layers.take_findings()
+
+
+def run_example(run_script, code: str, mode: str) -> tuple[str, int]:
+    """What the example of a finding prints under `mode`, and the number of its last line."""
+    program = f"import numpy as np\nimport tcim_lite.runtime as rt\n{CATALOGUE[code].example}"
+    body = "\n".join("    " + line for line in program.splitlines())
+    text = f"""
+import os
+os.environ["TCIM_LITE_STRICT"] = {mode!r}
+from tcim_lite import layers
+from tcim_lite.errors import TcimError
+try:
+{body}
+except TcimError as error:
+    print(type(error).__name__, getattr(error, "code", ""))
+for finding in layers.take_findings():
+    print(finding.code, finding.site, finding.message)
+"""
+    lines = text.splitlines()
+    return run_script(text), lines.index("except TcimError as error:")
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_example_of_a_finding_raises_it_at_its_last_line(run_script, tmp_path, code):
+    printed, line = run_example(run_script, code, "error")
+    error, finding = printed.splitlines()
+    assert error == ("UnsupportedError " if code == "S-902" else f"StrictError {code}")
+    assert finding.startswith(f"{code} {tmp_path / 'script.py'}:{line} {code}: {CATALOGUE[code].title} ")
+    for text in (CATALOGUE[code].rule, CATALOGUE[code].fault, CATALOGUE[code].fix, f"tcim-lite explain {code}"):
+        assert text in finding
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_in_mode_warn_the_call_goes_on_as_without(run_script, code):
+    printed, _ = run_example(run_script, code, "warn")
+    *errors, finding = printed.splitlines()
+    assert finding.startswith(f"{code} ")
+    assert bool(errors) == (code in FAILS_ANYWAY)
+    assert not any("StrictError" in error for error in errors)
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_without_strict_mode_nothing_is_looked_at(run_script, code):
+    printed, _ = run_example(run_script, code, "off")
+    assert "S-" not in printed
+
+
+def feed(module, valid, current, value=1.0):
+    module.set_input("input_1", np.full(module.get_input_info("input_1").shape, value, np.float32))
+    module.set_input("valid_length", np.array(valid))
+    module.set_input("current_length", np.array(current))
+
+
+def pair(bind=True):
+    prefill = rt.load("prefill.hmm")
+    decode = rt.load("decode.hmm", option=rt.Option(0).set_dummy_tensors(CACHES))
+    for name in CACHES if bind else ():
+        decode.set_dev_input(name, prefill.get_dev_input(name))
+    return prefill, decode
+
+
+def fed_add():
+    add = rt.load("add.hmm")
+    for name in "ab":
+        add.set_input(name, np.ones((2, 3), np.float32))
+    return add
+
+
+@pytest.mark.usefixtures("strict")
+class TestNeighbours:
+    """What is close to a finding and none."""
+
+    def test_s101_a_dummy_set_from_the_host(self):
+        _, decode = pair(bind=False)
+        for name in CACHES:
+            decode.set_input(name, np.zeros((1, 2, 32, 64), np.float16))
+        feed(decode, 3, 1)
+        decode.run(True)
+
+    def test_s102_dummies_of_prefill_bound_to_decode(self):
+        decode = rt.load("decode.hmm")
+        prefill = rt.load("prefill.hmm", option=rt.Option(0).set_dummy_tensors(CACHES))
+        for name in CACHES:
+            prefill.set_input(name, decode.get_dev_input(name))
+        feed(prefill, 0, 3)
+        prefill.run(True)
+
+    def test_s103_prefill_bound_to_slots_of_decode_one_after_another(self):
+        prefill, first, second = (rt.load(f"{name}.hmm") for name in ("prefill", "decode", "decode"))
+        for decode in (first, second, first):
+            for name in CACHES:
+                prefill.set_input(name, decode.get_dev_input(name))
+            feed(prefill, 0, 4)
+            prefill.run(True)
+
+    def test_s103_decode_bound_after_prefill_ran(self):
+        prefill, decode = pair(bind=False)
+        feed(prefill, 0, 4)
+        prefill.run(True)
+        for name in CACHES:
+            decode.set_input(name, prefill.get_dev_input(name))
+        feed(decode, 4, 1)
+        decode.run(True)
+
+    def test_s104_one_tensor_bound_to_two_ordinary_inputs(self):
+        add = fed_add()
+        add.set_input("b", add.get_dev_input("a"))
+        add.run(True)
+
+    def test_s201_s202_lengths_at_their_limits(self):
+        prefill, _ = pair()
+        for valid in range(0, 32, 4):
+            feed(prefill, valid, 4)
+            prefill.run(True)
+
+    def test_s203_rounds_and_runs_on_the_same_input(self):
+        prefill, _ = pair()
+        feed(prefill, 0, 4)
+        prefill.run(True)
+        feed(prefill, 4, 2)
+        prefill.run(True, rt.RunOption(3))
+        prefill.run(True)
+
+    def test_s203_several_prompts_at_valid_length_0_set_once(self):
+        prefill, _ = pair()
+        feed(prefill, 0, 4)
+        for value in range(3):
+            prefill.set_input("input_1", np.full((1, 4, 128), value))
+            prefill.run(True)
+
+    def test_s203_current_length_set_once(self):
+        prefill, decode = pair()
+        feed(prefill, 0, 4)
+        prefill.run(True)
+        feed(decode, 4, 1)
+        for valid in range(4, 8):
+            decode.set_input("input_1", np.full((1, 1, 128), valid))
+            decode.set_input("valid_length", np.array([valid]))
+            decode.run(True)
+
+    def test_s204_rollback_by_lowering_valid_length(self):
+        prefill, decode = pair()
+        feed(prefill, 0, 4)
+        prefill.run(True)
+        for valid in (4, 5, 6, 5, 6, 3, 4):
+            feed(decode, valid, 1)
+            decode.run(True)
+
+    def test_s204_a_shorter_second_chat(self):
+        prefill, decode = pair()
+        for length in (4, 2):
+            feed(prefill, 0, length)
+            prefill.run(True)
+            feed(decode, length, 1)
+            decode.run(True)
+
+    def test_s301_s302_after_sync(self):
+        add = fed_add()
+        add.run()
+        add.sync()
+        add.set_input("a", np.zeros((2, 3)))
+        assert add.get_output("total").numpy()[0, 0] == 2
+        add.run(sync=True)
+        add.get_dev_output("total").numpy()
+
+    def test_s301_after_the_sync_of_another_module_on_the_stream(self):
+        first, second = fed_add(), fed_add()
+        first.run()
+        second.run()
+        second.sync()
+        first.get_output("total")
+
+    def test_s303_one_stream_orders_prefill_and_decode(self):
+        prefill, decode = pair()
+        feed(prefill, 0, 4)
+        feed(decode, 4, 1)
+        prefill.run()
+        decode.run()
+        decode.sync()
+
+    def test_s303_modules_that_share_nothing_on_two_streams(self):
+        first, second = fed_add(), fed_add()
+        second.set_stream(rt.Stream())
+        first.run()
+        second.run()
+        first.sync()
+        second.sync()
+
+    def test_s304_release_twice_and_memory_that_outlives_its_module(self):
+        prefill, decode = pair()
+        feed(prefill, 0, 4)
+        prefill.run(True)
+        prefill.release()
+        prefill.release()
+        feed(decode, 4, 1)
+        decode.run(True)
+
+    def test_s401_caches_written_from_the_host_and_read_back_whole(self):
+        prefill, decode = pair()
+        feed(prefill, 0, 3)
+        prefill.run(True)
+        stored = {name: prefill.get_dev_input(name).to_host(True).numpy() for name in CACHES}
+        other, _ = pair()
+        for name, array in stored.items():
+            other.set_input(name, array)
+        feed(other, 3, 1)
+        other.run(True)
+        assert decode.get_dev_input(CACHES[0]).numpy().any()
+
+    def test_s402_inputs_that_no_op_reads(self):
+        fed_add().run(True)
+
+    def test_s403_a_new_tensor_as_a_host_tensor(self):
+        add = fed_add()
+        rt.Tensor(add.get_input_info("a")).to_host(to_contiguous=True)
+        twin = rt.Tensor(add.get_input_info("a"))
+        twin.set_zero()
+        assert not twin.numpy().any()
+        assert add.get_dev_input("a").clone().numpy().all()
+
+    def test_s501_eight_bits_that_mean_the_same(self):
+        add = rt.load("add.hmm")
+        add.set_input("image", np.full(4, 127, np.uint8))
+        add.set_input("image", np.full(4, -5, np.int8))
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_new_buffer_holds_ones_and_a_cache_zeros():
+    prefill, _ = pair()
+    assert not prefill.get_dev_input(CACHES[0]).numpy().any()
+    assert np.isnan(rt.Tensor(prefill.get_input_info("input_1")).to_host().numpy()).all()
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_finding_of_queued_work_is_raised_by_the_next_call():
+    prefill, _ = pair()
+    feed(prefill, 4, 1)
+    prefill.run()
+    with pytest.raises(StrictError, match="S-401") as caught:
+        prefill.sync()
+    assert caught.value.code == "S-401"
+    (finding,) = layers.take_findings()
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+", finding.site)
+    run_line = Path(__file__).read_text().splitlines()[int(finding.site.rpartition(":")[2]) - 1]
+    assert run_line.strip() == "prefill.run()"
+    feed(prefill, 0, 4)
+    prefill.run(True)  # the error is told once, and the module goes on
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("strict", ["warn"], indirect=True)
+def test_a_place_is_told_once_and_another_place_again(capfd):
+    add = rt.load("add.hmm")
+    for _ in range(3):
+        add.get_output("total")
+    add.get_output("total")
+    found = layers.take_findings()
+    assert [finding.code for finding in found] == ["S-403", "S-403"]
+    assert len({finding.site for finding in found}) == 2
+    assert capfd.readouterr().err.count("S-403:") == 2
+
+
+@pytest.mark.usefixtures("strict")
+def test_modules_from_before_strict_mode_are_not_judged():
+    layers.disable("strict")
+    add, (prefill, _) = rt.load("add.hmm"), pair()
+    layers.enable("strict", mode="error")
+    add.get_output("total")
+    feed(prefill, 4, 1)
+    prefill.run(True)
+
+
+@pytest.mark.usefixtures("strict")
+def test_threads_with_modules_of_their_own_make_no_finding():
+    failed = []
+
+    def work():
+        try:
+            prefill, decode = pair()
+            stream = rt.Stream()
+            prefill.set_stream(stream)
+            decode.set_stream(stream)
+            feed(prefill, 0, 4)
+            prefill.run(True)
+            for valid in range(4, 20):
+                feed(decode, valid, 1)
+                decode.run()
+                decode.sync()
+                decode.get_output("logits").numpy()
+        except rt.TcimError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TCIM_LITE_STRICT": "warn"}, "['strict']"),
+        ({"TCIM_LITE_LAYERS": "trace,strict"}, "['trace', 'strict']"),
+        ({"TCIM_LITE_LAYERS": "strict", "TCIM_LITE_STRICT": "off"}, "[]"),
+        ({"TCIM_LITE_STRICT": "loud"}, "TCIM_LITE_STRICT='loud': expected off, warn or error"),
+    ],
+)
+def test_the_environment_enables_strict_mode(run_script, monkeypatch, environment, expected):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    text = """
+    from tcim_lite import layers, errors
+    try:
+        print(layers.active())
+    except errors.TcimError as error:
+        print(error)
+    """
+    assert run_script(text) == expected
+
+
+def test_the_catalogue_is_whole():
+    assert {kind.fault for kind in CATALOGUE.values()} == FAULTS
+    for code, kind in CATALOGUE.items():
+        assert re.fullmatch(r"S-\d{3}", code)
+        assert all(text.endswith(".") for text in (kind.title, kind.rule, kind.why, kind.fix)), code
+    assert set(CATALOGUE) - set(EXAMPLES) == {"S-901"}  # a mistake of ours that is not there
+
+
+def test_explain_lists_the_codes_and_prints_a_page(capsys):
+    assert main(["explain"]) == 0
+    assert [line[:5] for line in capsys.readouterr().out.splitlines()] == list(CATALOGUE)
+    assert main(["explain", "s-401"]) == 0
+    page = capsys.readouterr().out
+    for text in ("S-401", "why", "rule", "fault  user error", "fix", "prefill.run(True)"):
+        assert text in page
+    assert main(["explain", "S-999"]) == 2
+    assert "there is no finding 'S-999'" in capsys.readouterr().err
+
+
+def test_the_page_of_strict_mode_is_what_the_catalogue_says(capsys):
+    assert main(["explain", "--markdown"]) == 0
+    assert (ROOT / "docs" / "strict.md").read_text() == capsys.readouterr().out, "docs/strict.md is old: `make docs`"
+
+
+def test_the_pytest_plugin_fails_the_test_that_caused_a_finding(pytester_like):
+    found = pytester_like(
+        """
+        import tcim_lite.runtime as rt
+        def test_good():
+            rt.load("add.hmm")
+        def test_bad():
+            rt.load("add.hmm").get_output("total")
+        def test_good_again():
+            rt.load("add.hmm")
+        """
+    )
+    assert "1 failed, 2 passed" in found
+    assert "S-403: Memory that nobody wrote is read." in found
+    assert "test_inner.py:6" in found
+
+
+@pytest.fixture
+def pytester_like(run_script, tmp_path):
+    """Runs pytest --tcim-strict on the text in a process of its own."""
+
+    def run(text: str) -> str:
+        (tmp_path / "test_inner.py").write_text(textwrap.dedent(text))
+        code = "import pytest; pytest.main(['-q', '-p', 'no:cacheprovider', '--tcim-strict', 'test_inner.py'])"
+        return run_script(code)
+
+    return run
