@@ -39,7 +39,7 @@ def compile_demo(tmp_path_factory) -> Callable[..., Package]:
 
 @pytest.fixture(scope="session")
 def run_example() -> Callable[..., subprocess.CompletedProcess]:
-    """run_example("qwen3_chat.py", "OUT", ...); keywords go into the environment."""
+    """run_example("qwen3_chat.py", "OUT", ...); keywords go into the environment. Strict mode must find nothing."""
 
     def run(example: str, *arguments: object, text: str | None = None, **env: str) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -48,7 +48,7 @@ def run_example() -> Callable[..., subprocess.CompletedProcess]:
             text=True,
             input=text,
             encoding="utf-8",
-            env=os.environ | env,
+            env=os.environ | {"TCIM_LITE_STRICT": "error"} | env,
             timeout=300,  # a hang is a failure with the output so far, not a suite that never ends
         )
 

@@ -14,6 +14,8 @@ from llm_packages import ROOT, LoadedPackage
 
 from tcim_lite.llm import encode_chat, load_tokenizer
 
+STRICT = {"TCIM_LITE_STRICT": "error"}  # which must find nothing
+
 
 @pytest.fixture(scope="session", params=["cmake_package", "vendor_path"])
 def examples(request, sdk, tmp_path_factory) -> Path:
@@ -54,7 +56,7 @@ QUESTIONS = [
 def test_the_cpp_chat_answers_as_the_python_chat_does(examples, package):
     arguments = [part for question in QUESTIONS for part in ("--question", question)]
     expected = run(sys.executable, ROOT / "examples/qwen3_chat.py", package.folder, *arguments)
-    printed = run(examples / "qwen3_chat", package.folder, *arguments)
+    printed = run(examples / "qwen3_chat", package.folder, *arguments, env=STRICT)
     assert replies(printed) == replies(expected)
     assert "42" in replies(printed)[2]
     assert "Anna" in replies(printed)[4]
@@ -77,7 +79,7 @@ def test_the_cpp_chats_greedy_tokens_are_pythons(examples, package, demo_prompts
 
 
 def test_branches_on_several_streams_decode_as_one_would_alone(examples, package):
-    answers = run(examples / "buffers_and_streams", package.folder, "4", "24").splitlines()
+    answers = run(examples / "buffers_and_streams", package.folder, "4", "24", env=STRICT).splitlines()
     assert answers[0] == "12 + 30 = 42"
     assert len(set(answers)) == 4
     alone = run(examples / "buffers_and_streams", package.folder, "1", "24").splitlines()

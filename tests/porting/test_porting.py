@@ -20,7 +20,8 @@ NEW_TOKENS = 8
 
 
 def run(script: str, *arguments: object, devices: int = 1) -> str:
-    environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices)}
+    # What vendor code does is no finding of strict mode.
+    environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices), "TCIM_LITE_STRICT": "error"}
     command = [sys.executable, Path(__file__).parent / f"{script}.py", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
     assert done.returncode == 0, done.stderr
