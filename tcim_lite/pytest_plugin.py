@@ -34,16 +34,35 @@ class _Strict:
         layers.disable("strict")
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Generator[None, object, object]:
-        from tcim_lite import layers
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        _take()
+        return (yield)
 
-        try:
-            result = yield
-        except BaseException:
-            layers.take_findings()
-            raise
-        # What fixtures did before the test belongs to it too.
-        found = layers.take_findings()
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        return (yield from _explained(item, "setup"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        result = yield from _explained(item, "call")
+        found = _take()  # what fixtures did before the test belongs to it too
         if found:
-            pytest.fail("\n".join(finding.message for finding in found), pytrace=False)
+            pytest.fail(found, pytrace=False)
         return result
+
+
+def _take() -> str:
+    from tcim_lite import layers
+
+    return "\n".join(finding.message for finding in layers.take_findings())
+
+
+def _explained(item: pytest.Item, when: str) -> Generator[None, object, object]:
+    """What failed by itself may have done so because of a finding."""
+    try:
+        return (yield)
+    except BaseException:
+        found = _take()
+        if found:
+            item.add_report_section(when, "findings of strict mode", found)
+        raise

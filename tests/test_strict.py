@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import textwrap
 import threading
 from pathlib import Path
@@ -339,6 +341,29 @@ def test_threads_with_modules_of_their_own_make_no_finding():
     assert not failed
 
 
+CALLER = """
+#include <cstdio>
+#include "tcim/tcim_runtime.h"
+int main() {
+  tcim::Module module = tcim::Module::LoadFromFile("add.hmm");
+  const bool refused = module.Run(true) != tcim::OK;
+  std::puts(tcim::GetLastError().c_str());
+  float* input = static_cast<float*>(module.GetDevInput("a").Data());
+  return refused && input != nullptr ? 0 : 1;
+}
+"""
+
+
+def test_cpp_callers_get_a_status_and_the_name_of_the_call(sdk, tmp_path):
+    (tmp_path / "caller.cpp").write_text(CALLER)
+    build = ["c++", "-std=c++17", "caller.cpp", f"-I{sdk}/include", f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib"]
+    subprocess.run([*build, "-ltcim_runtime_lite", "-o", "caller"], check=True, timeout=60)
+    environment = os.environ | {"TCIM_LITE_STRICT": "error"}
+    done = subprocess.run(["./caller"], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"Module::Run: S-402: .* Input 'a' of add.hmm. At Module.run. Rule: ", done.stdout)
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
@@ -395,11 +420,14 @@ def test_the_pytest_plugin_fails_the_test_that_caused_a_finding(pytester_like):
             rt.load("add.hmm").get_output("total")
         def test_good_again():
             rt.load("add.hmm")
+        def test_that_fails_because_of_a_finding():
+            rt.load("add.hmm").run(True)
         """
     )
-    assert "1 failed, 2 passed" in found
+    assert "2 failed, 2 passed" in found
     assert "S-403: Memory that nobody wrote is read." in found
     assert "test_inner.py:6" in found
+    assert re.search(r"findings of strict mode call -+\nS-402: .*test_inner.py:10", found)
 
 
 @pytest.fixture
