@@ -112,8 +112,8 @@ std::vector<std::string> known() {
 }
 
 std::vector<std::string> active() {
-  start_observers();
   const ApiCall inside;
+  start_observers();
   const std::lock_guard lock(state().mutex);
   std::vector<std::string> names;
   for (const Active& each : state().active) names.push_back(each.name);
@@ -122,15 +122,15 @@ std::vector<std::string> active() {
 
 void enable(const std::string& name, const Options& options) {
   const Layer& layer = find(name, "enable");
-  start_observers();
   const ApiCall inside;
+  start_observers();
   start(layer, options);
 }
 
 void disable(const std::string& name) {
   find(name, "disable");
-  start_observers();
   const ApiCall inside;
+  start_observers();
   const std::lock_guard lock(state().mutex);
   remove(state().active, name);
 }

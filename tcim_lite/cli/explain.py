@@ -60,10 +60,11 @@ from C++.
 |---|---|
 | `off` (default) | nothing is looked at |
 | `warn` | every finding is logged once for each place that makes it; the call goes on |
-| `error` | the call raises `tcim_lite.errors.StrictError`; for queued work, the next call of that module does. In C++ the call fails |
+| `error` | the call raises `StrictError`; for queued work, the next call of that module does. In C++ the call fails |
 
-In code: `tcim_lite.layers.enable("strict", mode="error")`. In tests: `pytest --tcim-strict` fails the test that caused
-a finding. Processes that a test starts hear of it through `TCIM_LITE_STRICT` only.
+`StrictError` is in `tcim_lite.errors`. In code: `tcim_lite.layers.enable("strict", mode="error")`. In tests:
+`pytest --tcim-strict` fails the test that caused a finding. Processes that a test starts hear
+of it through `TCIM_LITE_STRICT` only.
 
 What the vendor's examples do is no finding: a `current_length` set once, dummies named after `load`, caches read back
 whole, float32 into float16 inputs, `valid_length` lowered to roll back, dead slots of a batch,
