@@ -53,11 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = argparse.ArgumentParser(prog="conformance", description="Judges a runtime by the API contract.")
     add_arguments(parser)
-    return run(parser.parse_args(argv))
+    args = parser.parse_args(argv)
+    try:
+        return run(args)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the suite; `args` are those of add_arguments."""
+    """Runs the suite; `args` are those of add_arguments. KeyboardInterrupt passes through."""
     every = all_cases()
     if args.list_models:
         print("\n".join(f"{role}: {text}" for role, text in ROLES.items()))
@@ -84,11 +89,7 @@ def run(args: argparse.Namespace) -> int:
         return USAGE
     settings.jobs = args.jobs or (min(4, len(os.sched_getaffinity(0))) if environment["emulator"] else 1)
     screen.begin(args, environment, len(cases))
-    try:
-        results = runner.run(cases, waived)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    results = runner.run(cases, waived)
     by_id = {case.id: case for case in every}
     found = Run(
         runtime=args.runtime,

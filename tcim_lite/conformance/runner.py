@@ -62,7 +62,7 @@ class Runner:
         """
         with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
             child = _Child(self, "PROBE", Path(folder))
-            event = child.next_event(START_SECONDS * self._settings.patience)
+            event = child.next_event(START_SECONDS * max(1.0, self._settings.patience))
             how = child.end()
             if event is None:
                 how = how or f"it said nothing for {START_SECONDS:.0f} s"
@@ -88,6 +88,8 @@ class Runner:
                 while left and not self._stopped:
                     done = self._run_until_one_is_bad(left, Path(shared))
                     left = left[len(done) :]
+                    if self._stopped:
+                        return
                     for result in done:
                         self._settle(result, group, Path(shared), waivers)
                         results[result.id] = result
@@ -128,7 +130,7 @@ class Runner:
             for case in cases:
                 limit = case.seconds * self._settings.patience
                 begin = time.perf_counter()
-                started = child.next_event(START_SECONDS * self._settings.patience)
+                started = child.next_event(START_SECONDS * max(1.0, self._settings.patience))
                 ended = child.next_event(limit) if started is not None else None
                 result = _result(case, CRASHED)
                 done.append(result)
@@ -144,7 +146,7 @@ class Runner:
                     result.outcome, how = HUNG, f"no end after {limit:.0f} s; the child was killed"
                 result.detail = how + _section("printed", child.printed())
                 return done
-            how = child.end(START_SECONDS * self._settings.patience)
+            how = child.end(START_SECONDS * max(1.0, self._settings.patience))
             if how != f"{EXITS}0" and done[-1].outcome == PASSED:
                 done[-1].outcome = CRASHED if how else HUNG
                 done[-1].detail = f"after this case, the last of its process: {how or 'the process did not end'}"
@@ -182,6 +184,8 @@ class _Child:
             )
         os.close(writer)
         runner._children.add(self._process)
+        if runner._stopped:  # too late to be among those that were ended
+            _kill(self._process)
         self._pipe = reader
         self._selector = selectors.DefaultSelector()
         self._selector.register(reader, selectors.EVENT_READ)

@@ -1,0 +1,242 @@
+"""The runner itself, driven through its command line against a runtime that goes wrong in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import tcim_lite.conformance
+from tcim_lite.conformance import expectations
+
+SUITE = Path(tcim_lite.conformance.__file__).parent
+# The case that shows how the fake behaves, one before it in its group, one after it.
+CASE = "refusals::test_run_options_refuse_rounds_below_one"
+BEFORE, AFTER = (
+    "refusals::test_managers_refuse_device_ids_that_are_none",
+    "refusals::test_options_refuse_what_is_no_device",
+)
+VERSION = "corner_identity::test_c19_the_first_line_of_the_version_has_a_number"
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """Runs a copy of the suite's folder under another name, against the fake; returns (status, report, output)."""
+    copy = tmp_path / "judge"
+    shutil.copytree(SUITE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(__file__).with_name("fake_runtime.py"), tmp_path)
+
+    def run(*arguments, fake="good", folder=copy):
+        command = [sys.executable, folder, "--runtime", "fake_runtime", "--report", tmp_path / "report", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "FAKE": fake, "FAKE_FOLDER": str(tmp_path)}
+        done = subprocess.run(
+            list(map(str, command)),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+            cwd=tmp_path,
+            check=False,
+        )
+        report = tmp_path / "report/report.json"
+        return done.returncode, json.loads(report.read_text()) if report.exists() else None, done.stdout + done.stderr
+
+    return run
+
+
+def outcomes(report):
+    return {result["id"]: result["outcome"] for result in report["results"]}
+
+
+def test_a_copied_folder_judges_another_runtime(suite):
+    status, report, output = suite("--only", CASE, "--only", VERSION)
+    assert (status, outcomes(report)) == (0, {VERSION: "passed", CASE: "passed"}), output
+    assert report["environment"]["version"] == "v1.4.2\nfake"
+    assert report["runtime"] == "fake_runtime"
+    assert report["verdict"] == "conforms"
+
+
+@pytest.mark.parametrize(
+    ("fake", "outcome", "words"),
+    [
+        ("fail", "failed", "nothing was refused"),
+        ("crash", "crashed", "ended by SIGSEGV"),
+        ("exit", "crashed", "exits 0"),
+        ("hang", "hung", "no end after"),
+        ("flaky", "flaky", "failed first, passed when run again"),
+    ],
+)
+def test_a_case_that_goes_wrong_is_marked_and_the_group_goes_on(suite, fake, outcome, words):
+    status, report, output = suite(*(f"--only={id_}" for id_ in (BEFORE, CASE, AFTER)), "--patience=0.05", fake=fake)
+    found = outcomes(report)
+    assert status == 1
+    assert found[CASE] == outcome, output
+    assert words in next(result["detail"] for result in report["results"] if result["id"] == CASE)
+    assert f"{outcome.upper()} " in output
+    assert CASE in output
+    assert list(found) == [BEFORE, CASE, AFTER]
+    assert found[BEFORE] == "failed"  # the fake has no DevManager
+    assert found[AFTER] == "not run"  # the emulator's choices are no other runtime's
+    assert report["verdict"] == "does not conform"
+
+
+def test_what_a_crashed_case_printed_is_in_its_detail(suite):
+    _, report, _ = suite("--only", CASE, fake="crash")
+    (result,) = report["results"]
+    assert "about to crash" in result["detail"]
+    assert "refusals.py" in result["detail"]  # where it crashed, from faulthandler
+
+
+def test_a_waived_case_may_fail_and_its_pass_is_reported(suite, tmp_path):
+    waivers = tmp_path / "waivers.txt"
+    waivers.write_text(f"# known\n{CASE}: our fake is like that\n")
+    status, report, _ = suite("--only", CASE, "--only", VERSION, "--waivers", waivers, fake="fail")
+    assert (status, outcomes(report)[CASE]) == (0, "waived")
+    assert "our fake is like that" in json.dumps(report)
+    status, report, output = suite("--only", CASE, "--waivers", waivers)
+    assert (status, outcomes(report)[CASE]) == (0, "unexpected pass")
+    assert "UNEXPECTED PASS" in output
+    waivers.write_text(f"{CASE[:-5]}*: the beginning is enough\n")
+    assert outcomes(suite("--only", CASE, "--waivers", waivers, fake="crash")[1])[CASE] == "waived"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(CASE, "case id: reason"), (CASE + ": ", "case id: reason"), ("nobody: because", "no case is called")],
+)
+def test_a_waiver_needs_a_reason_and_a_case(suite, tmp_path, text, words):
+    (tmp_path / "waivers.txt").write_text(text)
+    status, report, output = suite("--only", CASE, "--waivers", tmp_path / "waivers.txt")
+    assert (status, report) == (2, None)
+    assert words in output
+
+
+def test_nothing_executed_is_a_failure(suite):
+    assert suite("--only", "no such case")[0] == 3
+    status, report, output = suite("--only", "C-23 ids are consecutive")  # the emulator's shim
+    assert status == 3
+    assert set(outcomes(report).values()) == {"not run"}
+    assert "nothing was executed" in output
+
+
+def test_open_must_pass_cases_are_counted_and_fail_when_asked(suite):
+    words = ("--only", CASE, "--only", "C-23 ids are consecutive")
+    status, report, output = suite(*words)
+    assert status == 0
+    assert report["verdict"] == "conforms as far as it was tested: 1 must-pass cases were not run"
+    assert "another package" in output  # the reason
+    assert suite(*words, "--complete")[0] == 1
+
+
+def test_a_must_pass_case_that_is_gone_is_a_failure(suite, tmp_path):
+    must_pass = tmp_path / "judge/must_pass/v1.4.txt"
+    must_pass.write_text(must_pass.read_text() + "refusals::test_that_was_removed\n")
+    status, report, output = suite("--only", CASE)
+    assert status == 1
+    assert report["missing"] == ["refusals::test_that_was_removed"]
+    assert "MISSING" in output
+
+
+def test_a_runtime_that_cannot_be_used_is_a_usage_error(suite):
+    for fake, words in (("unusable", "SIGABRT"), ("unversioned", "expected vX.Y.Z")):
+        status, report, output = suite("--only", CASE, fake=fake)
+        assert (status, report) == (2, None), output
+        assert words in output
+    status, report, output = suite("--only", CASE, "--runtime", "no_such_module")
+    assert (status, report) == (2, None)
+    assert "No module named 'no_such_module'" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--models", "/nowhere"], "models.json"),
+        (["--sdk", "/nowhere"], "include/"),
+        (["--jobs", "0"], "positive"),
+        (["--waivers", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_wrong_arguments_are_named(suite, arguments, words):
+    status, report, output = suite(*arguments)
+    assert (status, report) == (2, None)
+    assert words in output
+
+
+def test_models_of_another_compiler_are_named_by_role(suite, tmp_path):
+    folder = tmp_path / "compiled"
+    folder.mkdir()
+    (folder / "models.json").write_text('{"add": "mine.hmm"}')
+    assert "mine.hmm not found" in suite("--only", "C-03", "--models", folder)[2]
+    (folder / "mine.hmm").write_bytes((SUITE / "models/add.hmm").read_bytes())
+    words = ("--only=C-03", "--only=C-28 loads")
+    status, report, output = suite(*words, "--models", folder, "--runtime", "tcim_lite.runtime")
+    assert status == 0, output
+    found = outcomes(report)
+    assert found["corner_host_data::test_c03_host_data_is_copied_at_call_time"] == "passed"
+    assert found["corner_several_devices::test_c28_loads_from_memory"] == "not run"
+    assert "no model for the role 'add_slow'" in output
+    (folder / "models.json").write_text('{"adder": "mine.hmm"}')
+    assert "unknown roles adder" in suite("--models", folder)[2]
+
+
+def test_reports_say_the_same(suite, tmp_path):
+    status, report, _ = suite("--only", CASE, "--only", VERSION, "--only", "C-23 ids are", "--strict", fake="crash")
+    assert status == 1
+    assert report["strict"] is True
+    assert report["counts"] == {"passed": 1, "crashed": 1, "not run": 1}
+    xml = ElementTree.parse(tmp_path / "report/junit.xml").getroot().find("testsuite")
+    assert {name: xml.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "3",
+        "failures": "0",
+        "errors": "1",
+        "skipped": "1",
+    }
+    (error,) = xml.iter("error")
+    assert "SIGSEGV" in error.get("message")
+    page = (tmp_path / "report/index.html").read_text()
+    for words in ("fake_runtime", "v1.4.2", "does not conform", "SIGSEGV", "C-19", "C-32", "run options refuse", CASE):
+        assert words in page, words
+    assert not re.search(r"(?:src|href)=[\"'](?!#)|@import|url\(", page)  # one page, nothing fetched
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_strict_mode_reaches_the_children(suite):
+    assert suite("--only", CASE)[1]["environment"]["variables"].get("TCIM_LITE_STRICT") is None
+    assert suite("--only", CASE, "--strict")[1]["environment"]["variables"]["TCIM_LITE_STRICT"] == "error"
+
+
+def test_the_must_pass_list_of_the_version_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(expectations, "FOLDER", tmp_path)
+    for version in ("1.3", "1.4", "2.0"):
+        (tmp_path / f"v{version}.txt").write_text(f"# which\nof {version}\n")
+    for version, expected in (((1, 2), "1.3"), ((1, 3), "1.3"), ((1, 9), "1.4"), ((2, 0), "2.0"), ((3, 0), "2.0")):
+        assert expectations.must_pass(version) == [f"of {expected}"]
+
+
+def names(environ, folder):
+    """Whether the process has the folder in its environment."""
+    try:
+        return str(folder).encode() in environ.read_bytes()
+    except OSError:
+        return False  # another user's, or gone
+
+
+def test_an_interrupted_run_leaves_no_process(tmp_path):
+    shutil.copy(Path(__file__).with_name("fake_runtime.py"), tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "FAKE": "hang"}
+    command = [sys.executable, SUITE, "--runtime", "fake_runtime", "--only", CASE]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=tmp_path)
+    assert process.stdout.readline().startswith("fake_runtime")
+    process.stdout.readline()
+    process.send_signal(2)
+    process.stdout.close()
+    assert process.wait(60) == 130
+    left = [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if names(path, tmp_path)]
+    assert not left
