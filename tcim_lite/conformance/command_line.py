@@ -18,6 +18,7 @@ from .reports import terminal, write_all
 from .results import Run
 from .runner import Runner, Settings, UnusableRuntimeError
 
+TOLERATED = Path(__file__).parent / "tolerated.txt"
 OK, FAILURES, USAGE, NOTHING, INTERRUPTED = 0, 1, 2, 3, 130
 EXITS = """exit status: 0 every executed case passed or is waived; 1 a case failed, crashed, hung or is flaky, or, with
 --complete, a must-pass case was not run; 2 wrong arguments, or a runtime that cannot be used; 3 no case was executed;
@@ -33,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("runtime", "the module under test (default: %(default)s)", {"default": under_test.name()}),
         ("models", "a folder with models.json (default: the suite's own, for tcim_lite)", {"default": SHIPPED}),
         ("sdk", "folder with include/ and lib/ of the C++ API (default: beside the runtime)", {"type": Path}),
-        ("strict", "set TCIM_LITE_STRICT=error: what strict mode finds fails the case", {"action": "store_true"}),
+        (
+            "strict",
+            "set TCIM_LITE_STRICT=error: a finding fails a case that tolerated.txt does not waive",
+            {"action": "store_true"},
+        ),
         ("waivers", "file with lines of `case id: reason`: these may fail", {"type": Path}),
         ("complete", "fail if a must-pass case was not run", {"action": "store_true"}),
         ("report", "write index.html, report.json and junit.xml into this folder", {"type": Path}),
@@ -78,7 +83,11 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--sdk {args.sdk}: expected a folder with include/ and lib/")
         if (args.jobs is not None and args.jobs < 1) or args.patience <= 0:
             raise ValueError("--jobs and --patience have to be positive")
-        waived = waivers(args.waivers, (case.id for case in every)) if args.waivers else {}
+        files = [TOLERATED] if args.strict else []
+        files += [args.waivers] if args.waivers else []
+        waived: dict[str, str] = {}
+        for file in files:
+            waived |= waivers(file, [case.id for case in every])
         models = Models(Path(args.models)).folder
         settings = Settings(args.runtime, models, args.sdk and args.sdk.resolve(), args.strict, 1, args.patience)
         runner = Runner(settings, screen.result)

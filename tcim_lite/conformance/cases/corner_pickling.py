@@ -55,6 +55,7 @@ CHILD = """
     def child(queue, path, devices, manager, option, run_option):
         module = rt.load(path, option=option)
         module.set_input("a", np.ones((2, 3)))
+        module.set_input("b", np.zeros((2, 3)))
         module.set_dev_output("total", rt.load(path, rt.Option(manager)).get_dev_input("b"))
         module.run(False, run_option)
         module.sync()

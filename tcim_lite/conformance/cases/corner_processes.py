@@ -6,6 +6,7 @@ FORK = """
     import multiprocessing, threading
 
     def use(module, value):
+        module.set_input("b", np.zeros((1, 256, 64), np.float32))
         module.set_input("a", np.full((1, 256, 64), value, np.float32))
         module.run()
         module.sync()
