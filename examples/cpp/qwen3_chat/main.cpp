@@ -5,12 +5,15 @@
 // Without --question it reads questions from standard input. --ids prints token ids instead of text.
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "generator.h"
 #include "tokenizer.h"
 
 namespace {
+
+constexpr char kUsage[] = "usage: qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids]";
 
 struct Arguments {
   std::string folder, name = "qwen3";
@@ -24,7 +27,10 @@ Arguments Parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool has_value = i + 1 < argc;
-    if (word == "--name" && has_value) {
+    if (word == "--help") {
+      std::cout << kUsage << std::endl;
+      std::exit(0);
+    } else if (word == "--name" && has_value) {
       arguments.name = argv[++i];
     } else if (word == "--question" && has_value) {
       arguments.questions.push_back(argv[++i]);
@@ -35,11 +41,12 @@ Arguments Parse(int argc, char** argv) {
     } else if (arguments.folder.empty() && word[0] != '-') {
       arguments.folder = word;
     } else {
-      throw std::runtime_error("unknown argument " + word);
+      throw std::runtime_error("unknown argument " + word + "; " + kUsage);
     }
   }
-  if (arguments.folder.empty()) {
-    throw std::runtime_error("usage: qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids]");
+  if (arguments.folder.empty()) throw std::runtime_error(kUsage);
+  if (!std::filesystem::is_directory(arguments.folder)) {
+    throw std::runtime_error("there is no folder " + arguments.folder + "; make one with tcim-lite compile");
   }
   return arguments;
 }
