@@ -85,7 +85,7 @@ Buffer Buffer::CreateDeviceBuffer(size_t size, int device_id, std::string backen
     if (!type.empty() && type != "reserved") {
       fail(ErrorCode::Argument, "memory type '", type, "': expected \"\" or \"reserved\"");
     }
-    return tcim_lite::Buffer::on_device(tcim_lite::use_device(device_id), size);
+    return tcim_lite::Buffer::on_device(device_id, size);
   });
 }
 

@@ -101,7 +101,7 @@ Tensor Tensor::CreateDeviceTensor(const TensorInfo& info, size_t mem_size, int d
     placed.device_id = device_id;
     const size_t bytes = mem_size == 0 ? placed.span_bytes() : mem_size;
     require_bytes(placed, bytes);
-    return tcim_lite::Tensor(placed, tcim_lite::Buffer::on_device(tcim_lite::use_device(device_id), bytes));
+    return tcim_lite::Tensor(placed, tcim_lite::Buffer::on_device(device_id, bytes));
   });
 }
 

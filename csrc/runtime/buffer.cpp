@@ -31,14 +31,8 @@ std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
   return buffer;
 }
 
-std::shared_ptr<Buffer> Buffer::on_device(Device& device, uint64_t bytes, std::string_view holder, Content content) {
-  std::shared_ptr<Buffer> buffer(new Buffer);
-  buffer->bytes_ = bytes;
-  buffer->layout_.device_ids = {device.id()};
-  buffer->add_slab(device, bytes, holder);
-  buffer->host_data_ = buffer->slab(0);
-  observe_memory(buffer, content);
-  return buffer;
+std::shared_ptr<Buffer> Buffer::on_device(int device_id, uint64_t bytes, std::string_view holder, Content content) {
+  return on_devices({{device_id}, 1, {}}, bytes, holder, content);
 }
 
 std::shared_ptr<Buffer> Buffer::wrap(void* data, uint64_t bytes, Device* device) {

@@ -32,7 +32,7 @@ class Buffer {
   // Zeroed, unless a listener changes what device memory holds that need not be zero. Throw Error(Device) when a device
   // is full or does not exist. `holder` as in Charge.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
-  static std::shared_ptr<Buffer> on_device(Device& device, uint64_t bytes, std::string_view holder = {},
+  static std::shared_ptr<Buffer> on_device(int device_id, uint64_t bytes, std::string_view holder = {},
                                            Content content = Content::Unspecified);
   static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder = {},
                                             Content content = Content::Unspecified);

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "runtime/api_call.h"
-#include "runtime/devices.h"
 #include "runtime/host_bytes.h"
 
 namespace tcim_lite {
@@ -29,7 +28,7 @@ Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder, Content
                                               holder, content));
     }
     if (info.device_id == kHost) return Tensor(info, Buffer::on_host(bytes));
-    return Tensor(info, Buffer::on_device(use_device(info.device_id), bytes, holder, content));
+    return Tensor(info, Buffer::on_device(info.device_id, bytes, holder, content));
   });
 }
 
