@@ -1,7 +1,8 @@
-"""Tiny hand-built models for the runtime tests."""
+"""Tiny hand-built models and unused devices for the runtime tests."""
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import textwrap
@@ -12,11 +13,14 @@ import numpy as np
 import pytest
 
 from tcim_lite import hmm
+from tcim_lite.dev_ctrl import HalDevice, HalDeviceFactory
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cpp_programs import sdk  # noqa: F401
 from tiny_graphs import add_graph, attention_graph, linear_graph, linear_weight
+
+_unused_devices = itertools.count(2000)
 
 
 @pytest.fixture
@@ -80,3 +84,16 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture
+def hal() -> HalDevice:
+    return HalDeviceFactory.create("Xh2aHalBackend")
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The id of a device that this process has not used yet."""
+    device_id = next(_unused_devices)
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", str(device_id + 1))
+    return device_id

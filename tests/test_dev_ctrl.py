@@ -1,6 +1,5 @@
 """tcim_lite.dev_ctrl: clocks and telemetry (spec tcim-api section 11, C-17)."""
 
-import itertools
 import threading
 import time
 
@@ -9,21 +8,6 @@ import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite.dev_ctrl import DvfsMode, HalDeviceFactory, MemInfo, Status
-
-_ids = itertools.count(2000)
-
-
-@pytest.fixture
-def hal():
-    return HalDeviceFactory.create("Xh2aHalBackend")
-
-
-@pytest.fixture
-def device(monkeypatch):
-    """The id of a device that this process has not used yet."""
-    device_id = next(_ids)
-    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", str(device_id + 1))
-    return device_id
 
 
 def test_an_unused_device_is_idle_at_full_clock(hal, device):
@@ -104,17 +88,16 @@ def test_utilization_is_the_busy_share_of_recent_time(hal, device, write_add):
     assert hal.get_ipu_util_rate(device) == (0, 0.0)
 
 
-def test_memory_comes_from_the_ledger(hal, tmp_path, monkeypatch, write_add):
-    device_id = next(_ids)
+def test_memory_comes_from_the_ledger(hal, device, tmp_path, monkeypatch, write_add):
     profile = tmp_path / "devices.ini"
-    profile.write_text("[device]\n" * device_id + "[device]\nmemory = 64 MiB\nclocks = 900\n")
+    profile.write_text("[device]\n" * device + "[device]\nmemory = 64 MiB\nclocks = 900\n")
     monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))
-    assert hal.get_mem_info(device_id) == (0, MemInfo(64, 64, 0))
-    assert hal.get_ipu_frequency(device_id) == (0, 900)
-    module = rt.load(write_add((1, 1024, 1024)), rt.Option(device_id))  # two inputs and an output of 4 MiB, and a bit
-    status, info = hal.get_mem_info(device_id)
+    assert hal.get_mem_info(device) == (0, MemInfo(64, 64, 0))
+    assert hal.get_ipu_frequency(device) == (0, 900)
+    module = rt.load(write_add((1, 1024, 1024)), rt.Option(device))  # two inputs and an output of 4 MiB, and a bit
+    status, info = hal.get_mem_info(device)
     assert status == 0
     assert info == MemInfo(64, 64 - info.mem_used, info.mem_used)
     assert 12 < info.mem_used < 20
     del module
-    assert hal.get_mem_info(device_id) == (0, MemInfo(64, 64, 0))
+    assert hal.get_mem_info(device) == (0, MemInfo(64, 64, 0))

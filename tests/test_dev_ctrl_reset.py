@@ -1,6 +1,5 @@
 """HalDevice.ipu_reset and its callbacks (spec tcim-api section 11, C-17)."""
 
-import itertools
 import os
 import threading
 
@@ -9,21 +8,6 @@ import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite.dev_ctrl import DvfsMode, HalDeviceFactory, Status
-
-_ids = itertools.count(2600)
-
-
-@pytest.fixture
-def hal():
-    return HalDeviceFactory.create("Xh2aHalBackend")
-
-
-@pytest.fixture
-def device(monkeypatch):
-    """The id of a device that this process has not used yet."""
-    device_id = next(_ids)
-    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", str(device_id + 1))
-    return device_id
 
 
 @pytest.fixture
