@@ -1,6 +1,6 @@
 #include <immintrin.h>
 
-#include "backends/cpu/kernel_table.h"
+#include "backends/cpu/kernels/attention_tile_avx512vnni.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -57,6 +57,7 @@ __m512 exp16(__m512 x) {
 }
 
 constexpr int kTileRows = 4;
+constexpr int64_t kMinTileRows = 16, kMaxTileRows = 64;
 
 // Sums of 16 vectors, each in the order of numerics.md (i with i + 8, + 4, + 2, + 1), lane n for v[n]. Every step
 // halves the number of vectors, so 16 sums cost 15 additions.
@@ -198,9 +199,27 @@ void attend(const AttentionBlockArgs& args, int64_t row) {
   }
 }
 
-template <typename T>
+// Many rows at a time, so that K and V are converted once for all.
+template <Elem elem>
+void attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows) {
+  alignas(64) float scores[kMaxTileRows * kAttentionBlock];
+  const int32_t* keys = args.keys + row;
+  const int64_t dim = args.head_dim;
+  score_tile_avx512vnni(elem, args.q + row * dim, args.k, rows, keys[rows - 1], dim, scores);
+  for (int64_t r = 0; r < rows; ++r) softmax(scores + r * kAttentionBlock, keys[r], args.m + row + r, args.l + row + r);
+  weigh_tile_avx512vnni(elem, scores, args.v, keys, rows, dim, args.o + row * dim);
+}
+
+template <Elem elem, typename T>
 void attention_block(const AttentionBlockArgs& args) {
   int64_t row = 0;
+  if (args.head_dim <= kMaxTileHeadDim) {
+    while (args.rows - row >= kMinTileRows) {
+      const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
+      attend_tile<elem>(args, row, rows);
+      row += rows;
+    }
+  }
   for (; row + kTileRows <= args.rows; row += kTileRows) attend<kTileRows, T>(args, row);
   for (; row + 2 <= args.rows; row += 2) attend<2, T>(args, row);
   for (; row < args.rows; ++row) attend<1, T>(args, row);
@@ -240,8 +259,8 @@ void attention_finish(const AttentionFinishArgs& args) {
 }  // namespace
 
 void use_attention_avx512vnni(KernelTable& table) {
-  table.attention_block[kF16] = attention_block<uint16_t>;
-  table.attention_block[kF32] = attention_block<float>;
+  table.attention_block[kF16] = attention_block<kF16, uint16_t>;
+  table.attention_block[kF32] = attention_block<kF32, float>;
   table.attention_merge = attention_merge;
   table.attention_finish[kF16] = attention_finish<uint16_t>;
   table.attention_finish[kF32] = attention_finish<float>;

@@ -6,7 +6,7 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 32;  // query rows (tokens x heads of a KV head) that share one pass over K and V
+constexpr int64_t kTileRows = 64;  // query rows (tokens x heads of a KV head) that share one pass over K and V
 
 int64_t blocks_of(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
 
