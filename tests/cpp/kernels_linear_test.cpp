@@ -121,16 +121,22 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
   const QuantCase c(format, shape, values);
   const int64_t acc_stride = shape.blocks * 16 + 16 * uniform(0, 1);
   GuardedBuffer<float> expected(shape.rows * acc_stride, 64);
-  for (const auto& [isa, table] : all_tables()) {
-    const auto kernel = format == WeightFormat::LinearW4 ? table.linear_w4 : table.linear_w8;
+  const auto check = [&](std::string_view isa, void (*kernel)(const LinearQuantArgs&)) {
     GuardedBuffer<float> acc(shape.rows * acc_stride, 64);
-    kernel(c.args(isa == "ref" ? expected : acc, acc_stride));
+    kernel(c.args(acc, acc_stride));
+    if (acc.same_bytes(expected)) return;
+    report_failure(__FILE__, __LINE__,
+                   concat(name_of(format), " on ", isa, ": rows ", shape.rows, ", blocks ", shape.blocks, ", groups ",
+                          shape.groups, values == Values::Random ? "" : ", extreme"));
+  };
+  for (const auto& [isa, table] : all_tables()) {
+    const bool w4 = format == WeightFormat::LinearW4;
     if (isa == "ref") {
+      (w4 ? table.linear_w4 : table.linear_w8)(c.args(expected, acc_stride));
       if (shape.rows * shape.blocks * shape.groups < 600) check_against_spec(c, expected, acc_stride);
-    } else if (!acc.same_bytes(expected)) {
-      report_failure(__FILE__, __LINE__,
-                     concat(name_of(format), " on ", isa, ": rows ", shape.rows, ", blocks ", shape.blocks, ", groups ",
-                            shape.groups, values == Values::Random ? "" : ", extreme"));
+    } else {
+      check(isa, w4 ? table.linear_w4 : table.linear_w8);
+      check(isa, w4 ? table.linear_w4_many : table.linear_w8_many);
     }
   }
 }

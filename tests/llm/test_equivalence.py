@@ -118,11 +118,10 @@ print(digest.hexdigest())
 
 def cpu_has(isa: str) -> bool:
     """What /proc/cpuinfo says, so that a dispatcher which forgets an instruction set is noticed."""
-    needs = {
-        "ref": set(),
-        "avx2": {"avx2", "fma", "f16c"},
-        "avx512vnni": {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
-    }
+    avx2 = {"avx2", "fma", "f16c"}
+    avx512vnni = avx2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
+    amx = avx512vnni | {"amx_tile", "amx_int8"}
+    needs = {"ref": set(), "avx2": avx2, "avx512vnni": avx512vnni, "amx": amx}
     flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
     return needs[isa] <= set(flags.split())
 
@@ -152,7 +151,7 @@ def reference_digests(tiny_package):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
-@pytest.mark.parametrize("isa", ["ref", "avx2", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["ref", "avx2", "avx512vnni", "amx"])
 @pytest.mark.parametrize("quant", QUANTS)
 def test_every_instruction_set_and_thread_count_gives_the_same_bits(
     tiny_package, reference_digests, quant, isa, threads

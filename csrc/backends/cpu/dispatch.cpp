@@ -6,39 +6,56 @@
 
 namespace tcim_lite::cpu {
 
+namespace {
+
+// A level overwrites what it does better than the levels before it.
+struct Level {
+  const char* name;
+  bool CpuInfo::* has;
+  void (*use)(KernelTable& table);
+};
+
+constexpr Level kLevels[] = {
+#ifdef TCIM_LITE_X86
+    {"avx2", &CpuInfo::avx2, use_avx2},
+    {"avx512vnni", &CpuInfo::avx512vnni, use_avx512vnni},
+#endif
+#ifdef TCIM_LITE_AMX
+    {"amx", &CpuInfo::amx, use_amx},
+#endif
+};
+
+}  // namespace
+
 std::vector<std::string> available_isas() {
   const CpuInfo cpu = read_cpu_info();
   std::vector<std::string> names = {"ref"};
-  if (cpu.avx2) names.push_back("avx2");
-  if (cpu.avx512vnni) names.push_back("avx512vnni");
+  for (const Level& level : kLevels) {
+    if (cpu.*level.has) names.push_back(level.name);
+  }
   return names;
 }
 
 KernelTable make_table(std::string_view isa) {
-  std::string has;
-  bool known = false;
-  for (const std::string& name : available_isas()) {
-    known = known || name == isa;
-    has += (has.empty() ? "" : ", ") + name;
+  KernelTable table{};
+  use_ref(table);
+  table.isa = "ref";
+  std::string has = table.isa;
+  const CpuInfo cpu = read_cpu_info();
+  for (const Level& level : kLevels) {
+    if (!(cpu.*level.has)) continue;
+    has += std::string(", ") + level.name;
+    if (isa == table.isa) continue;  // reached
+    level.use(table);
+    table.isa = level.name;
   }
-  if (!known) {
+  if (isa != table.isa) {
     fail(ErrorCode::Unsupported, "instruction set '", isa,
          "' (TCIM_LITE_ISA) is unknown or not to be had here: this machine has ", has,
          "; set it to one of them or unset it");
   }
-  KernelTable table{};
-  use_ref(table);
-  table.isa = "ref";
-#ifdef TCIM_LITE_X86
-  if (isa == "avx2" || isa == "avx512vnni") {
-    use_avx2(table);
-    table.isa = "avx2";
-  }
-  if (isa == "avx512vnni") {
-    use_avx512vnni(table);
-    table.isa = "avx512vnni";
-  }
-#endif
+  if (table.linear_w4_many == nullptr) table.linear_w4_many = table.linear_w4;
+  if (table.linear_w8_many == nullptr) table.linear_w8_many = table.linear_w8;
   return table;
 }
 

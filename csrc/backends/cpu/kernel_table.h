@@ -14,6 +14,7 @@ namespace tcim_lite::cpu {
 
 enum Elem : int { kF16 = 0, kF32 = 1 };
 constexpr int64_t kAttentionBlock = 256;  // cache rows per attention block, absolute
+constexpr int64_t kFewRows = 8;           // up to here a Linear is bound by its weight stream
 
 // y = x / sqrt(mean(x^2) + epsilon) * weight, one rounding to T. y may be x.
 struct RmsNormArgs {
@@ -155,12 +156,16 @@ struct FiniteArgs {
 };
 
 struct KernelTable {
-  const char* isa;  // "ref", "avx2", "avx512vnni"
+  const char* isa;  // "ref", "avx2", "avx512vnni", "amx"
 
   void (*rms_norm[2])(const RmsNormArgs&);
   void (*quantize[2])(const QuantizeArgs&);
   void (*linear_w4)(const LinearQuantArgs&);
   void (*linear_w8)(const LinearQuantArgs&);
+  // The same for `many_from` rows and more; `many_rows` at a time is best.
+  void (*linear_w4_many)(const LinearQuantArgs&);
+  void (*linear_w8_many)(const LinearQuantArgs&);
+  int64_t many_from, many_rows;
   void (*linear_f16)(const LinearFloatArgs&);
   void (*linear_f32)(const LinearFloatArgs&);
   void (*linear_w4_float)(const LinearFloatArgs&);
@@ -183,5 +188,6 @@ struct KernelTable {
 void use_ref(KernelTable& table);
 void use_avx2(KernelTable& table);
 void use_avx512vnni(KernelTable& table);
+void use_amx(KernelTable& table);
 
 }  // namespace tcim_lite::cpu

@@ -102,6 +102,8 @@ void linear_dequantised(const LinearFloatArgs& args) {
 }  // namespace
 
 void use_linear_quant_ref(KernelTable& table) {
+  table.many_from = 1;
+  table.many_rows = 64;
   table.linear_w4 = linear<dot_w4, scale_w4, kGroup * 8, 8>;
   table.linear_w8 = linear<dot_w8, scale_w8, kGroup * 16, 128>;
   table.linear_w4_float = linear_dequantised<4>;

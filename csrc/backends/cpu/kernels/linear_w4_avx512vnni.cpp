@@ -13,7 +13,6 @@ constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 32;          // 16 fp16
 constexpr int64_t kPrefetchBytes = 8192;
-constexpr int kFewRows = 8;
 constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 broadcasts, 1 mask: 31 of 32 registers
 
 // Into the second cache: on Zen 4 this gave 0.80 of the 4-stream read rate, into the first cache 0.47, none 0.52

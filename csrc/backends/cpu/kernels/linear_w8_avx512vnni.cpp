@@ -12,7 +12,6 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 16;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 16;           // 16 int8 exponents
-constexpr int kFewRows = 8;
 constexpr int kTileRows = 12;  // 12 x 2 sums, 2 weight registers, a few broadcasts: fits 32 registers
 
 void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }

@@ -5,9 +5,9 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kRowTile = 64;        // rows whose accumulators a member holds at a time
-constexpr int64_t kMaxChunkBlocks = 8;  // blocks of 16 outputs in a task: 32 KiB of accumulators with kRowTile rows
-constexpr int64_t kFewRows = 8;         // up to here a task is sized by the weights it reads
+constexpr int64_t kMaxRowTile = 256;    // rows whose accumulators a member holds at a time, at most
+constexpr int64_t kMaxChunkBlocks = 8;  // blocks of 16 outputs in a task: 32 KiB of accumulators with 64 rows
+constexpr int64_t kFloatRowTile = 64;
 constexpr int64_t kFewRowsChunkBytes = 64 << 10;
 
 int64_t align64(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -37,7 +37,8 @@ int64_t LinearStep::member_bytes() const {
   // Accumulators of one task, or one tile of normalised rows, whichever phase is running.
   const int64_t few_rows_blocks =
       std::max<int64_t>(kMaxChunkBlocks, kFewRowsChunkBytes / block_bytes(format, inputs) + 2);
-  const int64_t accumulators = std::max(kRowTile * kMaxChunkBlocks, kFewRows * few_rows_blocks) * kBlockOutputs * 4;
+  const int64_t accumulators =
+      std::max(std::min(kMaxRowTile, x.rows) * kMaxChunkBlocks, kFewRows * few_rows_blocks) * kBlockOutputs * 4;
   return std::max(accumulators, inputs * elem_bytes(elem));
 }
 
@@ -46,6 +47,7 @@ void LinearStep::run(const RunContext& context) const {
   prepare(context, rows);
 
   const int64_t blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs;
+  const int64_t row_tile = std::min(kMaxRowTile, quantized() ? context.kernels.many_rows : kFloatRowTile);
   const int64_t share = std::max<int64_t>(1, blocks / (4 * context.pool.size()));
   int64_t chunk = rows <= kFewRows ? kFewRowsChunkBytes / block_bytes(format, inputs) : kMaxChunkBlocks;
   chunk = std::max<int64_t>(1, std::min(chunk, share));
@@ -55,8 +57,8 @@ void LinearStep::run(const RunContext& context) const {
     const int64_t block = task * chunk;
     const int64_t count = std::min(chunk, blocks - block);
     float* acc = reinterpret_cast<float*>(context.member(member));
-    for (int64_t row = 0; row < rows; row += kRowTile) {
-      const int64_t tile = std::min(kRowTile, rows - row);
+    for (int64_t row = 0; row < rows; row += row_tile) {
+      const int64_t tile = std::min(row_tile, rows - row);
       multiply(context, row, tile, block, count, acc);
       finish(context, row, tile, block, count, acc);
     }
@@ -104,8 +106,9 @@ void LinearStep::multiply(const RunContext& context, int64_t row, int64_t rows, 
                                rows,
                                acc,
                                acc_stride};
-    (format == WeightFormat::LinearW4 ? kernels.linear_w4 : kernels.linear_w8)(args);
-    return;
+    const bool many = rows >= kernels.many_from;
+    if (format == WeightFormat::LinearW4) return (many ? kernels.linear_w4_many : kernels.linear_w4)(args);
+    return (many ? kernels.linear_w8_many : kernels.linear_w8)(args);
   }
   const LinearFloatArgs args{first,  stride, blocks, inputs,    prepared.widened() + row * inputs,
                              inputs, rows,   acc,    acc_stride};
