@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <thread>
 
 #include "base/env.h"
+#include "base/float_environment.h"
 #include "base/log.h"
 
 namespace tcim_lite {
@@ -146,7 +146,7 @@ void ThreadPool::run_region(Body body, const void* context, int64_t count, int64
 }
 
 void ThreadPool::work(int member) {
-  std::fesetenv(FE_DFL_ENV);  // numerics: the creating thread may flush denormals
+  const DefaultFloatEnvironment environment;  // the creating thread, whose own is inherited, may flush subnormals
   State& state = *state_;
   uint64_t seen = 0;
   for (;;) {

@@ -1,7 +1,6 @@
 #include "runtime/stream.h"
 
 #include <atomic>
-#include <cfenv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -15,36 +14,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/float_environment.h"
 #include "runtime/api_call.h"
 #include "runtime/spin.h"
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
-
 namespace tcim_lite {
 namespace {
-
-// Numerics: work may run on a caller's thread, whose libraries may have set it to flush denormals or round otherwise.
-class DefaultFloatEnvironment {
- public:
-#if defined(__x86_64__)
-  DefaultFloatEnvironment() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-  ~DefaultFloatEnvironment() { _mm_setcsr(saved_); }
-
- private:
-  unsigned saved_;
-#else
-  DefaultFloatEnvironment() {
-    std::fegetenv(&saved_);
-    std::fesetenv(FE_DFL_ENV);
-  }
-  ~DefaultFloatEnvironment() { std::fesetenv(&saved_); }
-
- private:
-  std::fenv_t saved_;
-#endif
-};
 
 struct Job {
   std::shared_ptr<Work> work;

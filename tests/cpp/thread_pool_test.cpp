@@ -11,6 +11,10 @@
 
 #include "check.h"
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 using tcim_lite::ThreadPool;
 
 namespace {
@@ -31,6 +35,38 @@ bool covers(int64_t count, int64_t grain) {
     if (runs[size_t(task)] != 1) return false;
   }
   return members_fit && runs[size_t(count)] == 0;
+}
+
+// The control register of this thread's floating point; returns what was there.
+uint64_t set_float_control([[maybe_unused]] uint64_t setting) {
+  uint64_t before = 0;
+#if defined(__x86_64__)
+  before = _mm_getcsr();
+  _mm_setcsr(unsigned(setting));
+#elif defined(__aarch64__)
+  asm volatile("mrs %0, fpcr" : "=r"(before));
+  asm volatile("msr fpcr, %0" : : "r"(setting) : "memory");
+#endif
+  return before;
+}
+
+// Must come first: the workers are made in here, by a thread that flushes.
+void test_workers_keep_subnormals_when_their_creator_flushes_them() {
+#if defined(__x86_64__)
+  const uint64_t before = set_float_control(0x9fc0);  // FTZ, DAZ
+#else
+  const uint64_t before = set_float_control(1 << 24);  // FPCR.FZ
+#endif
+  std::atomic<int> begun{0}, flushed{0};
+  ThreadPool::instance().parallel_for(2, [&](int64_t, int member) {
+    begun.fetch_add(1);
+    while (begun.load() != 2) std::this_thread::yield();  // so a worker runs one of them
+    volatile float smallest = 0x1p-126f;
+    volatile float half = smallest * 0.5f;
+    if (member != 0) flushed = half == 0.0f;
+  });
+  set_float_control(before);
+  CHECK_EQ(flushed.load(), 0);
 }
 
 void test_every_task_runs_once() {
@@ -88,6 +124,7 @@ void test_a_forked_child_has_a_pool_of_the_same_size() {
 
 int main() {
   setenv("TCIM_LITE_THREADS", "4", 1);
+  test_workers_keep_subnormals_when_their_creator_flushes_them();
   test_every_task_runs_once();
   test_many_short_regions_follow_each_other();
   test_a_member_runs_one_task_at_a_time();
