@@ -12,6 +12,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace tcim_lite {
@@ -149,6 +151,26 @@ bool has_f16c() {
   static const bool present = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
   return present;
 }
+#elif defined(__aarch64__)
+void float_to_half_neon(const std::byte* source, std::byte* target, int64_t count) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const float16x4_t halves =
+        vcvt_f16_f32(vreinterpretq_f32_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(source + i * 4))));
+    vst1_u8(reinterpret_cast<uint8_t*>(target + i * 2), vreinterpret_u8_f16(halves));
+  }
+  convert_run<float, Half>(source + i * 4, target + i * 2, count - i);
+}
+
+void half_to_float_neon(const std::byte* source, std::byte* target, int64_t count) {
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const uint8x8_t halves = vld1_u8(reinterpret_cast<const uint8_t*>(source + i * 2));
+    const float32x4_t values = vcvt_f32_f16(vreinterpret_f16_u8(halves));
+    vst1q_u8(reinterpret_cast<uint8_t*>(target + i * 4), vreinterpretq_u8_f32(values));
+  }
+  convert_run<Half, float>(source + i * 2, target + i * 4, count - i);
+}
 #endif
 
 // Calls `use` with a value of the C++ type of `dtype`.
@@ -226,6 +248,9 @@ Conversion conversion(DType from, DType to) {
 #if defined(__x86_64__)
   if (from == DType::Float32 && to == DType::Float16 && has_f16c()) return {float_to_half_f16c, nullptr};
   if (from == DType::Float16 && to == DType::Float32 && has_f16c()) return {half_to_float_f16c, nullptr};
+#elif defined(__aarch64__)
+  if (from == DType::Float32 && to == DType::Float16) return {float_to_half_neon, nullptr};
+  if (from == DType::Float16 && to == DType::Float32) return {half_to_float_neon, nullptr};
 #endif
   return with_type(from, [to](auto sample) { return conversion_from<decltype(sample)>(to); });
 }
