@@ -41,6 +41,7 @@ def test_a_cpp_layer_includes_only_layers_below_it(layer):
 
 def test_kernel_files_include_nothing_but_the_table_and_intrinsics():
     allowed = {
+        "<arm_neon.h>",
         "<bit>",
         "<cmath>",
         "<cstddef>",
@@ -87,12 +88,12 @@ def test_a_python_layer_does_not_import_layers_above_it(folder):
                 assert not f"{name}.".startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
 
 
-@pytest.mark.parametrize(("name", "isa"), [("exp16", "avx512vnni"), ("exp8", "avx2")])
+@pytest.mark.parametrize(("name", "isa"), [("exp16", "avx512vnni"), ("exp8", "avx2"), ("exp4", "neon")])
 def test_copies_of_exp_are_the_same(name, isa):
     """Kernel files share no code, so exp is there twice per instruction set; only one copy is swept by its test."""
     copies = []
     for path in (ROOT / "csrc/backends/cpu/kernels").glob(f"*_{isa}.cpp"):
-        match = re.search(rf"^__m\d+ {name}\(.*?^}}", path.read_text(), re.MULTILINE | re.DOTALL)
+        match = re.search(rf"^\w+ {name}\(.*?^}}", path.read_text(), re.MULTILINE | re.DOTALL)
         if match:
             copies.append(re.sub(r"\s+|//[^\n]*", "", match.group()))
     assert len(copies) == 2

@@ -2,6 +2,7 @@
 // strided rows, guard pages and special values; and ref against straight-line computations.
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <functional>
 #include <limits>
 #include <random>
@@ -352,6 +353,9 @@ void check_all() {
 }  // namespace
 
 int main() {
+  std::string sets;
+  for (const KernelTable& table : tables()) sets += (sets.empty() ? "" : ", ") + std::string(table.isa);
+  std::printf("instruction sets: %s\n", sets.c_str());
   check_conversions();
   check_all<uint16_t>();
   check_all<float>();

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace tcim_lite::cpu {
@@ -37,6 +39,7 @@ CpuInfo read_cpu_info() {
   if (!__get_cpuid(1, &a, &b, &c, &d)) return info;
   const bool fma = bit(c, 12), osxsave = bit(c, 27), avx = bit(c, 28), f16c = bit(c, 29);
   if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return info;
+  const uint32_t subleaves = a;
   const uint64_t saved = read_xcr0();
   const bool ymm = (saved & 0x06) == 0x06;
   const bool zmm = (saved & 0xe6) == 0xe6;  // opmask, upper halves of zmm0-15, zmm16-31
@@ -45,6 +48,17 @@ CpuInfo read_cpu_info() {
   info.avx512vnni = info.avx2 && zmm && f && dq && bw && vl && vnni;
   const bool tiles = (saved & 0x60000) == 0x60000, amx_tile = bit(d, 24), amx_int8 = bit(d, 25);
   info.amx = info.avx512vnni && tiles && amx_tile && amx_int8 && request_tiles();
+  info.avxvnni = info.avx2 && subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 4);
+  return info;
+}
+#elif defined(__aarch64__)
+CpuInfo read_cpu_info() {
+  // arch/arm64/include/uapi/asm/hwcap.h; older headers lack the names.
+  constexpr unsigned long kAsimd = 1ul << 1, kAsimdDotProduct = 1ul << 20, kI8mm2 = 1ul << 13;
+  CpuInfo info;
+  info.neon = getauxval(AT_HWCAP) & kAsimd;
+  info.neondotprod = info.neon && (getauxval(AT_HWCAP) & kAsimdDotProduct);
+  info.neoni8mm = info.neondotprod && (getauxval(AT_HWCAP2) & kI8mm2);
   return info;
 }
 #else

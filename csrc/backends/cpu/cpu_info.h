@@ -1,13 +1,17 @@
-// What the CPU and the operating system let this process run. Looks at cpuid and xgetbv, and asks Linux for the use of
-// AMX, which a process does not have by itself.
+// What the CPU and the operating system let this process run. Looks at cpuid and xgetbv, on aarch64 at the auxiliary
+// vector, and asks Linux for the use of AMX, which a process does not have by itself.
 #pragma once
 
 namespace tcim_lite::cpu {
 
 struct CpuInfo {
-  bool avx2 = false;        // AVX2, FMA and F16C, ymm state saved by the system
-  bool avx512vnni = false;  // AVX-512 F, BW, VL, DQ and VNNI on top of avx2, zmm state saved by the system
-  bool amx = false;         // AMX tiles and int8 on top of avx512vnni, their use granted to this process
+  bool avx2 = false;         // AVX2, FMA and F16C, ymm state saved by the system
+  bool avxvnni = false;      // AVX-VNNI (ymm vpdpbusd) on top of avx2
+  bool avx512vnni = false;   // AVX-512 F, BW, VL, DQ and VNNI on top of avx2, zmm state saved by the system
+  bool amx = false;          // AMX tiles and int8 on top of avx512vnni, their use granted to this process
+  bool neon = false;         // aarch64
+  bool neondotprod = false;  // sdot on top of neon
+  bool neoni8mm = false;     // usdot and usmmla on top of neondotprod
 };
 
 CpuInfo read_cpu_info();

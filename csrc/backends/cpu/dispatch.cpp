@@ -18,10 +18,20 @@ struct Level {
 constexpr Level kLevels[] = {
 #ifdef TCIM_LITE_X86
     {"avx2", &CpuInfo::avx2, use_avx2},
+#endif
+#ifdef TCIM_LITE_AVXVNNI
+    {"avxvnni", &CpuInfo::avxvnni, use_avxvnni},
+#endif
+#ifdef TCIM_LITE_X86
     {"avx512vnni", &CpuInfo::avx512vnni, use_avx512vnni},
 #endif
 #ifdef TCIM_LITE_AMX
     {"amx", &CpuInfo::amx, use_amx},
+#endif
+#ifdef __aarch64__
+    {"neon", &CpuInfo::neon, use_neon},
+    {"neondotprod", &CpuInfo::neondotprod, use_neondotprod},
+    {"neoni8mm", &CpuInfo::neoni8mm, use_neoni8mm},
 #endif
 };
 

@@ -9,7 +9,7 @@
 
 namespace tcim_lite::cpu {
 
-// Names of the instruction sets this machine can run, slowest first: "ref", then e.g. "avx2", "avx512vnni".
+// Names of the instruction sets this machine can run, slowest first: "ref", then e.g. "avx2", "avxvnni".
 std::vector<std::string> available_isas();
 
 // Error(Unsupported) when the name is unknown or the machine lacks it; the message lists what it has.

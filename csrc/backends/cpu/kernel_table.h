@@ -156,7 +156,7 @@ struct FiniteArgs {
 };
 
 struct KernelTable {
-  const char* isa;  // "ref", "avx2", "avx512vnni", "amx"
+  const char* isa;  // as in available_isas()
 
   void (*rms_norm[2])(const RmsNormArgs&);
   void (*quantize[2])(const QuantizeArgs&);
@@ -187,7 +187,11 @@ struct KernelTable {
 // Each overwrites the entries it has faster versions of; use_ref fills every entry.
 void use_ref(KernelTable& table);
 void use_avx2(KernelTable& table);
+void use_avxvnni(KernelTable& table);
 void use_avx512vnni(KernelTable& table);
 void use_amx(KernelTable& table);
+void use_neon(KernelTable& table);
+void use_neondotprod(KernelTable& table);
+void use_neoni8mm(KernelTable& table);
 
 }  // namespace tcim_lite::cpu
