@@ -20,7 +20,6 @@ __m256i broadcast4(const int8_t* a) {
 
 __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 
-// R rows of one block; fp32 sums in args.acc, which stays in the first cache.
 template <int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const __m256i low_mask = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
@@ -28,35 +27,26 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const uint8_t* weights = args.weights + block * args.block_stride;
   const uint8_t* scales = weights + args.groups * kGroupBytes;
   const int8_t* codes = args.codes + row * inputs;
-  const float* row_scales = args.scales + row * args.groups;
-  const int32_t* code_sums = args.sums + row * args.groups;
-  float* acc = args.acc + row * args.acc_stride + block * kOutputs;
-  for (int r = 0; r < R; ++r) {
-    for (int half = 0; half < 2; ++half) _mm256_store_ps(acc + r * args.acc_stride + 8 * half, _mm256_setzero_ps());
-  }
+  __m256 acc[R][2];
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t group = 0; group < args.groups; ++group) {
     __m256i dot[R][2];
-    for (int r = 0; r < R; ++r) dot[r][0] = dot[r][1] = _mm256_set1_epi32(-8 * code_sums[r * args.groups + group]);
+    for (int r = 0; r < R; ++r) {
+      dot[r][0] = dot[r][1] = _mm256_set1_epi32(-8 * args.sums[(row + r) * args.groups + group]);
+    }
     for (int part = 0; part < 2; ++part, weights += kGroupBytes / 2, codes += kGroup / 2) {
       __m256i pairs[R][2];
       for (int r = 0; r < R; ++r) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
       for (int step = 0; step < 4; ++step) {
-        __m256i low[2], high[2];
         for (int half = 0; half < 2; ++half) {
           const __m256i both = load(weights + 64 * step + 32 * half);
-          low[half] = _mm256_and_si256(both, low_mask);
-          high[half] = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask);
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) {
-          const __m256i first = broadcast4(codes + r * inputs + 8 * step);
-          for (int half = 0; half < 2; ++half) {
-            pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_maddubs_epi16(low[half], first));
-          }
-          const __m256i second = broadcast4(codes + r * inputs + 8 * step + 4);
-          for (int half = 0; half < 2; ++half) {
-            pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_maddubs_epi16(high[half], second));
+          const __m256i low = _mm256_and_si256(both, low_mask);
+          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask);
+          for (int r = 0; r < R; ++r) {
+            const int8_t* a = codes + r * inputs + 8 * step;
+            pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_maddubs_epi16(low, broadcast4(a)));
+            pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_maddubs_epi16(high, broadcast4(a + 4)));
           }
         }
       }
@@ -68,27 +58,25 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     }
     for (int half = 0; half < 2; ++half) {
       const uint8_t* at = scales + group * 32 + 16 * half;
-      const __m256 weight_scale = _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));
+      const __m256 weight_scale = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
       for (int r = 0; r < R; ++r) {
-        const __m256 scale = _mm256_mul_ps(weight_scale, _mm256_set1_ps(row_scales[r * args.groups + group]));
-        float* sum = acc + r * args.acc_stride + 8 * half;
-        _mm256_store_ps(sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][half]), scale, _mm256_load_ps(sum)));
+        const __m256 scale = _mm256_mul_ps(weight_scale, _mm256_set1_ps(args.scales[(row + r) * args.groups + group]));
+        acc[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][half]), scale, acc[r][half]);
       }
     }
   }
+  for (int r = 0; r < R; ++r) {
+    float* out = args.acc + (row + r) * args.acc_stride + block * kOutputs;
+    _mm256_store_ps(out, acc[r][0]);
+    _mm256_store_ps(out + 8, acc[r][1]);
+  }
 }
 
-using Tile = void (*)(const LinearQuantArgs&, int64_t row, int64_t block);
-constexpr int kTileRows = 4;  // 4 x 2 sums, 4 unpacked weights, a broadcast, a product, a mask: 15 of 16 registers
-constexpr Tile kTiles[kTileRows + 1] = {nullptr, tile<1>, tile<2>, tile<3>, tile<4>};
-
 void linear_w4(const LinearQuantArgs& args) {
-  const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; ++block) {
-    for (int64_t index = 0; index < tiles; ++index) {
-      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      kTiles[end - row](args, row, block);
-    }
+    int64_t row = 0;
+    for (; row + 2 <= args.rows; row += 2) tile<2>(args, row, block);
+    if (row < args.rows) tile<1>(args, row, block);
   }
 }
 
