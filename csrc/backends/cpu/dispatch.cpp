@@ -1,5 +1,7 @@
 #include "backends/cpu/dispatch.h"
 
+#include <initializer_list>
+
 #include "backends/cpu/cpu_info.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -15,7 +17,7 @@ struct Level {
   void (*use)(KernelTable& table);
 };
 
-constexpr Level kLevels[] = {
+constexpr std::initializer_list<Level> kLevels = {
 #ifdef TCIM_LITE_X86
     {"avx2", &CpuInfo::avx2, use_avx2},
 #endif
