@@ -1,6 +1,6 @@
 // Every kernel set of this machine beside the others, per clock cycle: multiply-adds of the Linear layers and of
 // attention, from the second cache, so that no memory and no clock rate is in the figure. The sets take turns and each
-// figure is the best of many tries in thread CPU time, which other load on the machine disturbs least.
+// figure is the upper quartile of many tries in thread CPU time, which other load on the machine disturbs least.
 #include <time.h>
 
 #include <algorithm>
@@ -58,17 +58,19 @@ double cycles_per_second() {
 // run(table) for each set in turn; prints multiply-adds per cycle, and bytes of weights per cycle if there are any.
 void compare(const std::string& what, double products, double bytes, const std::vector<KernelTable>& tables,
              const std::function<void(const KernelTable&)>& run) {
-  std::vector<double> best(tables.size(), 0.0);
+  std::vector<std::vector<double>> rates(tables.size());
   for (int round = 0; round < 400; ++round) {
     const double clock = cycles_per_second();
     for (size_t i = 0; i < tables.size(); ++i) {
-      best[i] = std::max(best[i], products / (seconds_of([&] { run(tables[i]); }) * clock));
+      rates[i].push_back(products / (seconds_of([&] { run(tables[i]); }) * clock));
     }
   }
   std::printf("%-24s", what.c_str());
   for (size_t i = 0; i < tables.size(); ++i) {
-    std::printf("  %s %6.2f", tables[i].isa, best[i]);
-    if (bytes > 0) std::printf(" (%4.1f B)", best[i] * bytes / products);
+    const auto quartile = rates[i].begin() + int64_t(rates[i].size() * 3 / 4);
+    std::nth_element(rates[i].begin(), quartile, rates[i].end());
+    std::printf("  %s %6.2f", tables[i].isa, *quartile);
+    if (bytes > 0) std::printf(" (%4.1f B)", *quartile * bytes / products);
   }
   std::printf("\n");
 }
