@@ -97,6 +97,7 @@ class StrictError(TcimError):
 
     Attributes:
         code: of the finding, such as "S-101"; `tcim-lite explain S-101` says more.
+        status: of the failure it tells of; `ERR_UNDEFINED` if the call succeeds without strict mode.
     """
 
     @property

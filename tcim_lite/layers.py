@@ -11,8 +11,9 @@ import os
 from tcim_lite import _core
 from tcim_lite._core import Finding as Finding
 from tcim_lite._core import FindingKind as FindingKind
+from tcim_lite.errors import StrictError
 
-__all__ = ["active", "available", "catalogue", "disable", "enable", "take_findings"]
+__all__ = ["StrictError", "active", "available", "catalogue", "disable", "enable", "take_findings"]
 
 
 def available() -> list[str]:

@@ -341,6 +341,60 @@ def test_threads_with_modules_of_their_own_make_no_finding():
     assert not failed
 
 
+@pytest.mark.usefixtures("strict")
+class TestEightBitsOfHostTensors:
+    """S-501 of a tensor's values: C++ callers have no other, and Python may wrap an array in one."""
+
+    def image(self, value, dtype=np.uint8):
+        return rt.Tensor(rt.TensorInfo((4,), dtype), np.full(4, value, dtype))
+
+    def calls(self, tensor):
+        target = self.image(0, np.int8)
+        yield lambda: rt.load("add.hmm").set_input("image", tensor)
+        yield lambda: tensor.astype(np.int8)
+        yield lambda: tensor.cast_to(target)
+
+    def test_a_set_top_bit_is_found(self):
+        for call in self.calls(self.image(200)):
+            with pytest.raises(StrictError, match=r"S-501: .*int8, the values uint8"):
+                call()
+
+    def test_values_that_mean_the_same_are_not(self):
+        for call in self.calls(self.image(127)):
+            call()
+        self.image(200).astype(np.float16)
+        self.image(200).cast_to(self.image(0))
+
+    def test_of_a_view_only_its_own_values_count(self):
+        wide = rt.Tensor(rt.TensorInfo((2, 4), np.uint8), np.array([[255] * 4, [1, 2, 255, 255]], np.uint8))
+        wide.select_roi([1, 0], [1, 2]).astype(np.int8)
+        with pytest.raises(StrictError, match="S-501"):
+            wide.select_roi([1, 1], [1, 2]).astype(np.int8)
+
+
+@pytest.mark.usefixtures("strict")
+def test_a_finding_has_the_status_that_the_call_has_without_it():
+    def released():
+        add = fed_add()
+        add.release()
+        return add
+
+    prefill, decode = pair(bind=False)
+    feed(prefill, 0, 5)
+    cases = [
+        ("S-304", lambda: released().run(), rt.Status.UNINITIALIZED),
+        ("S-304", lambda: released().get_dev_input("a"), rt.Status.UNINITIALIZED),
+        ("S-101", decode.run, rt.Status.UNINITIALIZED),
+        ("S-102", lambda: prefill.set_input(CACHES[0], decode.get_dev_input(CACHES[0])), rt.Status.UNINITIALIZED),
+        ("S-201", lambda: prefill.run(True), rt.Status.INVALID_ARGUMENT),
+        ("S-403", lambda: rt.load("add.hmm").get_output("total"), rt.Status.ERR_UNDEFINED),
+    ]
+    for code, call, status in cases:
+        with pytest.raises(layers.StrictError, match=code) as caught:
+            call()
+        assert caught.value.status == status, code
+
+
 CALLER = """
 #include <cstdio>
 #include "tcim/tcim_runtime.h"

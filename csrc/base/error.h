@@ -25,11 +25,16 @@ enum class ErrorCode {
 // Visible: thrown in libtcim_runtime_lite.so and caught in the Python extension.
 class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message) : Error(code, message, code) {}
+  // `status_code`: whose Status the caller gets. A finding has that of the failure it tells of.
+  Error(ErrorCode code, const std::string& message, ErrorCode status_code)
+      : std::runtime_error(message), code_(code), status_code_(status_code) {}
   ErrorCode code() const noexcept { return code_; }
+  ErrorCode status_code() const noexcept { return status_code_; }
 
  private:
   ErrorCode code_;
+  ErrorCode status_code_;
 };
 
 // Joins its arguments with operator<<.

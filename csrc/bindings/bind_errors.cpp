@@ -46,7 +46,7 @@ bool raise_signals() {
   return raised;
 }
 
-// The classes carry their status themselves (tcim_lite/errors.py).
+// The classes carry their status themselves (tcim_lite/errors.py); a finding has that of the failure it tells of.
 void register_errors() {
   py::register_local_exception_translator([](std::exception_ptr pointer) {
     if (pointer == nullptr) return;
@@ -55,12 +55,14 @@ void register_errors() {
     } catch (const Interrupted&) {
       // The handler's exception is set: raise_signals() found it.
     } catch (const Error& error) {
-      const py::object type = py::module_::import("tcim_lite.errors").attr(class_name(error.code()));
+      const py::module_ errors = py::module_::import("tcim_lite.errors");
+      const py::object type = errors.attr(class_name(error.code()));
+      const py::object status = errors.attr(class_name(error.status_code())).attr("status");
       // A path in the message may hold any bytes.
       const std::string_view text = error.what();
       const auto message = py::reinterpret_steal<py::object>(
           PyUnicode_DecodeUTF8(text.data(), py::ssize_t(text.size()), "backslashreplace"));
-      if (message) PyErr_SetObject(type.ptr(), message.ptr());
+      if (message) PyErr_SetObject(type.ptr(), type(message, status).ptr());
     }
   });
 }

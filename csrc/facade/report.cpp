@@ -48,7 +48,7 @@ Status internal::report_failure(const char* what) noexcept {
     throw;
   } catch (const tcim_lite::Error& error) {
     keep(what, error.what());
-    return status_of(error.code());
+    return status_of(error.status_code());
   } catch (const std::bad_alloc&) {
     keep(what, "the system has no memory left");
   } catch (const std::exception& error) {

@@ -59,6 +59,7 @@ class Buffer {
   void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
   void end_use() noexcept;
   void wait_idle() const noexcept;
+  bool idle() const noexcept { return uses_.load(std::memory_order_acquire) == 0; }
 
   // The memory, for an array that keeps the buffer alive and lies there from now on; null if runs write into it.
   std::byte* lend_to_array() noexcept;

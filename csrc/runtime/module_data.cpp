@@ -161,7 +161,7 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
       "Module.set_input",
       [&](CallEvent& event) {
         describe_input(event, name);
-        event.array = &array;
+        event.array = event.values = &array;
       },
       [&] {
         const std::lock_guard lock(mutex_);
@@ -217,10 +217,12 @@ void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
   if (tensor.has_storage() && tensor.buffer() == slot.buffer && tensor.offset() == slot.offset && !slot.sink &&
       tensor.info().dtype == slot.info.dtype && tensor.info().elements() == slot.info.elements() &&
       tensor.info().is_dense()) {
+  HostValues values;
     return;  // C-26: nothing changes
   }
   const TensorInfo& info = tensor.info();
   if (!tensor.has_storage()) {
+        values.describe(event, tensor);
     fail(ErrorCode::State, who, " error: Status.UNINITIALIZED: the tensor given for '", slot.name(), "' ('", info.name,
          "') has no memory, it belongs to an unbound dummy; bind that input first");
   }

@@ -76,6 +76,15 @@ TensorFacts::TensorFacts(const Tensor& tensor)
       shape(tensor.info().shape),
       dense(tensor.info().is_dense()) {}
 
+void HostValues::describe(CallEvent& event, const Tensor& tensor) {
+  event.values = nullptr;
+  // Who calls has yet to wait for the runs that use it.
+  if (tensor.on_device() || !tensor.has_storage() || !tensor.buffer()->idle()) return;
+  strides_ = byte_strides(tensor.info());
+  view_ = ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides_};
+  event.values = &*view_;
+}
+
 void add_observer(std::shared_ptr<Observer> observer) {
   const std::lock_guard lock(registry().mutex);
   Observers next = *registry().observers;

@@ -63,6 +63,9 @@ struct CallEvent {
   std::optional<TensorFacts> tensor;
   const ArrayView* array = nullptr;  // host data of the caller; valid during the event
   std::optional<DType> dtype;
+  // Values that the call converts: those of `array`, or of a host tensor that no queued run uses. Valid during the
+  // event.
+  const ArrayView* values = nullptr;
   std::optional<bool> sync;    // as it takes effect
   std::optional<bool> copies;  // of Tensor.clone
   std::optional<int> rounds;
@@ -76,6 +79,16 @@ struct CallEvent {
 };
 
 // One round of a run, on whatever thread the stream runs it.
+// Makes the values of a host tensor those of an event, for as long as this lives.
+class HostValues {
+ public:
+  void describe(CallEvent& event, const Tensor& tensor);
+
+ private:
+  Shape strides_;
+  std::optional<ArrayView> view_;
+};
+
 struct RunEvent {
   uint64_t module = 0;
   uint64_t stream = 0;

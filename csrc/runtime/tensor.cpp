@@ -36,7 +36,7 @@ Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
   return api_call(
       "Tensor.from_array",
       [&](CallEvent& event) {
-        event.array = &array;
+        event.array = event.values = &array;
         event.dtype = info.dtype;
       },
       [&] {
@@ -151,10 +151,12 @@ Tensor Tensor::clone(bool copy) const {
 }
 
 Tensor Tensor::astype(DType dtype) const {
+  HostValues values;
   return api_call(
       "Tensor.astype",
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
+        values.describe(event, *this);
         event.dtype = dtype;
       },
       [&] {
@@ -182,10 +184,12 @@ void Tensor::copy_to(const Tensor& target) const {
 }
 
 void Tensor::cast_to(const Tensor& target) const {
+  HostValues values;
   return api_call(
       "Tensor.cast_to",
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
+        values.describe(event, *this);
         event.tensor = TensorFacts(target);
       },
       [&] { copy_values(target, "cast_to"); });

@@ -62,7 +62,8 @@ from C++.
 | `warn` | every finding is logged once for each place that makes it; the call goes on |
 | `error` | the call raises `StrictError`; for queued work, the next call of that module does. In C++ the call fails |
 
-`StrictError` is in `tcim_lite.errors`. In code: `tcim_lite.layers.enable("strict", mode="error")`. In tests:
+In code: `tcim_lite.layers.enable("strict", mode="error")`; `tcim_lite.layers.StrictError` is a `TcimError` with the
+finding's `code` and the `status` the call has without strict mode, `ERR_UNDEFINED` if it succeeds then. In tests:
 `pytest --tcim-strict` fails the test that caused a finding. Processes that a test starts hear
 of it through `TCIM_LITE_STRICT` only.
 

@@ -87,14 +87,16 @@ bool has_top_bit(const ArrayView& array) {
 }
 
 void check_dtype(const CallEvent& event, Found& found) {
-  if (event.array == nullptr) return;
-  const DType from = event.array->dtype;
-  const std::optional<DType> to = event.slot ? event.slot->memory.dtype : event.dtype;
+  if (event.values == nullptr) return;
+  const DType from = event.values->dtype;
+  const std::optional<DType> to = event.slot     ? event.slot->memory.dtype
+                                  : event.tensor ? event.tensor->dtype
+                                                 : event.dtype;
   const bool reinterpreted =
       to && ((from == DType::UInt8 && *to == DType::Int8) || (from == DType::Int8 && *to == DType::UInt8));
-  if (!reinterpreted || !has_top_bit(*event.array)) return;
+  if (!reinterpreted || !has_top_bit(*event.values)) return;
   found.emplace_back("S-501", concat(event.slot ? "Input '" + event.slot->name + "'" : std::string("The tensor"),
-                                     " is ", name_of(*to), ", the array ", name_of(from), "."));
+                                     " is ", name_of(*to), ", the values ", name_of(from), "."));
 }
 
 void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, Found& found) {

@@ -20,13 +20,14 @@ constexpr FindingKind kCatalogue[] = {
      "An input named in set_dummy_tensors is bound or set before run (tcim-api C-7, llm-graphs G-3).",
      "The run is refused with Status.UNINITIALIZED, on the card without saying which input.",
      PAIR "decode = rt.load('decode.hmm', option=rt.Option(0).set_dummy_tensors(caches))\ndecode.run()\n",
-     "Bind it: decode.set_dev_input(name, prefill.get_dev_input(name)), or leave it out of set_dummy_tensors."},
+     "Bind it: decode.set_dev_input(name, prefill.get_dev_input(name)), or leave it out of set_dummy_tensors.",
+     ErrorCode::State},
     {"S-102", "A tensor without memory is bound: the direction of the binding is wrong.", "contract violation",
      "The module that owns the memory gives it, the one whose input is a dummy takes it (tcim-api 7.2, C-7, C-8).",
      "The tensor of an unbound dummy describes memory that does not exist; the card says Status.UNINITIALIZED only.",
      PAIR "decode = rt.load('decode.hmm', option=rt.Option(0).set_dummy_tensors(caches))\n"
           "prefill.set_input(caches[0], decode.get_dev_input(caches[0]))\n",
-     "Swap the modules: decode.set_input(name, prefill.get_dev_input(name))."},
+     "Swap the modules: decode.set_input(name, prefill.get_dev_input(name)).", ErrorCode::State},
     {"S-103", "A binding drops a cache that the module had filled.", "user error",
      "Sharing is by reference and binds before prefill runs (tcim-api C-1, C-8, llm-graphs 2.1).",
      "The rows stay behind in memory nobody uses any more, and the next run attends to rows without content.",
@@ -42,7 +43,8 @@ constexpr FindingKind kCatalogue[] = {
     {"S-201", "A length is out of range.", "contract violation",
      "1 <= current_length <= the token axis of input 0, and valid_length >= 0 (llm-graphs G-7).",
      "The card returns garbage for a prompt longer than one chunk; here the run fails.",
-     PAIR FEED "feed(prefill, 0, 5)\nprefill.run(True)\n", "Split the prompt into chunks of at most the token axis."},
+     PAIR FEED "feed(prefill, 0, 5)\nprefill.run(True)\n", "Split the prompt into chunks of at most the token axis.",
+     ErrorCode::Argument},
     {"S-202", "valid_length + current_length passes the context length.", "contract violation",
      "The caller stops when the context is full (llm-graphs G-7 and 2.1). A graph of several batch slots is not "
      "judged: "
@@ -84,7 +86,7 @@ constexpr FindingKind kCatalogue[] = {
      "Let both use one stream, or sync() the first before the second runs."},
     {"S-304", "A released module is used.", "user error", "release() ends a module (tcim-api 7.5).",
      "Its memory is gone; on the card the call may crash.", "add = rt.load('add.hmm')\nadd.release()\nadd.run()\n",
-     "Drop every reference when you release, or load it again."},
+     "Drop every reference when you release, or load it again.", ErrorCode::State},
     {"S-401", "A run reads cache rows that nobody wrote.", "user error",
      "Rows [0, valid_length) have been written by a run or from the host (llm-graphs 2.1, G-6).",
      "Attention takes zeros, or on the card old content, for tokens; the answer is plausible and wrong.",
@@ -109,7 +111,7 @@ constexpr FindingKind kCatalogue[] = {
     {"S-902", "The call needs something that the emulator has not.", "not implemented", "The error says what it is.",
      "The program cannot go on here as it would on the card.",
      "import os\nos.environ['TCIM_LITE_DEVICE'] = 'cuda'\nrt.load('add.hmm')\n",
-     "See the error for what to use instead."},
+     "See the error for what to use instead.", ErrorCode::Unsupported},
 };
 
 #undef PAIR

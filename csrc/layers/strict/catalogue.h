@@ -4,6 +4,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/error.h"
+
 namespace tcim_lite::layers {
 
 struct FindingKind {
@@ -16,6 +18,8 @@ struct FindingKind {
   // models that docs/strict.md describes. Empty: there is none.
   std::string_view example;
   std::string_view fix;
+  // What the call fails with when strict mode does not look; Strict: it succeeds.
+  ErrorCode status_code = ErrorCode::Strict;
 };
 
 std::span<const FindingKind> catalogue();

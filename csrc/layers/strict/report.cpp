@@ -33,7 +33,7 @@ void report(StrictMode mode, std::string_view code, const std::string& detail, c
     is_new = findings().told.emplace(code, site).second;
     if (is_new && findings().kept.size() < kKept) findings().kept.push_back({std::string(code), detail, site, message});
   }
-  if (raise && mode == StrictMode::Error) throw Error(ErrorCode::Strict, message);
+  if (raise && mode == StrictMode::Error) throw Error(ErrorCode::Strict, message, kind.status_code);
   if (is_new) log(LogLevel::Warn, message);
 }
 
