@@ -2,6 +2,7 @@
 #include <sstream>
 
 #include "runtime/api_call.h"
+#include "runtime/api_version.h"
 #include "runtime/model_file.h"
 #include "runtime/module.h"
 #include "runtime/slot.h"
@@ -52,8 +53,9 @@ std::string describe_model(const std::string& path) {
 }
 
 std::string version_text() {
-  return api_call("get_version", Undescribed(),
-                  [] { return std::string("v1.4.0\ntcim_lite " TCIM_LITE_VERSION " (open emulator)"); });
+  return api_call("get_version", Undescribed(), [] {
+    return concat(name_of(emulated_version()), "\ntcim_lite " TCIM_LITE_VERSION " (open emulator)");
+  });
 }
 
 }  // namespace tcim_lite

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "runtime/api_version.h"
 #include "runtime/module.h"
 
 namespace tcim_lite {
@@ -14,6 +15,7 @@ struct Module::Loaded {
   std::shared_ptr<WeightStore> weights;  // C-22: the module keeps its manager
   std::string backend;
   bool always_sync;  // TCIM_XH2_USE_SYNC_MODE
+  ApiVersion version;
   SlotTable inputs;
   SlotTable outputs;
   std::shared_ptr<Stream> stream;

@@ -44,10 +44,6 @@ std::vector<Device*> devices_for(const ModelFile& file, const std::vector<int>& 
   return devices;
 }
 
-bool is_dummy(const SlotTable& inputs, const std::vector<const Slot*>& dummies, size_t index) {
-  return std::find(dummies.begin(), dummies.end(), &inputs[index]) != dummies.end();
-}
-
 }  // namespace
 
 std::shared_ptr<Module> Module::load(const std::string& path, const LoadOptions& options) {
@@ -98,15 +94,14 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
   std::vector<int> ids;
   for (const Device* device : program->devices()) ids.push_back(device->id());
   loaded_.reset(new Loaded{program, options.weights, options.backend, env_text("TCIM_XH2_USE_SYNC_MODE") == "1",
-                           SlotTable(content.parts, &Graph::inputs, content.split.inputs, ids),
+                           emulated_version(), SlotTable(content.parts, &Graph::inputs, content.split.inputs, ids),
                            SlotTable(content.parts, &Graph::outputs, content.split.outputs, ids),
                            program->device().default_stream(), 0, nullptr});
   Loaded& loaded = *loaded_;
-  std::vector<const Slot*> dummies;
   std::string unknown;
   for (const std::string& name : options.dummies) {
-    if (const Slot* slot = loaded.inputs.find(name)) {
-      dummies.push_back(slot);
+    if (Slot* slot = loaded.inputs.find(name)) {
+      slot->is_dummy = true;
     } else {
       unknown += (unknown.empty() ? "'" : ", '") + name + "'";
     }
@@ -115,8 +110,8 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
     log(LogLevel::Warn,
         concat(program->file().label(), ": set_dummy_tensors: no input is named ", unknown, "; ignored"));
   }
-  for (size_t i = 0; i < loaded.inputs.size(); ++i) {
-    if (!is_dummy(loaded.inputs, dummies, i)) allocate(loaded.inputs[i]);
+  for (Slot& slot : loaded.inputs) {
+    if (!slot.is_dummy) allocate(slot);
   }
   for (Slot& slot : loaded.outputs) allocate(slot);
 }

@@ -49,6 +49,37 @@ void check_place(const char* who, const Slot& slot, const Tensor& tensor) {
   }
 }
 
+// What a tensor that is bound to a slot has to be.
+void check_bind(const char* who, const Slot& slot, const Tensor& tensor) {
+  const TensorInfo& info = tensor.info();
+  if (!tensor.has_storage()) {
+    fail(ErrorCode::State, who, " error: Status.UNINITIALIZED: the tensor given for '", slot.name(), "' ('", info.name,
+         "') has no memory, it belongs to an unbound dummy; bind that input first");
+  }
+  if (!tensor.on_device()) {
+    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' needs a device tensor, got one on the host; ",
+         "use set_input to copy host data");
+  }
+  if (info.dtype != slot.info.dtype) {
+    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), ", got ", to_string(info),
+         "; a bound tensor is not converted");
+  }
+  check_elements(who, slot, info.elements(), to_string(info));
+  if (!info.is_dense()) {
+    fail(ErrorCode::Shape, who, " error: '", slot.name(),
+         "' needs a dense tensor, got a strided view; clone it densely");
+  }
+  check_place(who, slot, tensor);
+}
+
+// Of a tensor that could be bound, but not in this way.
+[[noreturn]] void refuse_bind_through_set_input(ApiVersion version, const Slot& slot, const Tensor& tensor) {
+  check_bind("set_input", slot, tensor);
+  fail(ErrorCode::State, "set_input error: Status.UNINITIALIZED: '", slot.name(), "' was not named in ",
+       "set_dummy_tensors, and set_input of runtime ", name_of(version), " (TCIM_LITE_EMULATE) binds a device tensor ",
+       "to such inputs only; use set_dev_input, which every version has");
+}
+
 }  // namespace
 
 size_t Module::num_inputs() const {
@@ -186,14 +217,23 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
 }
 
 void Module::set_input(std::string_view name, const Tensor& tensor) {
+  HostValues values;
   return api_call(
       "Module.set_input",
       [&](CallEvent& event) {
         describe_input(event, name);
+        values.describe(event, tensor);
         event.tensor = TensorFacts(tensor);
       },
       [&] {
-        if (tensor.on_device() || !tensor.has_storage()) return set_dev_input(name, tensor);
+        if (tensor.on_device() || !tensor.has_storage()) {
+          const std::lock_guard lock(mutex_);
+          Slot& slot = input_slot("set_input", name);
+          if (!set_input_binds(loaded_->version, slot.is_dummy)) {
+            refuse_bind_through_set_input(loaded_->version, slot, tensor);
+          }
+          return bind("set_input", slot, tensor);
+        }
         tensor.buffer()->wait_idle();
         const Shape strides = byte_strides(tensor.info());
         set_input(name, ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides});
@@ -217,29 +257,9 @@ void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
   if (tensor.has_storage() && tensor.buffer() == slot.buffer && tensor.offset() == slot.offset && !slot.sink &&
       tensor.info().dtype == slot.info.dtype && tensor.info().elements() == slot.info.elements() &&
       tensor.info().is_dense()) {
-  HostValues values;
     return;  // C-26: nothing changes
   }
-  const TensorInfo& info = tensor.info();
-  if (!tensor.has_storage()) {
-        values.describe(event, tensor);
-    fail(ErrorCode::State, who, " error: Status.UNINITIALIZED: the tensor given for '", slot.name(), "' ('", info.name,
-         "') has no memory, it belongs to an unbound dummy; bind that input first");
-  }
-  if (!tensor.on_device()) {
-    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' needs a device tensor, got one on the host; ",
-         "use set_input to copy host data");
-  }
-  if (info.dtype != slot.info.dtype) {
-    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), ", got ", to_string(info),
-         "; a bound tensor is not converted");
-  }
-  check_elements(who, slot, info.elements(), to_string(info));
-  if (!info.is_dense()) {
-    fail(ErrorCode::Shape, who, " error: '", slot.name(),
-         "' needs a dense tensor, got a strided view; clone it densely");
-  }
-  check_place(who, slot, tensor);
+  check_bind(who, slot, tensor);
   slot.buffer = tensor.buffer();
   slot.offset = tensor.offset();
   slot.sink.reset();

@@ -13,13 +13,14 @@ void Module::describe(CallEvent& event) const {
 
 namespace {
 
-SlotFacts facts_of(const SlotTable& slots, size_t index, bool is_input) {
+SlotFacts facts_of(const SlotTable& slots, size_t index, bool is_input, ApiVersion version) {
   const Slot& slot = slots[index];
-  return {is_input, index, slot.name(), TensorFacts(slot.tensor())};
+  return {is_input, index, slot.name(), TensorFacts(slot.tensor()),
+          !is_input || set_input_binds(version, slot.is_dummy)};
 }
 
-void describe_slot(CallEvent& event, SlotTable& slots, std::string_view name, bool is_input) {
-  if (const Slot* slot = slots.find(name)) event.slot = facts_of(slots, size_t(slot - &slots[0]), is_input);
+void describe_slot(CallEvent& event, SlotTable& slots, std::string_view name, bool is_input, ApiVersion version) {
+  if (const Slot* slot = slots.find(name)) event.slot = facts_of(slots, size_t(slot - &slots[0]), is_input, version);
 }
 
 }  // namespace
@@ -28,14 +29,14 @@ void Module::describe_input(CallEvent& event, std::string_view name) const {
   describe(event);
   event.argument = name;
   const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) describe_slot(event, loaded_->inputs, name, true);
+  if (loaded_ != nullptr) describe_slot(event, loaded_->inputs, name, true, loaded_->version);
 }
 
 void Module::describe_output(CallEvent& event, std::string_view name) const {
   describe(event);
   event.argument = name;
   const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) describe_slot(event, loaded_->outputs, name, false);
+  if (loaded_ != nullptr) describe_slot(event, loaded_->outputs, name, false, loaded_->version);
 }
 
 void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
@@ -44,8 +45,10 @@ void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
   event.module = facts.module = module->handle_;
   facts.file = loaded.program->file().label();
   facts.graph = &loaded.program->content().graph();
-  for (size_t i = 0; i < loaded.inputs.size(); ++i) facts.inputs.push_back(facts_of(loaded.inputs, i, true));
-  for (size_t i = 0; i < loaded.outputs.size(); ++i) facts.outputs.push_back(facts_of(loaded.outputs, i, false));
+  for (size_t i = 0; i < loaded.inputs.size(); ++i)
+    facts.inputs.push_back(facts_of(loaded.inputs, i, true, loaded.version));
+  for (size_t i = 0; i < loaded.outputs.size(); ++i)
+    facts.outputs.push_back(facts_of(loaded.outputs, i, false, loaded.version));
 }
 
 }  // namespace tcim_lite

@@ -36,6 +36,7 @@ struct SlotFacts {
   size_t index = 0;  // in API order
   std::string name;  // as compiled
   TensorFacts memory;
+  bool set_input_binds = true;  // a device tensor (api_version.h)
 };
 
 struct ModuleFacts {
@@ -62,10 +63,10 @@ struct CallEvent {
   std::optional<TensorFacts> self;  // of a Tensor call
   std::optional<TensorFacts> tensor;
   const ArrayView* array = nullptr;  // host data of the caller; valid during the event
-  std::optional<DType> dtype;
   // Values that the call converts: those of `array`, or of a host tensor that no queued run uses. Valid during the
   // event.
   const ArrayView* values = nullptr;
+  std::optional<DType> dtype;
   std::optional<bool> sync;    // as it takes effect
   std::optional<bool> copies;  // of Tensor.clone
   std::optional<int> rounds;
@@ -78,7 +79,6 @@ struct CallEvent {
   std::string error_text;
 };
 
-// One round of a run, on whatever thread the stream runs it.
 // Makes the values of a host tensor those of an event, for as long as this lives.
 class HostValues {
  public:
@@ -89,6 +89,7 @@ class HostValues {
   std::optional<ArrayView> view_;
 };
 
+// One round of a run, on whatever thread the stream runs it.
 struct RunEvent {
   uint64_t module = 0;
   uint64_t stream = 0;

@@ -23,6 +23,7 @@ struct Slot {
   uint64_t offset = 0;                     // bytes into the buffer
   std::optional<Tensor> sink;              // of an output: a host tensor filled after every run
   Content content = Content::Unspecified;  // of its own memory, when new
+  bool is_dummy = false;                   // named in set_dummy_tensors at load
 
   const std::string& name() const noexcept { return info.name; }
   Tensor tensor() const { return Tensor(info, buffer, offset); }

@@ -48,6 +48,16 @@ def refused(kind: str = "RuntimeError", words: str = "", status: str = "") -> It
         assert error.status == getattr(under_test.Status, status), f"status {error.status}, expected {status}"
 
 
+def set_input_binds() -> bool:
+    """Whether set_input binds a device tensor to an input that is no dummy (section 7.2)."""
+    return under_test.api_version() >= (1, 4)
+
+
+def bind(module: Any, name: str, tensor: Any) -> None:
+    """Binds a device tensor to an input that need not be a dummy: through set_input where this version does that."""
+    (module.set_input if set_input_binds() else module.set_dev_input)(name, tensor)
+
+
 def emulator_only(what: str) -> None:
     """Ends a case as not run unless the emulator is under test; `what` is the choice it made."""
     if not under_test.is_emulator():

@@ -18,10 +18,26 @@ def api_version(text: str) -> tuple[int, int]:
 
 
 def must_pass(version: tuple[int, int]) -> list[str]:
-    """The ids of the list of this version, or of the newest version before it; the oldest if there is none."""
+    """The ids of the list of this version, or of the newest version before it; the oldest if there is none.
+
+    A list may begin with `as FILE`, another list, and say what differs in lines `without ID` and `and ID`.
+    """
     lists = {tuple(map(int, path.stem[1:].split("."))): path for path in FOLDER.glob("v*.txt")}
     fitting = [known for known in lists if known <= version] or [min(lists)]
-    return _lines(lists[max(fitting)].read_text(encoding="utf-8"))
+    return _list(lists[max(fitting)])
+
+
+def _list(path: Path) -> list[str]:
+    ids: list[str] = []
+    for line in _lines(path.read_text(encoding="utf-8")):
+        word, _, rest = line.partition(" ")
+        if word == "as":
+            ids += _list(path.with_name(rest))
+        elif word == "without":
+            ids.remove(rest)
+        else:
+            ids.append(rest if word == "and" else line)
+    return ids
 
 
 def waivers(path: Path, known: Iterable[str]) -> dict[str, str]:

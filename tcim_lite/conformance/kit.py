@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from . import under_test as rt
-from .checks import NotRunError, emulator_only
+from .checks import NotRunError, bind, emulator_only
 from .models import Models
 
 CACHES = ["model_layers_0_self_attn_kcache_input", "model_layers_0_self_attn_vcache_input"]
@@ -203,7 +203,7 @@ class Kit:
     def bind_caches(module: Any, owner: Any) -> None:
         """The caches of `module` become those of `owner`."""
         for name in CACHES:
-            module.set_input(name, owner.get_dev_input(name))
+            bind(module, name, owner.get_dev_input(name))
 
     @staticmethod
     def rows(tokens: int, seed: int = 0) -> np.ndarray:

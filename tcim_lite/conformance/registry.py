@@ -16,6 +16,7 @@ TIERS = ("quick", "full", "llm", "stress")
 # What a tier runs; every case has one of the names.
 RUNS = {"quick": {"quick"}, "full": {"quick", "full"}, "llm": {"llm"}, "stress": {"stress"}}
 SECONDS = 60.0
+Version = tuple[int, int]  # (major, minor) of the first line of get_version()
 _F = TypeVar("_F", bound=Callable[..., object])
 
 
@@ -28,6 +29,8 @@ class Case:
     arguments: dict[str, Any] = field(hash=False)
     tier: str
     seconds: float  # the watchdog's patience
+    since: Version = (0, 0)  # the API versions it is about, `before` excluded
+    before: Version = (99, 0)
 
     @property
     def group(self) -> str:
@@ -39,6 +42,10 @@ class Case:
         """The number of the corner of spec section 18 that it holds."""
         match = re.match(r"\w+::test_c(\d\d)_", self.id)
         return int(match.group(1)) if match else None
+
+    def is_about(self, version: Version) -> bool:
+        """Whether a runtime of this API version is held to it."""
+        return self.since <= version < self.before
 
     @property
     def title(self) -> str:
@@ -81,6 +88,16 @@ def seconds(limit: float) -> Callable[[_F], _F]:
     return mark
 
 
+def versions(*, since: Version = Case.since, before: Version = Case.before) -> Callable[[_F], _F]:
+    """The function is about runtimes of these API versions, `before` excluded: public evidence says they differ."""
+
+    def mark(function: _F) -> _F:
+        function.__dict__["conformance_versions"] = (since, before)
+        return function
+
+    return mark
+
+
 def all_cases() -> list[Case]:
     """Every case, in the order of the modules' names and of the functions in them."""
     found: list[Case] = []
@@ -105,6 +122,7 @@ def _cases_of(module: ModuleType, group: str) -> list[Case]:
         if not name.startswith("test_") or not inspect.isfunction(function):
             continue
         marks = vars(function)
+        since, before = marks.get("conformance_versions", (Case.since, Case.before))
         combinations: list[tuple[str, dict[str, Any]]] = [("", {})]
         for argument, values in marks.get("conformance_each", []):
             combinations = [
@@ -120,6 +138,8 @@ def _cases_of(module: ModuleType, group: str) -> list[Case]:
                     arguments=arguments,
                     tier=marks.get("conformance_tier", getattr(module, "TIER", "quick")),
                     seconds=marks.get("conformance_seconds", SECONDS),
+                    since=since,
+                    before=before,
                 )
             )
     return found

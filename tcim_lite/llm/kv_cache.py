@@ -40,7 +40,7 @@ def share_kv_cache(owner: Any, borrower: Any) -> int:
                 f"{want.dtype.__name__}; compile both graphs with one context length"
             )
     for source, target in zip(theirs, ours, strict=True):
-        borrower.set_input(target, owner.get_dev_input(source))
+        borrower.set_dev_input(target, owner.get_dev_input(source))
     return len(ours)
 
 

@@ -13,7 +13,10 @@ def get_version() -> str:
     """The version (C-19).
 
     Returns:
-        Two lines: the emulated API version, `v1.4.0`, and the emulator's own.
+        Two lines: the emulated API version, `v1.4.0` or that of `TCIM_LITE_EMULATE`, and the emulator's own.
+
+    Raises:
+        ArgumentError: `TCIM_LITE_EMULATE` is not a version that is emulated.
     """
     return _core.version()
 

@@ -157,7 +157,8 @@ class Module:
             UnknownNameError: no input has the name.
             ShapeError: the element count, or a bound tensor's dtype, differs.
             ArgumentError: a value does not fit, or the tensor is on another device.
-            StateError: the tensor has no memory.
+            StateError: the tensor has no memory; or `TCIM_LITE_EMULATE=1.3`, where only an input named in
+                `set_dummy_tensors` is bound in this way.
         """
         if isinstance(value, Tensor):
             self._core.set_input(slot_name(name), value._core)

@@ -57,6 +57,10 @@ void check_binding(Shadow& shadow, const CallEvent& event, const ModuleShadow& m
     found.emplace_back("S-102", concat("Input '", facts.name, "' of ", module.file, " was given it."));
     return;
   }
+  if (is(event, {"Module.set_input"}) && !facts.set_input_binds) {
+    found.emplace_back("S-105", concat("Input '", facts.name, "' of ", module.file, "."));
+    return;
+  }
   if (!facts.is_input || event.tensor->buffer == facts.memory.buffer) return;
   const SlotShadow& slot = module.inputs[facts.index];
   if (slot.own != facts.memory.buffer || is_used_elsewhere(shadow, event.module, slot.own)) return;

@@ -40,6 +40,14 @@ constexpr FindingKind kCatalogue[] = {
      PAIR FEED "prefill.set_input(caches[1], prefill.get_dev_input(caches[0]))\nfeed(prefill, 0, 3)\n"
                "prefill.run(True)\n",
      "Bind each cache to the tensor of the same name of the other module."},
+    {"S-105", "set_input is given a device tensor for an input that is no dummy, which runtime 1.3.0 refuses.",
+     "unspecified by the vendor",
+     "set_dev_input binds on every version; set_input of a device tensor binds on 1.4.0, and on 1.3.0 to inputs named "
+     "in set_dummy_tensors only (tcim-api 7.2). It is judged where TCIM_LITE_EMULATE=1.3.",
+     "On 1.3.0 the call ends with Status.UNINITIALIZED and no more words, though the tensor has memory.",
+     "import os\nos.environ['TCIM_LITE_EMULATE'] = '1.3'\n" PAIR
+     "decode = rt.load('decode.hmm')\ndecode.set_input(caches[0], prefill.get_dev_input(caches[0]))\n",
+     "Call set_dev_input, or name the input in set_dummy_tensors before load.", ErrorCode::State},
     {"S-201", "A length is out of range.", "contract violation",
      "1 <= current_length <= the token axis of input 0, and valid_length >= 0 (llm-graphs G-7).",
      "The card returns garbage for a prompt longer than one chunk; here the run fails.",

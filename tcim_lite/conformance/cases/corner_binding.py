@@ -3,8 +3,8 @@
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import refused
-from ..registry import each
+from ..checks import bind, refused
+from ..registry import each, versions
 
 CACHE_SHAPE = (1, 2, 32, 64)
 
@@ -112,10 +112,34 @@ def test_c07_stray_dummy_calls_are_harmless(attention_pair, caches, rows, step):
 def test_c08_decodes_caches_may_be_bound_into_prefill(attention_pair, caches, rows, step):
     prefill, decode = (rt.load(path) for path in attention_pair)  # no dummies anywhere
     for name in caches:
-        prefill.set_input(name, decode.get_input(name))
+        bind(prefill, name, decode.get_input(name))
     step(prefill, rows(3), 0)
     whole = step(rt.load(attention_pair[0]), rows(4), 0)
     np.testing.assert_array_equal(step(decode, rows(4)[:, 3:], 3), whole[3:])
+
+
+@versions(since=(1, 4))
+def test_c08_set_input_binds_to_an_input_that_is_no_dummy(add):
+    tensor = add.get_dev_input("a").clone(True)
+    add.set_input("a", tensor)
+    add.set_input("a", np.full((2, 3), 3))
+    np.testing.assert_array_equal(tensor.numpy(), np.full((2, 3), 3))
+
+
+@versions(before=(1, 4))
+def test_c08_set_input_refuses_to_bind_to_an_input_that_is_no_dummy(add):
+    """Reported of runtime 1.3.0; set_dev_input does it (section 7.2)."""
+    add.set_input("a", np.full((2, 3), 2))
+    own, tensor = add.get_dev_input("a"), add.get_dev_input("a").clone(True)
+    for refused_tensor in (tensor, own):
+        with refused("RuntimeError", r"^set_input error: Status\.UNINITIALIZED", status="UNINITIALIZED"):
+            add.set_input("a", refused_tensor)
+    add.set_input("a", np.full((2, 3), 3))  # into its own memory still
+    np.testing.assert_array_equal(own.numpy(), np.full((2, 3), 3))
+    np.testing.assert_array_equal(tensor.numpy(), np.full((2, 3), 2))
+    add.set_dev_input("a", tensor)
+    add.set_input("a", np.full((2, 3), 4))
+    np.testing.assert_array_equal(tensor.numpy(), np.full((2, 3), 4))
 
 
 def test_c08_dummies_may_be_declared_on_prefill(attention_pair, caches, rows, step):
@@ -132,7 +156,7 @@ def test_c08_one_cache_after_another_may_be_bound_into_prefill(attention_pair, c
     slots = [rt.load(attention_pair[1]) for _ in range(3)]
     for tokens, slot in enumerate(slots, 1):
         for name in caches:
-            prefill.set_input(name, slot.get_dev_input(name))
+            bind(prefill, name, slot.get_dev_input(name))
         step(prefill, rows(tokens), 0)
     for tokens, slot in enumerate(slots, 1):
         filled = slot.get_dev_input(caches[0]).numpy()[0].any(axis=(0, 2))
@@ -142,7 +166,7 @@ def test_c08_one_cache_after_another_may_be_bound_into_prefill(attention_pair, c
 def test_c09_an_output_may_be_an_input_of_the_same_module(add):
     for name in "ab":
         add.set_input(name, np.ones((2, 3)))
-    add.set_input("a", add.get_dev_output("total"))  # zero before the first run
+    bind(add, "a", add.get_dev_output("total"))  # zero before the first run
     for expected in (1, 2, 3):
         add.run()
         add.sync()
@@ -174,7 +198,7 @@ def test_c10_a_dev_output_handle_holds_the_data_until_the_next_run(add):
     handle = add.get_dev_output("total")
     add.set_input("a", np.zeros((2, 3)))
     np.testing.assert_array_equal(handle.numpy(), np.full((2, 3), 4))
-    add.set_input("b", handle)  # last run's output is this run's input
+    bind(add, "b", handle)  # last run's output is this run's input
     add.run(True)
     np.testing.assert_array_equal(handle.numpy(), np.full((2, 3), 4))
     add.set_input("a", np.ones((2, 3)))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import refused
+from ..checks import bind, refused
 from ..registry import each
 
 HEADS, HEAD_DIM, CONTEXT = 3, 64, 32
@@ -153,7 +153,7 @@ def test_c28_a_bind_needs_the_same_devices_and_the_same_cut(kit):
     }
     for place, other in others.items():
         with refused("ArgumentError", f"is on devices 0, 1, the tensor on {place};"):
-            module.set_input(KEYS, other.get_dev_input(KEYS))
+            bind(module, KEYS, other.get_dev_input(KEYS))
     other_cut = load(kit.model("heads_1_2"), [0, 1])
     with refused("ShapeError", "cut differently"):
         module.set_dev_input(KEYS, other_cut.get_dev_input(KEYS))
@@ -166,7 +166,7 @@ def test_c28_a_single_device_module_refuses_a_cut_tensor(kit):
     kit.devices(4)
     single = rt.load(kit.model("heads"))
     with refused("ArgumentError", "is on device 0, the tensor on devices 0, 1;"):
-        single.set_input(KEYS, load(kit.model("heads_2_1"), [0, 1]).get_dev_input(KEYS))
+        bind(single, KEYS, load(kit.model("heads_2_1"), [0, 1]).get_dev_input(KEYS))
 
 
 def test_c28_host_data_makes_the_memory_of_a_dummy(kit):

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 
 from .. import under_test as rt
+from ..checks import bind
 from ..registry import each
 
 TIER = "llm"
@@ -161,7 +162,7 @@ class Batch:
     def fill(self, slot, tokens):
         for index in range(3, self.prefill.get_num_inputs()):
             tensor = self.decode.get_dev_input(self.name(slot, index - 1))
-            self.prefill.set_input(self.prefill.get_input_name(index), tensor)
+            bind(self.prefill, self.prefill.get_input_name(index), tensor)
         rows = np.zeros(self.prefill.get_input_info("input_1").shape, np.float16)
         rows[0, : len(tokens)] = self.table[tokens]
         self.prefill.set_input("input_1", rows)

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from .. import under_test as rt
+from ..checks import set_input_binds
 from ..registry import each
 
 TIER = "full"
@@ -30,6 +31,8 @@ def test_three_graphs_work_on_the_caches_of_any_of_them(kit, owner, dummies, bin
     for role in ROLES:
         option = rt.Option(manager).set_dummy_tensors(kit.caches if dummies and role != owner else [])
         modules[role] = rt.load(kit.model(role), option)
+    if not dummies and not set_input_binds():
+        bind = "set_dev_input"
     for role in ROLES:
         if role != owner:
             for name in kit.caches:

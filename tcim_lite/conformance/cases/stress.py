@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from .. import under_test as rt
+from ..checks import set_input_binds
 from ..registry import each, seconds, tier
 
 TIER = "stress"
@@ -53,7 +54,8 @@ class Model:
             if name == "total":
                 module.set_dev_output(name, self.tensors[index])
             else:
-                rng.choice((module.set_input, module.set_dev_input))(name, self.tensors[index])
+                calls = (module.set_input, module.set_dev_input) if set_input_binds() else (module.set_dev_input,)
+                rng.choice(calls)(name, self.tensors[index])
             slots[name] = self.held[index]
         elif call == "zero" and self.tensors:
             index = rng.randrange(len(self.tensors))

@@ -51,6 +51,9 @@ struct Register {
     }                                                                                                    \
   } while (false)
 
+// Whether SetInput binds a device tensor to an input that is no dummy: not on runtime 1.3 (spec section 7.2).
+inline bool SetInputBinds() { return tcim::GetVersion().rfind("v1.3.", 0) != 0; }
+
 // The values of a tensor, converted.
 inline std::vector<float> Values(const tcim::Tensor& tensor) {
   const tcim::Tensor floats = tensor.AsType(tcim::FLOAT32).ToHost(true);

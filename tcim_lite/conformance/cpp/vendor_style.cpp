@@ -190,7 +190,11 @@ int main(int argc, char** argv) {
   if (device.Device() == tcim::HDPL) device = device.ToHost();
   EXPECT(memcmp(device.Data(), output.Data(), output.MemSize()) == 0);
   tcim::Tensor bound = modules[0].GetInput("b");
-  CHECK_STATUS(modules[1].SetInput("b", bound));
+  if (tcim::GetVersion().rfind("v1.3.", 0) == 0) {  // refuses it there
+    CHECK_STATUS(modules[1].SetDevInput("b", bound));
+  } else {
+    CHECK_STATUS(modules[1].SetInput("b", bound));
+  }
   CHECK_STATUS(modules[1].SetDevInput("a", modules[0].GetDevInput("a")));
   CHECK_STATUS(modules[1].Run(true));
   EXPECT(memcmp(modules[1].GetOutput(out).Data(), output.Data(), output.MemSize()) == 0);
