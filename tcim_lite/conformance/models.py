@@ -14,6 +14,7 @@ _ATTENTION = (
     "attention of input_1, float16 [1, {0}, 128], with itself over model_layers_0_self_attn_{{k,v}}cache_input, "
     "float16 [1, 2, 32, 64]; valid_length, current_length int32 [1]; output logits, float16 [1, {0}, 128]; no weights"
 )
+_CURRENT = "current_length int32 [1] is the number of real rows"
 _HEADS = (
     "attention of input_1, float16 [1, {0}, 192], with itself over caches of three heads, float16 [1, 3, 32, 64], "
     "else like attention_prefill; {1}"
@@ -27,6 +28,14 @@ ROLES = {
     "linear": "y = x w, x float32 [1, 4, 8], w [16, 8] = 0/16, 1/16, ..., y [1, 4, 16]; contains its weights",
     "linear_prefill": "the same; the weights are in a file shared with linear_decode where the format knows such files",
     "linear_decode": "the same for x [1, 1, 8]",
+    "norm": "y = RMSNorm of x, float16 [1, 4, 64], epsilon 2^-20, weight (i - 20) / 8; " + _CURRENT,
+    "silu_mul": "y = silu(gate) * up, float16 [1, 4, 32]; x [1, 4, 64] has 16 columns of gate, 16 of up, and so again",
+    "rope": "y = x, float16 [1, 4, 2, 32], with columns i and i + 16 of a head rotated by valid_length + row times "
+    "10000^(-i/16); cos and sin rounded to float16",
+    "linear_w4": "y = x w, x float16 [1, 4, 128], w[n, k] = ((7 n + 3 k) mod 16 - 8) / 32, n < 32, quantised to 4 bits "
+    "per 64 and x to 8; " + _CURRENT,
+    "linear_w8": "the same with w[n, k] = ((37 n + 11 k) mod 255 - 127) / 128, quantised to 8 bits per 64; " + _CURRENT,
+    "linear_f16": "the same w as linear_w8, nothing quantised; " + _CURRENT,
     "attention_prefill": _ATTENTION.format(4),
     "attention_decode": _ATTENTION.format(1),
     "attention_verify": _ATTENTION.format(3),

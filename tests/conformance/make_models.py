@@ -22,6 +22,7 @@ from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from op_graphs import linear_model, norm_model, rope_model, silu_mul_model
 from tiny_graphs import add_graph, attention_graph, heads_graphs, linear_graph, linear_weight
 
 SHIPPED = Path(__file__).parents[2] / "tcim_lite/conformance/models"
@@ -66,6 +67,11 @@ def make(folder: Path) -> None:
         entry = shared.add("w", "float32", "linear_f32", (16, 8), data)
     for role, tokens in {"linear_prefill": 4, "linear_decode": 1}.items():
         write(role, linear_graph(tokens, role), [entry], sibling=hmm.Sibling("linear.hmw", shared.id))
+
+    for role, model in {"norm": norm_model, "silu_mul": silu_mul_model, "rope": rope_model}.items():
+        write(role, *model())
+    for role in ("linear_w4", "linear_w8", "linear_f16"):
+        write(role, *linear_model(role))
 
     for role, tokens in {"attention_prefill": 4, "attention_decode": 1, "attention_verify": 3}.items():
         write(role, attention_graph(tokens))
