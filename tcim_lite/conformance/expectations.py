@@ -27,6 +27,20 @@ def must_pass(version: tuple[int, int]) -> list[str]:
     return _list(lists[max(fitting)])
 
 
+def _is_findings(reason: str) -> bool:
+    return re.fullmatch(r"S-\d{3}(, S-\d{3})*", reason) is not None
+
+
+def explains(reason: str, detail: str) -> bool:
+    """Whether a waiver is for a failure: one that lists findings of strict mode is for those that tell of one."""
+    return not _is_findings(reason) or any(code in detail for code in reason.split(", "))
+
+
+def wording(reason: str) -> str:
+    """The reason as a report has it."""
+    return f"does on purpose what strict mode reports: {reason}" if _is_findings(reason) else reason
+
+
 def _list(path: Path) -> list[str]:
     ids: list[str] = []
     for line in _lines(path.read_text(encoding="utf-8")):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .expectations import explains, wording
 from .registry import Case
 from .results import BAD, CRASHED, FLAKY, HUNG, NOT_RUN, PASSED, UNEXPECTED, WAIVED, Result
 
@@ -115,11 +116,11 @@ class Runner:
                 result.detail = f"{result.outcome} first, passed when run again:\n{result.detail}"
                 result.outcome = FLAKY
         reason = waivers.get(result.id)
-        if reason is not None and result.outcome in BAD:
-            result.detail = f"waived: {reason}\n\n{result.outcome}: {result.detail}"
+        if reason is not None and result.outcome in BAD and explains(reason, result.detail):
+            result.detail = f"waived: {wording(reason)}\n\n{result.outcome}: {result.detail}"
             result.outcome = WAIVED
         elif reason is not None and result.outcome == PASSED:
-            result.detail = f"waived: {reason}"
+            result.detail = f"waived: {wording(reason)}"
             result.outcome = UNEXPECTED
 
     def _run_until_one_is_bad(self, cases: list[Case], shared: Path) -> list[Result]:

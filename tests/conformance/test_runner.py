@@ -121,6 +121,21 @@ def test_a_waiver_needs_a_reason_and_a_case(suite, tmp_path, text, words):
 def test_nothing_executed_is_a_failure(suite):
     assert suite("--only", "no such case")[0] == 3
     status, report, output = suite("--only", "C-23 ids are consecutive")  # the emulator's shim
+def test_a_waiver_that_names_findings_is_for_cases_that_fail_with_one(suite, tmp_path):
+    waivers = tmp_path / "waivers.txt"
+    for reason, outcome in (("S-402", "failed"), ("our fake is like that", "waived")):
+        waivers.write_text(f"{CASE}: {reason}\n")
+        assert outcomes(suite("--only", CASE, "--waivers", waivers, fake="fail")[1])[CASE] == outcome
+
+
+def test_a_must_pass_list_may_say_how_it_differs_from_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(expectations, "FOLDER", tmp_path)
+    (tmp_path / "v1.4.txt").write_text("# all\none\ntwo\n")
+    (tmp_path / "v1.3.txt").write_text("as v1.4.txt\nwithout one\nand three\n")
+    assert expectations.must_pass((1, 3)) == ["two", "three"]
+    assert expectations.must_pass((1, 4)) == ["one", "two"]
+
+
     assert status == 3
     assert set(outcomes(report).values()) == {"not run"}
     assert "nothing was executed" in output

@@ -125,6 +125,7 @@ CASE(c22_what_is_bound_outlives_its_owner) {
     cache = decode.GetInput(kCache);
     Module add(folder + "/add.hmm");
     CHECK_EQ(add.SetInput("a", Filled(add.GetInputInfo("a"), 4)), tcim::OK);
+    CHECK_EQ(add.SetInput("b", Filled(add.GetInputInfo("b"), 0)), tcim::OK);
     CHECK_EQ(add.Run(), tcim::OK);
     total = add.GetDevOutput("total");
   }
