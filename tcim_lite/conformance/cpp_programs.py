@@ -28,8 +28,7 @@ def sdk_folder(given: Path | None) -> Path:
     """
     candidates = [given] if given else []
     if given is None:
-        package = rt.name().rpartition(".")[0] or rt.name()
-        for name in (rt.name(), f"{package}._core"):  # an editable install has its core elsewhere
+        for name in (rt.name(), f"{rt.package()}._core"):  # an editable install has its core elsewhere
             spec = importlib.util.find_spec(name)
             if spec is not None and spec.origin is not None:
                 folder = Path(spec.origin).parent

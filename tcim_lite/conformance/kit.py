@@ -86,7 +86,7 @@ class Kit:
 
         The text begins with `rt`, the runtime under test, `tcim`, its package, and `np`.
         """
-        lines = PRELUDE.format(package=rt.name().rpartition(".")[0] or rt.name(), runtime=rt.name()) if prelude else ""
+        lines = PRELUDE.format(package=rt.package(), runtime=rt.name()) if prelude else ""
         script = self.tmp_path / "script.py"  # a file: child processes that do not fork read it again
         script.write_text(lines + textwrap.dedent(text), encoding="utf-8")
         command = [sys.executable, str(script), *map(str, arguments)]
@@ -118,6 +118,7 @@ class Kit:
 
     def bytes_needed(self, load: Callable[[int], object]) -> int:
         """The least device memory, to 64 bytes, with which `load(device_id)` succeeds: what it takes."""
+        emulator_only("devices of a chosen size")
         too_small, enough = 0, 1 << 18
         while enough - too_small > 1:
             blocks = (too_small + enough) // 2

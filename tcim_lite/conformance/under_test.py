@@ -20,6 +20,11 @@ def name() -> str:
     return os.environ.get(VARIABLE, DEFAULT)
 
 
+def package() -> str:
+    """The dotted name of the package that the module under test is in: `dev_ctrl` is there too."""
+    return name().rpartition(".")[0] or name()
+
+
 @functools.cache
 def module() -> ModuleType:
     """The module under test."""

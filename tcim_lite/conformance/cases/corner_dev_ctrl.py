@@ -15,7 +15,7 @@ _ids = itertools.count(2000)
 
 def dev_ctrl():
     """The module."""
-    name = f"{rt.name().rpartition('.')[0]}.dev_ctrl"
+    name = f"{rt.package()}.dev_ctrl"
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -44,20 +44,20 @@ def callbacks(hal, device, **functions):
 
 def test_c17_both_module_names_are_one_module_and_come_with_a_bare_import(run_script):
     emulator_only("both names")
-    text = """
+    text = f"""
         import sys
-        import tcim_lite
+        import {rt.package()} as package
         assert not any("dev_ctrl" in name or name == "numpy" for name in sys.modules)
-        a = tcim_lite.dev_ctrl
-        b = tcim_lite.pydev_ctrl
-        import tcim_lite.dev_ctrl as c
-        import tcim_lite.pydev_ctrl as d
-        from tcim_lite.pydev_ctrl import HalDeviceFactory
-        assert {"dev_ctrl", "pydev_ctrl"} <= set(dir(tcim_lite))
+        a = package.dev_ctrl
+        b = package.pydev_ctrl
+        import {rt.package()}.dev_ctrl as c
+        import {rt.package()}.pydev_ctrl as d
+        from {rt.package()}.pydev_ctrl import HalDeviceFactory
+        assert {{"dev_ctrl", "pydev_ctrl"}} <= set(dir(package))
         print(a is b is c is d, HalDeviceFactory is a.HalDeviceFactory)
     """
     assert run_script(text, prelude=False) == "True True"
-    text = "import tcim_lite.pydev_ctrl as a; import tcim_lite.dev_ctrl as b; print(a is b)"
+    text = f"import {rt.package()}.pydev_ctrl as a; import {rt.package()}.dev_ctrl as b; print(a is b)"
     assert run_script(text, prelude=False) == "True"
 
 

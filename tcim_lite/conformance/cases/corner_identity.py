@@ -112,9 +112,9 @@ def test_c29_imports_work_in_any_order_and_without_torch(order, linear_pair, run
 
 def test_c29_the_runtime_comes_with_a_bare_import_and_needs_numpy_alone(run_script):
     emulator_only("a lazy package")
-    text = """
+    text = f"""
         import sys
-        import tcim_lite as tcim
+        import {rt.package()} as tcim
         assert "numpy" not in sys.modules
         assert tcim.runtime.get_device_num() >= 1
         print(*(name for name in ("torch", "transformers", "safetensors") if name in sys.modules))
