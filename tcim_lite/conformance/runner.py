@@ -197,15 +197,17 @@ class _Child:
         """The next line of the child, or None when it ended or was silent for so long."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._text:
-            # Woken up to look whether the child is gone: its own children may hold the pipe open.
-            ready = self._selector.select(min(0.2, max(0.0, deadline - time.monotonic())))
+            # Woken up to look whether the child is gone: its own children may hold the pipe open. First the look, then
+            # the pipe, so that what it said last is heard.
+            gone = self._process.poll() is not None
+            ready = self._selector.select(0 if gone else min(0.2, max(0.0, deadline - time.monotonic())))
             if ready:
                 received = os.read(self._pipe, 1 << 16)
                 if not received:
                     self._closed = True
                     return None
                 self._text += received
-            elif self._process.poll() is not None or time.monotonic() >= deadline:
+            elif gone or time.monotonic() >= deadline:
                 return None
         line, _, self._text = self._text.partition(b"\n")
         event: dict[str, Any] = json.loads(line)

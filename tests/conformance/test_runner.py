@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import selectors
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 import tcim_lite.conformance
-from tcim_lite.conformance import expectations
+from tcim_lite.conformance import expectations, registry, runner
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -99,6 +101,21 @@ def test_a_case_that_goes_wrong_is_marked_and_the_group_goes_on(suite, fake, out
     assert found[BEFORE] == "failed"  # the fake has no DevManager
     assert found[AFTER] == "not run"  # the emulator's choices are no other runtime's
     assert report["verdict"] == "does not conform"
+
+
+def test_what_a_child_says_last_is_heard_however_slow_the_runner_is(monkeypatch):
+    class SlowSelector(selectors.DefaultSelector):
+        def select(self, timeout=None):
+            ready = super().select(timeout)
+            if not ready:
+                time.sleep(2)  # the child, silent while it starts, says all it has to say and ends
+            return ready
+
+    monkeypatch.setattr(runner.selectors, "DefaultSelector", SlowSelector)
+    (case,) = registry.selected(registry.all_cases(), "quick", [VERSION])
+    settings = runner.Settings("tcim_lite.runtime", SUITE / "models")
+    (result,) = runner.Runner(settings, lambda result: None).run([case], {})
+    assert result.outcome == "passed", result.detail
 
 
 def test_what_a_crashed_case_printed_is_in_its_detail(suite):
