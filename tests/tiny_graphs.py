@@ -37,10 +37,10 @@ def linear_weight() -> np.ndarray:
     return np.arange(128, dtype=np.float32).reshape(16, 8) / 16
 
 
-def attention_graph(tokens: int) -> hmm.Graph:
+def attention_graph(tokens: int, context: int = CONTEXT) -> hmm.Graph:
     """Attention of the input with itself over K and V caches; queries, keys and values are all the input."""
     rows, heads = (1, tokens, HIDDEN), (1, tokens, HEADS, HEAD_DIM)
-    cache = (1, HEADS, CONTEXT, HEAD_DIM)
+    cache = (1, HEADS, context, HEAD_DIM)
     values = [
         hmm.Value("input_1", "input", "float16", rows),
         hmm.Value("valid_length", "input", "int32", (1,)),

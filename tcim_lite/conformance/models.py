@@ -39,6 +39,7 @@ ROLES = {
     "attention_prefill": _ATTENTION.format(4),
     "attention_decode": _ATTENTION.format(1),
     "attention_verify": _ATTENTION.format(3),
+    "attention_long": "the same as attention_prefill for eight rows at a time over caches [1, 2, 600, 64]",
     "heads": _HEADS.format(4, "for one device"),
     "heads_2_1": _HEADS.format(4, "for two devices, two heads on the first"),
     "heads_1_2": _HEADS.format(4, "for two devices, one head on the first"),

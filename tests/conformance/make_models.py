@@ -75,6 +75,7 @@ def make(folder: Path) -> None:
 
     for role, tokens in {"attention_prefill": 4, "attention_decode": 1, "attention_verify": 3}.items():
         write(role, attention_graph(tokens))
+    write("attention_long", attention_graph(8, context=600))
 
     split = hmm.Split([-1, -1, -1, 1, 1], [-1])
     for role, tokens, heads in (

@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import bind, refused
+from ..checks import bind, emulator_only, refused
 from ..registry import each, versions
 
 CACHE_SHAPE = (1, 2, 32, 64)
@@ -190,6 +190,29 @@ def test_c09_set_dev_output_onto_an_input_equals_separate_buffers(add, kit):
         np.testing.assert_array_equal(state.numpy(), expected)
         np.testing.assert_array_equal(add.get_output("total").numpy(), expected)
         separate.set_input("a", expected)
+
+
+def test_c09_an_output_may_overlap_an_input(kit):
+    """The graph reads its inputs before it writes its outputs, here two windows of one memory, five elements apart."""
+    emulator_only("windows of a larger tensor as input and output")
+    module = rt.load(kit.model("add_4x5"))
+    memory = rt.load(kit.model("add_wide")).get_dev_input("a")
+    values = np.arange(1, 21, dtype=np.float32)
+    source, target = (memory.select_roi([0, 0, at], [1, 1, 20]) for at in (0, 5))
+    rt.Tensor(module.get_input_info("a").ascontiguous(), values).copy_to(source)
+    module.set_input("b", np.full((4, 5), 100, np.float32))
+    module.set_dev_input("a", source)
+    module.set_dev_output("total", target)
+    module.run(True)
+    np.testing.assert_array_equal(target.numpy().reshape(-1), values + 100)
+
+
+def test_c10_reading_a_dev_output_waits_for_the_runs_that_write_it(slow, kit):
+    before = rt.load(kit.model("add_slow"))
+    slow.set_input("a", np.ones((1, 256, 4096), np.float32))
+    before.run(False, rt.RunOption(20))  # on the same stream
+    slow.run()
+    assert (slow.get_dev_output("total").numpy() == 1).all()
 
 
 def test_c10_a_dev_output_handle_holds_the_data_until_the_next_run(add):

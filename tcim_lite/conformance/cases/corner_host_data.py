@@ -74,6 +74,13 @@ def test_c05_float32_becomes_float16_as_numpy_does_it(add):
                 )
 
 
+def test_c05_float64_is_rounded_once(add):
+    """A hair over the middle of two float16 numbers, which float32 would round to the middle."""
+    values = np.full((2, 3), 1 + 2.0**-11 + 2.0**-40)
+    assert (through(add, "a", values) == 1 + 2.0**-10).all()
+    assert (through(add, "a", -values) == -1 - 2.0**-10).all()
+
+
 def test_c05_uint8_and_int8_are_reinterpreted(add):
     assert add.get_input_info("image").dtype is np.int8
     assert through(add, "image", np.array([200, 127, 0, 255], np.uint8)).tolist() == [-56, 127, 0, -1]

@@ -1,6 +1,7 @@
 """C-22 and C-30: what keeps memory alive, and what a failed load leaves behind."""
 
 import gc
+import shutil
 
 import numpy as np
 
@@ -108,14 +109,26 @@ def test_c30_a_failed_load_raises_and_names_the_file(tmp_path, kit):
                 rt.load(str(tmp_path / name))
 
 
+def test_c30_a_replaced_file_is_read_again(kit, tmp_path):
+    path, other = tmp_path / "model.hmm", tmp_path / "other.hmm"
+    shutil.copy(kit.model("add"), path)
+    before = rt.load(path)
+    shutil.copy(kit.model("add_4x5"), other)
+    other.replace(path)
+    after = rt.load(path)
+    assert [module.get_input_info("a").shape for module in (before, after)] == [(2, 3), (4, 5)]
+
+
 def test_c30_a_failed_load_leaves_nothing_behind(kit, room_for_one):
     linear_pair = kit.copied("linear_prefill", "linear_decode")
     manager = rt.WeightManager(room_for_one)
     weights = linear_pair[0].with_name("linear.hmw")
     content = weights.read_bytes()
-    weights.write_bytes(content[:-64] + bytes(64))
-    with refused("HmmFormatError", "damaged"):
-        rt.load(linear_pair[0], rt.Option(manager))
+    last = content.index(np.float32(127 / 16).tobytes())  # of the weights
+    for damaged in (content[:-64] + bytes(64), content[:last] + bytes(4) + content[last + 4 :]):
+        weights.write_bytes(damaged)
+        with refused("HmmFormatError", "damaged"):
+            rt.load(linear_pair[0], rt.Option(manager))
     weights.write_bytes(content)
     with refused("DeviceError", "does not exist"):
         rt.load(linear_pair[0], rt.Option(room_for_one + 1))

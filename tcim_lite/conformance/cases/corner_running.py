@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from .. import under_test as rt
+from ..checks import emulator_only, refused
 from ..registry import each
 
 
@@ -39,12 +40,35 @@ def test_c13_many_runs_and_one_sync(add):
     assert (add.get_dev_input("b").numpy() == 30).all()
 
 
+def test_c13_modules_of_one_stream_run_in_the_order_of_the_calls(slow, kit):
+    first, second = rt.load(kit.model("add")), rt.load(kit.model("add"))
+    second.set_dev_input("a", first.get_dev_output("total"))
+    for module, name in ((first, "b"), (second, "b"), (first, "a")):
+        module.set_input(name, np.full((2, 3), 3))
+    slow.run(False, rt.RunOption(20))  # keeps the stream busy
+    first.run()
+    second.run()
+    assert (second.get_output("total").numpy() == 9).all()
+
+
+def test_c13_sync_waits_for_what_was_queued_before(add, slow):
+    """What fails behind other work is known only when that is done."""
+    emulator_only("rows that are not finite")
+    for call in (lambda: (add.run(), add.sync()), lambda: add.run(True)):
+        add.set_input("a", np.full((2, 3), np.nan))
+        slow.run(False, rt.RunOption(50))
+        with refused("ArgumentError", "NaN"):
+            call()
+
+
 def test_c13_rounds_repeat_the_graph(add):
     add.set_input("a", np.ones((2, 3)))
     add.set_dev_output("total", add.get_dev_input("b"))
     for sync in (False, True):
         add.run(sync, rt.RunOption(5))
-    assert (add.get_output("total").numpy() == 10).all()
+    add.run(run_option=rt.RunOption(5))
+    add.run(option=rt.RunOption(5))
+    assert (add.get_output("total").numpy() == 20).all()
 
 
 def test_c13_rounds_of_a_stateless_graph_are_idempotent(linear_bytes):
