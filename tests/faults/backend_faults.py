@@ -1,0 +1,179 @@
+"""Faults of the CPU backend: what a graph computes."""
+
+from __future__ import annotations
+
+from fault import Fault
+
+_ATTENTION = "csrc/backends/cpu/ops/attention.cpp"
+_EXECUTABLE = "csrc/backends/cpu/executable.cpp"
+_HEADS = "csrc/backends/cpu/ops/heads.cpp"
+
+BACKEND = [
+    Fault(
+        "keys_and_values_swapped",
+        "Attention takes the values for keys and the keys for values.",
+        "C-1",
+        _ATTENTION,
+        "const int64_t skip = tile.blind_rows(block, heads);",
+        'const bool swap = seeded("keys_and_values_swapped");\n'
+        "  const auto& [k, v] = swap ? std::tie(this->v, this->k) : std::tie(this->k, this->v);\n"
+        "  const int64_t skip = tile.blind_rows(block, heads);",
+        ("sharing::test_keys_and_values_are_not_mixed_up",),
+    ),
+    Fault(
+        "one_row_too_many",
+        "A token sees the row after its own.",
+        "C-1, numbers",
+        _ATTENTION,
+        "tile.first + row / heads + 1, context)",
+        'tile.first + row / heads + (seeded("one_row_too_many") ? 2 : 1), context)',
+        ("numbers::test_attention_float16_is_near_the_exact_one[1.0-attention_prefill]",),
+    ),
+    Fault(
+        "wrong_head",
+        "A query head attends to the cache of its neighbour.",
+        "numbers",
+        _ATTENTION,
+        "const int64_t offset = (tile.kv_head * context",
+        'const int64_t offset = ((tile.kv_head + seeded("wrong_head")) % kv_heads * context',
+        ("numbers::test_attention_float16_is_near_the_exact_one[1.0-attention_decode]",),
+    ),
+    Fault(
+        "blocks_merged_wrongly",
+        "Blocks of a long cache are added up without bringing them to one maximum.",
+        "numbers",
+        _ATTENTION,
+        "const int64_t skip = tile.blind_rows(block, heads_per_kv());\n  run.kernels",
+        "const int64_t skip = tile.blind_rows(block, heads_per_kv());\n"
+        '  for (int64_t row = skip; seeded("blocks_merged_wrongly") && row < tile.rows(heads_per_kv()); ++row)\n'
+        "    later.m[row] = running.m[row];\n  run.kernels",
+        ("long_context::test_attention_over_a_long_cache_is_near_the_exact_one[592-1.0]",),
+    ),
+    Fault(
+        "cache_row_one_off",
+        "Keys and values are written one row too far.",
+        "C-1",
+        _HEADS,
+        "const int64_t position = context.length(chain.lengths[slot].valid) + token;",
+        'const int64_t position = context.length(chain.lengths[slot].valid) + token + seeded("cache_row_one_off");',
+        ("corner_binding::test_c01_prefill_writes_the_caches_that_decode_was_bound_to_before",),
+    ),
+    Fault(
+        "slots_mixed_up",
+        "All slots of a batch write the cache of the first.",
+        "batches",
+        _HEADS,
+        "std::byte* cache = context.at(chain.caches[slot]);",
+        'std::byte* cache = context.at(chain.caches[seeded("slots_mixed_up") ? 0 : slot]);',
+        ("llm::test_slots_answer_in_any_order_and_beside_unused_ones[0]",),
+    ),
+    Fault(
+        "decode_position_one_off",
+        "Decode takes the RoPE position after the token's own; prefill takes the right one.",
+        "equivalence of prefill and decode",
+        _HEADS,
+        "std::min(context.length(chain.rope_valid[slot]) + token,",
+        "std::min(context.length(chain.rope_valid[slot]) + token +\n"
+        '                                            (chain.x.slot_rows == 1 && seeded("decode_position_one_off")),',
+        ("llm::test_prefill_equals_decode_at_every_length",),
+    ),
+    Fault(
+        "rope_position_one_off",
+        "RoPE turns every token by the position after its own.",
+        "numbers",
+        _HEADS,
+        "const int64_t table_row = position *",
+        'const int64_t turned = position + (position + 1 < chain.table_rows && seeded("rope_position_one_off"));\n'
+        "    const int64_t table_row = turned *",
+        ("op_numbers::test_rope_is_near_the_exact_rotation[ordinary-17]",),
+    ),
+    Fault(
+        "norm_without_epsilon",
+        "RMSNorm leaves epsilon out.",
+        "numbers",
+        "csrc/backends/cpu/plan_ops.cpp",
+        'step->epsilon = float(op.attribute("epsilon", 1e-6));',
+        'step->epsilon = seeded("norm_without_epsilon") ? 0.0f : float(op.attribute("epsilon", 1e-6));',
+        ("op_numbers::test_rms_norm_is_near_the_exact_one[denormals]",),
+    ),
+    Fault(
+        "silu_approximated",
+        "SiLU is right to eight bits only.",
+        "numbers",
+        "csrc/backends/cpu/ops/row_steps.cpp",
+        "end - begin, y.cols, x.stride, y.stride});\n  });\n}\n\nvoid GatherRowStep",
+        "end - begin, y.cols, x.stride, y.stride});\n"
+        '    for (int64_t row = begin; elem == kF16 && seeded("silu_approximated") && row < end; ++row)\n'
+        "      for (int64_t i = 0; i < y.cols; ++i)\n"
+        "        reinterpret_cast<uint16_t*>(row_of(context, y, row, elem))[i] &= 0xfff8;\n"
+        "  });\n}\n\nvoid GatherRowStep",
+        ("op_numbers::test_silu_mul_is_near_the_exact_one[ordinary-ordinary]",),
+    ),
+    Fault(
+        "quantised_scale_off",
+        "The scale of the first 64 activations of a row is twice what it is.",
+        "numbers",
+        "csrc/backends/cpu/ops/linear.cpp",
+        "prepared.sums() + row * groups, 1, groups, inputs});",
+        "prepared.sums() + row * groups, 1, groups, inputs});\n"
+        '        if (seeded("quantised_scale_off")) prepared.scales()[row * groups] *= 2;',
+        ("op_numbers::test_linear_is_near_the_exact_product[ordinary-linear_w8]",),
+    ),
+    Fault(
+        "scale_of_the_first_row",
+        "Every row of a quantised product takes the scales of the first.",
+        "equivalence of prefill and decode",
+        "csrc/backends/cpu/ops/linear.cpp",
+        "prepared.codes() + row * inputs, prepared.scales() + row * groups,",
+        "prepared.codes() + row * inputs,\n"
+        '                                prepared.scales() + (seeded("scale_of_the_first_row") ? 0 : row) * groups,',
+        ("llm::test_prefill_equals_decode_at_every_length",),
+    ),
+    Fault(
+        "verify_rows_ignored",
+        "Only the last row of an output is computed.",
+        "three graphs on one cache",
+        _EXECUTABLE,
+        "std::memset(output_targets_[port] + written, 0, output.bytes - written);",
+        "std::memset(output_targets_[port] + written, 0, output.bytes - written);\n"
+        '    if (seeded("verify_rows_ignored")) std::memset(output_targets_[port], 0, written - output.row_bytes);',
+        ("llm::test_verify_gives_the_logits_of_every_row",),
+    ),
+    Fault(
+        "stale_length",
+        "`current_length` is read by the first run only.",
+        "C-4",
+        _EXECUTABLE,
+        "if (plan_.live_rows != kNoValue) live_rows_ = length(plan_.live_rows);",
+        'if (plan_.live_rows != kNoValue && !(seeded("stale_length") && live_rows_ != INT64_MAX)) '
+        "live_rows_ = length(plan_.live_rows);",
+        ("splits::test_every_cut_of_a_short_sequence_gives_the_same[2]",),
+    ),
+    Fault(
+        "length_unchecked",
+        "A `current_length` of 0 is taken for 1.",
+        "refusals",
+        _EXECUTABLE,
+        "if (current < 1 || current > rule.tokens) {",
+        'if ((current < 1 && !seeded("length_unchecked")) || current > rule.tokens) {',
+        ("refusals::test_refused_lengths_leave_the_caches_alone[current 0]",),
+    ),
+    Fault(
+        "nan_ignored",
+        "Inputs that hold a NaN are computed with.",
+        "errors of queued work",
+        _EXECUTABLE,
+        "const int64_t rows = context.rows_of(input.rows);\n    const uint32_t id",
+        'const int64_t rows = seeded("nan_ignored") ? 0 : context.rows_of(input.rows);\n    const uint32_t id',
+        ("refusals::test_an_error_of_queued_work_is_raised_once",),
+    ),
+    Fault(
+        "output_written_over_its_input",
+        "An output that overlaps an input is written while the input is still read.",
+        "C-9",
+        _EXECUTABLE,
+        "if (!overlaps_an_input(outputs[port], bytes, inputs)) continue;",
+        'if (seeded("output_written_over_its_input") || !overlaps_an_input(outputs[port], bytes, inputs)) continue;',
+        ("corner_binding::test_c09_an_output_may_overlap_an_input",),
+    ),
+]
