@@ -11,9 +11,11 @@ import statistics
 import time
 
 import numpy as np
-from bench_qwen3 import SHAPES, machine_name, package_of
+from bench_qwen3 import package_of
+from compare.shapes import SHAPES
 
 import tcim_lite.runtime as tcim
+from tcim_lite.bench import machine_name
 
 
 def load_decode(shape: str, quant: str, batch: int, depth: int, manager: tcim.WeightManager) -> tcim.Module:

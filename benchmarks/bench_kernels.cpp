@@ -9,9 +9,9 @@
 
 #include "backends/cpu/dispatch.h"
 #include "base/aligned_buffer.h"
+#include "base/machine_limits.h"
 #include "base/thread_pool.h"
 #include "graph/weight_format.h"
-#include "machine_limits.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::cpu;
@@ -100,9 +100,9 @@ void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
   for (const int64_t rows : {1, 2, 4, 8}) {
     for (const bool threads : {false, true}) {
       const int count = threads ? ThreadPool::instance().size() : 1;
-      double roof = bench::read_bandwidth(count);
+      double roof = read_bandwidth(count);
       const double seconds = best_seconds([&] { run_linear(w, x, rows, chunk, threads, acc); });
-      roof = std::max(roof, bench::read_bandwidth(count));
+      roof = std::max(roof, read_bandwidth(count));
       const double rate = double(w.weights.bytes()) / seconds;
       std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format).data(),
                   long(rows), long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
@@ -116,9 +116,9 @@ void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t i
   const Activations x(rows, inputs);
   for (const bool threads : {false, true}) {
     const int count = threads ? ThreadPool::instance().size() : 1;
-    double roof = bench::int8_peak(count);
+    double roof = int8_peak(count);
     const double seconds = best_seconds([&] { run_linear(w, x, rows, 8, threads, acc); });
-    roof = std::max(roof, bench::int8_peak(count));
+    roof = std::max(roof, int8_peak(count));
     const double rate = 2.0 * double(rows) * double(outputs) * double(inputs) / seconds;
     std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n",
                 name_of(format).data(), long(rows), long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof,
@@ -155,7 +155,7 @@ void bench_attention() {
 int main() {
   const int threads = ThreadPool::instance().size();
   std::printf("kernels %s, threads %d, core to core %.0f ns\n", kernels().isa, threads,
-              threads > 1 ? bench::core_to_core_ns() : 0.0);
+              threads > 1 ? core_to_core_ns() : 0.0);
   std::vector<AlignedBuffer> acc;
   for (int i = 0; i < threads; ++i) acc.emplace_back(64 * 256 * 4);
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) bench_decode(format, acc);

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from bench_qwen3 import machine_name
 
 import tcim_lite.runtime as tcim
+from tcim_lite.bench import machine_name
 from tcim_lite.hmm import Graph, Op, Value, write_model
 
 CALLS = 2000

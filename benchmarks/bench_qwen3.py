@@ -11,40 +11,18 @@ import argparse
 import csv
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from compare.limits import probe
+from compare.shapes import SHAPES, cache_row_bytes, config_of, linear_operations
 from qwen3_sides import CONTEXT, DECODED, DEPTH, PREFILL
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "qwen3.csv"
-SHAPES = {
-    "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
-    "1.7B": {"hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 6144},
-    "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
-    "8B": {"hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 12288},
-}
-KV_HEADS, HEAD_DIM = 8, 128
-
-
-def config_of(shape: str) -> dict:
-    return {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "vocab_size": 151936,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1e6,
-        "max_position_embeddings": 40960,
-        "hidden_act": "silu",
-        "tie_word_embeddings": shape != "8B",
-        **SHAPES[shape],
-    }
 
 
 def run_side(side: str, folder: Path, threads: int) -> dict:
@@ -54,18 +32,6 @@ def run_side(side: str, folder: Path, threads: int) -> dict:
     if done.returncode != 0:
         sys.exit(f"{side} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def build_probe() -> Path:
-    build = ROOT / "build" / "benchmarks"
-    options = ["-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_BENCHMARKS=ON", "-DCMAKE_BUILD_TYPE=Release"]
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    for command in (
-        ["-S", str(ROOT), "-B", str(build), *options],
-        ["--build", str(build), "--target", "probe_machine"],
-    ):
-        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PATH": path})
-    return build / "benchmarks" / "probe_machine"
 
 
 def package_of(shape: str, quant: str, batch: int = 1) -> tuple[Path, int]:
@@ -91,29 +57,15 @@ def package_of(shape: str, quant: str, batch: int = 1) -> tuple[Path, int]:
     return folder, sum(entry.nbytes for entry in weights if "rope" not in entry.name)
 
 
-def linear_operations(shape: str) -> int:
-    """Of all Linear layers for one prompt of PREFILL tokens.
-
-    The head, and what follows attention in the last block, run for the last token only.
-    """
-    fields = config_of(shape)
-    hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
-    qkv = hidden * HEAD_DIM * (heads + 2 * KV_HEADS)
-    rest = hidden * HEAD_DIM * heads + 3 * hidden * inner
-    layers, vocab = fields["num_hidden_layers"], fields["vocab_size"]
-    return 2 * (PREFILL * (qkv * layers + rest * (layers - 1)) + rest + hidden * vocab)
-
-
 def median(rows: list[dict], key: str) -> float:
     return statistics.median(row[key] for row in rows)
 
 
 def measure(args: argparse.Namespace, folder: Path) -> tuple[list[dict], list[dict], dict[str, list[dict]]]:
     """The machine's limits, our results and the others', a row per round."""
-    probe = build_probe()
     limits, ours, others = [], [], {"bfloat16": [], "float32": []}
     for round_ in range(args.rounds):
-        limits.append(json.loads(subprocess.run([probe], capture_output=True, text=True, check=True).stdout))
+        limits.append(probe())
         ours.append(run_side("ours", folder, limits[0]["threads"]))
         for dtype, results in others.items():
             if not args.no_transformers and round_ < 3:
@@ -126,19 +78,23 @@ def table_of(shape: str, weight_bytes: int, limits: list[dict], ours: list[dict]
     """Rows of (what, result, against what)."""
 
     def share(key: str, amount: float, limit: str) -> str:
-        ratios = [amount / mine[key] / 1e9 / roof[limit] for mine, roof in zip(ours, limits, strict=True)]
-        return f"{statistics.median(ratios):.0%} of the {'int8 peak' if limit == 'int8_gop_s' else 'read bandwidth'}"
+        ratios = [amount / mine[key] / roof[limit] for mine, roof in zip(ours, limits, strict=True)]
+        return f"{statistics.median(ratios):.0%} of the {'int8 peak' if limit == 'int8' else 'read bandwidth'}"
 
-    row_bytes = SHAPES[shape]["num_hidden_layers"] * 2 * KV_HEADS * HEAD_DIM * 2  # K and V of one token, fp16
+    row_bytes = cache_row_bytes(shape)
     pair_bytes = weight_bytes + row_bytes * CONTEXT
     live_bytes = weight_bytes + row_bytes * (DEPTH + DECODED // 2)
     load, resident = median(ours, "load_first_s"), median(ours, "resident_bytes")
     prefill, shallow, deep = (median(ours, key) for key in ("prefill_s", "decode_0_s", f"decode_{DEPTH}_s"))
     table = [
-        ("read bandwidth", f"{median(limits, 'read_gb_s'):.1f} GB/s", f"1 thread {median(limits, 'read_1_gb_s'):.1f}"),
+        (
+            "read bandwidth",
+            f"{median(limits, 'read') / 1e9:.1f} GB/s",
+            f"1 thread {median(limits, 'read_one') / 1e9:.1f}",
+        ),
         (
             "int8 peak",
-            f"{median(limits, 'int8_gop_s'):.0f} GOP/s",
+            f"{median(limits, 'int8') / 1e9:.0f} GOP/s",
             f"core to core {median(limits, 'core_to_core_ns'):.0f} ns",
         ),
         ("load, first module", f"{load * 1e3:.0f} ms", f"{weight_bytes / load / 1e9:.1f} GB/s, checksums verified"),
@@ -146,10 +102,10 @@ def table_of(shape: str, weight_bytes: int, limits: list[dict], ours: list[dict]
         (
             f"prefill {PREFILL}",
             f"{PREFILL / prefill:.0f} tok/s",
-            share("prefill_s", linear_operations(shape), "int8_gop_s"),
+            share("prefill_s", linear_operations(shape, PREFILL), "int8"),
         ),
-        ("decode at depth 0", f"{1 / shallow:.1f} tok/s", share("decode_0_s", weight_bytes, "read_gb_s")),
-        (f"decode at depth {DEPTH}", f"{1 / deep:.1f} tok/s", share(f"decode_{DEPTH}_s", live_bytes, "read_gb_s")),
+        ("decode at depth 0", f"{1 / shallow:.1f} tok/s", share("decode_0_s", weight_bytes, "read")),
+        (f"decode at depth {DEPTH}", f"{1 / deep:.1f} tok/s", share(f"decode_{DEPTH}_s", live_bytes, "read")),
         ("resident memory", f"{resident / 1e6:.0f} MB", f"{resident / pair_bytes:.2f} x (weights + caches)"),
     ]
     for dtype, results in others.items():
@@ -164,13 +120,6 @@ def table_of(shape: str, weight_bytes: int, limits: list[dict], ours: list[dict]
     return table
 
 
-def machine_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="0.6B")
@@ -183,8 +132,8 @@ def main() -> None:
     limits, ours, others = measure(args, folder)
     table = table_of(args.shape, weight_bytes, limits, ours, others)
     print(
-        f"Qwen3-{args.shape} shape, {args.quant}, random weights, {limits[0]['threads']} threads, {machine_name()}, "
-        f"medians of {args.rounds} rounds\n\n| what | result | against |\n|---|---|---|"
+        f"Qwen3-{args.shape} shape, {args.quant}, random weights, {limits[0]['threads']} threads, "
+        f"{limits[0]['machine']}, medians of {args.rounds} rounds\n\n| what | result | against |\n|---|---|---|"
     )
     for row in table:
         print("| " + " | ".join(row) + " |")
@@ -195,7 +144,7 @@ def main() -> None:
         if fresh:
             writer.writerow(["date", "machine", "shape", "quant", "what", "result", "against"])
         for row in table:
-            writer.writerow([time.strftime("%Y-%m-%d"), machine_name(), args.shape, args.quant, *row])
+            writer.writerow([time.strftime("%Y-%m-%d"), limits[0]["machine"], args.shape, args.quant, *row])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from .. import __version__
 from ..errors import TcimError
 
-COMMANDS = ("compile", "conformance", "explain", "inspect", "sdk_path", "smi")
+COMMANDS = ("bench", "compile", "conformance", "explain", "inspect", "sdk_path", "smi")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

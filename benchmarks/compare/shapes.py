@@ -1,0 +1,44 @@
+"""The Qwen3 shapes that are measured, and what a prompt costs whatever runs it."""
+
+SHAPES = {
+    "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
+    "1.7B": {"hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 6144},
+    "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
+    "8B": {"hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 12288},
+}
+KV_HEADS, HEAD_DIM, VOCAB = 8, 128, 151936
+
+
+def config_of(shape: str) -> dict:
+    """As config.json of a checkpoint."""
+    return {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "vocab_size": VOCAB,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "max_position_embeddings": 40960,
+        "hidden_act": "silu",
+        "tie_word_embeddings": shape != "8B",
+        **SHAPES[shape],
+    }
+
+
+def linear_operations(shape: str, tokens: int) -> int:
+    """Of all Linear layers for one prompt; a multiply-add counts as two.
+
+    The head, and what follows attention in the last block, run for the last token only.
+    """
+    fields = config_of(shape)
+    hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
+    qkv = hidden * HEAD_DIM * (heads + 2 * KV_HEADS)
+    rest = hidden * HEAD_DIM * heads + 3 * hidden * inner
+    layers = fields["num_hidden_layers"]
+    return 2 * (tokens * (qkv * layers + rest * (layers - 1)) + rest + hidden * VOCAB)
+
+
+def cache_row_bytes(shape: str, element_bytes: int = 2) -> int:
+    """K and V of one token in all layers."""
+    return SHAPES[shape]["num_hidden_layers"] * 2 * KV_HEADS * HEAD_DIM * element_bytes

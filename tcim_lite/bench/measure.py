@@ -1,0 +1,201 @@
+"""Runs the graphs of a package, takes the time, and sets it beside the machine's limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ArgumentError
+from ..hmm import Container, read
+from ..llm import Package
+from .cost import Cost, cost_of, slot_count, weight_bytes
+from .limits import MachineLimits, measure_limits
+from .modules import Graph, Modules
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Runs of one graph at one depth.
+
+    Attributes:
+        graph: "prefill", "decode" or "verify".
+        depth: Tokens in the cache of every slot at the first run.
+        tokens: Tokens of one run, of all slots together.
+        runs: How many were timed.
+        seconds: Median of a run: inputs set, run, output read.
+        fastest: Shortest run, seconds.
+        slowest: Longest run, seconds.
+        tokens_per_s: Of the median run.
+        limited_by: The roof that is lower for this graph: "read", "int8" or "fp32"; "" when it could not be measured.
+        share: Of that roof, reached by the median run; 0 when it could not be measured.
+    """
+
+    graph: str
+    depth: int
+    tokens: int
+    runs: int
+    seconds: float
+    fastest: float
+    slowest: float
+    tokens_per_s: float
+    limited_by: str
+    share: float
+
+
+@dataclass(frozen=True)
+class PackageSpeed:
+    """What `measure_package` found.
+
+    Attributes:
+        folder: The package.
+        name: Prefix of its files.
+        quant: Profile of its weights.
+        context_length: Tokens a cache holds.
+        batch: Slots of its decode graph.
+        weight_bytes: Weights that one run of decode reads.
+        before: The machine's limits before the runs.
+        after: The same after them; far from `before` on a machine that does other work or was moved.
+        load_first_s: Seconds to load the first module: the weights are read and their checksums verified.
+        load_second_s: For the second one, which shares them.
+        resident_bytes: Memory that modules, weights and used cache rows hold.
+        timings: One a graph and depth.
+    """
+
+    folder: str
+    name: str
+    quant: str
+    context_length: int
+    batch: int
+    weight_bytes: int
+    before: MachineLimits
+    after: MachineLimits
+    load_first_s: float
+    load_second_s: float
+    resident_bytes: int
+    timings: tuple[Timing, ...]
+
+
+def measure_package(
+    folder: str | Path, *, name: str | None = None, depth: int | None = None, quick: bool = False
+) -> PackageSpeed:
+    """Measures load, prefill, verify where there is one, and decode at depth 0 and at `depth`.
+
+    Args:
+        folder: As `tcim-lite compile` wrote it.
+        name: Prefix of the files, when the folder holds several packages.
+        depth: Tokens in the cache for the second decode; None for 1024, or half the context where that is less.
+        quick: Fewer runs.
+
+    Raises:
+        FileNotFoundError: No package there, or none for one device.
+        ArgumentError: Several packages and no `name`, or a `depth` that leaves no room in the context.
+        TcimError: A file that cannot be loaded.
+    """
+    package = _open(folder, name)
+    files = {"prefill": read(package.prefill_path), "decode": read(package.decode_path)}
+    verify = package.folder / f"{package.name}_verify.hmm"
+    if verify.is_file():
+        files["verify"] = read(verify)
+    message = json.loads(files["decode"].custom_msg or "{}")
+    slots, model_bytes = slot_count(files["decode"]), weight_bytes(files["decode"])
+
+    started_with = _resident_bytes()
+    modules = Modules(package, verify if "verify" in files else None, slots)
+    if depth is None:
+        depth = min(1024, modules.context // 2)
+    if not 0 <= depth < modules.context:
+        raise ArgumentError(f"--depth {depth}: expected 0 to {modules.context - 1}, the context less one token")
+
+    before = measure_limits(model_bytes)
+    measured = [("prefill", 0, _times(modules.prefill, 0, modules.context, quick))]
+    if modules.verify is not None:
+        measured.append(("verify", 0, _times(modules.verify, 0, modules.context, quick)))
+    measured.append(("decode", 0, _times(modules.decode, 0, modules.context, quick)))
+    if depth > 0:
+        modules.fill(depth)
+        measured.append(("decode", depth, _times(modules.decode, depth, modules.context, quick)))
+    resident = _resident_bytes() - started_with
+    after = measure_limits(model_bytes)
+    return PackageSpeed(
+        folder=str(folder),
+        name=package.name,
+        quant=message.get("quant", "unknown"),
+        context_length=modules.context,
+        batch=slots,
+        weight_bytes=model_bytes,
+        before=before,
+        after=after,
+        load_first_s=modules.load_first_s,
+        load_second_s=modules.load_second_s,
+        resident_bytes=resident,
+        timings=tuple(_timing(kind, at, times, files[kind], (before, after)) for kind, at, times in measured),
+    )
+
+
+def _open(folder: str | Path, name: str | None) -> Package:
+    try:
+        package = Package.open(folder, name)
+    except ValueError as error:
+        raise ArgumentError(str(error).replace("name=", "--name")) from error
+    for path in (package.prefill_path, package.decode_path):
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is missing: this package has graphs for several devices only, which share one CPU here; "
+                "compile it without --no-single-device"
+            )
+    return package
+
+
+def _times(graph: Graph, depth: int, context: int, quick: bool) -> list[float]:
+    """Seconds of each run. Decode goes on from token to token as in an answer; the others start at `depth` again."""
+    least_runs, least_s = (5, 0.2) if quick else (11, 2.0)
+    current = min(graph.length, context - depth)
+    times: list[float] = []
+    graph.run(depth, current)
+    position = depth
+    while len(times) < least_runs or sum(times) < least_s:
+        if graph.length == 1:
+            position = position + 1 if position + 1 < context else depth
+        started = time.perf_counter()
+        graph.run(position, current)
+        times.append(time.perf_counter() - started)
+    return times
+
+
+def _timing(
+    kind: str, depth: int, times: list[float], file: Container, limits: tuple[MachineLimits, MachineLimits]
+) -> Timing:
+    cost = cost_of(file, depth)
+    seconds = statistics.median(times)
+    limited_by, roof_s = _roof(cost, limits)
+    return Timing(
+        graph=kind,
+        depth=depth,
+        tokens=cost.tokens,
+        runs=len(times),
+        seconds=seconds,
+        fastest=min(times),
+        slowest=max(times),
+        tokens_per_s=cost.tokens / seconds,
+        limited_by=limited_by,
+        share=roof_s / seconds,
+    )
+
+
+def _roof(cost: Cost, limits: tuple[MachineLimits, MachineLimits]) -> tuple[str, float]:
+    """Which limit is the lower one, and the seconds that a run takes at it. Limits are means of before and after."""
+    roofs = []
+    for limit, amount in (("read", cost.read_bytes), ("int8" if cost.quantized else "fp32", cost.operations)):
+        rate = statistics.mean(moment.best_read if limit == "read" else getattr(moment, limit) for moment in limits)
+        roofs.append((amount / rate, limit) if rate else (0.0, ""))
+    seconds, limit = max(roofs)
+    return limit, seconds
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,97 @@
+"""A package's modules, loaded and bound as a program would, and one run of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import tcim_lite.runtime as tcim
+
+from ..llm import Package, context_length, share_kv_cache
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Names of what one slot has of its own among the inputs of a graph."""
+
+    valid: str
+    current: str
+    caches: list[str]
+
+
+class Graph:
+    """A loaded graph and the rows it gets: input 0 is [B, T, H], then valid length, current length and caches a slot.
+
+    The rows are numbers of a usual size; the time of a run does not depend on them.
+    """
+
+    def __init__(self, module: tcim.Module):
+        self.module = module
+        info = module.get_input_info(module.get_input_name(0))
+        batch, self.length = info.shape[:2]
+        names = [module.get_input_name(index) for index in range(1, module.get_num_inputs())]
+        each = len(names) // batch
+        lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
+        self.slots = [Slot(valid, current, caches) for valid, current, *caches in lanes]
+        self._rows = np.random.default_rng(0).standard_normal(info.shape, np.float32).astype(info.dtype)
+
+    def run(self, valid: int, current: int) -> None:
+        """One run as programs make it: inputs set, run, output read.
+
+        Args:
+            valid: Tokens in the caches of every slot.
+            current: Real rows of every slot.
+        """
+        self.module.set_input(self.module.get_input_name(0), self._rows)
+        for slot in self.slots:
+            self.module.set_input(slot.valid, np.array([valid], np.int32))
+            self.module.set_input(slot.current, np.array([current], np.int32))
+        self.module.run()
+        self.module.sync()
+        self.module.get_output(self.module.get_output_name(0)).numpy()
+
+
+class Modules:
+    """Prefill, decode and, where the package has it, verify, with one copy of the weights and of the caches.
+
+    Attributes:
+        prefill: For one slot.
+        decode: With all slots; of more than one, the caches are its own.
+        verify: None in a package without it, or one whose decode graph has several slots.
+        context: Tokens a cache holds.
+        load_first_s: Seconds for the first of prefill and decode.
+        load_second_s: For the other.
+    """
+
+    def __init__(self, package: Package, verify: Path | None, slots: int):
+        weights = tcim.WeightManager(0)
+        paths = [package.prefill_path, package.decode_path]
+        if slots > 1:
+            paths.reverse()  # prefill then borrows the caches of slot 0
+        started = time.perf_counter()
+        first = Graph(tcim.load(paths[0], tcim.Option(weights)))
+        loaded = time.perf_counter()
+        second = Graph(tcim.load(paths[1], tcim.Option(weights).set_dummy_tensors(first.slots[0].caches)))
+        self.load_first_s, self.load_second_s = loaded - started, time.perf_counter() - loaded
+        self.prefill, self.decode = (first, second) if slots == 1 else (second, first)
+        self.context: int = context_length(self.prefill.module)
+        self._lend(first.slots[0], second, first)
+        self.verify: Graph | None = None
+        if verify is not None and slots == 1:
+            self.verify = Graph(tcim.load(verify, tcim.Option(weights).set_dummy_tensors(first.slots[0].caches)))
+            share_kv_cache(self.prefill.module, self.verify.module)
+
+    def fill(self, depth: int) -> None:
+        """Prefills every slot of decode up to `depth` tokens: rows that were never written may not be in memory."""
+        for slot in self.decode.slots:
+            if len(self.decode.slots) > 1:
+                self._lend(slot, self.prefill, self.decode)
+            for begin in range(0, depth, self.prefill.length):
+                self.prefill.run(begin, min(self.prefill.length, depth - begin))
+
+    def _lend(self, slot: Slot, borrower: Graph, owner: Graph) -> None:
+        for theirs, ours in zip(borrower.slots[0].caches, slot.caches, strict=True):
+            borrower.module.set_dev_input(theirs, owner.module.get_dev_input(ours))

@@ -1,0 +1,95 @@
+"""`tcim-lite bench`: how fast a package runs here, beside this machine's limits."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..bench import MachineLimits, PackageSpeed, Timing
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "bench",
+        help="measure how fast a package runs here",
+        description="Measures load, prefill, decode and verify of a package, and this machine's limits before and "
+        "after: the share says how near a run is to the limit that is lower for it. Close other programs first.",
+    )
+    parser.add_argument("folder", metavar="PACKAGE", type=Path, help="a folder that `tcim-lite compile` wrote")
+    parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+    parser.add_argument(
+        "--depth", type=int, metavar="N", help="tokens in the cache for the second decode (1024, or half the context)"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer runs")
+    parser.add_argument("--json", action="store_true", help="print JSON: seconds, bytes, operations per second")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the table."""
+    from ..bench import machine_name, measure_package
+
+    speed = measure_package(args.folder, name=args.name, depth=args.depth, quick=args.quick)
+    print(_json(speed, machine_name()) if args.json else _text(speed, machine_name()))
+    return 0
+
+
+def _json(speed: PackageSpeed, machine: str) -> str:
+    import dataclasses
+    import json
+
+    return json.dumps({"machine": machine, **dataclasses.asdict(speed)}, indent=2)
+
+
+def _text(speed: PackageSpeed, machine: str) -> str:
+    slots = f", {speed.batch} slots" if speed.batch > 1 else ""
+    lines = [
+        machine,
+        f"{speed.name} in {speed.folder}: {speed.quant}, context {speed.context_length}{slots}, "
+        f"{speed.weight_bytes / 1e6:.1f} MB of weights a run, {speed.before.threads} threads",
+        "",
+        f"{'':22}{'tokens/s':>10}{'ms a run':>11}{'fastest - slowest':>20}{'runs':>7}   of the limit",
+    ]
+    lines += [_line(timing) for timing in speed.timings]
+    lines += [
+        "",
+        f"load, first module    {speed.load_first_s * 1e3:10.1f} ms",
+        f"load, second module   {speed.load_second_s * 1e3:10.1f} ms",
+        f"resident memory       {speed.resident_bytes / 1e6:10.1f} MB",
+        "",
+        f"{'limits of the machine':22}{'before':>10}{'after':>11}",
+        *_limits(speed.before, speed.after),
+    ]
+    low, high = sorted((speed.before.best_read, speed.after.best_read))
+    if high > 1.2 * low:
+        lines.append("The read rate changed by more than a fifth: other programs run, or the host moved this machine.")
+    return "\n".join(lines)
+
+
+def _line(timing: Timing) -> str:
+    what = {"prefill": f"prefill {timing.tokens}", "verify": f"verify {timing.tokens}"}.get(
+        timing.graph, f"decode at {timing.depth}"
+    )
+    spread = f"{timing.fastest * 1e3:.2f} - {timing.slowest * 1e3:.2f}"
+    roofs = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak"}
+    share = f"{timing.share:.0%} {roofs[timing.limited_by]}" if timing.limited_by else "not known here"
+    return f"{what:22}{timing.tokens_per_s:10.1f}{timing.seconds * 1e3:11.2f}{spread:>20}{timing.runs:7}   {share:>14}"
+
+
+def _limits(before: MachineLimits, after: MachineLimits) -> list[str]:
+    rows = [
+        ("read, 1 GiB", "GB/s", 1e9, before.read, after.read),
+        ("read, the weights", "GB/s", 1e9, before.read_model, after.read_model),
+        ("read, one thread", "GB/s", 1e9, before.read_one, after.read_one),
+        ("int8 dot product", "GOP/s", 1e9, before.int8, after.int8),
+        ("int8 tiles (AMX)", "GOP/s", 1e9, before.int8_tile, after.int8_tile),
+        ("fp32", "GFLOP/s", 1e9, before.fp32, after.fp32),
+        ("core to core", "ns", 1.0, before.core_to_core_ns, after.core_to_core_ns),
+    ]
+    return [
+        f"{what:22}{first / unit:10.1f}{second / unit:11.1f} {name}"
+        for what, name, unit, first, second in rows
+        if first or second
+    ]
