@@ -1,0 +1,82 @@
+"""A random Qwen3 checkpoint: config.json, model.safetensors in bf16, a tokenizer. Only the sizes are those of Qwen3.
+
+Every engine's files are made from it. Numbers are drawn from one block of 16 M, so that the largest takes seconds.
+"""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from .shapes import HEAD_DIM, KV_HEADS, VOCAB, config_of
+
+_DRAWN = 1 << 24
+
+
+def tensors(shape: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of all tensors."""
+    fields = config_of(shape)
+    hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
+    yield "model.embed_tokens.weight", (VOCAB, hidden)
+    for layer in range(fields["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}"
+        yield f"{prefix}.input_layernorm.weight", (hidden,)
+        yield f"{prefix}.self_attn.q_proj.weight", (heads * HEAD_DIM, hidden)
+        for name in "kv":
+            yield f"{prefix}.self_attn.{name}_proj.weight", (KV_HEADS * HEAD_DIM, hidden)
+        yield f"{prefix}.self_attn.o_proj.weight", (hidden, heads * HEAD_DIM)
+        for name in "qk":
+            yield f"{prefix}.self_attn.{name}_norm.weight", (HEAD_DIM,)
+        yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
+        for name in ("gate", "up"):
+            yield f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)
+        yield f"{prefix}.mlp.down_proj.weight", (hidden, inner)
+    yield "model.norm.weight", (hidden,)
+    if not fields["tie_word_embeddings"]:
+        yield "lm_head.weight", (VOCAB, hidden)
+
+
+def write_checkpoint(folder: Path, shape: str) -> None:
+    """Writes the checkpoint; `config.json` comes last, so a folder that has it is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header, offset = {}, 0
+    for name, dims in tensors(shape):
+        end = offset + 2 * int(np.prod(dims))
+        header[name] = {"dtype": "BF16", "shape": dims, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 64)
+    drawn = _bf16(np.random.default_rng(0).standard_normal(_DRAWN, np.float32) * np.float32(0.02))
+    start = 0
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, dims in tensors(shape):
+            count = int(np.prod(dims))
+            if len(dims) == 1:
+                file.write(_bf16(np.ones(count, np.float32)))
+                continue
+            while count:
+                piece = drawn[start : start + count]
+                file.write(piece)
+                count -= len(piece)
+                start = (start + len(piece)) % _DRAWN
+    (folder / "config.json").write_text(json.dumps(config_of(shape) | {"torch_dtype": "bfloat16"}, indent=1))
+
+
+def read_tensors(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Names and mapped contents, uint16 that hold bf16."""
+    path = folder / "model.safetensors"
+    with path.open("rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(length))
+    data = np.memmap(path, np.uint8, "r", offset=8 + length)
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            yield name, data[begin:end].view(np.uint16).reshape(entry["shape"])
+
+
+def _bf16(values: np.ndarray) -> np.ndarray:
+    return (values.view(np.uint32) >> 16).astype(np.uint16)

@@ -1,0 +1,25 @@
+"""This project's package of a random checkpoint.  python make_tcim.py QUANT CHECKPOINT OUT
+
+Prints the bytes that one token reads.
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+from timing import CONTEXT, PROMPTS
+
+from tcim_lite.bench.cost import weight_bytes
+from tcim_lite.hmm import read
+from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+
+quant, checkpoint, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # a made-up tokenizer, or none
+    compile_checkpoint(
+        CompileOptions(
+            checkpoint=checkpoint, output=out, prefill_length=PROMPTS[0], context_length=CONTEXT, quant=quant
+        )
+    )
+print(json.dumps({"token_bytes": weight_bytes(read(next(out.glob("*_decode.hmm"))))}))
