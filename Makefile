@@ -1,5 +1,5 @@
 # make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
-# make docs: write docs/api, the API reference, from the docstrings.
+# make docs: write docs/api, the API reference, from the docstrings.   make fuzz: fuzz the reader (docs/developing.md).
 # All use one .venv in this folder with the versions of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +13,10 @@ ARGS ?= --question "Hello, who are you?" \
         --question "7加5等于多少？" \
         --question "What is my name?"
 
-.PHONY: demo test docs clean
+FUZZ_RUNS ?= 10000000
+FUZZ_JOBS ?= $(shell nproc)
+
+.PHONY: demo test fuzz docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
@@ -22,6 +25,9 @@ demo: $(VENV)/demo
 
 test: $(VENV)/test
 	$(BIN)/pytest
+
+fuzz: $(VENV)/tools
+	$(BIN)/python tests/fuzzing.py --runs $(FUZZ_RUNS) --jobs $(FUZZ_JOBS)
 
 docs: $(VENV)/docs
 	$(BIN)/python docs/make_api.py

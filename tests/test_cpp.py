@@ -1,4 +1,4 @@
-"""Builds the C++ test programs, as they ship and with sanitizers, and runs each; then the fuzz target for a while.
+"""Builds the C++ test programs, as they ship and with sanitizers, and runs each; then the fuzz targets for a while.
 
 The build folder is build/cpp-tests of the checkout and is kept between runs. TCIM_LITE_FUZZ_SECONDS says how long to
 fuzz, default 60; 0 skips.
@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fuzzing
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -55,20 +56,14 @@ def test_program(programs, program):
     run([programs / program], timeout=600)
 
 
-def test_fuzz_reader(tmp_path):
+def test_fuzz(tmp_path, capsys):
     seconds = int(os.environ.get("TCIM_LITE_FUZZ_SECONDS", "60"))
     if seconds == 0:
         pytest.skip("TCIM_LITE_FUZZ_SECONDS is 0")
-    probe = tmp_path / "probe.cpp"
-    probe.write_text('extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }')
-    flags = ["-fsanitize=fuzzer,address", probe, "-o", tmp_path / "probe"]
-    if shutil.which("clang++") is None or subprocess.run(["clang++", *flags], capture_output=True).returncode != 0:
+    if not fuzzing.can_build():
         pytest.skip("clang++ with libFuzzer is missing")
-    options = ["-DCMAKE_CXX_COMPILER=clang++", "-DTCIM_LITE_FUZZ=ON", *SANITIZED]
-    target = build("fuzz", options, "fuzz_hmm") / "fuzz_hmm"
-    corpus, seeds = tmp_path / "corpus", ROOT / "tests/data/hmm"
-    corpus.mkdir()
-    for seed in [*seeds.glob("*.hmm"), *seeds.glob("*.hmw")]:
-        shutil.copy(seed, corpus)
-    limits = [f"-max_total_time={seconds}", "-max_len=65536", "-rss_limit_mb=1024", "-malloc_limit_mb=512"]
-    run([target, *limits, f"-artifact_prefix={tmp_path}/", corpus], timeout=seconds + 120)
+    programs = fuzzing.build(BUILD / "fuzz")
+    limit = f"-max_total_time={max(1, seconds // len(fuzzing.TARGETS))}"
+    jobs = fuzzing.fuzz(programs, tmp_path, [limit], share=0, jobs=1, seed=1)
+    assert fuzzing.report(jobs, seconds), capsys.readouterr().out
+    assert all(job.number(r"number_of_executed_units: (\d+)") > 0 for job in jobs)

@@ -11,6 +11,7 @@
 #include "base/half.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #elif defined(__aarch64__)
 #include <arm_neon.h>
@@ -148,7 +149,11 @@ __attribute__((target("avx,f16c"))) void half_to_float_f16c(const std::byte* sou
 }
 
 bool has_f16c() {
-  static const bool present = __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c");
+  // Clang 14 does not know the name "f16c"; that the system saves the registers is in "avx".
+  static const bool present = [] {
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+  }();
   return present;
 }
 #elif defined(__aarch64__)
