@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include "backends/cpu/plan_builder.h"
 #include "base/error.h"
+#include "graph/plan/plan.h"
 #include "hmm/reader.h"
 
 using namespace tcim_lite;
@@ -12,15 +12,9 @@ using namespace tcim_lite;
 namespace {
 
 void plan(const hmm::File& file) {
-  uint64_t largest = 1;
-  for (const hmm::WeightEntry& weight : file.weights) largest = std::max(largest, weight.bytes);
-  if (largest > 1 << 20) return;
-  const std::vector<std::byte> zeros(largest);
-  std::vector<WeightBytes> weights;
-  for (const hmm::WeightEntry& weight : file.weights) weights.emplace_back(zeros.data(), weight.bytes);
   try {
     for (const Graph& graph : file.parts) {
-      for (const bool float_math : {false, true}) cpu::build_plan(graph, weights, float_math);
+      for (const bool float_math : {false, true}) build_plan(graph, float_math);
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::Unsupported) __builtin_trap();

@@ -1,13 +1,14 @@
 // Plans of legal graphs: what is fused equals what is not, bit for bit; views, several consumers, batch slots with
 // several tokens and live rows included. The unfused twin of a graph lists every intermediate as an output, which keeps
 // the planner from absorbing any.
+#include "graph/plan/plan.h"
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
 
 #include "backends/backend.h"
-#include "backends/cpu/plan_builder.h"
 #include "base/error.h"
 #include "base/half.h"
 #include "check.h"
@@ -256,8 +257,8 @@ void test_what_the_backend_cannot_do_is_refused_at_load() {
     const uint32_t rows = maker.reshape(maker.kv_cache(x, {cache, maker.length(), maker.length()})[0], {16, 8});
     maker.graph().outputs = {maker.add(rows, rows)};
     validate(maker.graph());
-    cpu::build_plan(maker.graph(), maker.weights(), false);
-    CHECK(code_of([&] { cpu::build_plan(maker.graph(), maker.weights(), true); }) == ErrorCode::Unsupported);
+    build_plan(maker.graph(), false);
+    CHECK(code_of([&] { build_plan(maker.graph(), true); }) == ErrorCode::Unsupported);
   }
 }
 

@@ -2,22 +2,53 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
 #include "backends/cpu/dispatch.h"
+#include "backends/cpu/ops/attention.h"
+#include "backends/cpu/ops/heads.h"
+#include "backends/cpu/ops/linear.h"
+#include "backends/cpu/ops/row_steps.h"
 #include "base/error.h"
-#include "base/log.h"
+#include "graph/plan/lengths.h"
 
 namespace tcim_lite::cpu {
+namespace {
+
+template <typename Spec>
+struct StepFor;
+template <>
+struct StepFor<LinearSpec> : std::type_identity<LinearStep> {};
+template <>
+struct StepFor<HeadsSpec> : std::type_identity<HeadsStep> {};
+template <>
+struct StepFor<AttentionSpec> : std::type_identity<AttentionStep> {};
+template <>
+struct StepFor<RmsNormSpec> : std::type_identity<RmsNormStep> {};
+template <>
+struct StepFor<AddSpec> : std::type_identity<AddStep> {};
+template <>
+struct StepFor<SiluMulSpec> : std::type_identity<SiluMulStep> {};
+template <>
+struct StepFor<GatherRowSpec> : std::type_identity<GatherRowStep> {};
+template <>
+struct StepFor<CopySpec> : std::type_identity<CopyStep> {};
+
+template <typename Spec>
+using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
+
+}  // namespace
 
 CpuPart::CpuPart(Part part, bool float_math)
-    : graph_(std::move(part.graph)),
-      weights_(std::move(part.weights)),
-      plan_(build_plan(*graph_, weights_, float_math)) {
+    : graph_(std::move(part.graph)), weights_(std::move(part.weights)), plan_(build_plan(*graph_, float_math)) {
+  make_steps();
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
   arena_ = AlignedBuffer(plan_.arena_bytes);
-  shared_scratch_ = AlignedBuffer(plan_.shared_bytes);
+  shared_scratch_ = AlignedBuffer(shared_bytes_);
   for (int member = 0; member < ThreadPool::instance().size(); ++member) {
-    member_scratch_.emplace_back(plan_.member_bytes);
+    member_scratch_.emplace_back(member_bytes_);
   }
   staged_outputs_.resize(plan_.outputs.size());
   output_targets_.resize(plan_.outputs.size());
@@ -29,8 +60,20 @@ CpuPart::CpuPart(Part part, bool float_math)
   }
 }
 
+void CpuPart::make_steps() {
+  const WeightFinder finder(*graph_, weights_);
+  for (StepSpec& spec : plan_.steps) {
+    std::visit(
+        [&](auto& known) { steps_.push_back(std::make_unique<StepOf<decltype(known)>>(std::move(known), finder)); },
+        spec);
+    shared_bytes_ = std::max(shared_bytes_, steps_.back()->shared_bytes());
+    member_bytes_ = std::max(member_bytes_, steps_.back()->member_bytes());
+  }
+  plan_.steps.clear();
+}
+
 uint64_t CpuPart::scratch_bytes() const noexcept {
-  return plan_.arena_bytes + plan_.shared_bytes + plan_.member_bytes * member_scratch_.size();
+  return plan_.arena_bytes + shared_bytes_ + member_bytes_ * member_scratch_.size();
 }
 
 RunContext CpuPart::context() {
@@ -48,7 +91,7 @@ void CpuPart::check_exchange(const CpuPart& first) const {
 
 void CpuPart::begin(const PartMemory& memory) {
   bind(memory.inputs, memory.outputs);
-  check_lengths();
+  check_lengths(plan_, *graph_, [this](uint32_t id) { return length(id); }, warned_context_);
   if (plan_.live_rows != kNoValue) live_rows_ = length(plan_.live_rows);
   check_finite(context());
 }
@@ -56,8 +99,8 @@ void CpuPart::begin(const PartMemory& memory) {
 void CpuPart::run_until(size_t index) {
   const RunContext context = this->context();
   const size_t begin = index == 0 ? 0 : plan_.gathers[index - 1].next_step;
-  const size_t end = index == num_gathers() ? plan_.steps.size() : plan_.gathers[index].next_step;
-  for (size_t step = begin; step < end; ++step) plan_.steps[step]->run(context);
+  const size_t end = index == num_gathers() ? steps_.size() : plan_.gathers[index].next_step;
+  for (size_t step = begin; step < end; ++step) steps_[step]->run(context);
 }
 
 void CpuPart::give(size_t index, CpuPart& target) const {
@@ -106,41 +149,12 @@ bool CpuPart::overlaps_an_input(const std::byte* begin, int64_t bytes, std::span
   return false;
 }
 
-void CpuPart::check_lengths() {
-  const auto name = [&](uint32_t id) { return "'" + graph_->values[id].name + "'"; };
-  for (const LengthRule& rule : plan_.lengths) {
-    if (rule.slot.current != kNoValue) {
-      const int64_t current = length(rule.slot.current);
-      if (current < 1 || current > rule.tokens) {
-        const std::string range = rule.tokens == 1 ? "" : "1 to ";
-        fail(ErrorCode::Argument, "run: ", name(rule.slot.current), " is ", current, ", expected ", range, rule.tokens,
-             ", the number of tokens this graph takes per run; split a longer prompt into chunks");
-      }
-    }
-    if (rule.slot.valid == kNoValue) continue;
-    const int64_t valid = length(rule.slot.valid);
-    if (valid < 0) {
-      fail(ErrorCode::Argument, "run: ", name(rule.slot.valid), " is ", valid,
-           ", expected the number of tokens already in the cache, 0 or more");
-    }
-    if (rule.context == 0 || rule.slot.current == kNoValue || warned_context_) continue;
-    const int64_t current = length(rule.slot.current);
-    if (valid + current > rule.context) {
-      warned_context_ = true;
-      log(LogLevel::Warn, concat("run of '", graph_->name, "': ", name(rule.slot.valid), " ", valid, " + ",
-                                 name(rule.slot.current), " ", current, " passes the context length ", rule.context,
-                                 "; tokens beyond it are dropped and the slot's results are meaningless"));
-    }
-  }
-}
-
 void CpuPart::check_finite(const RunContext& context) const {
   for (const Plan::FloatInput& input : plan_.float_inputs) {
     const int64_t rows = context.rows_of(input.rows);
     const uint32_t id = graph_->inputs[input.port];
     if (context.kernels.all_finite[input.elem]({values_[id], rows, input.rows.cols, input.rows.cols})) continue;
-    fail(ErrorCode::Argument, "run: input '", graph_->values[id].name,
-         "' holds a NaN or an infinity in its live rows; nothing was computed. Look at what was passed to set_input");
+    refuse_input(*graph_, input);
   }
 }
 

@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "backends/backend.h"
-#include "backends/cpu/plan_builder.h"
+#include "backends/cpu/plan.h"
+#include "graph/plan/plan.h"
 
 namespace tcim_lite::cpu {
 
@@ -34,9 +35,9 @@ class CpuPart {
   uint64_t scratch_bytes() const noexcept;
 
  private:
+  void make_steps();
   RunContext context();
   void bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs);
-  void check_lengths();
   void check_finite(const RunContext& context) const;
   bool overlaps_an_input(const std::byte* begin, int64_t bytes, std::span<std::byte* const> inputs) const;
   int64_t length(uint32_t value) const { return *reinterpret_cast<const int32_t*>(values_[value]); }
@@ -44,6 +45,8 @@ class CpuPart {
   std::shared_ptr<const Graph> graph_;
   std::vector<WeightBytes> weights_;
   Plan plan_;
+  std::vector<std::unique_ptr<Step>> steps_;
+  int64_t shared_bytes_ = 0, member_bytes_ = 0;
   AlignedBuffer arena_, shared_scratch_;
   std::vector<AlignedBuffer> member_scratch_;
   std::vector<AlignedBuffer> staged_outputs_;  // used when an output is the memory of an input

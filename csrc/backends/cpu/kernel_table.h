@@ -10,9 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "graph/plan/elem.h"
+
 namespace tcim_lite::cpu {
 
-enum Elem : int { kF16 = 0, kF32 = 1 };
 constexpr int64_t kAttentionBlock = 256;  // cache rows per attention block, absolute
 constexpr int64_t kFewRows = 8;           // up to here a Linear is bound by its weight stream
 

@@ -1,4 +1,4 @@
-// A graph made ready to run: a flat array of steps. Running them allocates nothing and looks nothing up.
+// The steps of a plan as this backend runs them. Running them allocates nothing and looks nothing up.
 #pragma once
 
 #include <cstddef>
@@ -7,29 +7,13 @@
 #include <span>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/cpu/kernel_table.h"
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
+#include "graph/plan/steps.h"
 
 namespace tcim_lite::cpu {
-
-constexpr int64_t elem_bytes(Elem elem) { return elem == kF16 ? 2 : 4; }
-
-// An activation seen as a matrix: the leading axes are rows, the rest columns. A view of a wider value has its stride.
-struct Rows {
-  uint32_t value = 0;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t stride = 0;     // elements between rows
-  int64_t slot_rows = 0;  // rows per batch slot, T
-  bool limited = false;   // rows at or beyond the live count need not be computed
-};
-
-// Device memory of a length, an int32 scalar input.
-struct SlotLengths {
-  uint32_t valid = 0;    // value id: tokens in the cache before this run
-  uint32_t current = 0;  // value id: real tokens in this run
-};
 
 struct RunContext {
   const KernelTable& kernels;
@@ -43,6 +27,22 @@ struct RunContext {
   int64_t rows_of(const Rows& x) const { return x.limited && live_rows < x.rows ? live_rows : x.rows; }
   int64_t length(uint32_t value) const { return *reinterpret_cast<const int32_t*>(values[value]); }
   std::byte* member(int index) const { return member_scratch[index].data(); }
+};
+
+// Finds the bytes of weights by value id.
+class WeightFinder {
+ public:
+  WeightFinder(const Graph& graph, const std::vector<WeightBytes>& weights) : graph_(graph), weights_(weights) {}
+
+  // Null for kNoValue.
+  template <typename T>
+  const T* find(uint32_t id) const {
+    return id == kNoValue ? nullptr : reinterpret_cast<const T*>(weights_[graph_.values[id].weight].data());
+  }
+
+ private:
+  const Graph& graph_;
+  const std::vector<WeightBytes>& weights_;
 };
 
 class Step {

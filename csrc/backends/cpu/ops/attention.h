@@ -2,23 +2,12 @@
 // tiles of query rows and, when those are too few for the pool, blocks; the result is the same however it is split.
 #pragma once
 
-#include <vector>
-
 #include "backends/cpu/plan.h"
 
 namespace tcim_lite::cpu {
 
-constexpr int64_t kMaxHeadsPerKv = 256;
-
-struct AttentionStep final : Step {
-  Elem elem;                   // of q and y
-  Elem cache_elem;             // of k and v
-  Rows q;                      // [slots * tokens, q_heads * head_dim]
-  Rows y;                      // same shape
-  std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
-  std::vector<SlotLengths> lengths;
-  int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
-  float scale = 0;
+struct AttentionStep final : Step, AttentionSpec {
+  AttentionStep(AttentionSpec spec, const WeightFinder&) : AttentionSpec(std::move(spec)) {}
 
   void run(const RunContext& context) const override;
   int64_t shared_bytes() const override;
@@ -28,7 +17,6 @@ struct AttentionStep final : Step {
   struct Tile;
   struct Partial;
   int64_t live_tokens(const RunContext& context) const;
-  int64_t heads_per_kv() const { return q_heads / kv_heads; }
   int64_t tokens_per_tile() const;
   int64_t partial_floats() const;
   void attend_tile(const RunContext& context, const Tile& tile, float* scratch) const;

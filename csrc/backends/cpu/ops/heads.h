@@ -8,27 +8,23 @@
 
 namespace tcim_lite::cpu {
 
-struct HeadChain {
-  Rows x;  // [rows, heads * head_dim]
-  int64_t heads = 0, head_dim = 0;
-  const float* norm_weight = nullptr;  // [head_dim]
-  float norm_epsilon = 0;
+struct HeadChain : HeadChainSpec {
+  HeadChain(HeadChainSpec spec, const WeightFinder& finder)
+      : HeadChainSpec(std::move(spec)),
+        norm_weight(finder.find<float>(norm_id)),
+        cos(finder.find<std::byte>(cos_id)),
+        sin(finder.find<std::byte>(sin_id)) {}
 
-  const std::byte* cos = nullptr;  // [table_rows, head_dim / 2] of table_elem; null without RoPE
-  const std::byte* sin = nullptr;
-  Elem table_elem = kF16;
-  int64_t table_rows = 0;
-  std::vector<uint32_t> rope_valid;  // per slot
-
-  // Destination: rows of y, or, when `caches` is not empty, cache rows [valid, valid + current) of each slot.
-  Rows y;
-  std::vector<uint32_t> caches;  // per slot, [1, heads, context, head_dim] of cache_elem
-  std::vector<SlotLengths> lengths;
-  Elem cache_elem = kF16;
-  int64_t context = 0;
+  const float* norm_weight;
+  const std::byte* cos;
+  const std::byte* sin;
 };
 
 struct HeadsStep final : Step {
+  HeadsStep(HeadsSpec spec, const WeightFinder& finder) : elem(spec.elem) {
+    for (HeadChainSpec& chain : spec.chains) chains.emplace_back(std::move(chain), finder);
+  }
+
   Elem elem;
   std::vector<HeadChain> chains;
 

@@ -5,40 +5,31 @@
 
 namespace tcim_lite::cpu {
 
-struct RmsNormStep final : Step {
-  Elem elem;
-  Rows x, y;  // y dense; with groups > 1 each row is `groups` vectors of cols / groups
-  int64_t groups = 1;
-  const float* weight = nullptr;  // [cols / groups]
-  float epsilon = 0;
+struct RmsNormStep final : Step, RmsNormSpec {
+  RmsNormStep(RmsNormSpec spec, const WeightFinder& finder)
+      : RmsNormSpec(std::move(spec)), weight(finder.find<float>(weight_id)) {}
+
+  const float* weight;
   void run(const RunContext& context) const override;
 };
 
-struct AddStep final : Step {
-  Elem elem;
-  Rows a, b, y;
+struct AddStep final : Step, AddSpec {
+  AddStep(AddSpec spec, const WeightFinder&) : AddSpec(std::move(spec)) {}
   void run(const RunContext& context) const override;
 };
 
-struct SiluMulStep final : Step {
-  Elem elem;
-  Rows x, y;
+struct SiluMulStep final : Step, SiluMulSpec {
+  SiluMulStep(SiluMulSpec spec, const WeightFinder&) : SiluMulSpec(std::move(spec)) {}
   void run(const RunContext& context) const override;
 };
 
-// y[0] = x[current - 1].
-struct GatherRowStep final : Step {
-  Elem elem;
-  Rows x, y;
-  uint32_t current = 0;
+struct GatherRowStep final : Step, GatherRowSpec {
+  GatherRowStep(GatherRowSpec spec, const WeightFinder&) : GatherRowSpec(std::move(spec)) {}
   void run(const RunContext& context) const override;
 };
 
-// y = x between element types, for the edges of the graph: graph inputs into fp32 intermediates and back
-// (TCIM_LITE_NUMERICS=float), and graph outputs that are views.
-struct CopyStep final : Step {
-  Elem from, to;
-  Rows x, y;
+struct CopyStep final : Step, CopySpec {
+  CopyStep(CopySpec spec, const WeightFinder&) : CopySpec(std::move(spec)) {}
   void run(const RunContext& context) const override;
 };
 

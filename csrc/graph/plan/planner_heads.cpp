@@ -2,11 +2,10 @@
 #include <cmath>
 #include <utility>
 
-#include "backends/cpu/ops/attention.h"
-#include "backends/cpu/planner.h"
 #include "base/error.h"
+#include "graph/plan/planner.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 
 // A chain starts at a per-head RMSNorm that feeds a Rope or KVcache, or at a Rope or KVcache by itself.
 bool PlanBuilder::starts_heads(const Op& op) const {
@@ -18,7 +17,7 @@ bool PlanBuilder::starts_heads(const Op& op) const {
 }
 
 void PlanBuilder::add_heads(const Op& first) {
-  HeadChain chain;
+  HeadChainSpec chain;
   const Shape& shape = graph_.values[first.inputs[0]].shape;
   const uint32_t x = first.inputs[0];
   chain.x = values_.rows(x);
@@ -33,14 +32,14 @@ void PlanBuilder::add_heads(const Op& first) {
     return true;
   };
   if (op->kind == OpKind::RMSNorm) {
-    chain.norm_weight = weight<float>(op->inputs[1]);
+    chain.norm_id = op->inputs[1];
     chain.norm_epsilon = float(op->attribute("epsilon", 1e-6));
     if (!follow(OpKind::Rope)) follow(OpKind::KVcache);
   }
   if (op->kind == OpKind::Rope) {
     const Value& table = graph_.values[op->inputs[1]];
-    chain.cos = weight<std::byte>(op->inputs[1]);
-    chain.sin = weight<std::byte>(op->inputs[2]);
+    chain.cos_id = op->inputs[1];
+    chain.sin_id = op->inputs[2];
     chain.table_elem = table.dtype == DType::Float16 ? kF16 : kF32;
     chain.table_rows = table.shape[0];
     chain.rope_valid.assign(op->inputs.begin() + 3, op->inputs.end());
@@ -49,10 +48,10 @@ void PlanBuilder::add_heads(const Op& first) {
   }
 
   // The pass over the rows that came just before can take this chain too, unless it makes what the chain reads.
-  const bool joins = open_heads_ != nullptr && open_heads_->elem == values_.elem(x) &&
-                     open_heads_->chains.front().x.rows == chain.x.rows &&
-                     open_heads_->chains.front().x.limited == chain.x.limited &&
-                     values_.first_step(x) < next_step() - 1 && !values_.is_cache(x);
+  const HeadsSpec* open = heads_open_ ? &std::get<HeadsSpec>(plan_.steps.back()) : nullptr;
+  const bool joins = open != nullptr && open->elem == values_.elem(x) && open->chains.front().x.rows == chain.x.rows &&
+                     open->chains.front().x.limited == chain.x.limited && values_.first_step(x) < next_step() - 1 &&
+                     !values_.is_cache(x);
   const int64_t index = joins ? next_step() - 1 : next_step();
   values_.reads(x, index);
   if (op->kind == OpKind::KVcache) {
@@ -72,44 +71,39 @@ void PlanBuilder::add_heads(const Op& first) {
     chain.y = values_.rows(op->outputs[0]);
     values_.writes(op->outputs[0], index);
   }
-  if (!joins) {
-    auto step = std::make_unique<HeadsStep>();
-    step->elem = values_.elem(x);
-    HeadsStep& added = append(std::move(step));
-    open_heads_ = &added;
-  }
-  open_heads_->chains.push_back(std::move(chain));
+  if (!joins) append(HeadsSpec{values_.elem(x), {}});
+  std::get<HeadsSpec>(plan_.steps.back()).chains.push_back(std::move(chain));
 }
 
 void PlanBuilder::add_attention(const Op& op) {
-  auto step = std::make_unique<AttentionStep>();
+  AttentionSpec step;
   const Shape& q = graph_.values[op.inputs[0]].shape;
   const Shape& cache = graph_.values[op.inputs[1]].shape;
-  step->elem = values_.elem(op.inputs[0]);
-  step->cache_elem = values_.elem(op.inputs[1]);
-  step->q = values_.rows(op.inputs[0]);
+  step.elem = values_.elem(op.inputs[0]);
+  step.cache_elem = values_.elem(op.inputs[1]);
+  step.q = values_.rows(op.inputs[0]);
   values_.follows(op.outputs[0], op.inputs[0]);
-  step->y = values_.rows(op.outputs[0]);
-  step->q_heads = q[2];
-  step->head_dim = q[3];
-  step->kv_heads = cache[1];
-  step->context = cache[2];
-  if (step->q_heads / step->kv_heads > kMaxHeadsPerKv) {
-    fail(ErrorCode::Unsupported, "FlashAttention: ", step->q_heads, " query heads over ", step->kv_heads,
-         " KV heads; the CPU backend shares a KV head among at most ", kMaxHeadsPerKv);
+  step.y = values_.rows(op.outputs[0]);
+  step.q_heads = q[2];
+  step.head_dim = q[3];
+  step.kv_heads = cache[1];
+  step.context = cache[2];
+  if (step.q_heads / step.kv_heads > kMaxHeadsPerKv) {
+    fail(ErrorCode::Unsupported, "FlashAttention: ", step.q_heads, " query heads over ", step.kv_heads,
+         " KV heads; backends share a KV head among at most ", kMaxHeadsPerKv);
   }
   // The default is the fp32 value nearest to 1/sqrt(D).
   const double scale = op.attribute("scale", -1.0);
-  step->scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step->head_dim)));
+  step.scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step.head_dim)));
   for (size_t i = 1; i + 3 < op.inputs.size(); i += 4) {
-    step->k.push_back(op.inputs[i]);
-    step->v.push_back(op.inputs[i + 1]);
-    step->lengths.push_back({op.inputs[i + 2], op.inputs[i + 3]});
-    add_length_rule(step->lengths.back(), step->q.slot_rows, step->context);
+    step.k.push_back(op.inputs[i]);
+    step.v.push_back(op.inputs[i + 1]);
+    step.lengths.push_back({op.inputs[i + 2], op.inputs[i + 3]});
+    add_length_rule(step.lengths.back(), step.q.slot_rows, step.context);
   }
   values_.reads(op.inputs[0], next_step());
   values_.writes(op.outputs[0], next_step());
   append(std::move(step));
 }
 
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

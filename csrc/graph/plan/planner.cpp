@@ -1,13 +1,12 @@
-#include "backends/cpu/plan_builder.h"
+#include "graph/plan/planner.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "backends/cpu/ops/row_steps.h"
-#include "backends/cpu/planner.h"
 #include "base/error.h"
+#include "graph/plan/plan.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 
 Plan PlanBuilder::build() {
   add_inputs();
@@ -15,10 +14,6 @@ Plan PlanBuilder::build() {
     if (!is_done(op)) add_op(op);
   }
   add_outputs();
-  for (const auto& step : plan_.steps) {
-    plan_.shared_bytes = std::max(plan_.shared_bytes, step->shared_bytes());
-    plan_.member_bytes = std::max(plan_.member_bytes, step->member_bytes());
-  }
   values_.assign_storage(plan_);
   return std::move(plan_);
 }
@@ -36,13 +31,13 @@ void PlanBuilder::add_inputs() {
     plan_.float_inputs.push_back({values_.rows(id), values_.elem(id), port});
     if (values_.rows(id).limited) add_length_rule({kNoValue, graph_.live_rows}, values_.rows(id).rows, 0);
     if (!float_math_ || value.dtype != DType::Float16) continue;
-    auto copy = std::make_unique<CopyStep>();
-    copy->from = kF16;
-    copy->to = kF32;
-    copy->x = values_.rows(id);
-    copy->y = values_.rows(values_.add_copy(copy->x, kF32));  // limited as the input is
-    values_.writes(copy->y.value, next_step());
-    values_.redirect(id, copy->y.value);
+    CopySpec copy;
+    copy.from = kF16;
+    copy.to = kF32;
+    copy.x = values_.rows(id);
+    copy.y = values_.rows(values_.add_copy(copy.x, kF32));  // limited as the input is
+    values_.writes(copy.y.value, next_step());
+    values_.redirect(id, copy.y.value);
     append(std::move(copy));
   }
 }
@@ -96,11 +91,10 @@ void PlanBuilder::add_view(const Op& op) {
   if (op.kind == OpKind::Reshape && form.rows != source.rows && !dense) {
     fail(ErrorCode::Unsupported, "Reshape of '", graph_.values[x].name, "' from ", to_string(graph_.values[x].shape),
          " to ", to_string(graph_.values[out].shape),
-         ": the CPU backend cannot change the rows of a sliced value or of one with live rows");
+         ": the planner cannot change the rows of a sliced value or of one with live rows");
   }
   if (op.kind == OpKind::Slice && graph_.values[x].shape.size() > 3) {
-    fail(ErrorCode::Unsupported, "Slice of '", graph_.values[x].name,
-         "': the CPU backend slices values of rank 3 or less");
+    fail(ErrorCode::Unsupported, "Slice of '", graph_.values[x].name, "': the planner slices values of rank 3 or less");
   }
   values_.make_view(out, x, start, form.cols);
 }
@@ -111,20 +105,20 @@ void PlanBuilder::add_outputs() {
     const Value& value = graph_.values[id];
     if (value.dtype != DType::Float16 && value.dtype != DType::Float32) {
       fail(ErrorCode::Unsupported, "output '", value.name, "' is ", name_of(value.dtype),
-           "; the CPU backend produces float16 and float32");
+           "; backends produce float16 and float32");
     }
     const Elem declared = value.dtype == DType::Float16 ? kF16 : kF32;
     Rows rows = values_.rows(id);
     if (!values_.is_view(id) && values_.elem(id) == declared) {
       values_.place(id, Plan::Place::Output, port);
     } else {
-      auto copy = std::make_unique<CopyStep>();
-      copy->from = values_.elem(id);
-      copy->to = declared;
-      copy->x = rows;
+      CopySpec copy;
+      copy.from = values_.elem(id);
+      copy.to = declared;
+      copy.x = rows;
       const uint32_t target = values_.add_copy(rows, declared);
       values_.place(target, Plan::Place::Output, port);
-      copy->y = values_.rows(target);
+      copy.y = values_.rows(target);
       values_.reads(id, next_step());
       values_.writes(target, next_step());
       append(std::move(copy));
@@ -143,8 +137,6 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
   plan_.lengths.push_back({slot, tokens, context});
 }
 
-Plan build_plan(const Graph& graph, const std::vector<WeightBytes>& weights, bool float_math) {
-  return PlanBuilder(graph, weights, float_math).build();
-}
+Plan build_plan(const Graph& graph, bool float_math) { return PlanBuilder(graph, float_math).build(); }
 
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

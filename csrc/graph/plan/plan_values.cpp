@@ -1,10 +1,10 @@
-#include "backends/cpu/plan_values.h"
+#include "graph/plan/plan_values.h"
 
 #include <algorithm>
 
 #include "graph/memory_plan.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 namespace {
 
 // [B, T, ...] has B * T rows; [N, ..] of rank 1 or 2 has N rows or one.
@@ -112,4 +112,4 @@ void PlanValues::assign_storage(Plan& plan) const {
   }
 }
 
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

@@ -1,56 +1,54 @@
 // Linear with what it absorbs, and the ops that stand alone.
 #include <utility>
 
-#include "backends/cpu/ops/linear.h"
-#include "backends/cpu/ops/row_steps.h"
-#include "backends/cpu/planner.h"
 #include "base/error.h"
+#include "graph/plan/planner.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 
 void PlanBuilder::add_linear(const Op& op) {
-  auto step = std::make_unique<LinearStep>();
+  LinearSpec step;
   const int64_t index = next_step();
   uint32_t x = op.inputs[0];
   if (const auto found = norms_.find(x); found != norms_.end()) {
     const Op& norm = *found->second;
     x = norm.inputs[0];
-    step->norm_weight = weight<float>(norm.inputs[1]);
-    step->norm_epsilon = float(norm.attribute("epsilon", 1e-6));
+    step.norm_id = norm.inputs[1];
+    step.norm_epsilon = float(norm.attribute("epsilon", 1e-6));
   }
   const Value& matrix = graph_.values[op.inputs[1]];
   if (values_.rows(x).cols != matrix.shape[1]) {
     fail(ErrorCode::Unsupported, "Linear over '", graph_.values[x].name, "' ", to_string(graph_.values[x].shape),
-         ": the CPU backend takes [B, T, K], [N, K] or [K]");
+         ": the planner takes [B, T, K], [N, K] or [K]");
   }
-  step->elem = values_.elem(x);
-  step->x = values_.rows(x);
-  step->format = matrix.format;
-  step->weights = weight<uint8_t>(op.inputs[1]);
-  step->outputs = matrix.shape[0];
-  step->inputs = matrix.shape[1];
-  if (op.inputs.size() > 2) step->bias = weight<float>(op.inputs[2]);
-  step->float_math = float_math_;
+  step.elem = values_.elem(x);
+  step.x = values_.rows(x);
+  step.format = matrix.format;
+  step.weights_id = op.inputs[1];
+  step.outputs = matrix.shape[0];
+  step.inputs = matrix.shape[1];
+  if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
+  step.float_math = float_math_;
   values_.reads(x, index);
 
   uint32_t y = op.outputs[0];
   const Op* consumer = values_.sole_consumer(y);
   if (consumer != nullptr && consumer->kind == OpKind::SiluMul) {
-    step->epilogue = LinearStep::Epilogue::SiluMul;
+    step.epilogue = LinearSpec::Epilogue::SiluMul;
     y = consumer->outputs[0];
     done_.insert(consumer);
   } else if (consumer != nullptr && consumer->kind == OpKind::Add) {
     const uint32_t other = consumer->inputs[0] == y ? consumer->inputs[1] : consumer->inputs[0];
     if (values_.produced(other)) {
-      step->epilogue = LinearStep::Epilogue::AddResidual;
-      step->residual = values_.rows(other);
+      step.epilogue = LinearSpec::Epilogue::AddResidual;
+      step.residual = values_.rows(other);
       values_.reads(other, index);
       y = consumer->outputs[0];
       done_.insert(consumer);
     }
   }
   values_.follows(y, x);
-  step->y = values_.rows(y);
+  step.y = values_.rows(y);
   values_.writes(y, index);
   append(std::move(step));
 }
@@ -61,27 +59,27 @@ void PlanBuilder::add_norm(const Op& op) {
     norms_.emplace(op.outputs[0], &op);
     return;
   }
-  auto step = std::make_unique<RmsNormStep>();
+  RmsNormSpec step;
   const uint32_t x = op.inputs[0];
-  step->elem = values_.elem(x);
-  step->x = values_.rows(x);
+  step.elem = values_.elem(x);
+  step.x = values_.rows(x);
   values_.follows(op.outputs[0], x);
-  step->y = values_.rows(op.outputs[0]);
-  step->weight = weight<float>(op.inputs[1]);
-  step->groups = step->x.cols / graph_.values[op.inputs[1]].shape[0];
-  step->epsilon = float(op.attribute("epsilon", 1e-6));
+  step.y = values_.rows(op.outputs[0]);
+  step.weight_id = op.inputs[1];
+  step.groups = step.x.cols / graph_.values[op.inputs[1]].shape[0];
+  step.epsilon = float(op.attribute("epsilon", 1e-6));
   values_.reads(x, next_step());
   values_.writes(op.outputs[0], next_step());
   append(std::move(step));
 }
 
 void PlanBuilder::add_add(const Op& op) {
-  auto step = std::make_unique<AddStep>();
-  step->elem = values_.elem(op.inputs[0]);
-  step->a = values_.rows(op.inputs[0]);
-  step->b = values_.rows(op.inputs[1]);
-  values_.follows(op.outputs[0], step->a.limited ? op.inputs[0] : op.inputs[1]);
-  step->y = values_.rows(op.outputs[0]);
+  AddSpec step;
+  step.elem = values_.elem(op.inputs[0]);
+  step.a = values_.rows(op.inputs[0]);
+  step.b = values_.rows(op.inputs[1]);
+  values_.follows(op.outputs[0], step.a.limited ? op.inputs[0] : op.inputs[1]);
+  step.y = values_.rows(op.outputs[0]);
   values_.reads(op.inputs[0], next_step());
   values_.reads(op.inputs[1], next_step());
   values_.writes(op.outputs[0], next_step());
@@ -89,23 +87,23 @@ void PlanBuilder::add_add(const Op& op) {
 }
 
 void PlanBuilder::add_silu_mul(const Op& op) {
-  auto step = std::make_unique<SiluMulStep>();
-  step->elem = values_.elem(op.inputs[0]);
-  step->x = values_.rows(op.inputs[0]);
+  SiluMulSpec step;
+  step.elem = values_.elem(op.inputs[0]);
+  step.x = values_.rows(op.inputs[0]);
   values_.follows(op.outputs[0], op.inputs[0]);
-  step->y = values_.rows(op.outputs[0]);
+  step.y = values_.rows(op.outputs[0]);
   values_.reads(op.inputs[0], next_step());
   values_.writes(op.outputs[0], next_step());
   append(std::move(step));
 }
 
 void PlanBuilder::add_gather(const Op& op) {
-  auto step = std::make_unique<GatherRowStep>();
-  step->elem = values_.elem(op.inputs[0]);
-  step->x = values_.rows(op.inputs[0]);
-  step->y = values_.rows(op.outputs[0]);
-  step->current = op.inputs[1];
-  add_length_rule({kNoValue, op.inputs[1]}, step->x.rows, 0);
+  GatherRowSpec step;
+  step.elem = values_.elem(op.inputs[0]);
+  step.x = values_.rows(op.inputs[0]);
+  step.y = values_.rows(op.outputs[0]);
+  step.current = op.inputs[1];
+  add_length_rule({kNoValue, op.inputs[1]}, step.x.rows, 0);
   values_.reads(op.inputs[0], next_step());
   values_.writes(op.outputs[0], next_step());
   append(std::move(step));
@@ -115,15 +113,15 @@ void PlanBuilder::add_all_gather(const Op& op) {
   const Value& x = graph_.values[op.inputs[0]];
   if (x.shape.size() > 3) {
     fail(ErrorCode::Unsupported, "AllGather of '", x.name, "' ", to_string(x.shape),
-         ": the CPU backend gathers values of rank 3 or less");
+         ": the planner gathers values of rank 3 or less");
   }
   const int64_t now = next_step();
   values_.follows(op.outputs[0], op.inputs[0]);
   values_.reads(op.inputs[0], now);
   values_.writes(op.outputs[0], now);
-  open_heads_ = nullptr;
+  heads_open_ = false;
   plan_.gathers.push_back({plan_.steps.size(), values_.elem(op.inputs[0]), values_.rows(op.inputs[0]),
                            values_.rows(op.outputs[0]), op.attribute("offset", int64_t{0})});
 }
 
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

@@ -1,4 +1,4 @@
-// Turns a validated graph into a plan: fuses, plans memory, resolves weights.
+// Turns a validated graph into a plan: fuses and plans memory. What every backend shares.
 //
 // Fusions, each keeping every rounding of the unfused graph:
 //   RMSNorm -> Linear               the norm is the Linear's prologue and is never stored
@@ -7,15 +7,14 @@
 // Slice and Reshape are views and cost nothing.
 #pragma once
 
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
-#include "backends/backend.h"
-#include "backends/cpu/ops/heads.h"
-#include "backends/cpu/plan.h"
 #include "graph/graph.h"
+#include "graph/plan/steps.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 
 // Lengths that go together: checked before a run.
 struct LengthRule {
@@ -51,7 +50,7 @@ struct Plan {
     int64_t offset;  // of the own columns
   };
 
-  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<StepSpec> steps;
   std::vector<Gather> gathers;
   std::vector<Storage> storage;  // [value id]; beyond the graph's own ids come copies at its edges
   std::vector<int64_t> input_bytes;
@@ -59,10 +58,10 @@ struct Plan {
   std::vector<FloatInput> float_inputs;  // checked for NaN and infinity
   std::vector<LengthRule> lengths;
   uint32_t live_rows = kNoValue;
-  int64_t arena_bytes = 0, shared_bytes = 0, member_bytes = 0;
+  int64_t arena_bytes = 0;
 };
 
-// float_math: TCIM_LITE_NUMERICS=float. Throws Error(Unsupported) for a legal graph this backend has no step for.
-Plan build_plan(const Graph& graph, const std::vector<WeightBytes>& weights, bool float_math);
+// float_math: TCIM_LITE_NUMERICS=float. Throws Error(Unsupported) for a legal graph there is no step for.
+Plan build_plan(const Graph& graph, bool float_math);
 
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "backends/cpu/plan_builder.h"
+#include "graph/plan/plan.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 
 class PlanValues {
  public:
@@ -63,4 +63,4 @@ class PlanValues {
   std::vector<const Op*> last_consumer_;
 };
 
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

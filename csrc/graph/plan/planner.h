@@ -1,37 +1,31 @@
 // The builder behind build_plan(): one pass over the ops, each becoming a step, a view, or part of an earlier step.
-// Internal to plan_builder.cpp (the pass and the graph's edges), plan_ops.cpp and plan_heads.cpp.
+// Internal to planner.cpp (the pass and the graph's edges), planner_ops.cpp and planner_heads.cpp.
 #pragma once
 
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
-#include <vector>
 
-#include "backends/cpu/ops/heads.h"
-#include "backends/cpu/plan_builder.h"
-#include "backends/cpu/plan_values.h"
+#include "graph/plan/plan.h"
+#include "graph/plan/plan_values.h"
 
-namespace tcim_lite::cpu {
+namespace tcim_lite {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, const std::vector<WeightBytes>& weights, bool float_math)
-      : graph_(graph), weights_(weights), float_math_(float_math), values_(graph, float_math) {}
+  PlanBuilder(const Graph& graph, bool float_math)
+      : graph_(graph), float_math_(float_math), values_(graph, float_math) {}
 
   Plan build();
 
  private:
   // The time of the next step or gather, for lifetimes.
   int64_t next_step() const { return int64_t(plan_.steps.size() + plan_.gathers.size()); }
-  template <typename StepType>
-  StepType& append(std::unique_ptr<StepType> step);
-  bool is_done(const Op& op) const { return done_.count(&op) != 0; }
-
-  template <typename T>
-  const T* weight(uint32_t id) const {
-    return reinterpret_cast<const T*>(weights_[graph_.values[id].weight].data());
+  void append(StepSpec step) {
+    heads_open_ = std::holds_alternative<HeadsSpec>(step);
+    plan_.steps.push_back(std::move(step));
   }
+  bool is_done(const Op& op) const { return done_.count(&op) != 0; }
 
   void add_inputs();
   void check_cache_readers(const Op& op) const;
@@ -50,21 +44,12 @@ class PlanBuilder {
   bool starts_heads(const Op& op) const;
 
   const Graph& graph_;
-  const std::vector<WeightBytes>& weights_;
   const bool float_math_;
   PlanValues values_;
   Plan plan_;
   std::set<const Op*> done_;             // fused into an earlier step
   std::map<uint32_t, const Op*> norms_;  // RMSNorm outputs that their Linear computes
-  HeadsStep* open_heads_ = nullptr;      // the last step, when it can take another chain
+  bool heads_open_ = false;              // the last step is a HeadsSpec that can take another chain
 };
 
-template <typename StepType>
-StepType& PlanBuilder::append(std::unique_ptr<StepType> step) {
-  StepType& added = *step;
-  open_heads_ = nullptr;
-  plan_.steps.push_back(std::move(step));
-  return added;
-}
-
-}  // namespace tcim_lite::cpu
+}  // namespace tcim_lite

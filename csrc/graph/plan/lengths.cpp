@@ -1,0 +1,43 @@
+#include "graph/plan/lengths.h"
+
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace tcim_lite {
+
+void check_lengths(const Plan& plan, const Graph& graph, const std::function<int64_t(uint32_t)>& length, bool& warned) {
+  const auto name = [&](uint32_t id) { return "'" + graph.values[id].name + "'"; };
+  for (const LengthRule& rule : plan.lengths) {
+    if (rule.slot.current != kNoValue) {
+      const int64_t current = length(rule.slot.current);
+      if (current < 1 || current > rule.tokens) {
+        const std::string range = rule.tokens == 1 ? "" : "1 to ";
+        fail(ErrorCode::Argument, "run: ", name(rule.slot.current), " is ", current, ", expected ", range, rule.tokens,
+             ", the number of tokens this graph takes per run; split a longer prompt into chunks");
+      }
+    }
+    if (rule.slot.valid == kNoValue) continue;
+    const int64_t valid = length(rule.slot.valid);
+    if (valid < 0) {
+      fail(ErrorCode::Argument, "run: ", name(rule.slot.valid), " is ", valid,
+           ", expected the number of tokens already in the cache, 0 or more");
+    }
+    if (rule.context == 0 || rule.slot.current == kNoValue || warned) continue;
+    const int64_t current = length(rule.slot.current);
+    if (valid + current > rule.context) {
+      warned = true;
+      log(LogLevel::Warn, concat("run of '", graph.name, "': ", name(rule.slot.valid), " ", valid, " + ",
+                                 name(rule.slot.current), " ", current, " passes the context length ", rule.context,
+                                 "; tokens beyond it are dropped and the slot's results are meaningless"));
+    }
+  }
+}
+
+void refuse_input(const Graph& graph, const Plan::FloatInput& input) {
+  fail(ErrorCode::Argument, "run: input '", graph.values[graph.inputs[input.port]].name,
+       "' holds a NaN or an infinity in its live rows; nothing was computed. Look at what was passed to set_input");
+}
+
+}  // namespace tcim_lite

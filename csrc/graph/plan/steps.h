@@ -1,0 +1,129 @@
+// The steps of a plan: what a backend has to compute, with its fusions, and nothing about how. Ids are those of the
+// plan's values; kNoValue where an operand does not exist.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/plan/elem.h"
+
+namespace tcim_lite {
+
+// An activation seen as a matrix: the leading axes are rows, the rest columns. A view of a wider value has its stride.
+struct Rows {
+  uint32_t value = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;     // elements between rows
+  int64_t slot_rows = 0;  // rows per batch slot, T
+  bool limited = false;   // rows at or beyond the live count need not be computed
+};
+
+// The lengths of a slot, int32 scalar inputs.
+struct SlotLengths {
+  uint32_t valid = 0;    // value id: tokens in the cache before this run
+  uint32_t current = 0;  // value id: real tokens in this run
+};
+
+// y = x W^T + bias, with what is fused around it: RMSNorm and quantisation before, residual or SiLU-mul after.
+struct LinearSpec {
+  enum class Epilogue { Store, AddResidual, SiluMul };
+
+  Elem elem = kF16;             // of x, residual and y
+  Rows x;                       // [rows, inputs]
+  uint32_t norm_id = kNoValue;  // weight [inputs]: RMSNorm of x comes first
+  float norm_epsilon = 0;
+  WeightFormat format = WeightFormat::Dense;
+  uint32_t weights_id = kNoValue;  // packed [outputs, inputs]
+  int64_t outputs = 0, inputs = 0;
+  uint32_t bias_id = kNoValue;  // [outputs] float32
+  Epilogue epilogue = Epilogue::Store;
+  Rows residual;            // [rows, outputs], for AddResidual
+  Rows y;                   // [rows, outputs], for SiluMul [rows, outputs / 2]
+  bool float_math = false;  // TCIM_LITE_NUMERICS=float: quantised weights are dequantised, activations stay float
+
+  bool quantized() const { return is_quantized(format) && !float_math; }
+};
+
+// What happens to q, k or v between the merged projection and attention, head by head: RMSNorm, RoPE, then a store or
+// the write into the caches.
+struct HeadChainSpec {
+  Rows x;  // [rows, heads * head_dim]
+  int64_t heads = 0, head_dim = 0;
+  uint32_t norm_id = kNoValue;  // [head_dim]
+  float norm_epsilon = 0;
+
+  uint32_t cos_id = kNoValue;  // [table_rows, head_dim / 2] of table_elem; kNoValue without RoPE
+  uint32_t sin_id = kNoValue;
+  Elem table_elem = kF16;
+  int64_t table_rows = 0;
+  std::vector<uint32_t> rope_valid;  // per slot
+
+  // Destination: rows of y, or, when `caches` is not empty, cache rows [valid, valid + current) of each slot.
+  Rows y;
+  std::vector<uint32_t> caches;  // per slot, [1, heads, context, head_dim] of cache_elem
+  std::vector<SlotLengths> lengths;
+  Elem cache_elem = kF16;
+  int64_t context = 0;
+};
+
+// Chains over the same rows, in any order.
+struct HeadsSpec {
+  Elem elem = kF16;
+  std::vector<HeadChainSpec> chains;
+};
+
+constexpr int64_t kMaxHeadsPerKv = 256;
+
+struct AttentionSpec {
+  Elem elem = kF16;            // of q and y
+  Elem cache_elem = kF16;      // of k and v
+  Rows q;                      // [slots * tokens, q_heads * head_dim]
+  Rows y;                      // same shape
+  std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
+  std::vector<SlotLengths> lengths;
+  int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
+  float scale = 0;
+
+  int64_t heads_per_kv() const { return q_heads / kv_heads; }
+};
+
+// y dense; with groups > 1 each row is `groups` vectors of cols / groups.
+struct RmsNormSpec {
+  Elem elem = kF16;
+  Rows x, y;
+  int64_t groups = 1;
+  uint32_t weight_id = kNoValue;  // [cols / groups]
+  float epsilon = 0;
+};
+
+struct AddSpec {
+  Elem elem = kF16;
+  Rows a, b, y;
+};
+
+struct SiluMulSpec {
+  Elem elem = kF16;
+  Rows x, y;
+};
+
+// y[0] = x[current - 1].
+struct GatherRowSpec {
+  Elem elem = kF16;
+  Rows x, y;
+  uint32_t current = 0;
+};
+
+// y = x between element types, for the edges of the graph: graph inputs into fp32 intermediates and back
+// (TCIM_LITE_NUMERICS=float), and graph outputs that are views.
+struct CopySpec {
+  Elem from = kF16, to = kF16;
+  Rows x, y;
+};
+
+using StepSpec =
+    std::variant<LinearSpec, HeadsSpec, AttentionSpec, RmsNormSpec, AddSpec, SiluMulSpec, GatherRowSpec, CopySpec>;
+
+}  // namespace tcim_lite
