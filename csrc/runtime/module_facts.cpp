@@ -15,7 +15,7 @@ namespace {
 
 SlotFacts facts_of(const SlotTable& slots, size_t index, bool is_input, ApiVersion version) {
   const Slot& slot = slots[index];
-  return {is_input, index, slot.name(), TensorFacts(slot.tensor()),
+  return {is_input, index, slot.name(), TensorFacts(slot.info, slot.buffer.get(), slot.offset),
           !is_input || set_input_binds(version, slot.is_dummy)};
 }
 

@@ -67,14 +67,16 @@ uint64_t now_ns() noexcept {
 
 }  // namespace
 
-TensorFacts::TensorFacts(const Tensor& tensor)
-    : buffer(tensor.has_storage() ? tensor.buffer()->handle() : 0),
-      offset(tensor.offset()),
-      span_bytes(tensor.info().span_bytes()),
-      device_id(tensor.info().device_id),
-      dtype(tensor.info().dtype),
-      shape(tensor.info().shape),
-      dense(tensor.info().is_dense()) {}
+TensorFacts::TensorFacts(const Tensor& tensor) : TensorFacts(tensor.info(), tensor.buffer().get(), tensor.offset()) {}
+
+TensorFacts::TensorFacts(const TensorInfo& info, const Buffer* memory, uint64_t offset)
+    : buffer(memory == nullptr ? 0 : memory->handle()),
+      offset(offset),
+      span_bytes(info.span_bytes()),
+      device_id(info.device_id),
+      dtype(info.dtype),
+      shape(info.shape),
+      dense(info.is_dense()) {}
 
 void HostValues::describe(CallEvent& event, const Tensor& tensor) {
   event.values = nullptr;

@@ -20,6 +20,7 @@ namespace tcim_lite {
 struct TensorFacts {
   TensorFacts() = default;
   explicit TensorFacts(const Tensor& tensor);
+  TensorFacts(const TensorInfo& info, const Buffer* memory, uint64_t offset);
 
   uint64_t buffer = 0;      // handle of the memory; 0: none, an unbound dummy
   uint64_t offset = 0;      // bytes into it
