@@ -90,6 +90,7 @@ def main() -> None:
     )
     parser.add_argument("--setup", action="store_true", help="install the engines and stop")
     parser.add_argument("--prepare", action="store_true", help="make the model files and stop")
+    parser.add_argument("--quick", action="store_true", help="a few runs a side: to see that all work, not to compare")
     parser.add_argument("--keep", action="store_true", help="keep model files even with several sizes")
     parser.add_argument("--tables", type=Path, metavar="CSV", help="print the tables of an earlier run and stop")
     args = parser.parse_args()
@@ -109,6 +110,8 @@ def main() -> None:
             set_up(args.work_dir, engine)
         return
 
+    if args.quick:
+        os.environ["COMPARE_QUICK"] = "1"
     cpus = set(sorted(os.sched_getaffinity(0))[:CPUS])
     rows: list[dict] = []
     for shape in args.sizes:

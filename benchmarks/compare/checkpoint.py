@@ -1,6 +1,7 @@
 """A random Qwen3 checkpoint: config.json, model.safetensors in bf16, a tokenizer. Only the sizes are those of Qwen3.
 
-Every engine's files are made from it. Numbers are drawn from one block of 16 M, so that the largest takes seconds.
+Every engine's files are made from it. Numbers come from one block of 16 M, so that the largest takes seconds; each
+tensor begins somewhere else in it, since OpenVINO stores equal tensors once.
 """
 
 import json
@@ -48,8 +49,8 @@ def write_checkpoint(folder: Path, shape: str) -> None:
         offset = end
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 64)
-    drawn = _bf16(np.random.default_rng(0).standard_normal(_DRAWN, np.float32) * np.float32(0.02))
-    start = 0
+    generator = np.random.default_rng(0)
+    drawn = _bf16(generator.standard_normal(_DRAWN, np.float32) * np.float32(0.02))
     with (folder / "model.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, dims in tensors(shape):
@@ -57,11 +58,12 @@ def write_checkpoint(folder: Path, shape: str) -> None:
             if len(dims) == 1:
                 file.write(_bf16(np.ones(count, np.float32)))
                 continue
+            start = int(generator.integers(_DRAWN))
             while count:
                 piece = drawn[start : start + count]
                 file.write(piece)
                 count -= len(piece)
-                start = (start + len(piece)) % _DRAWN
+                start = 0
     (folder / "config.json").write_text(json.dumps(config_of(shape) | {"torch_dtype": "bfloat16"}, indent=1))
 
 

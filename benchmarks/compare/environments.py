@@ -7,8 +7,15 @@ import sys
 from pathlib import Path
 
 ENGINES = Path(__file__).parent.parent / "engines"
-# llama.cpp for this machine's own instruction sets, without the parts that need more than a compiler.
-BUILD = {"llama_cpp": {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DGGML_BLAS=OFF -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF"}}
+# llama.cpp for this machine's own instruction sets, without the parts that need more than a compiler. Where the CPU has
+# AMX, GCC 12 drops the stores of llama.cpp's tile configuration as dead, and the first prompt dies of an illegal
+# instruction (ggml-org/llama.cpp#26954).
+BUILD = {
+    "llama_cpp": {
+        "CMAKE_ARGS": "-DGGML_NATIVE=ON -DGGML_BLAS=OFF -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF",
+        "CXXFLAGS": "-fno-tree-dse -fno-dse",
+    }
+}
 # Comes along uncalled, and its PyPI build does not go with a CPU build of torch: importing transformers then fails.
 UNWANTED = {"openvino": ["torchvision"]}
 

@@ -8,6 +8,7 @@ does. Prints the bytes that one token reads.
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,7 @@ kind, checkpoint, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 if not (checkpoint / "tokenizer.json").is_file():
     write_tokenizer(checkpoint)
 partial = out.with_name(out.name + ".partial")
+shutil.rmtree(partial, ignore_errors=True)
 options = ["--sym", "--group-size", "128", "--ratio", "1.0"] if kind == "int4" else []
 subprocess.run(
     [

@@ -8,6 +8,7 @@ for arithmetic.
 import csv
 import statistics
 import sys
+import textwrap
 from pathlib import Path
 
 import matplotlib
@@ -60,7 +61,8 @@ def main(source: str, *outputs: str) -> None:
     figure, panels = plt.subplots(1, len(shapes), figsize=(5.5 * len(shapes), 5), squeeze=False)
     for axes, shape in zip(panels[0], shapes, strict=True):
         draw(axes, [row for row in rows if row["shape"] == shape])
-    figure.suptitle(f"{rows[0]['machine']}, {rows[0]['threads']} threads, {rows[0]['date']}", fontsize=8)
+    title = f"{rows[0]['machine']}, {rows[0]['threads']} threads, {rows[0]['date']}"
+    figure.suptitle(textwrap.fill(title, 80 * len(shapes)), fontsize=8)
     figure.tight_layout()
     for output in outputs:
         figure.savefig(output, dpi=150)

@@ -1,6 +1,8 @@
 """The Qwen3 shapes that are measured, and what a prompt costs whatever runs it."""
 
 SHAPES = {
+    # No model: all sides in a minute, to see that they work.
+    "tiny": {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 1024},
     "0.6B": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
     "1.7B": {"hidden_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 6144},
     "4B": {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},

@@ -15,8 +15,9 @@ from typing import Protocol
 
 PROMPTS = (256, 512)
 DEPTH = 1024  # of the second decode
-STEPS = 48  # decoded at each depth
-REPEATS = 3  # of each prompt, after one that is not counted
+QUICK = os.environ.get("COMPARE_QUICK") == "1"  # to see that a side works
+STEPS = 4 if QUICK else 48  # decoded at each depth
+REPEATS = 1 if QUICK else 3  # of each prompt, after one that is not counted
 CONTEXT = 2048
 VOCAB = 151936
 
