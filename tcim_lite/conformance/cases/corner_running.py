@@ -48,6 +48,7 @@ def test_c13_modules_of_one_stream_run_in_the_order_of_the_calls(slow, kit):
     slow.run(False, rt.RunOption(20))  # keeps the stream busy
     first.run()
     second.run()
+    second.sync()
     assert (second.get_output("total").numpy() == 9).all()
 
 
@@ -68,6 +69,7 @@ def test_c13_rounds_repeat_the_graph(add):
         add.run(sync, rt.RunOption(5))
     add.run(run_option=rt.RunOption(5))
     add.run(option=rt.RunOption(5))
+    add.sync()
     assert (add.get_output("total").numpy() == 20).all()
 
 
