@@ -12,7 +12,7 @@ RATES = {
     "decode": ("decode_0_s", 1),
     f"decode at {DEPTH}": (f"decode_{DEPTH}_s", 1),
 }
-NEAR_NS = 100  # core to core: below it, an AMD server has both processors in one cache complex
+MOVED = 1.5  # times the core-to-core time before a run, or less by it: the host moved the processors
 
 
 def tables(rows: Sequence[Row]) -> str:
@@ -21,15 +21,19 @@ def tables(rows: Sequence[Row]) -> str:
     for shape in dict.fromkeys(row["shape"] for row in rows):
         of_shape = [row for row in rows if row["shape"] == shape]
         sides = {name: _of(of_shape, name) for name in dict.fromkeys(row["side"] for row in of_shape)}
-        parts += [_heading(shape, of_shape), _speeds(sides), _shares(shape, sides), _ratios(sides), _memory(sides)]
+        parts += [_heading(shape, of_shape), _speeds(sides), _shares(sides), _ratios(sides), _memory(sides)]
     return "\n\n".join(part for part in parts if part)
 
 
-def roof_seconds(row: Row, rate: str) -> float | None:
-    """Seconds that the figure takes at the limit measured before it: for decode reading every weight and live cache row
-    once, for prefill the Linear layers at the peak of the arithmetic; None without such a peak."""
+def roof_seconds(row: Row, rate: str, int8: str = "int8") -> float | None:
+    """Seconds that a figure takes at the limit measured before it.
+
+    For decode, reading every weight and live cache row once; for prefill, the Linear layers at the peak `int8`, or for
+    our own float16 at that of fp32. None without such a peak.
+    """
     if rate.startswith("prefill"):
-        peak = row["int8"] if row["arithmetic"] == "int8" else row["fp32"] if row["engine"] == "tcim" else 0
+        floats = row["fp32"] if row["engine"] == "tcim" and int8 == "int8" else 0
+        peak = row[int8] if row["arithmetic"] == "int8" else floats
         return linear_operations(row["shape"], RATES[rate][1]) / peak if peak else None
     depth = DEPTH + STEPS / 2 if rate.endswith(str(DEPTH)) else STEPS / 2
     live = cache_row_bytes(row["shape"], 1 if row["engine"] == "openvino" else 2) * depth  # OpenVINO's cache is u8
@@ -50,15 +54,15 @@ def _heading(shape: str, rows: Sequence[Row]) -> str:
         return f"{statistics.median(found):.{digits}f} [{found[0]:.{digits}f}-{found[-1]:.{digits}f}]"
 
     rounds = len({row["round"] for row in rows})
-    near = sum(0 < row["core_to_core_ns"] < NEAR_NS for row in rows)
-    moved = sum((row["core_to_core_ns"] < NEAR_NS) != (row["after_core_to_core_ns"] < NEAR_NS) for row in rows)
+    pairs = [(row["core_to_core_ns"], row["after_core_to_core_ns"]) for row in rows]
+    moved = sum(max(pair) > MOVED * min(pair) for pair in pairs if min(pair) > 0)
     tile = f", int8 tiles (AMX) {span('int8_tile', 1e9)} GOP/s" if max(row["int8_tile"] for row in rows) else ""
     return (
         f"## Qwen3-{shape} shape, random weights, {rounds} rounds\n\n"
         f"{rows[0]['machine']}, {rows[0]['threads']:.0f} threads. "
         f"Read {span('read', 1e9, 1)} GB/s, int8 dot product {span('int8', 1e9)} GOP/s{tile}, fp32 {span('fp32', 1e9)} "
-        f"GFLOP/s, core to core {span('core_to_core_ns', 1)} ns: below {NEAR_NS} in {near} runs of {len(rows)}, "
-        f"crossed during {moved}."
+        f"GFLOP/s, core to core {span('core_to_core_ns', 1)} ns, another placement "
+        f"after the run than before in {moved} of {len(rows)}."
     )
 
 
@@ -74,12 +78,18 @@ def _speeds(sides: dict[str, list[Row]]) -> str:
     return "\n".join(lines)
 
 
-def _shares(shape: str, sides: dict[str, list[Row]]) -> str:
-    lines = [_line("share of the limit beside it", *RATES, "GB a token"), _rule(len(RATES) + 1)]
+def _shares(sides: dict[str, list[Row]]) -> str:
+    columns = [(rate, rate, "int8") for rate in RATES]
+    if any(row["int8_tile"] for rows in sides.values() for row in rows):
+        columns += [(f"{rate}, AMX peak", rate, "int8_tile") for rate in RATES if rate.startswith("prefill")]
+    lines = [
+        _line("share of the limit beside it", *(head for head, *_ in columns), "GB a token"),
+        _rule(len(columns) + 1),
+    ]
     for name, rows in sides.items():
         cells = []
-        for rate, (key, _) in RATES.items():
-            shares = [roof / row[key] for row in rows if (roof := roof_seconds(row, rate)) is not None]
+        for _, rate, int8 in columns:
+            shares = [roof / row[RATES[rate][0]] for row in rows if (roof := roof_seconds(row, rate, int8)) is not None]
             cells.append(f"{statistics.median(shares):.0%}" if shares else "-")
         lines.append(_line(name, *cells, f"{rows[0]['token_bytes'] / 1e9:.3f}"))
     return "\n".join(lines)

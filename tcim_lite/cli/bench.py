@@ -52,7 +52,7 @@ def _text(speed: PackageSpeed, machine: str) -> str:
         "",
         f"{'':22}{'tokens/s':>10}{'ms a run':>11}{'fastest - slowest':>20}{'runs':>7}   of the limit",
     ]
-    lines += [_line(timing) for timing in speed.timings]
+    lines += [_line(timing, speed.before, speed.after) for timing in speed.timings]
     lines += [
         "",
         f"load, first module    {speed.load_first_s * 1e3:10.1f} ms",
@@ -68,13 +68,16 @@ def _text(speed: PackageSpeed, machine: str) -> str:
     return "\n".join(lines)
 
 
-def _line(timing: Timing) -> str:
+def _line(timing: Timing, before: MachineLimits, after: MachineLimits) -> str:
     what = {"prefill": f"prefill {timing.tokens}", "verify": f"verify {timing.tokens}"}.get(
         timing.graph, f"decode at {timing.depth}"
     )
     spread = f"{timing.fastest * 1e3:.2f} - {timing.slowest * 1e3:.2f}"
     roofs = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak"}
     share = f"{timing.share:.0%} {roofs[timing.limited_by]}" if timing.limited_by else "not known here"
+    if timing.limited_by == "int8" and before.int8_tile and after.int8_tile:
+        tiles = (before.int8_tile + after.int8_tile) / (before.int8 + after.int8)
+        share += f", {timing.share / tiles:.0%} of AMX's"
     return f"{what:22}{timing.tokens_per_s:10.1f}{timing.seconds * 1e3:11.2f}{spread:>20}{timing.runs:7}   {share:>14}"
 
 
