@@ -21,7 +21,14 @@ CPP_MAY_USE = {
 # Folder -> modules that must not be imported there, at any depth.
 PYTHON_MUST_NOT_IMPORT = {
     "tcim_lite/hmm": ("tcim_lite._core", "tcim_lite.runtime", "tcim_lite.models", "torch", "transformers"),
-    "tcim_lite/runtime": ("tcim_lite.models", "tcim_lite.llm", "tcim_lite.bench", "tcim_lite.cli", "torch", "transformers"),
+    "tcim_lite/runtime": (
+        "tcim_lite.models",
+        "tcim_lite.llm",
+        "tcim_lite.bench",
+        "tcim_lite.cli",
+        "torch",
+        "transformers",
+    ),
     "tcim_lite/dev_ctrl": ("tcim_lite.runtime", "tcim_lite.models", "tcim_lite.llm", "tcim_lite.cli", "torch"),
     "tcim_lite/shims": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.llm", "tcim_lite.cli", "torch"),
     "tcim_lite/llm": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.cli", "torch"),
