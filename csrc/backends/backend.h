@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,7 +13,7 @@
 
 namespace tcim_lite {
 
-// Memory of a device. On the CPU data() is host memory.
+// Memory of a device. data() may be an address that only the device can reach: Backend::host_view() says.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -31,6 +32,16 @@ using WeightBytes = std::span<const std::byte>;
 struct Part {
   std::shared_ptr<const Graph> graph;
   std::vector<WeightBytes> weights;  // [index in the weight table]; empty where the graph does not use it
+  // What place_weight() made of them, by the same index; no entries where weights are used as they lie.
+  std::vector<std::shared_ptr<DeviceMemory>> placed = {};
+  int device_id = 0;
+};
+
+// A weight as the weight table describes it.
+struct WeightForm {
+  WeightFormat format;
+  DType dtype;
+  const Shape& shape;
 };
 
 // The device memory of a part's inputs and states, and of its outputs, in graph order.
@@ -54,13 +65,26 @@ class Executable {
   virtual uint64_t scratch_bytes(size_t rank) const noexcept = 0;
 };
 
+// Where new memory is wanted, if a backend can choose.
+enum class Placing { NearDevice, NearHost };
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const noexcept = 0;
 
+  // Bytes of memory of a device when the profile does not say; 0: as much as the machine has.
+  virtual uint64_t memory_bytes(int device_id) = 0;
+
   // Zeroed memory (G-6). Throws Error(Device) when there is none.
-  virtual std::shared_ptr<DeviceMemory> allocate(uint64_t bytes) = 0;
+  virtual std::shared_ptr<DeviceMemory> allocate(int device_id, uint64_t bytes, Placing placing) = 0;
+
+  // Where the host finds what a device finds at `device`; null when it cannot reach it.
+  virtual std::byte* host_view(std::byte* device) = 0;
+
+  // The weight in memory of the device, in the layout that this backend's kernels want; null when they use the packed
+  // bytes where those lie.
+  virtual std::shared_ptr<DeviceMemory> place_weight(int device_id, WeightBytes packed, const WeightForm& form) = 0;
 
   // Blocking copies between host and device memory of this backend.
   virtual void copy_to_host(void* host, const std::byte* device, uint64_t bytes) = 0;
@@ -72,5 +96,9 @@ class Backend {
 
 // The process's CPU backend (csrc/backends/cpu).
 Backend& cpu_backend();
+
+// The process's CUDA backend, from its shared library beside this one. Throws Error(Unsupported), which says what was
+// looked for and what to do, when the library is not there, cannot be loaded, or finds no driver or GPU.
+Backend& cuda_backend();
 
 }  // namespace tcim_lite

@@ -40,6 +40,7 @@ std::shared_ptr<Buffer> Buffer::wrap(void* data, uint64_t bytes, Device* device)
   buffer->host_data_ = static_cast<std::byte*>(data);
   buffer->bytes_ = bytes;
   if (device == nullptr) return buffer;
+  buffer->host_data_ = device->backend().host_view(buffer->host_data_);
   buffer->layout_.device_ids = {device->id()};
   buffer->slabs_.push_back({device, std::make_shared<WrappedMemory>(data, bytes), Charge()});
   return buffer;
@@ -51,16 +52,21 @@ std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, st
   buffer->bytes_ = bytes;
   buffer->layout_ = std::move(layout);
   for (size_t rank = 0; rank < buffer->layout_.device_ids.size(); ++rank) {
-    buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes), holder);
+    buffer->add_slab(use_device(buffer->layout_.device_ids[rank]), buffer->layout_.slab_bytes(rank, bytes), holder,
+                     content);
   }
-  if (buffer->slabs_.size() == 1) buffer->host_data_ = buffer->slab(0);
+  if (buffer->slabs_.size() == 1) buffer->host_data_ = buffer->slabs_[0].device->backend().host_view(buffer->slab(0));
   observe_memory(buffer, content);
   return buffer;
 }
 
-void Buffer::add_slab(Device& device, uint64_t bytes, std::string_view holder) {
+// States stay on the device; what else a program reads and writes, its host does.
+void Buffer::add_slab(Device& device, uint64_t bytes, std::string_view holder, Content content) {
   Charge charge(device, bytes, MemoryUse::Tensors, holder);
-  slabs_.push_back({&device, device.backend().allocate(bytes), std::move(charge)});
+  slabs_.push_back({&device,
+                    device.backend().allocate(device.id(), bytes,
+                                              content == Content::Zero ? Placing::NearDevice : Placing::NearHost),
+                    std::move(charge)});
 }
 
 // visit(rank, offset in the slab, offset in the range, bytes) for the pieces of the logical bytes

@@ -75,7 +75,7 @@ class Buffer {
   };
 
   Buffer() noexcept;
-  void add_slab(Device& device, uint64_t bytes, std::string_view holder);
+  void add_slab(Device& device, uint64_t bytes, std::string_view holder, Content content);
   template <typename Visit>
   void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;
 

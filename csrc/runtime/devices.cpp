@@ -14,9 +14,7 @@ namespace {
 Backend& chosen_backend() {
   const std::string kind = env_text("TCIM_LITE_DEVICE").value_or("cpu");
   if (kind == "cpu") return cpu_backend();
-  if (kind == "cuda") {
-    fail(ErrorCode::Unsupported, "TCIM_LITE_DEVICE=cuda: this build has no CUDA backend; unset it or use cpu");
-  }
+  if (kind == "cuda") return cuda_backend();
   fail(ErrorCode::Unsupported, "TCIM_LITE_DEVICE='", kind, "': expected cpu or cuda");
 }
 
@@ -97,7 +95,10 @@ Device& use_device(int id) {
   DeviceProfile profile = visible_device(id);
   const std::lock_guard lock(registry().mutex);
   std::unique_ptr<Device>& device = registry().devices[id];
-  if (device == nullptr) device = std::make_unique<Device>(std::move(profile), backend);
+  if (device == nullptr) {
+    if (profile.memory_bytes == 0) profile.memory_bytes = backend.memory_bytes(id);
+    device = std::make_unique<Device>(std::move(profile), backend);
+  }
   return *device;
 }
 

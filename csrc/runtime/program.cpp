@@ -17,7 +17,11 @@ Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> 
     const Weights& weights = weights_.emplace_back(store.acquire(*devices_[rank], file_, graph, should_abort));
     // The graph lives inside the file's content: share its ownership.
     Part& part = parts.emplace_back(Part{std::shared_ptr<const Graph>(file_, &graph), {}});
-    for (const auto& weight : weights) part.weights.push_back(weight == nullptr ? WeightBytes() : weight->bytes());
+    part.device_id = devices_[rank]->id();
+    for (const auto& weight : weights) {
+      part.weights.push_back(weight == nullptr ? WeightBytes() : weight->bytes());
+      part.placed.push_back(weight == nullptr ? nullptr : weight->placed());
+    }
   }
   executable_ = device().backend().compile(std::move(parts));
   for (size_t rank = 0; rank < devices_.size(); ++rank) {

@@ -92,7 +92,10 @@ std::vector<uint32_t> used_weights(const Graph& graph, size_t count) {
 }  // namespace
 
 Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index)
-    : file_(std::move(file)), index_(index), charge_(device, entry().bytes, MemoryUse::Weights, file_->label()) {}
+    : file_(std::move(file)),
+      index_(index),
+      charge_(device, entry().bytes, MemoryUse::Weights, file_->label()),
+      placed_(device.backend().place_weight(device.id(), bytes(), {entry().format, entry().dtype, entry().shape})) {}
 
 Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
                              const ShouldAbort& should_abort) {

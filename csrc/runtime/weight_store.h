@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/backend.h"
 #include "runtime/abort.h"
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
@@ -20,7 +21,7 @@ namespace tcim_lite {
 
 class Device;
 
-// A weight on a device. On the CPU it is used where it lies in the mapped file, which it keeps open.
+// A weight on a device: used where it lies in the mapped file, which it keeps open, or placed by the backend.
 class Weight {
  public:
   Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index);
@@ -29,11 +30,13 @@ class Weight {
 
   const hmm::WeightEntry& entry() const noexcept { return file_->content().weights[index_]; }
   std::span<const std::byte> bytes() const noexcept { return file_->bytes_of(entry()); }
+  const std::shared_ptr<DeviceMemory>& placed() const noexcept { return placed_; }
 
  private:
   std::shared_ptr<const ModelFile> file_;
   uint32_t index_;
   Charge charge_;
+  std::shared_ptr<DeviceMemory> placed_;  // null: used where it lies
 };
 
 using Weights = std::vector<std::shared_ptr<const Weight>>;  // [index in the weight table]; null: not used

@@ -107,7 +107,7 @@ class GraphMaker {
   }
   std::byte* new_weight(uint32_t id, int64_t bytes) {
     graph_.values[id].weight = uint32_t(weights_.size());
-    weights_.push_back(cpu_backend().allocate(uint64_t(bytes)));
+    weights_.push_back(cpu_backend().allocate(0, uint64_t(bytes), Placing::NearDevice));
     return weights_.back()->data();
   }
   float uniform() { return std::uniform_real_distribution<float>(-1, 1)(random_); }

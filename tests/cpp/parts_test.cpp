@@ -49,7 +49,9 @@ std::vector<WeightBytes> share(const GraphMaker& whole, WeightFormat format, con
 
 struct Memory {
   explicit Memory(int64_t bytes)
-      : x(cpu_backend().allocate(bytes)), y(cpu_backend().allocate(bytes)), live(cpu_backend().allocate(4)) {
+      : x(cpu_backend().allocate(0, bytes, Placing::NearDevice)),
+        y(cpu_backend().allocate(0, bytes, Placing::NearDevice)),
+        live(cpu_backend().allocate(0, 4, Placing::NearDevice)) {
     std::memset(y->data(), 0xff, y->bytes());
   }
   PartMemory ports() const { return {{x->data(), live->data()}, {y->data()}}; }

@@ -25,7 +25,7 @@ struct Ports {
     std::mt19937 random(seed);
     for (uint32_t id : graph.inputs) {
       const Value& value = graph.values[id];
-      inputs.push_back(cpu_backend().allocate(bytes_of(value)));
+      inputs.push_back(cpu_backend().allocate(0, bytes_of(value), Placing::NearDevice));
       if (value.kind == ValueKind::State || value.dtype == DType::Int32) continue;
       for (int64_t i = 0; i < num_elements(value.shape); ++i) {
         const float number = std::uniform_real_distribution<float>(-2, 2)(random);
@@ -36,7 +36,7 @@ struct Ports {
       }
     }
     for (uint32_t id : graph.outputs) {
-      outputs.push_back(cpu_backend().allocate(bytes_of(graph.values[id])));
+      outputs.push_back(cpu_backend().allocate(0, bytes_of(graph.values[id]), Placing::NearDevice));
       std::memset(outputs.back()->data(), 0xff, outputs.back()->bytes());
     }
   }

@@ -1,12 +1,11 @@
 #include <cstring>
-#include <optional>
-#include <string>
+#include <memory>
+#include <utility>
 
 #include "backends/backend.h"
 #include "backends/cpu/executable.h"
 #include "base/aligned_buffer.h"
-#include "base/env.h"
-#include "base/error.h"
+#include "graph/plan/plan.h"
 
 namespace tcim_lite {
 namespace {
@@ -22,18 +21,19 @@ class CpuMemory final : public DeviceMemory {
   AlignedBuffer buffer_;
 };
 
-bool float_math() {
-  const auto profile = env_text("TCIM_LITE_NUMERICS");
-  if (!profile) return false;
-  if (*profile == "float") return true;
-  fail(ErrorCode::Argument, "TCIM_LITE_NUMERICS='", *profile, "': expected 'float' or nothing");
-}
-
 class CpuBackend final : public Backend {
  public:
   std::string_view name() const noexcept override { return "cpu"; }
 
-  std::shared_ptr<DeviceMemory> allocate(uint64_t bytes) override { return std::make_shared<CpuMemory>(bytes); }
+  uint64_t memory_bytes(int) override { return 0; }
+
+  std::shared_ptr<DeviceMemory> allocate(int, uint64_t bytes, Placing) override {
+    return std::make_shared<CpuMemory>(bytes);
+  }
+
+  std::byte* host_view(std::byte* device) override { return device; }
+
+  std::shared_ptr<DeviceMemory> place_weight(int, WeightBytes, const WeightForm&) override { return nullptr; }
 
   void copy_to_host(void* host, const std::byte* device, uint64_t bytes) override { std::memcpy(host, device, bytes); }
 
@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
   }
 
   std::unique_ptr<Executable> compile(std::vector<Part> parts) override {
-    return std::make_unique<cpu::CpuExecutable>(std::move(parts), float_math());
+    return std::make_unique<cpu::CpuExecutable>(std::move(parts), float_math_wanted());
   }
 };
 

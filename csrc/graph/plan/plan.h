@@ -64,4 +64,7 @@ struct Plan {
 // float_math: TCIM_LITE_NUMERICS=float. Throws Error(Unsupported) for a legal graph there is no step for.
 Plan build_plan(const Graph& graph, bool float_math);
 
+// Whether TCIM_LITE_NUMERICS asks for float. Throws Error(Argument) for a value it cannot have.
+bool float_math_wanted();
+
 }  // namespace tcim_lite

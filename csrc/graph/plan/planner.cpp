@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/env.h"
 #include "base/error.h"
 #include "graph/plan/plan.h"
 
@@ -138,5 +139,12 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
 }
 
 Plan build_plan(const Graph& graph, bool float_math) { return PlanBuilder(graph, float_math).build(); }
+
+bool float_math_wanted() {
+  const auto profile = env_text("TCIM_LITE_NUMERICS");
+  if (!profile) return false;
+  if (*profile == "float") return true;
+  fail(ErrorCode::Argument, "TCIM_LITE_NUMERICS='", *profile, "': expected 'float' or nothing");
+}
 
 }  // namespace tcim_lite
