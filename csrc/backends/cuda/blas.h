@@ -1,0 +1,32 @@
+// cuBLAS for products of many rows, where it is found when a model is loaded. Nothing needs it: without it such a
+// product takes the decode kernels in passes.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "backends/cuda/handles.h"
+#include "backends/cuda/kernels/kernels.h"
+
+namespace tcim_lite::cuda {
+
+class Blas {
+ public:
+  // Null when no libcublas can be loaded; the log says so once. TCIM_LITE_CUBLAS names a file, or is "off".
+  static std::unique_ptr<Blas> find(cudaStream_t stream);
+  ~Blas();
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+
+  // sums [rows, outputs] = x W^T in fp32, x and W fp16.
+  void multiply(const LinearArgs& args, float* sums);
+
+ private:
+  Blas() = default;
+
+  void* handle_ = nullptr;
+  DeviceBytes workspace_;
+};
+
+}  // namespace tcim_lite::cuda

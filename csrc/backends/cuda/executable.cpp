@@ -1,0 +1,181 @@
+#include "backends/cuda/executable.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "graph/plan/lengths.h"
+
+namespace tcim_lite::cuda {
+namespace {
+
+constexpr size_t kMostBounds = 4;  // graphs kept for memory that comes and goes
+
+bool same(const PartMemory& a, const PartMemory& b) { return a.inputs == b.inputs && a.outputs == b.outputs; }
+
+// Where the host reads the int32 at `device`, or null.
+const int32_t* host_address(const std::byte* device) {
+  cudaPointerAttributes attributes{};
+  CUDA_CHECK(cudaPointerGetAttributes(&attributes, device));
+  return attributes.type == cudaMemoryTypeHost ? static_cast<const int32_t*>(attributes.hostPointer) : nullptr;
+}
+
+}  // namespace
+
+struct CudaExecutable::Bound {
+  std::vector<PartMemory> memory;
+  std::vector<std::pair<uint32_t, const int32_t*>> lengths;  // of part 0: value id, and where the host finds it
+  GraphExec graph;
+};
+
+CudaExecutable::CudaExecutable(std::vector<Part> parts, bool float_math, int gpu_count)
+    : refused_host_(pinned_bytes(sizeof(int))) {
+  for (Part& part : parts) {
+    const int gpu = part.device_id % gpu_count;
+    parts_.push_back(
+        std::make_unique<CudaPart>(std::move(part), float_math, gpu, reinterpret_cast<int*>(refused_host_.get())));
+    parts_.back()->check_exchange(*parts_.front());
+    const UseGpu use(gpu);
+    events_.push_back(make_event());
+  }
+}
+
+CudaExecutable::~CudaExecutable() = default;
+
+void CudaExecutable::run(std::span<const PartMemory> memory) {
+  check_process();
+  const UseGpu use(parts_.front()->gpu());
+  Bound& bound = bound_for(memory);
+  check_lengths(bound);
+  cudaStream_t stream = parts_.front()->stream();
+  CUDA_CHECK(cudaGraphLaunch(bound.graph.get(), stream));
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  if (*reinterpret_cast<const volatile int*>(refused_host_.get()) != 0) raise_refusal();
+}
+
+CudaExecutable::Bound& CudaExecutable::bound_for(std::span<const PartMemory> memory) {
+  for (auto bound = bounds_.begin(); bound != bounds_.end(); ++bound) {
+    if (!std::equal(memory.begin(), memory.end(), bound->memory.begin(), bound->memory.end(), same)) continue;
+    if (bound != bounds_.begin()) bounds_.splice(bounds_.begin(), bounds_, bound);
+    return bounds_.front();
+  }
+  Bound fresh;
+  fresh.memory.assign(memory.begin(), memory.end());
+  for (size_t rank = 0; rank < parts_.size(); ++rank) parts_[rank]->bind(memory[rank]);
+  const CudaPart& first = *parts_.front();
+  const auto add_length = [&](uint32_t id) {
+    if (id == kNoValue) return;
+    fresh.lengths.emplace_back(id, host_address(memory.front().inputs[first.port_of(id)]));
+  };
+  for (const LengthRule& rule : first.plan().lengths) {
+    add_length(rule.slot.valid);
+    add_length(rule.slot.current);
+  }
+  capture(fresh);
+  bounds_.push_front(std::move(fresh));
+  if (bounds_.size() > kMostBounds) bounds_.pop_back();
+  return bounds_.front();
+}
+
+void CudaExecutable::capture(Bound& bound) {
+  const CaptureGate gate;
+  cudaStream_t stream = parts_.front()->stream();
+  // What can only be done outside of a capture, such as making a cuBLAS handle, is done by a first recording that is
+  // thrown away with its graph.
+  for (const bool keep : {false, true}) {
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    cudaGraph_t captured = nullptr;
+    try {
+      record(bound);
+    } catch (...) {
+      cudaStreamEndCapture(stream, &captured);
+      const CapturedGraph dropped(captured);
+      throw;
+    }
+    CUDA_CHECK(cudaStreamEndCapture(stream, &captured));
+    const CapturedGraph graph(captured);
+    if (!keep) continue;
+    cudaGraphExec_t exec = nullptr;
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph.get(), 0));
+    bound.graph.reset(exec);
+    CUDA_CHECK(cudaGraphUpload(exec, stream));
+  }
+}
+
+void CudaExecutable::record(const Bound& bound) {
+  const auto each = [&](const auto& call) {
+    for (size_t rank = 0; rank < parts_.size(); ++rank) {
+      const UseGpu use(parts_[rank]->gpu());
+      break_overlap();
+      call(*parts_[rank], bound.memory[rank]);
+    }
+  };
+  // The other parts' streams join the capture of the first one's.
+  if (parts_.size() > 1) {
+    CUDA_CHECK(cudaEventRecord(events_.front().get(), parts_.front()->stream()));
+    for (size_t rank = 1; rank < parts_.size(); ++rank)
+      CUDA_CHECK(cudaStreamWaitEvent(parts_[rank]->stream(), events_.front().get()));
+  }
+  each([](CudaPart& part, const PartMemory&) { part.launch_inputs(); });
+  for (size_t gather = 0; gather < parts_.front()->num_gathers(); ++gather) {
+    each([&](CudaPart& part, const PartMemory&) { part.launch_until(gather); });
+    meet();
+    for (const auto& from : parts_) {
+      for (const auto& to : parts_) {
+        const UseGpu use(to->gpu());
+        from->give(gather, *to);
+      }
+    }
+    meet();  // nobody overwrites what another one is still reading
+  }
+  each([](CudaPart& part, const PartMemory& memory) {
+    part.launch_until(part.num_gathers());
+    part.launch_outputs(memory);
+  });
+  if (parts_.size() > 1) meet();
+}
+
+// Every part's stream waits for all others.
+void CudaExecutable::meet() {
+  for (size_t rank = 0; rank < parts_.size(); ++rank) {
+    const UseGpu use(parts_[rank]->gpu());
+    CUDA_CHECK(cudaEventRecord(events_[rank].get(), parts_[rank]->stream()));
+  }
+  for (size_t rank = 0; rank < parts_.size(); ++rank) {
+    const UseGpu use(parts_[rank]->gpu());
+    for (size_t other = 0; other < parts_.size(); ++other) {
+      if (other != rank) CUDA_CHECK(cudaStreamWaitEvent(parts_[rank]->stream(), events_[other].get()));
+    }
+  }
+}
+
+void CudaExecutable::check_lengths(const Bound& bound) {
+  const CudaPart& first = *parts_.front();
+  const auto read = [&](uint32_t id) -> int64_t {
+    const auto found =
+        std::find_if(bound.lengths.begin(), bound.lengths.end(), [&](const auto& each) { return each.first == id; });
+    if (found->second != nullptr) return *found->second;
+    int32_t length = 0;
+    const AllocationGate gate;
+    CUDA_CHECK(cudaMemcpy(&length, bound.memory.front().inputs[first.port_of(id)], sizeof(length), cudaMemcpyDefault));
+    return length;
+  };
+  tcim_lite::check_lengths(first.plan(), first.graph(), read, warned_context_);
+}
+
+void CudaExecutable::raise_refusal() {
+  auto* flag = reinterpret_cast<volatile int*>(refused_host_.get());
+  const auto port = uint32_t(*flag - 1);
+  *flag = 0;
+  for (const auto& part : parts_) {
+    const UseGpu use(part->gpu());
+    part->clear_refusal();
+  }
+  const CudaPart& first = *parts_.front();
+  for (const Plan::FloatInput& input : first.plan().float_inputs) {
+    if (input.port == port) refuse_input(first.graph(), input);
+  }
+  fail(ErrorCode::Internal, "run: input ", port, " was refused, which is no float input");
+}
+
+}  // namespace tcim_lite::cuda

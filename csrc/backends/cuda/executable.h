@@ -1,0 +1,40 @@
+// A model on its GPUs. A run is one launch of a CUDA graph, which is captured when the memory of the inputs and outputs
+// is new and replayed while it stays; lengths are read on the device.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backends/backend.h"
+#include "backends/cuda/part.h"
+
+namespace tcim_lite::cuda {
+
+class CudaExecutable final : public Executable {
+ public:
+  CudaExecutable(std::vector<Part> parts, bool float_math, int gpu_count);
+  ~CudaExecutable() override;
+
+  void run(std::span<const PartMemory> memory) override;
+  uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }
+
+ private:
+  struct Bound;
+
+  Bound& bound_for(std::span<const PartMemory> memory);
+  void capture(Bound& bound);
+  void record(const Bound& bound);
+  void meet();
+  void check_lengths(const Bound& bound);
+  void raise_refusal();
+
+  PinnedBytes refused_host_;  // an int: the port of an input that holds a NaN or an infinity, plus 1
+  std::vector<std::unique_ptr<CudaPart>> parts_;
+  std::vector<Event> events_;  // by rank
+  std::list<Bound> bounds_;    // the latest first
+  bool warned_context_ = false;
+};
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,90 @@
+// RAII over the CUDA runtime. Every call is checked: CUDA_CHECK throws Error(Device) with the failing expression.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "base/error.h"
+
+namespace tcim_lite::cuda {
+
+[[noreturn]] void throw_cuda_error(cudaError_t error, const char* expression, const char* file, int line);
+
+#define CUDA_CHECK(expression)                                                                \
+  do {                                                                                        \
+    const cudaError_t cuda_check_error = (expression);                                        \
+    if (cuda_check_error != cudaSuccess)                                                      \
+      ::tcim_lite::cuda::throw_cuda_error(cuda_check_error, #expression, __FILE__, __LINE__); \
+  } while (false)
+
+// True in a process that was forked after CUDA was started: nothing there may touch CUDA, destructors included.
+bool in_forked_child() noexcept;
+// Throws Error(State) there.
+void check_process();
+
+template <auto Destroy>
+struct Destroyer {
+  template <typename Handle>
+  void operator()(Handle handle) const noexcept {
+    if (!in_forked_child()) Destroy(handle);
+  }
+};
+template <typename Handle, auto Destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroyer<Destroy>>;
+
+using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
+using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using CapturedGraph = Owned<cudaGraph_t, cudaGraphDestroy>;
+using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+// A capture is spoiled by what other threads allocate, free, copy or wait for meanwhile: whoever does such a thing
+// holds the gate, a capture holds it alone. A thread that captures passes.
+class AllocationGate {
+ public:
+  AllocationGate();
+  ~AllocationGate();
+  AllocationGate(const AllocationGate&) = delete;
+  AllocationGate& operator=(const AllocationGate&) = delete;
+};
+class CaptureGate {
+ public:
+  CaptureGate();
+  ~CaptureGate();
+  CaptureGate(const CaptureGate&) = delete;
+  CaptureGate& operator=(const CaptureGate&) = delete;
+};
+
+void free_device(std::byte* data) noexcept;
+void free_pinned(std::byte* data) noexcept;
+using DeviceBytes = Owned<std::byte*, free_device>;  // on the current GPU
+using PinnedBytes = Owned<std::byte*, free_pinned>;  // host memory that every GPU reaches by the same address
+
+Stream make_stream();
+Event make_event();
+DeviceBytes device_bytes(uint64_t bytes);  // null for 0 bytes; contents unspecified
+PinnedBytes pinned_bytes(uint64_t bytes);  // zeroed
+
+// Makes a GPU current for the calling thread, until the end of the scope.
+class UseGpu {
+ public:
+  explicit UseGpu(int gpu) {
+    CUDA_CHECK(cudaGetDevice(&before_));
+    if (before_ != gpu) CUDA_CHECK(cudaSetDevice(gpu));
+    changed_ = before_ != gpu;
+  }
+  ~UseGpu() {
+    if (changed_) cudaSetDevice(before_);
+  }
+  UseGpu(const UseGpu&) = delete;
+  UseGpu& operator=(const UseGpu&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,181 @@
+// What the kernels compute, and the functions that launch them. Launches go to the stream that is being captured or
+// run; nothing here allocates or waits. Numbers: docs/numerics.md and docs/cuda.md.
+//
+// "T" is the element of tensors between ops (Elem). Strides are in elements. Lengths are read from device memory when
+// the kernel runs, so one captured graph serves every length. Kernels that write what outlives a run (caches, outputs)
+// do nothing when *refused is not 0.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "graph/plan/elem.h"
+#include "graph/weight_format.h"
+
+namespace tcim_lite::cuda {
+
+// Copies inputs to where kernels read them and looks for a NaN or infinity in their live rows.
+struct StageInput {
+  const void* from;
+  void* to;
+  int64_t row_bytes, rows;
+  const int* live;  // null: all rows. In the caller's memory: lengths are staged by the same launch
+  int elem;         // Elem to check, or -1
+};
+constexpr int kMaxStaged = 48;
+struct StageArgs {
+  StageInput inputs[kMaxStaged];
+  int count;
+  int first_port;     // *refused = first_port + index + 1
+  int* refused;       // on the device
+  int* refused_host;  // the same for the host, pinned
+};
+void launch_stage(const StageArgs& args, cudaStream_t stream);
+
+struct RowArgs {
+  const void* x;
+  void* y;
+  int rows, cols;
+  int64_t x_stride, y_stride;
+  const int* live;
+  const int* refused;  // null: y does not outlive the run
+};
+
+struct NormArgs {
+  RowArgs row;  // cols of one vector; `groups` vectors in a row, dense
+  const float* weight;
+  float epsilon;
+  int groups;
+};
+void launch_norm(Elem elem, const NormArgs& args, cudaStream_t stream);
+
+struct AddArgs {
+  RowArgs row;  // y = x + b
+  const void* b;
+  int64_t b_stride;
+};
+void launch_add(Elem elem, const AddArgs& args, cudaStream_t stream);
+// y [rows, cols] from x [rows, 2 cols], gate and up alternating in blocks of 16.
+void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream);
+void launch_copy(Elem from, Elem to, const RowArgs& args, cudaStream_t stream);
+// y[0] = x[*current - 1].
+void launch_gather_row(Elem elem, const RowArgs& args, const int* current, cudaStream_t stream);
+// Zeroes rows at and beyond *live.
+void launch_zero_rows(void* y, int rows, int64_t row_bytes, const int* live, const int* refused, cudaStream_t stream);
+
+// One chain of HeadsSpec.
+constexpr int kMaxSlots = 64;
+struct HeadsArgs {
+  const void* x;
+  int64_t x_stride;
+  int rows, slot_rows, heads, head_dim;
+  const float* norm_weight;  // null: no norm
+  float epsilon;
+  const void* cos;  // null: no RoPE
+  const void* sin;
+  int table_elem, table_rows;
+  void* y;  // null: to the caches
+  int64_t y_stride;
+  int cache_elem, context;
+  const int* live;
+  const int* refused;
+  void* caches[kMaxSlots];
+  const int* rope_valid[kMaxSlots];
+  const int* valid[kMaxSlots];
+  const int* current[kMaxSlots];
+};
+void launch_heads(Elem elem, const HeadsArgs& args, cudaStream_t stream);
+
+struct AttentionArgs {
+  const void* q;  // [slots * slot_rows, heads * head_dim]
+  void* y;
+  int64_t q_stride, y_stride;
+  int slots, slot_rows, q_heads, kv_heads, head_dim, context;
+  float scale;
+  const int* live;
+  const int* refused;
+  const void* k[kMaxSlots];
+  const void* v[kMaxSlots];
+  const int* valid[kMaxSlots];
+};
+// Any shape: one block per row and head.
+void launch_attention_any(Elem elem, Elem cache_elem, const AttentionArgs& args, cudaStream_t stream);
+
+// fp16, head_dim 64 or 128, one token a slot: each KV head's rows split over blocks, merged by the last of them. With
+// `heads`, the norm, RoPE and cache write of q, k and v happen in the same launch.
+struct DecodeAttentionArgs {
+  AttentionArgs a;
+  int splits;
+  float* partial;   // [slots, kv_heads, splits, q heads per KV head, head_dim + 2]
+  int* arrived;     // [slots, kv_heads], 0 between runs
+  bool fused;       // q is not ready: x holds the projection
+  const void* x_q;  // rows of the projection, of stride x_stride
+  const void* x_k;
+  const void* x_v;
+  int64_t x_stride;
+  const float* q_norm;  // null: none
+  const float* k_norm;
+  float q_epsilon, k_epsilon;
+  const void* cos;  // null: none
+  const void* sin;
+  int table_rows;
+  const int* current[kMaxSlots];
+};
+bool decode_attention_supports(const AttentionArgs& args);
+int64_t decode_attention_floats(const DecodeAttentionArgs& args);
+void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream);
+
+// fp16, head_dim 64 or 128, any number of tokens: tensor cores, 64 query rows (token-major, the heads of a KV head
+// together) a block.
+bool prefill_attention_supports(const AttentionArgs& args);
+void launch_prefill_attention(const AttentionArgs& args, cudaStream_t stream);
+
+// y = x W^T with bias and an epilogue.
+struct LinearArgs {
+  const void* x;  // [rows, inputs] T
+  int64_t x_stride;
+  int rows, inputs, outputs;
+  const float* norm_weight;  // null: none
+  float epsilon;
+  const void* weights;  // as repacked
+  const float* bias;    // null: none
+  int epilogue;         // LinearSpec::Epilogue
+  const void* residual;
+  int64_t residual_stride;
+  void* y;
+  int64_t y_stride;
+  const int* live;
+  const int* refused;
+};
+
+// Layouts on the device (repack): quantised weights per 16 outputs and 64 inputs one item of 512 or 1024 bytes of
+// signed codes in the order of the tensor core's operand, then 16 scales; float weights row by row, outputs padded
+// to 16.
+int64_t placed_bytes(WeightFormat format, int64_t outputs, int64_t inputs);
+void launch_repack(WeightFormat format, const void* packed, void* placed, int64_t outputs, int64_t inputs,
+                   cudaStream_t stream);
+
+// Any format and rows; with quantised weights x stays float (TCIM_LITE_NUMERICS=float). The norm is not its business.
+void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, cudaStream_t stream);
+
+// fp16 tensors, up to 8 rows, inputs a multiple of 64: weights stream once through tensor cores.
+constexpr int kStreamRows = 8;
+bool linear_stream_supports(WeightFormat format, const LinearArgs& args);
+void launch_linear_stream(WeightFormat format, const LinearArgs& args, cudaStream_t stream);
+
+// Any rows of quantised weights: x is quantised into `scratch`, then tiles of 128 outputs by 64 or 128 rows run on the
+// int8 tensor cores.
+int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs);
+void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
+
+// What a library's product leaves to do: y = epilogue(acc), acc [rows, outputs] fp32 dense.
+void launch_linear_epilogue(const LinearArgs& args, const float* acc, cudaStream_t stream);
+
+// Sets what a block of each kernel may use on the current GPU; once per GPU before its first launch.
+void prepare_kernels();
+int multiprocessors();  // of the current GPU
+// The next launch of this thread waits for all of what came before, as it must after anything but a kernel.
+void break_overlap();
+
+}  // namespace tcim_lite::cuda

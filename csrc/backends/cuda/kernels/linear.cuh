@@ -1,0 +1,43 @@
+// The epilogues of a Linear: bias, then residual or SiLU-mul, with every rounding of the unfused ops.
+#pragma once
+
+#include "backends/cuda/kernels/common.cuh"
+#include "backends/cuda/kernels/kernels.h"
+
+namespace tcim_lite::cuda {
+
+enum : int { kStore = 0, kAddResidual = 1, kSiluMul = 2 };  // LinearSpec::Epilogue
+
+template <typename T>
+__device__ __forceinline__ void finish(const LinearArgs& args, int row, int output, float acc) {
+  if (args.bias != nullptr) acc += args.bias[output];
+  if (args.epilogue == kAddResidual) {
+    const T* residual = static_cast<const T*>(args.residual) + row * args.residual_stride;
+    acc = load(residual + output) + rounded<T>(acc);
+  }
+  store(static_cast<T*>(args.y) + row * args.y_stride + output, acc);
+}
+
+// Column i of y, from the sums of its gate and up outputs.
+template <typename T>
+__device__ __forceinline__ void finish_silu(const LinearArgs& args, int row, int i, float gate, float up) {
+  const int output = i / 16 * 32 + i % 16;
+  if (args.bias != nullptr) {
+    gate += args.bias[output];
+    up += args.bias[output + 16];
+  }
+  store(static_cast<T*>(args.y) + row * args.y_stride + i, silu(rounded<T>(gate)) * rounded<T>(up));
+}
+
+__device__ __forceinline__ int live_rows(const LinearArgs& args) {
+  return args.live == nullptr ? args.rows : min(max(*args.live, 0), args.rows);
+}
+__device__ __forceinline__ bool is_refused(const LinearArgs& args) {
+  return args.refused != nullptr && *args.refused != 0;
+}
+
+constexpr int kGroupInputs = 64;
+constexpr int kItemW4 = 512 + 32;  // bytes of 16 outputs and 64 inputs
+constexpr int kItemW8 = 1024 + 16;
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,116 @@
+// A Linear of float activations, any format, shape and rows: a warp for each output, eight rows at a time. Also what
+// remains of a Linear after a library's product.
+#include "backends/cuda/kernels/linear.cuh"
+
+namespace tcim_lite::cuda {
+namespace {
+
+constexpr int kWarps = 8, kRows = 8;
+
+// Weight (n, k) as float; quantised ones as code * scale (exact).
+template <WeightFormat Format>
+__device__ __forceinline__ float weight_at(const void* weights, int64_t n, int k, int inputs) {
+  if constexpr (Format == WeightFormat::LinearF16)
+    return __half2float(static_cast<const __half*>(weights)[n * inputs + k]);
+  if constexpr (Format == WeightFormat::LinearF32) return static_cast<const float*>(weights)[n * inputs + k];
+  constexpr bool kFour = Format == WeightFormat::LinearW4;
+  const auto* item =
+      static_cast<const uint8_t*>(weights) + (n / 16 * (inputs / 64) + k / 64) * (kFour ? kItemW4 : kItemW8);
+  const int g = int(n % 8), high = int(n % 16 / 8), t = k % 64 / 16;
+  const int lane = 4 * g + t;
+  if constexpr (kFour) {
+    const int byte = item[lane * 16 + k % 16];
+    const int code = int(int8_t(uint8_t(high ? byte & 0xf0 : byte << 4))) / 16;
+    return float(code) * __half2float(reinterpret_cast<const __half*>(item + 512)[2 * g + high]);
+  }
+  const int word = k % 8 / 4 * 2 + high;
+  const int code = int8_t(item[k % 16 / 8 * 512 + lane * 16 + word * 4 + k % 4]);
+  return ldexpf(float(code), int8_t(item[1024 + 2 * g + high]));
+}
+
+template <typename T, WeightFormat Format>
+__device__ void dots(const LinearArgs& args, int64_t n, int first, int rows, int lane, float* sums) {
+  float acc[kRows] = {};
+  for (int k = lane; k < args.inputs; k += 32) {
+    const float w = weight_at<Format>(args.weights, n, k, args.inputs);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r < rows) acc[r] = fmaf(w, load(static_cast<const T*>(args.x) + (first + r) * args.x_stride + k), acc[r]);
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) sums[r] = warp_sum(acc[r]);
+}
+
+template <typename T, WeightFormat Format>
+__global__ void linear_kernel(LinearArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int lane = threadIdx.x % 32;
+  const bool silu_mul = args.epilogue == kSiluMul;
+  const int64_t i = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32;
+  const int first = blockIdx.y * kRows, rows = min(live_rows(args) - first, kRows);
+  if (rows <= 0 || i >= (silu_mul ? args.outputs / 2 : args.outputs) || is_refused(args)) return;
+  const int64_t n = silu_mul ? i / 16 * 32 + i % 16 : i;
+  float sums[kRows], ups[kRows];
+  dots<T, Format>(args, n, first, rows, lane, sums);
+  if (silu_mul) dots<T, Format>(args, n + 16, first, rows, lane, ups);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= rows || lane != r) continue;
+    if (silu_mul) {
+      finish_silu<T>(args, first + r, int(i), sums[r], ups[r]);
+    } else {
+      finish<T>(args, first + r, int(i), sums[r]);
+    }
+  }
+}
+
+__global__ void epilogue_kernel(LinearArgs args, const float* acc) {
+  wait_for_inputs();
+  launch_next();
+  const int row = blockIdx.y;
+  if (row >= live_rows(args) || is_refused(args)) return;
+  acc += int64_t(row) * args.outputs;
+  const int count = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    const int gate = i / 16 * 32 + i % 16;
+    if (args.epilogue == kSiluMul) {
+      finish_silu<__half>(args, row, i, acc[gate], acc[gate + 16]);
+    } else {
+      finish<__half>(args, row, i, acc[i]);
+    }
+  }
+}
+
+template <typename T>
+void launch_any(WeightFormat format, const LinearArgs& args, cudaStream_t stream) {
+  const int columns = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
+  const dim3 grid((columns + kWarps - 1) / kWarps, (args.rows + kRows - 1) / kRows), block(32 * kWarps);
+  switch (format) {
+    case WeightFormat::LinearW4:
+      return launch(linear_kernel<T, WeightFormat::LinearW4>, grid, block, 0, stream, args);
+    case WeightFormat::LinearW8:
+      return launch(linear_kernel<T, WeightFormat::LinearW8>, grid, block, 0, stream, args);
+    case WeightFormat::LinearF16:
+      return launch(linear_kernel<T, WeightFormat::LinearF16>, grid, block, 0, stream, args);
+    case WeightFormat::LinearF32:
+      return launch(linear_kernel<T, WeightFormat::LinearF32>, grid, block, 0, stream, args);
+    case WeightFormat::Dense:
+      return;  // validate() refuses it
+  }
+}
+
+}  // namespace
+
+void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, cudaStream_t stream) {
+  if (elem == kF16) launch_any<__half>(format, args, stream);
+  if (elem == kF32) launch_any<float>(format, args, stream);
+}
+
+void launch_linear_epilogue(const LinearArgs& args, const float* acc, cudaStream_t stream) {
+  const int columns = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
+  launch(epilogue_kernel, dim3((columns + 1023) / 1024, args.rows), dim3(256), 0, stream, args, acc);
+}
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,384 @@
+// A Linear of up to eight rows: the weights pass once, from memory through a ring of asynchronous copies in shared
+// memory to the tensor cores. Outputs are the rows of the A operand, activations its B operand.
+//
+// A block takes tiles of 16 outputs (a gate and an up tile with SiLU-mul), its warps every eighth group of 64 inputs;
+// the warps' sums meet in shared memory. The ring is filled before the input is waited for, so that weights arrive
+// while the kernel before this one drains and while the norm and the quantiser of the prologue run.
+#include "backends/cuda/kernels/linear.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
+
+namespace tcim_lite::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+
+template <WeightFormat Format>
+struct Ring;
+template <>
+struct Ring<WeightFormat::LinearW4> {
+  static constexpr int kItem = kItemW4, kStages = 8;
+};
+template <>
+struct Ring<WeightFormat::LinearW8> {
+  static constexpr int kItem = kItemW8, kStages = 6;
+};
+template <>
+struct Ring<WeightFormat::LinearF16> {
+  static constexpr int kItem = 2048, kStages = 4;
+};
+
+// Bytes between rows of activations in shared memory: 64 beyond a multiple of 128, so that two rows fill all banks.
+__host__ __device__ constexpr int row_bytes(WeightFormat format, int inputs) {
+  const int bytes = format == WeightFormat::LinearF16 ? 2 * inputs : inputs;
+  return bytes % 128 == 0 ? bytes + 64 : bytes;
+}
+
+struct Pass {
+  int first_row, rows, tiles;
+};
+
+template <WeightFormat Format>
+__device__ __forceinline__ void fetch(char* slot, const LinearArgs& args, int64_t block, int group, int groups,
+                                      int lane) {
+  const char* weights = static_cast<const char*>(args.weights);
+  if constexpr (Format == WeightFormat::LinearF16) {
+    const int g = lane / 4, t = lane % 4;
+    const char* from = weights + ((block * 16 + g) * args.inputs + group * 64 + 8 * t) * 2;
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      copy_async(slot + part * 512 + lane * 16, from + int64_t(part % 2) * 16 * args.inputs + part / 2 * 64);
+    }
+  } else {
+    const char* from = weights + (block * groups + group) * Ring<Format>::kItem;
+#pragma unroll
+    for (int at = 0; at < Ring<Format>::kItem / 512; ++at)
+      copy_async(slot + at * 512 + lane * 16, from + at * 512 + lane * 16);
+    constexpr int kScales = Ring<Format>::kItem / 512 * 512;
+    if (lane * 16 < Ring<Format>::kItem - kScales) copy_async(slot + kScales + lane * 16, from + kScales + lane * 16);
+  }
+}
+
+// acc += an item. One: a single row, whose sums are in columns of all lanes alike.
+template <WeightFormat Format, bool One>
+__device__ __forceinline__ void multiply(float (&acc)[4], const char* slot, const char* x, const float* scales,
+                                         int group, int groups, int rows, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  const int row = One ? 0 : min(g, rows - 1);
+  const int stride = row_bytes(Format, groups * 64);
+  if constexpr (Format == WeightFormat::LinearF16) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint4 a = *reinterpret_cast<const uint4*>(slot + half * 1024 + lane * 16);
+      const uint4 b = *reinterpret_cast<const uint4*>(slot + half * 1024 + 512 + lane * 16);
+      const uint4 v = *reinterpret_cast<const uint4*>(x + row * stride + group * 128 + half * 64 + 16 * t);
+      mma_half(acc, a.x, b.x, a.y, b.y, v.x, v.y);
+      mma_half(acc, a.z, b.z, a.w, b.w, v.z, v.w);
+    }
+  } else {
+    const uint4 v = *reinterpret_cast<const uint4*>(x + row * stride + group * 64 + 16 * t);
+    const uint4 a = *reinterpret_cast<const uint4*>(slot + lane * 16);
+    int dot[4] = {0, 0, 0, 0};
+    float low, high;  // scales of outputs g and g + 8
+    if constexpr (Format == WeightFormat::LinearW4) {
+      mma_int8(dot, low_codes(a.x), high_codes(a.x), low_codes(a.y), high_codes(a.y), v.x, v.y);
+      mma_int8(dot, low_codes(a.z), high_codes(a.z), low_codes(a.w), high_codes(a.w), v.z, v.w);
+      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(slot + 512 + 4 * g));
+      low = both.x;
+      high = both.y;
+    } else {
+      const uint4 b = *reinterpret_cast<const uint4*>(slot + 512 + lane * 16);
+      mma_int8(dot, a.x, a.y, a.z, a.w, v.x, v.y);
+      mma_int8(dot, b.x, b.y, b.z, b.w, v.z, v.w);
+      const int both = *reinterpret_cast<const int16_t*>(slot + 1024 + 2 * g);
+      low = power_of_two(int8_t(both & 0xff));
+      high = power_of_two(both >> 8);
+    }
+    const float s0 = scales[(One ? 0 : min(2 * t, rows - 1)) * groups + group];
+    acc[0] = fmaf(float(dot[0]), low * s0, acc[0]);
+    acc[2] = fmaf(float(dot[2]), high * s0, acc[2]);
+    if constexpr (!One) {
+      const float s1 = scales[min(2 * t + 1, rows - 1) * groups + group];
+      acc[1] = fmaf(float(dot[1]), low * s1, acc[1]);
+      acc[3] = fmaf(float(dot[3]), high * s1, acc[3]);
+    }
+  }
+}
+
+// Elements k .. k + 7 of a row into shared memory: normalised, and quantised where weights are. Whole warps.
+template <WeightFormat Format>
+__device__ __forceinline__ void prepare_eight(const LinearArgs& args, float (&v)[8], int k, float inverse, char* x,
+                                              float* scales) {
+  const bool inside = k < args.inputs;
+  if (args.norm_weight != nullptr && inside) {
+    float weight[8];
+    load8(args.norm_weight + k, weight);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * inverse * weight[i];
+    round_halves(v);
+  }
+  if constexpr (Format == WeightFormat::LinearF16) {
+    if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = pack_halves(v);
+  } else {
+    uint2 codes;
+    float scale = quantize_group(v, codes);
+    if (Format == WeightFormat::LinearW4) scale *= 0.0625f;  // codes reach the tensor cores times 16
+    if (inside) *reinterpret_cast<uint2*>(x + k) = codes;
+    if (inside && k % 64 == 0) scales[k / 64] = scale;
+  }
+}
+
+// One row into shared memory: normalised, and quantised where weights are. `thread` of `threads`, whole warps.
+template <WeightFormat Format>
+__device__ __forceinline__ void prepare_row(const LinearArgs& args, int row, float inverse, char* x, float* scales,
+                                            int thread, int threads) {
+  const __half* from = static_cast<const __half*>(args.x) + row * args.x_stride;
+  for (int first = 0; first < args.inputs; first += threads * 8) {
+    const int k = first + thread * 8;
+    const bool inside = k < args.inputs;
+    float v[8] = {};
+    if (inside) load8(from + k, v);
+    prepare_eight<Format>(args, v, k, inverse, x, scales);
+  }
+}
+
+__device__ __forceinline__ float sum_of_squares(const LinearArgs& args, int row, int thread, int threads) {
+  const __half* from = static_cast<const __half*>(args.x) + row * args.x_stride;
+  float sum = 0;
+  for (int k = thread * 8; k < args.inputs; k += threads * 8) {
+    float v[8];
+    load8(from + k, v);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
+  }
+  return sum;
+}
+
+template <WeightFormat Format, bool One>
+__device__ __forceinline__ void prepare_rows(const LinearArgs& args, const Pass& pass, int rows, char* x, float* scales,
+                                             float* scratch) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, stride = row_bytes(Format, args.inputs);
+  const bool norm = args.norm_weight != nullptr;
+  const auto inverse_of = [&](float sum) { return 1.0f / sqrtf(sum / float(args.inputs) + args.epsilon); };
+  if constexpr (One) {
+    constexpr int kKept = 6;  // pieces of the row that a thread keeps
+    if (args.inputs <= kKept * kThreads * 8) {
+      const __half* from = static_cast<const __half*>(args.x) + pass.first_row * args.x_stride;
+      uint4 kept[kKept];
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+        const int k = (i * kThreads + int(threadIdx.x)) * 8;
+        if (k < args.inputs) kept[i] = *reinterpret_cast<const uint4*>(from + k);
+      }
+      float inverse = 1;
+      if (norm) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < kKept; ++i) {
+          if ((i * kThreads + int(threadIdx.x)) * 8 >= args.inputs) continue;
+          float v[8];
+          load8(reinterpret_cast<const __half*>(&kept[i]), v);
+#pragma unroll
+          for (int j = 0; j < 8; ++j) sum = fmaf(v[j], v[j], sum);
+        }
+        inverse = inverse_of(block_sum(sum, scratch));
+      }
+#pragma unroll
+      for (int i = 0; i < kKept; ++i) {
+        if (i * kThreads * 8 >= args.inputs) break;
+        const int k = (i * kThreads + int(threadIdx.x)) * 8;
+        float v[8] = {};
+        if (k < args.inputs) load8(reinterpret_cast<const __half*>(&kept[i]), v);
+        prepare_eight<Format>(args, v, k, inverse, x, scales);
+      }
+      __syncthreads();
+      return;
+    }
+    float inverse = 1;
+    if (norm) inverse = inverse_of(block_sum(sum_of_squares(args, pass.first_row, threadIdx.x, kThreads), scratch));
+    prepare_row<Format>(args, pass.first_row, inverse, x, scales, threadIdx.x, kThreads);
+  } else {
+    for (int row = warp; row < rows; row += kWarps) {
+      float inverse = 1;
+      if (norm) inverse = inverse_of(warp_sum(sum_of_squares(args, pass.first_row + row, lane, 32)));
+      prepare_row<Format>(args, pass.first_row + row, inverse, x + row * stride, scales + row * (args.inputs / 64),
+                          lane, 32);
+    }
+  }
+  __syncthreads();
+}
+
+// Blocks: outputs / 16 of a tile.
+template <WeightFormat Format, int Blocks, bool One>
+__global__ void __launch_bounds__(kThreads) stream_kernel(LinearArgs args, Pass pass) {
+  constexpr int kItem = Ring<Format>::kItem, kStages = Ring<Format>::kStages, kColumns = One ? 1 : 8;
+  extern __shared__ __align__(128) char shared[];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int groups = args.inputs / 64;
+  char* ring = shared + warp * kStages * kItem;
+  char* x = shared + kWarps * kStages * kItem;
+  float* scales = reinterpret_cast<float*>(x + pass.rows * row_bytes(Format, args.inputs));
+  float* sums =
+      scales + (Format == WeightFormat::LinearF16 ? 0 : pass.rows * groups);  // [2][kWarps][Blocks][kColumns][16]
+  float* scratch = sums + 2 * kWarps * Blocks * kColumns * 16;
+
+  launch_next();
+  // What is fetched next: tile, group, block of the tile.
+  int tile = blockIdx.x, group = warp, part = 0, stage = 0;
+  const auto fetch_next = [&] {
+    if (tile < pass.tiles && group < groups) {
+      fetch<Format>(ring + stage * kItem, args, int64_t(tile) * Blocks + part, group, groups, lane);
+      if (++part == Blocks) part = 0, group += kWarps;
+      if (group >= groups) group = warp, tile += gridDim.x;
+    }
+    commit_copies();
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  };
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) fetch_next();
+
+  // The norm's weights come from memory, too.
+  for (int k = threadIdx.x * 32; args.norm_weight != nullptr && k < args.inputs; k += kThreads * 32)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(args.norm_weight + k));
+
+  wait_for_inputs();
+  const int rows = min(live_rows(args) - pass.first_row, pass.rows);
+  if (rows <= 0) return;
+  prepare_rows<Format, One>(args, pass, rows, x, scales, scratch);
+
+  int slot = 0, buffer = 0;
+  for (int at = blockIdx.x; at < pass.tiles; at += gridDim.x, buffer ^= 1) {
+    const int row = threadIdx.x / 16, n = threadIdx.x % 16;
+    // Fetched early: at the end nothing would hide its latency.
+    float residual = 0;
+    const bool adds =
+        Blocks == 1 && args.epilogue == kAddResidual && row < rows && row < kColumns && at * 16 + n < args.outputs;
+    if (adds)
+      residual =
+          load(static_cast<const __half*>(args.residual) + (pass.first_row + row) * args.residual_stride + at * 16 + n);
+    float acc[Blocks][4] = {};
+    for (int k = warp; k < groups; k += kWarps) {
+#pragma unroll
+      for (int b = 0; b < Blocks; ++b) {
+        wait_for_copies<kStages - 2>();
+        __syncwarp();
+        multiply<Format, One>(acc[b], ring + slot * kItem, x, scales, k, groups, rows, lane);
+        slot = slot + 1 == kStages ? 0 : slot + 1;
+        fetch_next();
+      }
+    }
+    float* mine = sums + (buffer * kWarps + warp) * Blocks * kColumns * 16;
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int b = 0; b < Blocks; ++b) {
+      if (One && t != 0) continue;
+      const int column = One ? 0 : 2 * t;
+      mine[(b * kColumns + column) * 16 + g] = acc[b][0];
+      mine[(b * kColumns + column) * 16 + g + 8] = acc[b][2];
+      if constexpr (!One) {
+        mine[(b * kColumns + column + 1) * 16 + g] = acc[b][1];
+        mine[(b * kColumns + column + 1) * 16 + g + 8] = acc[b][3];
+      }
+    }
+    __syncthreads();
+    if (row >= rows || row >= kColumns || is_refused(args)) continue;
+    float total[Blocks] = {};
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+#pragma unroll
+      for (int b = 0; b < Blocks; ++b)
+        total[b] += sums[((buffer * kWarps + w) * Blocks + b) * kColumns * 16 + row * 16 + n];
+    }
+    if constexpr (Blocks == 2) {
+      finish_silu<__half>(args, pass.first_row + row, at * 16 + n, total[0], total[1]);
+    } else if (adds) {
+      const float sum = args.bias == nullptr ? total[0] : total[0] + args.bias[at * 16 + n];
+      store(static_cast<__half*>(args.y) + (pass.first_row + row) * args.y_stride + at * 16 + n,
+            residual + rounded<__half>(sum));
+    } else if (at * 16 + n < args.outputs) {
+      finish<__half>(args, pass.first_row + row, at * 16 + n, total[0]);
+    }
+  }
+}
+
+template <WeightFormat Format>
+size_t shared_bytes(int rows, int inputs, int blocks) {
+  const int columns = rows == 1 ? 1 : 8;
+  const size_t scales = Format == WeightFormat::LinearF16 ? 0 : size_t(rows) * (inputs / 64) * 4;
+  return size_t(kWarps) * Ring<Format>::kStages * Ring<Format>::kItem + size_t(rows) * row_bytes(Format, inputs) +
+         scales + size_t(2 * kWarps * blocks * columns * 16 + 33) * 4;
+}
+
+// As many blocks on each SM as keep the SMs equally busy, and the most of those.
+int grid_of(int tiles) {
+  const int sms = multiprocessors();
+  int best = tiles, least = 1 << 30;
+  for (int per_sm = 1; per_sm <= 3; ++per_sm) {
+    const int rounds = (tiles + sms * per_sm - 1) / (sms * per_sm);
+    if (rounds * per_sm > least) continue;
+    least = rounds * per_sm;
+    best = (tiles + rounds - 1) / rounds;
+  }
+  return best;
+}
+
+template <WeightFormat Format, int Blocks, bool One>
+void launch_pass(const LinearArgs& args, const Pass& pass, cudaStream_t stream) {
+  const size_t shared = shared_bytes<Format>(pass.rows, args.inputs, Blocks);
+  launch(stream_kernel<Format, Blocks, One>, dim3(unsigned(grid_of(pass.tiles))), dim3(kThreads), shared, stream, args,
+         pass);
+}
+
+template <WeightFormat Format>
+void launch_format(const LinearArgs& args, cudaStream_t stream) {
+  const int blocks = args.epilogue == kSiluMul ? 2 : 1;
+  int rows = args.rows < kStreamRows ? args.rows : kStreamRows;
+  while (rows > 1 && shared_bytes<Format>(rows, args.inputs, blocks) > most_shared()) --rows;
+  for (int first = 0; first < args.rows; first += rows) {
+    const Pass pass{first, args.rows - first < rows ? args.rows - first : rows,
+                    (args.outputs + 16 * blocks - 1) / (16 * blocks)};
+    const bool one = pass.rows == 1;
+    if (blocks == 2 && one) launch_pass<Format, 2, true>(args, pass, stream);
+    if (blocks == 2 && !one) launch_pass<Format, 2, false>(args, pass, stream);
+    if (blocks == 1 && one) launch_pass<Format, 1, true>(args, pass, stream);
+    if (blocks == 1 && !one) launch_pass<Format, 1, false>(args, pass, stream);
+  }
+}
+
+template <WeightFormat Format>
+void prepare_format() {
+  const auto allow = [](auto kernel) {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(most_shared())));
+  };
+  allow(stream_kernel<Format, 1, true>);
+  allow(stream_kernel<Format, 1, false>);
+  allow(stream_kernel<Format, 2, true>);
+  allow(stream_kernel<Format, 2, false>);
+}
+
+}  // namespace
+
+bool linear_stream_supports(WeightFormat format, const LinearArgs& args) {
+  if (format == WeightFormat::LinearF32 || format == WeightFormat::Dense || args.inputs % 64 != 0) return false;
+  if (reinterpret_cast<uintptr_t>(args.x) % 16 != 0 || args.x_stride % 8 != 0) return false;
+  const int blocks = args.epilogue == kSiluMul ? 2 : 1;
+  if (format == WeightFormat::LinearW4)
+    return shared_bytes<WeightFormat::LinearW4>(1, args.inputs, blocks) <= most_shared();
+  if (format == WeightFormat::LinearW8)
+    return shared_bytes<WeightFormat::LinearW8>(1, args.inputs, blocks) <= most_shared();
+  return shared_bytes<WeightFormat::LinearF16>(1, args.inputs, blocks) <= most_shared();
+}
+
+void launch_linear_stream(WeightFormat format, const LinearArgs& args, cudaStream_t stream) {
+  if (format == WeightFormat::LinearW4) launch_format<WeightFormat::LinearW4>(args, stream);
+  if (format == WeightFormat::LinearW8) launch_format<WeightFormat::LinearW8>(args, stream);
+  if (format == WeightFormat::LinearF16) launch_format<WeightFormat::LinearF16>(args, stream);
+}
+
+void prepare_linear_stream() {
+  prepare_format<WeightFormat::LinearW4>();
+  prepare_format<WeightFormat::LinearW8>();
+  prepare_format<WeightFormat::LinearF16>();
+}
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,72 @@
+// Activations of a quantised Linear (docs/numerics.md section 3), by groups of 64 held 8 to a lane by 8 lanes.
+#pragma once
+
+#include "backends/cuda/kernels/common.cuh"
+#include "backends/cuda/kernels/mma.cuh"
+
+namespace tcim_lite::cuda {
+
+// Lane l of every 8 holds values 8 l ..; all 32 lanes take part. Returns 2^e.
+__device__ __forceinline__ float quantize_group(const float (&v)[8], uint2& codes) {
+  float amax = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) amax = fmaxf(amax, fabsf(v[i]));
+#pragma unroll
+  for (int lane = 1; lane < 8; lane *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
+  const int exponent = min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+  const float inverse = power_of_two(-exponent);
+  // Adding 1.5 * 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
+  uint32_t bits[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) bits[i] = __float_as_uint(fminf(fmaxf(v[i] * inverse, -127.0f), 127.0f) + 12582912.0f);
+  const auto pack = [&](int i) {
+    return __byte_perm(__byte_perm(bits[i], bits[i + 1], 0x0040), __byte_perm(bits[i + 2], bits[i + 3], 0x0040),
+                       0x5410);
+  };
+  codes = make_uint2(pack(0), pack(4));
+  return power_of_two(exponent);
+}
+
+__device__ __forceinline__ void load8(const __half* p, float (&v)[8]) {
+  const uint4 raw = *reinterpret_cast<const uint4*>(p);
+  const __half2* h = reinterpret_cast<const __half2*>(&raw);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = __half22float2(h[i]);
+    v[2 * i] = two.x;
+    v[2 * i + 1] = two.y;
+  }
+}
+__device__ __forceinline__ void load8(const float* p, float (&v)[8]) {
+  const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+// fp16 tensors may begin at any element.
+template <typename T>
+__device__ __forceinline__ void load8_any(const T* p, float (&v)[8]) {
+  if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return load8(p, v);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = load(p + i);
+}
+
+// To fp16 and back, saturating at 65504; NaN stays NaN.
+__device__ __forceinline__ void round_halves(float (&v)[8]) {
+  const __half2 most = __float2half2_rn(65504.0f), least = __float2half2_rn(-65504.0f);
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    const __half2 h = __hmax2_nan(__hmin2_nan(__floats2half2_rn(v[i], v[i + 1]), most), least);
+    const float2 two = __half22float2(h);
+    v[i] = two.x;
+    v[i + 1] = two.y;
+  }
+}
+
+__device__ __forceinline__ uint4 pack_halves(const float (&v)[8]) {
+  uint4 raw;
+  __half2* h = reinterpret_cast<__half2*>(&raw);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) h[i] = __halves2half2(__float2half_rn(v[2 * i]), __float2half_rn(v[2 * i + 1]));
+  return raw;
+}
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,106 @@
+// Weights from the packed layout of graph/weight_format.h to the one the kernels read.
+//
+// Quantised, per 16 outputs and 64 inputs one item. Lane l = 4 g + t of a warp holds 16 inputs (16 t ..) of outputs g
+// and g + 8, in the order of the A operand of mma.m16n8k32; inputs are permuted within the item, activations alike.
+//   LinearW4  lane: 4 words; byte b of word i holds input 16 t + 4 i + b of output g in its low nibble and of g + 8 in
+//   its
+//             high one, as signed codes. Then for each g the fp16 scales of outputs g and g + 8.
+//   LinearW8  two halves j of 512 bytes, lane: words (g, +0..3) (g + 8, +0..3) (g, +4..7) (g + 8, +4..7) of inputs
+//             16 t + 8 j. Then for each g the exponents of outputs g and g + 8.
+// Float weights: row by row, outputs padded to a multiple of 16.
+#include "backends/cuda/kernels/linear.cuh"
+
+namespace tcim_lite::cuda {
+namespace {
+
+__device__ int code_w4(const uint8_t* block, int n, int k) {
+  const int pair = block[k / 8 * 64 + 4 * n + k % 4];
+  return (k % 8 < 4 ? pair & 15 : pair >> 4) - 8;
+}
+__device__ int code_w8(const uint8_t* block, int n, int k) { return int(block[k / 4 * 64 + 4 * n + k % 4]) - 128; }
+
+__device__ uint8_t item_byte_w4(const uint8_t* block, const uint8_t* scales, int group, int at) {
+  if (at >= 512) {
+    const int g = (at - 512) / 4, part = (at - 512) % 4;
+    return scales[(group * 16 + g + part / 2 * 8) * 2 + part % 2];
+  }
+  const int lane = at / 16, word = at / 4 % 4, byte = at % 4;
+  const int k = group * 64 + 16 * (lane % 4) + 4 * word + byte, g = lane / 4;
+  return uint8_t((code_w4(block, g, k) & 15) | (code_w4(block, g + 8, k) & 15) << 4);
+}
+
+__device__ uint8_t item_byte_w8(const uint8_t* block, const uint8_t* scales, int group, int at) {
+  if (at >= 1024) return scales[group * 16 + (at - 1024) / 2 + (at - 1024) % 2 * 8];
+  const int half = at / 512, lane = at % 512 / 16, word = at / 4 % 4, byte = at % 4;
+  const int k = group * 64 + 16 * (lane % 4) + 8 * half + 4 * (word / 2) + byte;
+  return uint8_t(code_w8(block, lane / 4 + 8 * (word % 2), k));
+}
+
+template <WeightFormat Format>
+__global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blocks, int inputs, int64_t block_stride,
+                             int64_t code_bytes) {
+  constexpr int kItem = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
+  const int groups = inputs / 64;
+  const int64_t bytes = blocks * groups * kItem;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += int64_t(gridDim.x) * blockDim.x) {
+    const int64_t item = i / kItem;
+    const int group = int(item % groups), at = int(i % kItem);
+    const uint8_t* block = packed + item / groups * block_stride;
+    placed[i] = Format == WeightFormat::LinearW4 ? item_byte_w4(block, block + code_bytes, group, at)
+                                                 : item_byte_w8(block, block + code_bytes, group, at);
+  }
+}
+
+// `step`: inputs that lie together for one output.
+template <typename T>
+__global__ void repack_rows(const T* packed, T* placed, int64_t padded_outputs, int inputs, int64_t block_stride,
+                            int step) {
+  const int64_t count = padded_outputs * inputs;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += int64_t(gridDim.x) * blockDim.x) {
+    const int64_t n = i / inputs;
+    const int k = int(i % inputs);
+    placed[i] = packed[n / 16 * block_stride + int64_t(k / step) * 16 * step + n % 16 * step + k % step];
+  }
+}
+
+int64_t padded(int64_t outputs) { return (outputs + 15) / 16 * 16; }
+
+}  // namespace
+
+int64_t placed_bytes(WeightFormat format, int64_t outputs, int64_t inputs) {
+  switch (format) {
+    case WeightFormat::LinearW4:
+      return padded(outputs) / 16 * (inputs / 64) * kItemW4;
+    case WeightFormat::LinearW8:
+      return padded(outputs) / 16 * (inputs / 64) * kItemW8;
+    case WeightFormat::LinearF16:
+      return padded(outputs) * inputs * 2;
+    case WeightFormat::LinearF32:
+      return padded(outputs) * inputs * 4;
+    case WeightFormat::Dense:
+      break;
+  }
+  return 0;
+}
+
+void launch_repack(WeightFormat format, const void* packed, void* placed, int64_t outputs, int64_t inputs,
+                   cudaStream_t stream) {
+  const dim3 grid(2048), block(256);
+  const int64_t blocks = padded(outputs) / 16, stride = block_bytes(format, inputs);
+  const int64_t codes = block_code_bytes(format, inputs);
+  const auto* from = static_cast<const uint8_t*>(packed);
+  auto* to = static_cast<uint8_t*>(placed);
+  break_overlap();
+  if (format == WeightFormat::LinearW4)
+    launch(repack_items<WeightFormat::LinearW4>, grid, block, 0, stream, from, to, blocks, int(inputs), stride, codes);
+  if (format == WeightFormat::LinearW8)
+    launch(repack_items<WeightFormat::LinearW8>, grid, block, 0, stream, from, to, blocks, int(inputs), stride, codes);
+  if (format == WeightFormat::LinearF16)
+    launch(repack_rows<uint16_t>, grid, block, 0, stream, static_cast<const uint16_t*>(packed),
+           static_cast<uint16_t*>(placed), blocks * 16, int(inputs), stride / 2, 2);
+  if (format == WeightFormat::LinearF32)
+    launch(repack_rows<uint32_t>, grid, block, 0, stream, static_cast<const uint32_t*>(packed),
+           static_cast<uint32_t*>(placed), blocks * 16, int(inputs), stride / 4, 1);
+}
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,190 @@
+// The edges of a graph and the ops that stand alone: each row by itself.
+#include "backends/cuda/kernels/common.cuh"
+#include "backends/cuda/kernels/kernels.h"
+
+namespace tcim_lite::cuda {
+namespace {
+
+__device__ __forceinline__ bool is_live(const int* live, int row) { return live == nullptr || row < *live; }
+__device__ __forceinline__ bool is_refused(const int* refused) { return refused != nullptr && *refused != 0; }
+
+// Grid: (blocks of an input, inputs). Runs alone: what it waits for may still read what it writes.
+__global__ void stage_kernel(StageArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const StageInput input = args.inputs[blockIdx.y];
+  __shared__ int live_rows;  // lengths may lie in host memory: one read of them a block
+  if (threadIdx.x == 0) live_rows = input.live == nullptr ? int(input.rows) : *input.live;
+  __syncthreads();
+  const int64_t rows = min(int64_t(max(live_rows, 0)), input.rows);
+  const int64_t bytes = rows * input.row_bytes;
+  const int64_t stride = int64_t(gridDim.x) * blockDim.x;
+  bool finite = true;
+  const auto check = [&](uint32_t word) {
+    if (input.elem == kF32) finite &= (word & 0x7f800000u) != 0x7f800000u;
+    if (input.elem == kF16) finite &= (word & 0x7c00u) != 0x7c00u && (word & 0x7c000000u) != 0x7c000000u;
+  };
+  const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  const bool wide = ((reinterpret_cast<uintptr_t>(input.from) | reinterpret_cast<uintptr_t>(input.to)) & 15) == 0;
+  const int64_t vectors = wide ? bytes / 16 : 0;
+  for (int64_t i = first; i < vectors; i += stride) {
+    const uint4 v = static_cast<const uint4*>(input.from)[i];
+    check(v.x), check(v.y), check(v.z), check(v.w);
+    static_cast<uint4*>(input.to)[i] = v;
+  }
+  const int64_t tail = vectors * 16;
+  for (int64_t i = tail + 2 * first; i + 1 < bytes; i += 2 * stride) {
+    const uint16_t v = *reinterpret_cast<const uint16_t*>(static_cast<const char*>(input.from) + i);
+    if (input.elem == kF16) check(v);
+    if (input.elem == kF32 && i % 4 == 2) check(uint32_t(v) << 16);
+    *reinterpret_cast<uint16_t*>(static_cast<char*>(input.to) + i) = v;
+  }
+  if (bytes % 2 != 0 && first == 0)
+    static_cast<char*>(input.to)[bytes - 1] = static_cast<const char*>(input.from)[bytes - 1];
+  if (!finite) {
+    *args.refused = args.first_port + int(blockIdx.y) + 1;
+    *args.refused_host = args.first_port + int(blockIdx.y) + 1;
+  }
+}
+
+template <typename T>
+__global__ void norm_kernel(NormArgs args) {
+  __shared__ float scratch[33];
+  wait_for_inputs();
+  launch_next();
+  const int row = blockIdx.x / args.groups, group = blockIdx.x % args.groups;
+  if (!is_live(args.row.live, row) || is_refused(args.row.refused)) return;
+  const T* x = static_cast<const T*>(args.row.x) + row * args.row.x_stride + int64_t(group) * args.row.cols;
+  T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride + int64_t(group) * args.row.cols;
+  float sum = 0;
+  for (int i = threadIdx.x; i < args.row.cols; i += blockDim.x) sum = fmaf(load(x + i), load(x + i), sum);
+  const float inverse = 1.0f / sqrtf(block_sum(sum, scratch) / float(args.row.cols) + args.epsilon);
+  for (int i = threadIdx.x; i < args.row.cols; i += blockDim.x) store(y + i, load(x + i) * inverse * args.weight[i]);
+}
+
+template <typename T>
+__global__ void add_kernel(AddArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int row = blockIdx.y;
+  if (!is_live(args.row.live, row) || is_refused(args.row.refused)) return;
+  const T* a = static_cast<const T*>(args.row.x) + row * args.row.x_stride;
+  const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
+  T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.row.cols; i += gridDim.x * blockDim.x)
+    store(y + i, load(a + i) + load(b + i));
+}
+
+template <typename T>
+__global__ void silu_mul_kernel(RowArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int row = blockIdx.y;
+  if (!is_live(args.live, row) || is_refused(args.refused)) return;
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  T* y = static_cast<T*>(args.y) + row * args.y_stride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
+    const int gate = i / 16 * 32 + i % 16;
+    store(y + i, silu(load(x + gate)) * load(x + gate + 16));
+  }
+}
+
+template <typename From, typename To>
+__global__ void copy_kernel(RowArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int row = blockIdx.y;
+  if (!is_live(args.live, row) || is_refused(args.refused)) return;
+  const From* x = static_cast<const From*>(args.x) + row * args.x_stride;
+  To* y = static_cast<To*>(args.y) + row * args.y_stride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x)
+    store(y + i, load(x + i));
+}
+
+template <typename T>
+__global__ void gather_row_kernel(RowArgs args, const int* current) {
+  wait_for_inputs();
+  launch_next();
+  if (is_refused(args.refused)) return;
+  const int row = min(max(*current - 1, 0), args.rows - 1);
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  T* y = static_cast<T*>(args.y);
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) y[i] = x[i];
+}
+
+__global__ void zero_rows_kernel(uint16_t* y, int rows, int64_t row_elements, const int* live, const int* refused) {
+  wait_for_inputs();
+  launch_next();
+  if (is_refused(refused)) return;
+  const int64_t first = min(max(*live, 0), rows) * row_elements, end = rows * row_elements;
+  for (int64_t i = first + int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < end;
+       i += int64_t(gridDim.x) * blockDim.x)
+    y[i] = 0;
+}
+
+constexpr int kThreads = 256;
+
+dim3 grid_of(const RowArgs& args) { return dim3((args.cols + kThreads - 1) / kThreads, args.rows); }
+
+template <typename Call>
+void with_elem(Elem elem, const Call& call) {
+  if (elem == kF16) call(__half());
+  if (elem == kF32) call(float());
+}
+
+}  // namespace
+
+void launch_stage(const StageArgs& args, cudaStream_t stream) {
+  int64_t most = 0;
+  for (int i = 0; i < args.count; ++i)
+    most =
+        most < args.inputs[i].row_bytes * args.inputs[i].rows ? args.inputs[i].row_bytes * args.inputs[i].rows : most;
+  const int64_t blocks = (most + kThreads * 16 - 1) / (kThreads * 16);
+  launch(stage_kernel,
+         dim3(unsigned(blocks < 1     ? 1
+                       : blocks > 256 ? 256
+                                      : blocks),
+              args.count),
+         dim3(kThreads), 0, stream, args);
+}
+
+void launch_norm(Elem elem, const NormArgs& args, cudaStream_t stream) {
+  const int threads = args.row.cols >= 1024 ? 256 : args.row.cols >= 128 ? 128 : 32;
+  with_elem(elem, [&](auto t) {
+    launch(norm_kernel<decltype(t)>, dim3(args.row.rows * args.groups), dim3(threads), 0, stream, args);
+  });
+}
+
+void launch_add(Elem elem, const AddArgs& args, cudaStream_t stream) {
+  with_elem(elem, [&](auto t) { launch(add_kernel<decltype(t)>, grid_of(args.row), dim3(kThreads), 0, stream, args); });
+}
+
+void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream) {
+  with_elem(elem,
+            [&](auto t) { launch(silu_mul_kernel<decltype(t)>, grid_of(args), dim3(kThreads), 0, stream, args); });
+}
+
+void launch_copy(Elem from, Elem to, const RowArgs& args, cudaStream_t stream) {
+  with_elem(from, [&](auto f) {
+    with_elem(to, [&](auto t) {
+      launch(copy_kernel<decltype(f), decltype(t)>, grid_of(args), dim3(kThreads), 0, stream, args);
+    });
+  });
+}
+
+void launch_gather_row(Elem elem, const RowArgs& args, const int* current, cudaStream_t stream) {
+  with_elem(elem, [&](auto t) {
+    launch(gather_row_kernel<decltype(t)>, dim3(grid_of(args).x), dim3(kThreads), 0, stream, args, current);
+  });
+}
+
+void launch_zero_rows(void* y, int rows, int64_t row_bytes, const int* live, const int* refused, cudaStream_t stream) {
+  const int64_t blocks = (rows * row_bytes / 2 + kThreads * 8 - 1) / (kThreads * 8);
+  launch(zero_rows_kernel,
+         dim3(unsigned(blocks < 1     ? 1
+                       : blocks > 512 ? 512
+                                      : blocks)),
+         dim3(kThreads), 0, stream, static_cast<uint16_t*>(y), rows, row_bytes / 2, live, refused);
+}
+
+}  // namespace tcim_lite::cuda
