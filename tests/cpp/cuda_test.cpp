@@ -1,0 +1,290 @@
+// The CUDA backend against the CPU backend on random graphs: every op, format and kernel choice. Outputs are poisoned
+// before each run. Needs a GPU; without one the program says so and exits with 77.
+//
+// Bounds (docs/cuda.md). Where the activations of a Linear are the same on both sides, only the order of fp32 sums
+// differs: a result is within one fp16 step of the CPU's, or within 2^-17 of the largest where sums cancel. Where an
+// earlier rounding may differ, the whole is compared: |difference| <= limit * |result|, in the Euclidean norm.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+
+#include "backends/backend.h"
+#include "base/half.h"
+#include "check.h"
+#include "graph_maker.h"
+
+using namespace tcim_lite;
+using tcim_lite::test::GraphMaker;
+
+namespace {
+
+uint64_t bytes_of(const Value& value) { return uint64_t(num_elements(value.shape) * size_of(value.dtype)); }
+
+// A graph with its memory on one backend. Memory is filled alike on both.
+class Side {
+ public:
+  Side(Backend& backend, const GraphMaker& maker, const Graph& graph, uint32_t seed, Placing placing)
+      : backend_(backend), graph_(graph) {
+    Part part{std::make_shared<const Graph>(graph), maker.weights()};
+    part.placed.resize(part.weights.size());
+    for (const Value& value : graph.values) {
+      if (value.kind != ValueKind::Weight) continue;
+      const WeightForm form{value.format, value.dtype, value.shape};
+      part.placed[value.weight] = backend.place_weight(0, part.weights[value.weight], form);
+    }
+    std::vector<Part> parts;
+    parts.push_back(std::move(part));
+    executable_ = backend.compile(std::move(parts));
+    std::mt19937 random(seed);
+    for (uint32_t id : graph.inputs) {
+      const Value& value = graph.values[id];
+      const bool state = value.kind == ValueKind::State;
+      inputs_.push_back(backend.allocate(0, bytes_of(value), state ? Placing::NearDevice : placing));
+      if (value.dtype == DType::Int32) continue;
+      std::vector<std::byte> bytes(bytes_of(value));
+      for (int64_t i = 0; i < num_elements(value.shape); ++i) {
+        const float number = std::uniform_real_distribution<float>(-2, 2)(random);
+        const uint16_t half = float_to_half(number);
+        std::memcpy(bytes.data() + i * size_of(value.dtype),
+                    value.dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
+                    size_t(size_of(value.dtype)));
+      }
+      backend.copy_from_host(inputs_.back()->data(), bytes.data(), bytes.size());
+    }
+    for (uint32_t id : graph.outputs) outputs_.push_back(backend.allocate(0, bytes_of(graph.values[id]), placing));
+  }
+
+  void set_length(uint32_t id, int32_t length) {
+    for (size_t port = 0; port < inputs_.size(); ++port) {
+      if (graph_.inputs[port] == id) backend_.copy_from_host(inputs_[port]->data(), &length, 4);
+    }
+  }
+
+  void run() {
+    PartMemory memory;
+    for (const auto& each : inputs_) memory.inputs.push_back(each->data());
+    for (const auto& each : outputs_) {
+      const std::vector<std::byte> poison(each->bytes(), std::byte{0xff});
+      backend_.copy_from_host(each->data(), poison.data(), poison.size());
+      memory.outputs.push_back(each->data());
+    }
+    executable_->run({&memory, 1});
+  }
+
+  std::vector<float> output(size_t port) const { return floats(*outputs_[port], graph_.values[graph_.outputs[port]]); }
+  std::vector<float> state(size_t port) const { return floats(*inputs_[port], graph_.values[graph_.inputs[port]]); }
+
+ private:
+  std::vector<float> floats(const DeviceMemory& memory, const Value& value) const {
+    std::vector<std::byte> bytes(memory.bytes());
+    backend_.copy_to_host(bytes.data(), memory.data(), bytes.size());
+    std::vector<float> numbers(size_t(num_elements(value.shape)));
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      uint16_t half;
+      std::memcpy(&half, bytes.data() + (value.dtype == DType::Float16 ? 2 * i : 0), 2);
+      numbers[i] = half_to_float(half);
+      if (value.dtype == DType::Float32) std::memcpy(&numbers[i], bytes.data() + 4 * i, 4);
+    }
+    return numbers;
+  }
+
+  Backend& backend_;
+  const Graph& graph_;
+  std::unique_ptr<Executable> executable_;
+  std::vector<std::shared_ptr<DeviceMemory>> inputs_, outputs_;
+};
+
+struct Limit {
+  double steps;  // fp16 steps of each element; 0: only the norm is compared
+  double norm;
+};
+constexpr Limit kSums{1.01, 1e-3};
+// A value that rounds the other way moves what is quantised after it by one code of 127 at most.
+Limit roundings(WeightFormat format) {
+  return {0, is_quantized(format) ? 4e-2 : format == WeightFormat::LinearF16 ? 4e-3 : 1e-5};
+}
+
+void compare(const std::string& what, const std::vector<float>& mine, const std::vector<float>& reference,
+             Limit limit) {
+  double difference = 0, size = 0, largest = 0;
+  size_t wrong = 0;
+  for (float each : reference) largest = std::max(largest, double(std::fabs(each)));
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const double off = std::fabs(double(mine[i]) - reference[i]);
+    difference += off * off;
+    size += double(reference[i]) * reference[i];
+    const double allowed = limit.steps * std::ldexp(std::fabs(double(reference[i])), -10) + std::ldexp(largest, -17);
+    wrong += limit.steps > 0 && !(off <= allowed);
+  }
+  const double norm = std::sqrt(difference / std::max(size, 1e-30));
+  if (wrong != 0 || !(norm <= limit.norm)) {
+    report_failure(__FILE__, __LINE__, concat(what, ": ", wrong, " of ", mine.size(), " elements off, norm ", norm));
+  } else if (limit.steps == 0) {
+    std::cout << what << ": norm " << norm << "\n";
+  }
+}
+
+struct Length {
+  uint32_t id;
+  int32_t value;
+};
+
+void check(const std::string& what, GraphMaker& maker, const std::vector<uint32_t>& outputs, Limit limit,
+           const std::vector<Length>& lengths = {}, int rounds = 1, int32_t advance = 0) {
+  Graph& graph = maker.graph();
+  graph.outputs = outputs;
+  try {
+    validate(graph);
+    for (const Placing placing : {Placing::NearHost, Placing::NearDevice}) {
+      Side cpu(cpu_backend(), maker, graph, 5, placing), gpu(cuda_backend(), maker, graph, 5, placing);
+      for (int round = 0; round < rounds; ++round) {
+        for (size_t i = 0; i < lengths.size(); ++i) {
+          const int32_t value = lengths[i].value + (i % 2 == 0 ? round * advance : 0);
+          cpu.set_length(lengths[i].id, value);
+          gpu.set_length(lengths[i].id, value);
+        }
+        cpu.run();
+        gpu.run();
+        for (size_t port = 0; port < outputs.size(); ++port)
+          compare(concat(what, " output ", port, " round ", round), gpu.output(port), cpu.output(port), limit);
+        for (size_t port = 0; port < graph.inputs.size(); ++port) {
+          if (graph.values[graph.inputs[port]].kind == ValueKind::State)
+            compare(concat(what, " state ", port), gpu.state(port), cpu.state(port), limit);
+        }
+      }
+    }
+  } catch (const Error& error) {
+    report_failure(__FILE__, __LINE__, what + ": " + error.what());
+  }
+}
+
+constexpr WeightFormat kHalfFormats[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16};
+
+void test_linear_of_every_format_and_number_of_rows() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const int64_t rows : {1, 2, 7, 8, 9, 33, 64, 130, 256}) {
+      for (const auto& [inputs, outputs] :
+           {std::pair<int64_t, int64_t>{64, 50}, {192, 336}, {1024, 4096}, {3072, 1000}}) {
+        if (rows * inputs * outputs > 300'000'000) continue;
+        GraphMaker maker(DType::Float16, uint32_t(rows));
+        const uint32_t y = maker.linear(maker.input({1, rows, inputs}), outputs, format, rows % 2 == 0);
+        check(concat("Linear ", name_of(format), " ", rows, " x ", inputs, " -> ", outputs), maker, {y}, kSums);
+      }
+    }
+  }
+}
+
+void test_linear_of_fp32_tensors() {
+  for (const WeightFormat format :
+       {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+    for (const int64_t rows : {1, 5, 20}) {
+      GraphMaker maker(DType::Float32);
+      check(concat("Linear fp32 ", name_of(format), " ", rows), maker,
+            {maker.linear(maker.input({1, rows, 128}), 100, format, true)}, kSums);
+    }
+  }
+}
+
+void test_ops_that_stand_alone() {
+  for (const DType dtype : {DType::Float16, DType::Float32}) {
+    GraphMaker maker(dtype);
+    const uint32_t x = maker.input({2, 3, 192}), other = maker.input({2, 3, 192});
+    const uint32_t heads = maker.reshape(x, {2, 3, 3, 64});
+    const uint32_t valid_0 = maker.length(), valid_1 = maker.length();
+    const uint32_t rotated = maker.rope(heads, 40, {valid_0, valid_1});
+    check("ops", maker,
+          {maker.rms_norm(x), maker.add(x, other), maker.silu_mul(x), maker.rms_norm(heads), rotated,
+           maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
+          kSums, {{valid_0, 3}, {valid_1, 30}});
+  }
+}
+
+void test_a_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens, bool live, int64_t dim,
+                  int64_t heads, int64_t kv_heads, int64_t context, int32_t filled) {
+  const int64_t hidden = 256;
+  GraphMaker maker(dtype);
+  uint32_t x = maker.input({slots, tokens, hidden});
+  std::vector<Length> lengths;
+  std::vector<uint32_t> valid, current, keys, values;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    lengths.push_back({maker.length(), int32_t(filled + 17 * slot)});
+    valid.push_back(lengths.back().id);
+    lengths.push_back({maker.length(), int32_t(live ? (tokens + 1) / 2 : tokens)});
+    current.push_back(lengths.back().id);
+    keys.push_back(maker.cache({1, kv_heads, context, dim}));
+    values.push_back(maker.cache({1, kv_heads, context, dim}));
+  }
+  if (live) maker.graph().live_rows = current[0];
+  const uint32_t qkv = maker.linear(maker.rms_norm(x), (heads + 2 * kv_heads) * dim, format, true);
+  const auto part = [&](int64_t first, int64_t count) {
+    return maker.reshape(maker.slice(qkv, first * dim, (first + count) * dim), {slots, tokens, count, dim});
+  };
+  const uint32_t q = maker.rope(maker.rms_norm(part(0, heads)), context, valid);
+  const uint32_t k = maker.rope(maker.rms_norm(part(heads, kv_heads)), context, valid);
+  std::vector<uint32_t> k_operands, v_operands, attended;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (uint32_t id : {keys[slot], valid[slot], current[slot]}) k_operands.push_back(id);
+    for (uint32_t id : {values[slot], valid[slot], current[slot]}) v_operands.push_back(id);
+  }
+  const auto k_caches = maker.kv_cache(k, k_operands);
+  const auto v_caches = maker.kv_cache(part(heads + kv_heads, kv_heads), v_operands);
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (uint32_t id : {k_caches[slot], v_caches[slot], valid[slot], current[slot]}) attended.push_back(id);
+  }
+  const uint32_t attention = maker.attention(q, attended);
+  x = maker.add(x, maker.linear(attention, hidden, format));
+  x = maker.add(maker.linear(maker.silu_mul(maker.linear(maker.rms_norm(x), 2 * 320, format)), hidden, format), x);
+  uint32_t last = x;
+  if (slots == 1 && live) last = maker.gather(x, current[0]);
+  check(concat("layer ", name_of(dtype), " ", name_of(format), " slots ", slots, " tokens ", tokens, " dim ", dim,
+               " heads ", heads, "/", kv_heads, " filled ", filled),
+        maker, {maker.linear(maker.rms_norm(last), 50, format), x}, roundings(format), lengths, 3, int32_t(tokens));
+}
+
+void test_layers() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const int32_t filled : {0, 40, 700}) {
+      test_a_layer(DType::Float16, format, 1, 1, true, 128, 4, 2, 1024, filled);
+      test_a_layer(DType::Float16, format, 1, 37, true, 64, 6, 2, 1024, filled);
+      test_a_layer(DType::Float16, format, 3, 1, false, 64, 4, 4, 1024, filled);
+    }
+    test_a_layer(DType::Float16, format, 1, 80, false, 128, 4, 1, 300, 60);
+    test_a_layer(DType::Float16, format, 2, 5, false, 96, 2, 1, 100, 9);
+    test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 1, 40, 38);  // the last round has no room
+  }
+  test_a_layer(DType::Float32, WeightFormat::LinearF32, 1, 21, true, 64, 4, 2, 300, 11);
+  test_a_layer(DType::Float32, WeightFormat::LinearW4, 2, 1, false, 64, 4, 2, 300, 11);
+}
+
+void test_bad_inputs_are_refused_and_the_next_run_is_right() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({1, 4, 64}), current = maker.length();
+  maker.graph().live_rows = current;
+  maker.graph().outputs = {maker.linear(x, 32, WeightFormat::LinearW8)};
+  Backend& backend = cuda_backend();
+  Side side(backend, maker, maker.graph(), 1, Placing::NearHost);
+  side.set_length(current, 5);
+  CHECK_ERROR(side.run(), "expected 1 to 4");
+  side.set_length(current, 4);
+  side.run();
+}
+
+}  // namespace
+
+int main() {
+  try {
+    cuda_backend();
+  } catch (const Error& error) {
+    std::cout << "skipped: " << error.what() << "\n";
+    return 77;
+  }
+  test_linear_of_every_format_and_number_of_rows();
+  test_linear_of_fp32_tensors();
+  test_ops_that_stand_alone();
+  test_layers();
+  test_bad_inputs_are_refused_and_the_next_run_is_right();
+  return check_result();
+}

@@ -1,0 +1,122 @@
+"""A whole model on the GPU against the CPU, and a long decode against itself.
+
+    python tests/cuda/check_model.py FOLDER [--soak 10000]
+
+Two logical devices, one of each kind, in one process. Logits are compared at every step of a teacher-forced decode after
+a prefill in two chunks; greedy tokens where the CPU's two best logits differ by more than twice the largest difference.
+The soak decodes greedily twice and compares every token and the last logits.
+"""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+os.environ["TCIM_LITE_DEVICE_NUM"] = "2"
+
+import tcim_lite.runtime as tcim
+from tcim_lite.llm import Generator, Package, load_pair
+from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 9001,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 40960,
+    "hidden_act": "silu",
+}
+# Largest difference of logits over the largest logit (docs/cuda.md: chains of ops, over six layers).
+LIMITS = {"w4a8h0_ssfp": 0.12, "w8a8h1_sefp": 0.12, "float16": 0.01, "float32": 1e-4}
+
+
+def package_of(folder: Path, quant: str) -> Package:
+    folder = folder / f"model-{quant}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compile_checkpoint(
+            CompileOptions(
+                checkpoint=folder,
+                output=folder,
+                prefill_length=128,
+                context_length=1024,
+                quant=quant,
+                random_weights=True,
+            )
+        )
+    return Package.open(folder)
+
+
+def generator(package: Package, device: int, kind: str) -> Generator:
+    os.environ["TCIM_LITE_DEVICE"] = kind
+    manager = tcim.WeightManager(tcim.DevManager([device], "Xh2HalBackend"))
+    prefill, decode = load_pair(package.prefill_path, package.decode_path, manager)
+    return Generator(prefill, decode, package.embedding_for(prefill))
+
+
+def compare(package: Package, quant: str) -> bool:
+    cpu, gpu = generator(package, 1, "cpu"), generator(package, 0, "cuda")
+    tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], 240).tolist()
+    pairs = [(cpu.prefill(tokens[:200]), gpu.prefill(tokens[:200]))]
+    pairs += [(cpu.decode(tokens[at], at), gpu.decode(tokens[at], at)) for at in range(200, 240)]
+    worst, decided, equal = 0.0, 0, 0
+    for ours, theirs in ((np.float32(a), np.float32(b)) for a, b in pairs):
+        difference = np.abs(ours - theirs).max()
+        worst = max(worst, difference / np.abs(ours).max())
+        second, first = np.sort(ours)[-2:]
+        if first - second > 2 * difference:
+            decided += 1
+            equal += int(ours.argmax() == theirs.argmax())
+    good = worst <= LIMITS[quant] and equal == decided
+    print(
+        f"{quant}: logits within {worst:.2e} of the largest (limit {LIMITS[quant]}), greedy {equal} of {decided} decided"
+    )
+    return good
+
+
+def soak(package: Package, steps: int) -> bool:
+    gpu = generator(package, 0, "cuda")
+
+    def tokens() -> tuple[list[int], bytes]:
+        made, token, logits = [], 1, np.empty(0)
+        for step in range(steps):
+            logits = gpu.decode(token, step % 1000)
+            token = int(logits.argmax())
+            made.append(token)
+        return made, logits.tobytes()
+
+    same = tokens() == tokens()
+    print(f"soak of {steps} tokens, twice: {'equal bit for bit' if same else 'DIFFERENT'}")
+    return same
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--soak", type=int, default=10_000)
+    args = parser.parse_args()
+    good = True
+    for quant in LIMITS:
+        package = package_of(args.folder, quant)
+        good &= compare(package, quant)
+        if quant == "w4a8h0_ssfp":
+            good &= soak(package, args.soak)
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# run_on_gpu.sh [FOLDER]: builds with CUDA, without network, and runs what needs a GPU; reports go to FOLDER (out/gpu).
+# Needs nvcc, cmake, ninja, scikit-build-core, pybind11, numpy and pytest. Weights are made here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$(realpath -m "${1:-out/gpu}"); mkdir -p "$out"
+export CUDACXX=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+python3 -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --target "$out/site" -C build-dir="$out/build" \
+  -C cmake.define.TCIM_LITE_CUDA=ON -C cmake.define.TCIM_LITE_TESTS=ON \
+  ${TCIM_LITE_CUDA_ARCHITECTURES:+-C cmake.define.TCIM_LITE_CUDA_ARCHITECTURES="$TCIM_LITE_CUDA_ARCHITECTURES"} .
+export PYTHONPATH=$out/site
+"$out/build/bin/cuda_test" > "$out/cuda_test.txt" 2>&1 && echo "ops and layers: within bounds" || { cat "$out/cuda_test.txt"; exit 1; }
+if command -v compute-sanitizer > /dev/null; then
+  compute-sanitizer --tool memcheck "$out/build/bin/cuda_test" 2>&1 | tail -1
+fi
+python3 -P tests/cuda/check_model.py "$out"
+for tier in quick llm; do
+  TCIM_LITE_DEVICE=cuda python3 -P -m tcim_lite.conformance --tier $tier --waivers tests/cuda/waivers.txt --report "$out/conformance-$tier" | tail -4
+done
