@@ -2,7 +2,7 @@
 
     python tests/cuda/check_model.py FOLDER [--soak 10000]
 
-Two logical devices, one of each kind, in one process. Logits are compared at every step of a teacher-forced decode after
+Two logical devices, one of each kind, in one process. Logits are compared at each step of a teacher-forced decode after
 a prefill in two chunks; greedy tokens where the CPU's two best logits differ by more than twice the largest difference.
 The soak decodes greedily twice and compares every token and the last logits.
 """
@@ -82,9 +82,7 @@ def compare(package: Package, quant: str) -> bool:
             decided += 1
             equal += int(ours.argmax() == theirs.argmax())
     good = worst <= LIMITS[quant] and equal == decided
-    print(
-        f"{quant}: logits within {worst:.2e} of the largest (limit {LIMITS[quant]}), greedy {equal} of {decided} decided"
-    )
+    print(f"{quant}: logits within {worst:.2e} (limit {LIMITS[quant]}), greedy {equal} of {decided} decided")
     return good
 
 
