@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import under_test
+from . import stress, under_test
 from .expectations import api_version, must_pass, waivers
 from .models import ROLES, SHIPPED, Models
 from .registry import TIERS, all_cases, selected
@@ -44,11 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("report", "write index.html, report.json and junit.xml into this folder", {"type": Path}),
         ("jobs", "processes at a time (default: the CPUs, at most 4; 1 for hardware)", {"type": int}),
         ("patience", "factor on every time limit", {"type": float, "default": 1.0}),
+        ("seconds", "how long each case of the stress tier goes on (default: each has its own)", {"type": float}),
+        ("seed", "of the stress tier's random cases; a failure names its own (default: random)", {"type": int}),
         ("list", "print the cases' ids and run none", {"action": "store_true"}),
         ("list-models", "print the roles of models.json and run none", {"action": "store_true"}),
     ]
     metavars = {"only": "WORD", "runtime": "MODULE", "models": "DIR", "sdk": "PREFIX", "waivers": "FILE"}
-    metavars |= {"report": "DIR", "jobs": "N", "patience": "FACTOR"}
+    metavars |= {"report": "DIR", "jobs": "N", "patience": "FACTOR", "seconds": "N", "seed": "N"}
     for name, text, keywords in options:
         extra: dict[str, Any] = {"metavar": metavars[name]} if name in metavars else {}
         parser.add_argument(f"--{name}", help=text, **keywords, **extra)
@@ -68,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the suite; `args` are those of add_arguments. KeyboardInterrupt passes through."""
+    for variable, value in ((stress.SECONDS, args.seconds), (stress.SEED, args.seed)):
+        if value is not None:
+            os.environ[variable] = str(value)  # read when the cases are imported, here and in the children
     every = all_cases()
     if args.list_models:
         print("\n".join(f"{role}: {text}" for role, text in ROLES.items()))

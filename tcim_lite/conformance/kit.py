@@ -142,6 +142,10 @@ class Kit:
         """The file of a role (models.py)."""
         return self._models.path(role)
 
+    def has_model(self, role: str) -> bool:
+        """Whether there is a model for the role."""
+        return self._models.has(role)
+
     def copied(self, *roles: str) -> list[Path]:
         """Copies of files of roles, and of all beside them, that the case may damage."""
         folder = self.tmp_path / "copied"

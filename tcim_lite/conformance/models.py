@@ -71,6 +71,10 @@ class Models:
             raise ValueError(f"{manifest}: {', '.join(missing)} not found in {self.folder}")
         self._entries: dict[str, str] = entries
 
+    def has(self, role: str) -> bool:
+        """Whether there is a file for the role."""
+        return role in self._entries
+
     def path(self, role: str) -> Path:
         """The file of a role.
 

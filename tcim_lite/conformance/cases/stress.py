@@ -1,17 +1,19 @@
-"""Random calls against a model of the contract, and a soak; TCIM_CONFORMANCE_SECONDS says for how long each (60)."""
+"""What the full tier does once, again and again with random seeds: walks, delays, threads, processes, limits."""
 
-import os
+import gc
 import random
-import time
+import threading
 
 import numpy as np
 
+from .. import stress
 from .. import under_test as rt
-from ..checks import set_input_binds
+from ..checks import NotRunError, set_input_binds
 from ..registry import each, seconds, tier
+from . import corner_processes, limits, syncing
 
 TIER = "stress"
-SECONDS = float(os.environ.get("TCIM_CONFORMANCE_SECONDS", "60"))
+DURATION = 60.0
 SHAPE = (4, 5)
 CALLS = ("write", "write", "run", "run", "read", "read", "take", "bind", "bind", "zero", "copy", "bad")
 SLOTS = ("a", "b", "total")
@@ -96,86 +98,106 @@ def test_a_random_walk_agrees_with_the_model(kit, seed):
     walk(kit, random.Random(seed), 200)
 
 
-@seconds(SECONDS + 60)
-def test_random_walks_agree_with_the_model(kit):
-    end, seed = time.monotonic() + SECONDS, random.SystemRandom().randrange(1 << 30)
-    while time.monotonic() < end:
-        seed += 1
+def walk_for_a_while(kit, seed):
+    walk(kit, random.Random(seed), 300)
+
+
+def delays(kit, seed):
+    """Queued work with random pauses between the calls, on one stream and on several."""
+    syncing.test_what_is_read_is_what_was_queued_before(kit, seed)
+    syncing.test_streams_do_not_disturb_each_other(kit, seed)
+    syncing.test_a_sequence_survives_delays_and_no_sync(kit, seed)
+
+
+def threads(kit, seed):
+    """Threads with modules of their own and of one manager, and threads that share a module."""
+    wrong = []
+    manager = rt.WeightManager(0)
+
+    def work(number):
+        rng = random.Random(f"{seed} {number}")
         try:
-            walk(kit, random.Random(seed), 300)
+            for _ in range(6):
+                module = rt.load(kit.model(rng.choice(["linear_prefill", "linear_decode"])), rt.Option(manager))
+                shape = module.get_input_info("x").shape
+                if rng.random() < 0.5:
+                    module.set_stream(rt.Stream())
+                for _ in range(5):
+                    value = rng.randrange(50)
+                    module.set_input("x", np.full(shape, value, np.float32))
+                    module.run()
+                    syncing.pause(rng)
+                    found = module.get_output("y").numpy()
+                    np.testing.assert_allclose(found[0, 0], value * kit.reference_weight.sum(1), rtol=1e-5)
         except Exception as error:
-            raise AssertionError(f"seed {seed}") from error
+            wrong.append(error)
+
+    together([lambda number=number: work(number) for number in range(8)])
+    if wrong:
+        raise wrong[0]
+    syncing.test_many_threads_share_a_module_that_nobody_writes(kit)
 
 
-SOAK = """
-    import gc, multiprocessing, threading, time
-
-    def cycle(paths, number):
-        manager = rt.WeightManager(0)
-        prefill = rt.load(paths[0], rt.Option(manager))
-        names = [prefill.get_input_name(i) for i in range(prefill.get_num_inputs())]
-        caches = [name for name in names if "cache" in name]
-        decode = rt.load(paths[1], rt.Option(manager).set_dummy_tensors(caches))
-        for name in caches:
-            decode.set_input(name, prefill.get_dev_input(name))
-        if number % 3 == 0:
-            prefill.set_stream(rt.Stream())
-        rows = np.random.default_rng(0).standard_normal(prefill.get_input_info("input_1").shape).astype(np.float16)
-        prefill.set_input("input_1", rows)
-        prefill.set_input("current_length", rows.shape[1])
-        prefill.run()
-        decode.set_input("current_length", 1)
-        total = prefill.get_output("logits").numpy().astype(np.float64).sum()
-        for position in range(4):
-            decode.set_input("input_1", rows[:, position : position + 1])
-            decode.set_input("valid_length", rows.shape[1] + position)
-            decode.run()
-            total += decode.get_output("logits").numpy().astype(np.float64).sum()
-        return total
-
-    def resident():
-        gc.collect()
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    def work(paths, seconds, queue):
-        expected, failures, counts = cycle(paths, 0), [], [0] * 8
-
-        def loop(index, end):
-            while time.monotonic() < end:
-                counts[index] += 1
-                if cycle(paths, counts[index]) != expected:
-                    failures.append(index)
-
-        def threads(end):
-            started = [threading.Thread(target=loop, args=(index, end)) for index in range(8)]
-            [thread.start() for thread in started]
-            [thread.join() for thread in started]
-
-        threads(time.monotonic() + seconds / 4)
-        before = resident()
-        threads(time.monotonic() + seconds * 3 / 4)
-        queue.put((failures, sum(counts), resident() - before))
-
-    if __name__ == "__main__":
-        context = multiprocessing.get_context("spawn")
-        queue = context.Queue()
-        arguments = (sys.argv[2:4], float(sys.argv[1]), queue)
-        processes = [context.Process(target=work, args=arguments) for _ in range(2)]
-        [process.start() for process in processes]
-        for _ in processes:
-            failures, count, growth = queue.get(timeout=float(sys.argv[1]) * 2 + 60)
-            assert not failures and count > 0, (failures, count)
-            print(growth)
-        for process in processes:
-            process.join()
-            assert process.exitcode == 0
-"""
+def processes(kit, seed):
+    """Children by fork and by spawn, beside each other and, of the emulator, with work in flight."""
+    for method in ("fork", "spawn"):
+        limits.test_processes_side_by_side_do_not_disturb_each_other(kit, kit.run_script, method)
+    corner_processes.test_c20_children_load_models_with_managers_made_before_the_fork(kit, kit.run_script)
+    if rt.is_emulator():
+        corner_processes.test_c20_a_fork_after_loading_and_with_work_in_flight(kit, kit.run_script)
 
 
-@seconds(SECONDS * 2 + 120)
-def test_two_processes_of_eight_threads_soak_in_bounded_memory(kit):
-    paths = kit.model("llm_prefill"), kit.model("llm_decode")
-    printed = kit.run_script(SOAK, SECONDS, *paths, seconds=SECONDS * 2 + 100)
-    for growth in map(int, printed.split()):
-        kit.measure("growth of a process over three quarters of the soak, MiB", growth / 2**20, 24)
+def full_device(kit, seed):
+    """Threads that want more of a device than it has: each load succeeds or is refused, and all memory comes back."""
+    device, path = kit.room_for_one, kit.model("linear_prefill")
+    outcomes = []
+
+    def work(number):
+        rng = random.Random(f"{seed} {number}")
+        for _ in range(20):
+            try:
+                module = rt.load(path, rt.Option(device))
+                module.set_input("x", np.ones((1, 4, 8), np.float32))
+                module.run(rng.random() < 0.5)
+                outcomes.append(bool(module.get_output("y").numpy().any()))
+                del module
+            except rt.DeviceError:
+                syncing.pause(rng)
+            except Exception as error:
+                outcomes.append(error)
+
+    together([lambda number=number: work(number) for number in range(4)])
+    assert outcomes, "nobody could load"
+    assert all(outcome is True for outcome in outcomes), outcomes
+    gc.collect()
+    rt.load(path, rt.Option(device)).run(True)
+
+
+def scarce_resources(kit, seed):
+    """No descriptors, no address space, and nothing left behind by many loads."""
+    limits.test_no_descriptors_left_is_an_error(kit, kit.run_script)
+    limits.test_loading_and_dropping_leaves_no_descriptor_or_thread(kit, kit.run_script)
+    if rt.is_emulator():
+        limits.test_no_address_space_left_is_an_error(kit, kit.run_script)
+        full_device(kit, seed)
+
+
+def together(functions):
+    """Runs them in threads of their own."""
+    started = [threading.Thread(target=function) for function in functions]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+
+
+@each("what", [walk_for_a_while, delays, threads, processes, scarce_resources])
+@seconds(stress.seconds(DURATION) + 300)
+def test_again_and_again(kit, what):
+    for seed in stress.seeds(DURATION):
+        try:
+            what(kit, seed)
+        except NotRunError:
+            raise
+        except Exception as error:
+            raise AssertionError(f"{what.__name__}, seed {seed}: again with --seed {seed} --seconds 1") from error
