@@ -283,6 +283,11 @@ CASES: dict[str, tuple[bytes, str]] = {
     "op_reads_too_early": (with_graph(ops=(op(inputs=(0, 1)),)), "reads 'y' before it is produced"),
     "op_writes_input": (with_graph(ops=(op(outputs=(0,)),)), "writes 'x', which is of kind input"),
     "op_writes_twice": (with_graph(ops=(op(), op())), "already produced"),
+    # Keys are compared with each other: 65,535 of them would take seconds, and there may be many such ops.
+    "attribute_count_huge": (
+        with_graph(ops=(op(attributes=[text(str(n)) + b"\0" + bytes(8) for n in range(65535)]),)),
+        "has 65535 attributes, the limit is 64",
+    ),
     "attribute_type_unknown": (with_graph(ops=(op(attributes=[text("a") + b"\3"]),)), "has type 3"),
     "attribute_twice": (with_graph(ops=(op(attributes=[text("a") + b"\0" + bytes(8)] * 2),)), "appears twice"),
     "input_outside": (with_graph(inputs=(9,)), "list of inputs names value 9"),

@@ -57,6 +57,9 @@ Op decode_op(Cursor& cursor) {
          "; update tcim_lite or compile again");
   op.kind = *kind;
   const auto attribute_count = cursor.get<uint16_t>(concat("the attributes of op ", name));
+  if (attribute_count > kMaxAttributes)
+    fail(ErrorCode::Format, cursor.label(), ": op ", name, " has ", attribute_count, " attributes, the limit is ",
+         kMaxAttributes);
   const auto input_count = cursor.get<uint32_t>(concat("the inputs of op ", name));
   const auto output_count = cursor.get<uint32_t>(concat("the outputs of op ", name));
   op.inputs = cursor.ids(input_count, concat("the inputs of op ", name));

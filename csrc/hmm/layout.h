@@ -13,6 +13,7 @@ constexpr uint32_t kMaxSections = 64;
 constexpr uint32_t kMaxWeights = 65'536;
 constexpr uint32_t kMaxValues = 65'536;
 constexpr uint32_t kMaxOps = 65'536;
+constexpr uint32_t kMaxAttributes = 64;  // of an op; every pair of keys is compared
 constexpr uint32_t kMaxRank = 8;
 constexpr uint32_t kMaxWeightRank = 4;
 constexpr uint64_t kMaxExtent = uint64_t{1} << 40;

@@ -44,6 +44,8 @@ def encode_graph(graph: Graph) -> bytes:
     parts.append(_u32(len(graph.ops)))
     for op in graph.ops:
         parts.append(encode_text(op.kind))
+        if len(op.attributes) > layout.MAX_ATTRIBUTES:
+            raise ValueError(f"op {op.kind} has {len(op.attributes)} attributes, the limit is {layout.MAX_ATTRIBUTES}")
         parts.append(struct.pack("<HHII", OPS[op.kind], len(op.attributes), len(op.inputs), len(op.outputs)))
         parts += [_ids(op.inputs), _ids(op.outputs)]
         for key, attribute in op.attributes.items():
@@ -152,6 +154,10 @@ def _decode_op(cursor: Cursor) -> Op:
             "update tcim_lite or compile again"
         )
     num_attributes = cursor.u16(f"the attributes of op {kind}")
+    if num_attributes > layout.MAX_ATTRIBUTES:
+        raise HmmFormatError(
+            f"{cursor.label}: op {kind} has {num_attributes} attributes, the limit is {layout.MAX_ATTRIBUTES}"
+        )
     num_inputs = cursor.u32(f"the inputs of op {kind}")
     num_outputs = cursor.u32(f"the outputs of op {kind}")
     inputs = cursor.ids(num_inputs, f"the inputs of op {kind}")
