@@ -72,8 +72,10 @@ class Files:
         return self.folder / (f"{side.name}.gguf" if side.engine == "llama_cpp" else side.name)
 
     def make(self, sides: list[SideSpec]) -> list[SideSpec]:
-        """Makes what is missing and returns the sides whose files are there. Large 16-bit files that no side loads are
-        deleted when they are not needed any more."""
+        """Makes what is missing and returns the sides whose files are there.
+
+        Large 16-bit files that no side of this size loads are deleted when they are not needed any more.
+        """
         order, made = ("openvino", "llama_cpp", "tcim", "transformers"), []
         for side in sorted(sides, key=lambda side: order.index(side.engine)):
             try:
@@ -81,9 +83,10 @@ class Files:
                 made.append(side)
             except RuntimeError as error:
                 print(f"{side.name} is left out: {error}", file=sys.stderr)
-        if not any(side.name == "llama-bf16" for side in sides):
+        loading = sides_of(self.shape, None)
+        if not any(side.name == "llama-bf16" for side in loading):
             self._bf16_gguf.unlink(missing_ok=True)
-        if not any(side.engine == "transformers" for side in sides):
+        if not any(side.engine == "transformers" for side in loading):
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         return [side for side in sides if side in made]
 
