@@ -2,6 +2,7 @@
 // tail, unaligned.
 #include "runtime/convert.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -21,10 +22,11 @@ template <typename From, typename To>
 std::vector<To> convert(DType from, DType to, const std::vector<From>& values, int64_t offset) {
   const int64_t count = int64_t(values.size());
   const GuardedBuffer<std::byte> source(count * int64_t(sizeof(From)) + offset), target(count * int64_t(sizeof(To)));
-  std::memcpy(source.data() + offset, values.data(), values.size() * sizeof(From));
+  const std::byte* bytes = reinterpret_cast<const std::byte*>(values.data());
+  std::copy_n(bytes, values.size() * sizeof(From), source.data() + offset);
   conversion(from, to).convert(source.data() + offset, target.data(), count);
   std::vector<To> result(values.size());
-  std::memcpy(result.data(), target.data(), values.size() * sizeof(To));
+  std::copy_n(target.data(), values.size() * sizeof(To), reinterpret_cast<std::byte*>(result.data()));
   return result;
 }
 
