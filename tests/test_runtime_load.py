@@ -224,10 +224,9 @@ def test_device_profiles(add_model, linear_bytes, tmp_path, monkeypatch):
         rt.get_device_num()
 
 
-@pytest.mark.parametrize(("value", "words"), [("cuda", "no CUDA backend"), ("tpu", "expected cpu or cuda")])
-def test_other_kinds_of_device_are_unsupported(add_model, monkeypatch, value, words):
-    monkeypatch.setenv("TCIM_LITE_DEVICE", value)
-    with pytest.raises(rt.UnsupportedError, match=words):
+def test_other_kinds_of_device_are_unsupported(add_model, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE", "tpu")
+    with pytest.raises(rt.UnsupportedError, match="expected cpu or cuda"):
         rt.load(add_model)
 
 
