@@ -286,3 +286,17 @@ def test_an_interrupted_run_leaves_no_process(tmp_path):
     assert process.wait(60) == 130
     left = [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if names(path, tmp_path)]
     assert not left
+
+
+def test_without_hypothesis_random_sequences_are_not_run(suite, tmp_path):
+    (tmp_path / "hypothesis.py").write_text("raise ImportError('it is not installed')")
+    status, report, output = suite("--only", "sequences::", "--runtime", "tcim_lite.runtime")
+    assert status == 3
+    assert set(outcomes(report).values()) == {"not run"}
+    assert "pip install hypothesis" in output
+
+
+def test_a_random_case_that_fails_names_its_seed(suite):
+    status, report, output = suite("--only", "sequences::test_random", "--seconds", "1", "--seed", "4711")
+    assert status == 1, output
+    assert "--seed 4711" in report["results"][0]["detail"]
