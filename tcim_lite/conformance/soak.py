@@ -71,16 +71,19 @@ class Soak:
         manager = self.manager if calm or rng.random() < 0.7 else self.rt.WeightManager(0)
         owner = 0 if calm else rng.randrange(3)
         names = [name for name in self._names() if "cache" in name]
-        modules = {}
+        modules, dummied = {}, set()
         for role in range(3) if calm else rng.sample(range(3), 3):
             dummies = names if role != owner and (calm or rng.random() < 0.7) else []
             modules[role] = self.load(role, manager, dummies)
+            if dummies:
+                dummied.add(role)
         handles: dict[str, Any] = {}
         for name in names:
             handles[name] = modules[owner].get_dev_input(name)
             for role, module in modules.items():
                 if role != owner:
-                    (module.set_dev_input if rng.random() < 0.5 else module.set_input)(name, handles[name])
+                    through_set_input = role in dummied and rng.random() < 0.5  # every version binds dummies so
+                    (module.set_input if through_set_input else module.set_dev_input)(name, handles[name])
         if not calm and rng.random() < 0.3:
             stream = self.rt.Stream(rng.random() < 0.5)
             handles["stream"] = stream
