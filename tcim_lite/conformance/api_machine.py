@@ -178,7 +178,8 @@ def machine(kit: Kit, emulator: bool) -> type[RuleBasedStateMachine]:
                 view = owner.slots[name]
                 if view is not None and allowed(graph, name, view, emulator):
                     self.world.settle(graph.slots[name], view)
-                    assert self.world.bind(graph, name, Held(owner.take(name), view, True), verb)
+                    held = Held(owner.take(name), view, True)
+                    assert self.world.bind(graph, name, held, verb) == graph.takes(name, verb)
 
         @rule(target=tensors, graph=graphs, dtype=st.sampled_from(FLOATS), number=st.integers(0, 2))
         def fill_after_runs(self, graph: Graph, dtype: str, number: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import under_test as rt
-from .checks import refused
+from .checks import refused, set_input_binds
 
 Array = np.ndarray[Any, Any]
 HEADS, HEAD_DIM, CONTEXT = 2, 64, 32
@@ -46,10 +46,11 @@ class Held:
 class Graph:
     """A module: what its slots are bound to. None: an unbound dummy."""
 
-    def __init__(self, role: str, real: Any) -> None:
+    def __init__(self, role: str, real: Any, dummies: list[str]) -> None:
         self.role = role
         self.kind = ROLES[role]
         self.real = real
+        self.dummies = dummies
         self.stream: object = None  # the Held stream; None: the default
         self.infos = {real.get_input_name(i): real.get_input_info(real.get_input_name(i)) for i in range(inputs(real))}
         self.output = real.get_output_name(0)
@@ -64,6 +65,10 @@ class Graph:
     def caches(self) -> list[str]:
         """Names of the cache inputs."""
         return [name for name in self.infos if "cache" in name]
+
+    def takes(self, name: str, verb: str) -> bool:
+        """Whether this call binds device tensors to the slot in this version of the runtime (section 7.2)."""
+        return verb != "set_input" or name in self.dummies or set_input_binds()
 
     def take(self, name: str) -> Any:
         """The runtime's tensor of a slot."""
@@ -148,7 +153,7 @@ class World:
 
     def add_graph(self, role: str, real: Any, dummies: list[str]) -> Graph:
         """A module that was loaded; what is not specified of its memory is made zero."""
-        graph = Graph(role, real)
+        graph = Graph(role, real, dummies)
         for name in dummies:
             if name in graph.slots:
                 graph.slots[name] = None
@@ -209,6 +214,11 @@ class World:
         if not view.flags.c_contiguous:
             if rt.is_emulator():
                 with refused("ShapeError", "dense"):
+                    getattr(graph.real, verb)(name, held.real)
+            return False
+        if not graph.takes(name, verb):
+            if rt.is_emulator():
+                with refused("StateError", "set_dev_input", "UNINITIALIZED"):
                     getattr(graph.real, verb)(name, held.real)
             return False
         getattr(graph.real, verb)(name, held.real)
