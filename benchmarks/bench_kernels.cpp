@@ -35,12 +35,12 @@ struct QuantLinear {
     for (uint64_t i = 0; i < weights.bytes(); ++i)
       weights.data()[i] = std::byte((state = state * 1664525 + 1013904223) >> 24);
     for (int64_t block = 0; block < blocks; ++block) {
-      std::byte* scales = weights.data() + block * stride + block_code_bytes(format, inputs);
       for (int64_t i = 0; i < groups * 16; ++i) {
+        std::byte* scales = weights.data() + block * stride + scales_offset(format, inputs, i / 16);
         if (format == WeightFormat::LinearW4)
-          reinterpret_cast<uint16_t*>(scales)[i] = 0x2000;
+          reinterpret_cast<uint16_t*>(scales)[i % 16] = 0x2000;
         else
-          scales[i] = std::byte(0xf8);
+          scales[i % 16] = std::byte(0xf8);
       }
     }
   }

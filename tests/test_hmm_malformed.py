@@ -35,7 +35,7 @@ class Part:
 
 
 def container(
-    parts: list[Part], *, magic=b"TCIMHMM\0", version=(0, 0), header_bytes=128, extra_bytes=0, count=None, ncore=1,
+    parts: list[Part], *, magic=b"TCIMHMM\0", version=(1, 0), header_bytes=128, extra_bytes=0, count=None, ncore=1,
     ndevice=1, id_=None, target=b"xh2", producer=b"test", crc=None, table_offset=128, tail=b"",
 ) -> bytes:  # fmt: skip
     end = 128 + 32 * len(parts)
@@ -166,7 +166,8 @@ CASES: dict[str, tuple[bytes, str]] = {
     "vendor_or_unknown": (b"HMCC\x01\x02\0\0" + bytes(200), "vendor's compiler cannot run here.*tcim-lite compile"),
     # Header, section 2.
     "header_cut": (b"TCIMHMM\0" + bytes(40), "header alone takes 128"),
-    "version_major_newer": (container([G, W], version=(1, 0)), r"format version 1\.0.*update tcim_lite"),
+    "version_major_newer": (container([G, W], version=(2, 0)), r"format version 2\.0.*update tcim_lite"),
+    "version_major_older": (container([G, W], version=(0, 0)), r"format version 0\.0.*compile the model again"),
     "header_bytes": (container([G, W], header_bytes=256), "header_bytes is 256"),
     "file_cut": (container([G, W])[:-4], "copy it again"),
     "file_longer": (container([G, W], tail=b"x"), "something was appended"),
@@ -422,8 +423,8 @@ def test_builder_of_this_file_makes_legal_files():
 
 
 def test_newer_minor_with_optional_section_is_read(cpp_message):
-    data = container([G, W, Part(99, b"later", flags=4, reserved=1)], version=(0, 9))
-    assert hmm.read(data).version == (0, 9)
+    data = container([G, W, Part(99, b"later", flags=4, reserved=1)], version=(1, 9))
+    assert hmm.read(data).version == (1, 9)
     assert "error" not in cpp_message(data)
 
 

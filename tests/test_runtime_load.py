@@ -31,7 +31,7 @@ def test_load_reports_what_the_file_says(add_model):
     assert module.get_custom_msg() == '{"kind": "add"}'
     assert module.get_core_num() == 2
     assert module.get_backend_name() == "Xh2HalBackend"
-    assert module.get_model_version() == "V0.0"
+    assert module.get_model_version() == "V1.0"
     assert (module.get_num_inputs(), module.get_num_outputs()) == (4, 1)
     text = rt.load_model_info(add_model)
     for part in ("name: add", "ndevice: 1", "a: shape: [2, 3], dtype: float16, format: ND", '{"kind": "add"}'):

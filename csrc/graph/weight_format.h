@@ -1,10 +1,12 @@
 // How the bytes of a weight are laid out (docs/hmm-format.md section 6, docs/numerics.md section 6).
 //
 // Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. Outputs beyond N
-// in the last block have zero codes. One block is: codes, then scales, padded to 64 bytes.
+// in the last block have zero codes. One block is: codes, then scales, padded to 64 bytes; LinearW4 has both in pairs
+// of groups.
 //   LinearW4   codes: per 8 inputs 64 bytes; byte 4*n+j holds input j of output n in its low nibble and input j+4 in
 //   its
-//              high nibble, as code + 8. scales: per 64 inputs 16 fp16.
+//              high nibble, as code + 8. scales: 16 fp16 per group of 64 inputs, behind the codes of every two groups,
+//              so that one stream of memory has both. A last group without a second has its place filled with zeros.
 //   LinearW8   codes: per 4 inputs 64 bytes; byte 4*n+j holds input j of output n, as code + 128. scales: per 64 inputs
 //              16 int8 exponents.
 //   LinearF16  per 2 inputs 64 bytes: fp16 2*n+j is input j of output n. K is padded with zeros to a multiple of 2.
@@ -42,13 +44,23 @@ constexpr std::string_view name_of(WeightFormat format) {
   return "?";
 }
 
-// Bytes of the codes of one block; the scales follow at this offset.
-constexpr int64_t block_code_bytes(WeightFormat format, int64_t inputs) {
+// Where the codes of a group of a quantised block begin.
+constexpr int64_t codes_offset(WeightFormat format, int64_t group) {
+  return format == WeightFormat::LinearW4 ? group / 2 * 1088 + group % 2 * 512 : group * 1024;
+}
+
+// Where its 16 scales begin: fp16 or int8.
+constexpr int64_t scales_offset(WeightFormat format, int64_t inputs, int64_t group) {
+  return format == WeightFormat::LinearW4 ? group / 2 * 1088 + 1024 + group % 2 * 32 : inputs * 16 + group * 16;
+}
+
+// Bytes from one block of 16 outputs to the next.
+constexpr int64_t block_bytes(WeightFormat format, int64_t inputs) {
   switch (format) {
     case WeightFormat::LinearW4:
-      return inputs * 8;
+      return (inputs / kGroup + 1) / 2 * 1088;
     case WeightFormat::LinearW8:
-      return inputs * 16;
+      return (inputs * 16 + inputs / kGroup * 16 + 63) / 64 * 64;
     case WeightFormat::LinearF16:
       return (inputs + 1) / 2 * 64;
     case WeightFormat::LinearF32:
@@ -57,14 +69,6 @@ constexpr int64_t block_code_bytes(WeightFormat format, int64_t inputs) {
       break;
   }
   return 0;
-}
-
-// Bytes from one block of 16 outputs to the next.
-constexpr int64_t block_bytes(WeightFormat format, int64_t inputs) {
-  int64_t bytes = block_code_bytes(format, inputs);
-  if (format == WeightFormat::LinearW4) bytes += inputs / kGroup * 32;
-  if (format == WeightFormat::LinearW8) bytes += inputs / kGroup * 16;
-  return (bytes + 63) / 64 * 64;
 }
 
 constexpr int64_t packed_bytes(WeightFormat format, int64_t outputs, int64_t inputs) {

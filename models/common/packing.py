@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm.layout import BLOCK_OUTPUTS as BLOCK
 from tcim_lite.hmm.layout import FORMAT_DTYPES as DTYPES
-from tcim_lite.hmm.layout import GROUP, packed_bytes
+from tcim_lite.hmm.layout import GROUP, W4_PAIR_BYTES, packed_bytes
 
 __all__ = ["BLOCK", "DTYPES", "block_bytes", "dequantize", "is_quantized", "pack_float", "pack_w4", "pack_w8", "unpack"]
+
+
+_PAIR_CODES = 2 * GROUP * 8  # bytes of the codes of two groups
 
 
 def is_quantized(fmt: str) -> bool:
@@ -29,7 +32,7 @@ def pack_w4(codes: NDArray[np.int8], scales: NDArray[np.float16]) -> NDArray[np.
     inputs = codes.shape[1]
     stored = (_pad_rows(codes, 0) + np.int8(8)).view(np.uint8).reshape(-1, BLOCK, inputs // 8, 2, 4)
     packed = stored[:, :, :, 0] | (stored[:, :, :, 1] << np.uint8(4))
-    return _blocks(_across_outputs(packed), _scales_by_group(scales, 1))
+    return _in_pairs(_across_outputs(packed), _scales_by_group(scales, 1))
 
 
 def pack_w8(codes: NDArray[np.int8], exponents: NDArray[np.int8]) -> NDArray[np.uint8]:
@@ -73,18 +76,22 @@ def unpack(
         weights = np.ascontiguousarray(words).view(dtype).reshape(len(blocks) * BLOCK, -1)
         assert weights.shape[1] == -(-inputs // pair) * pair
         return weights[:outputs, :inputs], None
-    per_word = 8 if fmt == "linear_w4" else 4
-    code_bytes = inputs // per_word * 64
-    words = blocks[:, :code_bytes].reshape(len(blocks), -1, BLOCK, 4).transpose(0, 2, 1, 3)
+    groups = inputs // GROUP
+    scale_dtype: np.dtype[Any]
+    if fmt == "linear_w4":
+        pairs = blocks.reshape(len(blocks), -1, W4_PAIR_BYTES)
+        code_bytes, scale_dtype = groups * GROUP * 8, np.dtype(np.float16)
+        stored, tail = (part.reshape(len(blocks), -1) for part in (pairs[..., :_PAIR_CODES], pairs[..., _PAIR_CODES:]))
+    else:
+        code_bytes, scale_dtype = groups * GROUP * 16, np.dtype(np.int8)
+        stored, tail = blocks, blocks[:, code_bytes:]
+    words = stored[:, :code_bytes].reshape(len(blocks), -1, BLOCK, 4).transpose(0, 2, 1, 3)
     if fmt == "linear_w4":
         codes = np.stack((words & 15, words >> 4), axis=3).astype(np.int8) - 8
-        scale_dtype: np.dtype[Any] = np.dtype(np.float16)
     else:
         codes = np.ascontiguousarray(words ^ 0x80).view(np.int8)
-        scale_dtype = np.dtype(np.int8)
-    groups = inputs // GROUP
-    tail = np.ascontiguousarray(blocks[:, code_bytes : code_bytes + groups * BLOCK * scale_dtype.itemsize])
-    scales = tail.view(scale_dtype).reshape(-1, groups, BLOCK).transpose(0, 2, 1).reshape(-1, groups)
+    used = np.ascontiguousarray(tail[:, : groups * BLOCK * scale_dtype.itemsize])
+    scales = used.view(scale_dtype).reshape(-1, groups, BLOCK).transpose(0, 2, 1).reshape(-1, groups)
     return codes.reshape(-1, inputs)[:outputs], scales[:outputs]
 
 
@@ -111,6 +118,17 @@ def _scales_by_group(scales: NDArray, padding: int) -> NDArray[np.uint8]:
     rows = _pad_rows(scales, padding)
     blocks = rows.reshape(-1, BLOCK, rows.shape[1]).transpose(0, 2, 1)
     return np.ascontiguousarray(blocks).view(np.uint8).reshape(len(blocks), -1)
+
+
+def _in_pairs(codes: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Codes of two groups, then their scales; zeros where a last group has no second."""
+    count = len(codes)
+    pairs = -(-scales.shape[1] // (W4_PAIR_BYTES - _PAIR_CODES))
+    out = np.zeros((count, pairs, W4_PAIR_BYTES), np.uint8)
+    for part, end in ((codes, slice(None, _PAIR_CODES)), (scales, slice(_PAIR_CODES, None))):
+        missing = pairs * out[0, 0, end].size - part.shape[1]
+        out[..., end] = np.pad(part, ((0, 0), (0, missing))).reshape(count, pairs, -1)
+    return out.reshape(count, -1)
 
 
 def _blocks(codes: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[np.uint8]:

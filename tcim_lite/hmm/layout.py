@@ -26,7 +26,7 @@ MAX_GRAPH_BYTES = 64 << 20
 # Section 2: the header.
 MAGIC_MODEL = b"TCIMHMM\0"
 MAGIC_WEIGHTS = b"TCIMHMW\0"
-VERSION = (0, 0)
+VERSION = (1, 0)
 HEADER = struct.Struct("<8sHHIQII32s16s32sIIQ")
 HEADER_BYTES = 128
 HEADER_CRC_OFFSET = 116
@@ -61,6 +61,7 @@ FORMAT_NAMES = {code: name for name, code in FORMATS.items()}
 FORMAT_DTYPES = {"linear_w4": "uint8", "linear_w8": "uint8", "linear_f16": "float16", "linear_f32": "float32"}
 BLOCK_OUTPUTS = 16
 GROUP = 64  # inputs that share a scale
+W4_PAIR_BYTES = 1088  # of linear_w4: codes of two groups, then their scales
 
 # Section 5.
 VALUE_KINDS = {"input": 0, "state": 1, "weight": 2, "intermediate": 3}
@@ -136,7 +137,7 @@ def packed_bytes(format: str, shape: Sequence[int], dtype: str) -> int:
         if format in ("linear_w4", "linear_w8") and inputs % GROUP:
             raise ValueError(f"format {format} needs K to be a multiple of {GROUP}, got shape {list(shape)}")
         block = {
-            "linear_w4": inputs * 8 + inputs // GROUP * 32,
+            "linear_w4": (inputs // GROUP + 1) // 2 * W4_PAIR_BYTES,
             "linear_w8": inputs * 16 + inputs // GROUP * 16,
             "linear_f16": (inputs + 1) // 2 * 64,
             "linear_f32": inputs * 64,

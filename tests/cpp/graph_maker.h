@@ -132,9 +132,9 @@ class GraphMaker {
     const int64_t blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs;
     std::byte* data = new_weight(id, packed_bytes(format, outputs, inputs));
     for (int64_t block = 0; block < blocks; ++block, data += block_bytes(format, inputs)) {
-      const int64_t codes = block_code_bytes(format, inputs);
+      const int64_t bytes = block_bytes(format, inputs);
       if (!is_quantized(format)) {
-        for (int64_t i = 0; i < codes / size_of(dtype); ++i) {
+        for (int64_t i = 0; i < bytes / size_of(dtype); ++i) {
           const float number = uniform() / 8;
           const uint16_t half = float_to_half(number);
           std::memcpy(data + i * size_of(dtype), dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
@@ -142,11 +142,13 @@ class GraphMaker {
         }
         continue;
       }
-      for (int64_t i = 0; i < codes; ++i) data[i] = std::byte(random_());
+      for (int64_t i = 0; i < bytes; ++i) data[i] = std::byte(random_());
       for (int64_t i = 0; i < inputs / kGroup * kBlockOutputs; ++i) {
         const uint16_t scale = float_to_half(0.01f + 0.01f * (uniform() + 1));
-        if (format == WeightFormat::LinearW4) std::memcpy(data + codes + 2 * i, &scale, 2);
-        if (format == WeightFormat::LinearW8) data[codes + i] = std::byte(uint8_t(-10 - int(random_() % 3)));
+        std::byte* scales = data + scales_offset(format, inputs, i / kBlockOutputs);
+        const int64_t n = i % kBlockOutputs;
+        if (format == WeightFormat::LinearW4) std::memcpy(scales + 2 * n, &scale, 2);
+        if (format == WeightFormat::LinearW8) scales[n] = std::byte(uint8_t(-10 - int(random_() % 3)));
       }
     }
     return id;

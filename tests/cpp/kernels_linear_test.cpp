@@ -50,17 +50,17 @@ struct QuantCase {
         codes(shape.rows * shape.groups * kGroup, 64),
         scales(shape.rows * shape.groups),
         sums(shape.rows * shape.groups) {
-    const int64_t code_bytes = block_code_bytes(format, shape.groups * kGroup);
     for (int64_t block = 0; block < shape.blocks; ++block) {
       uint8_t* at = weights.data() + block * stride;
-      for (int64_t i = 0; i < code_bytes; ++i)
+      for (int64_t i = 0; i < stride; ++i)
         at[i] = uint8_t(values == Values::Random ? uniform(0, 255) : 255 * uniform(0, 1));
       for (int64_t i = 0; i < shape.groups * kBlockOutputs; ++i) {
+        uint8_t* scales = at + scales_offset(format, shape.groups * kGroup, i / 16);
         if (format == WeightFormat::LinearW4) {
-          reinterpret_cast<uint16_t*>(at + code_bytes)[i] = random_scale();
+          reinterpret_cast<uint16_t*>(scales)[i % 16] = random_scale();
         } else {
           const int exponent = values == Values::Random ? uniform(-30, 9) : uniform(-126, 80);
-          at[code_bytes + i] = uint8_t(int8_t(exponent));
+          scales[i % 16] = uint8_t(int8_t(exponent));
         }
       }
     }
@@ -86,14 +86,14 @@ struct QuantCase {
     const uint8_t* block = weights.data() + output / 16 * stride;
     const int64_t n = output % 16;
     if (format == WeightFormat::LinearW8) return int(block[input / 4 * 64 + 4 * n + input % 4]) - 128;
-    const int pair = block[input / 8 * 64 + 4 * n + input % 4];
+    const int pair = block[input / 128 * 1088 + input % 128 / 8 * 64 + 4 * n + input % 4];
     return (input % 8 < 4 ? pair % 16 : pair / 16) - 8;
   }
   double scale(int64_t output, int64_t group) const {
-    const uint8_t* at = weights.data() + output / 16 * stride + block_code_bytes(format, shape.groups * kGroup);
-    const int64_t i = group * 16 + output % 16;
-    if (format == WeightFormat::LinearW4) return half_to_float(reinterpret_cast<const uint16_t*>(at)[i]);
-    return std::ldexp(1.0, int8_t(at[i]));
+    const uint8_t* block = weights.data() + output / 16 * stride;
+    const int64_t n = output % 16;
+    if (format == WeightFormat::LinearW8) return std::ldexp(1.0, int8_t(block[shape.groups * 1024 + group * 16 + n]));
+    return half_to_float(reinterpret_cast<const uint16_t*>(block + group / 2 * 1088 + 1024)[group % 2 * 16 + n]);
   }
 };
 
@@ -196,10 +196,10 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
     } else if (format == WeightFormat::LinearF32) {
       weight = reinterpret_cast<const float*>(block + k * 64)[15];
     } else if (format == WeightFormat::LinearW4) {
-      const int pair = block[k / 8 * 64 + 60 + k % 4];
-      const uint8_t* scales = block + cols * 8;
+      const uint8_t* groups = block + k / 128 * 1088;
+      const int pair = groups[k % 128 / 8 * 64 + 60 + k % 4];
       weight = float((k % 8 < 4 ? pair % 16 : pair / 16) - 8) *
-               half_to_float(reinterpret_cast<const uint16_t*>(scales)[k / 64 * 16 + 15]);
+               half_to_float(reinterpret_cast<const uint16_t*>(groups + 1024)[k % 128 / 64 * 16 + 15]);
     } else {
       const int code = int(block[k / 4 * 64 + 60 + k % 4]) - 128;
       weight = std::ldexp(float(code), int8_t(block[cols * 16 + k / 64 * 16 + 15]));

@@ -42,20 +42,21 @@ def test_float_round_trip(fmt: str, outputs: int, inputs: int) -> None:
 
 
 def test_w4_bytes_are_where_the_format_says() -> None:
-    outputs, inputs = 20, 128
+    outputs, inputs = 20, 192
     codes, scales = quantised("linear_w4", outputs, inputs)
     blocks = pack_w4(codes, scales)
     for n in range(32):
         block, lane = divmod(n, 16)
         for k in range(inputs):
-            byte = blocks[block, k // 8 * 64 + 4 * lane + k % 4]
+            byte = blocks[block, k // 128 * 1088 + k % 128 // 8 * 64 + 4 * lane + k % 4]
             nibble = byte & 15 if k % 8 < 4 else byte >> 4
             assert nibble == (codes[n, k] + 8 if n < outputs else 8)
         for group in range(inputs // 64):
-            at = inputs * 8 + group * 32 + lane * 2
+            at = group // 2 * 1088 + 1024 + group % 2 * 32 + lane * 2
             stored = blocks[block, at : at + 2].copy().view(np.float16)[0]
             assert stored == (scales[n, group] if n < outputs else 1)
-    assert not blocks[:, inputs * 8 + inputs // 64 * 32 :].any()
+    assert not blocks[:, 1088 + 512 : 1088 + 1024].any()
+    assert not blocks[:, 2 * 1088 - 32 :].any()
 
 
 def test_w8_bytes_are_where_the_format_says() -> None:
@@ -74,7 +75,7 @@ def test_w8_bytes_are_where_the_format_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fmt", "inputs", "want"), [("linear_w4", 64, 576), ("linear_w8", 64, 1088), ("linear_f16", 3, 128)]
+    ("fmt", "inputs", "want"), [("linear_w4", 64, 1088), ("linear_w8", 64, 1088), ("linear_f16", 3, 128)]
 )
 def test_blocks_are_padded_to_64_bytes(fmt: str, inputs: int, want: int) -> None:
     assert block_bytes(fmt, inputs) == want

@@ -22,7 +22,9 @@ struct Unpacked {
 };
 
 struct W4 {
-  static constexpr int64_t kGroupBytes = kGroup * 8, kScaleBytes = 32;
+  // Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
+  static int64_t codes_at(int64_t group) { return group / 2 * 1088 + group % 2 * 512; }
+  static int64_t scales_at(int64_t, int64_t group) { return group / 2 * 1088 + 1024 + group % 2 * 32; }
 
   static void unpack(const uint8_t* from, int8_t* to) {
     const __m512i low_mask = _mm512_set1_epi8(0x0f), offset = _mm512_set1_epi8(8);
@@ -41,7 +43,8 @@ struct W4 {
 };
 
 struct W8 {
-  static constexpr int64_t kGroupBytes = kGroup * 16, kScaleBytes = 16;
+  static int64_t codes_at(int64_t group) { return group * 1024; }
+  static int64_t scales_at(int64_t groups, int64_t group) { return groups * 1024 + group * 16; }
 
   static void unpack(const uint8_t* from, int8_t* to) {
     const __m512i offset = _mm512_set1_epi8(char(0x80));
@@ -160,11 +163,11 @@ void run_batch(const Batch& batch, Rows rows, const Unpacked* weights, int64_t g
 
 template <typename Format>
 void unpack(const LinearQuantArgs& args, int64_t block, int64_t begin, int64_t groups, Unpacked& to) {
-  const uint8_t* codes = args.weights + block * args.block_stride;
-  const uint8_t* scales = codes + args.groups * Format::kGroupBytes;
+  const uint8_t* from = args.weights + block * args.block_stride;
   for (int64_t group = 0; group < groups; ++group) {
-    Format::unpack(codes + (begin + group) * Format::kGroupBytes, to.codes + group * kTileBytes);
-    _mm512_store_ps(to.scales + group * kOutputs, Format::scales(scales + (begin + group) * Format::kScaleBytes));
+    Format::unpack(from + Format::codes_at(begin + group), to.codes + group * kTileBytes);
+    const __m512 scales = Format::scales(from + Format::scales_at(args.groups, begin + group));
+    _mm512_store_ps(to.scales + group * kOutputs, scales);
   }
 }
 

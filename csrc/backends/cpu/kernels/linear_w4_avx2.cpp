@@ -9,8 +9,16 @@ namespace {
 
 constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
-constexpr int64_t kGroupBytes = kGroup * 8;
+constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
+constexpr int64_t kScaleBytes = 32;          // 16 fp16
 static_assert(8 * 2 * 15 * 127 <= 32767);
+
+// Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
+constexpr int64_t kPairBytes = 2 * (kGroupBytes + kScaleBytes);
+constexpr int64_t codes_at(int64_t group) { return group / 2 * kPairBytes + group % 2 * kGroupBytes; }
+constexpr int64_t scales_at(int64_t group) {
+  return group / 2 * kPairBytes + 2 * kGroupBytes + group % 2 * kScaleBytes;
+}
 
 __m256i broadcast4(const int8_t* a) {
   int32_t four;
@@ -24,12 +32,12 @@ template <int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const __m256i low_mask = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
   const int64_t inputs = args.groups * kGroup;
-  const uint8_t* weights = args.weights + block * args.block_stride;
-  const uint8_t* scales = weights + args.groups * kGroupBytes;
+  const uint8_t* first = args.weights + block * args.block_stride;
   const int8_t* codes = args.codes + row * inputs;
   __m256 acc[R][2];
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t group = 0; group < args.groups; ++group) {
+    const uint8_t* weights = first + codes_at(group);
     __m256i dot[R][2];
     for (int r = 0; r < R; ++r) {
       dot[r][0] = dot[r][1] = _mm256_set1_epi32(-8 * args.sums[(row + r) * args.groups + group]);
@@ -57,7 +65,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
       }
     }
     for (int half = 0; half < 2; ++half) {
-      const uint8_t* at = scales + group * 32 + 16 * half;
+      const uint8_t* at = first + scales_at(group) + 16 * half;
       const __m256 weight_scale = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
       for (int r = 0; r < R; ++r) {
         const __m256 scale = _mm256_mul_ps(weight_scale, _mm256_set1_ps(args.scales[(row + r) * args.groups + group]));

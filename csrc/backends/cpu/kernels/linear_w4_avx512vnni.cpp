@@ -12,11 +12,17 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 32;          // 16 fp16
-constexpr int64_t kPrefetchBytes = 8192;
+constexpr int64_t kPrefetchBytes = 4 * 2 * (kGroupBytes + kScaleBytes);
 constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 broadcasts, 1 mask: 31 of 32 registers
 
-// Into the second cache: on Zen 4 this gave 0.80 of the 4-stream read rate, into the first cache 0.47, none 0.52
-// (benchmarks/notes/cpu-kernels.md).
+// Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
+constexpr int64_t kPairBytes = 2 * (kGroupBytes + kScaleBytes);
+constexpr int64_t codes_at(int64_t group) { return group / 2 * kPairBytes + group % 2 * kGroupBytes; }
+constexpr int64_t scales_at(int64_t group) {
+  return group / 2 * kPairBytes + 2 * kGroupBytes + group % 2 * kScaleBytes;
+}
+
+// Into the second cache, four pairs of groups ahead (benchmarks/notes/cpu-kernels.md).
 void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
 __m512i broadcast4(const int8_t* a) {
@@ -25,8 +31,8 @@ __m512i broadcast4(const int8_t* a) {
   return _mm512_set1_epi32(four);
 }
 
-__m512 block_scales(const uint8_t* scales, int64_t group) {
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales + group * kScaleBytes)));
+__m512 load_scales(const uint8_t* scales) {
+  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(scales)));
 }
 
 __m512i start(int32_t code_sum) {
@@ -35,22 +41,18 @@ __m512i start(int32_t code_sum) {
 
 // Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. The high nibbles are used in
 // place, as 16 * code in a sum of their own, which saves the shift.
-// The scales lie behind the codes, a stream of their own that the hardware finds too late: those of the next block are
-// fetched one block ahead.
 template <int R>
 void few_rows(const LinearQuantArgs& args) {
   const __m512i low_mask = _mm512_set1_epi8(0x0f), high_mask = _mm512_set1_epi8(char(0xf0));
   const int64_t inputs = args.groups * kGroup;
-  for (int64_t at = 0; at < args.groups * kScaleBytes; at += 64)
-    prefetch(args.weights + args.groups * kGroupBytes + at);
   for (int64_t block = 0; block < args.blocks; ++block) {
-    const uint8_t* weights = args.weights + block * args.block_stride;
-    const uint8_t* scales = weights + args.groups * kGroupBytes;
+    const uint8_t* first = args.weights + block * args.block_stride;
     const int8_t* codes = args.codes;
     __m512 acc[R];
     for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
-    for (int64_t group = 0; group < args.groups; ++group, weights += kGroupBytes, codes += kGroup) {
-      prefetch(scales + args.block_stride + group * kScaleBytes);
+    for (int64_t group = 0; group < args.groups; ++group, codes += kGroup) {
+      const uint8_t* weights = first + codes_at(group);
+      prefetch(first + scales_at(group) + kPrefetchBytes);
       __m512i low[R], high[R];
       for (int r = 0; r < R; ++r) {
         low[r] = start(args.sums[r * args.groups + group]);
@@ -68,7 +70,7 @@ void few_rows(const LinearQuantArgs& args) {
           high[r] = _mm512_dpbusd_epi32(high[r], high_codes, broadcast4(a + 4));
         }
       }
-      const __m512 weight_scale = block_scales(scales, group);
+      const __m512 weight_scale = load_scales(first + scales_at(group));
       for (int r = 0; r < R; ++r) {
         const __m512i dot = _mm512_add_epi32(low[r], _mm512_srai_epi32(high[r], 4));
         const __m512 scale = _mm512_mul_ps(weight_scale, _mm512_set1_ps(args.scales[r * args.groups + group]));
@@ -84,8 +86,7 @@ template <int R, int B>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const __m512i low_mask = _mm512_set1_epi8(0x0f);
   const int64_t inputs = args.groups * kGroup;
-  const uint8_t* weights = args.weights + block * args.block_stride;
-  const uint8_t* scales = weights + args.groups * kGroupBytes;
+  const uint8_t* first = args.weights + block * args.block_stride;
   const int8_t* codes = args.codes + row * inputs;
   const float* row_scales = args.scales + row * args.groups;
   const int32_t* sums = args.sums + row * args.groups;
@@ -93,12 +94,13 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b) _mm512_store_ps(acc + r * args.acc_stride + b * kOutputs, _mm512_setzero_ps());
   }
-  for (int64_t group = 0; group < args.groups; ++group, weights += kGroupBytes, codes += kGroup) {
+  for (int64_t group = 0; group < args.groups; ++group, codes += kGroup) {
+    const uint8_t* weights = first + codes_at(group);
     __m512i dot[R][B];
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
-      const __m512i first = start(sums[r * args.groups + group]);
-      for (int b = 0; b < B; ++b) dot[r][b] = first;
+      const __m512i zero = start(sums[r * args.groups + group]);
+      for (int b = 0; b < B; ++b) dot[r][b] = zero;
     }
 #pragma GCC unroll 8
     for (int step = 0; step < 8; ++step) {
@@ -110,14 +112,14 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
       }
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
-        const __m512i first = broadcast4(codes + r * inputs + 8 * step);
-        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], low[b], first);
-        const __m512i second = broadcast4(codes + r * inputs + 8 * step + 4);
-        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], high[b], second);
+        const __m512i even = broadcast4(codes + r * inputs + 8 * step);
+        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], low[b], even);
+        const __m512i odd = broadcast4(codes + r * inputs + 8 * step + 4);
+        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], high[b], odd);
       }
     }
     __m512 weight_scale[B];
-    for (int b = 0; b < B; ++b) weight_scale[b] = block_scales(scales + b * args.block_stride, group);
+    for (int b = 0; b < B; ++b) weight_scale[b] = load_scales(first + scales_at(group) + b * args.block_stride);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       const __m512 row_scale = _mm512_set1_ps(row_scales[r * args.groups + group]);

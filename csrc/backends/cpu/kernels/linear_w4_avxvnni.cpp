@@ -11,8 +11,15 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 32;          // 16 fp16
-constexpr int64_t kPrefetchBytes = 8192;
+constexpr int64_t kPrefetchBytes = 4 * 2 * (kGroupBytes + kScaleBytes);
 constexpr int kTileRows = 6;  // 6 x 2 sums, 2 unpacked weights, a broadcast: 15 of 16 registers
+
+// Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
+constexpr int64_t kPairBytes = 2 * (kGroupBytes + kScaleBytes);
+constexpr int64_t codes_at(int64_t group) { return group / 2 * kPairBytes + group % 2 * kGroupBytes; }
+constexpr int64_t scales_at(int64_t group) {
+  return group / 2 * kPairBytes + 2 * kGroupBytes + group % 2 * kScaleBytes;
+}
 
 void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
 
@@ -31,15 +38,13 @@ constexpr int kSets = R == 1   ? 4
                       : R == 2 ? 2
                                : 1;
 
-// R rows of one block. With Stream the weights come from memory: they are fetched ahead, and so are the scales, a
-// stream of their own that the hardware finds too late.
+// R rows of one block. With Stream the weights come from memory and are fetched ahead.
 template <int R, bool Stream>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   constexpr bool kInPlace = kSets<R> > 1;
   const __m256i low_mask = _mm256_set1_epi8(0x0f), high_mask = _mm256_set1_epi8(char(0xf0));
   const int64_t inputs = args.groups * kGroup;
-  const uint8_t* weights = args.weights + block * args.block_stride;
-  const uint8_t* scales = weights + args.groups * kGroupBytes;
+  const uint8_t* first = args.weights + block * args.block_stride;
   const int8_t* codes = args.codes + row * inputs;
   const float* row_scales = args.scales + row * args.groups;
   const int32_t* code_sums = args.sums + row * args.groups;
@@ -47,8 +52,9 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   for (int r = 0; r < R; ++r) {
     for (int half = 0; half < 2; ++half) _mm256_store_ps(acc + r * args.acc_stride + 8 * half, _mm256_setzero_ps());
   }
-  for (int64_t group = 0; group < args.groups; ++group, weights += kGroupBytes, codes += kGroup) {
-    if constexpr (Stream) prefetch(scales + args.block_stride + group * kScaleBytes);
+  for (int64_t group = 0; group < args.groups; ++group, codes += kGroup) {
+    const uint8_t* weights = first + codes_at(group);
+    if constexpr (Stream) prefetch(first + scales_at(group) + kPrefetchBytes);
     __m256i sums[kSets<R>][R][2];
     for (int r = 0; r < R; ++r) {
       const __m256i start = _mm256_set1_epi32(-8 * code_sums[r * args.groups + group]);
@@ -85,7 +91,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
-      const uint8_t* at = scales + group * kScaleBytes + 16 * half;
+      const uint8_t* at = first + scales_at(group) + 16 * half;
       const __m256 weight_scale = _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at)));
 #pragma GCC unroll 6
       for (int r = 0; r < R; ++r) {
@@ -113,9 +119,6 @@ constexpr Tile kTiles[kTileRows + 1] = {nullptr,        nullptr,        nullptr,
 
 void linear_w4(const LinearQuantArgs& args) {
   if (args.rows <= kTileRows) {
-    for (int64_t at = 0; at < args.groups * kScaleBytes; at += 64) {
-      prefetch(args.weights + args.groups * kGroupBytes + at);
-    }
     for (int64_t block = 0; block < args.blocks; ++block) kStream[args.rows](args, 0, block);
     return;
   }

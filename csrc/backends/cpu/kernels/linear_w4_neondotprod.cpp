@@ -10,11 +10,19 @@ namespace {
 constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
+constexpr int64_t kScaleBytes = 32;          // 16 fp16
 constexpr int kTileRows = 5;                 // 5 x 4 sums, 5 activations, weights: fits 32 registers
 
+// Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
+constexpr int64_t kPairBytes = 2 * (kGroupBytes + kScaleBytes);
+constexpr int64_t codes_at(int64_t group) { return group / 2 * kPairBytes + group % 2 * kGroupBytes; }
+constexpr int64_t scales_at(int64_t group) {
+  return group / 2 * kPairBytes + 2 * kGroupBytes + group % 2 * kScaleBytes;
+}
+
 // Scales of four outputs.
-float32x4_t scales_of(const uint8_t* scales, int64_t group, int quarter) {
-  const auto* halves = reinterpret_cast<const uint16_t*>(scales) + group * kOutputs + 4 * quarter;
+float32x4_t scales_of(const uint8_t* block, int64_t group, int quarter) {
+  const auto* halves = reinterpret_cast<const uint16_t*>(block + scales_at(group)) + 4 * quarter;
   return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves)));
 }
 
@@ -28,8 +36,7 @@ template <int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   constexpr int kSets = R <= 2 ? 2 : 1;
   const int64_t inputs = args.groups * kGroup;
-  const uint8_t* weights = args.weights + block * args.block_stride;
-  const uint8_t* scales = weights + args.groups * kGroupBytes;
+  const uint8_t* first_group = args.weights + block * args.block_stride;
   const int8_t* codes = args.codes + row * inputs;
   const float* row_scales = args.scales + row * args.groups;
   const int32_t* code_sums = args.sums + row * args.groups;
@@ -37,7 +44,8 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   for (int r = 0; r < R; ++r) {
     for (int i = 0; i < 4; ++i) vst1q_f32(acc + r * args.acc_stride + 4 * i, vdupq_n_f32(0.0f));
   }
-  for (int64_t group = 0; group < args.groups; ++group, weights += kGroupBytes, codes += kGroup) {
+  for (int64_t group = 0; group < args.groups; ++group, codes += kGroup) {
+    const uint8_t* weights = first_group + codes_at(group);
     int32x4_t sums[kSets][R][4];
     for (int r = 0; r < R; ++r) {
       const int32x4_t start = vdupq_n_s32(-8 * code_sums[r * args.groups + group]);
@@ -68,7 +76,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
       }
     }
     for (int q = 0; q < 4; ++q) {
-      const float32x4_t weight_scale = scales_of(scales, group, q);
+      const float32x4_t weight_scale = scales_of(first_group, group, q);
 #pragma GCC unroll 5
       for (int r = 0; r < R; ++r) {
         int32x4_t dot = sums[0][r][q];

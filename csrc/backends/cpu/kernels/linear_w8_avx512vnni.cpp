@@ -12,6 +12,7 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 16;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 16;           // 16 int8 exponents
+constexpr int64_t kPrefetchBytes = 4 * kGroupBytes;
 constexpr int kTileRows = 12;  // 12 x 2 sums, 2 weight registers, a few broadcasts: fits 32 registers
 
 void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
@@ -35,9 +36,10 @@ __m512i start(int32_t code_sum) {
 
 // Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. Two integer sums per row halve
 // the chain of dependent vpdpbusd. The scales lie behind the codes, a stream of their own that the hardware finds too
-// late: those of the next block are fetched one block ahead. The codes need no help: with two rows 0.99 of the read
-// rate without, 0.84 with prefetches 3 KiB ahead (Zen 4, benchmarks/notes/cpu-kernels.md).
-template <int R>
+// late: those of the next block are fetched one block ahead. Codes need `Prefetch` where the hardware stops at the end
+// of a page: 1.0 of the read rate against 0.76 on Emerald Rapids, but 0.84 against 0.99 on Zen 4
+// (notes/cpu-kernels.md).
+template <int R, bool Prefetch>
 void few_rows(const LinearQuantArgs& args) {
   const int64_t inputs = args.groups * kGroup;
   for (int64_t at = 0; at < args.groups * kScaleBytes; at += 64)
@@ -58,6 +60,10 @@ void few_rows(const LinearQuantArgs& args) {
 #pragma GCC unroll 8
       for (int step = 0; step < 8; ++step) {
         const uint8_t* first = weights + 128 * step;
+        if constexpr (Prefetch) {
+          prefetch(first + kPrefetchBytes);
+          prefetch(first + kPrefetchBytes + 64);
+        }
         const __m512i even_codes = _mm512_load_si512(first), odd_codes = _mm512_load_si512(first + 64);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
@@ -128,25 +134,26 @@ constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, 
                                            {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 2>,
                                             tile<7, 2>, tile<8, 2>, tile<9, 2>, tile<10, 2>, tile<11, 2>, tile<12, 2>}};
 
+template <bool Prefetch>
 void linear_w8(const LinearQuantArgs& args) {
   static_assert(kFewRows == 8);
   switch (args.rows) {
     case 1:
-      return few_rows<1>(args);
+      return few_rows<1, Prefetch>(args);
     case 2:
-      return few_rows<2>(args);
+      return few_rows<2, Prefetch>(args);
     case 3:
-      return few_rows<3>(args);
+      return few_rows<3, Prefetch>(args);
     case 4:
-      return few_rows<4>(args);
+      return few_rows<4, Prefetch>(args);
     case 5:
-      return few_rows<5>(args);
+      return few_rows<5, Prefetch>(args);
     case 6:
-      return few_rows<6>(args);
+      return few_rows<6, Prefetch>(args);
     case 7:
-      return few_rows<7>(args);
+      return few_rows<7, Prefetch>(args);
     case 8:
-      return few_rows<8>(args);
+      return few_rows<8, Prefetch>(args);
   }
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {
@@ -160,6 +167,8 @@ void linear_w8(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void use_linear_w8_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8; }
+void use_linear_w8_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<false>; }
+
+void use_linear_w8_prefetch_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<true>; }
 
 }  // namespace tcim_lite::cpu

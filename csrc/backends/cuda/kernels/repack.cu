@@ -13,32 +13,32 @@
 namespace tcim_lite::cuda {
 namespace {
 
-__device__ int code_w4(const uint8_t* block, int n, int k) {
-  const int pair = block[k / 8 * 64 + 4 * n + k % 4];
+__device__ int code_w4(const uint8_t* codes, int n, int k) {
+  const int pair = codes[k / 8 * 64 + 4 * n + k % 4];
   return (k % 8 < 4 ? pair & 15 : pair >> 4) - 8;
 }
-__device__ int code_w8(const uint8_t* block, int n, int k) { return int(block[k / 4 * 64 + 4 * n + k % 4]) - 128; }
+__device__ int code_w8(const uint8_t* codes, int n, int k) { return int(codes[k / 4 * 64 + 4 * n + k % 4]) - 128; }
 
-__device__ uint8_t item_byte_w4(const uint8_t* block, const uint8_t* scales, int group, int at) {
+// `codes` and `scales` of one group.
+__device__ uint8_t item_byte_w4(const uint8_t* codes, const uint8_t* scales, int at) {
   if (at >= 512) {
     const int g = (at - 512) / 4, part = (at - 512) % 4;
-    return scales[(group * 16 + g + part / 2 * 8) * 2 + part % 2];
+    return scales[(g + part / 2 * 8) * 2 + part % 2];
   }
   const int lane = at / 16, word = at / 4 % 4, byte = at % 4;
-  const int k = group * 64 + 16 * (lane % 4) + 4 * word + byte, g = lane / 4;
-  return uint8_t((code_w4(block, g, k) & 15) | (code_w4(block, g + 8, k) & 15) << 4);
+  const int k = 16 * (lane % 4) + 4 * word + byte, g = lane / 4;
+  return uint8_t((code_w4(codes, g, k) & 15) | (code_w4(codes, g + 8, k) & 15) << 4);
 }
 
-__device__ uint8_t item_byte_w8(const uint8_t* block, const uint8_t* scales, int group, int at) {
-  if (at >= 1024) return scales[group * 16 + (at - 1024) / 2 + (at - 1024) % 2 * 8];
+__device__ uint8_t item_byte_w8(const uint8_t* codes, const uint8_t* scales, int at) {
+  if (at >= 1024) return scales[(at - 1024) / 2 + (at - 1024) % 2 * 8];
   const int half = at / 512, lane = at % 512 / 16, word = at / 4 % 4, byte = at % 4;
-  const int k = group * 64 + 16 * (lane % 4) + 8 * half + 4 * (word / 2) + byte;
-  return uint8_t(code_w8(block, lane / 4 + 8 * (word % 2), k));
+  const int k = 16 * (lane % 4) + 8 * half + 4 * (word / 2) + byte;
+  return uint8_t(code_w8(codes, lane / 4 + 8 * (word % 2), k));
 }
 
 template <WeightFormat Format>
-__global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blocks, int inputs, int64_t block_stride,
-                             int64_t code_bytes) {
+__global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blocks, int inputs, int64_t block_stride) {
   constexpr int kItem = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
   const int groups = inputs / 64;
   const int64_t bytes = blocks * groups * kItem;
@@ -46,8 +46,9 @@ __global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blo
     const int64_t item = i / kItem;
     const int group = int(item % groups), at = int(i % kItem);
     const uint8_t* block = packed + item / groups * block_stride;
-    placed[i] = Format == WeightFormat::LinearW4 ? item_byte_w4(block, block + code_bytes, group, at)
-                                                 : item_byte_w8(block, block + code_bytes, group, at);
+    const uint8_t* codes = block + codes_offset(Format, group);
+    const uint8_t* scales = block + scales_offset(Format, inputs, group);
+    placed[i] = Format == WeightFormat::LinearW4 ? item_byte_w4(codes, scales, at) : item_byte_w8(codes, scales, at);
   }
 }
 
@@ -87,14 +88,13 @@ void launch_repack(WeightFormat format, const void* packed, void* placed, int64_
                    cudaStream_t stream) {
   const dim3 grid(2048), block(256);
   const int64_t blocks = padded(outputs) / 16, stride = block_bytes(format, inputs);
-  const int64_t codes = block_code_bytes(format, inputs);
   const auto* from = static_cast<const uint8_t*>(packed);
   auto* to = static_cast<uint8_t*>(placed);
   break_overlap();
   if (format == WeightFormat::LinearW4)
-    launch(repack_items<WeightFormat::LinearW4>, grid, block, 0, stream, from, to, blocks, int(inputs), stride, codes);
+    launch(repack_items<WeightFormat::LinearW4>, grid, block, 0, stream, from, to, blocks, int(inputs), stride);
   if (format == WeightFormat::LinearW8)
-    launch(repack_items<WeightFormat::LinearW8>, grid, block, 0, stream, from, to, blocks, int(inputs), stride, codes);
+    launch(repack_items<WeightFormat::LinearW8>, grid, block, 0, stream, from, to, blocks, int(inputs), stride);
   if (format == WeightFormat::LinearF16)
     launch(repack_rows<uint16_t>, grid, block, 0, stream, static_cast<const uint16_t*>(packed),
            static_cast<uint16_t*>(placed), blocks * 16, int(inputs), stride / 2, 2);
