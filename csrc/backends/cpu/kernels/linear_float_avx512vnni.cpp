@@ -7,6 +7,8 @@ namespace {
 
 constexpr int64_t kOutputs = 16;
 constexpr int kTileRows = 6;
+constexpr int kStreamRows = 2;  // up to here the weights come from memory rather than from a cache
+constexpr int64_t kPrefetchBytes = 4096;
 
 // Two consecutive inputs of 16 outputs. fp16 pairs are interleaved per output: the low and the high words are narrowed
 // apart.
@@ -30,6 +32,8 @@ struct FloatWeights {
   static __m512 load_last(const uint8_t* p) { return _mm512_load_ps(reinterpret_cast<const float*>(p)); }
 };
 
+void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+
 // R rows by B blocks, sums in registers over all of K. One fma per output and input in ascending order is a chain of
 // dependent fmas, so R * B should reach the latency times the throughput of the fma units.
 template <typename Weights, int R, int B>
@@ -43,7 +47,13 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
   int64_t k = 0;
   for (; k + 2 <= args.cols; k += 2, weights += Weights::kBytes) {
     __m512 first[B], second[B];
-    for (int b = 0; b < B; ++b) Weights::load(weights + b * args.block_stride, first[b], second[b]);
+    for (int b = 0; b < B; ++b) {
+      const uint8_t* at = weights + b * args.block_stride;
+      if constexpr (R <= kStreamRows) {
+        for (int64_t line = 0; line < Weights::kBytes; line += 64) prefetch(at + kPrefetchBytes + line);
+      }
+      Weights::load(at, first[b], second[b]);
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512 x0 = _mm512_set1_ps(x[r * args.x_stride + k]), x1 = _mm512_set1_ps(x[r * args.x_stride + k + 1]);
