@@ -6,6 +6,7 @@
 // earlier rounding may differ, the whole is compared: |difference| <= limit * |result|, in the Euclidean norm.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -248,12 +249,14 @@ void test_layers() {
   for (const WeightFormat format : kHalfFormats) {
     for (const int32_t filled : {0, 40, 700}) {
       test_a_layer(DType::Float16, format, 1, 1, true, 128, 4, 2, 1024, filled);
+      test_a_layer(DType::Float16, format, 1, 1, true, 128, 8, 2, 2048, 2 * filled);
       test_a_layer(DType::Float16, format, 1, 37, true, 64, 6, 2, 1024, filled);
       test_a_layer(DType::Float16, format, 3, 1, false, 64, 4, 4, 1024, filled);
     }
     test_a_layer(DType::Float16, format, 1, 80, false, 128, 4, 1, 300, 60);
     test_a_layer(DType::Float16, format, 2, 5, false, 96, 2, 1, 100, 9);
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 1, 40, 38);  // the last round has no room
+    test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 4, 40, 38);
   }
   test_a_layer(DType::Float32, WeightFormat::LinearF32, 1, 21, true, 64, 4, 2, 300, 11);
   test_a_layer(DType::Float32, WeightFormat::LinearW4, 2, 1, false, 64, 4, 2, 300, 11);
@@ -284,7 +287,10 @@ int main() {
   test_linear_of_every_format_and_number_of_rows();
   test_linear_of_fp32_tensors();
   test_ops_that_stand_alone();
-  test_layers();
+  for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
+    setenv("TCIM_LITE_CUDA_CHAIN", chain, 1);
+    test_layers();
+  }
   test_bad_inputs_are_refused_and_the_next_run_is_right();
   return check_result();
 }

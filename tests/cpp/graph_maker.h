@@ -30,6 +30,12 @@ class GraphMaker {
     if (with_bias) operands.push_back(floats(DType::Float32, {outputs}));
     return op(OpKind::Linear, operands, out);
   }
+  // With the weights of an earlier Linear.
+  uint32_t linear_again(uint32_t x, uint32_t weights) {
+    Shape out = shape(x);
+    out.back() = shape(weights)[0];
+    return op(OpKind::Linear, {x, weights}, out);
+  }
   uint32_t rms_norm(uint32_t x) {
     return op(OpKind::RMSNorm, {x, floats(DType::Float32, {shape(x).back()})}, shape(x), {{"epsilon", 1e-6}});
   }

@@ -57,12 +57,14 @@ void CudaPart::plan_scratch() {
            kMaxSlots);
     }
     const uint64_t slot_pairs = spec->k.size() * uint64_t(spec->kv_heads);
+    const auto splits = uint64_t(std::max(decode_splits(*spec), chain_splits(int(spec->kv_heads))));
     pairs = std::max(pairs, slot_pairs);
-    partials = std::max(partials, slot_pairs * uint64_t(decode_splits(*spec)) * uint64_t(spec->heads_per_kv()) *
+    partials = std::max(partials, slot_pairs * splits * uint64_t(spec->heads_per_kv()) *
                                       uint64_t(spec->head_dim + 2) * 4);
   }
   partials_ = reserve(partials);
   arrived_ = reserve(pairs * 4);
+  barrier_ = reserve(4);
   refused_ = reserve(4);
 }
 
@@ -145,6 +147,10 @@ void CudaPart::launch_until(size_t index) {
   const size_t begin = index == 0 ? 0 : plan_.gathers[index - 1].next_step;
   const size_t end = index == num_gathers() ? plan_.steps.size() : plan_.gathers[index].next_step;
   for (size_t step = begin; step < end; ++step) {
+    if (const size_t chained = launch_chain_from(step, end); chained > 0) {
+      step += chained - 1;
+      continue;
+    }
     if (step + 1 < end && fuses(plan_.steps[step], plan_.steps[step + 1])) {
       launch_fused(std::get<HeadsSpec>(plan_.steps[step]), std::get<AttentionSpec>(plan_.steps[step + 1]));
       ++step;
@@ -157,7 +163,7 @@ void CudaPart::launch_until(size_t index) {
 void CudaPart::launch_outputs(const PartMemory& memory) {
   for (size_t port = 0; port < memory.outputs.size(); ++port) {
     const Plan::OutputPort& output = plan_.outputs[port];
-    if (output.rows.limited) {
+    if (output.rows.limited && output.rows.rows > 1) {  // a row alone is always live
       launch_zero_rows(output_targets_[port], int(output.rows.rows), output.row_bytes, live(output.rows),
                        reinterpret_cast<const int*>(memory_.get() + refused_), stream());
     }

@@ -9,6 +9,7 @@
 #include "backends/backend.h"
 #include "backends/cuda/blas.h"
 #include "backends/cuda/handles.h"
+#include "backends/cuda/kernels/chain.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "graph/plan/plan.h"
 
@@ -64,7 +65,13 @@ class CudaPart {
   void launch(const LinearSpec& spec);
   void launch(const HeadsSpec& spec);
   void launch(const AttentionSpec& spec);
+  DecodeAttentionArgs fused_args(const HeadsSpec& heads, const AttentionSpec& attention) const;
   void launch_fused(const HeadsSpec& heads, const AttentionSpec& attention);
+  bool chain_linear(const LinearSpec& spec, ChainLinear& linear) const;
+  bool chain_attention(const HeadsSpec& heads, const AttentionSpec& spec, ChainArgs& args,
+                       ChainAttention& attention) const;
+  // Launches the steps from `first` on that make a chain; how many those are, 0 where they make none.
+  size_t launch_chain_from(size_t first, size_t end);
   void launch(const RmsNormSpec& spec);
   void launch(const AddSpec& spec);
   void launch(const SiluMulSpec& spec);
@@ -79,7 +86,7 @@ class CudaPart {
   std::unique_ptr<Blas> blas_;  // null: not found, or no use for it
   DeviceBytes memory_;          // arena, staged inputs, scratch of a step, partial attention, flags
   uint64_t scratch_bytes_ = 0;
-  uint64_t step_scratch_ = 0, partials_ = 0, arrived_ = 0, refused_ = 0;  // offsets in memory_
+  uint64_t step_scratch_ = 0, partials_ = 0, arrived_ = 0, barrier_ = 0, refused_ = 0;  // offsets in memory_
   std::vector<uint64_t> staged_;                                          // by input port; states: none
   int* const refused_host_;
   std::vector<DeviceBytes> copied_outputs_;  // by port: of outputs that share memory with a state

@@ -210,7 +210,7 @@ bool CudaPart::fuses(const StepSpec& first, const StepSpec& second) const {
   return true;
 }
 
-void CudaPart::launch_fused(const HeadsSpec& heads, const AttentionSpec& spec) {
+DecodeAttentionArgs CudaPart::fused_args(const HeadsSpec& heads, const AttentionSpec& spec) const {
   DecodeAttentionArgs args{};
   args.a = attention_args(spec);
   args.a.refused = reinterpret_cast<const int*>(memory_.get() + refused_);
@@ -236,7 +236,11 @@ void CudaPart::launch_fused(const HeadsSpec& heads, const AttentionSpec& spec) {
     }
   }
   for (size_t slot = 0; slot < spec.k.size(); ++slot) args.current[slot] = length(spec.lengths[slot].current);
-  launch_decode_attention(args, stream());
+  return args;
+}
+
+void CudaPart::launch_fused(const HeadsSpec& heads, const AttentionSpec& spec) {
+  launch_decode_attention(fused_args(heads, spec), stream());
 }
 
 void CudaPart::launch(const RmsNormSpec& spec) {

@@ -10,6 +10,7 @@ namespace tcim_lite::cuda {
 void prepare_linear_stream();
 void prepare_linear_gemm();
 void prepare_attention();
+void prepare_chain();
 
 namespace {
 
@@ -55,6 +56,7 @@ void prepare_kernels() {
   prepare_linear_stream();
   prepare_linear_gemm();
   prepare_attention();
+  prepare_chain();
 }
 
 }  // namespace tcim_lite::cuda

@@ -1,0 +1,100 @@
+// Which steps of a plan become one launch (kernels/chain.h), and its arguments.
+#include <memory>
+#include <variant>
+
+#include "backends/cuda/kernels/chain.h"
+#include "backends/cuda/part.h"
+#include "base/env.h"
+
+namespace tcim_lite::cuda {
+namespace {
+
+constexpr int kFewestPhases = 3;  // less is not worth a launch that nothing overlaps
+
+bool chains_wanted() { return env_text("TCIM_LITE_CUDA_CHAIN") != "off"; }
+
+}  // namespace
+
+bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
+  if (spec.elem != kF16 || spec.x.rows != 1 || (is_quantized(spec.format) && !spec.quantized())) return false;
+  linear.x = at(spec.x.value);
+  linear.weights = weight(spec.weights_id);
+  linear.norm_weight = static_cast<const float*>(weight(spec.norm_id));
+  linear.bias = static_cast<const float*>(weight(spec.bias_id));
+  linear.residual = spec.epilogue == LinearSpec::Epilogue::AddResidual ? at(spec.residual.value) : nullptr;
+  linear.y = at(spec.y.value);
+  linear.epsilon = spec.norm_epsilon;
+  linear.inputs = int(spec.inputs);
+  linear.outputs = int(spec.outputs);
+  linear.epilogue = int(spec.epilogue);
+  return chain_supports(spec.format, linear);
+}
+
+// What all attention of a chain shares goes to `args`; false where it differs from what is there.
+bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec, ChainArgs& args,
+                               ChainAttention& attention) const {
+  if (spec.k.size() != 1 || !fuses(heads, spec)) return false;
+  const DecodeAttentionArgs fused = fused_args(heads, spec);
+  if (!chain_supports_heads(fused.a.q_heads / fused.a.kv_heads, fused.a.kv_heads, fused.a.head_dim)) return false;
+  ChainArgs shared = args;
+  shared.heads_per_kv = fused.a.q_heads / fused.a.kv_heads;
+  shared.kv_heads = fused.a.kv_heads;
+  shared.context = fused.a.context;
+  shared.table_rows = fused.table_rows;
+  shared.cos = fused.cos;
+  shared.sin = fused.sin;
+  shared.valid = fused.a.valid[0];
+  shared.current = fused.current[0];
+  const auto same = [](const ChainArgs& a, const ChainArgs& b) {
+    return a.heads_per_kv == b.heads_per_kv && a.kv_heads == b.kv_heads && a.context == b.context &&
+           a.table_rows == b.table_rows && a.cos == b.cos && a.sin == b.sin && a.valid == b.valid &&
+           a.current == b.current;
+  };
+  if (args.heads_per_kv != 0 && !same(args, shared)) return false;
+  args = shared;
+  attention.q = fused.x_q;
+  attention.k = fused.x_k;
+  attention.v = fused.x_v;
+  attention.k_cache = const_cast<void*>(fused.a.k[0]);
+  attention.v_cache = const_cast<void*>(fused.a.v[0]);
+  attention.q_norm = fused.q_norm;
+  attention.k_norm = fused.k_norm;
+  attention.y = fused.a.y;
+  attention.q_epsilon = fused.q_epsilon;
+  attention.k_epsilon = fused.k_epsilon;
+  attention.scale = fused.a.scale;
+  return true;
+}
+
+size_t CudaPart::launch_chain_from(size_t first, size_t end) {
+  if (!chain_runs_here() || num_gathers() > 0 || !chains_wanted()) return 0;
+  const auto args = std::make_unique<ChainArgs>();
+  WeightFormat format = WeightFormat::Dense;
+  size_t step = first;
+  while (step < end && args->count < kMostPhases) {
+    ChainPhase& phase = args->phases[args->count];
+    if (const auto* linear = std::get_if<LinearSpec>(&plan_.steps[step])) {
+      if (format != WeightFormat::Dense && linear->format != format) break;
+      phase.is_attention = false;
+      if (!chain_linear(*linear, phase.linear)) break;
+      format = linear->format;
+      step += 1;
+    } else {
+      const auto* heads = std::get_if<HeadsSpec>(&plan_.steps[step]);
+      const auto* spec = step + 1 < end ? std::get_if<AttentionSpec>(&plan_.steps[step + 1]) : nullptr;
+      phase.is_attention = true;
+      if (heads == nullptr || spec == nullptr || !chain_attention(*heads, *spec, *args, phase.attention)) break;
+      step += 2;
+    }
+    ++args->count;
+  }
+  if (args->count < kFewestPhases || format == WeightFormat::Dense) return 0;
+  args->refused = reinterpret_cast<const int*>(memory_.get() + refused_);
+  args->partial = reinterpret_cast<float*>(memory_.get() + partials_);
+  args->arrived = reinterpret_cast<int*>(memory_.get() + arrived_);
+  args->barrier = reinterpret_cast<unsigned*>(memory_.get() + barrier_);
+  launch_chain(format, *args, stream());
+  return step - first;
+}
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,130 @@
+// The weights that a warp of a chain reads, in the order in which it needs them, through a ring of asynchronous copies
+// that is as far ahead as the ring is long, over the borders of phases.
+#pragma once
+
+#include "backends/cuda/kernels/chain.h"
+#include "backends/cuda/kernels/linear.cuh"
+#include "backends/cuda/kernels/mma.cuh"
+
+namespace tcim_lite::cuda {
+
+constexpr int kChainWarps = 16;
+constexpr int kChainThreads = 32 * kChainWarps;
+
+// A stage holds kChunk items: 16 outputs by kChunk * 64 inputs.
+template <WeightFormat Format>
+struct ChainRing;
+template <>
+struct ChainRing<WeightFormat::LinearW4> {
+  static constexpr int kItem = kItemW4, kChunk = 4, kStages = 5;
+};
+template <>
+struct ChainRing<WeightFormat::LinearW8> {
+  static constexpr int kItem = kItemW8, kChunk = 2, kStages = 5;
+};
+template <>
+struct ChainRing<WeightFormat::LinearF16> {
+  static constexpr int kItem = 2048, kChunk = 1, kStages = 5;
+};
+
+__device__ __forceinline__ int blocks_of_tile(const ChainLinear& linear) { return linear.epilogue == kSiluMul ? 2 : 1; }
+__device__ __forceinline__ int tiles_of(const ChainLinear& linear) {
+  const int outputs = 16 * blocks_of_tile(linear);
+  return (linear.outputs + outputs - 1) / outputs;
+}
+// Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
+__device__ __forceinline__ int share_begin(int groups, int warp) { return groups * warp / kChainWarps; }
+
+template <WeightFormat Format>
+class ChainWeights {
+  using Ring = ChainRing<Format>;
+
+ public:
+  static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
+  static constexpr int kBytes = kStageBytes * Ring::kStages;  // of a warp
+
+  __device__ ChainWeights(const ChainArgs& args, char* ring)
+      : args_(args), ring_(ring), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+    next_phase();
+#pragma unroll
+    for (int i = 0; i < Ring::kStages - 1; ++i) fetch();
+  }
+
+  // The next chunk; the one before it is given up. Order: phase, tile, block of the tile, group.
+  __device__ __forceinline__ const char* take() {
+    wait_for_copies<Ring::kStages - 2>();
+    __syncwarp();
+    const char* chunk = ring_ + taken_ * kStageBytes;
+    taken_ = taken_ + 1 == Ring::kStages ? 0 : taken_ + 1;
+    fetch();
+    return chunk;
+  }
+
+ private:
+  __device__ __forceinline__ void fetch() {
+    if (phase_ < args_.count) {
+      const int items = min(Ring::kChunk, last_ - group_);
+      char* stage = ring_ + fetched_ * kStageBytes;
+      if constexpr (Format == WeightFormat::LinearF16) {
+#pragma unroll
+        for (int part = 0; part < 4; ++part)
+          copy_async(stage + part * 512 + lane_ * 16, from_ + part % 2 * rows_apart_ + part / 2 * 64);
+        from_ += 128;
+      } else {
+        constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
+#pragma unroll
+        for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
+          if (first + lane_ < items * kPieces) copy_async(stage + (first + lane_) * 16, from_ + first * 16);
+        }
+        from_ += Ring::kChunk * Ring::kItem;
+      }
+      group_ += Ring::kChunk;
+      if (group_ >= last_) next_block();
+    }
+    commit_copies();
+    fetched_ = fetched_ + 1 == Ring::kStages ? 0 : fetched_ + 1;
+  }
+
+  __device__ __forceinline__ void next_block() {
+    if (++block_ % blocks_ == 0) block_ += (int(gridDim.x) - 1) * blocks_;
+    if (block_ >= most_) return next_phase();
+    seek();
+  }
+
+  __device__ void next_phase() {
+    while (++phase_ < args_.count) {
+      if (args_.phases[phase_].is_attention) continue;
+      const ChainLinear& linear = args_.phases[phase_].linear;
+      groups_ = linear.inputs / 64;
+      first_ = share_begin(groups_, warp_);
+      last_ = share_begin(groups_, warp_ + 1);
+      blocks_ = blocks_of_tile(linear);
+      most_ = tiles_of(linear) * blocks_;
+      block_ = int(blockIdx.x) * blocks_;
+      if (first_ < last_ && block_ < most_) return seek();
+    }
+  }
+
+  __device__ __forceinline__ void seek() {
+    group_ = first_;
+    const char* weights = static_cast<const char*>(args_.phases[phase_].linear.weights);
+    if constexpr (Format == WeightFormat::LinearF16) {
+      const int64_t row = int64_t(block_) * 16 + lane_ / 4;
+      from_ = weights + (row * groups_ * 64 + group_ * 64 + lane_ % 4 * 8) * 2;
+      rows_apart_ = groups_ * 64 * 2 * 8;
+    } else {
+      from_ = weights + (int64_t(block_) * groups_ + group_) * Ring::kItem + lane_ * 16;
+    }
+  }
+
+  const ChainArgs& args_;
+  char* const ring_;
+  const int warp_, lane_;
+  int taken_ = 0, fetched_ = 0;  // stages
+  // What is fetched next.
+  int phase_ = -1, block_ = 0, group_ = 0;
+  int groups_ = 0, first_ = 0, last_ = 0, blocks_ = 1, most_ = 0, rows_apart_ = 0;
+  const char* from_ = nullptr;
+};
+
+}  // namespace tcim_lite::cuda
