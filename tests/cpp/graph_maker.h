@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <utility>
@@ -56,9 +57,12 @@ class GraphMaker {
     return op(OpKind::AllGather, {x}, out, {{"offset", offset}});
   }
   uint32_t reshape(uint32_t x, Shape out) { return op(OpKind::Reshape, {x}, std::move(out)); }
+  // All of one shape share their tables, as in a model.
   uint32_t rope(uint32_t x, int64_t context, const std::vector<uint32_t>& valid) {
     const Shape table = {context, shape(x)[3] / 2};
-    std::vector<uint32_t> operands = {x, floats(dtype_, table), floats(dtype_, table)};
+    if (tables_.count(table) == 0) tables_[table] = {floats(dtype_, table), floats(dtype_, table)};
+    const auto [cos, sin] = tables_[table];
+    std::vector<uint32_t> operands = {x, cos, sin};
     operands.insert(operands.end(), valid.begin(), valid.end());
     return op(OpKind::Rope, operands, shape(x));
   }
@@ -163,6 +167,7 @@ class GraphMaker {
   const DType dtype_;
   std::mt19937 random_;
   Graph graph_;
+  std::map<Shape, std::pair<uint32_t, uint32_t>> tables_;  // cos and sin
   std::vector<std::shared_ptr<DeviceMemory>> weights_;
 };
 
