@@ -1,8 +1,9 @@
 // Which steps of a plan become one launch (kernels/chain.h), and its arguments.
+#include "backends/cuda/kernels/chain.h"
+
 #include <memory>
 #include <variant>
 
-#include "backends/cuda/kernels/chain.h"
 #include "backends/cuda/part.h"
 #include "base/env.h"
 
@@ -27,6 +28,8 @@ bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
   linear.inputs = int(spec.inputs);
   linear.outputs = int(spec.outputs);
   linear.epilogue = int(spec.epilogue);
+  linear.blocks = spec.epilogue == LinearSpec::Epilogue::SiluMul ? 2 : 1;
+  linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
   return chain_supports(spec.format, linear);
 }
 

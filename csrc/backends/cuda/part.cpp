@@ -59,8 +59,8 @@ void CudaPart::plan_scratch() {
     const uint64_t slot_pairs = spec->k.size() * uint64_t(spec->kv_heads);
     const auto splits = uint64_t(std::max(decode_splits(*spec), chain_splits(int(spec->kv_heads))));
     pairs = std::max(pairs, slot_pairs);
-    partials = std::max(partials, slot_pairs * splits * uint64_t(spec->heads_per_kv()) *
-                                      uint64_t(spec->head_dim + 2) * 4);
+    partials =
+        std::max(partials, slot_pairs * splits * uint64_t(spec->heads_per_kv()) * uint64_t(spec->head_dim + 2) * 4);
   }
   partials_ = reserve(partials);
   arrived_ = reserve(pairs * 4);

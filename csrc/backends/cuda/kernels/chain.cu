@@ -1,19 +1,21 @@
 #include "backends/cuda/kernels/chain.h"
-
 #include "backends/cuda/kernels/chain_attention.cuh"
 #include "backends/cuda/kernels/chain_linear.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
 
-// The grid's blocks meet `phases` times in a run; the counter is 0 before it and after it.
-__device__ __forceinline__ void arrive(unsigned* barrier, unsigned meetings) {
+// The grid's blocks meet at the end of every phase; the counter is 0 before a run and after it.
+__device__ __forceinline__ void arrive(unsigned* barrier, bool is_last, unsigned meetings) {
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const unsigned all = gridDim.x * meetings;
+  if (!is_last) {
+    asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(barrier) : "memory");
+    return;
+  }
   unsigned before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(barrier) : "memory");
-  if (before == all - 1) *barrier = 0;
+  if (before == gridDim.x * meetings - 1) *barrier = 0;
 }
 
 __device__ __forceinline__ void wait_for_phase(const unsigned* barrier, int phase) {
@@ -29,46 +31,72 @@ __device__ __forceinline__ void wait_for_phase(const unsigned* barrier, int phas
 }
 
 template <WeightFormat Format>
-constexpr size_t kMostRowBytes = Format == WeightFormat::LinearF16 ? 2 * kMostChainInputs
-                                                                   : kMostChainInputs + kMostChainInputs / 64 * 4;
+constexpr size_t kMostRowBytes =
+    Format == WeightFormat::LinearF16 ? 2 * kMostChainInputs : kMostChainInputs + kMostChainInputs / 64 * 4;
 
 // What a phase has to itself; the ring lies before it.
 template <WeightFormat Format, int Heads>
 union PhaseShared {
   struct {
     float sums[2 * kChainWarps * 2 * 16];
-    float scratch[kChainWarps];
+    __align__(16) float scratch[kChainWarps];
     __align__(16) char x[kMostRowBytes<Format>];
   } linear;
   ChainAttentionShared<Heads> attention;
 };
 
 template <WeightFormat Format, int Heads>
-constexpr size_t kSharedBytes = kChainWarps * ChainWeights<Format>::kBytes + sizeof(PhaseShared<Format, Heads>);
+struct ChainShared {
+  __align__(128) char rings[kChainWarps][ChainWeights<Format>::kBytes];
+  PhaseShared<Format, Heads> own;
+  ChainPlace places[kMostPhases];
+  ChainPhase phases[2];  // this one and the next
+};
+template <WeightFormat Format, int Heads>
+constexpr size_t kSharedBytes = sizeof(ChainShared<Format, Heads>);
+
+constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
+static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords <= kChainThreads);
 
 template <WeightFormat Format, int Heads>
 __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_constant__ ChainArgs args) {
   extern __shared__ __align__(128) char shared[];
-  auto& own = *reinterpret_cast<PhaseShared<Format, Heads>*>(shared + kChainWarps * ChainWeights<Format>::kBytes);
+  auto& s = *reinterpret_cast<ChainShared<Format, Heads>*>(shared);
+  // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
+  const ChainPhase* phases = args.phases;
+  asm volatile("" : "+l"(phases));
+  const auto word_of = [&](int phase) { return reinterpret_cast<const uint32_t*>(phases + phase)[threadIdx.x]; };
+  const auto keep_word = [&](int phase, uint32_t word) {
+    reinterpret_cast<uint32_t*>(&s.phases[phase % 2])[threadIdx.x] = word;
+  };
+  for (int p = threadIdx.x; p < args.count; p += kChainThreads) s.places[p] = place_of(phases[p]);
+  if (threadIdx.x < kPhaseWords) keep_word(0, word_of(0));
   if (*args.refused != 0) return;
-  ChainWeights<Format> weights(args, shared + threadIdx.x / 32 * ChainWeights<Format>::kBytes);
+  __syncthreads();
+  ChainWeights<Format> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
   const int valid = args.valid == nullptr ? 0 : *args.valid;
   const Rotation rotation = load_rotation(args, valid);
   for (int p = 0; p < args.count; ++p) {
+    uint32_t next = 0;
+    const bool fetches = threadIdx.x < kPhaseWords && p + 1 < args.count;
+    if (fetches) next = word_of(p + 1);
     const auto ready = [&] { wait_for_phase(args.barrier, p); };
-    if (args.phases[p].is_attention) {
-      attend<Heads>(args, args.phases[p].attention, own.attention, rotation, valid, ready);
+    const ChainPhase& phase = s.phases[p % 2];
+    if (phase.is_attention) {
+      attend<Heads>(args, phase.attention, s.own.attention, rotation, valid, ready);
     } else {
-      const ChainLinear& linear = args.phases[p].linear;
-      auto* scales = reinterpret_cast<float*>(own.linear.x + kMostChainInputs);
-      prepare_row<Format>(linear, own.linear.x, scales, own.linear.scratch, ready);
-      if (linear.epilogue == kSiluMul) {
-        multiply_tiles<Format, 2>(linear, weights, own.linear.x, scales, own.linear.sums);
+      const ChainLinear& linear = phase.linear;
+      auto& own = s.own.linear;
+      auto* scales = reinterpret_cast<float*>(own.x + kMostChainInputs);
+      prepare_row<Format>(linear, own.x, scales, own.scratch, ready);
+      if (linear.blocks == 2) {
+        multiply_tiles<Format, 2>(linear, weights, own.x, scales, own.sums);
       } else {
-        multiply_tiles<Format, 1>(linear, weights, own.linear.x, scales, own.linear.sums);
+        multiply_tiles<Format, 1>(linear, weights, own.x, scales, own.sums);
       }
     }
-    arrive(args.barrier, unsigned(args.count));
+    if (fetches) keep_word(p + 1, next);
+    arrive(args.barrier, p + 1 == args.count, unsigned(args.count));
   }
   wait_for_copies<0>();
 }
@@ -114,7 +142,8 @@ bool chain_runs_here() { return most_shared() >= kMostShared; }
 bool chain_supports(WeightFormat format, const ChainLinear& linear) {
   if (format != WeightFormat::LinearW4 && format != WeightFormat::LinearW8 && format != WeightFormat::LinearF16)
     return false;
-  return linear.inputs % 64 == 0 && linear.inputs <= kMostChainInputs && reinterpret_cast<uintptr_t>(linear.x) % 16 == 0;
+  return linear.inputs % 64 == 0 && linear.inputs <= kMostChainInputs &&
+         reinterpret_cast<uintptr_t>(linear.x) % 16 == 0;
 }
 
 bool chain_supports_heads(int heads_per_kv, int kv_heads, int head_dim) {

@@ -1,6 +1,6 @@
-// Decode of one token in one launch: the Linears and the attention of all layers, phase after phase, by one block on each
-// SM. A barrier over the grid stands where kernels would end. Weights do not depend on what is computed, so each warp
-// fetches them through a ring in shared memory that runs ahead over phases: memory never idles at a barrier.
+// Decode of one token in one launch: the Linears and the attention of all layers, phase after phase, by one block on
+// each SM. A barrier over the grid stands where kernels would end. Weights do not depend on what is computed, so each
+// warp fetches them through a ring in shared memory that runs ahead over phases: memory never idles at a barrier.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,6 +19,7 @@ struct ChainLinear {
   void* y;
   float epsilon;
   int inputs, outputs, epilogue;
+  int tiles, blocks;  // of 16 outputs in a tile
 };
 
 // Attention of the projection's q, k and v with norm and RoPE; k and v become row *valid of the caches.

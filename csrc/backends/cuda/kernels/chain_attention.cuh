@@ -13,8 +13,7 @@ struct ChainAttentionShared {
   float queries[Heads][kDim];
   __align__(16) __half fresh[2][kDim];
   float outputs[kChainWarps][Heads][kDim];
-  float most[kChainWarps][Heads], sums[kChainWarps][Heads], weights[kChainWarps][Heads];
-  float block_most[Heads], block_sum[Heads];
+  float most[kChainWarps][Heads], sums[kChainWarps][Heads];
   int last;
 };
 
@@ -67,45 +66,39 @@ __device__ __forceinline__ float warp_most(float v) {
   return v;
 }
 
-// Merges what `active` blocks left in args.partial.
+// Merges what `active` blocks left for this KV head. Each warp has one head.
 template <int Heads>
-__device__ void merge_splits(const ChainArgs& args, ChainAttentionShared<Heads>& s, const float* all, int active,
-                             __half* y) {
-  constexpr int kDim = kChainHeadDim, kStride = Heads * (kDim + 2);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  float* share = &s.outputs[0][0][0];  // [active][Heads], the weight of each block
-  if (warp < Heads) {
-    const auto rest_of = [&](int split) {
-      return __ldcg(reinterpret_cast<const float2*>(all + split * kStride + warp * (kDim + 2) + kDim));
-    };
-    float most = -INFINITY, sum = 0;
-    for (int split = lane; split < active; split += 32) most = fmaxf(most, rest_of(split).x);
-    most = warp_most(most);
-    for (int split = lane; split < active; split += 32) {
-      const float2 rest = rest_of(split);
-      const float weight = expf(rest.x - most);
-      share[split * Heads + warp] = weight;
-      sum = fmaf(rest.y, weight, sum);
-    }
-    sum = warp_sum(sum);
-    if (lane == 0) s.block_sum[warp] = sum;
+__device__ __forceinline__ void merge_splits(const float* all, int active, __half* y) {
+  constexpr int kDim = kChainHeadDim, kStride = Heads * (kDim + 2), kAtOnce = 16;
+  if (threadIdx.x >= Heads * kDim) return;
+  const int lane = threadIdx.x % 32, h = threadIdx.x / kDim;
+  const float* values = all + h * (kDim + 2) + threadIdx.x % kDim;
+  const float* rests = all + h * (kDim + 2) + kDim;
+  float most = -INFINITY, sum = 0, total = 0;
+  for (int base = 0; base < active; base += kAtOnce) {
+    const int split = base + lane;
+    const bool mine = lane < kAtOnce && split < active;
+    const float2 rest =
+        mine ? __ldcg(reinterpret_cast<const float2*>(rests + split * kStride)) : make_float2(-INFINITY, 0);
+    float value[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) value[i] = base + i < active ? __ldcg(values + (base + i) * kStride) : 0.0f;
+    const float now = fmaxf(most, warp_most(rest.x));
+    const float weight = expf(rest.x - now), keep = expf(most - now);
+    most = now;
+    sum = fmaf(sum, keep, warp_sum(rest.y * weight));
+    total *= keep;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) total = fmaf(value[i], __shfl_sync(0xffffffffu, weight, i), total);
   }
-  __syncthreads();
-  for (int i = threadIdx.x; i < Heads * kDim; i += kChainThreads) {
-    const int h = i / kDim, d = i % kDim;
-    float total = 0;
-#pragma unroll 16
-    for (int split = 0; split < active; ++split)
-      total = fmaf(__ldcg(all + split * kStride + h * (kDim + 2) + d), share[split * Heads + h], total);
-    store(y + i, total / s.block_sum[h]);
-  }
+  store(y + threadIdx.x, total / sum);
 }
 
 // `ready` returns when q, k and v may be read.
 template <int Heads, typename Ready>
 __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, ChainAttentionShared<Heads>& s,
                                        const Rotation& rotation, int valid, const Ready& ready) {
-  constexpr int kDim = kChainHeadDim, kUnroll = 2;
+  constexpr int kDim = kChainHeadDim, kUnroll = Heads == 2 ? 4 : 2;
   constexpr int kStep = 2 * kChainWarps;  // keys at a time: one for each half of a warp
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int splits = int(gridDim.x) / args.kv_heads;
@@ -252,41 +245,39 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     __syncwarp();
   }
   __syncthreads();
-  if (warp < Heads) {
-    const float own = lane < kChainWarps ? s.most[lane][warp] : -INFINITY;
-    const float most = warp_most(own);
-    const float weight = lane < kChainWarps ? expf(own - most) : 0.0f;
-    const float sum = warp_sum(lane < kChainWarps ? s.sums[lane][warp] * weight : 0.0f);
-    if (lane < kChainWarps) s.weights[lane][warp] = weight;
-    if (lane == 0) s.block_most[warp] = most, s.block_sum[warp] = sum;
-  }
-  __syncthreads();
   constexpr int kStride = Heads * (kDim + 2);
   float* all = args.partial + int64_t(kv_head) * splits * kStride;
   auto* y = static_cast<__half*>(a.y) + int64_t(kv_head) * Heads * kDim;
-  for (int i = threadIdx.x; i < Heads * kDim; i += kChainThreads) {
-    const int h = i / kDim, d = i % kDim;
+  if (threadIdx.x < Heads * kDim) {  // whole warps, of one head each
+    const int h = threadIdx.x / kDim, d = threadIdx.x % kDim;
+    const float own = lane < kChainWarps ? s.most[lane][h] : -INFINITY;
+    const float most = warp_most(own);
+    const float weight = expf(own - most);
+    const float sum = warp_sum(lane < kChainWarps ? s.sums[lane][h] * weight : 0.0f);
     float total = 0;
 #pragma unroll
-    for (int w = 0; w < kChainWarps; ++w) total = fmaf(s.outputs[w][h][d], s.weights[w][h], total);
+    for (int w = 0; w < kChainWarps; ++w) total = fmaf(s.outputs[w][h][d], __shfl_sync(0xffffffffu, weight, w), total);
     if (active == 1) {
-      store(y + i, total / s.block_sum[h]);
-      continue;
+      store(y + threadIdx.x, total / sum);
+    } else {
+      float* at = all + split * kStride + h * (kDim + 2);
+      at[d] = total;
+      if (d == 0) *reinterpret_cast<float2*>(at + kDim) = make_float2(most, sum);
     }
-    float* at = all + split * kStride + h * (kDim + 2);
-    at[d] = total;
-    if (d == 0) *reinterpret_cast<float2*>(at + kDim) = make_float2(s.block_most[h], s.block_sum[h]);
   }
   if (active == 1) return;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    s.last = atomicAdd(args.arrived + kv_head, 1) == active - 1;
-    __threadfence();
+    int before;
+    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(args.arrived + kv_head)
+                 : "memory");
+    s.last = before == active - 1;
     if (s.last) args.arrived[kv_head] = 0;
   }
   __syncthreads();
-  if (s.last) merge_splits<Heads>(args, s, all, active, y);
+  if (s.last) merge_splits<Heads>(all, active, y);
 }
 
 }  // namespace tcim_lite::cuda

@@ -87,7 +87,10 @@ __device__ __forceinline__ void prepare_row(const ChainLinear& linear, char* x, 
     __syncthreads();
     sum = 0;
 #pragma unroll
-    for (int w = 0; w < kChainWarps; ++w) sum += scratch[w];
+    for (int w = 0; w < kChainWarps; w += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(scratch + w);
+      sum += (four.x + four.y) + (four.z + four.w);
+    }
     inverse = 1.0f / sqrtf(sum / float(inputs) + linear.epsilon);
   }
 #pragma unroll
@@ -121,7 +124,7 @@ template <WeightFormat Format, int Blocks>
 __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, ChainWeights<Format>& weights, const char* x,
                                                const float* scales, float* sums) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int groups = linear.inputs / 64, tiles = tiles_of(linear);
+  const int groups = linear.inputs / 64, tiles = linear.tiles;
   const int begin = share_begin(groups, warp), end = share_begin(groups, warp + 1);
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
@@ -153,8 +156,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, ChainW
       for (int w = 0; w < kChainWarps; ++w) total += of_tile[w * 32 + lane];
       total = rounded<__half>(total + bias);
       const float up = __shfl_down_sync(0xffffffffu, total, 16);
-      if (half == 0 && output < linear.outputs)
-        store(static_cast<__half*>(linear.y) + tile * 16 + n, silu(total) * up);
+      if (half == 0 && output < linear.outputs) store(static_cast<__half*>(linear.y) + tile * 16 + n, silu(total) * up);
     } else {
 #pragma unroll
       for (int w = 0; w < kChainWarps / 2; ++w) total += of_tile[(half * kChainWarps / 2 + w) * 16 + n];

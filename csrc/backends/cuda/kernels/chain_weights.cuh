@@ -27,10 +27,17 @@ struct ChainRing<WeightFormat::LinearF16> {
   static constexpr int kItem = 2048, kChunk = 1, kStages = 5;
 };
 
-__device__ __forceinline__ int blocks_of_tile(const ChainLinear& linear) { return linear.epilogue == kSiluMul ? 2 : 1; }
-__device__ __forceinline__ int tiles_of(const ChainLinear& linear) {
-  const int outputs = 16 * blocks_of_tile(linear);
-  return (linear.outputs + outputs - 1) / outputs;
+// Where a phase's weights are: what the ring needs to know of phases to come, in shared memory.
+struct ChainPlace {
+  const char* weights;
+  int tiles;
+  int16_t groups;  // of 64 inputs; 0: no Linear
+  int16_t blocks;
+};
+__device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase) {
+  if (phase.is_attention) return {};
+  return {static_cast<const char*>(phase.linear.weights), phase.linear.tiles, int16_t(phase.linear.inputs / 64),
+          int16_t(phase.linear.blocks)};
 }
 // Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
 __device__ __forceinline__ int share_begin(int groups, int warp) { return groups * warp / kChainWarps; }
@@ -43,8 +50,8 @@ class ChainWeights {
   static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
   static constexpr int kBytes = kStageBytes * Ring::kStages;  // of a warp
 
-  __device__ ChainWeights(const ChainArgs& args, char* ring)
-      : args_(args), ring_(ring), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+  __device__ ChainWeights(const ChainPlace* places, int count, char* ring)
+      : places_(places), count_(count), ring_(ring), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
     next_phase();
 #pragma unroll
     for (int i = 0; i < Ring::kStages - 1; ++i) fetch();
@@ -62,7 +69,7 @@ class ChainWeights {
 
  private:
   __device__ __forceinline__ void fetch() {
-    if (phase_ < args_.count) {
+    if (phase_ < count_) {
       const int items = min(Ring::kChunk, last_ - group_);
       char* stage = ring_ + fetched_ * kStageBytes;
       if constexpr (Format == WeightFormat::LinearF16) {
@@ -86,45 +93,49 @@ class ChainWeights {
   }
 
   __device__ __forceinline__ void next_block() {
-    if (++block_ % blocks_ == 0) block_ += (int(gridDim.x) - 1) * blocks_;
-    if (block_ >= most_) return next_phase();
+    if (++block_ == blocks_) {
+      block_ = 0;
+      tile_ += int(gridDim.x);
+      if (tile_ >= tiles_) return next_phase();
+    }
     seek();
   }
 
   __device__ void next_phase() {
-    while (++phase_ < args_.count) {
-      if (args_.phases[phase_].is_attention) continue;
-      const ChainLinear& linear = args_.phases[phase_].linear;
-      groups_ = linear.inputs / 64;
+    while (++phase_ < count_) {
+      const ChainPlace place = places_[phase_];
+      weights_ = place.weights;
+      tiles_ = place.tiles;
+      groups_ = place.groups;
+      blocks_ = place.blocks;
       first_ = share_begin(groups_, warp_);
       last_ = share_begin(groups_, warp_ + 1);
-      blocks_ = blocks_of_tile(linear);
-      most_ = tiles_of(linear) * blocks_;
-      block_ = int(blockIdx.x) * blocks_;
-      if (first_ < last_ && block_ < most_) return seek();
+      tile_ = int(blockIdx.x);
+      block_ = 0;
+      if (first_ < last_ && tile_ < tiles_) return seek();
     }
   }
 
   __device__ __forceinline__ void seek() {
     group_ = first_;
-    const char* weights = static_cast<const char*>(args_.phases[phase_].linear.weights);
+    const int64_t block = int64_t(tile_) * blocks_ + block_;
     if constexpr (Format == WeightFormat::LinearF16) {
-      const int64_t row = int64_t(block_) * 16 + lane_ / 4;
-      from_ = weights + (row * groups_ * 64 + group_ * 64 + lane_ % 4 * 8) * 2;
+      from_ = weights_ + ((block * 16 + lane_ / 4) * groups_ * 64 + group_ * 64 + lane_ % 4 * 8) * 2;
       rows_apart_ = groups_ * 64 * 2 * 8;
     } else {
-      from_ = weights + (int64_t(block_) * groups_ + group_) * Ring::kItem + lane_ * 16;
+      from_ = weights_ + (block * groups_ + group_) * Ring::kItem + lane_ * 16;
     }
   }
 
-  const ChainArgs& args_;
+  const ChainPlace* const places_;
+  const int count_;
   char* const ring_;
   const int warp_, lane_;
   int taken_ = 0, fetched_ = 0;  // stages
   // What is fetched next.
-  int phase_ = -1, block_ = 0, group_ = 0;
-  int groups_ = 0, first_ = 0, last_ = 0, blocks_ = 1, most_ = 0, rows_apart_ = 0;
-  const char* from_ = nullptr;
+  int phase_ = -1, tile_ = 0, block_ = 0, group_ = 0;
+  int tiles_ = 0, groups_ = 0, blocks_ = 1, first_ = 0, last_ = 0, rows_apart_ = 0;
+  const char *weights_ = nullptr, *from_ = nullptr;
 };
 
 }  // namespace tcim_lite::cuda
