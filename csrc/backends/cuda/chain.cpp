@@ -42,6 +42,7 @@ bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec
   ChainArgs shared = args;
   shared.heads_per_kv = fused.a.q_heads / fused.a.kv_heads;
   shared.kv_heads = fused.a.kv_heads;
+  shared.splits = chain_splits(shared.kv_heads);
   shared.context = fused.a.context;
   shared.table_rows = fused.table_rows;
   shared.cos = fused.cos;

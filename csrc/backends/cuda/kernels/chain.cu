@@ -35,33 +35,33 @@ constexpr size_t kMostRowBytes =
     Format == WeightFormat::LinearF16 ? 2 * kMostChainInputs : kMostChainInputs + kMostChainInputs / 64 * 4;
 
 // What a phase has to itself; the ring lies before it.
-template <WeightFormat Format, int Heads>
+template <WeightFormat Format>
 union PhaseShared {
   struct {
     float sums[2 * kChainWarps * 2 * 16];
     __align__(16) float scratch[kChainWarps];
     __align__(16) char x[kMostRowBytes<Format>];
   } linear;
-  ChainAttentionShared<Heads> attention;
+  ChainAttentionShared attention;
 };
 
-template <WeightFormat Format, int Heads>
+template <WeightFormat Format>
 struct ChainShared {
   __align__(128) char rings[kChainWarps][ChainWeights<Format>::kBytes];
-  PhaseShared<Format, Heads> own;
+  PhaseShared<Format> own;
   ChainPlace places[kMostPhases];
   ChainPhase phases[2];  // this one and the next
 };
-template <WeightFormat Format, int Heads>
-constexpr size_t kSharedBytes = sizeof(ChainShared<Format, Heads>);
+template <WeightFormat Format>
+constexpr size_t kSharedBytes = sizeof(ChainShared<Format>);
 
 constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
 static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords <= kChainThreads);
 
-template <WeightFormat Format, int Heads>
+template <WeightFormat Format>
 __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_constant__ ChainArgs args) {
   extern __shared__ __align__(128) char shared[];
-  auto& s = *reinterpret_cast<ChainShared<Format, Heads>*>(shared);
+  auto& s = *reinterpret_cast<ChainShared<Format>*>(shared);
   // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
   const ChainPhase* phases = args.phases;
   asm volatile("" : "+l"(phases));
@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
   __syncthreads();
   ChainWeights<Format> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
   const int valid = args.valid == nullptr ? 0 : *args.valid;
+  const bool writes = args.current != nullptr && *args.current >= 1;
   const Rotation rotation = load_rotation(args, valid);
   for (int p = 0; p < args.count; ++p) {
     uint32_t next = 0;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
     const auto ready = [&] { wait_for_phase(args.barrier, p); };
     const ChainPhase& phase = s.phases[p % 2];
     if (phase.is_attention) {
-      attend<Heads>(args, phase.attention, s.own.attention, rotation, valid, ready);
+      attend(args, phase.attention, s.own.attention, rotation, valid, writes, ready);
     } else {
       const ChainLinear& linear = phase.linear;
       auto& own = s.own.linear;
@@ -97,42 +98,35 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
     }
     if (fetches) keep_word(p + 1, next);
     arrive(args.barrier, p + 1 == args.count, unsigned(args.count));
+    weights.give_up();  // where it holds up nobody
   }
   wait_for_copies<0>();
 }
 
-template <WeightFormat Format, int Heads>
-void launch_heads_of(const ChainArgs& args, cudaStream_t stream) {
+template <WeightFormat Format>
+void launch_format(const ChainArgs& args, cudaStream_t stream) {
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;  // all blocks run at once, or the barrier would wait for ever
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(multiprocessors()));
   config.blockDim = dim3(kChainThreads);
-  config.dynamicSmemBytes = kSharedBytes<Format, Heads>;
+  config.dynamicSmemBytes = kSharedBytes<Format>;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Format, Heads>, args));
-}
-
-template <WeightFormat Format>
-void launch_format(const ChainArgs& args, cudaStream_t stream) {
-  if (args.heads_per_kv == 4) return launch_heads_of<Format, 4>(args, stream);
-  launch_heads_of<Format, 2>(args, stream);
+  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Format>, args));
 }
 
 constexpr size_t kMostShared = 227 << 10;  // of a block, from sm_90 on
-static_assert(kSharedBytes<WeightFormat::LinearW4, 4> <= kMostShared);
-static_assert(kSharedBytes<WeightFormat::LinearW8, 4> <= kMostShared);
-static_assert(kSharedBytes<WeightFormat::LinearF16, 4> <= kMostShared);
+static_assert(kSharedBytes<WeightFormat::LinearW4> <= kMostShared);
+static_assert(kSharedBytes<WeightFormat::LinearW8> <= kMostShared);
+static_assert(kSharedBytes<WeightFormat::LinearF16> <= kMostShared);
 
 template <WeightFormat Format>
 void prepare_format() {
-  CUDA_CHECK(cudaFuncSetAttribute(chain_kernel<Format, 2>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  int(kSharedBytes<Format, 2>)));
-  CUDA_CHECK(cudaFuncSetAttribute(chain_kernel<Format, 4>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  int(kSharedBytes<Format, 4>)));
+  CUDA_CHECK(cudaFuncSetAttribute(chain_kernel<Format>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  int(kSharedBytes<Format>)));
 }
 
 }  // namespace
@@ -147,7 +141,7 @@ bool chain_supports(WeightFormat format, const ChainLinear& linear) {
 }
 
 bool chain_supports_heads(int heads_per_kv, int kv_heads, int head_dim) {
-  return (heads_per_kv == 2 || heads_per_kv == 4) && head_dim == kChainHeadDim && kv_heads <= multiprocessors();
+  return heads_per_kv <= kMostChainHeads && head_dim == kChainHeadDim && kv_heads <= multiprocessors();
 }
 
 int chain_splits(int kv_heads) { return multiprocessors() / kv_heads; }

@@ -47,7 +47,7 @@ constexpr int kMostPhases = 360;  // what a kernel's parameters hold
 
 struct ChainArgs {
   int count = 0;
-  int heads_per_kv = 0, kv_heads = 0, context = 0, table_rows = 0;
+  int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
   const void* sin = nullptr;
   const int* valid = nullptr;

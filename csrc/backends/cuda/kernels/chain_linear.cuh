@@ -17,7 +17,7 @@ __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chun
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < ChainRing<Format>::kChunk; ++i) {
-    if (i >= items) break;
+    if (i >= items) break;  // the same for the whole warp
     const char* item = chunk + i * ChainRing<Format>::kItem;
     if constexpr (Format == WeightFormat::LinearF16) {
 #pragma unroll

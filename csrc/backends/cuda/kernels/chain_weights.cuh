@@ -51,37 +51,48 @@ class ChainWeights {
   static constexpr int kBytes = kStageBytes * Ring::kStages;  // of a warp
 
   __device__ ChainWeights(const ChainPlace* places, int count, char* ring)
-      : places_(places), count_(count), ring_(ring), warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {
+      : places_(places), count_(count), ring_(ring) {
     next_phase();
 #pragma unroll
-    for (int i = 0; i < Ring::kStages - 1; ++i) fetch();
+    for (int i = 0; i < Ring::kStages; ++i) fetch(i);
   }
 
-  // The next chunk; the one before it is given up. Order: phase, tile, block of the tile, group.
+  // The next chunk, until give_up() or the next take(). Order: phase, tile, block of the tile, group.
   __device__ __forceinline__ const char* take() {
-    wait_for_copies<Ring::kStages - 2>();
+    give_up();
+    wait_for_copies<Ring::kStages - 1>();
     __syncwarp();
-    const char* chunk = ring_ + taken_ * kStageBytes;
+    holds_ = true;
+    return ring_ + taken_ * kStageBytes;
+  }
+
+  // Its stage takes what comes last in the ring.
+  __device__ __forceinline__ void give_up() {
+    if (!holds_) return;
+    holds_ = false;
+    __syncwarp();
+    fetch(taken_);
     taken_ = taken_ + 1 == Ring::kStages ? 0 : taken_ + 1;
-    fetch();
-    return chunk;
   }
 
  private:
-  __device__ __forceinline__ void fetch() {
+  __device__ static int warp() { return int(threadIdx.x) / 32; }
+  __device__ static int lane() { return int(threadIdx.x) % 32; }
+
+  __device__ __forceinline__ void fetch(int to) {
     if (phase_ < count_) {
       const int items = min(Ring::kChunk, last_ - group_);
-      char* stage = ring_ + fetched_ * kStageBytes;
+      char* stage = ring_ + to * kStageBytes;
       if constexpr (Format == WeightFormat::LinearF16) {
 #pragma unroll
         for (int part = 0; part < 4; ++part)
-          copy_async(stage + part * 512 + lane_ * 16, from_ + part % 2 * rows_apart_ + part / 2 * 64);
+          copy_async(stage + part * 512 + lane() * 16, from_ + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
         from_ += 128;
       } else {
         constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
 #pragma unroll
         for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
-          if (first + lane_ < items * kPieces) copy_async(stage + (first + lane_) * 16, from_ + first * 16);
+          if (first + lane() < items * kPieces) copy_async(stage + (first + lane()) * 16, from_ + first * 16);
         }
         from_ += Ring::kChunk * Ring::kItem;
       }
@@ -89,7 +100,6 @@ class ChainWeights {
       if (group_ >= last_) next_block();
     }
     commit_copies();
-    fetched_ = fetched_ + 1 == Ring::kStages ? 0 : fetched_ + 1;
   }
 
   __device__ __forceinline__ void next_block() {
@@ -108,33 +118,31 @@ class ChainWeights {
       tiles_ = place.tiles;
       groups_ = place.groups;
       blocks_ = place.blocks;
-      first_ = share_begin(groups_, warp_);
-      last_ = share_begin(groups_, warp_ + 1);
+      last_ = share_begin(groups_, warp() + 1);
       tile_ = int(blockIdx.x);
       block_ = 0;
-      if (first_ < last_ && tile_ < tiles_) return seek();
+      if (share_begin(groups_, warp()) < last_ && tile_ < tiles_) return seek();
     }
   }
 
   __device__ __forceinline__ void seek() {
-    group_ = first_;
+    group_ = share_begin(groups_, warp());
     const int64_t block = int64_t(tile_) * blocks_ + block_;
     if constexpr (Format == WeightFormat::LinearF16) {
-      from_ = weights_ + ((block * 16 + lane_ / 4) * groups_ * 64 + group_ * 64 + lane_ % 4 * 8) * 2;
-      rows_apart_ = groups_ * 64 * 2 * 8;
+      from_ = weights_ + ((block * 16 + lane() / 4) * groups_ * 64 + group_ * 64 + lane() % 4 * 8) * 2;
     } else {
-      from_ = weights_ + (block * groups_ + group_) * Ring::kItem + lane_ * 16;
+      from_ = weights_ + (block * groups_ + group_) * Ring::kItem + lane() * 16;
     }
   }
 
   const ChainPlace* const places_;
   const int count_;
   char* const ring_;
-  const int warp_, lane_;
-  int taken_ = 0, fetched_ = 0;  // stages
+  bool holds_ = false;
+  int taken_ = 0;  // stage
   // What is fetched next.
   int phase_ = -1, tile_ = 0, block_ = 0, group_ = 0;
-  int tiles_ = 0, groups_ = 0, blocks_ = 1, first_ = 0, last_ = 0, rows_apart_ = 0;
+  int tiles_ = 0, groups_ = 0, blocks_ = 1, last_ = 0;
   const char *weights_ = nullptr, *from_ = nullptr;
 };
 
