@@ -28,9 +28,7 @@ bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
   linear.inputs = int(spec.inputs);
   linear.outputs = int(spec.outputs);
   linear.epilogue = int(spec.epilogue);
-  linear.blocks = spec.epilogue == LinearSpec::Epilogue::SiluMul ? 2 : 1;
-  linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
-  return chain_supports(spec.format, linear);
+  return place_in_chain(spec.format, linear);
 }
 
 // What all attention of a chain shares goes to `args`; false where it differs from what is there.

@@ -118,6 +118,7 @@ void launch_format(const ChainArgs& args, cudaStream_t stream) {
   CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Format>, args));
 }
 
+constexpr int kManyTiles = 8;              // of a block
 constexpr size_t kMostShared = 227 << 10;  // of a block, from sm_90 on
 static_assert(kSharedBytes<WeightFormat::LinearW4> <= kMostShared);
 static_assert(kSharedBytes<WeightFormat::LinearW8> <= kMostShared);
@@ -133,9 +134,14 @@ void prepare_format() {
 
 bool chain_runs_here() { return most_shared() >= kMostShared; }
 
-bool chain_supports(WeightFormat format, const ChainLinear& linear) {
+bool place_in_chain(WeightFormat format, ChainLinear& linear) {
   if (format != WeightFormat::LinearW4 && format != WeightFormat::LinearW8 && format != WeightFormat::LinearF16)
     return false;
+  // Two blocks of 16 outputs a tile also where there are many tiles: half as many meetings of the warps.
+  const bool many = linear.epilogue == kStore && linear.outputs >= 32 * kManyTiles * multiprocessors();
+  linear.blocks = linear.epilogue == kSiluMul || (many && linear.outputs % 32 == 0) ? 2 : 1;
+  linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
+  if (linear.epilogue == kSiluMul && linear.outputs % 32 != 0) return false;
   return linear.inputs % 64 == 0 && linear.inputs <= kMostChainInputs &&
          reinterpret_cast<uintptr_t>(linear.x) % 16 == 0;
 }

@@ -60,9 +60,10 @@ struct ChainArgs {
 };
 
 constexpr int kChainHeadDim = 128;
-// Whether the current GPU and a chain can do it: all of the chain's Linears have one format, all attention one shape.
+// What the current GPU and a chain can do. All Linears of a chain have one format, all its attention one shape.
 bool chain_runs_here();
-bool chain_supports(WeightFormat format, const ChainLinear& linear);
+// Completes `linear`.
+bool place_in_chain(WeightFormat format, ChainLinear& linear);
 bool chain_supports_heads(int heads_per_kv, int kv_heads, int head_dim);
 int chain_splits(int kv_heads);
 // Runs alone on the GPU's SMs: two such kernels take turns.

@@ -1,5 +1,5 @@
-// A Linear of one row as a phase of a chain: a block takes tiles of 16 outputs (a gate and an up block with SiLU-mul),
-// its warps a share of the inputs each; their sums meet in shared memory.
+// A Linear of one row as a phase of a chain: a block takes tiles of 16 or 32 outputs (with SiLU-mul 16 gates and their
+// ups), its warps a share of the inputs each; their sums meet in shared memory.
 #pragma once
 
 #include "backends/cuda/kernels/chain_weights.cuh"
@@ -141,8 +141,12 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, ChainW
 #pragma unroll
     for (int b = 0; b < Blocks; ++b) {
       float acc[4] = {};
-      for (int group = begin; group < end; group += ChainRing<Format>::kChunk)
+      for (int group = begin; group < end; group += ChainRing<Format>::kChunk) {
         multiply_chunk<Format>(acc, weights.take(), end - group, group, x, scales);
+        // The last chunk waits until the other blocks need not wait for this one.
+        const bool more = group + ChainRing<Format>::kChunk < end || b + 1 < Blocks || tile + int(gridDim.x) < tiles;
+        if (more) weights.give_up();
+      }
       if (lane % 4 == 0) {
         of_tile[(warp * Blocks + b) * 16 + lane / 4] = acc[0];
         of_tile[(warp * Blocks + b) * 16 + lane / 4 + 8] = acc[2];
@@ -154,9 +158,14 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, ChainW
     if constexpr (Blocks == 2) {
 #pragma unroll
       for (int w = 0; w < kChainWarps; ++w) total += of_tile[w * 32 + lane];
-      total = rounded<__half>(total + bias);
-      const float up = __shfl_down_sync(0xffffffffu, total, 16);
-      if (half == 0 && output < linear.outputs) store(static_cast<__half*>(linear.y) + tile * 16 + n, silu(total) * up);
+      total += bias;
+      if (linear.epilogue == kSiluMul) {
+        total = rounded<__half>(total);
+        const float up = __shfl_down_sync(0xffffffffu, total, 16);
+        if (half == 0) store(static_cast<__half*>(linear.y) + tile * 16 + n, silu(total) * up);
+      } else {
+        store(static_cast<__half*>(linear.y) + output, total);
+      }
     } else {
 #pragma unroll
       for (int w = 0; w < kChainWarps / 2; ++w) total += of_tile[(half * kChainWarps / 2 + w) * 16 + n];
