@@ -62,7 +62,7 @@ __device__ __forceinline__ void prepare_row(const ChainLinear& linear, char* x, 
   const bool norm = linear.norm_weight != nullptr;
   // Weights of the norm do not wait.
   float weight[8] = {};
-  if (norm && first < inputs) load8(linear.norm_weight + first, weight);
+  if (norm && first < inputs) load8_weights(linear.norm_weight + first, weight);
   ready();
   const auto* from = static_cast<const __half*>(linear.x);
   uint4 kept[kMostPieces];
@@ -101,7 +101,7 @@ __device__ __forceinline__ void prepare_row(const ChainLinear& linear, char* x, 
     float v[8];
     load8(reinterpret_cast<const __half*>(&kept[i]), v);
     if (norm) {
-      if (i > 0 && inside) load8(linear.norm_weight + k, weight);
+      if (i > 0 && inside) load8_weights(linear.norm_weight + k, weight);
 #pragma unroll
       for (int j = 0; j < 8; ++j) v[j] = v[j] * inverse * weight[j];
       round_halves(v);

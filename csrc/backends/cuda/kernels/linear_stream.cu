@@ -4,14 +4,12 @@
 // A block takes tiles of 16 outputs (a gate and an up tile with SiLU-mul), its warps every eighth group of 64 inputs;
 // the warps' sums meet in shared memory. The ring is filled before the input is waited for, so that weights arrive
 // while the kernel before this one drains and while the norm and the quantiser of the prologue run.
-#include "backends/cuda/kernels/linear.cuh"
-#include "backends/cuda/kernels/quantize.cuh"
+#include "backends/cuda/kernels/linear_stream_rows.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
+using namespace stream;
 
 template <WeightFormat Format>
 struct Ring;
@@ -26,16 +24,6 @@ struct Ring<WeightFormat::LinearW8> {
 template <>
 struct Ring<WeightFormat::LinearF16> {
   static constexpr int kItem = 2048, kStages = 4;
-};
-
-// Bytes between rows of activations in shared memory: 64 beyond a multiple of 128, so that two rows fill all banks.
-__host__ __device__ constexpr int row_bytes(WeightFormat format, int inputs) {
-  const int bytes = format == WeightFormat::LinearF16 ? 2 * inputs : inputs;
-  return bytes % 128 == 0 ? bytes + 64 : bytes;
-}
-
-struct Pass {
-  int first_row, rows, tiles;
 };
 
 template <WeightFormat Format>
@@ -103,109 +91,6 @@ __device__ __forceinline__ void multiply(float (&acc)[4], const char* slot, cons
       acc[3] = fmaf(float(dot[3]), high * s1, acc[3]);
     }
   }
-}
-
-// Elements k .. k + 7 of a row into shared memory: normalised, and quantised where weights are. Whole warps.
-template <WeightFormat Format>
-__device__ __forceinline__ void prepare_eight(const LinearArgs& args, float (&v)[8], int k, float inverse, char* x,
-                                              float* scales) {
-  const bool inside = k < args.inputs;
-  if (args.norm_weight != nullptr && inside) {
-    float weight[8];
-    load8(args.norm_weight + k, weight);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = v[i] * inverse * weight[i];
-    round_halves(v);
-  }
-  if constexpr (Format == WeightFormat::LinearF16) {
-    if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = pack_halves(v);
-  } else {
-    uint2 codes;
-    float scale = quantize_group(v, codes);
-    if (Format == WeightFormat::LinearW4) scale *= 0.0625f;  // codes reach the tensor cores times 16
-    if (inside) *reinterpret_cast<uint2*>(x + k) = codes;
-    if (inside && k % 64 == 0) scales[k / 64] = scale;
-  }
-}
-
-// One row into shared memory: normalised, and quantised where weights are. `thread` of `threads`, whole warps.
-template <WeightFormat Format>
-__device__ __forceinline__ void prepare_row(const LinearArgs& args, int row, float inverse, char* x, float* scales,
-                                            int thread, int threads) {
-  const __half* from = static_cast<const __half*>(args.x) + row * args.x_stride;
-  for (int first = 0; first < args.inputs; first += threads * 8) {
-    const int k = first + thread * 8;
-    const bool inside = k < args.inputs;
-    float v[8] = {};
-    if (inside) load8(from + k, v);
-    prepare_eight<Format>(args, v, k, inverse, x, scales);
-  }
-}
-
-__device__ __forceinline__ float sum_of_squares(const LinearArgs& args, int row, int thread, int threads) {
-  const __half* from = static_cast<const __half*>(args.x) + row * args.x_stride;
-  float sum = 0;
-  for (int k = thread * 8; k < args.inputs; k += threads * 8) {
-    float v[8];
-    load8(from + k, v);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
-  }
-  return sum;
-}
-
-template <WeightFormat Format, bool One>
-__device__ __forceinline__ void prepare_rows(const LinearArgs& args, const Pass& pass, int rows, char* x, float* scales,
-                                             float* scratch) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, stride = row_bytes(Format, args.inputs);
-  const bool norm = args.norm_weight != nullptr;
-  const auto inverse_of = [&](float sum) { return 1.0f / sqrtf(sum / float(args.inputs) + args.epsilon); };
-  if constexpr (One) {
-    constexpr int kKept = 6;  // pieces of the row that a thread keeps
-    if (args.inputs <= kKept * kThreads * 8) {
-      const __half* from = static_cast<const __half*>(args.x) + pass.first_row * args.x_stride;
-      uint4 kept[kKept];
-#pragma unroll
-      for (int i = 0; i < kKept; ++i) {
-        const int k = (i * kThreads + int(threadIdx.x)) * 8;
-        if (k < args.inputs) kept[i] = *reinterpret_cast<const uint4*>(from + k);
-      }
-      float inverse = 1;
-      if (norm) {
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < kKept; ++i) {
-          if ((i * kThreads + int(threadIdx.x)) * 8 >= args.inputs) continue;
-          float v[8];
-          load8(reinterpret_cast<const __half*>(&kept[i]), v);
-#pragma unroll
-          for (int j = 0; j < 8; ++j) sum = fmaf(v[j], v[j], sum);
-        }
-        inverse = inverse_of(block_sum(sum, scratch));
-      }
-#pragma unroll
-      for (int i = 0; i < kKept; ++i) {
-        if (i * kThreads * 8 >= args.inputs) break;
-        const int k = (i * kThreads + int(threadIdx.x)) * 8;
-        float v[8] = {};
-        if (k < args.inputs) load8(reinterpret_cast<const __half*>(&kept[i]), v);
-        prepare_eight<Format>(args, v, k, inverse, x, scales);
-      }
-      __syncthreads();
-      return;
-    }
-    float inverse = 1;
-    if (norm) inverse = inverse_of(block_sum(sum_of_squares(args, pass.first_row, threadIdx.x, kThreads), scratch));
-    prepare_row<Format>(args, pass.first_row, inverse, x, scales, threadIdx.x, kThreads);
-  } else {
-    for (int row = warp; row < rows; row += kWarps) {
-      float inverse = 1;
-      if (norm) inverse = inverse_of(warp_sum(sum_of_squares(args, pass.first_row + row, lane, 32)));
-      prepare_row<Format>(args, pass.first_row + row, inverse, x + row * stride, scales + row * (args.inputs / 64),
-                          lane, 32);
-    }
-  }
-  __syncthreads();
 }
 
 // Blocks: outputs / 16 of a tile.
