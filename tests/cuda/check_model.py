@@ -42,7 +42,7 @@ CONFIG = {
 LIMITS = {"w4a8h0_ssfp": 0.12, "w8a8h1_sefp": 0.12, "float16": 0.01, "float32": 1e-4}
 
 
-def package_of(folder: Path, quant: str) -> Package:
+def package_of(folder: Path, quant: str, **options: int) -> Package:
     folder = folder / f"model-{quant}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -56,6 +56,7 @@ def package_of(folder: Path, quant: str) -> Package:
                 context_length=1024,
                 quant=quant,
                 random_weights=True,
+                **options,
             )
         )
     return Package.open(folder)
