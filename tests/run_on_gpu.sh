@@ -14,6 +14,7 @@ if command -v compute-sanitizer > /dev/null; then
   compute-sanitizer --tool memcheck "$out/build/bin/cuda_test" 2>&1 | tail -1
 fi
 python3 -P tests/cuda/check_model.py "$out"
+TCIM_LITE_DEVICE=cuda TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_devices.py "$out"
 for tier in quick llm; do
   TCIM_LITE_DEVICE=cuda python3 -P -m tcim_lite.conformance --tier $tier --waivers tests/cuda/waivers.txt --report "$out/conformance-$tier" | tail -4
 done

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))  # python -P leaves it out
 from check_model import CONFIG, LIMITS, package_of
 
 import tcim_lite.runtime as tcim

@@ -1,0 +1,45 @@
+"""The CUDA backend compiles, for one architecture, where nvcc is on the PATH; no GPU is needed."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CSRC = Path(__file__).parent.parent / "csrc"
+BACKEND = CSRC / "backends" / "cuda"
+KERNELS = sorted((BACKEND / "kernels").glob("*.cu"))
+NVCC = shutil.which("nvcc")
+
+pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not on the PATH")
+
+
+def compile_with(*command: str | Path) -> None:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda path: path.stem)
+def test_a_kernel_compiles(kernel, tmp_path):
+    options = ("-std=c++20", "--extended-lambda", "--expt-relaxed-constexpr", "-Werror=all-warnings")
+    target = "-gencode=arch=compute_90a,code=sm_90a"  # of all architectures the one that no guard leaves out
+    compile_with(NVCC, *options, target, "-cubin", f"-I{CSRC}", kernel, "-o", tmp_path / "kernel.cubin")
+
+
+def test_the_host_side_compiles():
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    toolkit = Path(NVCC).resolve().parent.parent / "include"
+    for source in sorted(BACKEND.glob("*.cpp")):
+        options = ("-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror")
+        compile_with(compiler, *options, f"-I{CSRC}", f"-isystem{toolkit}", source)
+
+
+def test_cmake_builds_every_source():
+    """A source that CMake does not know is not in the library."""
+    text = (BACKEND / "CMakeLists.txt").read_text()
+    names = set(re.findall(r"\w+", text[text.index("set(kernels") : text.index("add_library")]))
+    assert {path.stem for path in KERNELS} <= names
+    assert {path.name for path in BACKEND.glob("*.cpp")} <= set(re.findall(r"\w+\.cpp", text))
