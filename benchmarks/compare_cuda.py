@@ -15,7 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-from bench_qwen3 import HEAD_DIM, KV_HEADS, ROOT, SHAPES, config_of, linear_operations, package_of
+from bench_qwen3 import ROOT, package_of
+from compare.shapes import SHAPES, cache_row_bytes, config_of, linear_operations
 from cuda_sides import DEPTH, PREFILL
 
 RESULTS = ROOT / "benchmarks" / "results" / "cuda.csv"
@@ -32,7 +33,7 @@ def side(*arguments: str, **environment: str) -> dict:
 
 
 def rows_of(shape: str, quant: str, batch: int, weight_bytes: int, ours: dict, roof: dict) -> list[tuple]:
-    cache = SHAPES[shape]["num_hidden_layers"] * 2 * KV_HEADS * HEAD_DIM * 2 * batch  # bytes of a token of every slot
+    cache = cache_row_bytes(shape) * batch  # bytes of a token of every slot
     rows = []
     for depth in (0, DEPTH):
         seconds = ours[f"decode_{depth}_s"]

@@ -257,6 +257,7 @@ void test_layers() {
     test_a_layer(DType::Float16, format, 2, 5, false, 96, 2, 1, 100, 9);
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 1, 40, 38);  // the last round has no room
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 4, 40, 38);
+    test_a_layer(DType::Float16, format, 1, 1, false, 128, 16, 8, 5000, 4800);  // more keys than a block takes at once
   }
   test_a_layer(DType::Float32, WeightFormat::LinearF32, 1, 21, true, 64, 4, 2, 300, 11);
   test_a_layer(DType::Float32, WeightFormat::LinearW4, 2, 1, false, 64, 4, 2, 300, 11);

@@ -288,6 +288,7 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
       if (first >= end) break;
       load_keys(tile, k, first, end, fresh);
       load_values(tile, v, first, end, fresh);
+      __syncwarp();  // what the round before left in shared memory
     }
   }
   __syncthreads();
