@@ -44,7 +44,7 @@ def rows_of(shape: str, quant: str, batch: int, weight_bytes: int, ours: dict, r
              f"run {ours[f'run_{depth}_s'] * 1e3:.3f} ms, {share:.0%} of the GEMV rate")
         )  # fmt: skip
     if batch == 1:
-        share = linear_operations(shape) / ours["prefill_s"] / roof["gemm_o_s"]
+        share = linear_operations(shape, PREFILL) / ours["prefill_s"] / roof["gemm_o_s"]
         rows.append(
             (shape, quant, batch, f"prefill {PREFILL}", f"{ours['prefill_s'] * 1e3:.2f} ms",
              f"{PREFILL / ours['prefill_s']:.0f} tok/s", f"{share:.0%} of the fp16 GEMM rate")
