@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kOutputs = 16;
 constexpr int kTileRows = 6;
+constexpr int64_t kSpan = 64;   // inputs widened at a time: 16 KiB for four blocks
 constexpr int kStreamRows = 2;  // up to here the weights come from memory rather than from a cache
 constexpr int64_t kPrefetchBytes = 4096;
 
@@ -36,13 +37,16 @@ void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p),
 
 // R rows by B blocks, sums in registers over all of K. One fma per output and input in ascending order is a chain of
 // dependent fmas, so R * B should reach the latency times the throughput of the fma units.
+// With `resume` they go on from what the inputs before have left in args.acc.
 template <typename Weights, int R, int B>
-void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
+void tile(const LinearFloatArgs& args, int64_t row, int64_t block, bool resume) {
   const uint8_t* weights = args.weights + block * args.block_stride;
   const float* x = args.x + row * args.x_stride;
+  float* out = args.acc + row * args.acc_stride + block * kOutputs;
   __m512 acc[R][B];
   for (int r = 0; r < R; ++r) {
-    for (int b = 0; b < B; ++b) acc[r][b] = _mm512_setzero_ps();
+    for (int b = 0; b < B; ++b)
+      acc[r][b] = resume ? _mm512_load_ps(out + r * args.acc_stride + b * kOutputs) : _mm512_setzero_ps();
   }
   int64_t k = 0;
   for (; k + 2 <= args.cols; k += 2, weights += Weights::kBytes) {
@@ -70,7 +74,6 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
       }
     }
   }
-  float* out = args.acc + row * args.acc_stride + block * kOutputs;
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b) _mm512_store_ps(out + r * args.acc_stride + b * kOutputs, acc[r][b]);
   }
@@ -78,30 +81,55 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
 
 // The weights of B blocks stay in cache while the rows pass.
 template <typename Weights, int B>
-void blocks(const LinearFloatArgs& args, int64_t block) {
+void blocks(const LinearFloatArgs& args, int64_t block, bool resume = false) {
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t index = 0; index < tiles; ++index) {
     const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
     switch (end - row) {
       case 1:
-        tile<Weights, 1, B>(args, row, block);
+        tile<Weights, 1, B>(args, row, block, resume);
         break;
       case 2:
-        tile<Weights, 2, B>(args, row, block);
+        tile<Weights, 2, B>(args, row, block, resume);
         break;
       case 3:
-        tile<Weights, 3, B>(args, row, block);
+        tile<Weights, 3, B>(args, row, block, resume);
         break;
       case 4:
-        tile<Weights, 4, B>(args, row, block);
+        tile<Weights, 4, B>(args, row, block, resume);
         break;
       case 5:
-        tile<Weights, 5, B>(args, row, block);
+        tile<Weights, 5, B>(args, row, block, resume);
         break;
       default:
-        tile<Weights, 6, B>(args, row, block);
+        tile<Weights, 6, B>(args, row, block, resume);
         break;
     }
+  }
+}
+
+// The same for fp16 weights and several tiles of rows: a span of inputs is widened once for all of them.
+template <int B>
+void widened_blocks(const LinearFloatArgs& args, int64_t block) {
+  alignas(64) float widened[B][kSpan * kOutputs];
+  for (int64_t begin = 0; begin < args.cols; begin += kSpan) {
+    const int64_t count = args.cols - begin < kSpan ? args.cols - begin : kSpan;
+    for (int b = 0; b < B; ++b) {
+      const uint8_t* from = args.weights + (block + b) * args.block_stride + begin / 2 * HalfWeights::kBytes;
+      for (int64_t k = 0; k < count; k += 2) {  // an odd K is padded
+        __m512 first, second;
+        HalfWeights::load(from + k / 2 * HalfWeights::kBytes, first, second);
+        _mm512_store_ps(widened[b] + k * kOutputs, first);
+        _mm512_store_ps(widened[b] + (k + 1) * kOutputs, second);
+      }
+    }
+    LinearFloatArgs span = args;
+    span.weights = reinterpret_cast<const uint8_t*>(widened);
+    span.block_stride = sizeof(widened[0]);
+    span.cols = count;
+    span.x = args.x + begin;
+    span.acc = args.acc + block * kOutputs;
+    blocks<FloatWeights, B>(span, 0, begin > 0);
   }
 }
 
@@ -113,10 +141,18 @@ void linear(const LinearFloatArgs& args) {
   for (; block < args.blocks; ++block) blocks<Weights, 1>(args, block);
 }
 
+void linear_f16(const LinearFloatArgs& args) {
+  if (args.rows <= kTileRows) return linear<HalfWeights>(args);
+  int64_t block = 0;
+  for (; block + 4 <= args.blocks; block += 4) widened_blocks<4>(args, block);
+  for (; block + 2 <= args.blocks; block += 2) widened_blocks<2>(args, block);
+  for (; block < args.blocks; ++block) widened_blocks<1>(args, block);
+}
+
 }  // namespace
 
 void use_linear_float_avx512vnni(KernelTable& table) {
-  table.linear_f16 = linear<HalfWeights>;
+  table.linear_f16 = linear_f16;
   table.linear_f32 = linear<FloatWeights>;
 }
 
