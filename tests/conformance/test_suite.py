@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,16 @@ def test_case(results, id_):
     if result["outcome"] == "not run":
         pytest.skip(result["detail"])
     assert result["outcome"] == "passed", result["detail"]
+
+
+@pytest.mark.parametrize("word", ["soak::test_a_short_soak", "sequences::test_some_sequences", "corner_binding::"])
+def test_cases_that_bind_at_random_or_by_corner_hold_of_runtime_1_3(word, tmp_path):
+    command = [sys.executable, ISOLATED, "-m", "tcim_lite.conformance", "--only", word]
+    environment = os.environ | {"TCIM_LITE_EMULATE": "1.3"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_corner_has_a_case_in_the_quick_tier():
