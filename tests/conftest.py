@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from cpp_programs import sdk  # noqa: F401
 from tiny_graphs import add_graph, attention_graph, linear_graph, linear_weight
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts jobs in the background, and so would be every program that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _unused_devices = itertools.count(2000)
 
