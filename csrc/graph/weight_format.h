@@ -3,9 +3,8 @@
 // Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. Outputs beyond N
 // in the last block have zero codes. One block is: codes, then scales, padded to 64 bytes; LinearW4 has both in pairs
 // of groups.
-//   LinearW4   codes: per 8 inputs 64 bytes; byte 4*n+j holds input j of output n in its low nibble and input j+4 in
-//   its
-//              high nibble, as code + 8. scales: 16 fp16 per group of 64 inputs, behind the codes of every two groups,
+//   LinearW4   codes: per 8 inputs 64 bytes; byte 4*n+j holds, as code + 8, input j of output n in its low nibble and
+//              input j+4 in its high one. scales: 16 fp16 per group of 64 inputs, behind the codes of every two groups,
 //              so that one stream of memory has both. A last group without a second has its place filled with zeros.
 //   LinearW8   codes: per 4 inputs 64 bytes; byte 4*n+j holds input j of output n, as code + 128. scales: per 64 inputs
 //              16 int8 exponents.

@@ -14,7 +14,7 @@ constexpr int kMostChainInputs = kMostPieces * kChainThreads * 8;
 template <WeightFormat Format>
 __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chunk, int items, int group, const char* x,
                                                const float* scales) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int lane = threadIdx.x % 32, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < ChainRing<Format>::kChunk; ++i) {
     if (i >= items) break;  // the same for the whole warp
@@ -30,23 +30,9 @@ __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chun
       }
     } else {
       const uint4 v = *reinterpret_cast<const uint4*>(x + (group + i) * 64 + 16 * t);
-      const uint4 a = *reinterpret_cast<const uint4*>(item + lane * 16);
       int dot[4] = {0, 0, 0, 0};
       float low, high;  // scales of outputs g and g + 8
-      if constexpr (Format == WeightFormat::LinearW4) {
-        mma_int8(dot, low_codes(a.x), high_codes(a.x), low_codes(a.y), high_codes(a.y), v.x, v.y);
-        mma_int8(dot, low_codes(a.z), high_codes(a.z), low_codes(a.w), high_codes(a.w), v.z, v.w);
-        const float2 both = __half22float2(*reinterpret_cast<const __half2*>(item + 512 + 4 * g));
-        low = both.x;
-        high = both.y;
-      } else {
-        const uint4 b = *reinterpret_cast<const uint4*>(item + 512 + lane * 16);
-        mma_int8(dot, a.x, a.y, a.z, a.w, v.x, v.y);
-        mma_int8(dot, b.x, b.y, b.z, b.w, v.z, v.w);
-        const int both = *reinterpret_cast<const int16_t*>(item + 1024 + 2 * g);
-        low = power_of_two(int8_t(both & 0xff));
-        high = power_of_two(both >> 8);
-      }
+      multiply_item<Format>(dot, low, high, item, v, lane);
       const float s = scales[group + i];
       acc[0] = fmaf(float(dot[0]), low * s, acc[0]);
       acc[2] = fmaf(float(dot[2]), high * s, acc[2]);
@@ -106,15 +92,7 @@ __device__ __forceinline__ void prepare_row(const ChainLinear& linear, char* x, 
       for (int j = 0; j < 8; ++j) v[j] = v[j] * inverse * weight[j];
       round_halves(v);
     }
-    if constexpr (Format == WeightFormat::LinearF16) {
-      if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = pack_halves(v);
-    } else {
-      uint2 codes;
-      float scale = quantize_group(v, codes);
-      if (Format == WeightFormat::LinearW4) scale *= 0.0625f;  // codes reach the tensor cores times 16
-      if (inside) *reinterpret_cast<uint2*>(x + k) = codes;
-      if (inside && k % 64 == 0) scales[k / 64] = scale;
-    }
+    store_activations<Format>(v, k, inside, x, scales);
   }
   __syncthreads();
 }

@@ -65,23 +65,9 @@ __device__ __forceinline__ void multiply(float (&acc)[4], const char* slot, cons
     }
   } else {
     const uint4 v = *reinterpret_cast<const uint4*>(x + row * stride + group * 64 + 16 * t);
-    const uint4 a = *reinterpret_cast<const uint4*>(slot + lane * 16);
     int dot[4] = {0, 0, 0, 0};
     float low, high;  // scales of outputs g and g + 8
-    if constexpr (Format == WeightFormat::LinearW4) {
-      mma_int8(dot, low_codes(a.x), high_codes(a.x), low_codes(a.y), high_codes(a.y), v.x, v.y);
-      mma_int8(dot, low_codes(a.z), high_codes(a.z), low_codes(a.w), high_codes(a.w), v.z, v.w);
-      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(slot + 512 + 4 * g));
-      low = both.x;
-      high = both.y;
-    } else {
-      const uint4 b = *reinterpret_cast<const uint4*>(slot + 512 + lane * 16);
-      mma_int8(dot, a.x, a.y, a.z, a.w, v.x, v.y);
-      mma_int8(dot, b.x, b.y, b.z, b.w, v.z, v.w);
-      const int both = *reinterpret_cast<const int16_t*>(slot + 1024 + 2 * g);
-      low = power_of_two(int8_t(both & 0xff));
-      high = power_of_two(both >> 8);
-    }
+    multiply_item<Format>(dot, low, high, slot, v, lane);
     const float s0 = scales[(One ? 0 : min(2 * t, rows - 1)) * groups + group];
     acc[0] = fmaf(float(dot[0]), low * s0, acc[0]);
     acc[2] = fmaf(float(dot[2]), high * s0, acc[2]);

@@ -32,15 +32,7 @@ __device__ __forceinline__ void prepare_eight(const LinearArgs& args, float (&v)
     for (int i = 0; i < 8; ++i) v[i] = v[i] * inverse * weight[i];
     round_halves(v);
   }
-  if constexpr (Format == WeightFormat::LinearF16) {
-    if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = pack_halves(v);
-  } else {
-    uint2 codes;
-    float scale = quantize_group(v, codes);
-    if (Format == WeightFormat::LinearW4) scale *= 0.0625f;  // codes reach the tensor cores times 16
-    if (inside) *reinterpret_cast<uint2*>(x + k) = codes;
-    if (inside && k % 64 == 0) scales[k / 64] = scale;
-  }
+  store_activations<Format>(v, k, inside, x, scales);
 }
 
 // Calls use(values, k) for every eight elements of a row, with several loads in flight: nothing else hides their

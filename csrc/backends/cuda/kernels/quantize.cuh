@@ -1,8 +1,10 @@
-// Activations of a quantised Linear (docs/numerics.md section 3), by groups of 64 held 8 to a lane by 8 lanes.
+// Activations of a quantised Linear (docs/numerics.md section 3), by groups of 64 held 8 to a lane by 8 lanes, and
+// their products with weights.
 #pragma once
 
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/mma.cuh"
+#include "graph/weight_format.h"
 
 namespace tcim_lite::cuda {
 
@@ -72,6 +74,44 @@ __device__ __forceinline__ uint4 pack_halves(const float (&v)[8]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) h[i] = __halves2half2(__float2half_rn(v[2 * i]), __float2half_rn(v[2 * i + 1]));
   return raw;
+}
+
+// Values k .. k + 7 of a row to shared memory as a Linear with weights of this format reads them. Whole warps call it,
+// those beyond the row with `inside` false.
+template <WeightFormat Format>
+__device__ __forceinline__ void store_activations(const float (&v)[8], int k, bool inside, char* x, float* scales) {
+  if constexpr (Format == WeightFormat::LinearF16) {
+    if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = pack_halves(v);
+  } else {
+    uint2 codes;
+    float scale = quantize_group(v, codes);
+    if (Format == WeightFormat::LinearW4) scale *= 0.0625f;  // codes reach the tensor cores times 16
+    if (inside) *reinterpret_cast<uint2*>(x + k) = codes;
+    if (inside && k % 64 == 0) scales[k / 64] = scale;
+  }
+}
+
+// dot += an item of quantised weights (repack.cu) times 64 codes of activations; `low` and `high` are its scales of
+// outputs g and g + 8, g = lane / 4.
+template <WeightFormat Format>
+__device__ __forceinline__ void multiply_item(int (&dot)[4], float& low, float& high, const char* item, const uint4& v,
+                                              int lane) {
+  const int g = lane / 4;
+  const uint4 a = *reinterpret_cast<const uint4*>(item + lane * 16);
+  if constexpr (Format == WeightFormat::LinearW4) {
+    mma_int8(dot, low_codes(a.x), high_codes(a.x), low_codes(a.y), high_codes(a.y), v.x, v.y);
+    mma_int8(dot, low_codes(a.z), high_codes(a.z), low_codes(a.w), high_codes(a.w), v.z, v.w);
+    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(item + 512 + 4 * g));
+    low = both.x;
+    high = both.y;
+  } else {
+    const uint4 b = *reinterpret_cast<const uint4*>(item + 512 + lane * 16);
+    mma_int8(dot, a.x, a.y, a.z, a.w, v.x, v.y);
+    mma_int8(dot, b.x, b.y, b.z, b.w, v.z, v.w);
+    const int both = *reinterpret_cast<const int16_t*>(item + 1024 + 2 * g);
+    low = power_of_two(int8_t(both & 0xff));
+    high = power_of_two(both >> 8);
+  }
 }
 
 }  // namespace tcim_lite::cuda
