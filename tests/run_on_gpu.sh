@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-out/gpu}"); mkdir -p "$out"
 export CUDACXX=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 python3 -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --target "$out/site" -C build-dir="$out/build" \
-  -C cmake.define.TCIM_LITE_CUDA=ON -C cmake.define.TCIM_LITE_TESTS=ON \
+  -C cmake.define.TCIM_LITE_CUDA=ON -C cmake.define.TCIM_LITE_TESTS=ON -C cmake.define.TCIM_LITE_BENCHMARKS=ON \
   ${TCIM_LITE_CUDA_ARCHITECTURES:+-C cmake.define.TCIM_LITE_CUDA_ARCHITECTURES="$TCIM_LITE_CUDA_ARCHITECTURES"} .
-export PYTHONPATH=$out/site
+export PYTHONPATH=$out/site${PYTHONPATH:+:$PYTHONPATH}
 "$out/build/bin/cuda_test" > "$out/cuda_test.txt" 2>&1 && echo "ops and layers: within bounds" || { cat "$out/cuda_test.txt"; exit 1; }
 if command -v compute-sanitizer > /dev/null; then
   compute-sanitizer --tool memcheck "$out/build/bin/cuda_test" 2>&1 | tail -1

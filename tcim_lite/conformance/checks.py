@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from . import under_test
 
 
@@ -46,6 +48,21 @@ def refused(kind: str = "RuntimeError", words: str = "", status: str = "") -> It
     assert re.search(words, str(error)), f"expected words like {words!r}, got {error!r}"
     if status:
         assert error.status == getattr(under_test.Status, status), f"status {error.status}, expected {status}"
+
+
+def same_rows(found: Any, expected: Any) -> None:
+    """Rows that were computed in other pieces, such as by prefill and by decode.
+
+    Equal bit for bit of the emulator on a CPU; elsewhere each within 4e-2 of what is expected in the Euclidean norm,
+    the bound of a quantised layer (docs/cuda.md). Rows of other tokens are further apart than 1.
+    """
+    if under_test.emulates_on_cpu():
+        np.testing.assert_array_equal(found, expected)
+        return
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    assert found.shape == expected.shape, f"shape {found.shape}, expected {expected.shape}"
+    apart, most = (np.linalg.norm(rows, axis=-1) for rows in (found - expected, 4e-2 * expected))
+    assert (apart <= most).all(), f"rows are {(apart / np.maximum(most, 1e-30)).max():.3g} times the bound apart"
 
 
 def set_input_binds() -> bool:

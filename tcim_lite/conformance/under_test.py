@@ -37,6 +37,14 @@ def is_emulator() -> bool:
     return "tcim_lite" in module().get_version().partition("\n")[2]
 
 
+def emulates_on_cpu() -> bool:
+    """Whether this is the emulator on a CPU: it promises the bits of the reference ops, and forks after a load.
+
+    On a GPU (TCIM_LITE_DEVICE=cuda) it holds bounds instead and has CUDA's rules for forks (docs/cuda.md).
+    """
+    return is_emulator() and os.environ.get("TCIM_LITE_DEVICE", "cpu") == "cpu"
+
+
 @functools.cache
 def api_version() -> tuple[int, int]:
     """(major, minor) of the first line of `get_version()` (section 1.2); cases that differ by version ask it."""

@@ -15,7 +15,7 @@ DURATION = 1800.0
 def soak(kit, duration, seed):
     """Runs it and holds its samples to bounds; the report has some of them."""
     paths = [kit.model(role) for role in ("llm_prefill", "llm_decode", "llm_verify")]
-    forks = "forks" if rt.is_emulator() else "no-forks"  # a fork after a load is the emulator's own promise
+    forks = "forks" if rt.emulates_on_cpu() else "no-forks"
     printed = kit.run_script(
         PROGRAM.read_text(encoding="utf-8"),
         rt.name(),

@@ -139,11 +139,11 @@ def threads(kit, seed):
 
 
 def processes(kit, seed):
-    """Children by fork and by spawn, beside each other and, of the emulator, with work in flight."""
+    """Children by fork and by spawn, beside each other and, where the emulator allows it, with work in flight."""
     for method in ("fork", "spawn"):
         limits.test_processes_side_by_side_do_not_disturb_each_other(kit, kit.run_script, method)
     corner_processes.test_c20_children_load_models_with_managers_made_before_the_fork(kit, kit.run_script)
-    if rt.is_emulator():
+    if rt.emulates_on_cpu():
         corner_processes.test_c20_a_fork_after_loading_and_with_work_in_flight(kit, kit.run_script)
 
 
