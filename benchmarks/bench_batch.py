@@ -9,18 +9,18 @@ medians over the steps; the ratio is the median of each step's own ratio to the 
 import argparse
 import statistics
 import time
+from pathlib import Path
 
 import numpy as np
-from bench_qwen3 import package_of
 from compare.shapes import SHAPES
+from compare.sides import Files, SideSpec
 
 import tcim_lite.runtime as tcim
 from tcim_lite.bench import machine_name
 
 
-def load_decode(shape: str, quant: str, batch: int, depth: int, manager: tcim.WeightManager) -> tcim.Module:
-    folder, _ = package_of(shape, quant, batch)
-    module = tcim.load(folder / "qwen3_decode.hmm", tcim.Option(manager))
+def load_decode(folder: Path, depth: int, manager: tcim.WeightManager) -> tcim.Module:
+    module = tcim.load(next(folder.glob("*_decode.hmm")), tcim.Option(manager))
     name = module.get_input_name(0)
     shape_of_input = module.get_input_info(name).shape
     module.set_input(name, np.random.default_rng(0).standard_normal(shape_of_input, np.float32))
@@ -47,11 +47,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--depth", type=int, default=0, help="tokens in the cache of every slot")
     parser.add_argument("--steps", type=int, default=48)
+    parser.add_argument("--work-dir", type=Path, default=Path("out/bench"), help="model files, made when missing")
     args = parser.parse_args()
 
     batches = sorted({1, *args.batches})
+    files = Files(args.work_dir, args.shape, weights=False)
+    sides = {batch: SideSpec(f"tcim-{args.quant}-b{batch}", "tcim", args.quant, "", batch) for batch in batches}
+    files.make(list(sides.values()))
     manager = tcim.WeightManager(0)
-    modules = {batch: load_decode(args.shape, args.quant, batch, args.depth, manager) for batch in batches}
+    modules = {batch: load_decode(files.path(side), args.depth, manager) for batch, side in sides.items()}
     seconds: dict[int, list[float]] = {batch: [] for batch in batches}
     for step in range(args.steps + 2):
         for batch, module in modules.items():

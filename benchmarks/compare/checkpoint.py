@@ -39,9 +39,15 @@ def tensors(shape: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "lm_head.weight", (VOCAB, hidden)
 
 
-def write_checkpoint(folder: Path, shape: str) -> None:
+def write_checkpoint(folder: Path, shape: str, weights: bool = True) -> None:
     """Writes the checkpoint; `config.json` comes last, so a folder that has it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
+    if weights:
+        _write_tensors(folder / "model.safetensors", shape)
+    (folder / "config.json").write_text(json.dumps(config_of(shape) | {"torch_dtype": "bfloat16"}, indent=1))
+
+
+def _write_tensors(path: Path, shape: str) -> None:
     header, offset = {}, 0
     for name, dims in tensors(shape):
         end = offset + 2 * int(np.prod(dims))
@@ -51,7 +57,7 @@ def write_checkpoint(folder: Path, shape: str) -> None:
     text += b" " * (-len(text) % 64)
     generator = np.random.default_rng(0)
     drawn = _bf16(generator.standard_normal(_DRAWN, np.float32) * np.float32(0.02))
-    with (folder / "model.safetensors").open("wb") as file:
+    with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         for _, dims in tensors(shape):
             count = int(np.prod(dims))
@@ -64,7 +70,6 @@ def write_checkpoint(folder: Path, shape: str) -> None:
                 file.write(piece)
                 count -= len(piece)
                 start = 0
-    (folder / "config.json").write_text(json.dumps(config_of(shape) | {"torch_dtype": "bfloat16"}, indent=1))
 
 
 def read_tensors(folder: Path) -> Iterator[tuple[str, np.ndarray]]:

@@ -1,6 +1,6 @@
-"""This project's package of a random checkpoint.  python make_tcim.py QUANT CHECKPOINT OUT
+"""This project's package of a checkpoint.  python make_tcim.py QUANT CHECKPOINT OUT BATCH
 
-Prints the bytes that one token reads.
+Of a config.json alone, one of random codes and scales: no search for scales. Prints the bytes that one token reads.
 """
 
 import json
@@ -14,12 +14,18 @@ from tcim_lite.bench.cost import weight_bytes
 from tcim_lite.hmm import read
 from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
 
-quant, checkpoint, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+quant, checkpoint, out, batch = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # a made-up tokenizer, or none
     compile_checkpoint(
         CompileOptions(
-            checkpoint=checkpoint, output=out, prefill_length=PROMPTS[0], context_length=CONTEXT, quant=quant
+            checkpoint=checkpoint,
+            output=out,
+            prefill_length=PROMPTS[0],
+            context_length=CONTEXT,
+            batch=batch,
+            quant=quant,
+            random_weights=not (checkpoint / "model.safetensors").exists(),
         )
     )
 print(json.dumps({"token_bytes": weight_bytes(read(next(out.glob("*_decode.hmm"))))}))

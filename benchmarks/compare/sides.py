@@ -25,12 +25,14 @@ class SideSpec:
         engine: Whose environment it runs in.
         kind: What its files are made as.
         arithmetic: "int8" or "float": which peak its prefill can be held against.
+        batch: Slots of the decode graph, of this project's sides.
     """
 
     name: str
     engine: str
     kind: str
     arithmetic: str
+    batch: int = 1
 
 
 SIDES = (
@@ -60,8 +62,9 @@ def sides_of(shape: str, wanted: list[str] | None) -> list[SideSpec]:
 class Files:
     """The files of one size under the work folder, each made when first needed."""
 
-    def __init__(self, work: Path, shape: str):
-        self.work, self.shape, self.folder = work, shape, work / f"qwen3-{shape}"
+    def __init__(self, work: Path, shape: str, weights: bool = True):
+        """Without `weights` there is no checkpoint, and this project's packages hold random codes."""
+        self.work, self.shape, self.weights, self.folder = work, shape, weights, work / f"qwen3-{shape}"
         self.checkpoint = self.folder / "checkpoint"
         self._bf16_gguf = self.folder / "llama-bf16.gguf"
 
@@ -114,18 +117,19 @@ class Files:
             notes = {"token_bytes": (self.checkpoint / "model.safetensors").stat().st_size}
         else:
             maker = {"llama_cpp": "make_gguf.py", "openvino": "make_openvino.py", "tcim": "make_tcim.py"}[side.engine]
-            notes = self._run_maker(side.engine, maker, side.kind, source, self.path(side))
+            more = [str(side.batch)] if side.engine == "tcim" else []
+            notes = self._run_maker(side.engine, maker, side.kind, source, self.path(side), *more)
         self._notes(side).write_text(json.dumps(notes))
 
     def _with_checkpoint(self) -> Path:
         if not (self.checkpoint / "config.json").is_file():
             print(f"making {self.checkpoint}", file=sys.stderr)
-            write_checkpoint(self.checkpoint, self.shape)
+            write_checkpoint(self.checkpoint, self.shape, self.weights)
         return self.checkpoint
 
-    def _run_maker(self, engine: str, maker: str, kind: str, source: Path, out: Path) -> dict:
+    def _run_maker(self, engine: str, maker: str, kind: str, source: Path, out: Path, *more: str) -> dict:
         print(f"making {out}", file=sys.stderr)
-        command = [str(python_of(self.work, engine)), str(HERE / maker), kind, str(source), str(out)]
+        command = [str(python_of(self.work, engine)), str(HERE / maker), kind, str(source), str(out), *more]
         return _json_of(command, os.environ | {"HF_HUB_OFFLINE": "1"})
 
 
