@@ -80,13 +80,18 @@ def our_rows(size: str, side: SideSpec, weight_bytes: int, ours: dict, torch: di
     return rows
 
 
-def compare(size: str, args: argparse.Namespace) -> list[dict]:
-    """All rows of a size, with the limits before and after."""
+def packages(size: str, args: argparse.Namespace) -> tuple[Files, list[SideSpec]]:
+    """This project's packages of a size, made when missing."""
     files = Files(args.work_dir, size, weights=False)
     sides = [
         SideSpec(f"cuda-{kind}-b{batch}", "tcim", kind, "", batch) for kind in args.formats for batch in args.batches
     ]
-    sides = files.make(sides)
+    return files, files.make(sides)
+
+
+def compare(size: str, args: argparse.Namespace) -> list[dict]:
+    """All rows of a size, with the limits before and after."""
+    files, sides = packages(size, args)
     before = run("ceilings")
     torch, rows = ({}, []) if args.no_torch else torch_rows(size, args.work_dir)
     for side in sides:
@@ -108,6 +113,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=SHAPES, default=["0.6B", "8B"])
     parser.add_argument("--formats", nargs="+", default=["float16", "w4a8h0_ssfp"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1])
+    parser.add_argument("--prepare", action="store_true", help="make the packages and stop")
     parser.add_argument("--no-torch", action="store_true", help="leave out PyTorch")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "compare_cuda.csv")
     args = parser.parse_args()
@@ -116,6 +122,9 @@ def main() -> None:
 
     rows: list[dict] = []
     for size in args.sizes:
+        if args.prepare:
+            packages(size, args)
+            continue
         found = compare(size, args)
         rows += found
         print(f"\n| {' | '.join(FIELDS[2:])} |\n|{'---|' * len(FIELDS[2:])}")
