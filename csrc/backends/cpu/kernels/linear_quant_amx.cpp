@@ -80,34 +80,26 @@ void configure(Rows rows) {
 // Results of kBatch groups, [group][block][row tile][row][output].
 using Dots = int32_t[kBatch][2][2][kTileBytes / 4];
 
-// The products of one group.
+// The products of one group. All loads come first: a load between two products waits for the one before it.
 template <bool two_row_tiles, bool two_blocks>
 void multiply(const int8_t* codes, int64_t stride, const Unpacked* weights, int64_t group,
               int32_t (*dots)[2][kTileBytes / 4]) {
   _tile_loadd(6, weights[0].codes + group * kTileBytes, 64);
   _tile_loadd(4, codes, stride);
+  if constexpr (two_row_tiles) _tile_loadd(5, codes + kTileRows * stride, stride);
+  if constexpr (two_blocks) _tile_loadd(7, weights[1].codes + group * kTileBytes, 64);
   _tile_zero(0);
+  if constexpr (two_row_tiles) _tile_zero(1);
+  if constexpr (two_blocks) _tile_zero(2);
+  if constexpr (two_row_tiles && two_blocks) _tile_zero(3);
   _tile_dpbssd(0, 4, 6);
-  if constexpr (two_row_tiles) {
-    _tile_loadd(5, codes + kTileRows * stride, stride);
-    _tile_zero(1);
-    _tile_dpbssd(1, 5, 6);
-  }
-  if constexpr (two_blocks) {
-    _tile_loadd(7, weights[1].codes + group * kTileBytes, 64);
-    _tile_zero(2);
-    _tile_dpbssd(2, 4, 7);
-    if constexpr (two_row_tiles) {
-      _tile_zero(3);
-      _tile_dpbssd(3, 5, 7);
-    }
-  }
+  if constexpr (two_row_tiles) _tile_dpbssd(1, 5, 6);
+  if constexpr (two_blocks) _tile_dpbssd(2, 4, 7);
+  if constexpr (two_row_tiles && two_blocks) _tile_dpbssd(3, 5, 7);
   _tile_stored(0, dots[0][0], 64);
   if constexpr (two_row_tiles) _tile_stored(1, dots[0][1], 64);
-  if constexpr (two_blocks) {
-    _tile_stored(2, dots[1][0], 64);
-    if constexpr (two_row_tiles) _tile_stored(3, dots[1][1], 64);
-  }
+  if constexpr (two_blocks) _tile_stored(2, dots[1][0], 64);
+  if constexpr (two_row_tiles && two_blocks) _tile_stored(3, dots[1][1], 64);
 }
 
 __m512 add_group(__m512 sum, const int32_t* dots, __m512 weight_scale, float row_scale) {
@@ -123,24 +115,38 @@ struct Batch {
   int64_t codes_stride, scales_stride, sums_stride;
 };
 
+// One row tile and one block. `dots` are those of the first group.
+template <int groups>
+__attribute__((always_inline)) inline void add_tile(const Batch& batch, int64_t rows, int64_t half,
+                                                    const Unpacked& weights, int64_t block, int64_t group,
+                                                    const int32_t* dots) {
+  constexpr int64_t kGroupDots = sizeof(Dots) / kBatch / sizeof(int32_t);
+  __m512 weight_scales[groups];
+  for (int g = 0; g < groups; ++g) weight_scales[g] = _mm512_load_ps(weights.scales + (group + g) * kOutputs);
+  float* sums = batch.sums + half * kTileRows * batch.sums_stride + block * kOutputs;
+  const float* scales = batch.scales + half * kTileRows * batch.scales_stride + group;
+  const auto add_row = [&](int64_t row) __attribute__((always_inline)) {
+    __m512 sum = _mm512_load_ps(sums);
+    for (int g = 0; g < groups; ++g)
+      sum = add_group(sum, dots + g * kGroupDots + row * kOutputs, weight_scales[g], scales[g]);
+    _mm512_store_ps(sums, sum);
+    sums += batch.sums_stride;
+    scales += batch.scales_stride;
+  };
+  if (rows == kTileRows) {
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < kTileRows; ++row) add_row(row);
+  } else {
+    for (int64_t row = 0; row < rows; ++row) add_row(row);
+  }
+}
+
 template <int groups>
 void add_groups(const Batch& batch, Rows rows, const Unpacked* weights, int64_t blocks, int64_t group,
                 const Dots& dots) {
   for (int64_t block = 0; block < blocks; ++block) {
-    __m512 weight_scales[groups];
-    for (int g = 0; g < groups; ++g) weight_scales[g] = _mm512_load_ps(weights[block].scales + (group + g) * kOutputs);
-    for (int64_t half = 0; half < 2; ++half) {
-      const int64_t count = half == 0 ? rows.first : rows.second;
-      float* sums = batch.sums + half * kTileRows * batch.sums_stride + block * kOutputs;
-      const float* scales = batch.scales + half * kTileRows * batch.scales_stride + group;
-#pragma GCC unroll 4
-      for (int64_t row = 0; row < count; ++row, sums += batch.sums_stride, scales += batch.scales_stride) {
-        __m512 sum = _mm512_load_ps(sums);
-        for (int g = 0; g < groups; ++g)
-          sum = add_group(sum, dots[g][block][half] + row * kOutputs, weight_scales[g], scales[g]);
-        _mm512_store_ps(sums, sum);
-      }
-    }
+    add_tile<groups>(batch, rows.first, 0, weights[block], block, group, dots[0][block][0]);
+    if (rows.second > 0) add_tile<groups>(batch, rows.second, 1, weights[block], block, group, dots[0][block][1]);
   }
 }
 
