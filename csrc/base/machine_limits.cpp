@@ -2,8 +2,6 @@
 
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +10,8 @@
 #include <cstdint>
 #include <thread>
 #include <vector>
+
+#include "base/amx.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -109,13 +109,11 @@ bool has_avx_vnni() {
   return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1) != 0;
 }
 
-// Linux gives the tiles to a process that asks; threads made later have them too.
 bool may_use_tiles() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kAmxTile = 1U << 24, kAmxInt8 = 1U << 25;
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (~edx & (kAmxTile | kAmxInt8)) != 0) return false;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return request_amx_tiles();
 }
 #endif
 

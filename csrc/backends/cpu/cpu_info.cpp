@@ -2,10 +2,10 @@
 
 #ifdef TCIM_LITE_X86
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <cstdint>
+
+#include "base/amx.h"
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -24,13 +24,6 @@ uint64_t read_xcr0() {
   return (uint64_t(high) << 32) | low;
 }
 
-// Linux grants the 8 KiB of tile state per process, to all its threads (Documentation/arch/x86/xstate.rst). It says no
-// when a thread's signal stack could not hold it.
-bool request_tiles() {
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 }  // namespace
 
 CpuInfo read_cpu_info() {
@@ -47,7 +40,7 @@ CpuInfo read_cpu_info() {
   const bool f = bit(b, 16), dq = bit(b, 17), bw = bit(b, 30), vl = bit(b, 31), vnni = bit(c, 11);
   info.avx512vnni = info.avx2 && zmm && f && dq && bw && vl && vnni;
   const bool tiles = (saved & 0x60000) == 0x60000, amx_tile = bit(d, 24), amx_int8 = bit(d, 25);
-  info.amx = info.avx512vnni && tiles && amx_tile && amx_int8 && request_tiles();
+  info.amx = info.avx512vnni && tiles && amx_tile && amx_int8 && request_amx_tiles();
   info.avxvnni = info.avx2 && subleaves >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && bit(a, 4);
   return info;
 }
