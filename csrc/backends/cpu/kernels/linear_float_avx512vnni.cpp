@@ -133,20 +133,26 @@ void widened_blocks(const LinearFloatArgs& args, int64_t block) {
   }
 }
 
+template <int value>
+struct Width {};
+
+// body(first block, Width of the step): four blocks at a time, then two, then one.
+template <typename Body>
+void for_blocks(int64_t blocks, Body body) {
+  int64_t block = 0;
+  for (; block + 4 <= blocks; block += 4) body(block, Width<4>{});
+  for (; block + 2 <= blocks; block += 2) body(block, Width<2>{});
+  for (; block < blocks; ++block) body(block, Width<1>{});
+}
+
 template <typename Weights>
 void linear(const LinearFloatArgs& args) {
-  int64_t block = 0;
-  for (; block + 4 <= args.blocks; block += 4) blocks<Weights, 4>(args, block);
-  for (; block + 2 <= args.blocks; block += 2) blocks<Weights, 2>(args, block);
-  for (; block < args.blocks; ++block) blocks<Weights, 1>(args, block);
+  for_blocks(args.blocks, [&]<int B>(int64_t block, Width<B>) { blocks<Weights, B>(args, block); });
 }
 
 void linear_f16(const LinearFloatArgs& args) {
   if (args.rows <= kTileRows) return linear<HalfWeights>(args);
-  int64_t block = 0;
-  for (; block + 4 <= args.blocks; block += 4) widened_blocks<4>(args, block);
-  for (; block + 2 <= args.blocks; block += 2) widened_blocks<2>(args, block);
-  for (; block < args.blocks; ++block) widened_blocks<1>(args, block);
+  for_blocks(args.blocks, [&]<int B>(int64_t block, Width<B>) { widened_blocks<B>(args, block); });
 }
 
 }  // namespace
