@@ -1,7 +1,8 @@
 // What a decode step costs on a GPU, without packages: Qwen3's graph with random weights, few of them distinct but more
 // than the L2 holds.
 //
-//   bench_cuda_decode SHAPE FORMAT SLOTS POSITION [REPEATS]    SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4, w8 or f16
+//   bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION [REPEATS]
+//                                                   SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4, w8 or f16; TOKENS of a slot
 //
 // Prints the median time of a run, and the rate at which it reads weights and cache.
 #include <algorithm>
@@ -33,9 +34,9 @@ constexpr int64_t kDistinctBytes = 200'000'000;  // of layers; the L2 holds 50 M
 
 class Decode {
  public:
-  Decode(const ModelShape& shape, WeightFormat format, int64_t slots)
-      : shape_(shape), format_(format), slots_(slots), maker_(DType::Float16) {
-    uint32_t x = maker_.input({slots, 1, shape.hidden});
+  Decode(const ModelShape& shape, WeightFormat format, int64_t slots, int64_t tokens)
+      : shape_(shape), format_(format), slots_(slots), tokens_(tokens), maker_(DType::Float16) {
+    uint32_t x = maker_.input({slots, tokens, shape.hidden});
     for (int64_t slot = 0; slot < slots; ++slot) {
       valid_.push_back(maker_.length());
       current_.push_back(maker_.length());
@@ -69,7 +70,7 @@ class Decode {
       owned_.push_back(backend.allocate(0, uint64_t(num_elements(value.shape) * size_of(value.dtype)),
                                         state ? Placing::NearDevice : Placing::NearHost));
       memory_.inputs.push_back(owned_.back()->data());
-      const int32_t length = std::count(valid_.begin(), valid_.end(), id) ? int32_t(position) : 1;
+      const int32_t length = std::count(valid_.begin(), valid_.end(), id) ? int32_t(position) : int32_t(tokens_);
       if (value.dtype == DType::Int32) backend.copy_from_host(owned_.back()->data(), &length, 4);
       if (value.kind != ValueKind::Input || value.dtype == DType::Int32) continue;
       std::vector<uint16_t> row(owned_.back()->bytes() / 2);
@@ -107,7 +108,7 @@ class Decode {
     const int64_t heads = shape_.heads;
     const uint32_t qkv = linear(maker_.rms_norm(x), (heads + 2 * kKvHeads) * kDim, layer, 0);
     const auto part = [&](int64_t first, int64_t count) {
-      return maker_.reshape(maker_.slice(qkv, first * kDim, (first + count) * kDim), {slots_, 1, count, kDim});
+      return maker_.reshape(maker_.slice(qkv, first * kDim, (first + count) * kDim), {slots_, tokens_, count, kDim});
     };
     const uint32_t q = maker_.rope(maker_.rms_norm(part(0, heads)), kContext, valid_);
     const uint32_t k = maker_.rope(maker_.rms_norm(part(heads, kKvHeads)), kContext, valid_);
@@ -131,7 +132,7 @@ class Decode {
 
   const ModelShape shape_;
   const WeightFormat format_;
-  const int64_t slots_;
+  const int64_t slots_, tokens_;
   GraphMaker maker_;
   int64_t distinct_ = 0, bytes_ = 0;
   std::vector<uint32_t> valid_, current_, weights_;
@@ -146,20 +147,22 @@ int main(int count, char** arguments) {
   const std::map<std::string, WeightFormat> formats = {
       {"w4", WeightFormat::LinearW4}, {"w8", WeightFormat::LinearW8}, {"f16", WeightFormat::LinearF16}};
   if (count < 5 || !kShapes.count(arguments[1]) || !formats.count(arguments[2])) {
-    std::cerr
-        << "bench_cuda_decode SHAPE FORMAT SLOTS POSITION [REPEATS]; SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4, w8 or "
-           "f16\n";
+    std::cerr << "bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION [REPEATS]; SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT "
+                 "w4, w8 or "
+                 "f16\n";
     return 2;
   }
   try {
-    const int64_t slots = std::atoll(arguments[3]);
-    Decode decode(kShapes.at(arguments[1]), formats.at(arguments[2]), slots);
+    const std::string rows = arguments[3];
+    const size_t cross = rows.find('x');
+    const int64_t slots = std::atoll(arguments[3]), tokens = cross == rows.npos ? 1 : std::atoll(&rows[cross + 1]);
+    Decode decode(kShapes.at(arguments[1]), formats.at(arguments[2]), slots, tokens);
     decode.place(cuda_backend(), std::atoll(arguments[4]));
     const int repeats = count > 5 ? std::atoi(arguments[5]) : 200;
     decode.seconds(5);
     const double seconds = decode.seconds(repeats);
-    std::printf("%s %s slots %lld position %s: %.3f ms, %.0f tokens/s, %.2f TB/s\n", arguments[1], arguments[2],
-                static_cast<long long>(slots), arguments[4], seconds * 1e3, double(slots) / seconds,
+    std::printf("%s %s slots %s position %s: %.3f ms, %.0f tokens/s, %.2f TB/s\n", arguments[1], arguments[2],
+                arguments[3], arguments[4], seconds * 1e3, double(slots * tokens) / seconds,
                 double(decode.bytes()) / seconds / 1e12);
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
