@@ -7,96 +7,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
-#include <memory>
-#include <random>
 
 #include "backends/backend.h"
-#include "base/half.h"
 #include "check.h"
+#include "cuda_side.h"
 #include "graph_maker.h"
 
 using namespace tcim_lite;
 using tcim_lite::test::GraphMaker;
+using tcim_lite::test::Side;
 
 namespace {
-
-uint64_t bytes_of(const Value& value) { return uint64_t(num_elements(value.shape) * size_of(value.dtype)); }
-
-// A graph with its memory on one backend. Memory is filled alike on both.
-class Side {
- public:
-  Side(Backend& backend, const GraphMaker& maker, const Graph& graph, uint32_t seed, Placing placing)
-      : backend_(backend), graph_(graph) {
-    Part part{std::make_shared<const Graph>(graph), maker.weights()};
-    part.placed.resize(part.weights.size());
-    for (const Value& value : graph.values) {
-      if (value.kind != ValueKind::Weight) continue;
-      const WeightForm form{value.format, value.dtype, value.shape};
-      part.placed[value.weight] = backend.place_weight(0, part.weights[value.weight], form);
-    }
-    std::vector<Part> parts;
-    parts.push_back(std::move(part));
-    executable_ = backend.compile(std::move(parts));
-    std::mt19937 random(seed);
-    for (uint32_t id : graph.inputs) {
-      const Value& value = graph.values[id];
-      const bool state = value.kind == ValueKind::State;
-      inputs_.push_back(backend.allocate(0, bytes_of(value), state ? Placing::NearDevice : placing));
-      if (value.dtype == DType::Int32) continue;
-      std::vector<std::byte> bytes(bytes_of(value));
-      for (int64_t i = 0; i < num_elements(value.shape); ++i) {
-        const float number = std::uniform_real_distribution<float>(-2, 2)(random);
-        const uint16_t half = float_to_half(number);
-        std::memcpy(bytes.data() + i * size_of(value.dtype),
-                    value.dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
-                    size_t(size_of(value.dtype)));
-      }
-      backend.copy_from_host(inputs_.back()->data(), bytes.data(), bytes.size());
-    }
-    for (uint32_t id : graph.outputs) outputs_.push_back(backend.allocate(0, bytes_of(graph.values[id]), placing));
-  }
-
-  void set_length(uint32_t id, int32_t length) {
-    for (size_t port = 0; port < inputs_.size(); ++port) {
-      if (graph_.inputs[port] == id) backend_.copy_from_host(inputs_[port]->data(), &length, 4);
-    }
-  }
-
-  void run() {
-    PartMemory memory;
-    for (const auto& each : inputs_) memory.inputs.push_back(each->data());
-    for (const auto& each : outputs_) {
-      const std::vector<std::byte> poison(each->bytes(), std::byte{0xff});
-      backend_.copy_from_host(each->data(), poison.data(), poison.size());
-      memory.outputs.push_back(each->data());
-    }
-    executable_->run({&memory, 1});
-  }
-
-  std::vector<float> output(size_t port) const { return floats(*outputs_[port], graph_.values[graph_.outputs[port]]); }
-  std::vector<float> state(size_t port) const { return floats(*inputs_[port], graph_.values[graph_.inputs[port]]); }
-
- private:
-  std::vector<float> floats(const DeviceMemory& memory, const Value& value) const {
-    std::vector<std::byte> bytes(memory.bytes());
-    backend_.copy_to_host(bytes.data(), memory.data(), bytes.size());
-    std::vector<float> numbers(size_t(num_elements(value.shape)));
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      uint16_t half;
-      std::memcpy(&half, bytes.data() + (value.dtype == DType::Float16 ? 2 * i : 0), 2);
-      numbers[i] = half_to_float(half);
-      if (value.dtype == DType::Float32) std::memcpy(&numbers[i], bytes.data() + 4 * i, 4);
-    }
-    return numbers;
-  }
-
-  Backend& backend_;
-  const Graph& graph_;
-  std::unique_ptr<Executable> executable_;
-  std::vector<std::shared_ptr<DeviceMemory>> inputs_, outputs_;
-};
 
 struct Limit {
   double steps;  // fp16 steps of each element; 0: only the norm is compared
@@ -173,6 +95,23 @@ void test_linear_of_every_format_and_number_of_rows() {
         GraphMaker maker(DType::Float16, uint32_t(rows));
         const uint32_t y = maker.linear(maker.input({1, rows, inputs}), outputs, format, rows % 2 == 0);
         check(concat("Linear ", name_of(format), " ", rows, " x ", inputs, " -> ", outputs), maker, {y}, kSums);
+      }
+    }
+  }
+}
+
+// Three of one input, so that a chain takes them: no rounding before any of them may differ.
+void test_linears_of_a_chain() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const int64_t rows : {1, 2, 5, 8}) {
+      for (const int64_t inputs : {64, 192, 1024, 4160, 12288}) {
+        if (inputs > 2000 && rows % 8 > 1) continue;
+        GraphMaker maker(DType::Float16, uint32_t(rows + inputs));
+        const uint32_t x = maker.input({1, rows, inputs});
+        const int64_t wide = inputs > 5000 ? 2144 : 8448;  // two rounds of an H200's SMs
+        check(concat("chain of Linears ", name_of(format), " ", rows, " x ", inputs), maker,
+              {maker.linear(x, 50, format, true), maker.linear(x, wide, format), maker.linear(x, 336, format, true)},
+              kSums);
       }
     }
   }
@@ -263,6 +202,23 @@ void test_layers() {
   test_a_layer(DType::Float32, WeightFormat::LinearW4, 2, 1, false, 64, 4, 2, 300, 11);
 }
 
+// What decode of several slots and verification of several tokens run, slots at different lengths.
+void test_layers_of_several_rows() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const int64_t slots : {2, 5, 8}) test_a_layer(DType::Float16, format, slots, 1, false, 128, 4, 2, 1024, 0);
+    test_a_layer(DType::Float16, format, 8, 1, false, 128, 16, 8, 1024, 700);
+    test_a_layer(DType::Float16, format, 8, 1, false, 128, 8, 2, 5000, 4800);
+    test_a_layer(DType::Float16, format, 2, 1, false, 128, 4, 4, 40, 21);  // a slot without room
+    for (const int32_t filled : {0, 60, 700}) {
+      test_a_layer(DType::Float16, format, 1, 5, false, 128, 4, 2, 1024, filled);
+      test_a_layer(DType::Float16, format, 1, 8, true, 128, 8, 2, 1024, filled);  // half the rows are live
+    }
+    test_a_layer(DType::Float16, format, 1, 5, false, 128, 16, 8, 5000, 4800);
+    test_a_layer(DType::Float16, format, 2, 4, false, 128, 2, 1, 300, 250);
+    test_a_layer(DType::Float16, format, 1, 6, false, 128, 4, 4, 40, 24);  // the last round has room for four
+  }
+}
+
 void test_bad_inputs_are_refused_and_the_next_run_is_right() {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({1, 4, 64}), current = maker.length();
@@ -290,7 +246,9 @@ int main() {
   test_ops_that_stand_alone();
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
     setenv("TCIM_LITE_CUDA_CHAIN", chain, 1);
+    test_linears_of_a_chain();
     test_layers();
+    test_layers_of_several_rows();
   }
   test_bad_inputs_are_refused_and_the_next_run_is_right();
   return check_result();

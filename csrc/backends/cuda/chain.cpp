@@ -1,6 +1,7 @@
 // Which steps of a plan become one launch (kernels/chain.h), and its arguments.
 #include "backends/cuda/kernels/chain.h"
 
+#include <algorithm>
 #include <memory>
 #include <variant>
 
@@ -17,7 +18,7 @@ bool chains_wanted() { return env_text("TCIM_LITE_CUDA_CHAIN") != "off"; }
 }  // namespace
 
 bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
-  if (spec.elem != kF16 || spec.x.rows != 1 || (is_quantized(spec.format) && !spec.quantized())) return false;
+  if (spec.elem != kF16 || (is_quantized(spec.format) && !spec.quantized())) return false;
   linear.x = at(spec.x.value);
   linear.weights = weight(spec.weights_id);
   linear.norm_weight = static_cast<const float*>(weight(spec.norm_id));
@@ -25,6 +26,9 @@ bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
   linear.residual = spec.epilogue == LinearSpec::Epilogue::AddResidual ? at(spec.residual.value) : nullptr;
   linear.y = at(spec.y.value);
   linear.epsilon = spec.norm_epsilon;
+  linear.x_stride = int(spec.x.stride);
+  linear.residual_stride = int(spec.residual.stride);
+  linear.y_stride = int(spec.y.stride);
   linear.inputs = int(spec.inputs);
   linear.outputs = int(spec.outputs);
   linear.epilogue = int(spec.epilogue);
@@ -34,37 +38,43 @@ bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
 // What all attention of a chain shares goes to `args`; false where it differs from what is there.
 bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec, ChainArgs& args,
                                ChainAttention& attention) const {
-  if (spec.k.size() != 1 || !fuses(heads, spec)) return false;
+  if (spec.k.size() > size_t(kMostChainRows) || !matches(heads, spec)) return false;
   const DecodeAttentionArgs fused = fused_args(heads, spec);
-  if (!chain_supports_heads(fused.a.q_heads / fused.a.kv_heads, fused.a.kv_heads, fused.a.head_dim)) return false;
+  const AttentionArgs& a = fused.a;
+  const int rows = a.slots * a.slot_rows;
+  if (!chain_supports_heads(rows, a.q_heads / a.kv_heads, a.kv_heads, a.head_dim)) return false;
+  if (reinterpret_cast<uintptr_t>(fused.x_v) % 16 != 0 || fused.x_stride % 8 != 0) return false;
   ChainArgs shared = args;
-  shared.heads_per_kv = fused.a.q_heads / fused.a.kv_heads;
-  shared.kv_heads = fused.a.kv_heads;
-  shared.splits = chain_splits(shared.kv_heads);
-  shared.context = fused.a.context;
+  shared.slots = a.slots;
+  shared.slot_rows = a.slot_rows;
+  shared.heads_per_kv = a.q_heads / a.kv_heads;
+  shared.kv_heads = a.kv_heads;
+  shared.splits = chain_splits(rows * a.kv_heads);
+  shared.context = a.context;
   shared.table_rows = fused.table_rows;
   shared.cos = fused.cos;
   shared.sin = fused.sin;
-  shared.valid = fused.a.valid[0];
-  shared.current = fused.current[0];
+  std::copy_n(a.valid, a.slots, shared.valid);
+  std::copy_n(fused.current, a.slots, shared.current);
   const auto same = [](const ChainArgs& a, const ChainArgs& b) {
-    return a.heads_per_kv == b.heads_per_kv && a.kv_heads == b.kv_heads && a.context == b.context &&
-           a.table_rows == b.table_rows && a.cos == b.cos && a.sin == b.sin && a.valid == b.valid &&
-           a.current == b.current;
+    return a.slots == b.slots && a.slot_rows == b.slot_rows && a.heads_per_kv == b.heads_per_kv &&
+           a.kv_heads == b.kv_heads && a.context == b.context && a.table_rows == b.table_rows && a.cos == b.cos &&
+           a.sin == b.sin && std::equal(a.valid, a.valid + a.slots, b.valid) &&
+           std::equal(a.current, a.current + a.slots, b.current);
   };
-  if (args.heads_per_kv != 0 && !same(args, shared)) return false;
+  if (args.slots != 0 && !same(args, shared)) return false;
   args = shared;
   attention.q = fused.x_q;
   attention.k = fused.x_k;
   attention.v = fused.x_v;
-  attention.k_cache = const_cast<void*>(fused.a.k[0]);
-  attention.v_cache = const_cast<void*>(fused.a.v[0]);
+  attention.x_stride = int(fused.x_stride);
   attention.q_norm = fused.q_norm;
   attention.k_norm = fused.k_norm;
-  attention.y = fused.a.y;
+  attention.y = a.y;
+  attention.y_stride = int(a.y_stride);
   attention.q_epsilon = fused.q_epsilon;
   attention.k_epsilon = fused.k_epsilon;
-  attention.scale = fused.a.scale;
+  attention.scale = a.scale;
   return true;
 }
 
@@ -73,19 +83,30 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
   const auto args = std::make_unique<ChainArgs>();
   WeightFormat format = WeightFormat::Dense;
   size_t step = first;
+  int caches = 0;
+  const auto fits = [&](const Rows& x) {
+    if (args->count == 0) args->rows = int(x.rows);
+    return x.rows == args->rows && x.rows <= kMostChainRows;
+  };
   while (step < end && args->count < kMostPhases) {
     ChainPhase& phase = args->phases[args->count];
     if (const auto* linear = std::get_if<LinearSpec>(&plan_.steps[step])) {
       if (format != WeightFormat::Dense && linear->format != format) break;
       phase.is_attention = false;
-      if (!chain_linear(*linear, phase.linear)) break;
+      if (!fits(linear->x) || !chain_linear(*linear, phase.linear)) break;
       format = linear->format;
       step += 1;
     } else {
       const auto* heads = std::get_if<HeadsSpec>(&plan_.steps[step]);
       const auto* spec = step + 1 < end ? std::get_if<AttentionSpec>(&plan_.steps[step + 1]) : nullptr;
       phase.is_attention = true;
-      if (heads == nullptr || spec == nullptr || !chain_attention(*heads, *spec, *args, phase.attention)) break;
+      if (heads == nullptr || spec == nullptr || !fits(spec->q)) break;
+      if (caches + 2 * spec->k.size() > size_t(kMostChainCaches)) break;
+      if (!chain_attention(*heads, *spec, *args, phase.attention)) break;
+      for (size_t slot = 0; slot < spec->k.size(); ++slot) {
+        args->caches[caches++] = at(spec->k[slot]);
+        args->caches[caches++] = at(spec->v[slot]);
+      }
       step += 2;
     }
     ++args->count;

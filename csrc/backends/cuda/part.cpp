@@ -56,11 +56,11 @@ void CudaPart::plan_scratch() {
       fail(ErrorCode::Unsupported, "FlashAttention over ", spec->k.size(), " slots; the CUDA backend takes at most ",
            kMaxSlots);
     }
+    // A launch a step, or a chain: there each block may have some.
     const uint64_t slot_pairs = spec->k.size() * uint64_t(spec->kv_heads);
-    const auto splits = uint64_t(std::max(decode_splits(*spec), chain_splits(int(spec->kv_heads))));
-    pairs = std::max(pairs, slot_pairs);
-    partials =
-        std::max(partials, slot_pairs * splits * uint64_t(spec->heads_per_kv()) * uint64_t(spec->head_dim + 2) * 4);
+    const auto blocks = std::max(slot_pairs * uint64_t(decode_splits(*spec)), uint64_t(multiprocessors()));
+    pairs = std::max({pairs, slot_pairs, uint64_t(multiprocessors())});
+    partials = std::max(partials, blocks * uint64_t(spec->heads_per_kv()) * uint64_t(spec->head_dim + 2) * 4);
   }
   partials_ = reserve(partials);
   arrived_ = reserve(pairs * 4);

@@ -57,6 +57,7 @@ class CudaPart {
   RowArgs row_args(const Rows& x, const Rows& y) const;
   AttentionArgs attention_args(const AttentionSpec& spec) const;
   bool read_once(uint32_t value) const;
+  bool matches(const HeadsSpec& heads, const AttentionSpec& attention) const;
   bool fuses(const StepSpec& first, const StepSpec& second) const;
 
   void plan_scratch();

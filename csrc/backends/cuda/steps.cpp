@@ -177,14 +177,12 @@ bool CudaPart::read_once(uint32_t value) const {
 }
 
 // [RMSNorm, RoPE] of q into attention and of k into its caches, and v as it is, in any order.
-bool CudaPart::fuses(const StepSpec& first, const StepSpec& second) const {
-  const auto* heads = std::get_if<HeadsSpec>(&first);
-  const auto* spec = std::get_if<AttentionSpec>(&second);
-  if (heads == nullptr || spec == nullptr || heads->chains.size() != 3) return false;
-  const AttentionArgs args = attention_args(*spec);
-  if (!fast_attention(*spec, args) || !decode_attention_supports(args)) return false;
+bool CudaPart::matches(const HeadsSpec& heads, const AttentionSpec& spec) const {
+  if (heads.chains.size() != 3) return false;
+  const AttentionArgs args = attention_args(spec);
+  if (!fast_attention(spec, args)) return false;
   const HeadChainSpec *q = nullptr, *k = nullptr, *v = nullptr;
-  for (const HeadChainSpec& chain : heads->chains) {
+  for (const HeadChainSpec& chain : heads.chains) {
     if (chain.caches.empty()) {
       q = &chain;
     } else if (at(chain.caches[0]) == args.k[0]) {
@@ -194,20 +192,27 @@ bool CudaPart::fuses(const StepSpec& first, const StepSpec& second) const {
     }
   }
   if (q == nullptr || k == nullptr || v == nullptr) return false;
-  if (q->y.value != spec->q.value || !read_once(q->y.value)) return false;
+  if (q->y.value != spec.q.value || !read_once(q->y.value)) return false;
   if (v->norm_id != kNoValue || v->cos_id != kNoValue || q->cos_id != k->cos_id || q->sin_id != k->sin_id) return false;
   if (q->cos_id != kNoValue && (q->table_elem != kF16 || q->rope_valid != k->rope_valid)) return false;
   if (q->x.stride != k->x.stride || q->x.stride != v->x.stride) return false;
-  for (size_t slot = 0; slot < spec->k.size(); ++slot) {
+  for (size_t slot = 0; slot < spec.k.size(); ++slot) {
     if (at(k->caches[slot]) != args.k[slot] || at(v->caches[slot]) != args.v[slot]) return false;
     for (const HeadChainSpec* chain : {k, v}) {
-      if (chain->lengths[slot].valid != spec->lengths[slot].valid ||
-          chain->lengths[slot].current != spec->lengths[slot].current)
+      if (chain->lengths[slot].valid != spec.lengths[slot].valid ||
+          chain->lengths[slot].current != spec.lengths[slot].current)
         return false;
     }
-    if (q->cos_id != kNoValue && q->rope_valid[slot] != spec->lengths[slot].valid) return false;
+    if (q->cos_id != kNoValue && q->rope_valid[slot] != spec.lengths[slot].valid) return false;
   }
   return true;
+}
+
+bool CudaPart::fuses(const StepSpec& first, const StepSpec& second) const {
+  const auto* heads = std::get_if<HeadsSpec>(&first);
+  const auto* spec = std::get_if<AttentionSpec>(&second);
+  return heads != nullptr && spec != nullptr && decode_attention_supports(attention_args(*spec)) &&
+         matches(*heads, *spec);
 }
 
 DecodeAttentionArgs CudaPart::fused_args(const HeadsSpec& heads, const AttentionSpec& spec) const {

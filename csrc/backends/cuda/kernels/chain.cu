@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backends/cuda/kernels/chain.h"
 #include "backends/cuda/kernels/chain_attention.cuh"
 #include "backends/cuda/kernels/chain_linear.cuh"
@@ -30,70 +32,83 @@ __device__ __forceinline__ void wait_for_phase(const unsigned* barrier, int phas
   __syncthreads();
 }
 
-template <WeightFormat Format>
-constexpr size_t kMostRowBytes =
-    Format == WeightFormat::LinearF16 ? 2 * kMostChainInputs : kMostChainInputs + kMostChainInputs / 64 * 4;
+// Rows: 1, or kMostChainRows for any number from 2 on.
+template <WeightFormat Format, int Rows>
+constexpr int kStages = Format == WeightFormat::LinearF16 && Rows > 1 ? 4 : 5;
 
 // What a phase has to itself; the ring lies before it.
-template <WeightFormat Format>
+template <WeightFormat Format, int Rows>
 union PhaseShared {
   struct {
-    float sums[2 * kChainWarps * 2 * 16];
-    __align__(16) float scratch[kChainWarps];
-    __align__(16) char x[kMostRowBytes<Format>];
+    ChainSums<Rows> sums;
+    __align__(16) float scratch[Rows * kChainWarps];
+    __align__(16) char rows[kChainWarps][ChainRows<Format, Rows>::kBytes];
   } linear;
   ChainAttentionShared attention;
 };
 
-template <WeightFormat Format>
+constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
+static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords + 4 * kMostChainRows <= kChainThreads);
+
+template <WeightFormat Format, int Rows>
 struct ChainShared {
-  __align__(128) char rings[kChainWarps][ChainWeights<Format>::kBytes];
-  PhaseShared<Format> own;
+  __align__(128) char rings[kChainWarps][ChainWeights<Format, kStages<Format, Rows>>::kBytes];
+  PhaseShared<Format, Rows> own;
   ChainPlace places[kMostPhases];
   ChainPhase phases[2];  // this one and the next
+  void* caches[2][2 * kMostChainRows];
+  ChainUnit unit;
 };
-template <WeightFormat Format>
-constexpr size_t kSharedBytes = sizeof(ChainShared<Format>);
+template <WeightFormat Format, int Rows>
+constexpr size_t kSharedBytes = sizeof(ChainShared<Format, Rows>);
 
-constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
-static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords <= kChainThreads);
-
-template <WeightFormat Format>
+template <WeightFormat Format, int Rows>
 __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_constant__ ChainArgs args) {
   extern __shared__ __align__(128) char shared[];
-  auto& s = *reinterpret_cast<ChainShared<Format>*>(shared);
+  auto& s = *reinterpret_cast<ChainShared<Format, Rows>*>(shared);
   // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
-  const ChainPhase* phases = args.phases;
-  asm volatile("" : "+l"(phases));
-  const auto word_of = [&](int phase) { return reinterpret_cast<const uint32_t*>(phases + phase)[threadIdx.x]; };
-  const auto keep_word = [&](int phase, uint32_t word) {
-    reinterpret_cast<uint32_t*>(&s.phases[phase % 2])[threadIdx.x] = word;
+  const ChainArgs* memory = &args;
+  asm volatile("" : "+l"(memory));
+  // The next phase comes into shared memory while one runs, and the caches of its attention if it is one.
+  int attentions = 0;
+  const int cache_words = 4 * args.slots, cache_word = int(threadIdx.x) - kPhaseWords;
+  const auto word_of = [&](int phase) {
+    if (cache_word < 0) return reinterpret_cast<const uint32_t*>(memory->phases + phase)[threadIdx.x];
+    return reinterpret_cast<const uint32_t*>(memory->caches)[attentions * cache_words + cache_word];
   };
-  for (int p = threadIdx.x; p < args.count; p += kChainThreads) s.places[p] = place_of(phases[p]);
-  if (threadIdx.x < kPhaseWords) keep_word(0, word_of(0));
+  const auto keep_word = [&](int phase, uint32_t word) {
+    auto* to =
+        reinterpret_cast<uint32_t*>(cache_word < 0 ? static_cast<void*>(&s.phases[phase % 2]) : s.caches[phase % 2]);
+    to[cache_word < 0 ? int(threadIdx.x) : cache_word] = word;
+  };
+  const bool helps = cache_word < cache_words;
+  for (int p = threadIdx.x; p < args.count; p += kChainThreads) s.places[p] = place_of(memory->phases[p]);
+  if (helps) keep_word(0, word_of(0));
+  if (threadIdx.x == 0) s.unit = unit_of(args);
   if (*args.refused != 0) return;
   __syncthreads();
-  ChainWeights<Format> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
-  const int valid = args.valid == nullptr ? 0 : *args.valid;
-  const bool writes = args.current != nullptr && *args.current >= 1;
-  const Rotation rotation = load_rotation(args, valid);
+  ChainWeights<Format, kStages<Format, Rows>> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
+  const ChainRotation rotation = load_rotation(args, s.unit);
+  const int rows = Rows == 1 ? 1 : args.rows;
   for (int p = 0; p < args.count; ++p) {
+    const ChainPhase& phase = s.phases[p % 2];
+    attentions += phase.is_attention;
     uint32_t next = 0;
-    const bool fetches = threadIdx.x < kPhaseWords && p + 1 < args.count;
+    const bool fetches = helps && p + 1 < args.count;
     if (fetches) next = word_of(p + 1);
     const auto ready = [&] { wait_for_phase(args.barrier, p); };
-    const ChainPhase& phase = s.phases[p % 2];
     if (phase.is_attention) {
-      attend(args, phase.attention, s.own.attention, rotation, valid, writes, ready);
+      attend(args, phase.attention, s.caches[p % 2], s.own.attention, s.unit, rotation, ready);
     } else {
       const ChainLinear& linear = phase.linear;
       auto& own = s.own.linear;
-      auto* scales = reinterpret_cast<float*>(own.x + kMostChainInputs);
-      prepare_row<Format>(linear, own.x, scales, own.scratch, ready);
+      ChainRows<Format, Rows> prepared(linear, rows, own.rows[threadIdx.x / 32]);
+      ready();
+      prepared.start(own.scratch);
       if (linear.blocks == 2) {
-        multiply_tiles<Format, 2>(linear, weights, own.x, scales, own.sums);
+        multiply_tiles<Format, Rows, 2>(linear, rows, weights, prepared, own.sums);
       } else {
-        multiply_tiles<Format, 1>(linear, weights, own.x, scales, own.sums);
+        multiply_tiles<Format, Rows, 1>(linear, rows, weights, prepared, own.sums);
       }
     }
     if (fetches) keep_word(p + 1, next);
@@ -103,31 +118,45 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
   wait_for_copies<0>();
 }
 
-template <WeightFormat Format>
-void launch_format(const ChainArgs& args, cudaStream_t stream) {
+constexpr size_t kMostShared = 227 << 10;  // of a block, from sm_90 on
+
+template <WeightFormat Format, int Rows>
+void launch_rows(const ChainArgs& args, cudaStream_t stream) {
+  static_assert(kSharedBytes<Format, Rows> <= kMostShared);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;  // all blocks run at once, or the barrier would wait for ever
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(multiprocessors()));
   config.blockDim = dim3(kChainThreads);
-  config.dynamicSmemBytes = kSharedBytes<Format>;
+  config.dynamicSmemBytes = kSharedBytes<Format, Rows>;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Format>, args));
+  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Format, Rows>, args));
 }
 
-constexpr int kManyTiles = 8;              // of a block
-constexpr size_t kMostShared = 227 << 10;  // of a block, from sm_90 on
-static_assert(kSharedBytes<WeightFormat::LinearW4> <= kMostShared);
-static_assert(kSharedBytes<WeightFormat::LinearW8> <= kMostShared);
-static_assert(kSharedBytes<WeightFormat::LinearF16> <= kMostShared);
+template <WeightFormat Format>
+void launch_format(const ChainArgs& args, cudaStream_t stream) {
+  if (args.rows == 1) return launch_rows<Format, 1>(args, stream);
+  launch_rows<Format, kMostChainRows>(args, stream);
+}
 
+template <WeightFormat Format, int Rows>
+void prepare_rows() {
+  CUDA_CHECK(cudaFuncSetAttribute(chain_kernel<Format, Rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  int(kSharedBytes<Format, Rows>)));
+}
 template <WeightFormat Format>
 void prepare_format() {
-  CUDA_CHECK(cudaFuncSetAttribute(chain_kernel<Format>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  int(kSharedBytes<Format>)));
+  prepare_rows<Format, 1>();
+  prepare_rows<Format, kMostChainRows>();
+}
+
+// Of 16 * blocks outputs, those of the block that has most of them; in outputs.
+int most_of_a_block(int outputs, int blocks) {
+  const int tiles = (outputs + 16 * blocks - 1) / (16 * blocks), sms = multiprocessors();
+  return (tiles + sms - 1) / sms * 16 * blocks;
 }
 
 }  // namespace
@@ -137,20 +166,21 @@ bool chain_runs_here() { return most_shared() >= kMostShared; }
 bool place_in_chain(WeightFormat format, ChainLinear& linear) {
   if (format != WeightFormat::LinearW4 && format != WeightFormat::LinearW8 && format != WeightFormat::LinearF16)
     return false;
-  // Two blocks of 16 outputs a tile also where there are many tiles: half as many meetings of the warps.
-  const bool many = linear.epilogue == kStore && linear.outputs >= 32 * kManyTiles * multiprocessors();
-  linear.blocks = linear.epilogue == kSiluMul || (many && linear.outputs % 32 == 0) ? 2 : 1;
+  // Tiles of two blocks of 16 outputs need half as many meetings of the warps.
+  const bool two = linear.outputs % 32 == 0 && most_of_a_block(linear.outputs, 2) <= most_of_a_block(linear.outputs, 1);
+  linear.blocks = linear.epilogue == kSiluMul || two ? 2 : 1;
+  linear.inverse_inputs = 1.0f / float(linear.inputs);
   linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
   if (linear.epilogue == kSiluMul && linear.outputs % 32 != 0) return false;
-  return linear.inputs % 64 == 0 && linear.inputs <= kMostChainInputs &&
+  return linear.inputs % 64 == 0 && linear.inputs <= kMostChainInputs && linear.x_stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(linear.x) % 16 == 0;
 }
 
-bool chain_supports_heads(int heads_per_kv, int kv_heads, int head_dim) {
-  return heads_per_kv <= kMostChainHeads && head_dim == kChainHeadDim && kv_heads <= multiprocessors();
+bool chain_supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim) {
+  return heads_per_kv <= kMostChainHeads && head_dim == kChainHeadDim && rows * kv_heads <= multiprocessors();
 }
 
-int chain_splits(int kv_heads) { return multiprocessors() / kv_heads; }
+int chain_splits(int pairs) { return std::max(1, multiprocessors() / pairs); }
 
 void launch_chain(WeightFormat format, const ChainArgs& args, cudaStream_t stream) {
   if (format == WeightFormat::LinearW4) launch_format<WeightFormat::LinearW4>(args, stream);

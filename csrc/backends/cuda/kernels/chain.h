@@ -1,6 +1,7 @@
-// Decode of one token in one launch: the Linears and the attention of all layers, phase after phase, by one block on
-// each SM. A barrier over the grid stands where kernels would end. Weights do not depend on what is computed, so each
-// warp fetches them through a ring in shared memory that runs ahead over phases: memory never idles at a barrier.
+// Decode of up to eight rows (batch slots, or tokens of a slot) in one launch: the Linears and the attention of all
+// layers, phase after phase, by one block on each SM. A barrier over the grid stands where kernels would end. Weights
+// do not depend on what is computed, so each warp fetches them through a ring in shared memory that runs ahead over
+// phases: memory never idles at a barrier.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +10,7 @@
 
 namespace tcim_lite::cuda {
 
-// y = x W^T of one fp16 row, with norm, bias and epilogue as in LinearArgs.
+// y = x W^T of fp16 rows, with norm, bias and epilogue as in LinearArgs.
 struct ChainLinear {
   const void* x;
   const void* weights;
@@ -17,21 +18,21 @@ struct ChainLinear {
   const float* bias;
   const void* residual;
   void* y;
-  float epsilon;
+  float epsilon, inverse_inputs;
+  int x_stride, residual_stride, y_stride;
   int inputs, outputs, epilogue;
   int tiles, blocks;  // of 16 outputs in a tile
 };
 
-// Attention of the projection's q, k and v with norm and RoPE; k and v become row *valid of the caches.
+// Attention of the projection's q, k and v with norm and RoPE; k and v become rows *valid .. of the caches.
 struct ChainAttention {
-  const void* q;
+  const void* q;  // rows of x_stride, as k and v
   const void* k;
   const void* v;
-  void* k_cache;
-  void* v_cache;
   const float* q_norm;  // null: none
   const float* k_norm;
   void* y;
+  int x_stride, y_stride;
   float q_epsilon, k_epsilon, scale;
 };
 
@@ -43,20 +44,25 @@ struct ChainPhase {
   };
 };
 
-constexpr int kMostPhases = 360;  // what a kernel's parameters hold
+constexpr int kMostChainRows = 8;
+// What a kernel's parameters hold.
+constexpr int kMostPhases = 240;
+constexpr int kMostChainCaches = 1024;
 
 struct ChainArgs {
   int count = 0;
+  int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
   int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
   const void* sin = nullptr;
-  const int* valid = nullptr;
-  const int* current = nullptr;
+  const int* valid[kMostChainRows] = {};  // by slot
+  const int* current[kMostChainRows] = {};
   const int* refused = nullptr;
-  float* partial = nullptr;     // as in DecodeAttentionArgs
-  int* arrived = nullptr;       // [kv_heads], 0 between runs
+  float* partial = nullptr;     // of the block that has this number: as in DecodeAttentionArgs
+  int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
   unsigned* barrier = nullptr;  // 0 between runs
   ChainPhase phases[kMostPhases];
+  void* caches[kMostChainCaches];  // of each attention, each slot: keys, values
 };
 
 constexpr int kChainHeadDim = 128;
@@ -64,8 +70,9 @@ constexpr int kChainHeadDim = 128;
 bool chain_runs_here();
 // Completes `linear`.
 bool place_in_chain(WeightFormat format, ChainLinear& linear);
-bool chain_supports_heads(int heads_per_kv, int kv_heads, int head_dim);
-int chain_splits(int kv_heads);
+bool chain_supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim);
+// Over how many blocks the keys of a row and KV head are split; `pairs` of them.
+int chain_splits(int pairs);
 // Runs alone on the GPU's SMs: two such kernels take turns.
 void launch_chain(WeightFormat format, const ChainArgs& args, cudaStream_t stream);
 

@@ -1,36 +1,53 @@
-// Attention of one token as a phase of a chain. The rows of a KV head are split over blocks and their warps, 16 keys a
-// warp on the tensor cores: the query heads of the KV head are rows of the A operand, keys the columns of B, and the
-// scores become the A operand of the product with the values as they lie in registers. Each block makes the queries it
-// needs, the one that holds the new row makes and writes it, and the last to finish merges.
+// Attention as a phase of a chain. Each row and KV head is a pair whose keys are split over blocks and their warps, 16
+// keys a warp at a time. Each block makes the queries and the new keys it needs, the one that holds the row's own key
+// writes it and its value, and the last to finish merges.
 #pragma once
 
-#include "backends/cuda/kernels/chain_weights.cuh"
-#include "backends/cuda/kernels/quantize.cuh"
+#include "backends/cuda/kernels/chain_keys.cuh"
 
 namespace tcim_lite::cuda {
 
-constexpr int kMostChainHeads = 4;  // per KV head
-
-struct ChainAttentionShared {
-  static constexpr int kDim = kChainHeadDim;
-  // A run of 16 elements takes 20 places, a head 4 more: what a warp writes at once falls into different banks.
-  static constexpr int kHead = kDim / 16 * 20 + 4;
-  __align__(16) __half queries[kMostChainHeads][kDim];
-  __align__(16) __half fresh[2][kDim];  // key and value of the new row
-  __align__(16) float outputs[kChainWarps][kMostChainHeads][kHead];
-  float most[kChainWarps][kMostChainHeads], sums[kChainWarps][kMostChainHeads];
-  int last;
+// What a block does in every attention of a run.
+struct ChainUnit {
+  bool works, writes;  // the row's key and value
+  int row, kv_head, slot, token;
+  int valid;          // keys from here on are of this run
+  int begin, end;     // keys
+  int split, active;  // of so many with keys
 };
 
-// What a warp that makes heads needs of the token's position: cos and sin of elements lane and lane + 32.
-struct Rotation {
+__device__ __forceinline__ ChainUnit unit_of(const ChainArgs& args) {
+  ChainUnit unit{};
+  if (args.slots == 0) return unit;
+  const int pair = int(blockIdx.x) / args.splits;
+  unit.split = int(blockIdx.x) - pair * args.splits;
+  unit.row = pair / args.kv_heads;
+  unit.kv_head = pair - unit.row * args.kv_heads;
+  if (unit.row >= args.rows) return unit;
+  unit.slot = unit.row / args.slot_rows;
+  unit.token = unit.row - unit.slot * args.slot_rows;
+  unit.valid = *args.valid[unit.slot];
+  const int own = unit.valid + unit.token, keys = min(own + 1, args.context);
+  const int chunk = ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
+  unit.active = (keys + chunk - 1) / chunk;
+  unit.begin = unit.split * chunk;
+  unit.end = min(unit.begin + chunk, keys);
+  unit.works = unit.begin < unit.end;
+  unit.writes = unit.works && own >= unit.begin && own < unit.end && unit.token < *args.current[unit.slot];
+  return unit;
+}
+
+// Of elements lane and lane + 32 of a warp's head. Warps make a query each, then a key each of the run's tokens.
+struct ChainRotation {
   bool wanted;
   float cos[2], sin[2];
 };
 
-__device__ __forceinline__ Rotation load_rotation(const ChainArgs& args, int position) {
-  Rotation r{args.cos != nullptr, {}, {}};
+__device__ __forceinline__ ChainRotation load_rotation(const ChainArgs& args, const ChainUnit& unit) {
+  ChainRotation r{args.cos != nullptr, {}, {}};
   if (!r.wanted) return r;
+  const int warp = threadIdx.x / 32, heads = args.heads_per_kv;
+  const int position = unit.valid + (warp < heads ? unit.token : warp - heads);
   const int64_t at = int64_t(min(position, args.table_rows - 1)) * (kChainHeadDim / 2) + threadIdx.x % 32;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -42,7 +59,7 @@ __device__ __forceinline__ Rotation load_rotation(const ChainArgs& args, int pos
 
 // A head in a warp: lane holds elements lane + 32 j. Norm, then RoPE, each rounded.
 __device__ __forceinline__ void make_chain_head(const __half* x, bool norm, const float (&weight)[4], float epsilon,
-                                                bool rotate, const Rotation& rotation, __half* to) {
+                                                const ChainRotation& rotation, __half* to) {
   const int lane = threadIdx.x % 32;
   float v[4], sum = 0;
 #pragma unroll
@@ -51,11 +68,11 @@ __device__ __forceinline__ void make_chain_head(const __half* x, bool norm, cons
     sum = fmaf(v[j], v[j], sum);
   }
   if (norm) {
-    const float inverse = 1.0f / sqrtf(warp_sum(sum) / float(kChainHeadDim) + epsilon);
+    const float inverse = inverse_root(fmaf(warp_sum(sum), 1.0f / kChainHeadDim, epsilon));
 #pragma unroll
     for (int j = 0; j < 4; ++j) v[j] = rounded<__half>(v[j] * inverse * weight[j]);
   }
-  if (rotate) {
+  if (rotation.wanted) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float x1 = v[j], x2 = v[j + 2];
@@ -100,232 +117,109 @@ __device__ __forceinline__ void merge_splits(const float* all, int heads, int ac
   store(y + threadIdx.x, total / sum);
 }
 
-// 16 keys in a warp's registers. Lane 4 g + t holds of keys 4 (g / 2) + g % 2 + 2 u the elements 32 i + 8 t .., and of
-// keys 4 t + i the value's elements 16 g .. : operands B of both products, keys and elements in an order of their own.
-struct KeyTile {
-  uint4 k[2][4];
-  uint4 v[4][2];
-};
-
-__device__ __forceinline__ int key_of_column(int lane, int u) { return lane / 8 * 4 + lane / 4 % 2 + 2 * u; }
-
-// Rows from `end` on become zero: nobody wrote them, and 0 * NaN is NaN.
-__device__ __forceinline__ void load_keys(KeyTile& tile, const __half* k, int first, int end, int fresh) {
-  const int lane = threadIdx.x % 32, t = lane % 4;
-#pragma unroll
-  for (int u = 0; u < 2; ++u) {
-    const int key = first + key_of_column(lane, u);
-    const uint4* row = reinterpret_cast<const uint4*>(k + int64_t(key) * kChainHeadDim);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tile.k[u][i] = key < end && key != fresh ? row[4 * i + t] : make_uint4(0, 0, 0, 0);
-  }
-}
-__device__ __forceinline__ void load_values(KeyTile& tile, const __half* v, int first, int end, int fresh) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int key = first + 4 * t + i;
-    const uint4* row = reinterpret_cast<const uint4*>(v + int64_t(key) * kChainHeadDim);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) tile.v[i][j] = key < end && key != fresh ? row[2 * g + j] : make_uint4(0, 0, 0, 0);
-  }
-}
-
-__device__ __forceinline__ void insert_fresh(KeyTile& tile, const ChainAttentionShared& s, int first, int fresh) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-  for (int u = 0; u < 2; ++u) {
-    if (first + key_of_column(lane, u) != fresh) continue;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tile.k[u][i] = reinterpret_cast<const uint4*>(s.fresh[0])[4 * i + t];
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (first + 4 * t + i != fresh) continue;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) tile.v[i][j] = reinterpret_cast<const uint4*>(s.fresh[1])[2 * g + j];
-  }
-}
-
-__device__ __forceinline__ uint32_t pack_two(float low, float high) {
-  const __half2 both = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&both);
-}
-
-// Scores of the tile's keys with the queries in shared memory: score[u][i] is head g's with key 4 t + 2 u + i.
-__device__ __forceinline__ void score_tile(float (&score)[2][4], const KeyTile& tile, const ChainAttentionShared& s,
-                                           int heads) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint4 q = make_uint4(0, 0, 0, 0);
-    if (g < heads) q = reinterpret_cast<const uint4*>(s.queries[g])[4 * i + t];
-#pragma unroll
-    for (int u = 0; u < 2; ++u) {
-      mma_half(score[u], q.x, 0, q.y, 0, tile.k[u][i].x, tile.k[u][i].y);
-      mma_half(score[u], q.z, 0, q.w, 0, tile.k[u][i].z, tile.k[u][i].w);
-    }
-  }
-}
-
-// The tile's part of a warp's (most, sum, outputs) in shared memory; `first_round`: there is nothing yet. Lane 4 g + t
-// has head g, elements 16 (2 t + i) + d.
-__device__ __forceinline__ void attend_tile(const KeyTile& tile, ChainAttentionShared& s, int heads, float scale,
-                                            int first, int end, bool first_round) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  float score[2][4] = {};
-  score_tile(score, tile, s, heads);
-  const bool has_before = !first_round && g < heads;
-  const float before = has_before ? s.most[warp][g] : -INFINITY;
-  float most = before, sum = 0;
-#pragma unroll
-  for (int u = 0; u < 2; ++u) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      score[u][i] = first + 4 * t + 2 * u + i < end ? score[u][i] * scale : -INFINITY;
-      most = fmaxf(most, score[u][i]);
-    }
-  }
-  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
-  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-#pragma unroll
-  for (int u = 0; u < 2; ++u) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      score[u][i] = expf(score[u][i] - most);
-      sum += score[u][i];
-    }
-  }
-  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  const float keep = expf(before - most);
-  if (has_before) sum = fmaf(s.sums[warp][g], keep, sum);
-  __syncwarp();
-  if (g < heads && t == 0) s.most[warp][g] = most, s.sums[warp][g] = sum;
-
-  const uint32_t p0 = pack_two(score[0][0], score[0][1]), p1 = pack_two(score[1][0], score[1][1]);
-  float* outputs = &s.outputs[warp][g < heads ? g : 0][2 * t * 20];
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {  // four elements d
-      float o[4][4] = {};
-#pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        const auto word = [&](int i) {
-          const uint4& v = tile.v[i][j];
-          return half == 0 ? (d < 2 ? v.x : v.y) : (d < 2 ? v.z : v.w);
-        };
-        const uint32_t pick = d % 2 ? 0x7632 : 0x5410;  // the element of two keys
-        mma_half(o[d], p0, 0, p1, 0, __byte_perm(word(0), word(1), pick), __byte_perm(word(2), word(3), pick));
-      }
-      if (g >= heads) continue;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float4* to = reinterpret_cast<float4*>(outputs + i * 20) + j * 2 + half;
-        float4 old = make_float4(0, 0, 0, 0);
-        if (has_before) old = *to;
-        *to = make_float4(fmaf(old.x, keep, o[0][i]), fmaf(old.y, keep, o[1][i]), fmaf(old.z, keep, o[2][i]),
-                          fmaf(old.w, keep, o[3][i]));
-      }
-    }
-  }
-}
-
-// `ready` returns when q, k and v may be read.
-template <typename Ready>
-__device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, ChainAttentionShared& s,
-                                       const Rotation& rotation, int valid, bool writes, const Ready& ready) {
+// What a block's warps left in shared memory, to `y` if the block is alone and else to `at`.
+__device__ __forceinline__ void gather_warps(const ChainAttentionShared& s, int heads, int warps, bool alone, __half* y,
+                                             float* at) {
   constexpr int kDim = kChainHeadDim;
+  if (int(threadIdx.x) >= heads * kDim) return;  // whole warps, of one head each
+  const int lane = threadIdx.x % 32, h = threadIdx.x / kDim, d = threadIdx.x % kDim;
+  const float own = lane < warps ? s.most[lane][h] : -INFINITY;
+  const float most = warp_most(own);
+  const float share = expf(own - most);
+  const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
+  float total = 0;
+  for (int w = 0; w < warps; ++w)
+    total = fmaf(s.outputs[w][h][d / 16 * 20 + d % 16], __shfl_sync(0xffffffffu, share, w), total);
+  if (alone) return store(y + threadIdx.x, total / sum);
+  at += h * (kDim + 2);
+  at[d] = total;
+  if (d == 0) *reinterpret_cast<float2*>(at + kDim) = make_float2(most, sum);
+}
+
+// `ready` returns when q, k and v may be read. caches: by slot, keys and values.
+template <typename Ready>
+__device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, void* const* caches,
+                                       ChainAttentionShared& s, const ChainUnit& unit, const ChainRotation& rotation,
+                                       const Ready& ready) {
+  constexpr int kDim = kChainHeadDim, kRound = 16 * kChainWarps, kAhead = 4;  // rounds
+  if (!unit.works) return ready();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = args.heads_per_kv;
-  const int splits = args.splits;
-  const int kv_head = int(blockIdx.x) / splits, split = int(blockIdx.x) - kv_head * splits;
-  const int keys = min(valid + 1, args.context);
-  const int chunk = ((keys + splits - 1) / splits + 15) / 16 * 16;
-  const int active = (keys + chunk - 1) / chunk;
-  const int begin = split * chunk, end = min(begin + chunk, keys);
-  if (kv_head >= args.kv_heads || begin >= end) return ready();
-  const int64_t cache_at = int64_t(kv_head) * args.context * kDim;
-  __half* k = static_cast<__half*>(a.k_cache) + cache_at;
-  __half* v = static_cast<__half*>(a.v_cache) + cache_at;
-  const int fresh = valid < end ? valid : -1;  // the new row, where this block holds it
+  const int64_t cache_at = int64_t(unit.kv_head) * args.context * kDim;
+  __half* const k = static_cast<__half*>(caches[2 * unit.slot]) + cache_at;
+  __half* const v = static_cast<__half*>(caches[2 * unit.slot + 1]) + cache_at;
+  const auto row_of = [&](const void* part, int token) {  // of the projection, the KV head's columns
+    return static_cast<const __half*>(part) + int64_t(unit.slot * args.slot_rows + token) * a.x_stride +
+           unit.kv_head * kDim;
+  };
+  const ChainKeys keys{k, v, row_of(a.v, 0), unit.valid, unit.end, a.x_stride};
 
   // Earlier tokens' rows and the norms' weights do not wait; values come by way of the L2, for want of registers.
-  const int mine = begin + warp * 16;
+  const int mine = unit.begin + warp * 16;
   KeyTile tile;
-  load_keys(tile, k, mine, end, fresh);
-  if (mine + lane / 2 < end)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(v + int64_t(mine + lane / 2) * kDim + lane % 2 * 64));
-  const bool makes_key = warp == heads, makes_value = warp == heads + 1;
+  load_keys(tile, keys, mine);
+  prefetch_rows(v, keys, mine);
+  for (int round = 1; round < kAhead && mine + round * kRound < unit.end; ++round) {
+    prefetch_rows(k, keys, mine + round * kRound);
+    prefetch_rows(v, keys, mine + round * kRound);
+  }
+  const int token = warp - heads;  // whose key this warp makes
+  const bool makes_key =
+      token >= 0 && token <= unit.token && unit.valid + token < unit.end && unit.valid + token >= unit.begin;
   const float* norm = warp < heads ? a.q_norm : makes_key ? a.k_norm : nullptr;
   float weight[4] = {};
 #pragma unroll
   for (int j = 0; j < 4; ++j) weight[j] = norm == nullptr ? 0.0f : norm[lane + 32 * j];
   ready();
-  load_values(tile, v, mine, end, fresh);
+  load_values(tile, keys, mine);
 
   if (warp < heads) {
-    make_chain_head(static_cast<const __half*>(a.q) + int64_t(kv_head * heads + warp) * kDim, norm != nullptr, weight,
-                    a.q_epsilon, rotation.wanted, rotation, s.queries[warp]);
-  } else if (fresh >= 0 && (makes_key || makes_value)) {
-    __half* made = s.fresh[makes_value];
-    make_chain_head(static_cast<const __half*>(makes_key ? a.k : a.v) + int64_t(kv_head) * kDim, norm != nullptr,
-                    weight, a.k_epsilon, rotation.wanted && makes_key, rotation, made);
-    __half* row = (makes_key ? k : v) + int64_t(fresh) * kDim;
+    const auto* q = static_cast<const __half*>(a.q) + int64_t(unit.row) * a.x_stride;
+    make_chain_head(q + (unit.kv_head * heads + warp) * kDim, norm != nullptr, weight, a.q_epsilon, rotation,
+                    s.queries[warp]);
+  } else if (makes_key) {
+    __half* made = s.fresh[token];
+    make_chain_head(row_of(a.k, token), norm != nullptr, weight, a.k_epsilon, rotation, made);
+    if (unit.writes && token == unit.token) {
+      __half* row = k + int64_t(unit.valid + token) * kDim;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      if (writes) row[lane + 32 * j] = made[lane + 32 * j];
+      for (int j = 0; j < 4; ++j) row[lane + 32 * j] = made[lane + 32 * j];
     }
+  } else if (warp == kChainWarps - 1 && unit.writes) {
+    const auto* from = reinterpret_cast<const uint2*>(row_of(a.v, unit.token));
+    reinterpret_cast<uint2*>(v + int64_t(unit.valid + unit.token) * kDim)[lane] = __ldcg(from + lane);
   }
   __syncthreads();
 
-  const int warps = min((end - begin + 15) / 16, kChainWarps);  // that have keys
+  const int warps = min((unit.end - unit.begin + 15) / 16, kChainWarps);  // that have keys
   if (warp < warps) {
     for (int first = mine;;) {
-      insert_fresh(tile, s, first, fresh);
-      attend_tile(tile, s, heads, a.scale, first, end, first == mine);
-      first += 16 * kChainWarps;
-      if (first >= end) break;
-      load_keys(tile, k, first, end, fresh);
-      load_values(tile, v, first, end, fresh);
+      insert_fresh(tile, keys, s, first);
+      attend_tile(tile, s, heads, a.scale, first, unit.end, first == mine);
+      first += kRound;
+      if (first >= unit.end) break;
+      load_keys(tile, keys, first);
+      load_values(tile, keys, first);
+      prefetch_rows(k, keys, first + (kAhead - 1) * kRound);
+      prefetch_rows(v, keys, first + (kAhead - 1) * kRound);
       __syncwarp();  // what the round before left in shared memory
     }
   }
   __syncthreads();
 
-  const int stride = heads * (kDim + 2);
-  float* all = args.partial + int64_t(kv_head) * splits * stride;
-  auto* y = static_cast<__half*>(a.y) + int64_t(kv_head) * heads * kDim;
-  if (int(threadIdx.x) < heads * kDim) {  // whole warps, of one head each
-    const int h = threadIdx.x / kDim, d = threadIdx.x % kDim;
-    const float own = lane < warps ? s.most[lane][h] : -INFINITY;
-    const float most = warp_most(own);
-    const float share = expf(own - most);
-    const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
-    float total = 0;
-    for (int w = 0; w < warps; ++w)
-      total = fmaf(s.outputs[w][h][d / 16 * 20 + d % 16], __shfl_sync(0xffffffffu, share, w), total);
-    if (active == 1) {
-      store(y + threadIdx.x, total / sum);
-    } else {
-      float* at = all + split * stride + h * (kDim + 2);
-      at[d] = total;
-      if (d == 0) *reinterpret_cast<float2*>(at + kDim) = make_float2(most, sum);
-    }
-  }
-  if (active == 1) return;
+  const int stride = heads * (kDim + 2), pair = int(blockIdx.x) / args.splits;
+  float* all = args.partial + int64_t(pair) * args.splits * stride;
+  auto* y = static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + unit.kv_head * heads * kDim;
+  gather_warps(s, heads, warps, unit.active == 1, y, all + unit.split * stride);
+  if (unit.active == 1) return;
   __syncthreads();
   if (threadIdx.x == 0) {
     int before;
-    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(args.arrived + kv_head)
-                 : "memory");
-    s.last = before == active - 1;
-    if (s.last) args.arrived[kv_head] = 0;
+    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(args.arrived + pair) : "memory");
+    s.last = before == unit.active - 1;
+    if (s.last) args.arrived[pair] = 0;
   }
   __syncthreads();
-  if (s.last) merge_splits(all, heads, active, y);
+  if (s.last) merge_splits(all, heads, unit.active, y);
 }
 
 }  // namespace tcim_lite::cuda

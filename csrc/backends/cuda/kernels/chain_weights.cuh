@@ -11,20 +11,20 @@ namespace tcim_lite::cuda {
 constexpr int kChainWarps = 16;
 constexpr int kChainThreads = 32 * kChainWarps;
 
-// A stage holds kChunk items: 16 outputs by kChunk * 64 inputs.
+// A stage holds kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from an item's weights to those of the next.
 template <WeightFormat Format>
 struct ChainRing;
 template <>
 struct ChainRing<WeightFormat::LinearW4> {
-  static constexpr int kItem = kItemW4, kChunk = 4, kStages = 5;
+  static constexpr int kItem = kItemW4, kStep = kItem, kChunk = 4;
 };
 template <>
 struct ChainRing<WeightFormat::LinearW8> {
-  static constexpr int kItem = kItemW8, kChunk = 2, kStages = 5;
+  static constexpr int kItem = kItemW8, kStep = kItem, kChunk = 2;
 };
 template <>
 struct ChainRing<WeightFormat::LinearF16> {
-  static constexpr int kItem = 2048, kChunk = 1, kStages = 5;
+  static constexpr int kItem = 2048, kStep = 128, kChunk = 1;
 };
 
 // Where a phase's weights are: what the ring needs to know of phases to come, in shared memory.
@@ -42,25 +42,25 @@ __device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase) {
 // Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
 __device__ __forceinline__ int share_begin(int groups, int warp) { return groups * warp / kChainWarps; }
 
-template <WeightFormat Format>
+template <WeightFormat Format, int Stages>
 class ChainWeights {
   using Ring = ChainRing<Format>;
 
  public:
   static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
-  static constexpr int kBytes = kStageBytes * Ring::kStages;  // of a warp
+  static constexpr int kBytes = kStageBytes * Stages;  // of a warp
 
   __device__ ChainWeights(const ChainPlace* places, int count, char* ring)
       : places_(places), count_(count), ring_(ring) {
     next_phase();
 #pragma unroll
-    for (int i = 0; i < Ring::kStages; ++i) fetch(i);
+    for (int i = 0; i < Stages; ++i) fetch(i);
   }
 
-  // The next chunk, until give_up() or the next take(). Order: phase, tile, block of the tile, group.
+  // The next chunk, until give_up() or the next take(). Order: phase, tile, groups, block of the tile.
   __device__ __forceinline__ const char* take() {
     give_up();
-    wait_for_copies<Ring::kStages - 1>();
+    wait_for_copies<Stages - 1>();
     __syncwarp();
     holds_ = true;
     return ring_ + taken_ * kStageBytes;
@@ -72,7 +72,7 @@ class ChainWeights {
     holds_ = false;
     __syncwarp();
     fetch(taken_);
-    taken_ = taken_ + 1 == Ring::kStages ? 0 : taken_ + 1;
+    taken_ = taken_ + 1 == Stages ? 0 : taken_ + 1;
   }
 
  private:
@@ -83,31 +83,31 @@ class ChainWeights {
     if (phase_ < count_) {
       const int items = min(Ring::kChunk, last_ - group_);
       char* stage = ring_ + to * kStageBytes;
+      const char* from = from_ + block_ * groups_ * Ring::kItem;
       if constexpr (Format == WeightFormat::LinearF16) {
 #pragma unroll
         for (int part = 0; part < 4; ++part)
-          copy_async(stage + part * 512 + lane() * 16, from_ + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
-        from_ += 128;
+          copy_async(stage + part * 512 + lane() * 16, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
       } else {
         constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
 #pragma unroll
         for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
-          if (first + lane() < items * kPieces) copy_async(stage + (first + lane()) * 16, from_ + first * 16);
+          if (first + lane() < items * kPieces) copy_async(stage + (first + lane()) * 16, from + first * 16);
         }
-        from_ += Ring::kChunk * Ring::kItem;
       }
-      group_ += Ring::kChunk;
-      if (group_ >= last_) next_block();
+      advance();
     }
     commit_copies();
   }
 
-  __device__ __forceinline__ void next_block() {
-    if (++block_ == blocks_) {
-      block_ = 0;
-      tile_ += int(gridDim.x);
-      if (tile_ >= tiles_) return next_phase();
-    }
+  __device__ __forceinline__ void advance() {
+    if (++block_ < blocks_) return;
+    block_ = 0;
+    group_ += Ring::kChunk;
+    from_ += Ring::kChunk * Ring::kStep;
+    if (group_ < last_) return;
+    tile_ += int(gridDim.x);
+    if (tile_ >= tiles_) return next_phase();
     seek();
   }
 
@@ -120,18 +120,17 @@ class ChainWeights {
       blocks_ = place.blocks;
       last_ = share_begin(groups_, warp() + 1);
       tile_ = int(blockIdx.x);
-      block_ = 0;
       if (share_begin(groups_, warp()) < last_ && tile_ < tiles_) return seek();
     }
   }
 
   __device__ __forceinline__ void seek() {
     group_ = share_begin(groups_, warp());
-    const int64_t block = int64_t(tile_) * blocks_ + block_;
+    from_ = weights_ + int64_t(tile_) * blocks_ * groups_ * Ring::kItem + group_ * Ring::kStep;
     if constexpr (Format == WeightFormat::LinearF16) {
-      from_ = weights_ + ((block * 16 + lane() / 4) * groups_ * 64 + group_ * 64 + lane() % 4 * 8) * 2;
+      from_ += lane() / 4 * groups_ * 128 + lane() % 4 * 16;
     } else {
-      from_ = weights_ + (block * groups_ + group_) * Ring::kItem + lane() * 16;
+      from_ += lane() * 16;
     }
   }
 
@@ -140,7 +139,7 @@ class ChainWeights {
   char* const ring_;
   bool holds_ = false;
   int taken_ = 0;  // stage
-  // What is fetched next.
+  // What is fetched next. from_: of block 0 of the tile.
   int phase_ = -1, tile_ = 0, block_ = 0, group_ = 0;
   int tiles_ = 0, groups_ = 0, blocks_ = 1, last_ = 0;
   const char *weights_ = nullptr, *from_ = nullptr;

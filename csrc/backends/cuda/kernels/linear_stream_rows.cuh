@@ -22,20 +22,21 @@ struct Pass {
 
 // Elements k .. k + 7 of a row into shared memory: normalised, and quantised where weights are. Whole warps.
 template <WeightFormat Format>
-__device__ __forceinline__ void prepare_eight(const LinearArgs& args, float (&v)[8], int k, float inverse, char* x,
+__device__ __forceinline__ void prepare_eight(const LinearArgs& args, uint4 raw, int k, float inverse, char* x,
                                               float* scales) {
   const bool inside = k < args.inputs;
   if (args.norm_weight != nullptr && inside) {
-    float weight[8];
+    float v[8], weight[8];
+    load8(reinterpret_cast<const __half*>(&raw), v);
     load8_weights(args.norm_weight + k, weight);
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] = v[i] * inverse * weight[i];
-    round_halves(v);
+    raw = saturated_halves(v);
   }
-  store_activations<Format>(v, k, inside, x, scales);
+  store_activations<Format>(raw, k, inside, x, scales);
 }
 
-// Calls use(values, k) for every eight elements of a row, with several loads in flight: nothing else hides their
+// Calls use(halves, k) for every eight elements of a row, with several loads in flight: nothing else hides their
 // latency.
 template <typename Use>
 __device__ __forceinline__ void for_each_eight(const LinearArgs& args, int row, int thread, int threads,
@@ -53,9 +54,7 @@ __device__ __forceinline__ void for_each_eight(const LinearArgs& args, int row, 
     for (int i = 0; i < kAtOnce; ++i) {
       const int begin = first + i * threads * 8;
       if (begin >= args.inputs) break;
-      float v[8];
-      load8(reinterpret_cast<const __half*>(&raw[i]), v);
-      use(v, begin + thread * 8);
+      use(raw[i], begin + thread * 8);
     }
   }
 }
@@ -65,12 +64,14 @@ template <WeightFormat Format>
 __device__ __forceinline__ void prepare_row(const LinearArgs& args, int row, float inverse, char* x, float* scales,
                                             int thread, int threads) {
   for_each_eight(args, row, thread, threads,
-                 [&](float (&v)[8], int k) { prepare_eight<Format>(args, v, k, inverse, x, scales); });
+                 [&](const uint4& raw, int k) { prepare_eight<Format>(args, raw, k, inverse, x, scales); });
 }
 
 __device__ __forceinline__ float sum_of_squares(const LinearArgs& args, int row, int thread, int threads) {
   float sum = 0;
-  for_each_eight(args, row, thread, threads, [&](float (&v)[8], int) {
+  for_each_eight(args, row, thread, threads, [&](const uint4& raw, int) {
+    float v[8];
+    load8(reinterpret_cast<const __half*>(&raw), v);
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
   });
@@ -110,9 +111,7 @@ __device__ __forceinline__ void prepare_rows(const LinearArgs& args, const Pass&
       for (int i = 0; i < kKept; ++i) {
         if (i * kThreads * 8 >= args.inputs) break;
         const int k = (i * kThreads + int(threadIdx.x)) * 8;
-        float v[8] = {};
-        if (k < args.inputs) load8(reinterpret_cast<const __half*>(&kept[i]), v);
-        prepare_eight<Format>(args, v, k, inverse, x, scales);
+        prepare_eight<Format>(args, k < args.inputs ? kept[i] : make_uint4(0, 0, 0, 0), k, inverse, x, scales);
       }
       __syncthreads();
       return;

@@ -29,6 +29,33 @@ __device__ __forceinline__ float quantize_group(const float (&v)[8], uint2& code
   return power_of_two(exponent);
 }
 
+// The same of fp16 values, two to a word.
+__device__ __forceinline__ float quantize_halves(const uint4& v, uint2& codes) {
+  const auto pair = [](uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); };
+  const uint32_t word[4] = {v.x, v.y, v.z, v.w};
+  const auto most = [](__half2 a, __half2 b) { return __hmax2(a, b); };
+  __half2 both =
+      most(most(__habs2(pair(word[0])), __habs2(pair(word[1]))), most(__habs2(pair(word[2])), __habs2(pair(word[3]))));
+#pragma unroll
+  for (int lane = 1; lane < 8; lane *= 2) both = most(both, __shfl_xor_sync(0xffffffffu, both, lane));
+  const float amax = __half2float(__hmax(__low2half(both), __high2half(both)));
+  const int exponent = min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+  // 2^-exponent in two factors, since fp16 ends at 2^15. What the first product loses is far below a code's half.
+  const int first = min(-exponent, 15);
+  const auto power = [&](int n) { return pair(uint32_t(n + 15) * 0x04000400u); };
+  const __half2 scale = power(first), rest = power(-exponent - first);
+  // Adding 1.5 * 2^10 rounds to an integer, ties to even, and leaves it in the low byte.
+  const __half2 middle = pair(0x66006600u), top = pair(0x667f667fu), bottom = pair(0x65816581u);
+  uint32_t bits[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const __half2 code = __hmin2(__hmax2(__hfma2(__hmul2(pair(word[i]), scale), rest, middle), bottom), top);
+    bits[i] = *reinterpret_cast<const uint32_t*>(&code);
+  }
+  codes = make_uint2(__byte_perm(bits[0], bits[1], 0x6420), __byte_perm(bits[2], bits[3], 0x6420));
+  return power_of_two(exponent);
+}
+
 __device__ __forceinline__ void load8(const __half* p, float (&v)[8]) {
   const uint4 raw = *reinterpret_cast<const uint4*>(p);
   const __half2* h = reinterpret_cast<const __half2*>(&raw);
@@ -56,36 +83,31 @@ __device__ __forceinline__ void load8_any(const T* p, float (&v)[8]) {
   for (int i = 0; i < 8; ++i) v[i] = load(p + i);
 }
 
-// To fp16 and back, saturating at 65504; NaN stays NaN.
-__device__ __forceinline__ void round_halves(float (&v)[8]) {
+// To fp16, saturating at 65504; NaN stays NaN.
+__device__ __forceinline__ uint4 saturated_halves(const float (&v)[8]) {
   const __half2 most = __float2half2_rn(65504.0f), least = __float2half2_rn(-65504.0f);
-#pragma unroll
-  for (int i = 0; i < 8; i += 2) {
-    const __half2 h = __hmax2_nan(__hmin2_nan(__floats2half2_rn(v[i], v[i + 1]), most), least);
-    const float2 two = __half22float2(h);
-    v[i] = two.x;
-    v[i + 1] = two.y;
-  }
-}
-
-__device__ __forceinline__ uint4 pack_halves(const float (&v)[8]) {
   uint4 raw;
   __half2* h = reinterpret_cast<__half2*>(&raw);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) h[i] = __halves2half2(__float2half_rn(v[2 * i]), __float2half_rn(v[2 * i + 1]));
+  for (int i = 0; i < 4; ++i) h[i] = __hmax2_nan(__hmin2_nan(__floats2half2_rn(v[2 * i], v[2 * i + 1]), most), least);
   return raw;
+}
+
+// 4-bit codes reach the tensor cores times 16.
+template <WeightFormat Format>
+__device__ __forceinline__ float activation_scale(float scale) {
+  return Format == WeightFormat::LinearW4 ? scale * 0.0625f : scale;
 }
 
 // Values k .. k + 7 of a row to shared memory as a Linear with weights of this format reads them. Whole warps call it,
 // those beyond the row with `inside` false.
 template <WeightFormat Format>
-__device__ __forceinline__ void store_activations(const float (&v)[8], int k, bool inside, char* x, float* scales) {
+__device__ __forceinline__ void store_activations(const uint4& v, int k, bool inside, char* x, float* scales) {
   if constexpr (Format == WeightFormat::LinearF16) {
-    if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = pack_halves(v);
+    if (inside) *reinterpret_cast<uint4*>(x + 2 * k) = v;
   } else {
     uint2 codes;
-    float scale = quantize_group(v, codes);
-    if (Format == WeightFormat::LinearW4) scale *= 0.0625f;  // codes reach the tensor cores times 16
+    const float scale = activation_scale<Format>(quantize_halves(v, codes));
     if (inside) *reinterpret_cast<uint2*>(x + k) = codes;
     if (inside && k % 64 == 0) scales[k / 64] = scale;
   }
