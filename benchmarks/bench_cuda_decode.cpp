@@ -1,169 +1,38 @@
-// What a decode step costs on a GPU, without packages: Qwen3's graph with random weights, few of them distinct but more
-// than the L2 holds.
+// What a decode step costs on a GPU.
 //
 //   bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION [REPEATS]
 //                                                   SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4, w8 or f16; TOKENS of a slot
 //
 // Prints the median time of a run, and the rate at which it reads weights and cache.
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <iostream>
-#include <map>
 #include <string>
 
-#include "backends/backend.h"
-#include "graph_maker.h"
+#include "cuda_model.h"
 
 using namespace tcim_lite;
-using tcim_lite::test::GraphMaker;
-
-namespace {
-
-struct ModelShape {
-  int64_t hidden, inner, layers, heads;
-};
-const std::map<std::string, ModelShape> kShapes = {{"0.6B", {1024, 3072, 28, 16}},
-                                                   {"1.7B", {2048, 6144, 28, 16}},
-                                                   {"4B", {2560, 9728, 36, 32}},
-                                                   {"8B", {4096, 12288, 36, 32}}};
-constexpr int64_t kKvHeads = 8, kDim = 128, kContext = 2048, kVocabulary = 151936;
-constexpr int64_t kDistinctBytes = 200'000'000;  // of layers; the L2 holds 50 MB
-
-class Decode {
- public:
-  Decode(const ModelShape& shape, WeightFormat format, int64_t slots, int64_t tokens)
-      : shape_(shape), format_(format), slots_(slots), tokens_(tokens), maker_(DType::Float16) {
-    uint32_t x = maker_.input({slots, tokens, shape.hidden});
-    for (int64_t slot = 0; slot < slots; ++slot) {
-      valid_.push_back(maker_.length());
-      current_.push_back(maker_.length());
-    }
-    const int64_t layer_weights =
-        shape.hidden * (shape.heads * 2 + 2 * kKvHeads) * kDim + 3 * shape.hidden * shape.inner;
-    const int64_t layer_bytes = packed_bytes(format, layer_weights / 4096, 4096);
-    distinct_ = std::min(shape.layers, kDistinctBytes / layer_bytes + 1);
-    for (int64_t layer = 0; layer < shape.layers; ++layer) x = add_layer(x, layer);
-    const uint32_t logits = maker_.linear(maker_.rms_norm(x), kVocabulary, format);
-    maker_.graph().outputs = {logits};
-    validate(maker_.graph());
-    bytes_ = layer_bytes * shape.layers + packed_bytes(format, kVocabulary, shape.hidden);
-  }
-
-  void place(Backend& backend, int64_t position) {
-    const Graph& graph = maker_.graph();
-    Part part{std::make_shared<const Graph>(graph), maker_.weights()};
-    part.placed.resize(part.weights.size());
-    for (const Value& value : graph.values) {
-      if (value.kind != ValueKind::Weight || part.placed[value.weight] != nullptr) continue;
-      part.placed[value.weight] =
-          backend.place_weight(0, part.weights[value.weight], {value.format, value.dtype, value.shape});
-    }
-    std::vector<Part> parts;
-    parts.push_back(std::move(part));
-    executable_ = backend.compile(std::move(parts));
-    for (uint32_t id : graph.inputs) {
-      const Value& value = graph.values[id];
-      const bool state = value.kind == ValueKind::State;
-      owned_.push_back(backend.allocate(0, uint64_t(num_elements(value.shape) * size_of(value.dtype)),
-                                        state ? Placing::NearDevice : Placing::NearHost));
-      memory_.inputs.push_back(owned_.back()->data());
-      const int32_t length = std::count(valid_.begin(), valid_.end(), id) ? int32_t(position) : int32_t(tokens_);
-      if (value.dtype == DType::Int32) backend.copy_from_host(owned_.back()->data(), &length, 4);
-      if (value.kind != ValueKind::Input || value.dtype == DType::Int32) continue;
-      std::vector<uint16_t> row(owned_.back()->bytes() / 2);
-      for (size_t i = 0; i < row.size(); ++i) row[i] = float_to_half(float(int(i * 7919 % 201) - 100) / 100);
-      backend.copy_from_host(owned_.back()->data(), row.data(), row.size() * 2);
-    }
-    for (uint32_t id : graph.outputs) {
-      owned_.push_back(backend.allocate(0, uint64_t(num_elements(graph.values[id].shape) * 2), Placing::NearHost));
-      memory_.outputs.push_back(owned_.back()->data());
-    }
-    bytes_ += 2 * shape_.layers * kKvHeads * kDim * 2 * slots_ * position;
-  }
-
-  double seconds(int repeats) {
-    std::vector<double> times;
-    for (int i = 0; i < repeats; ++i) {
-      const auto begin = std::chrono::steady_clock::now();
-      executable_->run({&memory_, 1});
-      times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  uint32_t linear(uint32_t x, int64_t outputs, int64_t layer, int which) {
-    if (layer >= distinct_) return maker_.linear_again(x, weights_[size_t(layer % distinct_ * 4 + which)]);
-    const uint32_t y = maker_.linear(x, outputs, format_);
-    weights_.push_back(maker_.graph().ops.back().inputs[1]);
-    return y;
-  }
-
-  uint32_t add_layer(uint32_t x, int64_t layer) {
-    const int64_t heads = shape_.heads;
-    const uint32_t qkv = linear(maker_.rms_norm(x), (heads + 2 * kKvHeads) * kDim, layer, 0);
-    const auto part = [&](int64_t first, int64_t count) {
-      return maker_.reshape(maker_.slice(qkv, first * kDim, (first + count) * kDim), {slots_, tokens_, count, kDim});
-    };
-    const uint32_t q = maker_.rope(maker_.rms_norm(part(0, heads)), kContext, valid_);
-    const uint32_t k = maker_.rope(maker_.rms_norm(part(heads, kKvHeads)), kContext, valid_);
-    std::vector<uint32_t> k_operands, v_operands, attended;
-    for (int64_t slot = 0; slot < slots_; ++slot) {
-      for (auto* operands : {&k_operands, &v_operands}) {
-        operands->push_back(maker_.cache({1, kKvHeads, kContext, kDim}));
-        operands->push_back(valid_[size_t(slot)]);
-        operands->push_back(current_[size_t(slot)]);
-      }
-    }
-    const auto k_caches = maker_.kv_cache(k, k_operands);
-    const auto v_caches = maker_.kv_cache(part(heads + kKvHeads, kKvHeads), v_operands);
-    for (size_t slot = 0; slot < size_t(slots_); ++slot) {
-      for (uint32_t id : {k_caches[slot], v_caches[slot], valid_[slot], current_[slot]}) attended.push_back(id);
-    }
-    x = maker_.add(x, linear(maker_.attention(q, attended), shape_.hidden, layer, 1));
-    const uint32_t inner = maker_.silu_mul(linear(maker_.rms_norm(x), 2 * shape_.inner, layer, 2));
-    return maker_.add(x, linear(inner, shape_.hidden, layer, 3));
-  }
-
-  const ModelShape shape_;
-  const WeightFormat format_;
-  const int64_t slots_, tokens_;
-  GraphMaker maker_;
-  int64_t distinct_ = 0, bytes_ = 0;
-  std::vector<uint32_t> valid_, current_, weights_;
-  std::unique_ptr<Executable> executable_;
-  std::vector<std::shared_ptr<DeviceMemory>> owned_;
-  PartMemory memory_;
-};
-
-}  // namespace
+using namespace tcim_lite::bench;
 
 int main(int count, char** arguments) {
-  const std::map<std::string, WeightFormat> formats = {
-      {"w4", WeightFormat::LinearW4}, {"w8", WeightFormat::LinearW8}, {"f16", WeightFormat::LinearF16}};
-  if (count < 5 || !kShapes.count(arguments[1]) || !formats.count(arguments[2])) {
-    std::cerr << "bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION [REPEATS]; SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT "
-                 "w4, w8 or "
-                 "f16\n";
+  if (count < 5 || !kShapes.count(arguments[1]) || !kFormats.count(arguments[2])) {
+    std::cerr << "bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION [REPEATS]; SHAPE 0.6B, 1.7B, 4B or 8B; "
+                 "FORMAT w4, w8 or f16\n";
     return 2;
   }
   try {
     const std::string rows = arguments[3];
     const size_t cross = rows.find('x');
     const int64_t slots = std::atoll(arguments[3]), tokens = cross == rows.npos ? 1 : std::atoll(&rows[cross + 1]);
-    Decode decode(kShapes.at(arguments[1]), formats.at(arguments[2]), slots, tokens);
-    decode.place(cuda_backend(), std::atoll(arguments[4]));
+    const int64_t position = std::atoll(arguments[4]);
+    CudaModel model(kShapes.at(arguments[1]), kFormats.at(arguments[2]), {slots, tokens, 2048, Logits::OfEveryToken});
+    model.set_position(position);
     const int repeats = count > 5 ? std::atoi(arguments[5]) : 200;
-    decode.seconds(5);
-    const double seconds = decode.seconds(repeats);
+    model.seconds(5);
+    const double seconds = model.seconds(repeats);
     std::printf("%s %s slots %s position %s: %.3f ms, %.0f tokens/s, %.2f TB/s\n", arguments[1], arguments[2],
                 arguments[3], arguments[4], seconds * 1e3, double(slots * tokens) / seconds,
-                double(decode.bytes()) / seconds / 1e12);
+                double(model.bytes(position)) / seconds / 1e12);
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

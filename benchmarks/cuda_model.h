@@ -1,0 +1,175 @@
+// Qwen3's graph on a GPU for benchmarks, without packages: random weights, few of them distinct but more than the L2
+// holds.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/backend.h"
+#include "graph_maker.h"
+
+namespace tcim_lite::bench {
+
+struct ModelShape {
+  int64_t hidden, inner, layers, heads;
+};
+inline const std::map<std::string, ModelShape> kShapes = {{"0.6B", {1024, 3072, 28, 16}},
+                                                          {"1.7B", {2048, 6144, 28, 16}},
+                                                          {"4B", {2560, 9728, 36, 32}},
+                                                          {"8B", {4096, 12288, 36, 32}}};
+inline const std::map<std::string, WeightFormat> kFormats = {
+    {"w4", WeightFormat::LinearW4}, {"w8", WeightFormat::LinearW8}, {"f16", WeightFormat::LinearF16}};
+constexpr int64_t kKvHeads = 8, kDim = 128, kVocabulary = 151936;
+constexpr int64_t kDistinctBytes = 200'000'000;  // of layers; the L2 holds 50 MB
+
+enum class Logits { OfEveryToken, OfTheLast };
+
+// `tokens` of each of `slots`; with logits of the last one, there is one slot.
+struct Rows {
+  int64_t slots, tokens, context;
+  Logits logits;
+};
+
+class CudaModel {
+ public:
+  CudaModel(const ModelShape& shape, WeightFormat format, const Rows& rows)
+      : shape_(shape),
+        format_(format),
+        slots_(rows.slots),
+        tokens_(rows.tokens),
+        context_(rows.context),
+        maker_(DType::Float16) {
+    uint32_t x = maker_.input({slots_, tokens_, shape.hidden});
+    for (int64_t slot = 0; slot < slots_; ++slot) {
+      valid_.push_back(maker_.length());
+      current_.push_back(maker_.length());
+    }
+    const bool last_only = rows.logits == Logits::OfTheLast;
+    if (last_only) maker_.graph().live_rows = current_[0];
+    const int64_t layer_bytes = packed_bytes(format, layer_weights() / 4096, 4096);
+    distinct_ = std::min(shape.layers, kDistinctBytes / layer_bytes + 1);
+    for (int64_t layer = 0; layer < shape.layers; ++layer) x = add_layer(x, layer);
+    if (last_only) x = maker_.gather(x, current_[0]);
+    const uint32_t logits = maker_.linear(maker_.rms_norm(x), kVocabulary, format);
+    maker_.graph().outputs = {logits};
+    validate(maker_.graph());
+    weight_bytes_ = layer_bytes * shape.layers + packed_bytes(format, kVocabulary, shape.hidden);
+    place(cuda_backend());
+  }
+
+  // Cache rows before the tokens, in every slot.
+  void set_position(int64_t position) {
+    const auto length = int32_t(position);
+    for (size_t port = 0; port < memory_.inputs.size(); ++port) {
+      if (std::count(valid_.begin(), valid_.end(), maker_.graph().inputs[port]) > 0)
+        cuda_backend().copy_from_host(memory_.inputs[port], &length, 4);
+    }
+  }
+
+  // The median of `repeats` runs.
+  double seconds(int repeats) {
+    std::vector<double> times;
+    for (int i = 0; i < repeats; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      executable_->run({&memory_, 1});
+      times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+  }
+
+  // Of weights, and of the cache rows that precede the tokens.
+  int64_t bytes(int64_t position) const {
+    return weight_bytes_ + 2 * shape_.layers * kKvHeads * kDim * 2 * slots_ * position;
+  }
+  // Multiplications and additions of the Linears.
+  int64_t operations() const {
+    return 2 * slots_ * (tokens_ * layer_weights() * shape_.layers + kVocabulary * shape_.hidden);
+  }
+
+ private:
+  int64_t layer_weights() const {
+    return shape_.hidden * (shape_.heads * 2 + 2 * kKvHeads) * kDim + 3 * shape_.hidden * shape_.inner;
+  }
+
+  void place(Backend& backend) {
+    const Graph& graph = maker_.graph();
+    Part part{std::make_shared<const Graph>(graph), maker_.weights()};
+    part.placed.resize(part.weights.size());
+    for (const Value& value : graph.values) {
+      if (value.kind != ValueKind::Weight || part.placed[value.weight] != nullptr) continue;
+      part.placed[value.weight] =
+          backend.place_weight(0, part.weights[value.weight], {value.format, value.dtype, value.shape});
+    }
+    std::vector<Part> parts;
+    parts.push_back(std::move(part));
+    executable_ = backend.compile(std::move(parts));
+    for (uint32_t id : graph.inputs) {
+      const Value& value = graph.values[id];
+      const bool state = value.kind == ValueKind::State;
+      owned_.push_back(backend.allocate(0, uint64_t(num_elements(value.shape) * size_of(value.dtype)),
+                                        state ? Placing::NearDevice : Placing::NearHost));
+      memory_.inputs.push_back(owned_.back()->data());
+      const auto length = int32_t(tokens_);
+      if (value.dtype == DType::Int32) backend.copy_from_host(owned_.back()->data(), &length, 4);
+      if (value.kind != ValueKind::Input || value.dtype == DType::Int32) continue;
+      std::vector<uint16_t> row(owned_.back()->bytes() / 2);
+      for (size_t i = 0; i < row.size(); ++i) row[i] = float_to_half(float(int(i * 7919 % 201) - 100) / 100);
+      backend.copy_from_host(owned_.back()->data(), row.data(), row.size() * 2);
+    }
+    for (uint32_t id : graph.outputs) {
+      owned_.push_back(backend.allocate(0, uint64_t(num_elements(graph.values[id].shape) * 2), Placing::NearHost));
+      memory_.outputs.push_back(owned_.back()->data());
+    }
+  }
+
+  uint32_t linear(uint32_t x, int64_t outputs, int64_t layer, int which) {
+    if (layer >= distinct_) return maker_.linear_again(x, weights_[size_t(layer % distinct_ * 4 + which)]);
+    const uint32_t y = maker_.linear(x, outputs, format_);
+    weights_.push_back(maker_.graph().ops.back().inputs[1]);
+    return y;
+  }
+
+  uint32_t add_layer(uint32_t x, int64_t layer) {
+    const int64_t heads = shape_.heads;
+    const uint32_t qkv = linear(maker_.rms_norm(x), (heads + 2 * kKvHeads) * kDim, layer, 0);
+    const auto part = [&](int64_t first, int64_t count) {
+      return maker_.reshape(maker_.slice(qkv, first * kDim, (first + count) * kDim), {slots_, tokens_, count, kDim});
+    };
+    const uint32_t q = maker_.rope(maker_.rms_norm(part(0, heads)), context_, valid_);
+    const uint32_t k = maker_.rope(maker_.rms_norm(part(heads, kKvHeads)), context_, valid_);
+    std::vector<uint32_t> k_operands, v_operands, attended;
+    for (int64_t slot = 0; slot < slots_; ++slot) {
+      for (auto* operands : {&k_operands, &v_operands}) {
+        operands->push_back(maker_.cache({1, kKvHeads, context_, kDim}));
+        operands->push_back(valid_[size_t(slot)]);
+        operands->push_back(current_[size_t(slot)]);
+      }
+    }
+    const auto k_caches = maker_.kv_cache(k, k_operands);
+    const auto v_caches = maker_.kv_cache(part(heads + kKvHeads, kKvHeads), v_operands);
+    for (size_t slot = 0; slot < size_t(slots_); ++slot) {
+      for (uint32_t id : {k_caches[slot], v_caches[slot], valid_[slot], current_[slot]}) attended.push_back(id);
+    }
+    x = maker_.add(x, linear(maker_.attention(q, attended), shape_.hidden, layer, 1));
+    const uint32_t inner = maker_.silu_mul(linear(maker_.rms_norm(x), 2 * shape_.inner, layer, 2));
+    return maker_.add(x, linear(inner, shape_.hidden, layer, 3));
+  }
+
+  const ModelShape shape_;
+  const WeightFormat format_;
+  const int64_t slots_, tokens_, context_;
+  test::GraphMaker maker_;
+  int64_t distinct_ = 0, weight_bytes_ = 0;
+  std::vector<uint32_t> valid_, current_, weights_;
+  std::unique_ptr<Executable> executable_;
+  std::vector<std::shared_ptr<DeviceMemory>> owned_;
+  PartMemory memory_;
+};
+
+}  // namespace tcim_lite::bench
