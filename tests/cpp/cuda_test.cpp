@@ -5,6 +5,7 @@
 // differs: a result is within one fp16 step of the CPU's, or within 2^-17 of the largest where sums cancel. Where an
 // earlier rounding may differ, the whole is compared: |difference| <= limit * |result|, in the Euclidean norm.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <iostream>
@@ -117,6 +118,40 @@ void test_linears_of_a_chain() {
   }
 }
 
+// Of many rows. On a GPU of 132 multiprocessors these are all shapes of tiles that the kernel for Hopper chooses among
+// (linear_wgmma.cu), with and without splits of the inputs.
+void test_linear_of_many_rows_with_every_epilogue() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const auto& [rows, inputs, outputs] : {std::array<int64_t, 3>{9, 4096, 512},
+                                                {129, 320, 3008},
+                                                {200, 1024, 1056},
+                                                {300, 64, 4128},
+                                                {70, 64, 14016},
+                                                {90, 64, 17024},
+                                                {100, 2048, 3008},
+                                                {70, 4096, 8000},
+                                                {70, 4096, 9024}}) {
+      GraphMaker maker(DType::Float16, uint32_t(rows));
+      const uint32_t x = maker.input({1, rows, inputs}), other = maker.input({1, rows, outputs});
+      const auto what = concat("Linears ", name_of(format), " ", rows, " x ", inputs, " -> ", outputs);
+      check(what, maker, {maker.linear(x, outputs, format, rows % 2 == 0)}, kSums);
+      if (rows * inputs * outputs > 1'000'000'000) continue;
+      const uint32_t sum = maker.add(other, maker.linear(x, outputs, format));
+      const uint32_t inner = maker.silu_mul(maker.linear(x, outputs, format, rows % 2 != 0));
+      check(what, maker, {sum, inner}, {0, 1e-3});
+    }
+  }
+}
+
+void test_linears_beyond_fp16_saturate() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
+    GraphMaker maker(DType::Float16);
+    uint32_t x = maker.input({1, 20, 1024});
+    for (int i = 0; i < 12; ++i) x = maker.linear(x, 1024, format);
+    check(concat("saturated ", name_of(format)), maker, {x}, roundings(format));
+  }
+}
+
 void test_linear_of_fp32_tensors() {
   for (const WeightFormat format :
        {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4, WeightFormat::LinearW8}) {
@@ -193,6 +228,9 @@ void test_layers() {
       test_a_layer(DType::Float16, format, 3, 1, false, 64, 4, 4, 1024, filled);
     }
     test_a_layer(DType::Float16, format, 1, 80, false, 128, 4, 1, 300, 60);
+    test_a_layer(DType::Float16, format, 1, 150, true, 128, 4, 2, 1024, 200);
+    test_a_layer(DType::Float16, format, 2, 70, false, 64, 4, 2, 600, 150);
+    test_a_layer(DType::Float16, format, 1, 300, false, 128, 32, 8, 1000, 90);  // more blocks than run at once
     test_a_layer(DType::Float16, format, 2, 5, false, 96, 2, 1, 100, 9);
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 1, 40, 38);  // the last round has no room
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 4, 40, 38);
@@ -242,6 +280,8 @@ int main() {
     return 77;
   }
   test_linear_of_every_format_and_number_of_rows();
+  test_linear_of_many_rows_with_every_epilogue();
+  test_linears_beyond_fp16_saturate();
   test_linear_of_fp32_tensors();
   test_ops_that_stand_alone();
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's

@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "backends/cuda/handles.h"
 
@@ -82,20 +83,35 @@ bool take_dependent_launch();
 size_t most_shared();
 int multiprocessors();
 
+// Blocks that follow each other in x are a cluster.
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-            Arguments&&... arguments) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+void launch_in_clusters(int blocks, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                        cudaStream_t stream, Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
+  if (take_dependent_launch()) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (blocks > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = unsigned(blocks);
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  }
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = take_dependent_launch() ? 1 : 0;
+  config.attrs = attributes;
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
+}
+
+template <typename... Parameters, typename... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+            Arguments&&... arguments) {
+  launch_in_clusters(1, kernel, grid, block, shared, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace tcim_lite::cuda

@@ -9,6 +9,7 @@ namespace tcim_lite::cuda {
 
 void prepare_linear_stream();
 void prepare_linear_gemm();
+void prepare_linear_wgmma();
 void prepare_attention();
 void prepare_chain();
 
@@ -55,6 +56,7 @@ bool take_dependent_launch() {
 void prepare_kernels() {
   prepare_linear_stream();
   prepare_linear_gemm();
+  prepare_linear_wgmma();
   prepare_attention();
   prepare_chain();
 }

@@ -164,10 +164,13 @@ constexpr int kStreamRows = 8;
 bool linear_stream_supports(WeightFormat format, const LinearArgs& args);
 void launch_linear_stream(WeightFormat format, const LinearArgs& args, cudaStream_t stream);
 
-// Any rows of quantised weights: x is quantised into `scratch`, then tiles of 128 outputs by 64 or 128 rows run on the
-// int8 tensor cores.
+// Any rows of quantised weights: x is quantised into `scratch`, then tiles of outputs and rows run on the tensor cores:
+// Hopper's on exact fp16 codes where linear_wgmma_supports(), the int8 ones elsewhere.
 int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs);
 void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
+
+bool linear_wgmma_supports(Elem elem);
+void launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
 
 // What a library's product leaves to do: y = epilogue(acc), acc [rows, outputs] fp32 dense.
 void launch_linear_epilogue(const LinearArgs& args, const float* acc, cudaStream_t stream);

@@ -52,7 +52,7 @@ __global__ void quantize_kernel(LinearArgs args, GemmScratch scratch, int padded
 template <WeightFormat Format>
 constexpr int kItemBytes = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
 template <WeightFormat Format, int Rows>
-constexpr int kStageBytes = kBlocks * kItemBytes<Format> + Rows * 64 + Rows * 4;
+constexpr int kStageBytes = kBlocks* kItemBytes<Format> + Rows * 64 + Rows * 4;
 
 template <WeightFormat Format, int Rows>
 __device__ __forceinline__ void fetch(char* stage, const LinearArgs& args, const GemmScratch& scratch, int padded_rows,
@@ -196,10 +196,13 @@ int64_t codes_bytes(int64_t rows, int64_t inputs) { return (padded(rows) * input
 }  // namespace
 
 int64_t gemm_scratch_bytes(int64_t rows, int64_t inputs) {
-  return codes_bytes(rows, inputs) + padded(rows) * (inputs / 64) * 4;
+  const int64_t codes = codes_bytes(rows, inputs) + padded(rows) * (inputs / 64) * 4;
+  const int64_t halves = linear_wgmma_supports(kF16) ? padded(rows) * inputs * 2 : 0;
+  return codes > halves ? codes : halves;
 }
 
 void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, void* memory, cudaStream_t stream) {
+  if (linear_wgmma_supports(elem)) return launch_linear_wgmma(format, args, memory, stream);
   auto* bytes = static_cast<std::byte*>(memory);
   const GemmScratch scratch{reinterpret_cast<int8_t*>(bytes),
                             reinterpret_cast<float*>(bytes + codes_bytes(args.rows, args.inputs))};

@@ -8,19 +8,28 @@
 
 namespace tcim_lite::cuda {
 
-// Lane l of every 8 holds values 8 l ..; all 32 lanes take part. Returns 2^e.
-__device__ __forceinline__ float quantize_group(const float (&v)[8], uint2& codes) {
+// Lane l of every 8 holds values 8 l ..; all 32 lanes take part. The exponent e of their group.
+__device__ __forceinline__ int group_exponent(const float (&v)[8]) {
   float amax = 0;
 #pragma unroll
   for (int i = 0; i < 8; ++i) amax = fmaxf(amax, fabsf(v[i]));
 #pragma unroll
   for (int lane = 1; lane < 8; lane *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
-  const int exponent = min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+  return min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+}
+// 1.5 * 2^23: adding it rounds to an integer, ties to even, and leaves it in the low bits.
+constexpr float kRounder = 12582912.0f;
+__device__ __forceinline__ float with_code(float v, float inverse) {
+  return fminf(fmaxf(v * inverse, -127.0f), 127.0f) + kRounder;
+}
+
+// Lanes as in group_exponent(). Returns 2^e.
+__device__ __forceinline__ float quantize_group(const float (&v)[8], uint2& codes) {
+  const int exponent = group_exponent(v);
   const float inverse = power_of_two(-exponent);
-  // Adding 1.5 * 2^23 rounds to an integer, ties to even, and leaves it in the low bits.
   uint32_t bits[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) bits[i] = __float_as_uint(fminf(fmaxf(v[i] * inverse, -127.0f), 127.0f) + 12582912.0f);
+  for (int i = 0; i < 8; ++i) bits[i] = __float_as_uint(with_code(v[i], inverse));
   const auto pack = [&](int i) {
     return __byte_perm(__byte_perm(bits[i], bits[i + 1], 0x0040), __byte_perm(bits[i + 2], bits[i + 3], 0x0040),
                        0x5410);
@@ -56,6 +65,14 @@ __device__ __forceinline__ float quantize_halves(const uint4& v, uint2& codes) {
   return power_of_two(exponent);
 }
 
+// To code * 2^e.
+__device__ __forceinline__ void round_to_codes(float (&v)[8]) {
+  const int exponent = group_exponent(v);
+  const float inverse = power_of_two(-exponent), scale = power_of_two(exponent);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = (with_code(v[i], inverse) - kRounder) * scale;
+}
+
 __device__ __forceinline__ void load8(const __half* p, float (&v)[8]) {
   const uint4 raw = *reinterpret_cast<const uint4*>(p);
   const __half2* h = reinterpret_cast<const __half2*>(&raw);
@@ -75,7 +92,7 @@ __device__ __forceinline__ void load8_weights(const float* p, float (&v)[8]) {
   const float4 a = __ldg(reinterpret_cast<const float4*>(p)), b = __ldg(reinterpret_cast<const float4*>(p) + 1);
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
 }
-// fp16 tensors may begin at any element.
+// Tensors may begin at any element.
 template <typename T>
 __device__ __forceinline__ void load8_any(const T* p, float (&v)[8]) {
   if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return load8(p, v);
@@ -93,10 +110,30 @@ __device__ __forceinline__ uint4 saturated_halves(const float (&v)[8]) {
   return raw;
 }
 
+__device__ __forceinline__ void round_halves(float (&v)[8]) {
+  const uint4 raw = saturated_halves(v);
+  load8(reinterpret_cast<const __half*>(&raw), v);
+}
+
 // 4-bit codes reach the tensor cores times 16.
 template <WeightFormat Format>
 __device__ __forceinline__ float activation_scale(float scale) {
   return Format == WeightFormat::LinearW4 ? scale * 0.0625f : scale;
+}
+
+// Tensors may begin at any element.
+__device__ __forceinline__ void store8_any(__half* p, const float (&v)[8]) {
+  const uint4 raw = saturated_halves(v);
+  if (reinterpret_cast<uintptr_t>(p) % 16 == 0) {
+    *reinterpret_cast<uint4*>(p) = raw;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) p[i] = reinterpret_cast<const __half*>(&raw)[i];
+}
+__device__ __forceinline__ void store8_any(float* p, const float (&v)[8]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) p[i] = v[i];
 }
 
 // Values k .. k + 7 of a row to shared memory as a Linear with weights of this format reads them. Whole warps call it,
