@@ -16,6 +16,7 @@ constexpr int kTranspose = 1, kAsIs = 0;        // cublasOperation_t
 constexpr int kHalf = 2, kFloat = 0;            // cudaDataType_t
 constexpr int kComputeFloat = 68;               // CUBLAS_COMPUTE_32F
 constexpr int kDefaultAlgorithm = -1;           // CUBLAS_GEMM_DEFAULT
+constexpr int kSumInFloat = 16;                 // CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what cuBLAS itself takes on sm_90
 
 struct Library {
@@ -23,10 +24,11 @@ struct Library {
   int (*destroy)(void*) = nullptr;
   int (*set_stream)(void*, cudaStream_t) = nullptr;
   int (*set_workspace)(void*, void*, size_t) = nullptr;
+  int (*set_math_mode)(void*, int) = nullptr;
   int (*gemm)(void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int, const void*,
               void*, int, int, int, int) = nullptr;
 
-  bool complete() const { return create && destroy && set_stream && set_workspace && gemm; }
+  bool complete() const { return create && destroy && set_stream && set_workspace && set_math_mode && gemm; }
 };
 
 Library open_library() {
@@ -52,6 +54,7 @@ Library open_library() {
   read(library.destroy, "cublasDestroy_v2");
   read(library.set_stream, "cublasSetStream_v2");
   read(library.set_workspace, "cublasSetWorkspace_v2");
+  read(library.set_math_mode, "cublasSetMathMode");
   read(library.gemm, "cublasGemmEx");
   return library;
 }
@@ -75,6 +78,7 @@ std::unique_ptr<Blas> Blas::find(cudaStream_t stream) {
   blas->workspace_ = device_bytes(kWorkspaceBytes);
   check(library().set_stream(blas->handle_, stream), "cublasSetStream");
   check(library().set_workspace(blas->handle_, blas->workspace_.get(), kWorkspaceBytes), "cublasSetWorkspace");
+  check(library().set_math_mode(blas->handle_, kSumInFloat), "cublasSetMathMode");
   return blas;
 }
 
@@ -83,11 +87,11 @@ Blas::~Blas() {
 }
 
 // Row-major [rows, n] is column-major [n, rows].
-void Blas::multiply(const LinearArgs& args, float* sums) {
+void Blas::multiply(const LinearArgs& args, Elem elem, void* products) {
   const float one = 1, zero = 0;
   check(library().gemm(handle_, kTranspose, kAsIs, args.outputs, args.rows, args.inputs, &one, args.weights, kHalf,
-                       args.inputs, args.x, kHalf, int(args.x_stride), &zero, sums, kFloat, args.outputs, kComputeFloat,
-                       kDefaultAlgorithm),
+                       args.inputs, args.x, kHalf, int(args.x_stride), &zero, products, elem == kF16 ? kHalf : kFloat,
+                       args.outputs, kComputeFloat, kDefaultAlgorithm),
         "cublasGemmEx");
 }
 

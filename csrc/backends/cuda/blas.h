@@ -19,8 +19,9 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  // sums [rows, outputs] = x W^T in fp32, x and W fp16.
-  void multiply(const LinearArgs& args, float* sums);
+  // products [rows, outputs] = x W^T, summed in fp32 and rounded to `elem`; infinite where that overflows. x and W:
+  // fp16.
+  void multiply(const LinearArgs& args, Elem elem, void* products);
 
  private:
   Blas() = default;

@@ -69,10 +69,11 @@ void CudaPart::launch(const LinearSpec& spec) {
   if (wants_library(spec) && blas_ == nullptr) blas_ = Blas::find(stream());
   if (wants_library(spec) && blas_ != nullptr) {
     const uint64_t norm = spec.norm_id == kNoValue ? 0 : uint64_t(spec.x.rows * spec.inputs * 2);
-    auto* sums = reinterpret_cast<float*>(scratch + (norm + 255) / 256 * 256);
-    blas_->multiply(args, sums);
+    std::byte* const products = scratch + (norm + 255) / 256 * 256;
+    const Elem elem = args.bias == nullptr ? kF16 : kF32;  // a bias is added before the sum is rounded
+    blas_->multiply(args, elem, products);
     break_overlap();
-    return launch_linear_epilogue(args, sums, stream());
+    return launch_linear_epilogue(args, elem, products, stream());
   }
   if (spec.elem == kF16 && !float_of_codes && linear_stream_supports(spec.format, args))
     return launch_linear_stream(spec.format, args, stream());
@@ -80,6 +81,7 @@ void CudaPart::launch(const LinearSpec& spec) {
 }
 
 void CudaPart::launch(const HeadsSpec& spec) {
+  std::vector<HeadsArgs> chains;
   for (const HeadChainSpec& chain : spec.chains) {
     HeadsArgs args{};
     args.x = at(chain.x.value);
@@ -114,8 +116,9 @@ void CudaPart::launch(const HeadsSpec& spec) {
         args.current[slot] = length(chain.lengths[slot].current);
       }
     }
-    launch_heads(spec.elem, args, stream());
+    chains.push_back(args);
   }
+  launch_heads(spec.elem, chains.data(), int(chains.size()), stream());
 }
 
 AttentionArgs CudaPart::attention_args(const AttentionSpec& spec) const {

@@ -1,5 +1,6 @@
 // Attention of many tokens: 64 query rows of a KV head a block, 16 a warp, on the tensor cores; keys pass in tiles of
-// 64 through shared memory, and only as many as the last live row of the block sees.
+// 64 through shared memory, and only as many as the last live row of the block sees. Where there are few blocks, parts
+// of a block, of four warps each, take turns at the tiles, and the first adds the others' sums.
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/mma.cuh"
@@ -7,7 +8,7 @@
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr int kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kThreads = 128;  // of a part
 constexpr int kRows = 64, kKeys = 64;
 
 // Bytes of element (row, 16-byte chunk) of a tile: chunks are swizzled so that eight rows of a column lie in all banks.
@@ -19,12 +20,14 @@ __device__ __forceinline__ int tile_at(int row, int chunk) {
 // Rows of keys at or beyond `keys` become zero: nobody wrote them, and 0 * NaN is NaN.
 template <int Dim>
 __device__ __forceinline__ void fetch_tile(char* tile, const __half* from, int first, int keys) {
-  constexpr int kChunks = Dim / 8;
-  for (int i = threadIdx.x; i < kKeys * kChunks; i += kThreads) {
-    const int row = i / kChunks, chunk = i % kChunks;
-    const bool inside = first + row < keys;
-    copy_async(tile + tile_at<Dim>(row, chunk), from + int64_t(inside ? first + row : 0) * Dim + chunk * 8,
-               inside ? 16 : 0);
+  constexpr int kChunks = Dim / 8, kStep = kThreads / kChunks;  // rows at a time, a multiple of 8
+  const int row = int(threadIdx.x) % kThreads / kChunks, chunk = int(threadIdx.x) % kChunks;
+  char* const to = tile + tile_at<Dim>(row, chunk);
+  const __half* const at = from + int64_t(first + row) * Dim + chunk * 8;
+#pragma unroll
+  for (int i = 0; i < kKeys; i += kStep) {
+    const bool inside = first + row + i < keys;
+    copy_async(to + i * Dim * 2, inside ? at + i * Dim : from, inside ? 16 : 0);
   }
 }
 
@@ -33,8 +36,21 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
+__device__ __forceinline__ float power(float v) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(v));
+  return v;
+}
+
+__device__ __forceinline__ void sync_part(int part) {
+  asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(kThreads) : "memory");
+}
+
+// What a part tells the first: of each thread its sums, then largest scores and sums of probabilities of its two rows.
 template <int Dim>
-__global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
+constexpr int kPartFloats = Dim / 2 + 4;
+
+template <int Dim, int Parts>
+__global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_kernel(AttentionArgs args) {
   constexpr int kSteps = Dim / 16;  // of the score product
   extern __shared__ __align__(128) char shared[];
   wait_for_inputs();
@@ -45,7 +61,8 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
   const int rows = tokens * heads;                             // token-major
   const int first_row = (gridDim.x - 1 - blockIdx.x) * kRows;  // the longest first
   if (first_row >= rows || (args.refused != nullptr && *args.refused != 0)) return;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int part = threadIdx.x / kThreads;
+  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int valid = *args.valid[slot];
   const int last_token = (min(first_row + kRows, rows) - 1) / heads;
   const int keys = min(valid + last_token + 1, args.context);
@@ -55,10 +72,10 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
   const __half* v = static_cast<const __half*>(args.v[slot]) + cache_at;
 
   constexpr int kTileBytes = kKeys * Dim * 2;
-  char* k_tiles = shared;                   // [2]
-  char* v_tiles = shared + 2 * kTileBytes;  // [2]
-  fetch_tile<Dim>(k_tiles, k, 0, keys);
-  fetch_tile<Dim>(v_tiles, v, 0, keys);
+  char* k_tiles = shared + part * 4 * kTileBytes;  // [2]
+  char* v_tiles = k_tiles + 2 * kTileBytes;        // [2]
+  fetch_tile<Dim>(k_tiles, k, part * kKeys, keys);
+  fetch_tile<Dim>(v_tiles, v, part * kKeys, keys);
   commit_copies();
 
   // The two rows of this lane, and the queries as operand A: rows g and g + 8 of the warp.
@@ -88,17 +105,17 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
   float o[Dim / 8][4] = {};
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
 
-  for (int tile = 0; tile < tiles; ++tile) {
+  for (int tile = part, place = 0; tile < tiles; tile += Parts, place ^= 1) {
     const int first = tile * kKeys;
-    if (tile + 1 < tiles) {
-      fetch_tile<Dim>(k_tiles + (tile + 1) % 2 * kTileBytes, k, first + kKeys, keys);
-      fetch_tile<Dim>(v_tiles + (tile + 1) % 2 * kTileBytes, v, first + kKeys, keys);
+    if (tile + Parts < tiles) {
+      fetch_tile<Dim>(k_tiles + (place ^ 1) * kTileBytes, k, first + Parts * kKeys, keys);
+      fetch_tile<Dim>(v_tiles + (place ^ 1) * kTileBytes, v, first + Parts * kKeys, keys);
     }
     commit_copies();
     wait_for_copies<1>();
-    __syncthreads();
-    const char* k_tile = k_tiles + tile % 2 * kTileBytes;
-    const char* v_tile = v_tiles + tile % 2 * kTileBytes;
+    sync_part(part);
+    const char* k_tile = k_tiles + place * kTileBytes;
+    const char* v_tile = v_tiles + place * kTileBytes;
     float s[kKeys / 8][4] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; step += 2) {
@@ -110,6 +127,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
         mma_half(s[n], a[step + 1][0], a[step + 1][1], a[step + 1][2], a[step + 1][3], b[2], b[3]);
       }
     }
+    const bool all = first + kKeys <= min(limit[0], limit[1]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float now = m[half];
@@ -118,14 +136,14 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = s[n][2 * half + i];
-          score = first + n * 8 + 2 * t + i < limit[half] ? score * scale : -INFINITY;
+          if (!all && first + n * 8 + 2 * t + i >= limit[half]) score = -INFINITY;
           now = fmaxf(now, score);
         }
       }
       now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
       now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-      const float base = now == -INFINITY ? 0.0f : now;
-      const float keep = exp2f(m[half] - base);
+      const float base = now == -INFINITY ? 0.0f : now * scale;
+      const float keep = power(m[half] * scale - base);
       m[half] = now;
       l[half] *= keep;
 #pragma unroll
@@ -135,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = s[n][2 * half + i];
-          score = exp2f(score - base);
+          score = power(fmaf(score, scale, -base));
           l[half] += score;
         }
       }
@@ -153,7 +171,40 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
         mma_half(o[d + 1], p[0], p[1], p[2], p[3], b[2], b[3]);
       }
     }
+    sync_part(part);
+  }
+  if constexpr (Parts > 1) {
+    float* const told = reinterpret_cast<float*>(shared) + threadIdx.x % kThreads;  // [part - 1][value][thread]
     __syncthreads();
+    if (part > 0) {
+      float* const mine = told + (part - 1) * kPartFloats<Dim> * kThreads;
+#pragma unroll
+      for (int i = 0; i < Dim / 2; ++i) mine[i * kThreads] = o[i / 4][i % 4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        mine[(Dim / 2 + half) * kThreads] = m[half];
+        mine[(Dim / 2 + 2 + half) * kThreads] = l[half];
+      }
+    }
+    __syncthreads();
+    if (part > 0) return;
+#pragma unroll
+    for (int other = 0; other < Parts - 1; ++other) {
+      const float* const its = told + other * kPartFloats<Dim> * kThreads;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float its_m = its[(Dim / 2 + half) * kThreads], now = fmaxf(m[half], its_m);
+        const float base = now == -INFINITY ? 0.0f : now * scale;
+        const float keep = power(m[half] * scale - base), add = power(its_m * scale - base);
+        m[half] = now;
+        l[half] = l[half] * keep + its[(Dim / 2 + 2 + half) * kThreads] * add;
+#pragma unroll
+        for (int i = 0; i < Dim / 4; ++i) {
+          float& sum = o[i / 2][2 * half + i % 2];
+          sum = sum * keep + its[(i / 2 * 4 + 2 * half + i % 2) * kThreads] * add;
+        }
+      }
+    }
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -169,14 +220,33 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(AttentionArgs args) {
   }
 }
 
-template <int Dim>
-constexpr int kShared = 4 * kKeys * Dim * 2;
+template <int Dim, int Parts>
+constexpr int kShared = Parts * 4 * kKeys* Dim * 2;
+static_assert(kShared<128, 3> >= 2 * kPartFloats<128> * kThreads * 4 &&
+              kShared<64, 3> >= 2 * kPartFloats<64> * kThreads * 4);
+
+template <int Dim, int Parts>
+void launch_parts(const AttentionArgs& args, dim3 grid, cudaStream_t stream) {
+  launch(prefill_kernel<Dim, Parts>, grid, dim3(kThreads * Parts), kShared<Dim, Parts>, stream, args);
+}
 
 template <int Dim>
 void launch_dim(const AttentionArgs& args, cudaStream_t stream) {
   const int rows = args.slot_rows * (args.q_heads / args.kv_heads);
-  launch(prefill_kernel<Dim>, dim3(unsigned((rows + kRows - 1) / kRows), unsigned(args.kv_heads), unsigned(args.slots)),
-         dim3(kThreads), kShared<Dim>, stream, args);
+  const dim3 grid(unsigned((rows + kRows - 1) / kRows), unsigned(args.kv_heads), unsigned(args.slots));
+  const int blocks = int(grid.x * grid.y * grid.z);
+  if (blocks <= multiprocessors() && kShared<Dim, 3> <= most_shared()) return launch_parts<Dim, 3>(args, grid, stream);
+  launch_parts<Dim, 1>(args, grid, stream);
+}
+
+template <int Dim>
+void prepare_dim() {
+  const auto allow = [](auto kernel, size_t bytes) {
+    if (bytes > most_shared()) return;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)));
+  };
+  allow(prefill_kernel<Dim, 1>, kShared<Dim, 1>);
+  allow(prefill_kernel<Dim, 3>, kShared<Dim, 3>);
 }
 
 }  // namespace
@@ -189,8 +259,8 @@ void launch_prefill_attention(const AttentionArgs& args, cudaStream_t stream) {
 }
 
 void prepare_attention() {
-  CUDA_CHECK(cudaFuncSetAttribute(prefill_kernel<64>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared<64>));
-  CUDA_CHECK(cudaFuncSetAttribute(prefill_kernel<128>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared<128>));
+  prepare_dim<64>();
+  prepare_dim<128>();
 }
 
 }  // namespace tcim_lite::cuda

@@ -85,7 +85,7 @@ struct HeadsArgs {
   const int* valid[kMaxSlots];
   const int* current[kMaxSlots];
 };
-void launch_heads(Elem elem, const HeadsArgs& args, cudaStream_t stream);
+void launch_heads(Elem elem, const HeadsArgs* chains, int count, cudaStream_t stream);
 
 struct AttentionArgs {
   const void* q;  // [slots * slot_rows, heads * head_dim]
@@ -172,8 +172,9 @@ void launch_linear_gemm(Elem elem, WeightFormat format, const LinearArgs& args, 
 bool linear_wgmma_supports(Elem elem);
 void launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scratch, cudaStream_t stream);
 
-// What a library's product leaves to do: y = epilogue(acc), acc [rows, outputs] fp32 dense.
-void launch_linear_epilogue(const LinearArgs& args, const float* acc, cudaStream_t stream);
+// What a library's product leaves to do: y = epilogue(products), which are [rows, outputs] of `elem`, dense; fp16 ones
+// may be infinite where y saturates.
+void launch_linear_epilogue(const LinearArgs& args, Elem elem, const void* products, cudaStream_t stream);
 
 // Sets what a block of each kernel may use on the current GPU; once per GPU before its first launch.
 void prepare_kernels();

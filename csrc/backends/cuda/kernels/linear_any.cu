@@ -1,6 +1,7 @@
 // A Linear of float activations, any format, shape and rows: a warp for each output, eight rows at a time. Also what
 // remains of a Linear after a library's product.
 #include "backends/cuda/kernels/linear.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -66,21 +67,51 @@ __global__ void linear_kernel(LinearArgs args) {
   }
 }
 
-__global__ void epilogue_kernel(LinearArgs args, const float* acc) {
+// A thread for 8 columns of y; what is not aligned goes by single ones.
+template <typename Acc>
+__global__ void epilogue_kernel(LinearArgs args, const Acc* acc, bool aligned) {
   wait_for_inputs();
   launch_next();
   const int row = blockIdx.y;
-  if (row >= live_rows(args) || is_refused(args)) return;
+  const bool silu_mul = args.epilogue == kSiluMul;
+  const int count = silu_mul ? args.outputs / 2 : args.outputs;
+  const int i = int(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  if (i >= count || row >= live_rows(args) || is_refused(args)) return;
   acc += int64_t(row) * args.outputs;
-  const int count = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-    const int gate = i / 16 * 32 + i % 16;
-    if (args.epilogue == kSiluMul) {
-      finish_silu<__half>(args, row, i, acc[gate], acc[gate + 16]);
-    } else {
-      finish<__half>(args, row, i, acc[i]);
+  const int first = silu_mul ? i / 16 * 32 + i % 16 : i;
+  if (!aligned || i + 8 > count) {
+    for (int n = 0; n < 8 && i + n < count; ++n) {
+      if (silu_mul) {
+        finish_silu<__half>(args, row, i + n, load(acc + first + n), load(acc + first + n + 16));
+      } else {
+        finish<__half>(args, row, i + n, load(acc + i + n));
+      }
     }
+    return;
   }
+  const auto product = [&](int at, float(&v)[8]) {
+    load8(acc + at, v);
+    if (args.bias != nullptr) {
+      float bias[8];
+      load8_weights(args.bias + at, bias);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) v[n] += bias[n];
+    }
+    round_halves(v);
+  };
+  float v[8], other[8];
+  product(first, v);
+  if (silu_mul) {
+    product(first + 16, other);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) v[n] = silu(v[n]) * other[n];
+  }
+  if (args.epilogue == kAddResidual) {
+    load8(static_cast<const __half*>(args.residual) + row * args.residual_stride + i, other);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) v[n] += other[n];
+  }
+  store8_any(static_cast<__half*>(args.y) + row * args.y_stride + i, v);
 }
 
 template <typename T>
@@ -108,9 +139,17 @@ void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, c
   if (elem == kF32) launch_any<float>(format, args, stream);
 }
 
-void launch_linear_epilogue(const LinearArgs& args, const float* acc, cudaStream_t stream) {
+void launch_linear_epilogue(const LinearArgs& args, Elem elem, const void* products, cudaStream_t stream) {
   const int columns = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
-  launch(epilogue_kernel, dim3((columns + 1023) / 1024, args.rows), dim3(256), 0, stream, args, acc);
+  const bool residual = args.epilogue == kAddResidual;
+  const bool aligned =
+      args.outputs % 8 == 0 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0 &&
+      (!residual || (args.residual_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.residual) % 16 == 0));
+  const dim3 grid((columns + 2047) / 2048, args.rows), block(256);
+  if (elem == kF16)
+    launch(epilogue_kernel<__half>, grid, block, 0, stream, args, static_cast<const __half*>(products), aligned);
+  if (elem == kF32)
+    launch(epilogue_kernel<float>, grid, block, 0, stream, args, static_cast<const float*>(products), aligned);
 }
 
 }  // namespace tcim_lite::cuda

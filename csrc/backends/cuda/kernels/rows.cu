@@ -1,6 +1,7 @@
 // The edges of a graph and the ops that stand alone: each row by itself.
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -56,10 +57,25 @@ __global__ void norm_kernel(NormArgs args) {
   if (!is_live(args.row.live, row) || is_refused(args.row.refused)) return;
   const T* x = static_cast<const T*>(args.row.x) + row * args.row.x_stride + int64_t(group) * args.row.cols;
   T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride + int64_t(group) * args.row.cols;
+  const int cols = args.row.cols, vectors = cols / 8 * 8;
   float sum = 0;
-  for (int i = threadIdx.x; i < args.row.cols; i += blockDim.x) sum = fmaf(load(x + i), load(x + i), sum);
-  const float inverse = 1.0f / sqrtf(block_sum(sum, scratch) / float(args.row.cols) + args.epsilon);
-  for (int i = threadIdx.x; i < args.row.cols; i += blockDim.x) store(y + i, load(x + i) * inverse * args.weight[i]);
+  for (int i = threadIdx.x * 8; i < vectors; i += blockDim.x * 8) {
+    float v[8];
+    load8_any(x + i, v);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) sum = fmaf(v[n], v[n], sum);
+  }
+  for (int i = vectors + threadIdx.x; i < cols; i += blockDim.x) sum = fmaf(load(x + i), load(x + i), sum);
+  const float inverse = 1.0f / sqrtf(block_sum(sum, scratch) / float(cols) + args.epsilon);
+  for (int i = threadIdx.x * 8; i < vectors; i += blockDim.x * 8) {
+    float v[8], weight[8];
+    load8_any(x + i, v);
+    load8_weights(args.weight + i, weight);
+#pragma unroll
+    for (int n = 0; n < 8; ++n) v[n] = v[n] * inverse * weight[n];
+    store8_any(y + i, v);
+  }
+  for (int i = vectors + threadIdx.x; i < cols; i += blockDim.x) store(y + i, load(x + i) * inverse * args.weight[i]);
 }
 
 template <typename T>
@@ -149,7 +165,7 @@ void launch_stage(const StageArgs& args, cudaStream_t stream) {
 }
 
 void launch_norm(Elem elem, const NormArgs& args, cudaStream_t stream) {
-  const int threads = args.row.cols >= 1024 ? 256 : args.row.cols >= 128 ? 128 : 32;
+  const int threads = args.row.cols >= 4096 ? 512 : args.row.cols >= 512 ? (args.row.cols / 8 + 31) / 32 * 32 : 32;
   with_elem(elem, [&](auto t) {
     launch(norm_kernel<decltype(t)>, dim3(args.row.rows * args.groups), dim3(threads), 0, stream, args);
   });
