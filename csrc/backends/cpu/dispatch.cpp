@@ -66,6 +66,7 @@ KernelTable make_table(std::string_view isa) {
          "' (TCIM_LITE_ISA) is unknown or not to be had here: this machine has ", has,
          "; set it to one of them or unset it");
   }
+  if (table.linear_w4_few == nullptr) table.linear_w4_few = table.linear_w4;
   if (table.linear_w4_many == nullptr) table.linear_w4_many = table.linear_w4;
   if (table.linear_w8_many == nullptr) table.linear_w8_many = table.linear_w8;
   return table;

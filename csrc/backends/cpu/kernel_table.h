@@ -163,6 +163,9 @@ struct KernelTable {
   void (*quantize[2])(const QuantizeArgs&);
   void (*linear_w4)(const LinearQuantArgs&);
   void (*linear_w8)(const LinearQuantArgs&);
+  // The same for `few_from` to kFewRows rows.
+  void (*linear_w4_few)(const LinearQuantArgs&);
+  int64_t few_from;
   // The same for `many_from` rows and more; `many_rows` at a time is best.
   void (*linear_w4_many)(const LinearQuantArgs&);
   void (*linear_w8_many)(const LinearQuantArgs&);

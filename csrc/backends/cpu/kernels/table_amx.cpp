@@ -2,12 +2,14 @@
 
 namespace tcim_lite::cpu {
 
-// Defined in kernels/linear_quant_amx.cpp and kernels/linear_w8_avx512vnni.cpp.
+// Defined in kernels/linear_few_amx.cpp, kernels/linear_quant_amx.cpp and kernels/linear_w8_avx512vnni.cpp.
+void use_linear_few_amx(KernelTable& table);
 void use_linear_quant_amx(KernelTable& table);
 void use_linear_w8_prefetch_avx512vnni(KernelTable& table);
 
 // Only Intel's CPUs have AMX, and their prefetchers need help with 8-bit weights.
 void use_amx(KernelTable& table) {
+  use_linear_few_amx(table);
   use_linear_quant_amx(table);
   use_linear_w8_prefetch_avx512vnni(table);
 }

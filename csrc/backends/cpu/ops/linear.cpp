@@ -106,9 +106,10 @@ void LinearStep::multiply(const RunContext& context, int64_t row, int64_t rows, 
                                rows,
                                acc,
                                acc_stride};
-    const bool many = rows >= kernels.many_from;
-    if (format == WeightFormat::LinearW4) return (many ? kernels.linear_w4_many : kernels.linear_w4)(args);
-    return (many ? kernels.linear_w8_many : kernels.linear_w8)(args);
+    const bool w4 = format == WeightFormat::LinearW4;
+    if (rows >= kernels.many_from) return (w4 ? kernels.linear_w4_many : kernels.linear_w8_many)(args);
+    if (w4 && rows >= kernels.few_from && rows <= kFewRows) return kernels.linear_w4_few(args);
+    return (w4 ? kernels.linear_w4 : kernels.linear_w8)(args);
   }
   const LinearFloatArgs args{first,  stride, blocks, inputs,    prepared.widened() + row * inputs,
                              inputs, rows,   acc,    acc_stride};
