@@ -9,9 +9,12 @@ python3 -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --
   -C cmake.define.TCIM_LITE_CUDA=ON -C cmake.define.TCIM_LITE_TESTS=ON -C cmake.define.TCIM_LITE_BENCHMARKS=ON \
   ${TCIM_LITE_CUDA_ARCHITECTURES:+-C cmake.define.TCIM_LITE_CUDA_ARCHITECTURES="$TCIM_LITE_CUDA_ARCHITECTURES"} .
 export PYTHONPATH=$out/site${PYTHONPATH:+:$PYTHONPATH}
-"$out/build/bin/cuda_test" > "$out/cuda_test.txt" 2>&1 && echo "ops and layers: within bounds" || { cat "$out/cuda_test.txt"; exit 1; }
+for wgmma in off on; do
+  TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/cuda_test" > "$out/cuda_test.txt" 2>&1 || { cat "$out/cuda_test.txt"; exit 1; }
+  echo "ops and layers, wgmma $wgmma: within bounds"
+done
 if command -v compute-sanitizer > /dev/null; then
-  compute-sanitizer --tool memcheck "$out/build/bin/cuda_test" 2>&1 | tail -1
+  TCIM_LITE_CUDA_WGMMA=on compute-sanitizer --tool memcheck "$out/build/bin/cuda_test" 2>&1 | tail -1
 fi
 python3 -P tests/cuda/check_model.py "$out"
 TCIM_LITE_DEVICE=cuda TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_devices.py "$out"

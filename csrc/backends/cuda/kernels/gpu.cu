@@ -53,10 +53,10 @@ bool take_dependent_launch() {
   return overlap;
 }
 
-void prepare_kernels() {
+void prepare_kernels(bool wgmma) {
   prepare_linear_stream();
   prepare_linear_gemm();
-  prepare_linear_wgmma();
+  if (wgmma) prepare_linear_wgmma();
   prepare_attention();
   prepare_chain();
 }

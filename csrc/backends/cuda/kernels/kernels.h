@@ -177,7 +177,8 @@ void launch_linear_wgmma(WeightFormat format, const LinearArgs& args, void* scra
 void launch_linear_epilogue(const LinearArgs& args, Elem elem, const void* products, cudaStream_t stream);
 
 // Sets what a block of each kernel may use on the current GPU; once per GPU before its first launch.
-void prepare_kernels();
+// With `wgmma`, Hopper's matrix instructions multiply many rows by quantised weights.
+void prepare_kernels(bool wgmma);
 int multiprocessors();  // of the current GPU
 // The next launch of this thread waits for all of what came before, as it must after anything but a kernel.
 void break_overlap();
