@@ -92,9 +92,7 @@ void bench_linear(WeightFormat format, int64_t rows, const std::vector<KernelTab
                              reinterpret_cast<float*>(acc.data()),
                              blocks * 16};
   compare(std::string(name_of(format)) + ", rows " + std::to_string(rows), double(rows * inputs * blocks * 16),
-          double(weights.bytes()), tables, [&](const KernelTable& table) {
-            (format == WeightFormat::LinearW4 ? table.linear_w4 : table.linear_w8)(args);
-          });
+          double(weights.bytes()), tables, [&](const KernelTable& table) { linear_kernel(table, format, rows)(args); });
 }
 
 void bench_attention(int64_t rows, const std::vector<KernelTable>& tables) {

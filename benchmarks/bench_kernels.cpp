@@ -59,7 +59,7 @@ struct Activations {
 void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_t chunk, bool threads,
                 std::vector<AlignedBuffer>& acc) {
   const KernelTable& table = kernels();
-  const auto kernel = w.format == WeightFormat::LinearW4 ? table.linear_w4 : table.linear_w8;
+  const auto kernel = linear_kernel(table, w.format, std::min<int64_t>(64, rows));
   const auto task = [&](int64_t index, int member) {
     const int64_t block = index * chunk, count = std::min(chunk, w.blocks - block);
     for (int64_t row = 0; row < rows; row += 64) {
@@ -84,7 +84,7 @@ void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
   const QuantLinear w(format, outputs, inputs);
   const Activations x(8, inputs);
   const int64_t chunk = (64 << 10) / w.stride;
-  for (const int64_t rows : {1, 2, 4, 8}) {
+  for (const int64_t rows : {1, 2, 4, 5, 8}) {
     for (const bool threads : {false, true}) {
       const int count = threads ? ThreadPool::instance().size() : 1;
       double roof = read_bandwidth(count);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/cpu/kernel_table.h"
+#include "graph/weight_format.h"
 
 namespace tcim_lite::cpu {
 
@@ -17,5 +18,8 @@ KernelTable make_table(std::string_view isa);
 
 // TCIM_LITE_ISA, else the best available.
 const KernelTable& kernels();
+
+// The table's kernel for so many rows of a Linear with 4- or 8-bit weights and quantised activations.
+void (*linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows))(const LinearQuantArgs&);
 
 }  // namespace tcim_lite::cpu

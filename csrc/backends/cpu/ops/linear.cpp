@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/cpu/dispatch.h"
+
 namespace tcim_lite::cpu {
 namespace {
 
@@ -106,10 +108,7 @@ void LinearStep::multiply(const RunContext& context, int64_t row, int64_t rows, 
                                rows,
                                acc,
                                acc_stride};
-    const bool w4 = format == WeightFormat::LinearW4;
-    if (rows >= kernels.many_from) return (w4 ? kernels.linear_w4_many : kernels.linear_w8_many)(args);
-    if (w4 && rows >= kernels.few_from && rows <= kFewRows) return kernels.linear_w4_few(args);
-    return (w4 ? kernels.linear_w4 : kernels.linear_w8)(args);
+    return linear_kernel(kernels, format, rows)(args);
   }
   const LinearFloatArgs args{first,  stride, blocks, inputs,    prepared.widened() + row * inputs,
                              inputs, rows,   acc,    acc_stride};
