@@ -27,7 +27,7 @@ def test_rows_of_a_gpu_may_differ_by_rounding(monkeypatch):
     [
         pytest.param(ROWS[[0, 1, 3, 2]], id="rows exchanged"),
         pytest.param(ROWS[:3], id="a row missing"),
-        pytest.param(np.where(ROWS == ROWS.max(), np.nan, ROWS), id="a NaN"),
+        pytest.param(np.where(np.arange(64) == 5, np.nan, ROWS), id="a NaN"),
         pytest.param(ROWS * np.float16(1.05), id="five percent too large"),
         pytest.param(np.roll(ROWS, 1), id="rolled"),
     ],
