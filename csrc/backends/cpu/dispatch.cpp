@@ -80,7 +80,7 @@ const KernelTable& kernels() {
   return table;
 }
 
-void (*linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows))(const LinearQuantArgs&) {
+LinearQuantKernel linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows) {
   const bool w4 = format == WeightFormat::LinearW4;
   if (rows >= table.many_from) return w4 ? table.linear_w4_many : table.linear_w8_many;
   if (w4 && rows >= table.few_from && rows <= kFewRows) return table.linear_w4_few;

@@ -19,7 +19,9 @@ KernelTable make_table(std::string_view isa);
 // TCIM_LITE_ISA, else the best available.
 const KernelTable& kernels();
 
+using LinearQuantKernel = void (*)(const LinearQuantArgs&);
+
 // The table's kernel for so many rows of a Linear with 4- or 8-bit weights and quantised activations.
-void (*linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows))(const LinearQuantArgs&);
+LinearQuantKernel linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows);
 
 }  // namespace tcim_lite::cpu
