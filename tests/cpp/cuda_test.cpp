@@ -113,6 +113,11 @@ void test_linears_of_a_chain() {
         check(concat("chain of Linears ", name_of(format), " ", rows, " x ", inputs), maker,
               {maker.linear(x, 50, format, true), maker.linear(x, wide, format), maker.linear(x, 336, format, true)},
               kSums);
+        GraphMaker normed(DType::Float16, uint32_t(rows + inputs));
+        const uint32_t z = normed.input({1, rows, inputs});
+        const auto linear = [&](int64_t outputs) { return normed.linear(normed.rms_norm(z), outputs, format, true); };
+        check(concat("chain of RMSNorms and Linears ", name_of(format), " ", rows, " x ", inputs), normed,
+              {linear(50), linear(2144), normed.silu_mul(linear(320))}, roundings(format));
       }
     }
   }

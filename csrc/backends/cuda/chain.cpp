@@ -88,25 +88,46 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
     if (args->count == 0) args->rows = int(x.rows);
     return x.rows == args->rows && x.rows <= kMostChainRows;
   };
-  while (step < end && args->count < kMostPhases) {
-    ChainPhase& phase = args->phases[args->count];
+  auto* const codes = reinterpret_cast<char*>(memory_.get() + codes_);
+  const AttentionSpec* before = nullptr;  // the step before, if it is attention
+  while (step < end && args->count + 1 < kMostPhases) {
+    ChainPhase* phase = &args->phases[args->count];
     if (const auto* linear = std::get_if<LinearSpec>(&plan_.steps[step])) {
       if (format != WeightFormat::Dense && linear->format != format) break;
-      phase.is_attention = false;
-      if (!fits(linear->x) || !chain_linear(*linear, phase.linear)) break;
+      ChainLinear made{};
+      if (!fits(linear->x) || !chain_linear(*linear, made)) break;
       format = linear->format;
+      if (args->rows > 1 && is_quantized(format) && linear->norm_id == kNoValue) {
+        if (before != nullptr && before->y.value == linear->x.value && before->y.cols == linear->inputs &&
+            read_once(linear->x.value)) {
+          args->phases[args->count - 1].attention.codes = codes;
+          made.codes = codes;
+        } else if (linear->inputs >= kManyInputs) {
+          phase->kind = ChainPhase::Kind::Quantize;
+          phase->quantize = {made.x, codes, made.x_stride, made.inputs};
+          made.codes = codes;
+          phase = &args->phases[++args->count];
+        }
+      }
+      phase->kind = ChainPhase::Kind::Linear;
+      phase->linear = made;
+      before = nullptr;
       step += 1;
     } else {
       const auto* heads = std::get_if<HeadsSpec>(&plan_.steps[step]);
       const auto* spec = step + 1 < end ? std::get_if<AttentionSpec>(&plan_.steps[step + 1]) : nullptr;
-      phase.is_attention = true;
+      ChainAttention made{};
       if (heads == nullptr || spec == nullptr || !fits(spec->q)) break;
       if (caches + 2 * spec->k.size() > size_t(kMostChainCaches)) break;
-      if (!chain_attention(*heads, *spec, *args, phase.attention)) break;
+      if (!chain_attention(*heads, *spec, *args, made)) break;
+      phase->kind = ChainPhase::Kind::Attention;
+      phase->attention = made;
       for (size_t slot = 0; slot < spec->k.size(); ++slot) {
         args->caches[caches++] = at(spec->k[slot]);
         args->caches[caches++] = at(spec->v[slot]);
       }
+      ++args->attentions;
+      before = spec;
       step += 2;
     }
     ++args->count;

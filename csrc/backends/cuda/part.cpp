@@ -67,6 +67,7 @@ void CudaPart::plan_scratch() {
   partials_ = reserve(partials);
   arrived_ = reserve(pairs * 4);
   barrier_ = reserve(4);
+  codes_ = reserve(kMostCodesBytes);
   refused_ = reserve(4);
 }
 

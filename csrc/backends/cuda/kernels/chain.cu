@@ -69,40 +69,50 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
   // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
   const ChainArgs* memory = &args;
   asm volatile("" : "+l"(memory));
-  // The next phase comes into shared memory while one runs, and the caches of its attention if it is one.
-  int attentions = 0;
-  const int cache_words = 4 * args.slots, cache_word = int(threadIdx.x) - kPhaseWords;
-  const auto word_of = [&](int phase) {
-    if (cache_word < 0) return reinterpret_cast<const uint32_t*>(memory->phases + phase)[threadIdx.x];
-    return reinterpret_cast<const uint32_t*>(memory->caches)[attentions * cache_words + cache_word];
+  // While a phase runs the next one comes into shared memory; while attention does, the caches of the next attention.
+  const int thread = threadIdx.x, cache_words = 4 * args.slots, cache_word = thread - kPhaseWords;
+  const auto word_of = [&](int phase, int attention) {
+    return cache_word < 0 ? reinterpret_cast<const uint32_t*>(memory->phases + phase)[thread]
+                          : reinterpret_cast<const uint32_t*>(memory->caches)[attention * cache_words + cache_word];
   };
-  const auto keep_word = [&](int phase, uint32_t word) {
-    auto* to =
-        reinterpret_cast<uint32_t*>(cache_word < 0 ? static_cast<void*>(&s.phases[phase % 2]) : s.caches[phase % 2]);
-    to[cache_word < 0 ? int(threadIdx.x) : cache_word] = word;
+  const auto keep_word = [&](int phase, int attention, uint32_t word) {
+    if (cache_word < 0) {
+      reinterpret_cast<uint32_t*>(&s.phases[phase % 2])[thread] = word;
+    } else {
+      reinterpret_cast<uint32_t*>(s.caches[attention % 2])[cache_word] = word;
+    }
   };
-  const bool helps = cache_word < cache_words;
   for (int p = threadIdx.x; p < args.count; p += kChainThreads) s.places[p] = place_of(memory->phases[p]);
-  if (helps) keep_word(0, word_of(0));
+  if (cache_word < cache_words) keep_word(0, 0, word_of(0, 0));
   if (threadIdx.x == 0) s.unit = unit_of(args);
   if (*args.refused != 0) return;
   __syncthreads();
   ChainWeights<Format, kStages<Format, Rows>> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
   const ChainRotation rotation = load_rotation(args, s.unit);
   const int rows = Rows == 1 ? 1 : args.rows;
+  int attentions = 0;
   for (int p = 0; p < args.count; ++p) {
     const ChainPhase& phase = s.phases[p % 2];
-    attentions += phase.is_attention;
+    const bool is_attention = phase.kind == ChainPhase::Kind::Attention;
+    attentions += is_attention;  // so many have begun
     uint32_t next = 0;
-    const bool fetches = helps && p + 1 < args.count;
-    if (fetches) next = word_of(p + 1);
+    const bool fetches =
+        cache_word < 0 ? p + 1 < args.count : cache_word < cache_words && is_attention && attentions < args.attentions;
+    if (fetches) next = word_of(p + 1, attentions);
     const auto ready = [&] { wait_for_phase(args.barrier, p); };
-    if (phase.is_attention) {
-      attend(args, phase.attention, s.caches[p % 2], s.own.attention, s.unit, rotation, ready);
+    if (is_attention) {
+      attend(args, phase.attention, s.caches[(attentions - 1) % 2], s.own.attention, s.unit, rotation,
+             activation_scale<Format>(1.0f), ready);
+    } else if (Rows > 1 && phase.kind == ChainPhase::Kind::Quantize) {
+      ready();
+      quantize_rows<Format>(phase.quantize, rows);
     } else {
       const ChainLinear& linear = phase.linear;
       auto& own = s.own.linear;
-      ChainRows<Format, Rows> prepared(linear, rows, own.rows[threadIdx.x / 32]);
+      static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * ChainRows<Format, Rows>::kNormFloats);
+      float* norm = own.sums.values[0][threadIdx.x / 32][0];  // no sums before the rows are there
+      ChainRows<Format, Rows> prepared(linear, rows, own.rows[threadIdx.x / 32], norm);
+      if (p + 1 < args.count && s.places[p + 1].tiles < 0) prefetch_attention(args, s.unit, s.caches[attentions % 2]);
       ready();
       prepared.start(own.scratch);
       if (linear.blocks == 2) {
@@ -111,7 +121,7 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
         multiply_tiles<Format, Rows, 1>(linear, rows, weights, prepared, own.sums);
       }
     }
-    if (fetches) keep_word(p + 1, next);
+    if (fetches) keep_word(p + 1, attentions, next);
     arrive(args.barrier, p + 1 == args.count, unsigned(args.count));
     weights.give_up();  // where it holds up nobody
   }

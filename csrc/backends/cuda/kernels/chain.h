@@ -13,6 +13,7 @@ namespace tcim_lite::cuda {
 // y = x W^T of fp16 rows, with norm, bias and epilogue as in LinearArgs.
 struct ChainLinear {
   const void* x;
+  const char* codes;  // not null: x is there quantised
   const void* weights;
   const float* norm_weight;
   const float* bias;
@@ -32,25 +33,34 @@ struct ChainAttention {
   const float* q_norm;  // null: none
   const float* k_norm;
   void* y;
+  char* codes;  // not null: instead of y, quantised
   int x_stride, y_stride;
   float q_epsilon, k_epsilon, scale;
 };
 
+// x to codes, once for all blocks.
+struct ChainQuantize {
+  const void* x;
+  char* codes;
+  int x_stride, inputs;
+};
+
 struct ChainPhase {
-  bool is_attention;
+  enum class Kind { Linear, Attention, Quantize } kind;
   union {
     ChainLinear linear;
     ChainAttention attention;
+    ChainQuantize quantize;
   };
 };
 
 constexpr int kMostChainRows = 8;
 // What a kernel's parameters hold.
-constexpr int kMostPhases = 240;
+constexpr int kMostPhases = 230;
 constexpr int kMostChainCaches = 1024;
 
 struct ChainArgs {
-  int count = 0;
+  int count = 0, attentions = 0;
   int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
   int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
@@ -66,6 +76,12 @@ struct ChainArgs {
 };
 
 constexpr int kChainHeadDim = 128;
+constexpr int kMostChainInputs = 16384;
+// Quantised rows: for each 64 inputs the codes of all rows, then their scales (fp32).
+constexpr int kCodesGroup = kMostChainRows * (64 + 4);
+constexpr int kMostCodesBytes = kMostChainInputs / 64 * kCodesGroup;
+// From so many inputs on, quantising several rows in each block costs more than a phase that does it once.
+constexpr int kManyInputs = 8192;
 // What the current GPU and a chain can do. All Linears of a chain have one format, all its attention one shape.
 bool chain_runs_here();
 // Completes `linear`.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/chain_keys.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda {
 
@@ -90,8 +91,33 @@ __device__ __forceinline__ float warp_most(float v) {
   return v;
 }
 
+// A KV head's element threadIdx.x of its query heads' results: to y, or with the others to the row's codes.
+struct HeadsResult {
+  __half* y;
+  char* codes;  // null: to y. Of the first group of the KV head
+  int row;
+  float code_scale;
+};
+__device__ __forceinline__ void store_result(const HeadsResult& to, ChainAttentionShared& s, int heads, float value) {
+  if (to.codes == nullptr) return store(to.y + threadIdx.x, value);
+  __half* const all = s.queries[0];  // not needed any more
+  store(all + threadIdx.x, value);
+  asm volatile("bar.sync 1, %0;" ::"r"(heads * kChainHeadDim) : "memory");
+  if (threadIdx.x >= 32) return;
+  const int lane = threadIdx.x;
+  const auto* mine = reinterpret_cast<const uint4*>(all + 16 * lane);
+  const uint4 raw[2] = {mine[0], mine[1]};
+  uint4 codes;
+  const float scale = quantize_halves(raw, codes) * to.code_scale;
+  if (lane * 16 >= heads * kChainHeadDim) return;
+  char* const group = to.codes + lane / 4 * kCodesGroup;
+  *reinterpret_cast<uint4*>(group + to.row * 64 + lane % 4 * 16) = codes;
+  if (lane % 4 == 0) reinterpret_cast<float*>(group + kMostChainRows * 64)[to.row] = scale;
+}
+
 // Merges what `active` blocks left for this KV head. Each warp has one head.
-__device__ __forceinline__ void merge_splits(const float* all, int heads, int active, __half* y) {
+__device__ __forceinline__ void merge_splits(const float* all, int heads, int active, ChainAttentionShared& s,
+                                             const HeadsResult& to) {
   constexpr int kDim = kChainHeadDim, kAtOnce = 16;
   if (int(threadIdx.x) >= heads * kDim) return;
   const int lane = threadIdx.x % 32, h = threadIdx.x / kDim, stride = heads * (kDim + 2);
@@ -114,12 +140,12 @@ __device__ __forceinline__ void merge_splits(const float* all, int heads, int ac
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) total = fmaf(value[i], __shfl_sync(0xffffffffu, weight, i), total);
   }
-  store(y + threadIdx.x, total / sum);
+  store_result(to, s, heads, total / sum);
 }
 
-// What a block's warps left in shared memory, to `y` if the block is alone and else to `at`.
-__device__ __forceinline__ void gather_warps(const ChainAttentionShared& s, int heads, int warps, bool alone, __half* y,
-                                             float* at) {
+// What a block's warps left in shared memory: the result if the block is alone, else to `at`.
+__device__ __forceinline__ void gather_warps(ChainAttentionShared& s, int heads, int warps, bool alone,
+                                             const HeadsResult& to, float* at) {
   constexpr int kDim = kChainHeadDim;
   if (int(threadIdx.x) >= heads * kDim) return;  // whole warps, of one head each
   const int lane = threadIdx.x % 32, h = threadIdx.x / kDim, d = threadIdx.x % kDim;
@@ -130,38 +156,60 @@ __device__ __forceinline__ void gather_warps(const ChainAttentionShared& s, int 
   float total = 0;
   for (int w = 0; w < warps; ++w)
     total = fmaf(s.outputs[w][h][d / 16 * 20 + d % 16], __shfl_sync(0xffffffffu, share, w), total);
-  if (alone) return store(y + threadIdx.x, total / sum);
+  if (alone) return store_result(to, s, heads, total / sum);
   at += h * (kDim + 2);
   at[d] = total;
   if (d == 0) *reinterpret_cast<float2*>(at + kDim) = make_float2(most, sum);
 }
 
-// `ready` returns when q, k and v may be read. caches: by slot, keys and values.
+constexpr int kKeysRound = 16 * kChainWarps;  // keys that a block takes at a time
+
+// Where this block's keys are; caches: by slot, keys and values.
+__device__ __forceinline__ ChainKeys keys_of(const ChainArgs& args, const ChainUnit& unit, void* const* caches) {
+  const int64_t at = int64_t(unit.kv_head) * args.context * kChainHeadDim;
+  return {static_cast<__half*>(caches[2 * unit.slot]) + at,
+          static_cast<__half*>(caches[2 * unit.slot + 1]) + at,
+          nullptr,
+          unit.valid,
+          unit.end,
+          0};
+}
+
+// Brings rounds first .. last - 1 of this warp's keys and values into the L2.
+__device__ __forceinline__ void prefetch_rounds(const ChainKeys& keys, int begin, int first, int last) {
+  for (int round = first; round < last; ++round) {
+    const int key = begin + round * kKeysRound + int(threadIdx.x) / 32 * 16;
+    if (key >= keys.end) return;
+    prefetch_rows(keys.k, keys, key);
+    prefetch_rows(keys.v, keys, key);
+  }
+}
+// In the phase before: the caches' bytes come while that one's weights do not keep the memory busy.
+__device__ __forceinline__ void prefetch_attention(const ChainArgs& args, const ChainUnit& unit, void* const* caches) {
+  if (unit.works) prefetch_rounds(keys_of(args, unit, caches), unit.begin, 0, 2);
+}
+
+// `ready` returns when q, k and v may be read.
 template <typename Ready>
 __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, void* const* caches,
                                        ChainAttentionShared& s, const ChainUnit& unit, const ChainRotation& rotation,
-                                       const Ready& ready) {
-  constexpr int kDim = kChainHeadDim, kRound = 16 * kChainWarps, kAhead = 4;  // rounds
+                                       float code_scale, const Ready& ready) {
+  constexpr int kDim = kChainHeadDim, kAhead = 4;  // rounds
   if (!unit.works) return ready();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = args.heads_per_kv;
-  const int64_t cache_at = int64_t(unit.kv_head) * args.context * kDim;
-  __half* const k = static_cast<__half*>(caches[2 * unit.slot]) + cache_at;
-  __half* const v = static_cast<__half*>(caches[2 * unit.slot + 1]) + cache_at;
   const auto row_of = [&](const void* part, int token) {  // of the projection, the KV head's columns
     return static_cast<const __half*>(part) + int64_t(unit.slot * args.slot_rows + token) * a.x_stride +
            unit.kv_head * kDim;
   };
-  const ChainKeys keys{k, v, row_of(a.v, 0), unit.valid, unit.end, a.x_stride};
+  ChainKeys keys = keys_of(args, unit, caches);
+  keys.v_fresh = row_of(a.v, 0);
+  keys.fresh_stride = a.x_stride;
 
   // Earlier tokens' rows and the norms' weights do not wait; values come by way of the L2, for want of registers.
   const int mine = unit.begin + warp * 16;
   KeyTile tile;
   load_keys(tile, keys, mine);
-  prefetch_rows(v, keys, mine);
-  for (int round = 1; round < kAhead && mine + round * kRound < unit.end; ++round) {
-    prefetch_rows(k, keys, mine + round * kRound);
-    prefetch_rows(v, keys, mine + round * kRound);
-  }
+  prefetch_rounds(keys, unit.begin, 0, kAhead);
   const int token = warp - heads;  // whose key this warp makes
   const bool makes_key =
       token >= 0 && token <= unit.token && unit.valid + token < unit.end && unit.valid + token >= unit.begin;
@@ -180,13 +228,13 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     __half* made = s.fresh[token];
     make_chain_head(row_of(a.k, token), norm != nullptr, weight, a.k_epsilon, rotation, made);
     if (unit.writes && token == unit.token) {
-      __half* row = k + int64_t(unit.valid + token) * kDim;
+      __half* row = keys.k + int64_t(unit.valid + token) * kDim;
 #pragma unroll
       for (int j = 0; j < 4; ++j) row[lane + 32 * j] = made[lane + 32 * j];
     }
   } else if (warp == kChainWarps - 1 && unit.writes) {
     const auto* from = reinterpret_cast<const uint2*>(row_of(a.v, unit.token));
-    reinterpret_cast<uint2*>(v + int64_t(unit.valid + unit.token) * kDim)[lane] = __ldcg(from + lane);
+    reinterpret_cast<uint2*>(keys.v + int64_t(unit.valid + unit.token) * kDim)[lane] = __ldcg(from + lane);
   }
   __syncthreads();
 
@@ -195,12 +243,11 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     for (int first = mine;;) {
       insert_fresh(tile, keys, s, first);
       attend_tile(tile, s, heads, a.scale, first, unit.end, first == mine);
-      first += kRound;
+      first += kKeysRound;
       if (first >= unit.end) break;
       load_keys(tile, keys, first);
       load_values(tile, keys, first);
-      prefetch_rows(k, keys, first + (kAhead - 1) * kRound);
-      prefetch_rows(v, keys, first + (kAhead - 1) * kRound);
+      prefetch_rounds(keys, first - warp * 16, kAhead - 1, kAhead);
       __syncwarp();  // what the round before left in shared memory
     }
   }
@@ -208,8 +255,10 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
 
   const int stride = heads * (kDim + 2), pair = int(blockIdx.x) / args.splits;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
-  auto* y = static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + unit.kv_head * heads * kDim;
-  gather_warps(s, heads, warps, unit.active == 1, y, all + unit.split * stride);
+  const int column = unit.kv_head * heads * kDim;
+  const HeadsResult to{static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,
+                       a.codes == nullptr ? nullptr : a.codes + column / 64 * kCodesGroup, unit.row, code_scale};
+  gather_warps(s, heads, warps, unit.active == 1, to, all + unit.split * stride);
   if (unit.active == 1) return;
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -219,7 +268,7 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     if (s.last) args.arrived[pair] = 0;
   }
   __syncthreads();
-  if (s.last) merge_splits(all, heads, unit.active, y);
+  if (s.last) merge_splits(all, heads, unit.active, s, to);
 }
 
 }  // namespace tcim_lite::cuda

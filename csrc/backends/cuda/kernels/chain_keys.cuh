@@ -23,7 +23,7 @@ struct ChainAttentionShared {
 
 // Where keys begin .. end - 1 are: from `fresh` on in shared memory, their values in the projection's rows.
 struct ChainKeys {
-  const __half *k, *v;  // caches
+  __half *k, *v;  // caches
   const __half* v_fresh;
   int fresh, end, fresh_stride;
 };

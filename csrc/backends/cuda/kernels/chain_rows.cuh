@@ -7,29 +7,38 @@
 
 namespace tcim_lite::cuda {
 
-constexpr int kMostChainInputs = 16384;
-
-// Rows: 1, or kMostChainRows for any number from 2 on.
+// Rows: 1, or kMostChainRows for any number from 2 on. Lane 4 g + t holds 16 inputs of a group of 64, those that it
+// takes to the tensor cores: in a pass of row g, or of a single row the g-th group of eight.
 template <WeightFormat Format, int Rows>
 class ChainRows {
+  static constexpr bool kHalf = Format == WeightFormat::LinearF16;
+
  public:
-  static constexpr int kHalves = Format == WeightFormat::LinearF16 ? 2 : 1;
-  // A group of 64 inputs: [half][row] of 64 bytes, then the rows' scales.
-  static constexpr int kHalfBytes = Rows * 64, kScales = kHalves * kHalfBytes;
+  // A group: one part, fp16 two, of [row][64 bytes], then the rows' scales.
+  static constexpr int kPartBytes = Rows * 64, kScales = (kHalf ? 2 : 1) * kPartBytes;
   static constexpr int kGroupBytes = kScales + (Rows == 1 ? 16 : 32);
   static constexpr int kPiece = Rows == 1 ? kMostChainInputs / 64 / kChainWarps : 4;  // groups that are there at a time
   static constexpr int kBytes = kPiece * kGroupBytes;                                 // of a warp
+  static constexpr int kNormFloats = Rows == 1 ? 0 : kPiece * 64;
 
-  // `area` is this warp's. Fetches what does not wait: weights of the norm.
-  __device__ __forceinline__ ChainRows(const ChainLinear& linear, int rows, char* area)
+  // `area` and `norm`, kNormFloats, are this warp's. Fetches what does not wait: weights of the norm.
+  __device__ __forceinline__ ChainRows(const ChainLinear& linear, int rows, char* area, float* norm)
       : linear_(linear),
         rows_(Rows == 1 ? 1 : rows),
         area_(area),
+        norm_(norm),
         begin_(share_begin(linear.inputs / 64, threadIdx.x / 32)),
         end_(share_begin(linear.inputs / 64, threadIdx.x / 32 + 1)) {
-    const int count = end_ - begin_;
-    spread_ = Rows == 1 || count > 2 ? 2 : count > 1 ? 1 : 0;
-    if (norm() && group(0) < count) load_weights(begin_ + group(0));
+    if (!has_norm()) return;
+    if constexpr (Rows == 1) {
+      if (is_there(0, begin_)) load_weights(linear.norm_weight + (begin_ + group(0)) * 64, weight_);
+    } else {
+      const int at = 8 * lane();
+      if (begin_ * 64 + at >= end_ * 64) return;
+      const auto* from = reinterpret_cast<const float4*>(linear.norm_weight + begin_ * 64 + at);
+      reinterpret_cast<float4*>(norm + at)[0] = __ldg(from);
+      reinterpret_cast<float4*>(norm + at)[1] = __ldg(from + 1);
+    }
   }
 
   __device__ __forceinline__ int begin() const { return begin_; }
@@ -41,136 +50,187 @@ class ChainRows {
 
   // Once x may be read; all warps. Without pieces all groups are there then. scratch: [Rows][kChainWarps].
   __device__ __forceinline__ void start(float* scratch) {
-    uint4 kept[kPasses];
+    if (has_codes()) {
+      if (!in_pieces()) copy_codes(begin_);
+      return;
+    }
+    uint4 kept[kPasses][2];
     load(begin_, kept);
-    if (norm()) {
-      float sums[kPasses] = {};
-      add_squares(kept, begin_, sums);
+    if (has_norm()) {
+      float squares[2][4] = {};
+      add_squares(begin_, kept, squares);
       for (int first = begin_ + kPiece; in_pieces() && first < end_; first += kPiece) {
         load(first, kept);
-        add_squares(kept, first, sums);
+        add_squares(first, kept, squares);
       }
-      find_inverse(sums, scratch);
+      find_inverse(squares, scratch);
     }
-    if (!in_pieces()) store(begin_, kept);
+    if (in_pieces()) return;
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      if (is_over(pass, begin_)) break;
+      store_pass(pass, begin_, kept[pass]);
+    }
+    __syncwarp();
   }
 
-  // Makes groups first .. first + kPiece - 1 be there; first - begin() is a multiple of kPiece.
+  // Makes groups first .. first + kPiece - 1 be there. What it waits for the ring of weights hides.
   __device__ __forceinline__ void take_piece(int first) {
-    uint4 kept[kPasses];
-    load(first, kept);
-    if (norm() && first + group(0) < end_) load_weights(first + group(0));
     __syncwarp();
-    store(first, kept);
+    if (has_codes()) return copy_codes(first);
+#pragma unroll 1
+    for (int pass = 0; pass < kPasses && !is_over(pass, first); ++pass) {
+      uint4 raw[2];
+      load_pass(pass, first, raw);
+      store_pass(pass, first, raw);
+    }
+    __syncwarp();
   }
 
  private:
-  // A lane holds 8 inputs of 64, a pass 4 pairs of row and group. With several rows a lane's group is always the same.
-  static constexpr int kPasses = Rows == 1 ? kPiece / 4 : Rows;
+  static constexpr bool kTakesCodes = Rows > 1 && !kHalf;
+  static_assert(!kTakesCodes || kGroupBytes == kCodesGroup);
+  static constexpr int kPasses = Rows == 1 ? kPiece / 8 : kPiece;
 
   __device__ static int lane() { return int(threadIdx.x) % 32; }
-  __device__ static int inside() { return lane() % 8 * 8; }
-  __device__ __forceinline__ bool norm() const { return linear_.norm_weight != nullptr; }
-  __device__ __forceinline__ int group(int pass) const {
-    return Rows == 1 ? 4 * pass + lane() / 8 : lane() / 8 & ((1 << spread_) - 1);
-  }
-  __device__ __forceinline__ int row(int pass) const {
-    return Rows == 1 ? 0 : pass << (2 - spread_) | lane() / 8 >> spread_;
-  }
+  __device__ __forceinline__ bool has_norm() const { return linear_.norm_weight != nullptr; }
+  __device__ __forceinline__ bool has_codes() const { return kTakesCodes && linear_.codes != nullptr; }
+  __device__ static int group(int pass) { return Rows == 1 ? 8 * pass + lane() / 4 : pass; }
+  __device__ static int row() { return Rows == 1 ? 0 : lane() / 4; }
+  // First of 8 inputs of a group, in either half of what the lane holds.
+  __device__ static int input(int half) { return kHalf ? 32 * half + lane() % 4 * 8 : lane() % 4 * 16 + 8 * half; }
   // The same for the whole warp.
   __device__ __forceinline__ bool is_over(int pass, int first) const {
-    return Rows == 1 ? first + 4 * pass >= end_ : pass << (2 - spread_) >= rows_;
+    return first + (Rows == 1 ? 8 : 1) * pass >= end_;
   }
   __device__ __forceinline__ bool is_there(int pass, int first) const {
-    return first + group(pass) < end_ && row(pass) < rows_;
+    return first + group(pass) < end_ && row() < rows_;
   }
-  __device__ __forceinline__ void load_weights(int group) {
-    load8_weights(linear_.norm_weight + group * 64 + inside(), weight_);
+  // Of the lane's inputs of the group that begins at `of_group`.
+  __device__ static void load_weights(const float* of_group, float (&weight)[2][8]) {
+    load8(of_group + input(0), weight[0]);
+    load8(of_group + input(1), weight[1]);
   }
 
-  __device__ __forceinline__ void load(int first, uint4 (&kept)[kPasses]) const {
-    const auto* from = static_cast<const __half*>(linear_.x) + first * 64 + inside();
+  __device__ __forceinline__ void load_pass(int pass, int first, uint4 (&raw)[2]) const {
+    const auto* from = static_cast<const __half*>(linear_.x) + row() * linear_.x_stride + (first + group(pass)) * 64;
+    const bool there = is_there(pass, first);
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      raw[half] = there ? __ldcg(reinterpret_cast<const uint4*>(from + input(half))) : make_uint4(0, 0, 0, 0);
+  }
+  __device__ __forceinline__ void load(int first, uint4 (&kept)[kPasses][2]) const {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) load_pass(pass, first, kept[pass]);
+  }
+  __device__ __forceinline__ void copy_codes(int first) {
+    uint4 codes[kPasses];
+    float scales[kPasses];
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      kept[pass] = make_uint4(0, 0, 0, 0);
-      if (is_over(pass, first)) continue;
-      if (is_there(pass, first))
-        kept[pass] = __ldcg(reinterpret_cast<const uint4*>(from + row(pass) * linear_.x_stride + group(pass) * 64));
+      const bool there = first + pass < end_;
+      const char* from = linear_.codes + (first + pass) * kGroupBytes;
+      codes[pass] = there ? __ldcg(reinterpret_cast<const uint4*>(from) + lane()) : make_uint4(0, 0, 0, 0);
+      scales[pass] = there && lane() < Rows ? __ldcg(reinterpret_cast<const float*>(from + kScales) + lane()) : 0.0f;
     }
-  }
-
-  __device__ __forceinline__ void add_squares(const uint4 (&kept)[kPasses], int first, float (&sums)[kPasses]) const {
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      if (is_over(pass, first)) continue;
-      float v[8];
-      load8(reinterpret_cast<const __half*>(&kept[pass]), v);
-      float& sum = sums[Rows == 1 ? 0 : pass];
+      if (first + pass >= end_) break;
+      char* to = area_ + pass * kGroupBytes;
+      reinterpret_cast<uint4*>(to)[lane()] = codes[pass];
+      if (lane() < Rows) reinterpret_cast<float*>(to + kScales)[lane()] = scales[pass];
+    }
+    __syncwarp();
+  }
+
+  // The tensor cores multiply rows by rows: the diagonal has what is wanted, in lanes with t = g / 2.
+  __device__ __forceinline__ void add_squares(int first, const uint4 (&kept)[kPasses][2],
+                                              float (&squares)[2][4]) const {
 #pragma unroll
-      for (int j = 0; j < 8; ++j) sum = fmaf(v[j], v[j], sum);
+    for (int pass = 0; pass < kPasses; ++pass) {
+      if (is_over(pass, first)) break;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4& v = kept[pass][half];
+        mma_half(squares[half], v.x, 0, v.y, 0, v.x, v.y);
+        mma_half(squares[half], v.z, 0, v.w, 0, v.z, v.w);
+      }
     }
   }
 
-  // From a warp's sums to 1 / root of each row's mean square: of row lane % Rows.
-  __device__ __forceinline__ void find_inverse(float (&sums)[kPasses], float* scratch) {
-    const int warp = threadIdx.x / 32;
-#pragma unroll
-    for (int pass = 0; pass < (Rows == 1 ? 1 : kPasses); ++pass) {
-      if (Rows > 1 && is_over(pass, begin_)) continue;
-      float sum = sums[pass];
-#pragma unroll
-      for (int step = 1; step < 8; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-      if (spread_ > 0) sum += __shfl_xor_sync(0xffffffffu, sum, 8);
-      if (spread_ > 1) sum += __shfl_xor_sync(0xffffffffu, sum, 16);
-      if (lane() % 8 == 0 && row(pass) < rows_ && (Rows == 1 || group(pass) == 0))
-        scratch[row(pass) * kChainWarps + warp] = sum;
-    }
+  // 1 / root of each row's mean square.
+  __device__ __forceinline__ void find_inverse(const float (&squares)[2][4], float* scratch) {
+    const int g = lane() / 4, t = lane() % 4;
+    const float even = squares[0][0] + squares[1][0], odd = squares[0][1] + squares[1][1];
+    float sum = t != g / 2 ? 0.0f : g % 2 ? odd : even;
+    if (Rows == 1) sum = warp_sum(sum);
+    if (t == g / 2) scratch[row() * kChainWarps + threadIdx.x / 32] = sum;
     __syncthreads();
-    const float4 four =
-        *reinterpret_cast<const float4*>(scratch + lane() % Rows * kChainWarps + lane() / 8 * (kChainWarps / 4));
-    float sum = (four.x + four.y) + (four.z + four.w);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 8);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+    const float4 four = *reinterpret_cast<const float4*>(scratch + row() * kChainWarps + t * (kChainWarps / 4));
+    sum = (four.x + four.y) + (four.z + four.w);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     inverse_ = inverse_root(fmaf(sum, linear_.inverse_inputs, linear_.epsilon));
   }
 
-  __device__ __forceinline__ void store(int first, const uint4 (&kept)[kPasses]) {
-#pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      if (is_over(pass, first)) continue;
-      const bool there = is_there(pass, first);
-      uint4 raw = kept[pass];
-      if (norm()) {
-        float v[8];
-        load8(reinterpret_cast<const __half*>(&raw), v);
-        if (Rows == 1 && pass > 0 && there) load_weights(first + group(pass));
-        const float inverse = Rows == 1 ? inverse_ : __shfl_sync(0xffffffffu, inverse_, row(pass));
-#pragma unroll
-        for (int j = 0; j < 8; ++j) v[j] = v[j] * inverse * weight_[j];
-        raw = saturated_halves(v);
-      }
-      char* to = area_ + group(pass) * kGroupBytes + row(pass) * 64;
-      if constexpr (Format == WeightFormat::LinearF16) {
-        if (there) *reinterpret_cast<uint4*>(to + inside() / 32 * kHalfBytes + inside() % 32 * 2) = raw;
-      } else {
-        uint2 codes;
-        const float scale = activation_scale<Format>(quantize_halves(raw, codes));
-        if (!there) continue;
-        *reinterpret_cast<uint2*>(to + inside()) = codes;
-        if (inside() == 0)
-          *reinterpret_cast<float*>(area_ + group(pass) * kGroupBytes + kScales + row(pass) * 4) = scale;
-      }
+  __device__ __forceinline__ void store_pass(int pass, int first, uint4 (&raw)[2]) {
+    const bool there = is_there(pass, first);
+    if (has_norm()) normalise(raw, pass, first);
+    char* const to = area_ + group(pass) * kGroupBytes;
+    char* const mine = to + (Rows == 1 ? lane() % 4 : lane()) * 16;
+    if constexpr (kHalf) {
+      if (!there) return;
+      *reinterpret_cast<uint4*>(mine) = raw[0];
+      *reinterpret_cast<uint4*>(mine + kPartBytes) = raw[1];
+    } else {
+      uint4 codes;
+      const float scale = activation_scale<Format>(quantize_halves(raw, codes));
+      if (!there) return;
+      *reinterpret_cast<uint4*>(mine) = codes;
+      if (lane() % 4 == 0) reinterpret_cast<float*>(to + kScales)[row()] = scale;
     }
-    __syncwarp();
+  }
+
+  __device__ __forceinline__ void normalise(uint4 (&raw)[2], int pass, int first) {
+    if constexpr (Rows == 1) {
+      if (pass > 0 && is_there(pass, first)) load_weights(linear_.norm_weight + (first + group(pass)) * 64, weight_);
+    } else {
+      load_weights(in_pieces() ? linear_.norm_weight + (first + pass) * 64 : norm_ + pass * 64, weight_);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float v[8];
+      load8(reinterpret_cast<const __half*>(&raw[half]), v);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[j] = v[j] * inverse_ * weight_[half][j];
+      // To the quantiser an infinity is what 65504 is.
+      raw[half] = kHalf ? saturated_halves(v) : pack_halves(v);
+    }
   }
 
   const ChainLinear& linear_;
   const int rows_;
   char* const area_;
+  const float* const norm_;
   const int begin_, end_;
-  int spread_;  // log2 of the groups in a pass
-  float weight_[8] = {};
   float inverse_ = 1;
+  float weight_[2][8] = {};
 };
+
+// A warp takes a group of all rows: lane 4 g + t 16 inputs of row g.
+template <WeightFormat Format>
+__device__ __forceinline__ void quantize_rows(const ChainQuantize& quantize, int rows) {
+  const int group = int(blockIdx.x) + int(gridDim.x) * (threadIdx.x / 32);
+  if (group * 64 >= quantize.inputs) return;
+  const int lane = threadIdx.x % 32, row = lane / 4;
+  const auto* from = reinterpret_cast<const uint4*>(static_cast<const __half*>(quantize.x) + row * quantize.x_stride +
+                                                    group * 64 + lane % 4 * 16);
+  uint4 raw[2] = {}, codes;
+  if (row < rows) raw[0] = __ldcg(from), raw[1] = __ldcg(from + 1);
+  const float scale = activation_scale<Format>(quantize_halves(raw, codes));
+  char* to = quantize.codes + group * kCodesGroup;
+  reinterpret_cast<uint4*>(to)[lane] = codes;
+  if (lane % 4 == 0) reinterpret_cast<float*>(to + kMostChainRows * 64)[row] = scale;
+}
 
 }  // namespace tcim_lite::cuda

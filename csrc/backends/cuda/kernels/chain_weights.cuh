@@ -30,12 +30,13 @@ struct ChainRing<WeightFormat::LinearF16> {
 // Where a phase's weights are: what the ring needs to know of phases to come, in shared memory.
 struct ChainPlace {
   const char* weights;
-  int tiles;
+  int tiles;       // -1: attention
   int16_t groups;  // of 64 inputs; 0: no Linear
   int16_t blocks;
 };
 __device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase) {
-  if (phase.is_attention) return {};
+  if (phase.kind != ChainPhase::Kind::Linear)
+    return {nullptr, phase.kind == ChainPhase::Kind::Attention ? -1 : 0, 0, 0};
   return {static_cast<const char*>(phase.linear.weights), phase.linear.tiles, int16_t(phase.linear.inputs / 64),
           int16_t(phase.linear.blocks)};
 }

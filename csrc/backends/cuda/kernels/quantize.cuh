@@ -38,31 +38,45 @@ __device__ __forceinline__ float quantize_group(const float (&v)[8], uint2& code
   return power_of_two(exponent);
 }
 
-// The same of fp16 values, two to a word.
-__device__ __forceinline__ float quantize_halves(const uint4& v, uint2& codes) {
+// The same of fp16 values: 16 to a lane of every 4, or 8 to a lane of every 8.
+template <int Lanes, int Words>
+__device__ __forceinline__ float quantize_words(const uint32_t (&word)[Words], uint32_t (&codes)[Words / 2]) {
+  static_assert(Lanes * Words == 32);
   const auto pair = [](uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); };
-  const uint32_t word[4] = {v.x, v.y, v.z, v.w};
-  const auto most = [](__half2 a, __half2 b) { return __hmax2(a, b); };
-  __half2 both =
-      most(most(__habs2(pair(word[0])), __habs2(pair(word[1]))), most(__habs2(pair(word[2])), __habs2(pair(word[3]))));
+  __half2 most = __habs2(pair(word[0]));
 #pragma unroll
-  for (int lane = 1; lane < 8; lane *= 2) both = most(both, __shfl_xor_sync(0xffffffffu, both, lane));
-  const float amax = __half2float(__hmax(__low2half(both), __high2half(both)));
+  for (int i = 1; i < Words; ++i) most = __hmax2(most, __habs2(pair(word[i])));
+#pragma unroll
+  for (int lane = 1; lane < Lanes; lane *= 2) most = __hmax2(most, __shfl_xor_sync(0xffffffffu, most, lane));
+  const float amax = __half2float(__hmax(__low2half(most), __high2half(most)));
   const int exponent = min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
-  // 2^-exponent in two factors, since fp16 ends at 2^15. What the first product loses is far below a code's half.
+  // 2^-exponent in two factors, since fp16 ends at 2^15. What the first product loses is far below half a code.
   const int first = min(-exponent, 15);
   const auto power = [&](int n) { return pair(uint32_t(n + 15) * 0x04000400u); };
   const __half2 scale = power(first), rest = power(-exponent - first);
   // Adding 1.5 * 2^10 rounds to an integer, ties to even, and leaves it in the low byte.
   const __half2 middle = pair(0x66006600u), top = pair(0x667f667fu), bottom = pair(0x65816581u);
-  uint32_t bits[4];
+  uint32_t bits[Words];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < Words; ++i) {
     const __half2 code = __hmin2(__hmax2(__hfma2(__hmul2(pair(word[i]), scale), rest, middle), bottom), top);
     bits[i] = *reinterpret_cast<const uint32_t*>(&code);
   }
-  codes = make_uint2(__byte_perm(bits[0], bits[1], 0x6420), __byte_perm(bits[2], bits[3], 0x6420));
+#pragma unroll
+  for (int i = 0; i < Words; i += 2) codes[i / 2] = __byte_perm(bits[i], bits[i + 1], 0x6420);
   return power_of_two(exponent);
+}
+__device__ __forceinline__ float quantize_halves(const uint4& v, uint2& codes) {
+  uint32_t packed[2];
+  const float scale = quantize_words<8, 4>({v.x, v.y, v.z, v.w}, packed);
+  codes = make_uint2(packed[0], packed[1]);
+  return scale;
+}
+__device__ __forceinline__ float quantize_halves(const uint4 (&v)[2], uint4& codes) {
+  uint32_t packed[4];
+  const float scale = quantize_words<4, 8>({v[0].x, v[0].y, v[0].z, v[0].w, v[1].x, v[1].y, v[1].z, v[1].w}, packed);
+  codes = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  return scale;
 }
 
 // To code * 2^e.
@@ -98,6 +112,14 @@ __device__ __forceinline__ void load8_any(const T* p, float (&v)[8]) {
   if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return load8(p, v);
 #pragma unroll
   for (int i = 0; i < 8; ++i) v[i] = load(p + i);
+}
+
+__device__ __forceinline__ uint4 pack_halves(const float (&v)[8]) {
+  uint4 raw;
+  __half2* h = reinterpret_cast<__half2*>(&raw);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) h[i] = __floats2half2_rn(v[2 * i], v[2 * i + 1]);
+  return raw;
 }
 
 // To fp16, saturating at 65504; NaN stays NaN.
