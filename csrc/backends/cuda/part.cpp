@@ -24,8 +24,7 @@ CudaPart::CudaPart(Part part, bool float_math, int gpu, int* refused_host)
       plan_(build_plan(*graph_, float_math)),
       refused_host_(refused_host) {
   const UseGpu use(gpu_);
-  // Off by default: its kernels and the tiles it chooses were tested on a GPU one by one, not yet as they are now.
-  prepare_kernels(env_text("TCIM_LITE_CUDA_WGMMA") == "on");
+  prepare_kernels(env_text("TCIM_LITE_CUDA_WGMMA") != "off");
   stream_ = make_stream();
   plan_scratch();
   memory_ = device_bytes(scratch_bytes_);
