@@ -1,7 +1,6 @@
 // A Linear of many rows and quantised weights: tiles of 128 outputs by 64 or 128 rows on the int8 tensor cores. A stage
 // of the pipeline is one group of 64 inputs, whose exact integer sums are scaled into fp32 sums at once.
-#include "backends/cuda/kernels/linear.cuh"
-#include "backends/cuda/kernels/quantize.cuh"
+#include "backends/cuda/kernels/prepared_row.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -25,22 +24,12 @@ __global__ void quantize_kernel(LinearArgs args, GemmScratch scratch, int padded
   launch_next();
   const int row = blockIdx.x;
   if (row >= live_rows(args)) return;
-  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-  float inverse = 1;
-  if (args.norm_weight != nullptr) {
-    float sum = 0;
-    for (int k = threadIdx.x; k < args.inputs; k += blockDim.x) sum = fmaf(load(x + k), load(x + k), sum);
-    inverse = 1.0f / sqrtf(block_sum(sum, shared) / float(args.inputs) + args.epsilon);
-  }
+  const PreparedRow<T> x(args, row, shared);
   for (int first = 0; first < args.inputs; first += blockDim.x * 8) {
     const int k = first + int(threadIdx.x) * 8;
     const bool inside = k < args.inputs;
     float v[8] = {};
-    if (inside) load8_any(x + k, v);
-    if (args.norm_weight != nullptr && inside) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) v[i] = rounded<T>(v[i] * inverse * args.norm_weight[k + i]);
-    }
+    if (inside) x.load(k, v);
     uint2 codes;
     const float scale = quantize_group(v, codes);
     if (!inside) continue;
@@ -52,7 +41,7 @@ __global__ void quantize_kernel(LinearArgs args, GemmScratch scratch, int padded
 template <WeightFormat Format>
 constexpr int kItemBytes = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
 template <WeightFormat Format, int Rows>
-constexpr int kStageBytes = kBlocks* kItemBytes<Format> + Rows * 64 + Rows * 4;
+constexpr int kStageBytes = kBlocks * kItemBytes<Format> + Rows * 64 + Rows * 4;
 
 template <WeightFormat Format, int Rows>
 __device__ __forceinline__ void fetch(char* stage, const LinearArgs& args, const GemmScratch& scratch, int padded_rows,

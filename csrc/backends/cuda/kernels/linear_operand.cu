@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/linear_wgmma.cuh"
+#include "backends/cuda/kernels/prepared_row.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -14,30 +15,12 @@ __global__ void operand_kernel(LinearArgs args, char* operand, int padded_rows) 
   launch_next();
   const int row = blockIdx.x;
   if (row >= live_rows(args)) return;
-  const __half* x = static_cast<const __half*>(args.x) + row * args.x_stride;
-  float inverse = 1;
-  if (args.norm_weight != nullptr) {
-    float sum = 0;
-    for (int k = threadIdx.x * 8; k < args.inputs; k += blockDim.x * 8) {
-      float v[8];
-      load8_any(x + k, v);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
-    }
-    inverse = 1.0f / sqrtf(block_sum(sum, shared) / float(args.inputs) + args.epsilon);
-  }
+  const PreparedRow<__half> x(args, row, shared);
   for (int first = 0; first < args.inputs; first += blockDim.x * 8) {
     const int k = first + int(threadIdx.x) * 8;
     const bool inside = k < args.inputs;
     float v[8] = {};
-    if (inside) load8_any(x + k, v);
-    if (args.norm_weight != nullptr && inside) {
-      float weights[8];
-      load8_weights(args.norm_weight + k, weights);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) v[i] = v[i] * inverse * weights[i];
-      round_halves(v);
-    }
+    if (inside) x.load(k, v);
     round_to_codes(v);
     // Lane 2 t + u of eight holds words c of chunks 4 u + c; it gives them away for the words of chunk 4 u + t.
     uint32_t word[4];
