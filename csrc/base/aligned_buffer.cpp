@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "base/error.h"
 
@@ -13,34 +15,98 @@ namespace {
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kMapThreshold = 1 << 20;
 
-}  // namespace
+struct Block {
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+};
 
-AlignedBuffer::AlignedBuffer(uint64_t bytes) : bytes_(bytes) {
-  const uint64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  if (rounded < bytes) fail(ErrorCode::Device, "cannot allocate ", bytes, " bytes: the size is not representable");
-  void* memory = nullptr;
-  uint64_t mapped_bytes = 0;
-  if (rounded >= kMapThreshold) {
-    memory = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) memory = nullptr;
-    mapped_bytes = rounded;
-  } else if (rounded > 0) {
-    memory = std::aligned_alloc(kAlignment, rounded);
-    if (memory != nullptr) std::memset(memory, 0, rounded);
+// Null when the system has no memory. Mapped blocks are zeroed.
+std::byte* reserve(uint64_t bytes) {
+  if (bytes < kMapThreshold) return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+void release(Block block) noexcept {
+  if (block.bytes < kMapThreshold) {
+    std::free(block.data);
+  } else {
+    munmap(block.data, block.bytes);
   }
-  if (memory == nullptr && rounded > 0) {
+}
+
+// The blocks released last, of sizes that outputs have. Never waits: what a child of a fork finds locked stays so.
+class Released {
+ public:
+  // A null block when there is none.
+  Block take(uint64_t bytes) noexcept {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return {};
+    for (Block& block : blocks_) {
+      if (block.bytes == bytes) return std::exchange(block, {});
+    }
+    return {};
+  }
+
+  // Returns what is to be released instead.
+  Block keep(Block block) noexcept {
+    if (block.bytes < kLeast || block.bytes > kMost) return block;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return block;
+    next_ = (next_ + 1) % kBlocks;
+    return std::exchange(blocks_[next_], block);
+  }
+
+ private:
+  static constexpr uint64_t kLeast = 64 << 10, kMost = 8 << 20;
+  static constexpr size_t kBlocks = 4;
+
+  std::mutex mutex_;
+  Block blocks_[kBlocks];
+  size_t next_ = 0;
+};
+
+Released& released() {
+  static auto* const all = new Released;  // buffers may outlive static objects
+  return *all;
+}
+
+uint64_t rounded(uint64_t bytes) {
+  const uint64_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  if (whole < bytes) fail(ErrorCode::Device, "cannot allocate ", bytes, " bytes: the size is not representable");
+  return whole;
+}
+
+std::byte* reserve_or_fail(uint64_t bytes) {
+  std::byte* data = reserve(bytes);
+  if (data == nullptr) {
     fail(ErrorCode::Device, "cannot allocate ", bytes,
          " bytes: the system has no memory left; free modules or tensors");
   }
-  data_ = {static_cast<std::byte*>(memory), ReleaseAligned{mapped_bytes}};
+  return data;
+}
+
+}  // namespace
+
+AlignedBuffer::AlignedBuffer(uint64_t bytes) : bytes_(bytes) {
+  const uint64_t whole = rounded(bytes);
+  if (whole == 0) return;
+  data_ = {reserve_or_fail(whole), ReleaseAligned{whole}};
+  if (whole < kMapThreshold) std::memset(data_.get(), 0, whole);
+}
+
+AlignedBuffer AlignedBuffer::unfilled(uint64_t bytes) {
+  AlignedBuffer buffer;
+  buffer.bytes_ = bytes;
+  const uint64_t whole = rounded(bytes);
+  if (whole == 0) return buffer;
+  std::byte* data = released().take(whole).data;
+  buffer.data_ = {data != nullptr ? data : reserve_or_fail(whole), ReleaseAligned{whole}};
+  return buffer;
 }
 
 void ReleaseAligned::operator()(std::byte* data) const noexcept {
-  if (mapped_bytes > 0) {
-    munmap(data, mapped_bytes);
-  } else {
-    std::free(data);
-  }
+  if (const Block rest = released().keep({data, bytes}); rest.data != nullptr) release(rest);
 }
 
 }  // namespace tcim_lite

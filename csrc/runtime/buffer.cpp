@@ -23,13 +23,16 @@ class WrappedMemory final : public DeviceMemory {
 
 Buffer::Buffer() noexcept : handle_(next_handle()) {}
 
-std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) {
+std::shared_ptr<Buffer> Buffer::of_host(AlignedBuffer memory) {
   std::shared_ptr<Buffer> buffer(new Buffer);
-  buffer->host_ = AlignedBuffer(bytes);
+  buffer->host_ = std::move(memory);
   buffer->host_data_ = buffer->host_.data();
-  buffer->bytes_ = bytes;
+  buffer->bytes_ = buffer->host_.bytes();
   return buffer;
 }
+
+std::shared_ptr<Buffer> Buffer::on_host(uint64_t bytes) { return of_host(AlignedBuffer(bytes)); }
+std::shared_ptr<Buffer> Buffer::unfilled_on_host(uint64_t bytes) { return of_host(AlignedBuffer::unfilled(bytes)); }
 
 std::shared_ptr<Buffer> Buffer::on_device(int device_id, uint64_t bytes, std::string_view holder, Content content) {
   return on_devices({{device_id}, 1, {}}, bytes, holder, content);
@@ -111,7 +114,7 @@ std::byte* Buffer::lend_to_array() noexcept {
 void Buffer::mark_written_by_runs() {
   const std::lock_guard lock(arrays_mutex_);
   if (lent_to_arrays_ && !written_by_runs_) {
-    AlignedBuffer copy(bytes_);
+    AlignedBuffer copy = AlignedBuffer::unfilled(bytes_);
     std::memcpy(copy.data(), host_data(), bytes_);
     kept_for_arrays_ = std::move(host_);
     host_ = std::move(copy);

@@ -32,6 +32,7 @@ class Buffer {
   // Zeroed, unless a listener changes what device memory holds that need not be zero. Throw Error(Device) when a device
   // is full or does not exist. `holder` as in Charge.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
+  static std::shared_ptr<Buffer> unfilled_on_host(uint64_t bytes);  // for who overwrites all of it
   static std::shared_ptr<Buffer> on_device(int device_id, uint64_t bytes, std::string_view holder = {},
                                            Content content = Content::Unspecified);
   static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder = {},
@@ -75,6 +76,7 @@ class Buffer {
   };
 
   Buffer() noexcept;
+  static std::shared_ptr<Buffer> of_host(AlignedBuffer memory);
   void add_slab(Device& device, uint64_t bytes, std::string_view holder, Content content);
   template <typename Visit>
   void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;

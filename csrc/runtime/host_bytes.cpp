@@ -9,7 +9,7 @@ HostBytes::HostBytes(const Tensor& tensor, HostAccess access) : tensor_(tensor) 
     data_ += tensor.offset();
     return;
   }
-  copy_ = AlignedBuffer(tensor.info().span_bytes());
+  copy_ = AlignedBuffer::unfilled(tensor.info().span_bytes());
   data_ = copy_.data();
   if (access != HostAccess::Write) buffer.read(tensor.offset(), copy_.bytes(), data_);
 }

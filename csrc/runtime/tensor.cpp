@@ -90,6 +90,10 @@ void Tensor::copy_values(const Tensor& target, const char* what) const {
   }
   buffer_->wait_idle();
   target.buffer_->wait_idle();
+  const bool same_bytes = info_.dtype == target.info_.dtype && info_.is_dense() && target.info_.is_dense();
+  if (same_bytes && buffer_->host_data() == nullptr && target.buffer_->host_data() != nullptr) {
+    return buffer_->read(offset_, info_.bytes(), target.buffer_->host_data() + target.offset_);
+  }
   const Shape from = byte_strides(info_), to = byte_strides(target.info_);
   const HostBytes source(*this, HostAccess::Read);
   HostBytes copy(target, target.info_.is_dense() ? HostAccess::Write : HostAccess::Update);
@@ -105,7 +109,9 @@ Tensor Tensor::to_host(bool to_contiguous) const {
         require_storage("to_host");
         const bool dense = info_.is_dense();
         if (!on_device() && (dense || !to_contiguous)) return *this;
-        Tensor host = allocate(dense || to_contiguous ? info_.ascontiguous().on_host() : info_.on_host());
+        const TensorInfo wanted = dense || to_contiguous ? info_.ascontiguous().on_host() : info_.on_host();
+        const Tensor host(wanted, wanted.is_dense() ? Buffer::unfilled_on_host(wanted.bytes())
+                                                    : Buffer::on_host(wanted.span_bytes()));
         copy_values(host, "to_host");
         return host;
       });
