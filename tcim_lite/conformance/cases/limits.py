@@ -84,22 +84,30 @@ def test_no_descriptors_left_is_an_error(kit, run_script):
 
 def test_no_address_space_left_is_an_error(kit, run_script):
     emulator_only("what a load maps")
+    # In a thread, whose stack is mapped from the start: the main one could not grow any more.
     text = """
         import resource
-        module = rt.load(sys.argv[1])
-        module.run(True)
-        with open("/proc/self/statm") as file:
-            used = int(file.read().split()[0]) * resource.getpagesize()
-        limits = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), limits[1]))
-        try:
-            rt.load(sys.argv[2])
-        except (RuntimeError, MemoryError) as error:
-            print("refused")
-        resource.setrlimit(resource.RLIMIT_AS, limits)
-        rt.load(sys.argv[2]).run(True)
-        module.run(True)
-        print("and on")
+        import threading
+
+        def work():
+            module = rt.load(sys.argv[1])
+            module.run(True)
+            with open("/proc/self/statm") as file:
+                used = int(file.read().split()[0]) * resource.getpagesize()
+            limits = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), limits[1]))
+            try:
+                rt.load(sys.argv[2])
+            except (RuntimeError, MemoryError) as error:
+                print("refused")
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+            rt.load(sys.argv[2]).run(True)
+            module.run(True)
+            print("and on")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
     """
     assert run_script(text, kit.model("add"), kit.model("add_slow")).split() == ["refused", "and", "on"]
 
