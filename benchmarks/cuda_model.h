@@ -1,5 +1,4 @@
-// Qwen3's graph on a GPU for benchmarks, without packages: random weights, few of them distinct but more than the L2
-// holds.
+// Qwen3's graph on a GPU for benchmarks, without packages: random weights, of which the layers have copies in turn.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,7 @@ inline const std::map<std::string, ModelShape> kShapes = {{"0.6B", {1024, 3072, 
 inline const std::map<std::string, WeightFormat> kFormats = {
     {"w4", WeightFormat::LinearW4}, {"w8", WeightFormat::LinearW8}, {"f16", WeightFormat::LinearF16}};
 constexpr int64_t kKvHeads = 8, kDim = 128, kVocabulary = 151936;
-constexpr int64_t kDistinctBytes = 200'000'000;  // of layers; the L2 holds 50 MB
+constexpr int64_t kRandomBytes = 200'000'000;  // of layers; each has its own on the GPU
 
 enum class Logits { OfEveryToken, OfTheLast };
 
@@ -52,7 +51,7 @@ class CudaModel {
     const bool last_only = rows.logits == Logits::OfTheLast;
     if (last_only) maker_.graph().live_rows = current_[0];
     const int64_t layer_bytes = packed_bytes(format, layer_weights() / 4096, 4096);
-    distinct_ = std::min(shape.layers, kDistinctBytes / layer_bytes + 1);
+    distinct_ = std::min(shape.layers, kRandomBytes / layer_bytes + 1);
     for (int64_t layer = 0; layer < shape.layers; ++layer) x = add_layer(x, layer);
     if (last_only) x = maker_.gather(x, current_[0]);
     const uint32_t logits = maker_.linear(maker_.rms_norm(x), kVocabulary, format);
@@ -129,7 +128,7 @@ class CudaModel {
   }
 
   uint32_t linear(uint32_t x, int64_t outputs, int64_t layer, int which) {
-    if (layer >= distinct_) return maker_.linear_again(x, weights_[size_t(layer % distinct_ * 4 + which)]);
+    if (layer >= distinct_) return maker_.linear_like(x, weights_[size_t(layer % distinct_ * 4 + which)]);
     const uint32_t y = maker_.linear(x, outputs, format_);
     weights_.push_back(maker_.graph().ops.back().inputs[1]);
     return y;

@@ -31,11 +31,16 @@ class GraphMaker {
     if (with_bias) operands.push_back(floats(DType::Float32, {outputs}));
     return op(OpKind::Linear, operands, out);
   }
-  // With the weights of an earlier Linear.
-  uint32_t linear_again(uint32_t x, uint32_t weights) {
+  // With weights of its own that hold the bytes of an earlier Linear's.
+  uint32_t linear_like(uint32_t x, uint32_t weights) {
+    const Value like = graph_.values[weights];
+    const uint32_t id = value(ValueKind::Weight, like.dtype, like.shape);
+    graph_.values[id].format = like.format;
+    graph_.values[id].weight = uint32_t(weights_.size());
+    weights_.push_back(weights_[like.weight]);
     Shape out = shape(x);
-    out.back() = shape(weights)[0];
-    return op(OpKind::Linear, {x, weights}, out);
+    out.back() = like.shape[0];
+    return op(OpKind::Linear, {x, id}, out);
   }
   uint32_t rms_norm(uint32_t x) {
     return op(OpKind::RMSNorm, {x, floats(DType::Float32, {shape(x).back()})}, shape(x), {{"epsilon", 1e-6}});
