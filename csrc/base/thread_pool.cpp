@@ -7,11 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "base/env.h"
 #include "base/float_environment.h"
@@ -57,6 +59,44 @@ int default_size() {
 
 std::atomic<ThreadPool*> g_pool{nullptr};
 
+// The tasks [begin, end) a member has left, in one word, so that the member takes from the front and others from the
+// back. No task is handed out twice, so no word of tasks comes back within a region.
+class alignas(64) Run {
+ public:
+  void set(int64_t begin, int64_t end) { word_.store(pack(begin, end), std::memory_order_relaxed); }
+  int64_t left() const { return left(word_.load(std::memory_order_relaxed)); }
+
+  // The first task, or -1.
+  int64_t take() {
+    uint64_t word = word_.load(std::memory_order_relaxed);
+    while (left(word) > 0) {
+      if (word_.compare_exchange_weak(word, word + kOneTaken, std::memory_order_relaxed)) return begin(word);
+    }
+    return -1;
+  }
+
+  // The second half, rounded up, becomes `thief`'s. False when there is nothing.
+  bool give_half(Run& thief) {
+    uint64_t word = word_.load(std::memory_order_relaxed);
+    while (left(word) > 0) {
+      const int64_t middle = end(word) - (left(word) + 1) / 2;
+      if (!word_.compare_exchange_weak(word, pack(begin(word), middle), std::memory_order_relaxed)) continue;
+      thief.set(middle, end(word));
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr uint64_t kOneTaken = uint64_t{1} << 32;
+  static uint64_t pack(int64_t begin, int64_t end) { return uint64_t(begin) << 32 | uint64_t(end); }
+  static int64_t begin(uint64_t word) { return int64_t(word >> 32); }
+  static int64_t end(uint64_t word) { return int64_t(uint32_t(word)); }
+  static int64_t left(uint64_t word) { return end(word) - begin(word); }
+
+  std::atomic<uint64_t> word_{0};
+};
+
 }  // namespace
 
 // A region is published in `word`: its number, whether it is open, and how many workers are inside. A worker joins only
@@ -76,11 +116,40 @@ struct ThreadPool::State {
   const void* context = nullptr;
   int64_t count = 0;
   int64_t grain = 1;
+  bool in_runs = false;
 
-  std::mutex turn;  // one region at a time
+  std::vector<Run> runs;  // one per member
+  std::mutex turn;        // one region at a time
   bool started = false;
 
-  void drain(int member) {
+  explicit State(int size) : runs(size_t(size)) {}
+
+  void share_out() {
+    const auto size = int64_t(runs.size());
+    for (int64_t member = 0; member < size; ++member)
+      runs[size_t(member)].set(count * member / size, count * (member + 1) / size);
+  }
+
+  // From whoever has most left. False when nobody has any.
+  bool take_over(Run& own) {
+    for (;;) {
+      const auto most =
+          std::max_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.left() < b.left(); });
+      if (most->left() <= 0) return false;
+      if (most->give_half(own)) return true;
+    }
+  }
+
+  void drain(int member) { in_runs ? drain_runs(member) : drain_ascending(member); }
+
+  void drain_runs(int member) {
+    Run& own = runs[size_t(member)];
+    do {
+      for (int64_t index = own.take(); index >= 0; index = own.take()) body(context, index, index + 1, member);
+    } while (take_over(own));
+  }
+
+  void drain_ascending(int member) {
     for (;;) {
       const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
       if (begin >= count) return;
@@ -104,10 +173,10 @@ ThreadPool& ThreadPool::instance() {
   return *pool;
 }
 
-ThreadPool::ThreadPool(int size) : size_(size), state_(new State) {}
+ThreadPool::ThreadPool(int size) : size_(size), state_(new State(size)) {}
 ThreadPool::~ThreadPool() { delete state_; }  // only of a pool that never started
 
-void ThreadPool::run_region(Body body, const void* context, int64_t count, int64_t grain) {
+void ThreadPool::run_region(Order order, Body body, const void* context, int64_t count, int64_t grain) {
   if (count <= 0) return;
   if (size_ == 1 || count <= grain) {
     body(context, 0, count, 0);
@@ -127,7 +196,9 @@ void ThreadPool::run_region(Body body, const void* context, int64_t count, int64
   state.context = context;
   state.count = count;
   state.grain = grain;
+  state.in_runs = order == Order::Runs && count <= UINT32_MAX;
   state.next.store(0, std::memory_order_relaxed);
+  if (state.in_runs) state.share_out();
   const uint64_t number = (state.word.load(std::memory_order_relaxed) / State::kNumber + 1) * State::kNumber;
   state.word.store(number | State::kOpen, std::memory_order_seq_cst);
   if (state.sleepers.load(std::memory_order_seq_cst) > 0) {

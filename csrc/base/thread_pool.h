@@ -21,12 +21,15 @@ class ThreadPool {
   // ascending order, `grain` at a time, so a slow core takes fewer. Tasks must not throw and must not start regions.
   template <typename Task>
   void parallel_for(int64_t count, const Task& task, int64_t grain = 1) {
-    run_region(
-        [](const void* context, int64_t begin, int64_t end, int member) {
-          const Task& call = *static_cast<const Task*>(context);
-          for (int64_t index = begin; index < end; ++index) call(index, member);
-        },
-        &task, count, grain);
+    run_region(Order::Ascending, body_of<Task>, &task, count, grain);
+  }
+
+  // As parallel_for with grain 1, but every member walks through neighbouring tasks, ascending: for tasks that read on
+  // where the one before ended, as what they fetch ahead is then their own. Who has finished takes over the second half
+  // of what another has left.
+  template <typename Task>
+  void parallel_runs(int64_t count, const Task& task) {
+    run_region(Order::Runs, body_of<Task>, &task, count, 1);
   }
 
   ThreadPool(const ThreadPool&) = delete;
@@ -34,11 +37,18 @@ class ThreadPool {
 
  private:
   using Body = void (*)(const void* context, int64_t begin, int64_t end, int member);
+  enum class Order { Ascending, Runs };
   struct State;
+
+  template <typename Task>
+  static void body_of(const void* context, int64_t begin, int64_t end, int member) {
+    const Task& call = *static_cast<const Task*>(context);
+    for (int64_t index = begin; index < end; ++index) call(index, member);
+  }
 
   explicit ThreadPool(int size);
   ~ThreadPool();
-  void run_region(Body body, const void* context, int64_t count, int64_t grain);
+  void run_region(Order order, Body body, const void* context, int64_t count, int64_t grain);
   void work(int member);
 
   int size_;

@@ -19,18 +19,20 @@ using tcim_lite::ThreadPool;
 
 namespace {
 
-// Returns whether a region over `count` tasks ran each exactly once, with members in range.
+// Returns whether a region over `count` tasks ran each exactly once, with members in range. Runs where grain is 0.
 bool covers(int64_t count, int64_t grain) {
   std::vector<std::atomic<int>> runs(size_t(count) + 1);
   std::atomic<bool> members_fit{true};
   ThreadPool& pool = ThreadPool::instance();
-  pool.parallel_for(
-      count,
-      [&](int64_t task, int member) {
-        runs[size_t(task)].fetch_add(1);
-        if (member < 0 || member >= pool.size()) members_fit = false;
-      },
-      grain);
+  const auto body = [&](int64_t task, int member) {
+    runs[size_t(task)].fetch_add(1);
+    if (member < 0 || member >= pool.size()) members_fit = false;
+  };
+  if (grain == 0) {
+    pool.parallel_runs(count, body);
+  } else {
+    pool.parallel_for(count, body, grain);
+  }
   for (int64_t task = 0; task < count; ++task) {
     if (runs[size_t(task)] != 1) return false;
   }
@@ -71,7 +73,7 @@ void test_workers_keep_subnormals_when_their_creator_flushes_them() {
 
 void test_every_task_runs_once() {
   for (int64_t count : {0, 1, 2, 3, 7, 64, 1000}) {
-    for (int64_t grain : {1, 3, 64}) CHECK(covers(count, grain));
+    for (int64_t grain : {0, 1, 3, 64}) CHECK(covers(count, grain));
   }
 }
 
@@ -81,6 +83,32 @@ void test_many_short_regions_follow_each_other() {
     ThreadPool::instance().parallel_for(5, [&](int64_t task, int) { sum.fetch_add(task, std::memory_order_relaxed); });
   }
   CHECK_EQ(sum.load(), int64_t{20'000 * 10});
+}
+
+void test_members_begin_with_runs_of_their_own() {
+  ThreadPool& pool = ThreadPool::instance();
+  constexpr int64_t kEach = 4;
+  std::vector<std::atomic<int64_t>> first(size_t(pool.size()));
+  for (auto& task : first) task = -1;
+  std::atomic<int> begun{0};
+  pool.parallel_runs(kEach * pool.size(), [&](int64_t task, int member) {
+    if (first[size_t(member)] >= 0) return;
+    first[size_t(member)] = task;
+    begun.fetch_add(1);
+    while (begun.load() != pool.size()) std::this_thread::yield();
+  });
+  for (int64_t member = 0; member < pool.size(); ++member) CHECK_EQ(first[size_t(member)].load(), kEach * member);
+}
+
+void test_others_take_over_the_run_of_a_member_that_is_held_up() {
+  constexpr int64_t kTasks = 1000;
+  std::atomic<int64_t> done{0};
+  if (ThreadPool::instance().size() == 1) return;
+  ThreadPool::instance().parallel_runs(kTasks, [&](int64_t task, int) {
+    while (task == 0 && done.load() != kTasks - 1) std::this_thread::yield();
+    done.fetch_add(1);
+  });
+  CHECK_EQ(done.load(), kTasks);
 }
 
 void test_a_member_runs_one_task_at_a_time() {
@@ -101,7 +129,7 @@ void test_several_callers_take_turns() {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&] {
-      for (int region = 0; region < 500; ++region) good += covers(17, 2);
+      for (int region = 0; region < 500; ++region) good += covers(17, region % 3);
     });
   }
   for (std::thread& caller : callers) caller.join();
@@ -127,6 +155,8 @@ int main() {
   test_workers_keep_subnormals_when_their_creator_flushes_them();
   test_every_task_runs_once();
   test_many_short_regions_follow_each_other();
+  test_members_begin_with_runs_of_their_own();
+  test_others_take_over_the_run_of_a_member_that_is_held_up();
   test_a_member_runs_one_task_at_a_time();
   test_several_callers_take_turns();
   test_a_forked_child_has_a_pool_of_the_same_size();

@@ -55,7 +55,7 @@ void LinearStep::run(const RunContext& context) const {
   chunk = std::max<int64_t>(1, std::min(chunk, share));
   if (epilogue == Epilogue::SiluMul) chunk += chunk % 2;  // a gate block and its up block stay together
 
-  context.pool.parallel_for((blocks + chunk - 1) / chunk, [&](int64_t task, int member) {
+  context.pool.parallel_runs((blocks + chunk - 1) / chunk, [&](int64_t task, int member) {
     const int64_t block = task * chunk;
     const int64_t count = std::min(chunk, blocks - block);
     float* acc = reinterpret_cast<float*>(context.member(member));
