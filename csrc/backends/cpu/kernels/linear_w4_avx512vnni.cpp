@@ -12,7 +12,6 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 8;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 32;          // 16 fp16
-constexpr int64_t kPrefetchBytes = 4 * 2 * (kGroupBytes + kScaleBytes);
 constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 broadcasts, 1 mask: 31 of 32 registers
 
 // Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
@@ -22,8 +21,14 @@ constexpr int64_t scales_at(int64_t group) {
   return group / 2 * kPairBytes + 2 * kGroupBytes + group % 2 * kScaleBytes;
 }
 
-// Into the second cache, four pairs of groups ahead (benchmarks/notes/cpu-kernels.md).
-void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+// Four pairs of groups ahead into the second cache; where the hardware stops at the end of a page (Intel), eight, and
+// four ahead from there into the first (benchmarks/notes/cpu-kernels.md).
+template <bool Intel>
+void prefetch(const uint8_t* p) {
+  constexpr int64_t kFarBytes = (Intel ? 8 : 4) * kPairBytes, kNearBytes = 4 * kPairBytes;
+  _mm_prefetch(reinterpret_cast<const char*>(p + kFarBytes), _MM_HINT_T1);
+  if constexpr (Intel) _mm_prefetch(reinterpret_cast<const char*>(p + kNearBytes), _MM_HINT_T0);
+}
 
 __m512i broadcast4(const int8_t* a) {
   int32_t four;
@@ -41,7 +46,7 @@ __m512i start(int32_t code_sum) {
 
 // Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. The high nibbles are used in
 // place, as 16 * code in a sum of their own, which saves the shift.
-template <int R>
+template <int R, bool Intel>
 void few_rows(const LinearQuantArgs& args) {
   const __m512i low_mask = _mm512_set1_epi8(0x0f), high_mask = _mm512_set1_epi8(char(0xf0));
   const int64_t inputs = args.groups * kGroup;
@@ -52,7 +57,7 @@ void few_rows(const LinearQuantArgs& args) {
     for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
     for (int64_t group = 0; group < args.groups; ++group, codes += kGroup) {
       const uint8_t* weights = first + codes_at(group);
-      prefetch(first + scales_at(group) + kPrefetchBytes);
+      prefetch<Intel>(first + scales_at(group));
       __m512i low[R], high[R];
       for (int r = 0; r < R; ++r) {
         low[r] = start(args.sums[r * args.groups + group]);
@@ -60,7 +65,7 @@ void few_rows(const LinearQuantArgs& args) {
       }
 #pragma GCC unroll 8
       for (int step = 0; step < 8; ++step) {
-        prefetch(weights + kPrefetchBytes + 64 * step);
+        prefetch<Intel>(weights + 64 * step);
         const __m512i pairs = _mm512_load_si512(weights + 64 * step);
         const __m512i low_codes = _mm512_and_si512(pairs, low_mask), high_codes = _mm512_and_si512(pairs, high_mask);
 #pragma GCC unroll 8
@@ -139,25 +144,26 @@ constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, 
                                            {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 2>,
                                             tile<7, 2>, tile<8, 2>, tile<9, 2>, tile<10, 2>, tile<11, 2>, tile<12, 2>}};
 
+template <bool Intel>
 void linear_w4(const LinearQuantArgs& args) {
   static_assert(kFewRows == 8);
   switch (args.rows) {
     case 1:
-      return few_rows<1>(args);
+      return few_rows<1, Intel>(args);
     case 2:
-      return few_rows<2>(args);
+      return few_rows<2, Intel>(args);
     case 3:
-      return few_rows<3>(args);
+      return few_rows<3, Intel>(args);
     case 4:
-      return few_rows<4>(args);
+      return few_rows<4, Intel>(args);
     case 5:
-      return few_rows<5>(args);
+      return few_rows<5, Intel>(args);
     case 6:
-      return few_rows<6>(args);
+      return few_rows<6, Intel>(args);
     case 7:
-      return few_rows<7>(args);
+      return few_rows<7, Intel>(args);
     case 8:
-      return few_rows<8>(args);
+      return few_rows<8, Intel>(args);
   }
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {
@@ -171,6 +177,8 @@ void linear_w4(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void use_linear_w4_avx512vnni(KernelTable& table) { table.linear_w4 = linear_w4; }
+void use_linear_w4_avx512vnni(KernelTable& table) { table.linear_w4 = linear_w4<false>; }
+
+void use_linear_w4_intel_avx512vnni(KernelTable& table) { table.linear_w4 = linear_w4<true>; }
 
 }  // namespace tcim_lite::cpu
