@@ -16,11 +16,15 @@ constexpr int64_t kSlots = 4;  // groups under way: at least 2
 
 // Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
 constexpr int64_t kPairBytes = 1088;
-constexpr int64_t kPrefetchBytes = 4 * kPairBytes;
+constexpr int64_t kFarBytes = 8 * kPairBytes, kNearBytes = 2 * kPairBytes;
 int64_t codes_at(int64_t group) { return group / 2 * kPairBytes + group % 2 * 512; }
 int64_t scales_at(int64_t group) { return group / 2 * kPairBytes + 1024 + group % 2 * 32; }
 
-void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+// Into the second cache, and from there into the first (benchmarks/notes/cpu-kernels.md).
+void prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p + kFarBytes), _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(p + kNearBytes), _MM_HINT_T0);
+}
 
 // 16 times the signed codes: (code + 8) in the upper nibble with its highest bit flipped.
 void unpack(const uint8_t* from, int8_t* to) {
@@ -28,7 +32,6 @@ void unpack(const uint8_t* from, int8_t* to) {
   constexpr int kAndXor = 0x6a;
 #pragma GCC unroll 8
   for (int step = 0; step < 8; ++step) {
-    prefetch(from + kPrefetchBytes + 64 * step);
     const __m512i pairs = _mm512_load_si512(from + 64 * step);
     const __m512i low = _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), upper, flip, kAndXor);
     _mm512_store_si512(to + 128 * step, low);
@@ -71,12 +74,14 @@ void few_rows(const LinearQuantArgs& args) {
   Position first, second, third;
   __m512 sums[R];
   for (int r = 0; r < R; ++r) sums[r] = _mm512_setzero_ps();
+  const uint8_t* unpacking = args.weights;
   const int64_t steps = args.blocks * args.groups;
   for (int64_t step = 0; step < steps + 2; ++step) {
     if (step < steps) {
       const uint8_t* block = args.weights + first.block * args.block_stride;
-      prefetch(block + scales_at(first.group) + kPrefetchBytes);
-      unpack(block + codes_at(first.group), unpacked[step % kSlots]);
+      prefetch(block + scales_at(first.group));
+      unpacking = block + codes_at(first.group);
+      unpack(unpacking, unpacked[step % kSlots]);
       first.step(args.groups);
     }
     if (step >= 1 && step <= steps) {
@@ -91,8 +96,11 @@ void few_rows(const LinearQuantArgs& args) {
       const __m512 weight_scales = load_scales(args.weights + third.block * args.block_stride + scales_at(third.group));
       const int32_t* row = products[(step - 2) % kSlots];
       const float* scale = args.scales + third.group;
+      // The lines of the codes are fetched between the sums: all at once they would hold up what follows.
+      for (int line = R; line < 8; ++line) prefetch(unpacking + 64 * line);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
+        prefetch(unpacking + 64 * r);
         const __m512 dots = _mm512_cvtepi32_ps(_mm512_load_si512(row + r * kOutputs));
         const __m512 scales = _mm512_mul_ps(weight_scales, _mm512_set1_ps(scale[r * args.groups]));
         sums[r] = _mm512_fmadd_ps(dots, scales, sums[r]);
