@@ -1,6 +1,7 @@
 // The steps of a plan as this backend runs them. Running them allocates nothing and looks nothing up.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,17 +55,19 @@ class Step {
   virtual int64_t member_bytes() const { return 0; }
 };
 
-// Runs body(row_begin, row_end, member) over [0, rows): in one go when there are few rows, else over the pool.
+// Runs body(row_begin, row_end, member) over [0, rows): in one go when a region would cost more than it saves, else
+// over the pool.
 template <typename Body>
 void for_rows(const RunContext& context, int64_t rows, const Body& body) {
-  constexpr int64_t kTile = 8;
-  if (rows <= kTile) {
+  constexpr int64_t kMinRows = 6, kMinTile = 2, kMaxTile = 8;
+  if (rows < kMinRows) {
     body(int64_t{0}, rows, 0);
     return;
   }
-  context.pool.parallel_for((rows + kTile - 1) / kTile, [&](int64_t tile, int member) {
-    const int64_t begin = tile * kTile;
-    body(begin, begin + kTile < rows ? begin + kTile : rows, member);
+  const int64_t tile = std::clamp((rows + context.pool.size() - 1) / context.pool.size(), kMinTile, kMaxTile);
+  context.pool.parallel_for((rows + tile - 1) / tile, [&](int64_t index, int member) {
+    const int64_t begin = index * tile;
+    body(begin, std::min(begin + tile, rows), member);
   });
 }
 
