@@ -12,10 +12,11 @@ constexpr int64_t kOutputs = 16;
 constexpr int64_t kGroup = 64;
 constexpr int64_t kGroupBytes = kGroup * 16;  // codes of one group of one block
 constexpr int64_t kScaleBytes = 16;           // 16 int8 exponents
-constexpr int64_t kPrefetchBytes = 4 * kGroupBytes;
+constexpr int64_t kFarBytes = 8 * kGroupBytes, kNearBytes = 4 * kGroupBytes;
 constexpr int kTileRows = 12;  // 12 x 2 sums, 2 weight registers, a few broadcasts: fits 32 registers
 
 void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+void prefetch_near(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 
 __m512i broadcast4(const int8_t* a) {
   int32_t four;
@@ -36,10 +37,10 @@ __m512i start(int32_t code_sum) {
 
 // Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. Two integer sums per row halve
 // the chain of dependent vpdpbusd. The scales lie behind the codes, a stream of their own that the hardware finds too
-// late: those of the next block are fetched one block ahead. Codes need `Prefetch` where the hardware stops at the end
-// of a page: 1.0 of the read rate against 0.76 on Emerald Rapids, but 0.84 against 0.99 on Zen 4
-// (notes/cpu-kernels.md).
-template <int R, bool Prefetch>
+// late: those of the next block are fetched one block ahead. Codes are fetched too where the hardware stops at the end
+// of a page (Intel), into the second cache and from there into the first: 1.1 of the read rate against 0.76 without on
+// Emerald Rapids. Zen 4 loses by it (benchmarks/notes/cpu-kernels.md).
+template <int R, bool Intel>
 void few_rows(const LinearQuantArgs& args) {
   const int64_t inputs = args.groups * kGroup;
   for (int64_t at = 0; at < args.groups * kScaleBytes; at += 64)
@@ -60,9 +61,11 @@ void few_rows(const LinearQuantArgs& args) {
 #pragma GCC unroll 8
       for (int step = 0; step < 8; ++step) {
         const uint8_t* first = weights + 128 * step;
-        if constexpr (Prefetch) {
-          prefetch(first + kPrefetchBytes);
-          prefetch(first + kPrefetchBytes + 64);
+        if constexpr (Intel) {
+          for (int64_t line = 0; line < 128; line += 64) {
+            prefetch(first + line + kFarBytes);
+            prefetch_near(first + line + kNearBytes);
+          }
         }
         const __m512i even_codes = _mm512_load_si512(first), odd_codes = _mm512_load_si512(first + 64);
 #pragma GCC unroll 8
@@ -134,26 +137,26 @@ constexpr Tile kTiles[2][kTileRows + 1] = {{nullptr, nullptr, nullptr, nullptr, 
                                            {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, tile<6, 2>,
                                             tile<7, 2>, tile<8, 2>, tile<9, 2>, tile<10, 2>, tile<11, 2>, tile<12, 2>}};
 
-template <bool Prefetch>
+template <bool Intel>
 void linear_w8(const LinearQuantArgs& args) {
   static_assert(kFewRows == 8);
   switch (args.rows) {
     case 1:
-      return few_rows<1, Prefetch>(args);
+      return few_rows<1, Intel>(args);
     case 2:
-      return few_rows<2, Prefetch>(args);
+      return few_rows<2, Intel>(args);
     case 3:
-      return few_rows<3, Prefetch>(args);
+      return few_rows<3, Intel>(args);
     case 4:
-      return few_rows<4, Prefetch>(args);
+      return few_rows<4, Intel>(args);
     case 5:
-      return few_rows<5, Prefetch>(args);
+      return few_rows<5, Intel>(args);
     case 6:
-      return few_rows<6, Prefetch>(args);
+      return few_rows<6, Intel>(args);
     case 7:
-      return few_rows<7, Prefetch>(args);
+      return few_rows<7, Intel>(args);
     case 8:
-      return few_rows<8, Prefetch>(args);
+      return few_rows<8, Intel>(args);
   }
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {
@@ -169,6 +172,6 @@ void linear_w8(const LinearQuantArgs& args) {
 
 void use_linear_w8_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<false>; }
 
-void use_linear_w8_prefetch_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<true>; }
+void use_linear_w8_intel_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<true>; }
 
 }  // namespace tcim_lite::cpu
