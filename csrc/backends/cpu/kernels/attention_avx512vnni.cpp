@@ -57,9 +57,6 @@ __m512 exp16(__m512 x) {
 }
 
 constexpr int kTileRows = 4;
-// Few rows are bound by the stream of K and V. Prefetches spread over the arithmetic took it from 0.70 to 0.81 of the
-// read rate on two Sapphire Rapids cores (benchmarks/notes/cpu-kernels.md); in bursts they gain nothing.
-constexpr int64_t kPrefetchBytes = 4096;
 constexpr int64_t kMinTileRows = 16, kMaxTileRows = 64;
 
 // Sums of 16 vectors, each in the order of numerics.md (i with i + 8, + 4, + 2, + 1), lane n for v[n]. Every step
@@ -95,21 +92,43 @@ __m512 multiply_add(__m512 a, __m512 b, __m512 sum, Full) { return _mm512_fmadd_
 // Lanes beyond the tail keep their sum: adding 0 would turn a -0 into +0.
 __m512 multiply_add(__m512 a, __m512 b, __m512 sum, Tail tail) { return _mm512_mask3_fmadd_ps(a, b, sum, tail.mask); }
 
-void prefetch(const void* p, int64_t bytes) { _mm_prefetch(static_cast<const char*>(p) + bytes, _MM_HINT_T0); }
+// Few rows are bound by the stream of K and V, so it is fetched ahead: into the second cache, then into the first
+// (benchmarks/notes/cpu-kernels.md). Spread over the arithmetic; in bursts that gains nothing.
+struct Ahead {
+  const char* near;
+  const char* far;
 
-// scores[r][key] = q[r] . k[key] for R rows and 16 / R keys; keys beyond `last` repeat it and are not used.
+  // Of byte `here` of a stream that is `bytes` long and goes on at `next`.
+  Ahead(const void* stream, int64_t here, int64_t bytes, const void* next) {
+    const auto at = [&](int64_t offset) {
+      return offset < bytes ? static_cast<const char*>(stream) + offset
+                            : static_cast<const char*>(next) + (offset - bytes);
+    };
+    near = at(here + 4096);
+    far = at(here + 8192);
+  }
+
+  void fetch(int64_t bytes) const {
+    _mm_prefetch(near + bytes, _MM_HINT_T0);
+    _mm_prefetch(far + bytes, _MM_HINT_T1);
+  }
+};
+
+// scores[r][key] = q[r] . k[key] for R rows and 16 / R keys; keys beyond `last` repeat it and are not used. After the
+// keys, `v` is read.
 template <int R, typename T>
-void score_keys(const float* q, const T* k, int64_t key, int64_t last, int64_t dim, float* scores) {
+void score_keys(const float* q, const T* k, const T* v, int64_t key, int64_t last, int64_t dim, float* scores) {
   constexpr int kKeys = 16 / R;
   const T* rows[kKeys];
   for (int j = 0; j < kKeys; ++j) rows[j] = k + (key + j < last ? key + j : last) * dim;
+  constexpr auto kSize = int64_t(sizeof(T));
+  const Ahead ahead(k, key * dim * kSize, (last + 1) * dim * kSize, v);
   __m512 sums[16];
   for (int i = 0; i < 16; ++i) sums[i] = _mm512_setzero_ps();
   for_lanes(dim, [&](int64_t d, auto lanes) {
     __m512 query[R];
     for (int r = 0; r < R; ++r) query[r] = load(q + r * dim + d, lanes);
-    for (int64_t line = 0; line < kKeys * int64_t(sizeof(T)) / 4; ++line)
-      prefetch(rows[0], kPrefetchBytes + (d * kKeys * int64_t(sizeof(T)) / 64 + line) * 64);
+    for (int64_t line = 0; line < kKeys * kSize / 4; ++line) ahead.fetch((d * kKeys * kSize / 64 + line) * 64);
 #pragma GCC unroll 16
     for (int j = 0; j < kKeys; ++j) {
       const __m512 values = load(rows[j] + d, lanes);
@@ -148,8 +167,11 @@ void softmax(float* scores, int64_t keys, float* m, float* l) {
 }
 
 // o[r][d..] = fma(p[r][key], v[key][d..], o) over keys [begin, end), for R rows and 16 * C outputs, the last C partial.
+// After the values, `next` is read.
 template <int R, int C, typename T, typename Last>
-void weigh_values(const float* p, const T* v, int64_t begin, int64_t end, int64_t dim, float* o, Last last) {
+void weigh_values(const float* p, const T* v, const T* next, int64_t begin, int64_t end, int64_t dim, float* o,
+                  Last last) {
+  constexpr auto kSize = int64_t(sizeof(T));
   __m512 sums[R][C];
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < C - 1; ++c) sums[r][c] = _mm512_loadu_ps(o + r * dim + 16 * c);
@@ -157,7 +179,8 @@ void weigh_values(const float* p, const T* v, int64_t begin, int64_t end, int64_
   }
   for (int64_t key = begin; key < end; ++key) {
     const T* row = v + key * dim;
-    for (int64_t at = 0; at < 16 * C * int64_t(sizeof(T)); at += 64) prefetch(row, kPrefetchBytes + at);
+    const Ahead ahead(v, key * dim * kSize, end * dim * kSize, next);
+    for (int64_t at = 0; at < 16 * C * kSize; at += 64) ahead.fetch(at);
     __m512 values[C];
     for (int c = 0; c < C - 1; ++c) values[c] = load(row + 16 * c, Full{});
     values[C - 1] = load(row + 16 * (C - 1), last);
@@ -175,12 +198,13 @@ void weigh_values(const float* p, const T* v, int64_t begin, int64_t end, int64_
 }
 
 template <int R, typename T>
-void weigh_all_values(const float* p, const T* v, int64_t begin, int64_t end, int64_t dim, float* o) {
+void weigh_all_values(const float* p, const T* v, const T* next, int64_t begin, int64_t end, int64_t dim, float* o) {
   constexpr int kWide = R == 4 ? 4 : 8;
   int64_t d = 0;
-  for (; d + 16 * kWide <= dim; d += 16 * kWide) weigh_values<R, kWide>(p, v + d, begin, end, dim, o + d, Full{});
-  for (; d + 16 <= dim; d += 16) weigh_values<R, 1>(p, v + d, begin, end, dim, o + d, Full{});
-  if (d < dim) weigh_values<R, 1>(p, v + d, begin, end, dim, o + d, Tail{__mmask16((1u << (dim - d)) - 1)});
+  for (; d + 16 * kWide <= dim; d += 16 * kWide)
+    weigh_values<R, kWide>(p, v + d, next + d, begin, end, dim, o + d, Full{});
+  for (; d + 16 <= dim; d += 16) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Full{});
+  if (d < dim) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Tail{__mmask16((1u << (dim - d)) - 1)});
 }
 
 // R rows share every load of K and V. Row r uses the keys up to keys[r], ascending, so the rows have keys[0] in common.
@@ -191,18 +215,19 @@ void attend(const AttentionBlockArgs& args, int64_t row) {
   const float* q = args.q + row * dim;
   const T* k = static_cast<const T*>(args.k);
   const T* v = static_cast<const T*>(args.v);
+  const T* next = k + kAttentionBlock * dim;  // the next block's keys, if there is one: only fetched
   float* o = args.o + row * dim;
   const int32_t* keys = args.keys + row;
   const int64_t most = keys[R - 1];
-  for (int64_t key = 0; key < most; key += 16 / R) score_keys<R>(q, k, key, most - 1, dim, scores);
+  for (int64_t key = 0; key < most; key += 16 / R) score_keys<R>(q, k, v, key, most - 1, dim, scores);
   for (int r = 0; r < R; ++r) {
     softmax(scores + r * kAttentionBlock, keys[r], args.m + row + r, args.l + row + r);
     for_lanes(dim, [&](int64_t d, auto lanes) { store(o + r * dim + d, _mm512_setzero_ps(), lanes); });
   }
-  weigh_all_values<R>(scores, v, 0, keys[0], dim, o);
+  weigh_all_values<R>(scores, v, next, 0, keys[0], dim, o);
   for (int r = 1; r < R; ++r) {
     if (keys[r] > keys[0]) {
-      weigh_all_values<1>(scores + r * kAttentionBlock, v, keys[0], keys[r], dim, o + r * dim);
+      weigh_all_values<1>(scores + r * kAttentionBlock, v, next, keys[0], keys[r], dim, o + r * dim);
     }
   }
 }

@@ -69,15 +69,17 @@ void AttentionStep::run(const RunContext& run) const {
     const int64_t blocks = blocks_of(std::min(max_keys, context));
     if (blocks > 1) return run_split(run, blocks);
   }
-  // Later tiles see more keys: they go first, so that the last tasks are short.
-  run.pool.parallel_for(slots * kv_heads * tiles, [&](int64_t task, int member) {
+  const auto attend = [&](int64_t task, int member) {
     const int64_t tile = tiles - 1 - task / (slots * kv_heads);
     const int64_t pair = task % (slots * kv_heads);
     const int64_t slot = pair / kv_heads;
     const int64_t first = tile * per_tile;
     attend_tile(run, {slot, pair % kv_heads, first, std::min(per_tile, live - first), run.length(lengths[slot].valid)},
                 reinterpret_cast<float*>(run.member(member)));
-  });
+  };
+  // Later tiles see more keys: they go first, so that the last tasks are short.
+  tiles == 1 ? run.pool.parallel_runs(slots * kv_heads, attend)
+             : run.pool.parallel_for(slots * kv_heads * tiles, attend);
 }
 
 void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* scratch) const {
@@ -107,7 +109,7 @@ void AttentionStep::run_split(const RunContext& run, int64_t max_blocks) const {
   };
   for (int64_t pair = 0; pair < pairs; ++pair) open_blocks[pair].store(tile_of(pair).blocks(context));
 
-  run.pool.parallel_for(pairs * max_blocks, [&](int64_t task, int member) {
+  run.pool.parallel_runs(pairs * max_blocks, [&](int64_t task, int member) {
     const int64_t pair = task / max_blocks;
     const int64_t block = task % max_blocks;
     const Tile tile = tile_of(pair);
