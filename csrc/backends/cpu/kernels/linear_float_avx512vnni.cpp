@@ -9,7 +9,7 @@ constexpr int64_t kOutputs = 16;
 constexpr int kTileRows = 6;
 constexpr int64_t kSpan = 64;   // inputs widened at a time: 16 KiB for four blocks
 constexpr int kStreamRows = 2;  // up to here the weights come from memory rather than from a cache
-constexpr int64_t kPrefetchBytes = 4096;
+constexpr int64_t kFarBytes = 8192, kNearBytes = 2048;
 
 // Two consecutive inputs of 16 outputs. fp16 pairs are interleaved per output: the low and the high words are narrowed
 // apart.
@@ -33,7 +33,11 @@ struct FloatWeights {
   static __m512 load_last(const uint8_t* p) { return _mm512_load_ps(reinterpret_cast<const float*>(p)); }
 };
 
-void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+// Into the second cache, and from there into the first (benchmarks/notes/cpu-kernels.md).
+void prefetch(const uint8_t* p) {
+  _mm_prefetch(reinterpret_cast<const char*>(p + kFarBytes), _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(p + kNearBytes), _MM_HINT_T0);
+}
 
 // R rows by B blocks, sums in registers over all of K. One fma per output and input in ascending order is a chain of
 // dependent fmas, so R * B should reach the latency times the throughput of the fma units.
@@ -54,7 +58,7 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block, bool resume) 
     for (int b = 0; b < B; ++b) {
       const uint8_t* at = weights + b * args.block_stride;
       if constexpr (R <= kStreamRows) {
-        for (int64_t line = 0; line < Weights::kBytes; line += 64) prefetch(at + kPrefetchBytes + line);
+        for (int64_t line = 0; line < Weights::kBytes; line += 64) prefetch(at + line);
       }
       Weights::load(at, first[b], second[b]);
     }
