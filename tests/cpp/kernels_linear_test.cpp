@@ -136,7 +136,7 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
       if (shape.rows * shape.blocks * shape.groups < 600) check_against_spec(c, expected, acc_stride);
     } else {
       check(isa, w4 ? table.linear_w4 : table.linear_w8);
-      if (w4 && shape.rows <= kFewRows) check(isa, table.linear_w4_few);
+      if (shape.rows <= kFewRows) check(isa, w4 ? table.linear_w4_few : table.linear_w8_few);
       check(isa, w4 ? table.linear_w4_many : table.linear_w8_many);
     }
   }

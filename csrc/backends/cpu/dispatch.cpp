@@ -67,6 +67,7 @@ KernelTable make_table(std::string_view isa) {
          "; set it to one of them or unset it");
   }
   if (table.linear_w4_few == nullptr) table.linear_w4_few = table.linear_w4;
+  if (table.linear_w8_few == nullptr) table.linear_w8_few = table.linear_w8;
   if (table.linear_w4_many == nullptr) table.linear_w4_many = table.linear_w4;
   if (table.linear_w8_many == nullptr) table.linear_w8_many = table.linear_w8;
   return table;
@@ -83,7 +84,8 @@ const KernelTable& kernels() {
 LinearQuantKernel linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows) {
   const bool w4 = format == WeightFormat::LinearW4;
   if (rows >= table.many_from) return w4 ? table.linear_w4_many : table.linear_w8_many;
-  if (w4 && rows >= table.few_from && rows <= kFewRows) return table.linear_w4_few;
+  if (rows <= kFewRows && rows >= (w4 ? table.w4_few_from : table.w8_few_from))
+    return w4 ? table.linear_w4_few : table.linear_w8_few;
   return w4 ? table.linear_w4 : table.linear_w8;
 }
 

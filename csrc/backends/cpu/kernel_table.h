@@ -163,9 +163,10 @@ struct KernelTable {
   void (*quantize[2])(const QuantizeArgs&);
   void (*linear_w4)(const LinearQuantArgs&);
   void (*linear_w8)(const LinearQuantArgs&);
-  // The same for `few_from` to kFewRows rows.
+  // The same for as many rows as said, up to kFewRows.
   void (*linear_w4_few)(const LinearQuantArgs&);
-  int64_t few_from;
+  void (*linear_w8_few)(const LinearQuantArgs&);
+  int64_t w4_few_from, w8_few_from;
   // The same for `many_from` rows and more; `many_rows` at a time is best.
   void (*linear_w4_many)(const LinearQuantArgs&);
   void (*linear_w8_many)(const LinearQuantArgs&);

@@ -109,7 +109,7 @@ void linear_dequantised(const LinearFloatArgs& args) {
 }  // namespace
 
 void use_linear_quant_ref(KernelTable& table) {
-  table.few_from = 1;
+  table.w4_few_from = table.w8_few_from = 1;
   table.many_from = 1;
   table.many_rows = 64;
   table.linear_w4 = linear<W4, dot_w4, scale_w4, 8>;

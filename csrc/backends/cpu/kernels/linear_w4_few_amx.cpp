@@ -118,7 +118,7 @@ void few_rows(const LinearQuantArgs& args) {
   _tile_release();
 }
 
-void linear_few(const LinearQuantArgs& args) {
+void linear_w4_few(const LinearQuantArgs& args) {
   static_assert(kFewRows == 8);
   switch (args.rows) {
     case 1:
@@ -142,9 +142,9 @@ void linear_few(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void use_linear_few_amx(KernelTable& table) {
-  table.linear_w4_few = linear_few;
-  table.few_from = 6;  // fewer do not pay for unpacking
+void use_linear_w4_few_amx(KernelTable& table) {
+  table.linear_w4_few = linear_w4_few;
+  table.w4_few_from = 6;  // fewer do not pay for unpacking
 }
 
 }  // namespace tcim_lite::cpu
