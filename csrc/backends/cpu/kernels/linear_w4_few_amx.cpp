@@ -144,7 +144,7 @@ void linear_w4_few(const LinearQuantArgs& args) {
 
 void use_linear_w4_few_amx(KernelTable& table) {
   table.linear_w4_few = linear_w4_few;
-  table.w4_few_from = 6;  // fewer do not pay for unpacking
+  table.w4_few_from = 5;  // fewer do not pay for unpacking
 }
 
 }  // namespace tcim_lite::cpu
