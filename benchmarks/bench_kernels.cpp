@@ -72,7 +72,7 @@ void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_
   };
   const int64_t tasks = (w.blocks + chunk - 1) / chunk;
   if (threads) {
-    ThreadPool::instance().parallel_for(tasks, task);
+    ThreadPool::instance().parallel_runs(tasks, task);
   } else {
     for (int64_t index = 0; index < tasks; ++index) task(index, 0);
   }

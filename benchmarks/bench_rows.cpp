@@ -150,7 +150,7 @@ void bench_float_linears() {
       for (int i = 0; i < threads; ++i) acc.emplace_back(uint64_t(kManyRows * chunk * 16) * 4);
       double roof = rows == 1 ? read_bandwidth(threads) : fp32_peak(threads);
       const double seconds = best_seconds([&] {
-        ThreadPool::instance().parallel_for(tasks, [&](int64_t task, int member) {
+        ThreadPool::instance().parallel_runs(tasks, [&](int64_t task, int member) {
           kernel({reinterpret_cast<const uint8_t*>(weights.data()) + task * chunk * stride, stride, chunk, kInputs,
                   as_floats(x), kInputs, rows, as_floats(acc[size_t(member)]), chunk * 16});
         });
