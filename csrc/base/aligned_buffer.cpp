@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -57,6 +58,19 @@ class Released {
     return std::exchange(blocks_[next_], block);
   }
 
+  // Returns whether there was any.
+  bool give_up() noexcept {
+    bool any = false;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return false;
+    for (Block& block : blocks_) {
+      if (block.data == nullptr) continue;
+      release(std::exchange(block, {}));
+      any = true;
+    }
+    return any;
+  }
+
  private:
   static constexpr uint64_t kLeast = 64 << 10, kMost = 8 << 20;
   static constexpr size_t kBlocks = 4;
@@ -66,10 +80,10 @@ class Released {
   size_t next_ = 0;
 };
 
-Released& released() {
-  static auto* const all = new Released;  // buffers may outlive static objects
-  return *all;
-}
+// Made before anything runs and never destroyed: buffers may outlive static objects, and releasing one allocates
+// nothing.
+constinit Released g_released;
+static_assert(std::is_trivially_destructible_v<Released>);
 
 uint64_t rounded(uint64_t bytes) {
   const uint64_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -79,6 +93,7 @@ uint64_t rounded(uint64_t bytes) {
 
 std::byte* reserve_or_fail(uint64_t bytes) {
   std::byte* data = reserve(bytes);
+  if (data == nullptr && g_released.give_up()) data = reserve(bytes);
   if (data == nullptr) {
     fail(ErrorCode::Device, "cannot allocate ", bytes,
          " bytes: the system has no memory left; free modules or tensors");
@@ -100,13 +115,13 @@ AlignedBuffer AlignedBuffer::unfilled(uint64_t bytes) {
   buffer.bytes_ = bytes;
   const uint64_t whole = rounded(bytes);
   if (whole == 0) return buffer;
-  std::byte* data = released().take(whole).data;
+  std::byte* data = g_released.take(whole).data;
   buffer.data_ = {data != nullptr ? data : reserve_or_fail(whole), ReleaseAligned{whole}};
   return buffer;
 }
 
 void ReleaseAligned::operator()(std::byte* data) const noexcept {
-  if (const Block rest = released().keep({data, bytes}); rest.data != nullptr) release(rest);
+  if (const Block rest = g_released.keep({data, bytes}); rest.data != nullptr) release(rest);
 }
 
 }  // namespace tcim_lite

@@ -1,9 +1,15 @@
 // Memory of released buffers goes to those who overwrite it, never to those who asked for zeros.
 #include "base/aligned_buffer.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -20,6 +26,12 @@ bool holds(const AlignedBuffer& buffer, int value) {
                      [&](std::byte byte) { return byte == std::byte(value); });
 }
 
+uint64_t pages_in_use() {
+  uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages;
+}
+
 void test_a_buffer_is_zero_whatever_was_released() {
   for (const uint64_t bytes : kSizes) {
     fill(AlignedBuffer::unfilled(bytes), 0xa5);
@@ -33,14 +45,13 @@ void test_a_buffer_is_zero_whatever_was_released() {
 
 void test_buffers_in_use_share_nothing() {
   for (const uint64_t bytes : kSizes) {
-    std::vector<AlignedBuffer> all;
-    for (int i = 0; i < 12; ++i) {
-      all.push_back(AlignedBuffer::unfilled(bytes));
-      fill(all.back(), i);
-      if (i % 3 == 2) all.erase(all.begin() + i % 2);
+    std::vector<std::pair<AlignedBuffer, int>> all;
+    for (int value = 0; value < 12; ++value) {
+      all.emplace_back(AlignedBuffer::unfilled(bytes), value);
+      fill(all.back().first, value);
+      if (value % 3 == 2) all.erase(all.begin() + value % 2);
     }
-    for (size_t i = 0; i + 1 < all.size(); ++i) CHECK(holds(all[i], int(all[i].data()[0])));
-    for (size_t i = 0; i + 1 < all.size(); ++i) CHECK(all[i].data() != all[i + 1].data());
+    for (const auto& [buffer, value] : all) CHECK(holds(buffer, value));
   }
 }
 
@@ -69,6 +80,29 @@ void test_threads_get_memory_of_their_own() {
   for (std::thread& thread : threads) thread.join();
 }
 
+// In a child, whose limit ends with it.
+void test_memory_that_is_kept_goes_to_who_needs_it() {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<AlignedBuffer> all;
+    for (int i = 0; i < 4; ++i) all.emplace_back(8 << 20);
+    rlimit limit{};
+    getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = pages_in_use() * uint64_t(sysconf(_SC_PAGESIZE)) + (1 << 20);
+    setrlimit(RLIMIT_AS, &limit);
+    all.clear();
+    try {
+      const AlignedBuffer large(24 << 20);
+      _exit(0);
+    } catch (const tcim_lite::Error&) {
+      _exit(1);
+    }
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK_EQ(status, 0);
+}
+
 void test_sizes_that_cannot_be_are_errors() {
   CHECK_ERROR(AlignedBuffer(~uint64_t{0}), "not representable");
   CHECK_ERROR(AlignedBuffer::unfilled(~uint64_t{0}), "not representable");
@@ -83,6 +117,7 @@ int main() {
   test_buffers_in_use_share_nothing();
   test_a_released_buffer_is_used_again();
   test_threads_get_memory_of_their_own();
+  test_memory_that_is_kept_goes_to_who_needs_it();
   test_sizes_that_cannot_be_are_errors();
   return check_result();
 }
