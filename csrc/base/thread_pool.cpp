@@ -60,7 +60,7 @@ int default_size() {
 std::atomic<ThreadPool*> g_pool{nullptr};
 
 // The tasks [begin, end) a member has left, in one word, so that the member takes from the front and others from the
-// back. No task is handed out twice, so no word of tasks comes back within a region.
+// back. The first task leaves it only to be run, so no word of tasks comes back within a region.
 class alignas(64) Run {
  public:
   void set(int64_t begin, int64_t end) { word_.store(pack(begin, end), std::memory_order_relaxed); }
@@ -75,16 +75,17 @@ class alignas(64) Run {
     return -1;
   }
 
-  // The second half, rounded up, becomes `thief`'s. False when there is nothing.
-  bool give_half(Run& thief) {
+  // The second half, rounded up, becomes `thief`'s. Its first task is returned, to be run at once: so nobody takes that
+  // from the thief before it has begun. -1 when there is nothing.
+  int64_t give_half(Run& thief) {
     uint64_t word = word_.load(std::memory_order_relaxed);
     while (left(word) > 0) {
       const int64_t middle = end(word) - (left(word) + 1) / 2;
       if (!word_.compare_exchange_weak(word, pack(begin(word), middle), std::memory_order_relaxed)) continue;
-      thief.set(middle, end(word));
-      return true;
+      thief.set(middle + 1, end(word));
+      return middle;
     }
-    return false;
+    return -1;
   }
 
  private:
@@ -130,13 +131,13 @@ struct ThreadPool::State {
       runs[size_t(member)].set(count * member / size, count * (member + 1) / size);
   }
 
-  // From whoever has most left. False when nobody has any.
-  bool take_over(Run& own) {
+  // A task of whoever has most left; half of the others become `own`. -1 when nobody has any.
+  int64_t take_over(Run& own) {
     for (;;) {
       const auto most =
           std::max_element(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.left() < b.left(); });
-      if (most->left() <= 0) return false;
-      if (most->give_half(own)) return true;
+      if (most->left() <= 0) return -1;
+      if (const int64_t index = most->give_half(own); index >= 0) return index;
     }
   }
 
@@ -144,9 +145,12 @@ struct ThreadPool::State {
 
   void drain_runs(int member) {
     Run& own = runs[size_t(member)];
-    do {
-      for (int64_t index = own.take(); index >= 0; index = own.take()) body(context, index, index + 1, member);
-    } while (take_over(own));
+    for (;;) {
+      int64_t index = own.take();
+      if (index < 0) index = take_over(own);
+      if (index < 0) return;
+      body(context, index, index + 1, member);
+    }
   }
 
   void drain_ascending(int member) {
@@ -196,7 +200,7 @@ void ThreadPool::run_region(Order order, Body body, const void* context, int64_t
   state.context = context;
   state.count = count;
   state.grain = grain;
-  state.in_runs = order == Order::Runs && count <= UINT32_MAX;
+  state.in_runs = order == Order::Runs && count >= 2 * size_ && count <= UINT32_MAX;
   state.next.store(0, std::memory_order_relaxed);
   if (state.in_runs) state.share_out();
   const uint64_t number = (state.word.load(std::memory_order_relaxed) / State::kNumber + 1) * State::kNumber;

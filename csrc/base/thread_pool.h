@@ -26,7 +26,7 @@ class ThreadPool {
 
   // As parallel_for with grain 1, but every member walks through neighbouring tasks, ascending: for tasks that read on
   // where the one before ended, as what they fetch ahead is then their own. Who has finished takes over the second half
-  // of what another has left.
+  // of what another has left. Fewer than two tasks a member are handed out as by parallel_for.
   template <typename Task>
   void parallel_runs(int64_t count, const Task& task) {
     run_region(Order::Runs, body_of<Task>, &task, count, 1);
