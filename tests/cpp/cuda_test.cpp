@@ -106,7 +106,8 @@ void test_linears_of_a_chain() {
   for (const WeightFormat format : kHalfFormats) {
     for (const int64_t rows : {1, 2, 5, 8}) {
       for (const int64_t inputs : {64, 192, 1024, 4160, 12288}) {
-        if (inputs > 2000 && rows % 8 > 1) continue;
+        const bool quantises_apart = inputs >= 8192 && rows == 5;  // and has fewer rows than lanes
+        if (inputs > 2000 && rows % 8 > 1 && !quantises_apart) continue;
         GraphMaker maker(DType::Float16, uint32_t(rows + inputs));
         const uint32_t x = maker.input({1, rows, inputs});
         const int64_t wide = inputs > 5000 ? 2144 : 8448;  // two rounds of an H200's SMs

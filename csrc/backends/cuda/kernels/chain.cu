@@ -171,7 +171,10 @@ int most_of_a_block(int outputs, int blocks) {
 
 }  // namespace
 
-bool chain_runs_here() { return most_shared() >= kMostShared; }
+// quantize_rows() takes a group a warp.
+bool chain_runs_here() {
+  return most_shared() >= kMostShared && multiprocessors() * kChainWarps * 64 >= kMostChainInputs;
+}
 
 bool place_in_chain(WeightFormat format, ChainLinear& linear) {
   if (format != WeightFormat::LinearW4 && format != WeightFormat::LinearW8 && format != WeightFormat::LinearF16)

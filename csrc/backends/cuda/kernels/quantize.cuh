@@ -1,5 +1,5 @@
-// Activations of a quantised Linear (docs/numerics.md section 3), by groups of 64 held 8 to a lane by 8 lanes, and
-// their products with weights.
+// Activations of a quantised Linear (docs/numerics.md section 3), by groups of 64 held 8 to a lane by 8 lanes, or
+// 16 by 4, and their products with weights.
 #pragma once
 
 #include "backends/cuda/kernels/common.cuh"
