@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
 }
 
 template <int Dim, int Parts>
-constexpr int kShared = Parts * 4 * kKeys* Dim * 2;
+constexpr int kShared = Parts * 4 * kKeys * Dim * 2;
 static_assert(kShared<128, 3> >= 2 * kPartFloats<128> * kThreads * 4 &&
               kShared<64, 3> >= 2 * kPartFloats<64> * kThreads * 4);
 

@@ -89,7 +89,7 @@ __global__ void epilogue_kernel(LinearArgs args, const Acc* acc, bool aligned) {
     }
     return;
   }
-  const auto product = [&](int at, float(&v)[8]) {
+  const auto product = [&](int at, float (&v)[8]) {
     load8(acc + at, v);
     if (args.bias != nullptr) {
       float bias[8];
