@@ -163,7 +163,7 @@ struct KernelTable {
   void (*quantize[2])(const QuantizeArgs&);
   void (*linear_w4)(const LinearQuantArgs&);
   void (*linear_w8)(const LinearQuantArgs&);
-  // The same for as many rows as said, up to kFewRows.
+  // The same from w4_few_from and w8_few_from to kFewRows rows.
   void (*linear_w4_few)(const LinearQuantArgs&);
   void (*linear_w8_few)(const LinearQuantArgs&);
   int64_t w4_few_from, w8_few_from;
