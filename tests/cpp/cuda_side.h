@@ -34,18 +34,18 @@ class Side {
       const Value& value = graph.values[id];
       const bool state = value.kind == ValueKind::State;
       inputs_.push_back(backend.allocate(0, bytes_of(value), state ? Placing::NearDevice : placing));
-      if (value.dtype == DType::Int32) continue;
-      std::vector<std::byte> bytes(bytes_of(value));
-      for (int64_t i = 0; i < num_elements(value.shape); ++i) {
-        const float number = std::uniform_real_distribution<float>(-2, 2)(random);
-        const uint16_t half = float_to_half(number);
-        std::memcpy(bytes.data() + i * size_of(value.dtype),
-                    value.dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
-                    size_t(size_of(value.dtype)));
-      }
-      backend.copy_from_host(inputs_.back()->data(), bytes.data(), bytes.size());
+      if (value.dtype != DType::Int32) fill(*inputs_.back(), value, random);
     }
     for (uint32_t id : graph.outputs) outputs_.push_back(backend.allocate(0, bytes_of(graph.values[id]), placing));
+  }
+
+  // Other values into the inputs; states stay.
+  void refill(uint32_t seed) {
+    std::mt19937 random(seed);
+    for (size_t port = 0; port < inputs_.size(); ++port) {
+      const Value& value = graph_.values[graph_.inputs[port]];
+      if (value.kind == ValueKind::Input && value.dtype != DType::Int32) fill(*inputs_[port], value, random);
+    }
   }
 
   void set_length(uint32_t id, int32_t length) {
@@ -69,6 +69,18 @@ class Side {
   std::vector<float> state(size_t port) const { return floats(*inputs_[port], graph_.values[graph_.inputs[port]]); }
 
  private:
+  void fill(DeviceMemory& memory, const Value& value, std::mt19937& random) {
+    std::vector<std::byte> bytes(memory.bytes());
+    for (int64_t i = 0; i < num_elements(value.shape); ++i) {
+      const float number = std::uniform_real_distribution<float>(-2, 2)(random);
+      const uint16_t half = float_to_half(number);
+      std::memcpy(bytes.data() + i * size_of(value.dtype),
+                  value.dtype == DType::Float16 ? static_cast<const void*>(&half) : &number,
+                  size_t(size_of(value.dtype)));
+    }
+    backend_.copy_from_host(memory.data(), bytes.data(), bytes.size());
+  }
+
   std::vector<float> floats(const DeviceMemory& memory, const Value& value) const {
     std::vector<std::byte> bytes(memory.bytes());
     backend_.copy_to_host(bytes.data(), memory.data(), bytes.size());

@@ -1,89 +1,18 @@
 // The CUDA backend against the CPU backend on random graphs: every op, format and kernel choice. Outputs are poisoned
 // before each run. Needs a GPU; without one the program says so and exits with 77.
-//
-// Bounds (docs/cuda.md). Where the activations of a Linear are the same on both sides, only the order of fp32 sums
-// differs: a result is within one fp16 step of the CPU's, or within 2^-17 of the largest where sums cancel. Where an
-// earlier rounding may differ, the whole is compared: |difference| <= limit * |result|, in the Euclidean norm.
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
 
 #include "backends/backend.h"
 #include "check.h"
-#include "cuda_side.h"
+#include "cuda_compare.h"
 #include "graph_maker.h"
 
 using namespace tcim_lite;
-using tcim_lite::test::GraphMaker;
-using tcim_lite::test::Side;
+using namespace tcim_lite::test;
 
 namespace {
-
-struct Limit {
-  double steps;  // fp16 steps of each element; 0: only the norm is compared
-  double norm;
-};
-constexpr Limit kSums{1.01, 1e-3};
-// A value that rounds the other way moves what is quantised after it by one code of 127 at most.
-Limit roundings(WeightFormat format) {
-  return {0, is_quantized(format) ? 4e-2 : format == WeightFormat::LinearF16 ? 4e-3 : 1e-5};
-}
-
-void compare(const std::string& what, const std::vector<float>& mine, const std::vector<float>& reference,
-             Limit limit) {
-  double difference = 0, size = 0, largest = 0;
-  size_t wrong = 0;
-  for (float each : reference) largest = std::max(largest, double(std::fabs(each)));
-  for (size_t i = 0; i < mine.size(); ++i) {
-    const double off = std::fabs(double(mine[i]) - reference[i]);
-    difference += off * off;
-    size += double(reference[i]) * reference[i];
-    const double allowed = limit.steps * std::ldexp(std::fabs(double(reference[i])), -10) + std::ldexp(largest, -17);
-    wrong += limit.steps > 0 && !(off <= allowed);
-  }
-  const double norm = std::sqrt(difference / std::max(size, 1e-30));
-  if (wrong != 0 || !(norm <= limit.norm)) {
-    report_failure(__FILE__, __LINE__, concat(what, ": ", wrong, " of ", mine.size(), " elements off, norm ", norm));
-  } else if (limit.steps == 0) {
-    std::cout << what << ": norm " << norm << "\n";
-  }
-}
-
-struct Length {
-  uint32_t id;
-  int32_t value;
-};
-
-void check(const std::string& what, GraphMaker& maker, const std::vector<uint32_t>& outputs, Limit limit,
-           const std::vector<Length>& lengths = {}, int rounds = 1, int32_t advance = 0) {
-  Graph& graph = maker.graph();
-  graph.outputs = outputs;
-  try {
-    validate(graph);
-    for (const Placing placing : {Placing::NearHost, Placing::NearDevice}) {
-      Side cpu(cpu_backend(), maker, graph, 5, placing), gpu(cuda_backend(), maker, graph, 5, placing);
-      for (int round = 0; round < rounds; ++round) {
-        for (size_t i = 0; i < lengths.size(); ++i) {
-          const int32_t value = lengths[i].value + (i % 2 == 0 ? round * advance : 0);
-          cpu.set_length(lengths[i].id, value);
-          gpu.set_length(lengths[i].id, value);
-        }
-        cpu.run();
-        gpu.run();
-        for (size_t port = 0; port < outputs.size(); ++port)
-          compare(concat(what, " output ", port, " round ", round), gpu.output(port), cpu.output(port), limit);
-        for (size_t port = 0; port < graph.inputs.size(); ++port) {
-          if (graph.values[graph.inputs[port]].kind == ValueKind::State)
-            compare(concat(what, " state ", port), gpu.state(port), cpu.state(port), limit);
-        }
-      }
-    }
-  } catch (const Error& error) {
-    report_failure(__FILE__, __LINE__, what + ": " + error.what());
-  }
-}
 
 constexpr WeightFormat kHalfFormats[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16};
 
@@ -120,6 +49,30 @@ void test_linears_of_a_chain() {
         check(concat("chain of RMSNorms and Linears ", name_of(format), " ", rows, " x ", inputs), normed,
               {linear(50), linear(2144), normed.silu_mul(linear(320))}, roundings(format));
       }
+    }
+  }
+}
+
+// What a phase of a chain reads may be all or a part of what the one before made, or older than that; several may read
+// it, or the caller. Several runs: what an earlier one left must not be taken for this one's.
+void test_what_the_phases_of_a_chain_hand_on() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const int64_t inner : {192, 3072, 6144}) {
+      const int64_t hidden = inner > 3072 ? 2048 : inner > 192 ? 1024 : 128;
+      GraphMaker maker(DType::Float16, uint32_t(inner));
+      const auto normed = [&](uint32_t x, int64_t outputs) { return maker.linear(maker.rms_norm(x), outputs, format); };
+      const auto layer = [&](uint32_t x) {
+        return maker.add(x, maker.linear(maker.silu_mul(normed(x, 2 * inner)), hidden, format, true));
+      };
+      const uint32_t first = maker.input({1, 1, hidden});
+      const uint32_t one = layer(first), two = layer(one), three = layer(two), four = layer(three);
+      const uint32_t far = maker.add(one, normed(four, hidden));  // six phases back
+      const uint32_t whole = normed(far, hidden);
+      const uint32_t half = normed(maker.slice(whole, hidden / 2, hidden), hidden);
+      const uint32_t again = normed(whole, 336);  // read twice
+      const uint32_t last = maker.add(first, normed(half, hidden));
+      check(concat("chain that hands on ", name_of(format), " ", hidden, " and ", inner), maker,
+            {two, again, last, normed(last, 50)}, roundings(format), {}, 3);
     }
   }
 }
@@ -293,6 +246,7 @@ int main() {
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
     setenv("TCIM_LITE_CUDA_CHAIN", chain, 1);
     test_linears_of_a_chain();
+    test_what_the_phases_of_a_chain_hand_on();
     test_layers();
     test_layers_of_several_rows();
   }

@@ -1,0 +1,85 @@
+// Runs a random graph on the CPU and on a GPU and compares what comes out.
+//
+// Bounds (docs/cuda.md). Where the activations of a Linear are the same on both sides, only the order of fp32 sums
+// differs: a result is within one fp16 step of the CPU's, or within 2^-17 of the largest where sums cancel. Where an
+// earlier rounding may differ, the whole is compared: |difference| <= limit * |result|, in the Euclidean norm.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "cuda_side.h"
+
+namespace tcim_lite::test {
+
+struct Limit {
+  double steps;  // fp16 steps of each element; 0: only the norm is compared
+  double norm;
+};
+constexpr Limit kSums{1.01, 1e-3};
+// A value that rounds the other way moves what is quantised after it by one code of 127 at most.
+inline Limit roundings(WeightFormat format) {
+  return {0, is_quantized(format) ? 4e-2 : format == WeightFormat::LinearF16 ? 4e-3 : 1e-5};
+}
+
+inline void compare(const std::string& what, const std::vector<float>& mine, const std::vector<float>& reference,
+                    Limit limit) {
+  double difference = 0, size = 0, largest = 0;
+  size_t wrong = 0;
+  for (float each : reference) largest = std::max(largest, double(std::fabs(each)));
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const double off = std::fabs(double(mine[i]) - reference[i]);
+    difference += off * off;
+    size += double(reference[i]) * reference[i];
+    const double allowed = limit.steps * std::ldexp(std::fabs(double(reference[i])), -10) + std::ldexp(largest, -17);
+    wrong += limit.steps > 0 && !(off <= allowed);
+  }
+  const double norm = std::sqrt(difference / std::max(size, 1e-30));
+  if (wrong != 0 || !(norm <= limit.norm)) {
+    report_failure(__FILE__, __LINE__, concat(what, ": ", wrong, " of ", mine.size(), " elements off, norm ", norm));
+  } else if (limit.steps == 0) {
+    std::cout << what << ": norm " << norm << "\n";
+  }
+}
+
+struct Length {
+  uint32_t id;
+  int32_t value;
+};
+
+inline void check(const std::string& what, GraphMaker& maker, const std::vector<uint32_t>& outputs, Limit limit,
+                  const std::vector<Length>& lengths = {}, int rounds = 1, int32_t advance = 0) {
+  Graph& graph = maker.graph();
+  graph.outputs = outputs;
+  try {
+    validate(graph);
+    for (const Placing placing : {Placing::NearHost, Placing::NearDevice}) {
+      Side cpu(cpu_backend(), maker, graph, 5, placing), gpu(cuda_backend(), maker, graph, 5, placing);
+      for (int round = 0; round < rounds; ++round) {
+        cpu.refill(uint32_t(100 + round));
+        gpu.refill(uint32_t(100 + round));
+        for (size_t i = 0; i < lengths.size(); ++i) {
+          const int32_t value = lengths[i].value + (i % 2 == 0 ? round * advance : 0);
+          cpu.set_length(lengths[i].id, value);
+          gpu.set_length(lengths[i].id, value);
+        }
+        cpu.run();
+        gpu.run();
+        for (size_t port = 0; port < outputs.size(); ++port)
+          compare(concat(what, " output ", port, " round ", round), gpu.output(port), cpu.output(port), limit);
+        for (size_t port = 0; port < graph.inputs.size(); ++port) {
+          if (graph.values[graph.inputs[port]].kind == ValueKind::State)
+            compare(concat(what, " state ", port), gpu.state(port), cpu.state(port), limit);
+        }
+      }
+    }
+  } catch (const Error& error) {
+    report_failure(__FILE__, __LINE__, what + ": " + error.what());
+  }
+}
+
+}  // namespace tcim_lite::test
