@@ -31,7 +31,7 @@ bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
   linear.y_stride = int(spec.y.stride);
   linear.inputs = int(spec.inputs);
   linear.outputs = int(spec.outputs);
-  linear.epilogue = int(spec.epilogue);
+  linear.epilogue = int8_t(spec.epilogue);
   return place_in_chain(spec.format, linear);
 }
 
@@ -43,7 +43,9 @@ bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec
   const AttentionArgs& a = fused.a;
   const int rows = a.slots * a.slot_rows;
   if (!chain_supports_heads(rows, a.q_heads / a.kv_heads, a.kv_heads, a.head_dim)) return false;
-  if (reinterpret_cast<uintptr_t>(fused.x_v) % 16 != 0 || fused.x_stride % 8 != 0) return false;
+  for (const void* x : {fused.x_q, fused.x_k, fused.x_v}) {
+    if (reinterpret_cast<uintptr_t>(x) % 16 != 0 || fused.x_stride % 8 != 0) return false;
+  }
   ChainArgs shared = args;
   shared.slots = a.slots;
   shared.slot_rows = a.slot_rows;
@@ -137,6 +139,8 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
   args->partial = reinterpret_cast<float*>(memory_.get() + partials_);
   args->arrived = reinterpret_cast<int*>(memory_.get() + arrived_);
   args->barrier = reinterpret_cast<unsigned*>(memory_.get() + barrier_);
+  args->mail = reinterpret_cast<uint64_t*>(memory_.get() + mail_);
+  plan_handovers(*args);
   launch_chain(format, *args, stream());
   return step - first;
 }

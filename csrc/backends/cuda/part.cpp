@@ -65,7 +65,8 @@ void CudaPart::plan_scratch() {
   }
   partials_ = reserve(partials);
   arrived_ = reserve(pairs * 4);
-  barrier_ = reserve(4);
+  barrier_ = reserve(2 * 4);
+  mail_ = reserve(kMailBytes);
   codes_ = reserve(kMostCodesBytes);
   refused_ = reserve(4);
 }

@@ -87,7 +87,7 @@ class CudaPart {
   std::unique_ptr<Blas> blas_;  // null: not found, or no use for it
   DeviceBytes memory_;          // arena, staged inputs, scratch of a step, partial attention, flags
   uint64_t scratch_bytes_ = 0;
-  uint64_t step_scratch_ = 0, partials_ = 0, arrived_ = 0, barrier_ = 0, codes_ = 0,
+  uint64_t step_scratch_ = 0, partials_ = 0, arrived_ = 0, barrier_ = 0, mail_ = 0, codes_ = 0,
            refused_ = 0;          // offsets in memory_
   std::vector<uint64_t> staged_;  // by input port; states: none
   int* const refused_host_;

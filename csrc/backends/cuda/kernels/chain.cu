@@ -7,23 +7,26 @@
 namespace tcim_lite::cuda {
 namespace {
 
-// The grid's blocks meet at the end of every phase; the counter is 0 before a run and after it.
-__device__ __forceinline__ void arrive(unsigned* barrier, bool is_last, unsigned meetings) {
+// The grid's blocks meet where a phase says so and at the end; the counter is 0 before a run and after it.
+__device__ __forceinline__ void arrive(unsigned* barrier) {
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  if (!is_last) {
-    asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(barrier) : "memory");
-    return;
-  }
-  unsigned before;
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(barrier) : "memory");
-  if (before == gridDim.x * meetings - 1) *barrier = 0;
+  if (threadIdx.x == 0) asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void wait_for_phase(const unsigned* barrier, int phase) {
-  if (phase == 0) return;
+// The last block to come makes ready for the next run. What was stored is seen when the kernel has ended.
+__device__ __forceinline__ void end_run(unsigned* barrier, unsigned meetings) {
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  unsigned before;
+  asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(barrier) : "memory");
+  if (before != gridDim.x * meetings - 1) return;
+  barrier[0] = 0;
+  barrier[1] += 1;
+}
+
+__device__ __forceinline__ void wait_for_all(const unsigned* barrier, int meetings) {
   if (threadIdx.x == 0) {
-    const unsigned wanted = gridDim.x * unsigned(phase);
+    const unsigned wanted = gridDim.x * unsigned(meetings);
     unsigned now;
     do {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
@@ -32,40 +35,43 @@ __device__ __forceinline__ void wait_for_phase(const unsigned* barrier, int phas
   __syncthreads();
 }
 
-// Rows: 1, or kMostChainRows for any number from 2 on.
-template <WeightFormat Format, int Rows>
-constexpr int kStages = Format == WeightFormat::LinearF16 && Rows > 1 ? 4 : 5;
+template <typename Shape>
+constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
+template <typename Shape>
+using ShapeWeights = ChainWeights<Shape, kStages<Shape>>;
 
 // What a phase has to itself; the ring lies before it.
-template <WeightFormat Format, int Rows>
+template <typename Shape>
 union PhaseShared {
   struct {
-    ChainSums<Rows> sums;
-    __align__(16) float scratch[Rows * kChainWarps];
-    __align__(16) char rows[kChainWarps][ChainRows<Format, Rows>::kBytes];
+    ChainSums<Shape> sums;
+    __align__(16) float scratch[Shape::kRows * Shape::kWarps];
+    __align__(16) char rows[Shape::kWarps][ChainInputs<Shape>::kBytes];
   } linear;
-  ChainAttentionShared attention;
+  ChainAttentionShared<Shape> attention;
 };
 
 constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
-static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords + 4 * kMostChainRows <= kChainThreads);
+static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords + 4 * kMostChainRows <= 32 * kMostWarps / 2);
 
-template <WeightFormat Format, int Rows>
+template <typename Shape>
 struct ChainShared {
-  __align__(128) char rings[kChainWarps][ChainWeights<Format, kStages<Format, Rows>>::kBytes];
-  PhaseShared<Format, Rows> own;
+  __align__(128) char rings[Shape::kWarps][ShapeWeights<Shape>::kBytes];
+  PhaseShared<Shape> own;
   ChainPlace places[kMostPhases];
   ChainPhase phases[2];  // this one and the next
   void* caches[2][2 * kMostChainRows];
   ChainUnit unit;
 };
-template <WeightFormat Format, int Rows>
-constexpr size_t kSharedBytes = sizeof(ChainShared<Format, Rows>);
+template <typename Shape>
+constexpr size_t kSharedBytes = sizeof(ChainShared<Shape>);
 
-template <WeightFormat Format, int Rows>
-__global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_constant__ ChainArgs args) {
+template <typename Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_constant__ ChainArgs args) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // older GPUs have not the shared memory
   extern __shared__ __align__(128) char shared[];
-  auto& s = *reinterpret_cast<ChainShared<Format, Rows>*>(shared);
+  auto& s = *reinterpret_cast<ChainShared<Shape>*>(shared);
+  constexpr bool kOne = Shape::kRows == 1;
   // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
   const ChainArgs* memory = &args;
   asm volatile("" : "+l"(memory));
@@ -82,15 +88,16 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
       reinterpret_cast<uint32_t*>(s.caches[attention % 2])[cache_word] = word;
     }
   };
-  for (int p = threadIdx.x; p < args.count; p += kChainThreads) s.places[p] = place_of(memory->phases[p]);
+  for (int p = threadIdx.x; p < args.count; p += Shape::kThreads) s.places[p] = place_of(memory->phases[p]);
   if (cache_word < cache_words) keep_word(0, 0, word_of(0, 0));
-  if (threadIdx.x == 0) s.unit = unit_of(args);
+  if (threadIdx.x == 0) s.unit = unit_of<Shape>(args);
   if (*args.refused != 0) return;
+  const uint32_t run = kOne ? args.barrier[1] : 0;
   __syncthreads();
-  ChainWeights<Format, kStages<Format, Rows>> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
+  ShapeWeights<Shape> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
   const ChainRotation rotation = load_rotation(args, s.unit);
-  const int rows = Rows == 1 ? 1 : args.rows;
-  int attentions = 0;
+  const int rows = kOne ? 1 : args.rows;
+  int attentions = 0, meetings = 0;
   for (int p = 0; p < args.count; ++p) {
     const ChainPhase& phase = s.phases[p % 2];
     const bool is_attention = phase.kind == ChainPhase::Kind::Attention;
@@ -99,68 +106,92 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
     const bool fetches =
         cache_word < 0 ? p + 1 < args.count : cache_word < cache_words && is_attention && attentions < args.attentions;
     if (fetches) next = word_of(p + 1, attentions);
-    const auto ready = [&] { wait_for_phase(args.barrier, p); };
+    const auto ready = [&] {
+      if (phase.meets) wait_for_all(args.barrier, meetings);
+    };
+    const ChainHandover<Shape> handover{args, phase, run, p};
     if (is_attention) {
       attend(args, phase.attention, s.caches[(attentions - 1) % 2], s.own.attention, s.unit, rotation,
-             activation_scale<Format>(1.0f), ready);
-    } else if (Rows > 1 && phase.kind == ChainPhase::Kind::Quantize) {
+             activation_scale<Shape::kFormat>(1.0f), handover, ready);
+    } else if (!kOne && phase.kind == ChainPhase::Kind::Quantize) {
       ready();
-      quantize_rows<Format>(phase.quantize, rows);
+      quantize_rows<Shape::kFormat>(phase.quantize, rows);
     } else {
       const ChainLinear& linear = phase.linear;
       auto& own = s.own.linear;
-      static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * ChainRows<Format, Rows>::kNormFloats);
+      static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * ChainInputs<Shape>::kNormFloats);
       float* norm = own.sums.values[0][threadIdx.x / 32][0];  // no sums before the rows are there
-      ChainRows<Format, Rows> prepared(linear, rows, own.rows[threadIdx.x / 32], norm);
-      if (p + 1 < args.count && s.places[p + 1].tiles < 0) prefetch_attention(args, s.unit, s.caches[attentions % 2]);
+      ChainInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
+      if (p + 1 < args.count && s.places[p + 1].tiles < 0)
+        prefetch_attention<Shape>(args, s.unit, s.caches[attentions % 2]);
       ready();
-      prepared.start(own.scratch);
-      if (linear.blocks == 2) {
-        multiply_tiles<Format, Rows, 2>(linear, rows, weights, prepared, own.sums);
-      } else {
-        multiply_tiles<Format, Rows, 1>(linear, rows, weights, prepared, own.sums);
+      if (!kOne || int(blockIdx.x) < linear.tiles) {
+        prepared.start(own.scratch);
+        if (linear.blocks == 2) {
+          multiply_tiles<Shape, 2>(linear, handover, rows, weights, prepared, own.sums);
+        } else {
+          multiply_tiles<Shape, 1>(linear, handover, rows, weights, prepared, own.sums);
+        }
       }
     }
     if (fetches) keep_word(p + 1, attentions, next);
-    arrive(args.barrier, p + 1 == args.count, unsigned(args.count));
+    if (p + 1 == args.count) {
+      end_run(args.barrier, unsigned(args.meetings));
+    } else if (s.places[p + 1].meets) {
+      arrive(args.barrier);
+      ++meetings;
+    } else {
+      __syncthreads();
+    }
     weights.give_up();  // where it holds up nobody
   }
   wait_for_copies<0>();
+#endif
 }
 
 constexpr size_t kMostShared = 227 << 10;  // of a block, from sm_90 on
 
-template <WeightFormat Format, int Rows>
-void launch_rows(const ChainArgs& args, cudaStream_t stream) {
-  static_assert(kSharedBytes<Format, Rows> <= kMostShared);
+template <typename Shape>
+void launch_shape(const ChainArgs& args, cudaStream_t stream) {
+  static_assert(kSharedBytes<Shape> <= kMostShared);
   cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;  // all blocks run at once, or the barrier would wait for ever
+  attribute.id = cudaLaunchAttributeCooperative;  // all blocks run at once, or they would wait for ever
   attribute.val.cooperative = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(unsigned(multiprocessors()));
-  config.blockDim = dim3(kChainThreads);
-  config.dynamicSmemBytes = kSharedBytes<Format, Rows>;
+  config.blockDim = dim3(Shape::kThreads);
+  config.dynamicSmemBytes = kSharedBytes<Shape>;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Format, Rows>, args));
+  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Shape>, args));
+}
+
+int most_inputs(const ChainArgs& args) {
+  int most = 0;
+  for (int p = 0; p < args.count; ++p) {
+    if (args.phases[p].kind == ChainPhase::Kind::Linear) most = std::max(most, args.phases[p].linear.inputs);
+  }
+  return most;
 }
 
 template <WeightFormat Format>
 void launch_format(const ChainArgs& args, cudaStream_t stream) {
-  if (args.rows == 1) return launch_rows<Format, 1>(args, stream);
-  launch_rows<Format, kMostChainRows>(args, stream);
+  if (args.rows > 1) return launch_shape<ChainShape<Format, kMostChainRows, kMostWarps>>(args, stream);
+  if (most_inputs(args) <= kFewInputs) return launch_shape<ChainShape<Format, 1, kMostWarps / 2>>(args, stream);
+  launch_shape<ChainShape<Format, 1, kMostWarps>>(args, stream);
 }
 
-template <WeightFormat Format, int Rows>
-void prepare_rows() {
-  CUDA_CHECK(cudaFuncSetAttribute(chain_kernel<Format, Rows>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  int(kSharedBytes<Format, Rows>)));
+template <typename Shape>
+void prepare_shape() {
+  CUDA_CHECK(
+      cudaFuncSetAttribute(chain_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kSharedBytes<Shape>)));
 }
 template <WeightFormat Format>
 void prepare_format() {
-  prepare_rows<Format, 1>();
-  prepare_rows<Format, kMostChainRows>();
+  prepare_shape<ChainShape<Format, 1, kMostWarps / 2>>();
+  prepare_shape<ChainShape<Format, 1, kMostWarps>>();
+  prepare_shape<ChainShape<Format, kMostChainRows, kMostWarps>>();
 }
 
 // Of 16 * blocks outputs, those of the block that has most of them; in outputs.
@@ -173,7 +204,7 @@ int most_of_a_block(int outputs, int blocks) {
 
 // quantize_rows() takes a group a warp.
 bool chain_runs_here() {
-  return most_shared() >= kMostShared && multiprocessors() * kChainWarps * 64 >= kMostChainInputs;
+  return most_shared() >= kMostShared && multiprocessors() * kMostWarps * 64 >= kMostChainInputs;
 }
 
 bool place_in_chain(WeightFormat format, ChainLinear& linear) {

@@ -1,7 +1,7 @@
 // Decode of up to eight rows (batch slots, or tokens of a slot) in one launch: the Linears and the attention of all
-// layers, phase after phase, by one block on each SM. A barrier over the grid stands where kernels would end. Weights
-// do not depend on what is computed, so each warp fetches them through a ring in shared memory that runs ahead over
-// phases: memory never idles at a barrier.
+// layers, phase after phase, by one block on each SM. Where kernels would end, a single row's values go to the next
+// phase by mail (chain_mail.cuh) and several rows wait at a barrier over the grid. Weights do not depend on what is
+// computed, so each warp fetches them through a ring in shared memory that runs ahead over phases.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,8 +21,9 @@ struct ChainLinear {
   void* y;
   float epsilon, inverse_inputs;
   int x_stride, residual_stride, y_stride;
-  int inputs, outputs, epilogue;
-  int tiles, blocks;  // of 16 outputs in a tile
+  int inputs, outputs, tiles;
+  int8_t epilogue, blocks;  // of 16 outputs in a tile
+  int16_t residual_from;    // the phase whose mail it is, or -1
 };
 
 // Attention of the projection's q, k and v with norm and RoPE; k and v become rows *valid .. of the caches.
@@ -35,6 +36,7 @@ struct ChainAttention {
   void* y;
   char* codes;  // not null: instead of y, quantised
   int x_stride, y_stride;
+  int q_column, k_column, v_column;  // in the mail
   float q_epsilon, k_epsilon, scale;
 };
 
@@ -46,7 +48,11 @@ struct ChainQuantize {
 };
 
 struct ChainPhase {
-  enum class Kind { Linear, Attention, Quantize } kind;
+  enum class Kind : uint8_t { Linear, Attention, Quantize } kind;
+  bool meets;   // begins when all blocks are done with the phase before
+  bool mailed;  // x, or q, k and v, are the mail of the phase before
+  bool posts;   // y goes to the mail
+  bool keeps;   // y is stored
   union {
     ChainLinear linear;
     ChainAttention attention;
@@ -58,6 +64,9 @@ constexpr int kMostChainRows = 8;
 // What a kernel's parameters hold.
 constexpr int kMostPhases = 230;
 constexpr int kMostChainCaches = 1024;
+constexpr int kMailBoxes = 4;
+constexpr int kMostMailed = 16384;  // values of a phase
+constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
 
 struct ChainArgs {
   int count = 0, attentions = 0;
@@ -70,13 +79,17 @@ struct ChainArgs {
   const int* refused = nullptr;
   float* partial = nullptr;     // of the block that has this number: as in DecodeAttentionArgs
   int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
-  unsigned* barrier = nullptr;  // 0 between runs
+  unsigned* barrier = nullptr;  // two: 0 between runs; the number of runs so far
+  uint64_t* mail = nullptr;     // kMailBytes
+  int meetings = 0;             // at the barrier, with that at the end
   ChainPhase phases[kMostPhases];
   void* caches[kMostChainCaches];  // of each attention, each slot: keys, values
 };
 
 constexpr int kChainHeadDim = 128;
 constexpr int kMostChainInputs = 16384;
+constexpr int kMostWarps = 16;
+constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps
 // Quantised rows: for each 64 inputs the codes of all rows, then their scales (fp32).
 constexpr int kCodesGroup = kMostChainRows * (64 + 4);
 constexpr int kMostCodesBytes = kMostChainInputs / 64 * kCodesGroup;
@@ -89,6 +102,8 @@ bool place_in_chain(WeightFormat format, ChainLinear& linear);
 bool chain_supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim);
 // Over how many blocks the keys of a row and KV head are split; `pairs` of them.
 int chain_splits(int pairs);
+// How each phase gets what those before it made; once all phases are there.
+void plan_handovers(ChainArgs& args);
 // Runs alone on the GPU's SMs: two such kernels take turns.
 void launch_chain(WeightFormat format, const ChainArgs& args, cudaStream_t stream);
 

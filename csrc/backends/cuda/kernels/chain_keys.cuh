@@ -10,22 +10,23 @@ namespace tcim_lite::cuda {
 
 constexpr int kMostChainHeads = 4;  // per KV head
 
+template <typename Shape>
 struct ChainAttentionShared {
   static constexpr int kDim = kChainHeadDim;
   // A run of 16 elements takes 20 places, a head 4 more: what a warp writes at once falls into different banks.
   static constexpr int kHead = kDim / 16 * 20 + 4;
   __align__(16) __half queries[kMostChainHeads][kDim];
-  __align__(16) __half fresh[kMostChainRows][kDim];  // keys of this run
-  __align__(16) float outputs[kChainWarps][kMostChainHeads][kHead];
-  float most[kChainWarps][kMostChainHeads], sums[kChainWarps][kMostChainHeads];
+  // Of this run.
+  __align__(16) __half fresh_keys[kMostChainRows][kDim], fresh_values[kMostChainRows][kDim];
+  __align__(16) float outputs[Shape::kWarps][kMostChainHeads][kHead];
+  float most[Shape::kWarps][kMostChainHeads], sums[Shape::kWarps][kMostChainHeads];
   int last;
 };
 
-// Where keys begin .. end - 1 are: from `fresh` on in shared memory, their values in the projection's rows.
+// Where keys and values up to `end` are: in the caches, from `fresh` on in shared memory.
 struct ChainKeys {
-  __half *k, *v;  // caches
-  const __half* v_fresh;
-  int fresh, end, fresh_stride;
+  __half *k, *v;
+  int fresh, end;
 };
 
 // Lane 4 g + t holds of keys 4 (g / 2) + g % 2 + 2 u the elements 32 i + 8 t .., and of keys 4 t + i the value's
@@ -37,7 +38,7 @@ struct KeyTile {
 
 __device__ __forceinline__ int key_of_column(int lane, int u) { return lane / 8 * 4 + lane / 4 % 2 + 2 * u; }
 
-// What was in the cache before. Other rows are zero: nobody wrote them, and 0 * NaN is NaN.
+// What was in the caches before. Other rows are zero: nobody wrote them, and 0 * NaN is NaN.
 __device__ __forceinline__ void load_keys(KeyTile& tile, const ChainKeys& keys, int first) {
   const int lane = threadIdx.x % 32, t = lane % 4, end = min(keys.fresh, keys.end);
 #pragma unroll
@@ -48,28 +49,36 @@ __device__ __forceinline__ void load_keys(KeyTile& tile, const ChainKeys& keys, 
     for (int i = 0; i < 4; ++i) tile.k[u][i] = key < end ? __ldcg(row + 4 * i + t) : make_uint4(0, 0, 0, 0);
   }
 }
-__device__ __forceinline__ void insert_fresh(KeyTile& tile, const ChainKeys& keys, const ChainAttentionShared& s,
+template <typename Shape>
+__device__ __forceinline__ void insert_fresh(KeyTile& tile, const ChainKeys& keys, const ChainAttentionShared<Shape>& s,
                                              int first) {
-  const int lane = threadIdx.x % 32, t = lane % 4;
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   if (first + 16 <= keys.fresh) return;
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
     const int key = first + key_of_column(lane, u);
     if (key < keys.fresh || key >= keys.end) continue;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) tile.k[u][i] = reinterpret_cast<const uint4*>(s.fresh[key - keys.fresh])[4 * i + t];
+    for (int i = 0; i < 4; ++i)
+      tile.k[u][i] = reinterpret_cast<const uint4*>(s.fresh_keys[key - keys.fresh])[4 * i + t];
   }
-}
-__device__ __forceinline__ void load_values(KeyTile& tile, const ChainKeys& keys, int first) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int key = first + 4 * t + i;
-    const __half* at = key < keys.fresh ? keys.v + int64_t(key) * kChainHeadDim
-                                        : keys.v_fresh + int64_t(key - keys.fresh) * keys.fresh_stride;
-    const uint4* row = reinterpret_cast<const uint4*>(at);
+    if (key < keys.fresh || key >= keys.end) continue;
 #pragma unroll
-    for (int j = 0; j < 2; ++j) tile.v[i][j] = key < keys.end ? __ldcg(row + 2 * g + j) : make_uint4(0, 0, 0, 0);
+    for (int j = 0; j < 2; ++j)
+      tile.v[i][j] = reinterpret_cast<const uint4*>(s.fresh_values[key - keys.fresh])[2 * g + j];
+  }
+}
+__device__ __forceinline__ void load_values(KeyTile& tile, const ChainKeys& keys, int first) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, end = min(keys.fresh, keys.end);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int key = first + 4 * t + i;
+    const uint4* row = reinterpret_cast<const uint4*>(keys.v + int64_t(key) * kChainHeadDim);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) tile.v[i][j] = key < end ? __ldcg(row + 2 * g + j) : make_uint4(0, 0, 0, 0);
   }
 }
 // Half a row by each lane.
@@ -85,8 +94,9 @@ __device__ __forceinline__ uint32_t pack_two(float low, float high) {
 }
 
 // Scores of the tile's keys with the queries in shared memory: score[u][i] is head g's with key 4 t + 2 u + i.
-__device__ __forceinline__ void score_tile(float (&score)[2][4], const KeyTile& tile, const ChainAttentionShared& s,
-                                           int heads) {
+template <typename Shape>
+__device__ __forceinline__ void score_tile(float (&score)[2][4], const KeyTile& tile,
+                                           const ChainAttentionShared<Shape>& s, int heads) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -102,7 +112,8 @@ __device__ __forceinline__ void score_tile(float (&score)[2][4], const KeyTile& 
 
 // The tile's part of a warp's (most, sum, outputs) in shared memory; `first_round`: there is nothing yet. Lane 4 g + t
 // has head g, elements 16 (2 t + i) + d.
-__device__ __forceinline__ void attend_tile(const KeyTile& tile, ChainAttentionShared& s, int heads, float scale,
+template <typename Shape>
+__device__ __forceinline__ void attend_tile(const KeyTile& tile, ChainAttentionShared<Shape>& s, int heads, float scale,
                                             int first, int end, bool first_round) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   float score[2][4] = {};

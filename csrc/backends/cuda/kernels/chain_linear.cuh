@@ -2,23 +2,30 @@
 // warps a share of the inputs each; their sums meet in shared memory.
 #pragma once
 
+#include <type_traits>
+
+#include "backends/cuda/kernels/chain_row.cuh"
 #include "backends/cuda/kernels/chain_rows.cuh"
 
 namespace tcim_lite::cuda {
 
+template <typename Shape>
+using ChainInputs = std::conditional_t<Shape::kRows == 1, ChainRow<Shape>, ChainRows<Shape>>;
+
 // acc += `items` items of 16 outputs and 64 inputs, times the rows' groups from `x` on. A single row's sums are in
 // every column alike; of several, lane 4 g + t has rows 2 t and 2 t + 1.
-template <WeightFormat Format, int Rows>
+template <typename Shape>
 __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chunk, int items, const char* x) {
-  using Prepared = ChainRows<Format, Rows>;
+  using Prepared = ChainInputs<Shape>;
+  using Ring = ChainRing<Shape::kFormat>;
   const int lane = threadIdx.x % 32, t = lane % 4;
-  const int at = Rows == 1 ? 16 * t : 16 * lane;
+  const int at = Shape::kRows == 1 ? 16 * t : 16 * lane;
 #pragma unroll
-  for (int i = 0; i < ChainRing<Format>::kChunk; ++i) {
+  for (int i = 0; i < Ring::kChunk; ++i) {
     if (i >= items) break;  // the same for the whole warp
-    const char* item = chunk + i * ChainRing<Format>::kItem;
+    const char* item = chunk + i * Ring::kItem;
     const char* group = x + i * Prepared::kGroupBytes;
-    if constexpr (Format == WeightFormat::LinearF16) {
+    if constexpr (Shape::kHalf) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const uint4 a = *reinterpret_cast<const uint4*>(item + half * 1024 + lane * 16);
@@ -32,10 +39,10 @@ __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chun
       // 1.5 * 2^23 plus a dot is a float's bits: cheaper than a conversion.
       int sum[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000};
       float low, high;  // scales of outputs g and g + 8
-      multiply_item<Format>(sum, low, high, item, v, lane);
+      multiply_item<Shape::kFormat>(sum, low, high, item, v, lane);
       const auto dot = [&](int i) { return __int_as_float(sum[i]) - 12582912.0f; };
       const auto* scales = reinterpret_cast<const float*>(group + Prepared::kScales);
-      if constexpr (Rows == 1) {
+      if constexpr (Shape::kRows == 1) {
         acc[0] = fmaf(dot(0), low * scales[0], acc[0]);
         acc[2] = fmaf(dot(2), high * scales[0], acc[2]);
       } else {
@@ -49,61 +56,102 @@ __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chun
   }
 }
 
-// Sums of a tile: [warp][row] of kWidth, which spreads what a warp writes at once over the banks. A single row has two
-// such, of which one is read while the next is written.
-template <int Rows>
+// Sums of a tile: [warp][row] of kSumsWidth, which spreads what a warp writes at once over the banks. A single row has
+// two such, of which one is read while the next is written.
+constexpr int kSumsWidth = 32 + 4;
+template <typename Shape>
 struct ChainSums {
-  static constexpr int kWidth = 32 + 4, kBuffers = Rows == 1 ? 2 : 1;
-  float values[kBuffers][kChainWarps][Rows][kWidth];
+  using Tile = float[Shape::kWarps][Shape::kRows][kSumsWidth];
+  static constexpr int kBuffers = Shape::kRows == 1 ? 2 : 1;
+  Tile values[kBuffers];
 };
 
+// What is added to an output, on its way while the output is computed.
+class ChainResidual {
+ public:
+  template <typename Shape>
+  __device__ __forceinline__ void fetch(const ChainLinear& linear, const ChainHandover<Shape>& handover, int row,
+                                        int output) {
+    if (handover.mails_residual()) {
+      word_ = handover.residual().peek(output / 2);
+    } else {
+      word_ = __ldcg(static_cast<const uint16_t*>(linear.residual) + int64_t(row) * linear.residual_stride + output);
+    }
+  }
+  // Of a lane that fetched.
+  template <typename Shape>
+  __device__ __forceinline__ float wait(const ChainHandover<Shape>& handover, int output, bool fetched) const {
+    uint64_t word = word_;
+    if (handover.mails_residual()) {
+      const auto mail = handover.residual();
+      while (fetched && !mail.is_here(word)) word = mail.peek(output / 2);
+      word >>= output % 2 * 16;
+    }
+    return __half2float(__ushort_as_half(uint16_t(word)));
+  }
+
+ private:
+  uint64_t word_ = 0;
+};
+
+// By a warp: value `output` of y, of each lane that has one; a lane's neighbour has the next.
+template <typename Shape>
+__device__ __forceinline__ void store_outputs(const ChainHandover<Shape>& to, __half* y, int output, bool has_one,
+                                              float value) {
+  const __half own = to_half(value);
+  const __half next = __shfl_down_sync(0xffffffffu, own, 1);
+  if (has_one && to.keeps()) y[output] = own;
+  if (has_one && to.posts() && output % 2 == 0) to.y().post(output / 2, own, next);
+}
+
 // y's 16 or 32 columns of a tile in one row, by one warp.
-template <int Rows, int Blocks>
-__device__ __forceinline__ void finish_tile(const ChainLinear& linear, const float (&sums)[kChainWarps][Rows][36],
-                                            int row, int tile, float bias, float residual) {
+template <typename Shape, int Blocks>
+__device__ __forceinline__ void finish_tile(const ChainLinear& linear, const ChainHandover<Shape>& handover,
+                                            const typename ChainSums<Shape>::Tile& sums, int row, int tile, float bias,
+                                            const ChainResidual& residual) {
   const int lane = threadIdx.x % 32;
   auto* y = static_cast<__half*>(linear.y) + int64_t(row) * linear.y_stride;
   float total = 0;
   if constexpr (Blocks == 2) {
 #pragma unroll
-    for (int w = 0; w < kChainWarps; ++w) total += sums[w][row][lane];
+    for (int w = 0; w < Shape::kWarps; ++w) total += sums[w][row][lane];
   } else {
 #pragma unroll
-    for (int w = 0; w < kChainWarps / 2; ++w) total += sums[lane / 16 * (kChainWarps / 2) + w][row][lane % 16];
+    for (int w = 0; w < Shape::kWarps / 2; ++w) total += sums[lane / 16 * (Shape::kWarps / 2) + w][row][lane % 16];
     total += __shfl_down_sync(0xffffffffu, total, 16);
   }
   total += bias;
   if (Blocks == 2 && linear.epilogue == kSiluMul) {
     total = rounded<__half>(total);
     const float up = __shfl_down_sync(0xffffffffu, total, 16);
-    if (lane < 16) store(y + tile * 16 + lane, silu(total) * up);
-    return;
+    return store_outputs(handover, y, tile * 16 + lane, lane < 16, silu(total) * up);
   }
-  if (linear.epilogue == kAddResidual) total = residual + rounded<__half>(total);
   const int output = tile * 16 * Blocks + lane;
-  if (lane < 16 * Blocks && output < linear.outputs) store(y + output, total);
+  const bool has_one = lane < 16 * Blocks && output < linear.outputs;
+  if (linear.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
+  store_outputs(handover, y, output, has_one, total);
 }
 
 // A tile's last step is done by one warp a row, in turn, while the others go on.
-template <WeightFormat Format, int Rows, int Blocks, typename Weights>
-__device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, int rows, Weights& weights,
-                                               ChainRows<Format, Rows>& prepared, ChainSums<Rows>& sums) {
-  using Prepared = ChainRows<Format, Rows>;
-  constexpr int kChunk = ChainRing<Format>::kChunk;
-  static_assert(Prepared::kPiece % kChunk == 0 && ChainSums<Rows>::kWidth == 36);
+template <typename Shape, int Blocks, typename Weights>
+__device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const ChainHandover<Shape>& handover,
+                                               int rows, Weights& weights, ChainInputs<Shape>& prepared,
+                                               ChainSums<Shape>& sums) {
+  using Prepared = ChainInputs<Shape>;
+  constexpr int kChunk = ChainRing<Shape::kFormat>::kChunk;
+  static_assert(Prepared::kPiece % kChunk == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int tiles = linear.tiles, end = prepared.end();
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
-    const int row = (warp - turn * rows) & (kChainWarps - 1);  // that this warp finishes
+    const int row = (warp - turn * rows) & (Shape::kWarps - 1);  // that this warp finishes
     const bool finishes = row < rows;
     // Fetched early: at the end nothing would hide its latency.
     const int output = tile * 16 * Blocks + (Blocks == 2 ? lane : lane % 16);
-    float residual = 0, bias = 0;
+    ChainResidual residual;
+    float bias = 0;
     if (finishes && output < linear.outputs) {
-      if (linear.epilogue == kAddResidual)
-        residual = __half2float(
-            __ldcg(static_cast<const __half*>(linear.residual) + int64_t(row) * linear.residual_stride + output));
+      if (linear.epilogue == kAddResidual) residual.fetch(linear, handover, row, output);
       if (linear.bias != nullptr) bias = linear.bias[output];
     }
     float acc[Blocks][4] = {};
@@ -114,18 +162,18 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, int ro
         const char* x = prepared.groups() + (group - first) * Prepared::kGroupBytes;
 #pragma unroll
         for (int b = 0; b < Blocks; ++b) {
-          multiply_chunk<Format, Rows>(acc[b], weights.take(), last - group, x);
+          multiply_chunk<Shape>(acc[b], weights.take(), last - group, x);
           // The last chunk waits until the other blocks need not wait for this one.
           const bool more = group + kChunk < end || b + 1 < Blocks || tile + int(gridDim.x) < tiles;
           if (more) weights.give_up();
         }
       }
     }
-    auto& of_tile = sums.values[turn % ChainSums<Rows>::kBuffers];
-    if (Rows > 1 && turn > 0) __syncthreads();  // the tile before is read
+    auto& of_tile = sums.values[turn % ChainSums<Shape>::kBuffers];
+    if (Shape::kRows > 1 && turn > 0) __syncthreads();  // the tile before is read
 #pragma unroll
     for (int b = 0; b < Blocks; ++b) {
-      if constexpr (Rows == 1) {
+      if constexpr (Shape::kRows == 1) {
         if (t != 0) continue;
         of_tile[warp][0][b * 16 + g] = acc[b][0];
         of_tile[warp][0][b * 16 + g + 8] = acc[b][2];
@@ -135,7 +183,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, int ro
       }
     }
     __syncthreads();
-    if (finishes) finish_tile<Rows, Blocks>(linear, of_tile, row, tile, bias, residual);
+    if (finishes) finish_tile<Shape, Blocks>(linear, handover, of_tile, row, tile, bias, residual);
   }
 }
 

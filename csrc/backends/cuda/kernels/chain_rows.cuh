@@ -1,60 +1,56 @@
-// The rows of a chain's Linear as its tensor cores take them: each warp prepares in shared memory the inputs that it
-// multiplies, all rows of them, normalised, and quantised where weights are.
+// Several rows of a chain's Linear as its tensor cores take them: each warp prepares in shared memory the inputs that
+// it multiplies, all rows of them, normalised, and quantised where weights are.
 #pragma once
 
+#include "backends/cuda/kernels/chain_mail.cuh"
 #include "backends/cuda/kernels/chain_weights.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda {
 
-// Rows: 1, or kMostChainRows for any number from 2 on. Lane 4 g + t holds 16 inputs of a group of 64, those that it
-// takes to the tensor cores: in a pass of row g, or of a single row the g-th group of eight.
-template <WeightFormat Format, int Rows>
+// Lane 4 g + t holds 16 inputs of row g of a group of 64, those that it takes to the tensor cores.
+template <typename Shape>
 class ChainRows {
-  static constexpr bool kHalf = Format == WeightFormat::LinearF16;
+  static constexpr bool kHalf = Shape::kHalf;
 
  public:
   // A group: one part, fp16 two, of [row][64 bytes], then the rows' scales.
-  static constexpr int kPartBytes = Rows * 64, kScales = (kHalf ? 2 : 1) * kPartBytes;
-  static constexpr int kGroupBytes = kScales + (Rows == 1 ? 16 : 32);
-  static constexpr int kPiece = Rows == 1 ? kMostChainInputs / 64 / kChainWarps : 4;  // groups that are there at a time
-  static constexpr int kBytes = kPiece * kGroupBytes;                                 // of a warp
-  static constexpr int kNormFloats = Rows == 1 ? 0 : kPiece * 64;
+  static constexpr int kPartBytes = kMostChainRows * 64, kScales = (kHalf ? 2 : 1) * kPartBytes;
+  static constexpr int kGroupBytes = kScales + 4 * kMostChainRows;
+  static constexpr int kPiece = 4;                     // groups that are there at a time
+  static constexpr int kBytes = kPiece * kGroupBytes;  // of a warp
+  static constexpr int kNormFloats = kPiece * 64;
 
   // `area` and `norm`, kNormFloats, are this warp's. Fetches what does not wait: weights of the norm.
-  __device__ __forceinline__ ChainRows(const ChainLinear& linear, int rows, char* area, float* norm)
+  __device__ __forceinline__ ChainRows(const ChainLinear& linear, const ChainHandover<Shape>&, int rows, char* area,
+                                       float* norm)
       : linear_(linear),
-        rows_(Rows == 1 ? 1 : rows),
+        rows_(rows),
         area_(area),
         norm_(norm),
-        begin_(share_begin(linear.inputs / 64, threadIdx.x / 32)),
-        end_(share_begin(linear.inputs / 64, threadIdx.x / 32 + 1)) {
-    if (!has_norm()) return;
-    if constexpr (Rows == 1) {
-      if (is_there(0, begin_)) load_weights(linear.norm_weight + (begin_ + group(0)) * 64, weight_);
-    } else {
-      const int at = 8 * lane();
-      if (begin_ * 64 + at >= end_ * 64) return;
-      const auto* from = reinterpret_cast<const float4*>(linear.norm_weight + begin_ * 64 + at);
-      reinterpret_cast<float4*>(norm + at)[0] = __ldg(from);
-      reinterpret_cast<float4*>(norm + at)[1] = __ldg(from + 1);
-    }
+        begin_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32)),
+        end_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32 + 1)) {
+    const int at = 8 * lane();
+    if (!has_norm() || begin_ * 64 + at >= end_ * 64) return;
+    const auto* from = reinterpret_cast<const float4*>(linear.norm_weight + begin_ * 64 + at);
+    reinterpret_cast<float4*>(norm + at)[0] = __ldg(from);
+    reinterpret_cast<float4*>(norm + at)[1] = __ldg(from + 1);
   }
 
   __device__ __forceinline__ int begin() const { return begin_; }
   __device__ __forceinline__ int end() const { return end_; }
-  __device__ __forceinline__ bool in_pieces() const { return Rows > 1 && end_ - begin_ > kPiece; }
+  __device__ __forceinline__ bool in_pieces() const { return end_ - begin_ > kPiece; }
 
   // Of the first group that is there, then kGroupBytes apart.
   __device__ __forceinline__ const char* groups() const { return area_; }
 
-  // Once x may be read; all warps. Without pieces all groups are there then. scratch: [Rows][kChainWarps].
+  // Once x may be read; all warps. Without pieces all groups are there then. scratch: [kMostChainRows][kWarps].
   __device__ __forceinline__ void start(float* scratch) {
     if (has_codes()) {
       if (!in_pieces()) copy_codes(begin_);
       return;
     }
-    uint4 kept[kPasses][2];
+    uint4 kept[kPiece][2];
     load(begin_, kept);
     if (has_norm()) {
       float squares[2][4] = {};
@@ -67,8 +63,8 @@ class ChainRows {
     }
     if (in_pieces()) return;
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      if (is_over(pass, begin_)) break;
+    for (int pass = 0; pass < kPiece; ++pass) {
+      if (begin_ + pass >= end_) break;
       store_pass(pass, begin_, kept[pass]);
     }
     __syncwarp();
@@ -79,7 +75,7 @@ class ChainRows {
     __syncwarp();
     if (has_codes()) return copy_codes(first);
 #pragma unroll 1
-    for (int pass = 0; pass < kPasses && !is_over(pass, first); ++pass) {
+    for (int pass = 0; pass < kPiece && first + pass < end_; ++pass) {
       uint4 raw[2];
       load_pass(pass, first, raw);
       store_pass(pass, first, raw);
@@ -88,24 +84,16 @@ class ChainRows {
   }
 
  private:
-  static constexpr bool kTakesCodes = Rows > 1 && !kHalf;
-  static_assert(!kTakesCodes || kGroupBytes == kCodesGroup);
-  static constexpr int kPasses = Rows == 1 ? kPiece / 8 : kPiece;
+  static_assert(kHalf || kGroupBytes == kCodesGroup);
+  static_assert(Shape::kWarps == 16);  // find_inverse()
 
-  __device__ static int lane() { return int(threadIdx.x) % 32; }
+  __device__ static int lane() { return int(threadIdx.x % 32u); }
   __device__ __forceinline__ bool has_norm() const { return linear_.norm_weight != nullptr; }
-  __device__ __forceinline__ bool has_codes() const { return kTakesCodes && linear_.codes != nullptr; }
-  __device__ static int group(int pass) { return Rows == 1 ? 8 * pass + lane() / 4 : pass; }
-  __device__ static int row() { return Rows == 1 ? 0 : lane() / 4; }
+  __device__ __forceinline__ bool has_codes() const { return !kHalf && linear_.codes != nullptr; }
+  __device__ static int row() { return lane() / 4; }
   // First of 8 inputs of a group, in either half of what the lane holds.
   __device__ static int input(int half) { return kHalf ? 32 * half + lane() % 4 * 8 : lane() % 4 * 16 + 8 * half; }
-  // The same for the whole warp.
-  __device__ __forceinline__ bool is_over(int pass, int first) const {
-    return first + (Rows == 1 ? 8 : 1) * pass >= end_;
-  }
-  __device__ __forceinline__ bool is_there(int pass, int first) const {
-    return first + group(pass) < end_ && row() < rows_;
-  }
+  __device__ __forceinline__ bool is_there(int pass, int first) const { return first + pass < end_ && row() < rows_; }
   // Of the lane's inputs of the group that begins at `of_group`.
   __device__ static void load_weights(const float* of_group, float (&weight)[2][8]) {
     load8(of_group + input(0), weight[0]);
@@ -113,42 +101,42 @@ class ChainRows {
   }
 
   __device__ __forceinline__ void load_pass(int pass, int first, uint4 (&raw)[2]) const {
-    const auto* from = static_cast<const __half*>(linear_.x) + row() * linear_.x_stride + (first + group(pass)) * 64;
+    const auto* from = static_cast<const __half*>(linear_.x) + row() * linear_.x_stride + (first + pass) * 64;
     const bool there = is_there(pass, first);
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       raw[half] = there ? __ldcg(reinterpret_cast<const uint4*>(from + input(half))) : make_uint4(0, 0, 0, 0);
   }
-  __device__ __forceinline__ void load(int first, uint4 (&kept)[kPasses][2]) const {
+  __device__ __forceinline__ void load(int first, uint4 (&kept)[kPiece][2]) const {
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) load_pass(pass, first, kept[pass]);
+    for (int pass = 0; pass < kPiece; ++pass) load_pass(pass, first, kept[pass]);
   }
   __device__ __forceinline__ void copy_codes(int first) {
-    uint4 codes[kPasses];
-    float scales[kPasses];
+    uint4 codes[kPiece];
+    float scales[kPiece];
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    for (int pass = 0; pass < kPiece; ++pass) {
       const bool there = first + pass < end_;
       const char* from = linear_.codes + (first + pass) * kGroupBytes;
       codes[pass] = there ? __ldcg(reinterpret_cast<const uint4*>(from) + lane()) : make_uint4(0, 0, 0, 0);
-      scales[pass] = there && lane() < Rows ? __ldcg(reinterpret_cast<const float*>(from + kScales) + lane()) : 0.0f;
+      scales[pass] =
+          there && lane() < kMostChainRows ? __ldcg(reinterpret_cast<const float*>(from + kScales) + lane()) : 0.0f;
     }
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
+    for (int pass = 0; pass < kPiece; ++pass) {
       if (first + pass >= end_) break;
       char* to = area_ + pass * kGroupBytes;
       reinterpret_cast<uint4*>(to)[lane()] = codes[pass];
-      if (lane() < Rows) reinterpret_cast<float*>(to + kScales)[lane()] = scales[pass];
+      if (lane() < kMostChainRows) reinterpret_cast<float*>(to + kScales)[lane()] = scales[pass];
     }
     __syncwarp();
   }
 
   // The tensor cores multiply rows by rows: the diagonal has what is wanted, in lanes with t = g / 2.
-  __device__ __forceinline__ void add_squares(int first, const uint4 (&kept)[kPasses][2],
-                                              float (&squares)[2][4]) const {
+  __device__ __forceinline__ void add_squares(int first, const uint4 (&kept)[kPiece][2], float (&squares)[2][4]) const {
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      if (is_over(pass, first)) break;
+    for (int pass = 0; pass < kPiece; ++pass) {
+      if (first + pass >= end_) break;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const uint4& v = kept[pass][half];
@@ -162,12 +150,10 @@ class ChainRows {
   __device__ __forceinline__ void find_inverse(const float (&squares)[2][4], float* scratch) {
     const int g = lane() / 4, t = lane() % 4;
     const float even = squares[0][0] + squares[1][0], odd = squares[0][1] + squares[1][1];
-    float sum = t != g / 2 ? 0.0f : g % 2 ? odd : even;
-    if (Rows == 1) sum = warp_sum(sum);
-    if (t == g / 2) scratch[row() * kChainWarps + threadIdx.x / 32] = sum;
+    if (t == g / 2) scratch[row() * Shape::kWarps + threadIdx.x / 32] = g % 2 ? odd : even;
     __syncthreads();
-    const float4 four = *reinterpret_cast<const float4*>(scratch + row() * kChainWarps + t * (kChainWarps / 4));
-    sum = (four.x + four.y) + (four.z + four.w);
+    const float4 four = *reinterpret_cast<const float4*>(scratch + row() * Shape::kWarps + t * 4);
+    float sum = (four.x + four.y) + (four.z + four.w);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     inverse_ = inverse_root(fmaf(sum, linear_.inverse_inputs, linear_.epsilon));
@@ -176,15 +162,15 @@ class ChainRows {
   __device__ __forceinline__ void store_pass(int pass, int first, uint4 (&raw)[2]) {
     const bool there = is_there(pass, first);
     if (has_norm()) normalise(raw, pass, first);
-    char* const to = area_ + group(pass) * kGroupBytes;
-    char* const mine = to + (Rows == 1 ? lane() % 4 : lane()) * 16;
+    char* const to = area_ + pass * kGroupBytes;
+    char* const mine = to + lane() * 16;
     if constexpr (kHalf) {
       if (!there) return;
       *reinterpret_cast<uint4*>(mine) = raw[0];
       *reinterpret_cast<uint4*>(mine + kPartBytes) = raw[1];
     } else {
       uint4 codes;
-      const float scale = activation_scale<Format>(quantize_halves(raw, codes));
+      const float scale = activation_scale<Shape::kFormat>(quantize_halves(raw, codes));
       if (!there) return;
       *reinterpret_cast<uint4*>(mine) = codes;
       if (lane() % 4 == 0) reinterpret_cast<float*>(to + kScales)[row()] = scale;
@@ -192,17 +178,14 @@ class ChainRows {
   }
 
   __device__ __forceinline__ void normalise(uint4 (&raw)[2], int pass, int first) {
-    if constexpr (Rows == 1) {
-      if (pass > 0 && is_there(pass, first)) load_weights(linear_.norm_weight + (first + group(pass)) * 64, weight_);
-    } else {
-      load_weights(in_pieces() ? linear_.norm_weight + (first + pass) * 64 : norm_ + pass * 64, weight_);
-    }
+    float weight[2][8];
+    load_weights(in_pieces() ? linear_.norm_weight + (first + pass) * 64 : norm_ + pass * 64, weight);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float v[8];
       load8(reinterpret_cast<const __half*>(&raw[half]), v);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) v[j] = v[j] * inverse_ * weight_[half][j];
+      for (int j = 0; j < 8; ++j) v[j] = v[j] * inverse_ * weight[half][j];
       // To the quantiser an infinity is what 65504 is.
       raw[half] = kHalf ? saturated_halves(v) : pack_halves(v);
     }
@@ -214,7 +197,6 @@ class ChainRows {
   const float* const norm_;
   const int begin_, end_;
   float inverse_ = 1;
-  float weight_[2][8] = {};
 };
 
 // A warp takes a group of all rows: lane 4 g + t 16 inputs of row g.

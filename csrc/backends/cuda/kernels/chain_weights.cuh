@@ -8,8 +8,15 @@
 
 namespace tcim_lite::cuda {
 
-constexpr int kChainWarps = 16;
-constexpr int kChainThreads = 32 * kChainWarps;
+// What a chain's kernel is compiled for. Rows: 1, or kMostChainRows for any number from 2 on. What a phase costs
+// whatever its size is paid by every warp, so small phases go faster with fewer of them.
+template <WeightFormat F, int Rows, int Warps>
+struct ChainShape {
+  static constexpr WeightFormat kFormat = F;
+  static constexpr bool kHalf = F == WeightFormat::LinearF16;
+  static constexpr int kRows = Rows, kWarps = Warps, kThreads = 32 * Warps;
+  static constexpr int kMostInputs = Warps == kMostWarps ? kMostChainInputs : kFewInputs;
+};
 
 // A stage holds kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from an item's weights to those of the next.
 template <WeightFormat Format>
@@ -32,20 +39,24 @@ struct ChainPlace {
   const char* weights;
   int tiles;       // -1: attention
   int16_t groups;  // of 64 inputs; 0: no Linear
-  int16_t blocks;
+  int8_t blocks;
+  bool meets;
 };
 __device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase) {
   if (phase.kind != ChainPhase::Kind::Linear)
-    return {nullptr, phase.kind == ChainPhase::Kind::Attention ? -1 : 0, 0, 0};
+    return {nullptr, phase.kind == ChainPhase::Kind::Attention ? -1 : 0, 0, 0, phase.meets};
   return {static_cast<const char*>(phase.linear.weights), phase.linear.tiles, int16_t(phase.linear.inputs / 64),
-          int16_t(phase.linear.blocks)};
+          phase.linear.blocks, phase.meets};
 }
 // Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
-__device__ __forceinline__ int share_begin(int groups, int warp) { return groups * warp / kChainWarps; }
+template <typename Shape>
+__device__ __forceinline__ int share_begin(int groups, int warp) {
+  return int(unsigned(groups * warp) / Shape::kWarps);
+}
 
-template <WeightFormat Format, int Stages>
+template <typename Shape, int Stages>
 class ChainWeights {
-  using Ring = ChainRing<Format>;
+  using Ring = ChainRing<Shape::kFormat>;
 
  public:
   static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
@@ -77,23 +88,24 @@ class ChainWeights {
   }
 
  private:
-  __device__ static int warp() { return int(threadIdx.x) / 32; }
-  __device__ static int lane() { return int(threadIdx.x) % 32; }
+  __device__ static int warp() { return int(threadIdx.x / 32u); }
+  __device__ static int lane() { return int(threadIdx.x % 32u); }
 
   __device__ __forceinline__ void fetch(int to) {
     if (phase_ < count_) {
       const int items = min(Ring::kChunk, last_ - group_);
-      char* stage = ring_ + to * kStageBytes;
+      char* stage = ring_ + to * kStageBytes + lane() * 16;
       const char* from = from_ + block_ * groups_ * Ring::kItem;
-      if constexpr (Format == WeightFormat::LinearF16) {
+      if constexpr (Shape::kHalf) {
 #pragma unroll
         for (int part = 0; part < 4; ++part)
-          copy_async(stage + part * 512 + lane() * 16, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
+          copy_async(stage + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
       } else {
         constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
+        const int mine = items * kPieces - lane();
 #pragma unroll
         for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
-          if (first + lane() < items * kPieces) copy_async(stage + (first + lane()) * 16, from + first * 16);
+          if (first < mine) copy_async(stage + first * 16, from + first * 16);
         }
       }
       advance();
@@ -119,16 +131,16 @@ class ChainWeights {
       tiles_ = place.tiles;
       groups_ = place.groups;
       blocks_ = place.blocks;
-      last_ = share_begin(groups_, warp() + 1);
+      last_ = share_begin<Shape>(groups_, warp() + 1);
       tile_ = int(blockIdx.x);
-      if (share_begin(groups_, warp()) < last_ && tile_ < tiles_) return seek();
+      if (share_begin<Shape>(groups_, warp()) < last_ && tile_ < tiles_) return seek();
     }
   }
 
   __device__ __forceinline__ void seek() {
-    group_ = share_begin(groups_, warp());
+    group_ = share_begin<Shape>(groups_, warp());
     from_ = weights_ + int64_t(tile_) * blocks_ * groups_ * Ring::kItem + group_ * Ring::kStep;
-    if constexpr (Format == WeightFormat::LinearF16) {
+    if constexpr (Shape::kHalf) {
       from_ += lane() / 4 * groups_ * 128 + lane() % 4 * 16;
     } else {
       from_ += lane() * 16;

@@ -38,9 +38,9 @@ __device__ __forceinline__ float quantize_group(const float (&v)[8], uint2& code
   return power_of_two(exponent);
 }
 
-// The same of fp16 values: 16 to a lane of every 4, or 8 to a lane of every 8.
+// The same of fp16 values, two a word: 16 to a lane of every 4, and so on to 2 a lane. Codes: four a word.
 template <int Lanes, int Words>
-__device__ __forceinline__ float quantize_words(const uint32_t (&word)[Words], uint32_t (&codes)[Words / 2]) {
+__device__ __forceinline__ float quantize_words(const uint32_t (&word)[Words], uint32_t (&codes)[(Words + 1) / 2]) {
   static_assert(Lanes * Words == 32);
   const auto pair = [](uint32_t bits) { return *reinterpret_cast<const __half2*>(&bits); };
   __half2 most = __habs2(pair(word[0]));
@@ -63,7 +63,7 @@ __device__ __forceinline__ float quantize_words(const uint32_t (&word)[Words], u
     bits[i] = *reinterpret_cast<const uint32_t*>(&code);
   }
 #pragma unroll
-  for (int i = 0; i < Words; i += 2) codes[i / 2] = __byte_perm(bits[i], bits[i + 1], 0x6420);
+  for (int i = 0; i < Words; i += 2) codes[i / 2] = __byte_perm(bits[i], i + 1 < Words ? bits[i + 1] : 0, 0x6420);
   return power_of_two(exponent);
 }
 __device__ __forceinline__ float quantize_halves(const uint4& v, uint2& codes) {

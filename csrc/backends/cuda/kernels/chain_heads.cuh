@@ -1,0 +1,120 @@
+// What comes before a chain's attention: which keys of which row and KV head a block has, and a warp's head of the
+// projection with its norm and RoPE.
+#pragma once
+
+#include "backends/cuda/kernels/chain_mail.cuh"
+#include "backends/cuda/kernels/common.cuh"
+
+namespace tcim_lite::cuda {
+
+template <typename Shape>
+constexpr int kKeysRound = 16 * Shape::kWarps;  // keys that a block takes at a time
+
+// What a block does in every attention of a run.
+struct ChainUnit {
+  bool works, writes;  // the row's key and value
+  int row, kv_head, slot, token;
+  int valid;          // keys from here on are of this run
+  int begin, end;     // keys
+  int split, active;  // of so many with keys
+};
+
+template <typename Shape>
+__device__ __forceinline__ ChainUnit unit_of(const ChainArgs& args) {
+  ChainUnit unit{};
+  if (args.slots == 0) return unit;
+  const int pair = int(blockIdx.x) / args.splits;
+  unit.split = int(blockIdx.x) - pair * args.splits;
+  unit.row = pair / args.kv_heads;
+  unit.kv_head = pair - unit.row * args.kv_heads;
+  if (unit.row >= args.rows) return unit;
+  unit.slot = unit.row / args.slot_rows;
+  unit.token = unit.row - unit.slot * args.slot_rows;
+  unit.valid = *args.valid[unit.slot];
+  const int own = unit.valid + unit.token, keys = min(own + 1, args.context);
+  const int chunk =
+      keys <= kKeysRound<Shape> ? kKeysRound<Shape> : ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
+  unit.active = (keys + chunk - 1) / chunk;
+  unit.begin = unit.split * chunk;
+  unit.end = min(unit.begin + chunk, keys);
+  unit.works = unit.begin < unit.end;
+  unit.writes = unit.works && own >= unit.begin && own < unit.end && unit.token < *args.current[unit.slot];
+  return unit;
+}
+
+// Of elements 2 lane and 2 lane + 1 of a warp's head. Warps make a query each, then a key each of the run's tokens.
+struct ChainRotation {
+  bool wanted;
+  float2 cos, sin;
+};
+
+__device__ __forceinline__ ChainRotation load_rotation(const ChainArgs& args, const ChainUnit& unit) {
+  ChainRotation r{args.cos != nullptr, {}, {}};
+  if (!r.wanted) return r;
+  const int warp = threadIdx.x / 32, heads = args.heads_per_kv;
+  const int position = unit.valid + (warp < heads ? unit.token : warp - heads);
+  const int64_t at = int64_t(min(position, args.table_rows - 1)) * (kChainHeadDim / 4) + threadIdx.x % 32;
+  r.cos = __half22float2(static_cast<const __half2*>(args.cos)[at]);
+  r.sin = __half22float2(static_cast<const __half2*>(args.sin)[at]);
+  return r;
+}
+
+// A head in a warp: a lane's elements 2 lane and 2 lane + 1, and those 64 further on.
+struct ChainHead {
+  __half2 low, high;
+};
+
+// From the mail, column `column` on, or from memory.
+template <typename Shape>
+__device__ __forceinline__ ChainHead take_head(const ChainHandover<Shape>& handover, int column, const __half* x) {
+  const int lane = threadIdx.x % 32;
+  uint32_t low, high;
+  if (!handover.mailed()) {
+    low = __ldcg(reinterpret_cast<const uint32_t*>(x) + lane);
+    high = __ldcg(reinterpret_cast<const uint32_t*>(x) + lane + 32);
+  } else {
+    const auto mail = handover.x();
+    for (bool here = false; !__all_sync(0xffffffffu, here);) {
+      const uint64_t a = mail.peek(column / 2 + lane), b = mail.peek(column / 2 + lane + 32);
+      here = mail.is_here(a) && mail.is_here(b);
+      low = uint32_t(a), high = uint32_t(b);
+    }
+  }
+  return {*reinterpret_cast<const __half2*>(&low), *reinterpret_cast<const __half2*>(&high)};
+}
+
+__device__ __forceinline__ void store_head(__half* to, const ChainHead& head) {
+  const int lane = threadIdx.x % 32;
+  reinterpret_cast<__half2*>(to)[lane] = head.low;
+  reinterpret_cast<__half2*>(to)[lane + 32] = head.high;
+}
+
+// Norm, then RoPE, each rounded.
+__device__ __forceinline__ ChainHead make_chain_head(const ChainHead& x, bool norm, const float2 (&weight)[2],
+                                                     float epsilon, const ChainRotation& rotation) {
+  const float2 low = __half22float2(x.low), high = __half22float2(x.high);
+  float v[4] = {low.x, low.y, high.x, high.y};
+  if (norm) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum = fmaf(v[j], v[j], sum);
+    const float inverse = inverse_root(fmaf(warp_sum(sum), 1.0f / kChainHeadDim, epsilon));
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2& two = weight[j / 2];
+      v[j] = rounded<__half>(v[j] * inverse * (j % 2 == 0 ? two.x : two.y));
+    }
+  }
+  if (rotation.wanted) {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float cos = j == 0 ? rotation.cos.x : rotation.cos.y, sin = j == 0 ? rotation.sin.x : rotation.sin.y;
+      const float x1 = v[j], x2 = v[j + 2];
+      v[j] = rounded<__half>(fmaf(-x2, sin, x1 * cos));
+      v[j + 2] = rounded<__half>(fmaf(x1, sin, x2 * cos));
+    }
+  }
+  return {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
+}
+
+}  // namespace tcim_lite::cuda

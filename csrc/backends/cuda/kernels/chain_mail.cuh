@@ -1,0 +1,63 @@
+// How a phase of a chain hands on what it made without a barrier: each two fp16 travel in a word together with a tag
+// that names their phase and run, and a reader takes a word again until it has the tag that it wants. One trip to the
+// L2 and back instead of a fence, a counter and a read; NCCL's "LL" protocol does the same between GPUs.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "backends/cuda/kernels/chain.h"
+
+namespace tcim_lite::cuda {
+
+// 64 bits are read and written at once (PTX ISA, memory consistency model), so nothing else needs an order.
+struct ChainMail {
+  uint64_t* words;  // of a phase
+  uint32_t tag;
+
+  // Values 2 i and 2 i + 1.
+  __device__ __forceinline__ void post(int i, __half low, __half high) const {
+    const __half2 both = __halves2half2(low, high);
+    const uint64_t word = uint64_t(tag) << 32 | *reinterpret_cast<const uint32_t*>(&both);
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(words + i), "l"(word) : "memory");
+  }
+  __device__ __forceinline__ uint64_t peek(int i) const {
+    uint64_t word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(words + i) : "memory");
+    return word;
+  }
+  __device__ __forceinline__ bool is_here(uint64_t word) const { return uint32_t(word >> 32) == tag; }
+  // Words i and i + 1, i even.
+  __device__ __forceinline__ void peek(int i, uint64_t (&two)[2]) const {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(two[0]), "=l"(two[1])
+                 : "l"(words + i)
+                 : "memory");
+  }
+};
+
+// Boxes are used in turn. Whoever posts in phase p has read all that p - 1 posted, whose posters had read all of p - 2:
+// so nobody reads any more what lay kMailBoxes phases in the same box.
+__device__ __forceinline__ ChainMail mail_of(const ChainArgs& args, uint32_t run, int phase) {
+  return {args.mail + phase % kMailBoxes * (kMostMailed / 2), run << 8 | uint32_t(phase + 1)};
+}
+
+// What a phase takes and leaves. Only a single row has mail.
+template <typename Shape>
+struct ChainHandover {
+  const ChainArgs& args;
+  const ChainPhase& phase;
+  uint32_t run;
+  int p;
+
+  __device__ __forceinline__ bool mailed() const { return Shape::kRows == 1 && phase.mailed; }
+  __device__ __forceinline__ bool posts() const { return Shape::kRows == 1 && phase.posts; }
+  __device__ __forceinline__ bool keeps() const { return Shape::kRows > 1 || phase.keeps; }
+  __device__ __forceinline__ bool mails_residual() const {
+    return Shape::kRows == 1 && phase.linear.residual_from >= 0;
+  }
+  __device__ __forceinline__ ChainMail x() const { return mail_of(args, run, p - 1); }
+  __device__ __forceinline__ ChainMail y() const { return mail_of(args, run, p); }
+  __device__ __forceinline__ ChainMail residual() const { return mail_of(args, run, phase.linear.residual_from); }
+};
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,230 @@
+// A single row of a chain's Linear as its tensor cores take it: each warp takes the inputs that it multiplies from the
+// mail, normalises and quantises them, and leaves them in shared memory.
+#pragma once
+
+#include "backends/cuda/kernels/chain_mail.cuh"
+#include "backends/cuda/kernels/chain_weights.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
+
+namespace tcim_lite::cuda {
+
+template <typename Shape>
+class ChainRow {
+  static constexpr bool kHalf = Shape::kHalf;
+
+ public:
+  // A group of 64 inputs in their order, as fp16 or codes, then a scale.
+  static constexpr int kPartBytes = 64, kScales = kHalf ? 128 : 64, kGroupBytes = kScales + 16;
+  static constexpr int kPiece = Shape::kMostInputs / 64 / Shape::kWarps;  // groups of a warp; all are there at once
+  static constexpr int kBytes = kPiece * kGroupBytes;                     // of a warp
+  static constexpr int kNormFloats = 0;
+
+  __device__ __forceinline__ ChainRow(const ChainLinear& linear, const ChainHandover<Shape>& handover, int, char* area,
+                                      float*)
+      : linear_(linear),
+        handover_(handover),
+        area_(area),
+        begin_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32)),
+        end_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32 + 1)) {}
+
+  __device__ __forceinline__ int begin() const { return begin_; }
+  __device__ __forceinline__ int end() const { return end_; }
+  __device__ __forceinline__ bool in_pieces() const { return false; }
+  __device__ __forceinline__ void take_piece(int) {}
+  __device__ __forceinline__ const char* groups() const { return area_; }
+
+  // All warps. scratch: [kWarps]. What each phase does once should take few instructions: as many lanes as there
+  // are share a group.
+  __device__ __forceinline__ void start(float* scratch) {
+    const int groups = end_ - begin_;
+    if (groups <= 1) {
+      prepare<32>(scratch);
+    } else if (groups <= 2) {
+      prepare<16>(scratch);
+    } else {
+      prepare<8>(scratch);
+    }
+    __syncwarp();
+  }
+
+ private:
+  __device__ static int lane() { return int(threadIdx.x % 32u); }
+
+  // By `Lanes` lanes a group: lane l of them has words l of a group (two values each), or 2 l and 2 l + 1, and of 8
+  // lanes those 16 further on as well.
+  template <int Lanes>
+  __device__ __forceinline__ void prepare(float* scratch) {
+    constexpr int kWords = 32 / Lanes, kAtOnce = 32 / Lanes, kPasses = Lanes == 8 ? kPiece / kAtOnce : 1;
+    const bool norm = linear_.norm_weight != nullptr;
+    float2 weight[kWords] = {};
+    if (norm && begin_ < end_) load_weights<Lanes>(0, weight);
+    uint32_t kept[kPasses][kWords] = {};
+    take<Lanes>(kept);
+    float inverse = 1;
+    if (norm) {
+      float sum = 0;
+#pragma unroll
+      for (int pass = 0; pass < kPasses; ++pass) {
+        if (begin_ + pass * kAtOnce >= end_) break;
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          const float2 two = halves(kept[pass][i]);
+          sum = fmaf(two.x, two.x, sum);
+          sum = fmaf(two.y, two.y, sum);
+        }
+      }
+      inverse = find_inverse(sum, scratch);
+    }
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      if (begin_ + pass * kAtOnce >= end_) break;
+      if (norm) {
+        if (pass > 0) load_weights<Lanes>(pass, weight);
+#pragma unroll
+        for (int i = 0; i < kWords; ++i) {
+          const float2 two = halves(kept[pass][i]);
+          kept[pass][i] = packed(two.x * inverse * weight[i].x, two.y * inverse * weight[i].y);
+        }
+      }
+      put<Lanes>(pass, kept[pass]);
+    }
+  }
+
+  template <int Lanes>
+  __device__ __forceinline__ int group_of(int pass) const {
+    return begin_ + pass * (32 / Lanes) + lane() / Lanes;
+  }
+  // The lane's word `i` in a group.
+  template <int Lanes>
+  __device__ static int word_in_group(int i) {
+    return Lanes == 32 ? lane() : lane() % Lanes * 2 + i % 2 + i / 2 * 16;
+  }
+  // The same from the row's begin on; lanes beyond the last group repeat it.
+  template <int Lanes>
+  __device__ __forceinline__ int word_of(int pass, int i) const {
+    return min(group_of<Lanes>(pass), end_ - 1) * 32 + word_in_group<Lanes>(i);
+  }
+
+  template <int Lanes>
+  __device__ __forceinline__ void load_weights(int pass, float2 (&weight)[32 / Lanes]) const {
+    const float* const from = linear_.norm_weight;
+    if constexpr (Lanes == 32) {
+      weight[0] = __ldg(reinterpret_cast<const float2*>(from) + word_of<Lanes>(pass, 0));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 32 / Lanes; i += 2) {
+        const float4 four = __ldg(reinterpret_cast<const float4*>(from + 2 * word_of<Lanes>(pass, i)));
+        weight[i] = make_float2(four.x, four.y);
+        weight[i + 1] = make_float2(four.z, four.w);
+      }
+    }
+  }
+
+  // Waits for what is mailed. Lanes without a group have zeros.
+  template <int Lanes, int Passes>
+  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes]) const {
+    constexpr int kWords = 32 / Lanes;
+    const auto each = [&](const auto& read) {
+#pragma unroll
+      for (int pass = 0; pass < Passes; ++pass) {
+        if (begin_ + pass * kWords >= end_) break;
+#pragma unroll
+        for (int i = 0; i < kWords; i += 2) read(pass, i, word_of<Lanes>(pass, i));
+      }
+    };
+    if (handover_.mailed()) {
+      const ChainMail mail = handover_.x();
+      bool here;
+      do {
+        here = true;
+        each([&](int pass, int i, int word) {
+          uint64_t two[2];
+          if constexpr (kWords == 1) {
+            two[0] = mail.peek(word);
+            here &= mail.is_here(two[0]);
+          } else {
+            mail.peek(word, two);
+            here &= mail.is_here(two[0]) && mail.is_here(two[1]);
+            kept[pass][(i + 1) % kWords] = uint32_t(two[1]);
+          }
+          kept[pass][i] = uint32_t(two[0]);
+        });
+      } while (!__all_sync(0xffffffffu, here));
+    } else {
+      const auto* x = static_cast<const uint32_t*>(linear_.x);
+      each([&](int pass, int i, int word) {
+        if constexpr (kWords == 1) {
+          kept[pass][i] = __ldcg(x + word);
+        } else {
+          const uint2 two = __ldcg(reinterpret_cast<const uint2*>(x + word));
+          kept[pass][i] = two.x, kept[pass][(i + 1) % kWords] = two.y;
+        }
+      });
+    }
+#pragma unroll
+    for (int pass = 0; pass < Passes; ++pass) {
+      if (group_of<Lanes>(pass) < end_) continue;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) kept[pass][i] = 0;
+    }
+  }
+
+  // 1 / root of the row's mean square.
+  __device__ __forceinline__ float find_inverse(float sum, float* scratch) const {
+    sum = warp_sum(sum);
+    if (lane() == 0) scratch[threadIdx.x / 32] = sum;
+    __syncthreads();
+    constexpr int kEach = Shape::kWarps / 4;
+    const float* mine = scratch + lane() % 4 * kEach;
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum += mine[i];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    return inverse_root(fmaf(sum, linear_.inverse_inputs, linear_.epsilon));
+  }
+
+  template <int Lanes>
+  __device__ __forceinline__ void put(int pass, const uint32_t (&values)[32 / Lanes]) {
+    constexpr int kWords = 32 / Lanes;
+    const bool there = group_of<Lanes>(pass) < end_;
+    char* const group = area_ + (group_of<Lanes>(pass) - begin_) * kGroupBytes;
+    if constexpr (kHalf) {
+      if (!there) return;
+      if constexpr (kWords == 1) {
+        reinterpret_cast<uint32_t*>(group)[word_in_group<Lanes>(0)] = values[0];
+      } else {
+#pragma unroll
+        for (int i = 0; i < kWords; i += 2)
+          *reinterpret_cast<uint2*>(group + 4 * word_in_group<Lanes>(i)) = make_uint2(values[i], values[i + 1]);
+      }
+    } else {
+      uint32_t codes[(kWords + 1) / 2];
+      const float scale = activation_scale<Shape::kFormat>(quantize_words<Lanes>(values, codes));
+      if (!there) return;
+      if constexpr (kWords == 1) {
+        reinterpret_cast<uint16_t*>(group)[word_in_group<Lanes>(0)] = uint16_t(codes[0]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kWords; i += 2)
+          *reinterpret_cast<uint32_t*>(group + 2 * word_in_group<Lanes>(i)) = codes[i / 2];
+      }
+      if (lane() % Lanes == 0) *reinterpret_cast<float*>(group + kScales) = scale;
+    }
+  }
+
+  __device__ static float2 halves(uint32_t word) { return __half22float2(*reinterpret_cast<const __half2*>(&word)); }
+  // To the quantiser an infinity is what 65504 is.
+  __device__ static uint32_t packed(float low, float high) {
+    __half2 both = __floats2half2_rn(low, high);
+    if (kHalf) both = __hmax2_nan(__hmin2_nan(both, __float2half2_rn(65504.0f)), __float2half2_rn(-65504.0f));
+    return *reinterpret_cast<const uint32_t*>(&both);
+  }
+
+  const ChainLinear& linear_;
+  const ChainHandover<Shape>& handover_;
+  char* const area_;
+  const int begin_, end_;
+};
+
+}  // namespace tcim_lite::cuda
