@@ -39,3 +39,20 @@ def test_cmake_builds_every_source():
     names = set(re.findall(r"\w+", text[text.index("set(kernels") : text.index("add_library")]))
     assert {path.stem for path in KERNELS} <= names
     assert {path.name for path in BACKEND.glob("*.cpp")} <= set(re.findall(r"\w+\.cpp", text))
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not on the PATH")
+def test_the_library_gets_no_cpp_runtime_of_its_own(tmp_path):
+    """nvcc's host compiler may look into folders that hold a static one; a second one breaks every number printed."""
+    folder = tmp_path / "static"
+    folder.mkdir()
+    (folder / "libstdc++.a").write_bytes(b"!<arch>\n")
+    build = tmp_path / "build"
+    options = ("-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=ON", "-DTCIM_LITE_CUDA_ARCHITECTURES=90a-real")
+    compile_with(
+        *("env", f"CUDACXX={NVCC}", f"NVCC_APPEND_FLAGS=-L{folder}"),
+        *("cmake", "-G", "Unix Makefiles", *options, "-S", CSRC.parent, "-B", build),
+    )
+    (link,) = build.rglob("tcim_backend_cuda.dir/link.txt")
+    assert "libtcim_runtime_lite.so" in link.read_text()
+    assert str(folder) not in link.read_text()
