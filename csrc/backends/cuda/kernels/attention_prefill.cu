@@ -142,8 +142,9 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
       }
       now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
       now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-      const float base = now == -INFINITY ? 0.0f : now * scale;
-      const float keep = power(m[half] * scale - base);
+      // Differences before products: the error of a large one would be raised to a power.
+      const float most = now == -INFINITY ? 0.0f : now;
+      const float keep = power((m[half] - most) * scale);
       m[half] = now;
       l[half] *= keep;
 #pragma unroll
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = s[n][2 * half + i];
-          score = power(fmaf(score, scale, -base));
+          score = power((score - most) * scale);
           l[half] += score;
         }
       }
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float its_m = its[(Dim / 2 + half) * kThreads], now = fmaxf(m[half], its_m);
-        const float base = now == -INFINITY ? 0.0f : now * scale;
-        const float keep = power(m[half] * scale - base), add = power(its_m * scale - base);
+        const float most = now == -INFINITY ? 0.0f : now;
+        const float keep = power((m[half] - most) * scale), add = power((its_m - most) * scale);
         m[half] = now;
         l[half] = l[half] * keep + its[(Dim / 2 + 2 + half) * kThreads] * add;
 #pragma unroll

@@ -125,7 +125,8 @@ __device__ __forceinline__ void attend_tile(const KeyTile& tile, ChainAttentionS
   for (int u = 0; u < 2; ++u) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      score[u][i] = first + 4 * t + 2 * u + i < end ? score[u][i] * scale : -INFINITY;
+      // Rounded: in an FMA with what is taken off below, the error of a large product would be raised to a power.
+      score[u][i] = first + 4 * t + 2 * u + i < end ? __fmul_rn(score[u][i], scale) : -INFINITY;
       most = fmaxf(most, score[u][i]);
     }
   }
