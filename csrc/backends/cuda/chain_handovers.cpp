@@ -1,7 +1,7 @@
 // How each phase of a chain gets what those before it made: by mail (kernels/chain_mail.cuh) or past a barrier.
 #include <algorithm>
 
-#include "backends/cuda/kernels/chain.h"
+#include "backends/cuda/chain_args.h"
 #include "graph/plan/steps.h"
 
 namespace tcim_lite::cuda {

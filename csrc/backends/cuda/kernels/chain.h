@@ -6,95 +6,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backends/cuda/chain_args.h"
 #include "graph/weight_format.h"
 
 namespace tcim_lite::cuda {
 
-// y = x W^T of fp16 rows, with norm, bias and epilogue as in LinearArgs.
-struct ChainLinear {
-  const void* x;
-  const char* codes;  // not null: x is there quantised
-  const void* weights;
-  const float* norm_weight;
-  const float* bias;
-  const void* residual;
-  void* y;
-  float epsilon, inverse_inputs;
-  int x_stride, residual_stride, y_stride;
-  int inputs, outputs, tiles;
-  int8_t epilogue, blocks;  // of 16 outputs in a tile
-  int16_t residual_from;    // the phase whose mail it is, or -1
-};
-
-// Attention of the projection's q, k and v with norm and RoPE; k and v become rows *valid .. of the caches.
-struct ChainAttention {
-  const void* q;  // rows of x_stride, as k and v
-  const void* k;
-  const void* v;
-  const float* q_norm;  // null: none
-  const float* k_norm;
-  void* y;
-  char* codes;  // not null: instead of y, quantised
-  int x_stride, y_stride;
-  int q_column, k_column, v_column;  // in the mail
-  float q_epsilon, k_epsilon, scale;
-};
-
-// x to codes, once for all blocks.
-struct ChainQuantize {
-  const void* x;
-  char* codes;
-  int x_stride, inputs;
-};
-
-struct ChainPhase {
-  enum class Kind : uint8_t { Linear, Attention, Quantize } kind;
-  bool meets;   // begins when all blocks are done with the phase before
-  bool mailed;  // x, or q, k and v, are the mail of the phase before
-  bool posts;   // y goes to the mail
-  bool keeps;   // y is stored
-  union {
-    ChainLinear linear;
-    ChainAttention attention;
-    ChainQuantize quantize;
-  };
-};
-
-constexpr int kMostChainRows = 8;
-// What a kernel's parameters hold.
-constexpr int kMostPhases = 230;
-constexpr int kMostChainCaches = 1024;
-constexpr int kMailBoxes = 4;
-constexpr int kMostMailed = 16384;  // values of a phase
-constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
-
-struct ChainArgs {
-  int count = 0, attentions = 0;
-  int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
-  int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
-  const void* cos = nullptr;  // null: no RoPE
-  const void* sin = nullptr;
-  const int* valid[kMostChainRows] = {};  // by slot
-  const int* current[kMostChainRows] = {};
-  const int* refused = nullptr;
-  float* partial = nullptr;     // of the block that has this number: as in DecodeAttentionArgs
-  int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
-  unsigned* barrier = nullptr;  // two: 0 between runs; the number of runs so far
-  uint64_t* mail = nullptr;     // kMailBytes
-  int meetings = 0;             // at the barrier, with that at the end
-  ChainPhase phases[kMostPhases];
-  void* caches[kMostChainCaches];  // of each attention, each slot: keys, values
-};
-
-constexpr int kChainHeadDim = 128;
-constexpr int kMostChainInputs = 16384;
-constexpr int kMostWarps = 16;
-constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps
-// Quantised rows: for each 64 inputs the codes of all rows, then their scales (fp32).
-constexpr int kCodesGroup = kMostChainRows * (64 + 4);
-constexpr int kMostCodesBytes = kMostChainInputs / 64 * kCodesGroup;
-// From so many inputs on, quantising several rows in each block costs more than a phase that does it once.
-constexpr int kManyInputs = 8192;
 // What the current GPU and a chain can do. All Linears of a chain have one format, all its attention one shape.
 bool chain_runs_here();
 // Completes `linear`.
@@ -102,8 +18,6 @@ bool place_in_chain(WeightFormat format, ChainLinear& linear);
 bool chain_supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim);
 // Over how many blocks the keys of a row and KV head are split; `pairs` of them.
 int chain_splits(int pairs);
-// How each phase gets what those before it made; once all phases are there.
-void plan_handovers(ChainArgs& args);
 // Runs alone on the GPU's SMs: two such kernels take turns.
 void launch_chain(WeightFormat format, const ChainArgs& args, cudaStream_t stream);
 

@@ -5,7 +5,7 @@
 
 #include <cuda_fp16.h>
 
-#include "backends/cuda/kernels/chain.h"
+#include "backends/cuda/chain_args.h"
 
 namespace tcim_lite::cuda {
 
