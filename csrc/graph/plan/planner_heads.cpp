@@ -53,7 +53,7 @@ void PlanBuilder::add_heads(const Op& first) {
                      open->chains.front().x.limited == chain.x.limited && values_.first_step(x) < next_step() - 1 &&
                      !values_.is_cache(x);
   const int64_t index = joins ? next_step() - 1 : next_step();
-  values_.reads(x, index);
+  values_.reads(x, index + 1);  // a backend may take heads and the attention that follows as one step
   if (op->kind == OpKind::KVcache) {
     for (size_t slot = 0; slot < op->outputs.size(); ++slot) {
       const uint32_t cache = op->inputs[1 + 3 * slot];
