@@ -25,6 +25,7 @@ class Chain {
   }
 
   uint16_t* at(int offset) { return arena_.data() + offset; }
+  ChainPhase& phase(int p) { return args_->phases[p]; }
 
   void linear(const void* x, int inputs, void* y, int outputs, const void* residual = nullptr, bool silu = false) {
     ChainPhase& phase = next(ChainPhase::Kind::Linear);
@@ -149,6 +150,53 @@ void test_attention_that_leaves_a_part_unread_takes_no_mail() {
   CHECK(chain.plan().phases[1].meets);
 }
 
+void test_attention_that_reads_a_part_twice_takes_no_mail() {
+  Chain chain;
+  chain.linear(chain.at(20000), kHidden, chain.at(0), kProjected);
+  chain.attention(chain.at(0), chain.at(8192));
+  chain.phase(1).attention.k = chain.phase(1).attention.v;
+  CHECK(chain.plan().phases[1].meets);
+}
+
+// Its blocks may be done before all of the phase before is.
+void test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads() {
+  for (const bool residual : {false, true}) {
+    Chain chain;
+    chain.linear(chain.at(residual ? 40000 : 8192), kHidden, chain.at(0), kProjected,
+                 residual ? chain.at(8192) : nullptr);
+    chain.attention(chain.at(0), chain.at(8192));
+    CHECK(chain.plan().phases[1].meets);
+  }
+}
+
+void test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads() {
+  for (const int between : {kMailBoxes - 3, kMailBoxes - 2}) {
+    Chain chain;
+    chain.linear(chain.at(60000), kHidden, chain.at(30000), kProjected);
+    const uint16_t* x = chain.at(30000);
+    int inputs = kProjected;
+    for (int i = 0; i < between; ++i) {
+      chain.linear(x, inputs, chain.at(36000 + 2000 * i), kHidden);
+      x = chain.at(36000 + 2000 * i);
+      inputs = kHidden;
+    }
+    chain.linear(x, inputs, chain.at(0), kProjected, chain.at(30000));
+    chain.attention(chain.at(0), chain.at(8192));
+    const ChainArgs& args = chain.plan();
+    CHECK_EQ(int(args.phases[args.count - 2].linear.residual_from), 0);
+    CHECK_EQ(args.phases[args.count - 1].meets, between == kMailBoxes - 2);
+  }
+}
+
+void test_an_output_is_stored_though_another_overlaps_it() {
+  Chain chain;
+  chain.linear(chain.at(0), kHidden, chain.at(4000), kHidden);
+  chain.phase(0).keeps = true;
+  chain.linear(chain.at(4000), kHidden, chain.at(4500), kHidden);
+  const ChainArgs& args = chain.plan();
+  CHECK(args.phases[0].keeps && args.phases[1].keeps && args.phases[1].mailed);
+}
+
 void test_several_rows_meet_before_every_phase() {
   Chain chain(8);
   chain.layer(chain.at(20000), chain.at(24000));
@@ -170,6 +218,10 @@ int main() {
   test_what_is_read_a_second_time_is_read_past_a_barrier();
   test_a_residual_from_far_back_is_read_past_a_barrier();
   test_attention_that_leaves_a_part_unread_takes_no_mail();
+  test_attention_that_reads_a_part_twice_takes_no_mail();
+  test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads();
+  test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads();
+  test_an_output_is_stored_though_another_overlaps_it();
   test_several_rows_meet_before_every_phase();
   return check_result();
 }

@@ -57,8 +57,8 @@ void test_linears_of_a_chain() {
 // it, or the caller. Several runs: what an earlier one left must not be taken for this one's.
 void test_what_the_phases_of_a_chain_hand_on() {
   for (const WeightFormat format : kHalfFormats) {
-    for (const int64_t inner : {192, 3072, 6144}) {
-      const int64_t hidden = inner > 3072 ? 2048 : inner > 192 ? 1024 : 128;
+    for (const auto& [hidden, inner] :
+         {std::pair<int64_t, int64_t>{128, 192}, {640, 1600}, {1024, 3072}, {2048, 6144}, {2560, 4160}}) {
       GraphMaker maker(DType::Float16, uint32_t(inner));
       const auto normed = [&](uint32_t x, int64_t outputs) { return maker.linear(maker.rms_norm(x), outputs, format); };
       const auto layer = [&](uint32_t x) {

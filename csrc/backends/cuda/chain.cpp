@@ -43,8 +43,9 @@ bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec
   const AttentionArgs& a = fused.a;
   const int rows = a.slots * a.slot_rows;
   if (!chain_supports_heads(rows, a.q_heads / a.kv_heads, a.kv_heads, a.head_dim)) return false;
+  if (fused.x_stride % 8 != 0) return false;
   for (const void* x : {fused.x_q, fused.x_k, fused.x_v}) {
-    if (reinterpret_cast<uintptr_t>(x) % 16 != 0 || fused.x_stride % 8 != 0) return false;
+    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
   }
   ChainArgs shared = args;
   shared.slots = a.slots;
@@ -91,6 +92,7 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
     return x.rows == args->rows && x.rows <= kMostChainRows;
   };
   auto* const codes = reinterpret_cast<char*>(memory_.get() + codes_);
+  const auto is_output = [&](const Rows& y) { return plan_.storage[y.value].place == Plan::Place::Output; };
   const AttentionSpec* before = nullptr;  // the step before, if it is attention
   while (step < end && args->count + 1 < kMostPhases) {
     ChainPhase* phase = &args->phases[args->count];
@@ -113,6 +115,7 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
       }
       phase->kind = ChainPhase::Kind::Linear;
       phase->linear = made;
+      phase->keeps = is_output(linear->y);
       before = nullptr;
       step += 1;
     } else {
@@ -124,6 +127,7 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
       if (!chain_attention(*heads, *spec, *args, made)) break;
       phase->kind = ChainPhase::Kind::Attention;
       phase->attention = made;
+      phase->keeps = is_output(spec->y);
       for (size_t slot = 0; slot < spec->k.size(); ++slot) {
         args->caches[caches++] = at(spec->k[slot]);
         args->caches[caches++] = at(spec->v[slot]);

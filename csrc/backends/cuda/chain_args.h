@@ -59,7 +59,7 @@ constexpr int kMostChainRows = 8;
 // What a kernel's parameters hold.
 constexpr int kMostPhases = 230;
 constexpr int kMostChainCaches = 1024;
-constexpr int kMailBoxes = 4;
+constexpr int kMailBoxes = 4;       // the residual of a layer's first half comes from three phases back
 constexpr int kMostMailed = 16384;  // values of a phase
 constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
 
@@ -91,7 +91,8 @@ constexpr int kMostCodesBytes = kMostChainInputs / 64 * kCodesGroup;
 // From so many inputs on, quantising several rows in each block costs more than a phase that does it once.
 constexpr int kManyInputs = 8192;
 
-// How each phase gets what those before it made; once all phases are there (chain_handovers.cpp).
+// How each phase gets what those before it made; once all phases are there, those that make outputs with `keeps`
+// (chain_handovers.cpp).
 void plan_handovers(ChainArgs& args);
 
 }  // namespace tcim_lite::cuda

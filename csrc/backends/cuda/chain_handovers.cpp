@@ -11,9 +11,9 @@ struct Range {
   const char* begin = nullptr;
   int64_t values = 0;  // fp16
 
-  bool overlaps(const Range& other) const {
-    return begin < other.begin + 2 * other.values && other.begin < begin + 2 * values;
-  }
+  const char* end() const { return begin + 2 * values; }
+  bool overlaps(const Range& other) const { return begin < other.end() && other.begin < end(); }
+  bool covers(const Range& other) const { return begin <= other.begin && other.end() <= end(); }
   bool operator==(const Range&) const = default;
 };
 
@@ -30,6 +30,7 @@ class Handovers {
       phase.mailed = p > 0 && takes_mail(p);
       phase.meets = p > 0 && !phase.mailed;
       if (phase.mailed) args_.phases[p - 1].posts = true;
+      if (phase.mailed && phase.kind == ChainPhase::Kind::Attention) place_heads(p);
       if (!phase.mailed) keep_for(p, reads(p));
       if (phase.kind == ChainPhase::Kind::Linear) plan_residual(p);
     }
@@ -61,16 +62,37 @@ class Handovers {
   }
 
   // Whether p reads what p - 1 makes, and all of it: a box is used again once those who read it have posted.
-  bool takes_mail(int p) {
-    ChainPhase& phase = args_.phases[p];
-    if (reads(p) != made(p - 1) || width(p - 1) > kMostMailed || width(p - 1) % 2 != 0) return false;
-    if (phase.kind == ChainPhase::Kind::Linear) return true;
-    if (width(p - 1) != args_.kv_heads * (args_.heads_per_kv + 2) * kChainHeadDim) return false;
+  bool takes_mail(int p) const {
+    if (reads(p) != made(p - 1) || width(p - 1) > kMostMailed) return false;
+    return args_.phases[p].kind == ChainPhase::Kind::Linear || attention_takes_mail(p);
+  }
+
+  // A block of attention waits for the blocks that make its own heads, so others may still be at p - 1 when it is done:
+  // what they read must not be written over.
+  bool attention_takes_mail(int p) const {
+    const ChainPhase& before = args_.phases[p - 1];
+    if (before.kind != ChainPhase::Kind::Linear || !reads_each_once(args_.phases[p].attention)) return false;
+    if (!before.mailed && made(p).overlaps(reads(p - 1))) return false;
+    if (before.linear.residual == nullptr) return true;
+    if (before.linear.residual_from >= 0) return before.linear.residual_from > p - kMailBoxes;
+    return !made(p).overlaps(range_of(before.linear.residual, before.linear.outputs));
+  }
+  // q, k and v lie side by side, whatever their order: then nothing that is posted stays unread.
+  bool reads_each_once(const ChainAttention& attention) const {
+    const int64_t kv = int64_t(args_.kv_heads) * kChainHeadDim;
+    const Range q = range_of(attention.q, kv * args_.heads_per_kv);
+    const Range k = range_of(attention.k, kv), v = range_of(attention.v, kv);
+    const auto* begin = std::min({q.begin, k.begin, v.begin});
+    const auto* end = std::max({q.end(), k.end(), v.end()});
+    return !q.overlaps(k) && !q.overlaps(v) && !k.overlaps(v) && end - begin == 2 * (q.values + k.values + v.values);
+  }
+
+  void place_heads(int p) {
+    ChainAttention& attention = args_.phases[p].attention;
     const auto column = [&](const void* part) { return int((static_cast<const char*>(part) - made(p - 1).begin) / 2); };
-    phase.attention.q_column = column(phase.attention.q);
-    phase.attention.k_column = column(phase.attention.k);
-    phase.attention.v_column = column(phase.attention.v);
-    return true;
+    attention.q_column = column(attention.q);
+    attention.k_column = column(attention.k);
+    attention.v_column = column(attention.v);
   }
 
   void plan_residual(int p) {
@@ -92,10 +114,14 @@ class Handovers {
 
   // What p reads in memory.
   void keep_for(int p, const Range& read) {
-    for (int before = 0; before < p; ++before) args_.phases[before].keeps |= made(before).overlaps(read);
+    for (int before = p - 1; before >= 0; --before) {
+      if (!made(before).overlaps(read)) continue;
+      args_.phases[before].keeps = true;
+      if (made(before).covers(read)) return;  // what was there before is gone
+    }
   }
 
-  // Memory that a later phase writes holds nothing that is read after the chain.
+  // Outputs are kept anyway. Of other memory, what a later phase writes holds nothing that is read after the chain.
   bool outlives_chain(int p) const {
     for (int later = p + 1; later < args_.count; ++later) {
       if (made(later).overlaps(made(p))) return false;
@@ -113,7 +139,7 @@ void plan_handovers(ChainArgs& args) {
     ChainPhase& phase = args.phases[p];
     phase.mailed = phase.posts = false;
     phase.meets = p > 0;
-    phase.keeps = args.rows > 1;
+    phase.keeps |= args.rows > 1;
     if (phase.kind == ChainPhase::Kind::Linear) phase.linear.residual_from = -1;
   }
   if (args.rows == 1) Handovers(args).plan();

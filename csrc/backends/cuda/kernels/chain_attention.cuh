@@ -206,10 +206,13 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
   if (unit.active == 1) return;
   __syncthreads();
   if (threadIdx.x == 0) {
-    int before;
-    asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(args.arrived + pair) : "memory");
-    s.last = before == unit.active - 1;
-    if (s.last) args.arrived[pair] = 0;
+    unsigned before;
+    // The last one makes it 0 again.
+    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before)
+                 : "l"(args.arrived + pair), "r"(unit.active - 1)
+                 : "memory");
+    s.last = before == unsigned(unit.active - 1);
   }
   __syncthreads();
   if (s.last) merge_splits(all, heads, unit.active, s, to);

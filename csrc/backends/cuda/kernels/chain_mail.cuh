@@ -9,7 +9,8 @@
 
 namespace tcim_lite::cuda {
 
-// 64 bits are read and written at once (PTX ISA, memory consistency model), so nothing else needs an order.
+// 64 bits are read and written at once (PTX ISA, memory consistency model), so a word needs no order with others.
+static_assert(kMostPhases < 256, "a tag has eight bits for the phase");
 struct ChainMail {
   uint64_t* words;  // of a phase
   uint32_t tag;

@@ -19,8 +19,9 @@ class ChainRow {
   static constexpr int kBytes = kPiece * kGroupBytes;                     // of a warp
   static constexpr int kNormFloats = 0;
 
-  __device__ __forceinline__ ChainRow(const ChainLinear& linear, const ChainHandover<Shape>& handover, int, char* area,
-                                      float*)
+  // As ChainRows, which has several rows and needs room for the norm.
+  __device__ __forceinline__ ChainRow(const ChainLinear& linear, const ChainHandover<Shape>& handover, int /*rows*/,
+                                      char* area, float* /*norm*/)
       : linear_(linear),
         handover_(handover),
         area_(area),
@@ -36,7 +37,7 @@ class ChainRow {
   // All warps. scratch: [kWarps]. What each phase does once should take few instructions: as many lanes as there
   // are share a group.
   __device__ __forceinline__ void start(float* scratch) {
-    const int groups = end_ - begin_;
+    const int groups = (linear_.inputs / 64 + Shape::kWarps - 1) / Shape::kWarps;  // the most that a warp has
     if (groups <= 1) {
       prepare<32>(scratch);
     } else if (groups <= 2) {
