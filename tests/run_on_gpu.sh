@@ -13,11 +13,16 @@ for wgmma in off on; do
   TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/cuda_test" > "$out/cuda_test.txt" 2>&1 || { cat "$out/cuda_test.txt"; exit 1; }
   echo "ops and layers, wgmma $wgmma: within bounds"
 done
-if command -v compute-sanitizer > /dev/null; then
-  TCIM_LITE_CUDA_WGMMA=on compute-sanitizer --tool memcheck "$out/build/bin/cuda_test" 2>&1 | tail -1
+memcheck=""
+if command -v compute-sanitizer > /dev/null; then  # for minutes, beside what follows
+  TCIM_LITE_CUDA_WGMMA=on compute-sanitizer --tool memcheck --error-exitcode 1 "$out/build/bin/cuda_test" > "$out/memcheck.txt" 2>&1 & memcheck=$!
 fi
 python3 -P tests/cuda/check_model.py "$out"
 TCIM_LITE_DEVICE=cuda TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_devices.py "$out"
-for tier in quick llm; do
+for tier in full llm; do
   TCIM_LITE_DEVICE=cuda python3 -P -m tcim_lite.conformance --tier $tier --waivers tests/cuda/waivers.txt --report "$out/conformance-$tier" | tail -4
 done
+if [ -n "$memcheck" ]; then
+  wait "$memcheck" || { tail -40 "$out/memcheck.txt"; exit 1; }
+  tail -1 "$out/memcheck.txt"
+fi
