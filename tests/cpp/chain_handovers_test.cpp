@@ -54,6 +54,12 @@ class Chain {
     linear(at(0), kInner, y, kHidden, at(16384));
   }
 
+  void two_layers_and_head() {
+    layer(at(20000), at(24000));
+    layer(at(24000), at(28000));
+    linear(at(28000), kHidden, at(40000), 9000);
+  }
+
   const ChainArgs& plan() {
     plan_handovers(*args_);
     return *args_;
@@ -72,9 +78,7 @@ class Chain {
 
 void test_a_row_goes_through_layers_by_mail() {
   Chain chain;
-  chain.layer(chain.at(20000), chain.at(24000));
-  chain.layer(chain.at(24000), chain.at(28000));
-  chain.linear(chain.at(28000), kHidden, chain.at(40000), 9000);
+  chain.two_layers_and_head();
   const ChainArgs& args = chain.plan();
   CHECK_EQ(args.meetings, 1);
   for (int p = 0; p < args.count; ++p) {
@@ -88,8 +92,7 @@ void test_a_row_goes_through_layers_by_mail() {
 
 void test_residuals_come_by_mail_where_the_chain_made_them() {
   Chain chain;
-  chain.layer(chain.at(20000), chain.at(24000));
-  chain.layer(chain.at(24000), chain.at(28000));
+  chain.two_layers_and_head();
   const ChainArgs& args = chain.plan();
   for (const auto& [phase, maker] : {std::pair{2, -1}, {4, 2}, {7, 4}, {9, 7}})
     CHECK_EQ(int(args.phases[phase].linear.residual_from), maker);
@@ -97,9 +100,7 @@ void test_residuals_come_by_mail_where_the_chain_made_them() {
 
 void test_only_what_no_later_phase_writes_over_is_stored() {
   Chain chain;
-  chain.layer(chain.at(20000), chain.at(24000));
-  chain.layer(chain.at(24000), chain.at(28000));
-  chain.linear(chain.at(28000), kHidden, chain.at(40000), 9000);
+  chain.two_layers_and_head();
   const ChainArgs& args = chain.plan();
   std::vector<int> kept;
   for (int p = 0; p < args.count; ++p) {
