@@ -145,10 +145,14 @@ void test_a_residual_from_far_back_is_read_past_a_barrier() {
 }
 
 void test_attention_that_leaves_a_part_unread_takes_no_mail() {
-  Chain chain;
-  chain.linear(chain.at(20000), kHidden, chain.at(0), kProjected + 64);
-  chain.attention(chain.at(0), chain.at(8192));
-  CHECK(chain.plan().phases[1].meets);
+  for (const bool within : {false, true}) {
+    Chain chain;
+    chain.linear(chain.at(20000), kHidden, chain.at(0), kProjected + 64);
+    chain.attention(chain.at(0), chain.at(8192));
+    ChainAttention& attention = chain.phase(1).attention;
+    if (within) attention.v = static_cast<const uint16_t*>(attention.v) + 64;
+    CHECK(chain.plan().phases[1].meets);
+  }
 }
 
 void test_attention_that_reads_a_part_twice_takes_no_mail() {

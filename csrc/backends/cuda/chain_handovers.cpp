@@ -1,5 +1,6 @@
 // How each phase of a chain gets what those before it made: by mail (kernels/chain_mail.cuh) or past a barrier.
 #include <algorithm>
+#include <array>
 
 #include "backends/cuda/chain_args.h"
 #include "graph/plan/steps.h"
@@ -52,13 +53,14 @@ class Handovers {
   Range reads(int p) const {
     const ChainPhase& phase = args_.phases[p];
     if (phase.kind == ChainPhase::Kind::Linear) return range_of(phase.linear.x, phase.linear.inputs);
-    const auto* q = static_cast<const char*>(phase.attention.q);
-    const auto* k = static_cast<const char*>(phase.attention.k);
-    const auto* v = static_cast<const char*>(phase.attention.v);
+    const auto [q, k, v] = heads_of(phase.attention);
+    const char* begin = std::min({q.begin, k.begin, v.begin});
+    return range_of(begin, (std::max({q.end(), k.end(), v.end()}) - begin) / 2);
+  }
+  // q, k and v.
+  std::array<Range, 3> heads_of(const ChainAttention& attention) const {
     const int64_t kv = int64_t(args_.kv_heads) * kChainHeadDim;
-    const char* begin = std::min({q, k, v});
-    const char* end = std::max({q + 2 * kv * args_.heads_per_kv, k + 2 * kv, v + 2 * kv});
-    return range_of(begin, (end - begin) / 2);
+    return {range_of(attention.q, kv * args_.heads_per_kv), range_of(attention.k, kv), range_of(attention.v, kv)};
   }
 
   // Whether p reads what p - 1 makes, and all of it: a box is used again once those who read it have posted.
@@ -71,20 +73,16 @@ class Handovers {
   // what they read must not be written over.
   bool attention_takes_mail(int p) const {
     const ChainPhase& before = args_.phases[p - 1];
-    if (before.kind != ChainPhase::Kind::Linear || !reads_each_once(args_.phases[p].attention)) return false;
+    if (before.kind != ChainPhase::Kind::Linear || !reads_each_once(p)) return false;
     if (!before.mailed && made(p).overlaps(reads(p - 1))) return false;
     if (before.linear.residual == nullptr) return true;
     if (before.linear.residual_from >= 0) return before.linear.residual_from > p - kMailBoxes;
     return !made(p).overlaps(range_of(before.linear.residual, before.linear.outputs));
   }
   // q, k and v lie side by side, whatever their order: then nothing that is posted stays unread.
-  bool reads_each_once(const ChainAttention& attention) const {
-    const int64_t kv = int64_t(args_.kv_heads) * kChainHeadDim;
-    const Range q = range_of(attention.q, kv * args_.heads_per_kv);
-    const Range k = range_of(attention.k, kv), v = range_of(attention.v, kv);
-    const auto* begin = std::min({q.begin, k.begin, v.begin});
-    const auto* end = std::max({q.end(), k.end(), v.end()});
-    return !q.overlaps(k) && !q.overlaps(v) && !k.overlaps(v) && end - begin == 2 * (q.values + k.values + v.values);
+  bool reads_each_once(int p) const {
+    const auto [q, k, v] = heads_of(args_.phases[p].attention);
+    return !q.overlaps(k) && !q.overlaps(v) && !k.overlaps(v) && reads(p).values == q.values + k.values + v.values;
   }
 
   void place_heads(int p) {
@@ -97,7 +95,6 @@ class Handovers {
 
   void plan_residual(int p) {
     ChainPhase& phase = args_.phases[p];
-    phase.linear.residual_from = -1;
     if (phase.linear.residual == nullptr) return;
     const Range residual = range_of(phase.linear.residual, phase.linear.outputs);
     bool met = phase.meets;
