@@ -36,8 +36,9 @@ struct ChainMail {
   }
 };
 
-// Boxes are used in turn. Whoever posts in phase p has read all that p - 1 posted, whose posters had read all of p - 2:
-// so nobody reads any more what lay kMailBoxes phases in the same box.
+// Boxes are used in turn. Whoever posts in a Linear has read all that the phase before posted, whose posters had read
+// all of the one before that: so nobody reads any more what lay kMailBoxes phases in the same box. Blocks of attention
+// have read their own heads only; where that is too little, plan_handovers() has them meet.
 __device__ __forceinline__ ChainMail mail_of(const ChainArgs& args, uint32_t run, int phase) {
   return {args.mail + phase % kMailBoxes * (kMostMailed / 2), run << 8 | uint32_t(phase + 1)};
 }
