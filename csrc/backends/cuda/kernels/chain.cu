@@ -24,8 +24,9 @@ __device__ __forceinline__ void end_run(unsigned* barrier, unsigned meetings) {
   barrier[1] += 1;
 }
 
+// By another warp than the one that arrived: that one waits for its fence, and everybody would wait for it.
 __device__ __forceinline__ void wait_for_all(const unsigned* barrier, int meetings) {
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 32) {
     const unsigned wanted = gridDim.x * unsigned(meetings);
     unsigned now;
     do {
