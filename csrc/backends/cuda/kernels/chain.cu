@@ -49,7 +49,10 @@ union PhaseShared {
     __align__(16) float scratch[Shape::kRows * Shape::kWarps];
     __align__(16) char rows[Shape::kWarps][ChainInputs<Shape>::kBytes];
   } linear;
-  ChainAttentionShared<Shape> attention;
+  struct {
+    ChainAttentionShared<Shape> shared;
+    typename ShapeWeights<Shape>::Position weights[Shape::kWarps];
+  } attention;
 };
 
 constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
@@ -112,8 +115,13 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
     };
     const ChainHandover<Shape> handover{args, phase, run, p};
     if (is_attention) {
-      attend(args, phase.attention, s.caches[(attentions - 1) % 2], s.own.attention, s.unit, rotation,
+      // A single row and its mail would take more registers than 16 warps have.
+      constexpr bool kTight = kOne && Shape::kWarps == kMostWarps;
+      auto& own = s.own.attention;
+      if (kTight) weights.put_aside(own.weights[threadIdx.x / 32]);
+      attend(args, phase.attention, s.caches[(attentions - 1) % 2], own.shared, s.unit, rotation,
              activation_scale<Shape::kFormat>(1.0f), handover, ready);
+      if (kTight) weights.take_back(own.weights[threadIdx.x / 32]);
     } else if (!kOne && phase.kind == ChainPhase::Kind::Quantize) {
       ready();
       quantize_rows<Shape::kFormat>(phase.quantize, rows);

@@ -62,6 +62,15 @@ class ChainWeights {
   static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
   static constexpr int kBytes = kStageBytes * Stages;  // of a warp
 
+  // How far it is; the same in all lanes of a warp.
+  struct Position {
+    int taken = 0;  // stage
+    // What is fetched next.
+    int phase = -1, tile = 0, block = 0, group = 0;
+    int tiles = 0, groups = 0, blocks = 1, last = 0;
+    const char* weights = nullptr;
+  };
+
   __device__ ChainWeights(const ChainPlace* places, int count, char* ring)
       : places_(places), count_(count), ring_(ring) {
     next_phase();
@@ -75,7 +84,7 @@ class ChainWeights {
     wait_for_copies<Stages - 1>();
     __syncwarp();
     holds_ = true;
-    return ring_ + taken_ * kStageBytes;
+    return ring_ + at_.taken * kStageBytes;
   }
 
   // Its stage takes what comes last in the ring.
@@ -83,23 +92,30 @@ class ChainWeights {
     if (!holds_) return;
     holds_ = false;
     __syncwarp();
-    fetch(taken_);
-    taken_ = taken_ + 1 == Stages ? 0 : taken_ + 1;
+    fetch(at_.taken);
+    at_.taken = at_.taken + 1 == Stages ? 0 : at_.taken + 1;
   }
+
+  // Out of registers while something else needs them all, and back.
+  __device__ __forceinline__ void put_aside(Position& shared) const {
+    if (lane() == 0) shared = at_;
+    __syncwarp();
+  }
+  __device__ __forceinline__ void take_back(const Position& shared) { at_ = shared; }
 
  private:
   __device__ static int warp() { return int(threadIdx.x / 32u); }
   __device__ static int lane() { return int(threadIdx.x % 32u); }
 
   __device__ __forceinline__ void fetch(int to) {
-    if (phase_ < count_) {
-      const int items = min(Ring::kChunk, last_ - group_);
+    if (at_.phase < count_) {
+      const int items = min(Ring::kChunk, at_.last - at_.group);
       char* stage = ring_ + to * kStageBytes + lane() * 16;
-      const char* from = from_ + block_ * groups_ * Ring::kItem;
+      const char* from = from_ + at_.block * at_.groups * Ring::kItem;
       if constexpr (Shape::kHalf) {
 #pragma unroll
         for (int part = 0; part < 4; ++part)
-          copy_async(stage + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
+          copy_async(stage + part * 512, from + part % 2 * at_.groups * (64 * 2 * 8) + part / 2 * 64);
       } else {
         constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
         const int mine = items * kPieces - lane();
@@ -114,34 +130,34 @@ class ChainWeights {
   }
 
   __device__ __forceinline__ void advance() {
-    if (++block_ < blocks_) return;
-    block_ = 0;
-    group_ += Ring::kChunk;
+    if (++at_.block < at_.blocks) return;
+    at_.block = 0;
+    at_.group += Ring::kChunk;
     from_ += Ring::kChunk * Ring::kStep;
-    if (group_ < last_) return;
-    tile_ += int(gridDim.x);
-    if (tile_ >= tiles_) return next_phase();
+    if (at_.group < at_.last) return;
+    at_.tile += int(gridDim.x);
+    if (at_.tile >= at_.tiles) return next_phase();
     seek();
   }
 
   __device__ void next_phase() {
-    while (++phase_ < count_) {
-      const ChainPlace place = places_[phase_];
-      weights_ = place.weights;
-      tiles_ = place.tiles;
-      groups_ = place.groups;
-      blocks_ = place.blocks;
-      last_ = share_begin<Shape>(groups_, warp() + 1);
-      tile_ = int(blockIdx.x);
-      if (share_begin<Shape>(groups_, warp()) < last_ && tile_ < tiles_) return seek();
+    while (++at_.phase < count_) {
+      const ChainPlace place = places_[at_.phase];
+      at_.weights = place.weights;
+      at_.tiles = place.tiles;
+      at_.groups = place.groups;
+      at_.blocks = place.blocks;
+      at_.last = share_begin<Shape>(at_.groups, warp() + 1);
+      at_.tile = int(blockIdx.x);
+      if (share_begin<Shape>(at_.groups, warp()) < at_.last && at_.tile < at_.tiles) return seek();
     }
   }
 
   __device__ __forceinline__ void seek() {
-    group_ = share_begin<Shape>(groups_, warp());
-    from_ = weights_ + int64_t(tile_) * blocks_ * groups_ * Ring::kItem + group_ * Ring::kStep;
+    at_.group = share_begin<Shape>(at_.groups, warp());
+    from_ = at_.weights + int64_t(at_.tile) * at_.blocks * at_.groups * Ring::kItem + at_.group * Ring::kStep;
     if constexpr (Shape::kHalf) {
-      from_ += lane() / 4 * groups_ * 128 + lane() % 4 * 16;
+      from_ += lane() / 4 * at_.groups * 128 + lane() % 4 * 16;
     } else {
       from_ += lane() * 16;
     }
@@ -151,11 +167,8 @@ class ChainWeights {
   const int count_;
   char* const ring_;
   bool holds_ = false;
-  int taken_ = 0;  // stage
-  // What is fetched next. from_: of block 0 of the tile.
-  int phase_ = -1, tile_ = 0, block_ = 0, group_ = 0;
-  int tiles_ = 0, groups_ = 0, blocks_ = 1, last_ = 0;
-  const char *weights_ = nullptr, *from_ = nullptr;
+  Position at_;
+  const char* from_ = nullptr;  // of the lane, in block 0 of the tile
 };
 
 }  // namespace tcim_lite::cuda
