@@ -48,10 +48,11 @@ class Side {
     }
   }
 
-  void set_length(uint32_t id, int32_t length) {
-    for (size_t port = 0; port < inputs_.size(); ++port) {
-      if (graph_.inputs[port] == id) backend_.copy_from_host(inputs_[port]->data(), &length, 4);
-    }
+  void set_length(uint32_t id, int32_t length) { set_first(id, &length, sizeof(length)); }
+  // The first number of an fp16 input.
+  void set_first(uint32_t id, float number) {
+    const uint16_t half = float_to_half(number);
+    set_first(id, &half, sizeof(half));
   }
 
   void run() {
@@ -69,6 +70,12 @@ class Side {
   std::vector<float> state(size_t port) const { return floats(*inputs_[port], graph_.values[graph_.inputs[port]]); }
 
  private:
+  void set_first(uint32_t id, const void* from, size_t bytes) {
+    for (size_t port = 0; port < inputs_.size(); ++port) {
+      if (graph_.inputs[port] == id) backend_.copy_from_host(inputs_[port]->data(), from, bytes);
+    }
+  }
+
   void fill(DeviceMemory& memory, const Value& value, std::mt19937& random) {
     std::vector<std::byte> bytes(memory.bytes());
     for (int64_t i = 0; i < num_elements(value.shape); ++i) {

@@ -229,6 +229,29 @@ void test_bad_inputs_are_refused_and_the_next_run_is_right() {
   side.run();
 }
 
+// As a batch has them: caches, which nobody copies, between inputs that are copied, and more of those than one launch
+// takes.
+void test_a_refused_input_is_named_wherever_it_is() {
+  GraphMaker maker(DType::Float16);
+  std::vector<uint32_t> rows, lengths;
+  uint32_t sum = 0;
+  for (int slot = 0; slot < 20; ++slot) {
+    const uint32_t x = rows.emplace_back(maker.input({1, 1, 1, 64}));
+    const uint32_t valid = maker.length();
+    maker.kv_cache(x, {maker.cache({1, 1, 40, 64}), valid, lengths.emplace_back(maker.length())});
+    sum = slot == 0 ? x : maker.add(sum, x);
+  }
+  maker.graph().outputs = {sum};
+  Side side(cuda_backend(), maker, maker.graph(), 1, Placing::NearHost);
+  for (const uint32_t current : lengths) side.set_length(current, 1);
+  for (const int slot : {0, 1, 15, 16, 19}) {
+    side.set_first(rows[slot], INFINITY);
+    CHECK_ERROR(side.run(), "input '" + maker.graph().values[rows[slot]].name + "' holds");
+    side.set_first(rows[slot], 1);
+    side.run();
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -251,5 +274,6 @@ int main() {
     test_layers_of_several_rows();
   }
   test_bad_inputs_are_refused_and_the_next_run_is_right();
+  test_a_refused_input_is_named_wherever_it_is();
   return check_result();
 }

@@ -121,19 +121,15 @@ void CudaPart::launch_inputs() {
   StageArgs args{};
   args.refused = reinterpret_cast<int*>(memory_.get() + refused_);
   args.refused_host = refused_host_;
-  const auto flush = [&](size_t next_port) {
+  const auto flush = [&] {
     if (args.count > 0) launch_stage(args, stream());
     args.count = 0;
-    args.first_port = int(next_port);
   };
-  const size_t ports = graph_->inputs.size();
-  for (size_t port = 0; port < ports; ++port) {
-    if (staged_[port] == kNoBytes) {
-      flush(port + 1);
-      continue;
-    }
+  for (size_t port = 0; port < graph_->inputs.size(); ++port) {
+    if (staged_[port] == kNoBytes) continue;
+    if (args.count == kMaxStaged) flush();
     StageInput& input = args.inputs[args.count++];
-    input = {port_inputs_[port], memory_.get() + staged_[port], plan_.input_bytes[port], 1, nullptr, -1};
+    input = {port_inputs_[port], memory_.get() + staged_[port], plan_.input_bytes[port], 1, nullptr, -1, int(port)};
     for (const Plan::FloatInput& each : plan_.float_inputs) {
       if (each.port != port) continue;
       input.elem = each.elem;
@@ -141,9 +137,8 @@ void CudaPart::launch_inputs() {
       input.row_bytes = each.rows.cols * elem_bytes(each.elem);
       if (each.rows.limited) input.live = reinterpret_cast<const int*>(port_inputs_[port_of(plan_.live_rows)]);
     }
-    if (args.count == kMaxStaged) flush(port + 1);
   }
-  flush(ports);
+  flush();
 }
 
 void CudaPart::launch_until(size_t index) {

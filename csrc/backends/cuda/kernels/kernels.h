@@ -22,12 +22,12 @@ struct StageInput {
   int64_t row_bytes, rows;
   const int* live;  // null: all rows. In the caller's memory: lengths are staged by the same launch
   int elem;         // Elem to check, or -1
+  int port;         // *refused = port + 1
 };
 constexpr int kMaxStaged = 48;
 struct StageArgs {
   StageInput inputs[kMaxStaged];
   int count;
-  int first_port;     // *refused = first_port + index + 1
   int* refused;       // on the device
   int* refused_host;  // the same for the host, pinned
 };

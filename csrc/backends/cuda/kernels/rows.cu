@@ -43,8 +43,8 @@ __global__ void stage_kernel(StageArgs args) {
   if (bytes % 2 != 0 && first == 0)
     static_cast<char*>(input.to)[bytes - 1] = static_cast<const char*>(input.from)[bytes - 1];
   if (!finite) {
-    *args.refused = args.first_port + int(blockIdx.y) + 1;
-    *args.refused_host = args.first_port + int(blockIdx.y) + 1;
+    *args.refused = input.port + 1;
+    *args.refused_host = input.port + 1;
   }
 }
 
