@@ -54,10 +54,11 @@ class CudaModel {
     distinct_ = std::min(shape.layers, kRandomBytes / layer_bytes + 1);
     for (int64_t layer = 0; layer < shape.layers; ++layer) x = add_layer(x, layer);
     if (last_only) x = maker_.gather(x, current_[0]);
-    const uint32_t logits = maker_.linear(maker_.rms_norm(x), kVocabulary, format);
+    const WeightFormat head = format == WeightFormat::LinearW4 ? WeightFormat::LinearW8 : format;  // as in packages
+    const uint32_t logits = maker_.linear(maker_.rms_norm(x), kVocabulary, head);
     maker_.graph().outputs = {logits};
     validate(maker_.graph());
-    weight_bytes_ = layer_bytes * shape.layers + packed_bytes(format, kVocabulary, shape.hidden);
+    weight_bytes_ = layer_bytes * shape.layers + packed_bytes(head, kVocabulary, shape.hidden);
     place(cuda_backend());
   }
 
