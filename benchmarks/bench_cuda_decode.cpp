@@ -1,7 +1,8 @@
 // What a decode step costs on a GPU.
 //
 //   bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION [REPEATS]
-//                                                   SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4, w8 or f16; TOKENS of a slot
+//                                                   SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4 (with an 8-bit head), w8 or f16;
+//                                                   TOKENS of a slot
 //
 // Prints the median time of a run, and the rate at which it reads weights and cache.
 #include <cstdio>
