@@ -43,13 +43,14 @@ def test_c13_many_runs_and_one_sync(add):
 def test_c13_modules_of_one_stream_run_in_the_order_of_the_calls(slow, kit):
     first, second = rt.load(kit.model("add")), rt.load(kit.model("add"))
     second.set_dev_input("a", first.get_dev_output("total"))
-    for module, name in ((first, "b"), (second, "b"), (first, "a")):
-        module.set_input(name, np.full((2, 3), 3))
-    slow.run(False, rt.RunOption(20))  # keeps the stream busy
-    first.run()
-    second.run()
-    second.sync()
-    assert (second.get_output("total").numpy() == 9).all()
+    for number in (3, 5, 7):
+        for module, name in ((first, "b"), (second, "b"), (first, "a")):
+            module.set_input(name, np.full((2, 3), number))
+        slow.run(False, rt.RunOption(20))  # keeps the stream busy
+        first.run()
+        second.run()
+        second.sync()
+        assert (second.get_output("total").numpy() == 3 * number).all()
 
 
 def test_c13_sync_waits_for_what_was_queued_before(add, slow):
