@@ -23,8 +23,10 @@ def test_the_process_ends_with_work_queued(write_add, run_script):
 )
 def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop, run_script):
     text = """
-        import sys, threading, time
+        import os, sys, threading, time
         import tcim_lite.runtime as r
+
+        threading.excepthook = lambda caught: os.write(1, repr(caught.exc_value).encode())
 
         def work():
             module = r.load(sys.argv[1])

@@ -32,6 +32,24 @@ const char* class_name(ErrorCode code) {
   return "TcimError";
 }
 
+void raise(const Error& error) {
+  const py::module_ errors = py::module_::import("tcim_lite.errors");
+  const py::object type = errors.attr(class_name(error.code()));
+  const py::object status = errors.attr(class_name(error.status_code())).attr("status");
+  // A path in the message may hold any bytes.
+  const std::string_view text = error.what();
+  const auto message = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), py::ssize_t(text.size()), "backslashreplace"));
+  if (message) PyErr_SetObject(type.ptr(), type(message, status).ptr());
+}
+
+// Of Python's own; others, which it knows no better, may be waited for.
+bool in_daemon_thread() {
+  const py::module_ threading = py::module_::import("threading");
+  const py::object thread = threading.attr("current_thread")();
+  return thread.attr("daemon").cast<bool>() && !py::isinstance(thread, threading.attr("_DummyThread"));
+}
+
 }  // namespace
 
 bool raise_signals() {
@@ -54,15 +72,16 @@ void register_errors() {
       std::rethrow_exception(pointer);
     } catch (const Interrupted&) {
       // The handler's exception is set: raise_signals() found it.
+    } catch (const ProcessEnding& error) {
+      // Python ends such a thread in a moment. If that is while it prints a traceback, stderr stays locked and the
+      // process aborts.
+      if (in_daemon_thread()) {
+        PyEval_SaveThread();
+        for (;;) pause();
+      }
+      raise(error);
     } catch (const Error& error) {
-      const py::module_ errors = py::module_::import("tcim_lite.errors");
-      const py::object type = errors.attr(class_name(error.code()));
-      const py::object status = errors.attr(class_name(error.status_code())).attr("status");
-      // A path in the message may hold any bytes.
-      const std::string_view text = error.what();
-      const auto message = py::reinterpret_steal<py::object>(
-          PyUnicode_DecodeUTF8(text.data(), py::ssize_t(text.size()), "backslashreplace"));
-      if (message) PyErr_SetObject(type.ptr(), type(message, status).ptr());
+      raise(error);
     }
   });
 }

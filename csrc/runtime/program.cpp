@@ -132,7 +132,8 @@ bool BoundRun::round() noexcept {
 
 void BoundRun::finish(bool dropped) noexcept {
   try {
-    if (dropped) fail(ErrorCode::State, "run: the process was ending, and rounds that had not begun were dropped");
+    if (dropped)
+      throw ProcessEnding(ErrorCode::State, "run: the process was ending, and rounds that had not begun were dropped");
     if (!failed_) fill_sinks();
   } catch (...) {
     program_->keep_error(std::current_exception());

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/error.h"
+
 namespace tcim_lite {
 
 // Keeps its own errors. Called on the stream's worker or on waiting threads, one piece of work of a stream at a time.
@@ -23,6 +25,12 @@ class Work {
 
 // Thrown by a wait that the user has interrupted (Ctrl-C). The work goes on.
 struct Interrupted {};
+
+// What was queued is dropped because the process is ending.
+class __attribute__((visibility("default"))) ProcessEnding : public Error {
+ public:
+  using Error::Error;
+};
 
 // Asked by interruptible waits about every 50 ms, with no lock held: it may call the whole API. Set by the bindings,
 // once, before there are streams.
