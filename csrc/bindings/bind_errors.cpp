@@ -57,7 +57,7 @@ bool raise_signals() {
   try {
     state = PyGILState_Ensure();
   } catch (...) {
-    for (;;) pause();  // as ~NoGil
+    sleep_until_the_process_is_gone();  // as ~NoGil
   }
   const bool raised = PyErr_CheckSignals() != 0;
   PyGILState_Release(state);
@@ -76,8 +76,8 @@ void register_errors() {
       // Python ends such a thread in a moment. If that is while it prints a traceback, stderr stays locked and the
       // process aborts.
       if (in_daemon_thread()) {
-        PyEval_SaveThread();
-        for (;;) pause();
+        const NoGil no_gil;
+        sleep_until_the_process_is_gone();
       }
       raise(error);
     } catch (const Error& error) {

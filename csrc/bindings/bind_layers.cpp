@@ -18,7 +18,7 @@ std::string user_frame() {
   try {
     state = PyGILState_Ensure();
   } catch (...) {
-    for (;;) pause();  // as ~NoGil
+    sleep_until_the_process_is_gone();  // as ~NoGil
   }
   std::string place;
   try {

@@ -21,9 +21,14 @@ void bind_tensor(py::module_& m);
 void bind_module(py::module_& m);
 void bind_layers(py::module_& m);
 
+// Of a daemon thread when the process ends; as Python 3.14 has it do.
+[[noreturn]] inline void sleep_until_the_process_is_gone() {
+  for (;;) pause();
+}
+
 // Lets other Python threads run. Unlike py::gil_scoped_release it survives the end of the interpreter: up to
 // Python 3.13 a daemon thread that asks for the GIL back then is ended by unwinding its stack, which a destructor must
-// not do. Such a thread sleeps until the process is gone, as Python 3.14 has it do.
+// not do.
 class NoGil {
  public:
   NoGil() : thread_(PyEval_SaveThread()) {}
@@ -31,7 +36,7 @@ class NoGil {
     try {
       PyEval_RestoreThread(thread_);
     } catch (...) {
-      for (;;) pause();
+      sleep_until_the_process_is_gone();
     }
   }
   NoGil(const NoGil&) = delete;
