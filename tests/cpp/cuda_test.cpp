@@ -195,6 +195,9 @@ void test_layers() {
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 4, 40, 38);
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 16, 8, 5000, 4800);  // more keys than a block takes at once
   }
+  // A chain takes keys by 8 and 16, and a warp's share grows.
+  for (const int32_t filled : {7, 8, 15, 16, 63, 64, 71, 72, 80, 127, 128, 136, 256, 264})
+    test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 1, false, 128, 4, 2, 1024, filled);
   test_a_layer(DType::Float32, WeightFormat::LinearF32, 1, 21, true, 64, 4, 2, 300, 11);
   test_a_layer(DType::Float32, WeightFormat::LinearW4, 2, 1, false, 64, 4, 2, 300, 11);
 }
@@ -214,6 +217,9 @@ void test_layers_of_several_rows() {
     test_a_layer(DType::Float16, format, 2, 4, false, 128, 2, 1, 300, 250);
     test_a_layer(DType::Float16, format, 1, 6, false, 128, 4, 4, 40, 24);  // the last round has room for four
   }
+  // This run's keys lie on both sides of a border between 8 or 16 keys, of a warp or of two.
+  for (const int32_t filled : {3, 6, 8, 11, 13, 123, 125, 250, 252, 254, 261, 511})
+    test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 5, false, 128, 4, 2, 1024, filled);
 }
 
 void test_bad_inputs_are_refused_and_the_next_run_is_right() {

@@ -126,6 +126,7 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
       if (caches + 2 * spec->k.size() > size_t(kMostChainCaches)) break;
       if (!chain_attention(*heads, *spec, *args, made)) break;
       phase->kind = ChainPhase::Kind::Attention;
+      made.caches = caches;
       phase->attention = made;
       phase->keeps = is_output(spec->y);
       for (size_t slot = 0; slot < spec->k.size(); ++slot) {

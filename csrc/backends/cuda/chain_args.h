@@ -32,6 +32,7 @@ struct ChainAttention {
   char* codes;  // not null: instead of y, quantised
   int x_stride, y_stride;
   int q_column, k_column, v_column;  // in the mail
+  int caches;                        // its first of ChainArgs::caches
   float q_epsilon, k_epsilon, scale;
 };
 

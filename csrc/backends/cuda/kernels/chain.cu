@@ -49,22 +49,19 @@ union PhaseShared {
     __align__(16) float scratch[Shape::kRows * Shape::kWarps];
     __align__(16) char rows[Shape::kWarps][ChainInputs<Shape>::kBytes];
   } linear;
-  struct {
-    ChainAttentionShared<Shape> shared;
-    typename ShapeWeights<Shape>::Position weights[Shape::kWarps];
-  } attention;
+  ChainAttentionShared<Shape> attention;
 };
 
 constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
-static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords + 4 * kMostChainRows <= 32 * kMostWarps / 2);
+static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords <= 32 * kMostWarps / 2);
 
 template <typename Shape>
 struct ChainShared {
   __align__(128) char rings[Shape::kWarps][ShapeWeights<Shape>::kBytes];
   PhaseShared<Shape> own;
   ChainPlace places[kMostPhases];
+  ChainMarks marks[kMostPhases];
   ChainPhase phases[2];  // this one and the next
-  void* caches[2][2 * kMostChainRows];
   ChainUnit unit;
 };
 template <typename Shape>
@@ -79,49 +76,38 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
   // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
   const ChainArgs* memory = &args;
   asm volatile("" : "+l"(memory));
-  // While a phase runs the next one comes into shared memory; while attention does, the caches of the next attention.
-  const int thread = threadIdx.x, cache_words = 4 * args.slots, cache_word = thread - kPhaseWords;
-  const auto word_of = [&](int phase, int attention) {
-    return cache_word < 0 ? reinterpret_cast<const uint32_t*>(memory->phases + phase)[thread]
-                          : reinterpret_cast<const uint32_t*>(memory->caches)[attention * cache_words + cache_word];
+  // While a phase runs the next one comes into shared memory.
+  const int thread = threadIdx.x;
+  const auto word_of = [&](int phase) { return reinterpret_cast<const uint32_t*>(memory->phases + phase)[thread]; };
+  const auto keep_word = [&](int phase, uint32_t word) {
+    reinterpret_cast<uint32_t*>(&s.phases[phase % 2])[thread] = word;
   };
-  const auto keep_word = [&](int phase, int attention, uint32_t word) {
-    if (cache_word < 0) {
-      reinterpret_cast<uint32_t*>(&s.phases[phase % 2])[thread] = word;
-    } else {
-      reinterpret_cast<uint32_t*>(s.caches[attention % 2])[cache_word] = word;
-    }
-  };
-  for (int p = threadIdx.x; p < args.count; p += Shape::kThreads) s.places[p] = place_of(memory->phases[p]);
-  if (cache_word < cache_words) keep_word(0, 0, word_of(0, 0));
-  if (threadIdx.x == 0) s.unit = unit_of<Shape>(args);
+  for (int p = thread; p < args.count; p += Shape::kThreads) {
+    s.places[p] = place_of(memory->phases[p], *memory);
+    s.marks[p] = marks_of(memory->phases[p]);
+  }
+  if (thread < kPhaseWords) keep_word(0, word_of(0));
+  if (thread == 0) s.unit = unit_of<Shape::kWarps>(args);
   if (*args.refused != 0) return;
   const uint32_t run = kOne ? args.barrier[1] : 0;
   __syncthreads();
-  ShapeWeights<Shape> weights(s.places, args.count, s.rings[threadIdx.x / 32]);
-  const ChainRotation rotation = load_rotation(args, s.unit);
+  ShapeWeights<Shape> weights(s.places, s.marks, args.count, s.unit, s.rings[threadIdx.x / 32]);
+  // Several rows have no registers to keep it in.
+  const ChainRotation rotation = kOne ? load_rotation(args, s.unit) : ChainRotation{};
   const int rows = kOne ? 1 : args.rows;
-  int attentions = 0, meetings = 0;
+  int meetings = 0;
   for (int p = 0; p < args.count; ++p) {
     const ChainPhase& phase = s.phases[p % 2];
-    const bool is_attention = phase.kind == ChainPhase::Kind::Attention;
-    attentions += is_attention;  // so many have begun
+    const bool fetches = thread < kPhaseWords && p + 1 < args.count;
     uint32_t next = 0;
-    const bool fetches =
-        cache_word < 0 ? p + 1 < args.count : cache_word < cache_words && is_attention && attentions < args.attentions;
-    if (fetches) next = word_of(p + 1, attentions);
+    if (fetches) next = word_of(p + 1);
     const auto ready = [&] {
       if (phase.meets) wait_for_all(args.barrier, meetings);
     };
     const ChainHandover<Shape> handover{args, phase, run, p};
-    if (is_attention) {
-      // A single row and its mail would take more registers than 16 warps have.
-      constexpr bool kTight = kOne && Shape::kWarps == kMostWarps;
-      auto& own = s.own.attention;
-      if (kTight) weights.put_aside(own.weights[threadIdx.x / 32]);
-      attend(args, phase.attention, s.caches[(attentions - 1) % 2], own.shared, s.unit, rotation,
+    if (phase.kind == ChainPhase::Kind::Attention) {
+      attend(args, phase.attention, s.places[p], weights, s.own.attention, s.unit, rotation,
              activation_scale<Shape::kFormat>(1.0f), handover, ready);
-      if (kTight) weights.take_back(own.weights[threadIdx.x / 32]);
     } else if (!kOne && phase.kind == ChainPhase::Kind::Quantize) {
       ready();
       quantize_rows<Shape::kFormat>(phase.quantize, rows);
@@ -131,8 +117,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
       static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * ChainInputs<Shape>::kNormFloats);
       float* norm = own.sums.values[0][threadIdx.x / 32][0];  // no sums before the rows are there
       ChainInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
-      if (p + 1 < args.count && s.places[p + 1].tiles < 0)
-        prefetch_attention<Shape>(args, s.unit, s.caches[attentions % 2]);
       ready();
       if (!kOne || int(blockIdx.x) < linear.tiles) {
         prepared.start(own.scratch);
@@ -143,16 +127,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
         }
       }
     }
-    if (fetches) keep_word(p + 1, attentions, next);
+    if (fetches) keep_word(p + 1, next);
     if (p + 1 == args.count) {
       end_run(args.barrier, unsigned(args.meetings));
-    } else if (s.places[p + 1].meets) {
+    } else if (s.marks[p + 1].meets) {
       arrive(args.barrier);
       ++meetings;
     } else {
       __syncthreads();
     }
-    weights.give_up();  // where it holds up nobody
+    weights.give_up_all();  // where it holds up nobody
   }
   wait_for_copies<0>();
 #endif

@@ -1,6 +1,6 @@
-// Attention as a phase of a chain. Each row and KV head is a pair whose keys are split over blocks and their warps, 16
-// keys a warp at a time. Each block makes the queries and the new keys it needs, the one that holds the row's own key
-// writes it and its value, and the last to finish merges.
+// Attention as a phase of a chain. Each row and KV head is a pair whose keys are split over blocks and their warps.
+// Each block makes the queries and the new keys it needs, the one that holds the row's own key writes it and its value,
+// and the last to finish merges.
 #pragma once
 
 #include "backends/cuda/kernels/chain_heads.cuh"
@@ -38,7 +38,7 @@ __device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, Chain
   store(all + at, value);
   asm volatile("bar.sync 1, %0;" ::"r"(heads * kChainHeadDim) : "memory");
   if (threadIdx.x >= 32) return;
-  const int lane = threadIdx.x;
+  const int lane = unhoisted(threadIdx.x);
   const auto* mine = reinterpret_cast<const uint4*>(all + 16 * lane);
   const uint4 raw[2] = {mine[0], mine[1]};
   uint4 codes;
@@ -92,8 +92,7 @@ __device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int
     const float share = expf(own - most);
     const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
     float total = 0;
-    for (int w = 0; w < warps; ++w)
-      total = fmaf(s.outputs[w][h][d / 16 * 20 + d % 16], __shfl_sync(0xffffffffu, share, w), total);
+    for (int w = 0; w < warps; ++w) total = fmaf(s.outputs[w][h][d], __shfl_sync(0xffffffffu, share, w), total);
     if (alone) {
       store_result(to, s, heads, at, total / sum);
     } else {
@@ -103,49 +102,21 @@ __device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int
   }
 }
 
-// Where this block's keys are; caches: by slot, keys and values.
-__device__ __forceinline__ ChainKeys keys_of(const ChainArgs& args, const ChainUnit& unit, void* const* caches) {
-  const int64_t at = int64_t(unit.kv_head) * args.context * kChainHeadDim;
-  return {static_cast<__half*>(caches[2 * unit.slot]) + at, static_cast<__half*>(caches[2 * unit.slot + 1]) + at,
-          unit.valid, unit.end};
-}
-
-// Brings rounds first .. last - 1 of this warp's keys and values into the L2.
-template <typename Shape>
-__device__ __forceinline__ void prefetch_rounds(const ChainKeys& keys, int begin, int first, int last) {
-  for (int round = first; round < last; ++round) {
-    const int key = begin + round * kKeysRound<Shape> + int(threadIdx.x / 32u) * 16;
-    if (key >= keys.end) return;
-    prefetch_rows(keys.k, keys, key);
-    prefetch_rows(keys.v, keys, key);
-  }
-}
-// In the phase before: the caches' bytes come while that one's weights do not keep the memory busy.
-template <typename Shape>
-__device__ __forceinline__ void prefetch_attention(const ChainArgs& args, const ChainUnit& unit, void* const* caches) {
-  if (unit.works) prefetch_rounds<Shape>(keys_of(args, unit, caches), unit.begin, 0, 2);
-}
-
 // `ready` returns when q, k and v may be read.
-template <typename Shape, typename Ready>
-__device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, void* const* caches,
-                                       ChainAttentionShared<Shape>& s, const ChainUnit& unit,
-                                       const ChainRotation& rotation, float code_scale,
+template <typename Shape, typename Weights, typename Ready>
+__device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, const ChainPlace& place,
+                                       Weights& ring, ChainAttentionShared<Shape>& s, const ChainUnit& unit,
+                                       const ChainRotation& kept, float code_scale,
                                        const ChainHandover<Shape>& handover, const Ready& ready) {
-  constexpr int kDim = kChainHeadDim, kAhead = 4;  // rounds
+  constexpr int kDim = kChainHeadDim;
   if (!unit.works) return ready();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = args.heads_per_kv;
   const auto row_of = [&](const void* part, int token) {  // of the projection, the KV head's columns
     return static_cast<const __half*>(part) + int64_t(unit.slot * args.slot_rows + token) * a.x_stride +
            unit.kv_head * kDim;
   };
-  const ChainKeys keys = keys_of(args, unit, caches);
 
-  // Earlier tokens' rows and the norms' weights do not wait.
-  const int mine = unit.begin + warp * 16;
-  KeyTile tile;
-  load_keys(tile, keys, mine);
-  prefetch_rounds<Shape>(keys, unit.begin, 0, kAhead);
+  // The norms' weights do not wait.
   const int token = warp - heads;  // whose key this warp makes
   // The last block takes all of them, needed or not: somebody has to read everything that is posted.
   const bool makes_key = token >= 0 && token <= unit.token && unit.valid + token >= unit.begin &&
@@ -156,13 +127,17 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     weight[0] = reinterpret_cast<const float2*>(norm)[lane];
     weight[1] = reinterpret_cast<const float2*>(norm)[lane + 32];
   }
+  const ChainRotation rotation = Shape::kRows == 1 ? kept : load_rotation(args, unit);
   ready();
 
   if (warp < heads) {
     const int column = (unit.kv_head * heads + warp) * kDim;
     const auto* q = static_cast<const __half*>(a.q) + int64_t(unit.row) * a.x_stride;
     const ChainHead head = take_head(handover, a.q_column + column, q + column);
-    store_head(s.queries[warp], make_chain_head(head, norm != nullptr, weight, a.q_epsilon, rotation));
+    const ChainHead query = make_chain_head(head, norm != nullptr, weight, a.q_epsilon, rotation);
+    auto* const words = reinterpret_cast<__half2*>(s.queries[warp]);
+    words[place_of_query(lane)] = query.low;
+    words[place_of_query(lane + 32)] = query.high;
   } else if (makes_key) {
     const int column = unit.kv_head * kDim;
     const ChainHead head = take_head(handover, a.k_column + column, row_of(a.k, token));
@@ -171,29 +146,16 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     store_head(s.fresh_keys[token], key);
     store_head(s.fresh_values[token], value);
     if (unit.writes && token == unit.token) {
-      store_head(keys.k + int64_t(unit.valid + token) * kDim, key);
-      store_head(keys.v + int64_t(unit.valid + token) * kDim, value);
-    }
-  }
-  load_values(tile, keys, mine);
-  __syncthreads();
-
-  const int warps = min((unit.end - unit.begin + 15) / 16, Shape::kWarps);  // that have keys
-  if (warp < warps) {
-    for (int first = mine;;) {
-      insert_fresh(tile, keys, s, first);
-      attend_tile(tile, s, heads, a.scale, first, unit.end, first == mine);
-      first += kKeysRound<Shape>;
-      if (first >= unit.end) break;
-      load_keys(tile, keys, first);
-      load_values(tile, keys, first);
-      prefetch_rounds<Shape>(keys, first - warp * 16, kAhead - 1, kAhead);
-      __syncwarp();  // what the round before left in shared memory
+      const int64_t at = int64_t(unit.valid + token) * kDim;
+      store_head(reinterpret_cast<__half*>(const_cast<char*>(place.weights)) + at, key);
+      store_head(reinterpret_cast<__half*>(const_cast<char*>(place.values)) + at, value);
     }
   }
   __syncthreads();
+  if (unit.first_key(warp) < unit.end) attend_keys(s, ring, unit, heads, a.scale);
+  __syncthreads();
 
-  const int stride = heads * (kDim + 2), pair = int(blockIdx.x) / args.splits;
+  const int stride = heads * (kDim + 2), pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
   const int column = unit.kv_head * heads * kDim;
   const HeadsResult<Shape> to{handover,
@@ -202,7 +164,7 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
                               a.codes == nullptr ? nullptr : a.codes + column / 64 * kCodesGroup,
                               unit.row,
                               code_scale};
-  gather_warps(s, heads, warps, unit.active == 1, to, all + unit.split * stride);
+  gather_warps(s, heads, unit.warps, unit.active == 1, to, all + unit.split * stride);
   if (unit.active == 1) return;
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -1,46 +1,11 @@
-// What comes before a chain's attention: which keys of which row and KV head a block has, and a warp's head of the
-// projection with its norm and RoPE.
+// What comes before a chain's attention: a warp's head of the projection with its norm and RoPE.
 #pragma once
 
 #include "backends/cuda/kernels/chain_mail.cuh"
+#include "backends/cuda/kernels/chain_unit.cuh"
 #include "backends/cuda/kernels/common.cuh"
 
 namespace tcim_lite::cuda {
-
-template <typename Shape>
-constexpr int kKeysRound = 16 * Shape::kWarps;  // keys that a block takes at a time
-
-// What a block does in every attention of a run.
-struct ChainUnit {
-  bool works, writes;  // the row's key and value
-  int row, kv_head, slot, token;
-  int valid;          // keys from here on are of this run
-  int begin, end;     // keys
-  int split, active;  // of so many with keys
-};
-
-template <typename Shape>
-__device__ __forceinline__ ChainUnit unit_of(const ChainArgs& args) {
-  ChainUnit unit{};
-  if (args.slots == 0) return unit;
-  const int pair = int(blockIdx.x) / args.splits;
-  unit.split = int(blockIdx.x) - pair * args.splits;
-  unit.row = pair / args.kv_heads;
-  unit.kv_head = pair - unit.row * args.kv_heads;
-  if (unit.row >= args.rows) return unit;
-  unit.slot = unit.row / args.slot_rows;
-  unit.token = unit.row - unit.slot * args.slot_rows;
-  unit.valid = *args.valid[unit.slot];
-  const int own = unit.valid + unit.token, keys = min(own + 1, args.context);
-  const int chunk =
-      keys <= kKeysRound<Shape> ? kKeysRound<Shape> : ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
-  unit.active = (keys + chunk - 1) / chunk;
-  unit.begin = unit.split * chunk;
-  unit.end = min(unit.begin + chunk, keys);
-  unit.works = unit.begin < unit.end;
-  unit.writes = unit.works && own >= unit.begin && own < unit.end && unit.token < *args.current[unit.slot];
-  return unit;
-}
 
 // Of elements 2 lane and 2 lane + 1 of a warp's head. Warps make a query each, then a key each of the run's tokens.
 struct ChainRotation {

@@ -1,6 +1,6 @@
-// Sixteen keys and values in a warp's registers, and their part in a chain's attention on the tensor cores: the query
-// heads of a KV head are rows of the A operand, keys the columns of B, and the scores become the A operand of the
-// product with the values as they lie.
+// A warp's keys and values in a chain's attention on the tensor cores, eight rows of a cache at a time as they lie in
+// its ring: scores are queries times keys, with the query heads of a KV head as rows, and become as they lie the right
+// operand of values times scores.
 #pragma once
 
 #include "backends/cuda/kernels/chain_weights.cuh"
@@ -13,120 +13,85 @@ constexpr int kMostChainHeads = 4;  // per KV head
 template <typename Shape>
 struct ChainAttentionShared {
   static constexpr int kDim = kChainHeadDim;
-  // A run of 16 elements takes 20 places, a head 4 more: what a warp writes at once falls into different banks.
-  static constexpr int kHead = kDim / 16 * 20 + 4;
-  __align__(16) __half queries[kMostChainHeads][kDim];
+  // Rows end with some room: what a warp reads or writes at once falls into different banks.
+  __align__(16) __half queries[kMostChainHeads][kDim + 8];
   // Of this run.
   __align__(16) __half fresh_keys[kMostChainRows][kDim], fresh_values[kMostChainRows][kDim];
-  __align__(16) float outputs[Shape::kWarps][kMostChainHeads][kHead];
+  float outputs[Shape::kWarps][kMostChainHeads][kDim + 4];
   float most[Shape::kWarps][kMostChainHeads], sums[Shape::kWarps][kMostChainHeads];
   int last;
 };
 
-// Where keys and values up to `end` are: in the caches, from `fresh` on in shared memory.
-struct ChainKeys {
-  __half *k, *v;
-  int fresh, end;
-};
-
-// Lane 4 g + t holds of keys 4 (g / 2) + g % 2 + 2 u the elements 32 i + 8 t .., and of keys 4 t + i the value's
-// elements 16 g .. : operands B of both products, keys and elements in an order of their own.
-struct KeyTile {
-  uint4 k[2][4];
-  uint4 v[4][2];
-};
-
-__device__ __forceinline__ int key_of_column(int lane, int u) { return lane / 8 * 4 + lane / 4 % 2 + 2 * u; }
-
-// What was in the caches before. Other rows are zero: nobody wrote them, and 0 * NaN is NaN.
-__device__ __forceinline__ void load_keys(KeyTile& tile, const ChainKeys& keys, int first) {
-  const int lane = threadIdx.x % 32, t = lane % 4, end = min(keys.fresh, keys.end);
-#pragma unroll
-  for (int u = 0; u < 2; ++u) {
-    const int key = first + key_of_column(lane, u);
-    const uint4* row = reinterpret_cast<const uint4*>(keys.k + int64_t(key) * kChainHeadDim);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tile.k[u][i] = key < end ? __ldcg(row + 4 * i + t) : make_uint4(0, 0, 0, 0);
-  }
+// Piece `piece` of a row in a stage of the ring (ChainWeights::fetch_rows).
+__device__ __forceinline__ char* piece_of(char* stage, int row, int piece) {
+  return stage + row * kKeyBytes + (piece ^ row) * 16;
 }
+
+// What this run made, `made` from key `fresh` on, to the rows of the stages from `stage` on, which begin with key
+// `first`.
+template <typename Weights>
+__device__ __forceinline__ void insert_fresh(Weights& ring, int stage, int halves, const __half (*made)[kChainHeadDim],
+                                             int first, int fresh, int end, int lane) {
+  const int piece = lane % 16, rows = min(8 * halves, end - first);
+#pragma unroll 1
+  for (int row = max(fresh - first, 0) + lane / 16; row < rows; row += 2)
+    *reinterpret_cast<uint4*>(piece_of(ring.held(stage + row / 8), row % 8, piece)) =
+        reinterpret_cast<const uint4*>(made[first + row - fresh])[piece];
+  __syncwarp();
+}
+
+// Two elements of a query, the word-th of 64, where a lane finds together what it takes to the tensor cores at once.
+__device__ __forceinline__ int place_of_query(int word) { return word / 16 * 16 + word % 4 * 4 + word / 4 % 4; }
+
+// What a warp has so far. Lane 4 g + t has the maximum and the sum of head g, and of heads 2 t + i % 2 the elements
+// 16 m + g + 8 (i / 2).
+struct ChainAttended {
+  float most = -INFINITY, sum = 0;
+  float outputs[kChainHeadDim / 16][4] = {};
+};
+
+// Of head g with the stage's keys 2 t and 2 t + 1.
 template <typename Shape>
-__device__ __forceinline__ void insert_fresh(KeyTile& tile, const ChainKeys& keys, const ChainAttentionShared<Shape>& s,
-                                             int first) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  if (first + 16 <= keys.fresh) return;
+__device__ __forceinline__ float2 score_keys(char* keys, const ChainAttentionShared<Shape>& s, int heads, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  float even[4] = {}, odd[4] = {};  // two chains of sums take half as long
 #pragma unroll
-  for (int u = 0; u < 2; ++u) {
-    const int key = first + key_of_column(lane, u);
-    if (key < keys.fresh || key >= keys.end) continue;
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      tile.k[u][i] = reinterpret_cast<const uint4*>(s.fresh_keys[key - keys.fresh])[4 * i + t];
+  for (int i = 0; i < kChainHeadDim / 32; ++i) {
+    uint4 q = make_uint4(0, 0, 0, 0);
+    if (g < heads) q = reinterpret_cast<const uint4*>(s.queries[g])[4 * i + t];
+    uint32_t k[4];
+    load_matrix(k, piece_of(keys, lane % 8, 4 * i + lane / 8));
+    mma_half(even, q.x, 0, q.y, 0, k[0], k[1]);
+    mma_half(odd, q.z, 0, q.w, 0, k[2], k[3]);
   }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int key = first + 4 * t + i;
-    if (key < keys.fresh || key >= keys.end) continue;
-#pragma unroll
-    for (int j = 0; j < 2; ++j)
-      tile.v[i][j] = reinterpret_cast<const uint4*>(s.fresh_values[key - keys.fresh])[2 * g + j];
-  }
-}
-__device__ __forceinline__ void load_values(KeyTile& tile, const ChainKeys& keys, int first) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, end = min(keys.fresh, keys.end);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int key = first + 4 * t + i;
-    const uint4* row = reinterpret_cast<const uint4*>(keys.v + int64_t(key) * kChainHeadDim);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) tile.v[i][j] = key < end ? __ldcg(row + 2 * g + j) : make_uint4(0, 0, 0, 0);
-  }
-}
-// Half a row by each lane.
-__device__ __forceinline__ void prefetch_rows(const __half* rows, const ChainKeys& keys, int first) {
-  const int lane = threadIdx.x % 32, key = first + lane / 2;
-  if (key >= min(keys.fresh, keys.end)) return;
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(rows + int64_t(key) * kChainHeadDim + lane % 2 * 64));
+  return make_float2(even[0] + odd[0], even[1] + odd[1]);
 }
 
-__device__ __forceinline__ uint32_t pack_two(float low, float high) {
+__device__ __forceinline__ uint32_t packed_halves(float low, float high) {
   const __half2 both = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
-// Scores of the tile's keys with the queries in shared memory: score[u][i] is head g's with key 4 t + 2 u + i.
-template <typename Shape>
-__device__ __forceinline__ void score_tile(float (&score)[2][4], const KeyTile& tile,
-                                           const ChainAttentionShared<Shape>& s, int heads) {
-  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+__device__ __forceinline__ void add_values(ChainAttended& all, char* values, uint32_t shares, int lane) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    uint4 q = make_uint4(0, 0, 0, 0);
-    if (g < heads) q = reinterpret_cast<const uint4*>(s.queries[g])[4 * i + t];
-#pragma unroll
-    for (int u = 0; u < 2; ++u) {
-      mma_half(score[u], q.x, 0, q.y, 0, tile.k[u][i].x, tile.k[u][i].y);
-      mma_half(score[u], q.z, 0, q.w, 0, tile.k[u][i].z, tile.k[u][i].w);
-    }
+  for (int i = 0; i < kChainHeadDim / 32; ++i) {
+    uint32_t v[4];
+    load_matrix_transposed(v, piece_of(values, lane % 8, 4 * i + lane / 8));
+    mma_half(all.outputs[2 * i], v[0], v[1], shares);
+    mma_half(all.outputs[2 * i + 1], v[2], v[3], shares);
   }
 }
 
-// The tile's part of a warp's (most, sum, outputs) in shared memory; `first_round`: there is nothing yet. Lane 4 g + t
-// has head g, elements 16 (2 t + i) + d.
-template <typename Shape>
-__device__ __forceinline__ void attend_tile(const KeyTile& tile, ChainAttentionShared<Shape>& s, int heads, float scale,
-                                            int first, int end, bool first_round) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  float score[2][4] = {};
-  score_tile(score, tile, s, heads);
-  const bool has_before = !first_round && g < heads;
-  const float before = has_before ? s.most[warp][g] : -INFINITY;
-  float most = before, sum = 0;
+// Scores of 16 keys to their shares of the whole, of which `keep` is what was there before.
+__device__ __forceinline__ float take_shares(ChainAttended& all, float (&score)[2][2], float scale, int keys) {
+  const int t = threadIdx.x % 4;
+  float most = all.most, sum = 0;
 #pragma unroll
   for (int u = 0; u < 2; ++u) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       // Rounded: in an FMA with what is taken off below, the error of a large product would be raised to a power.
-      score[u][i] = first + 4 * t + 2 * u + i < end ? __fmul_rn(score[u][i], scale) : -INFINITY;
+      score[u][i] = 8 * u + 2 * t + i < keys ? __fmul_rn(score[u][i], scale) : -INFINITY;
       most = fmaxf(most, score[u][i]);
     }
   }
@@ -142,38 +107,68 @@ __device__ __forceinline__ void attend_tile(const KeyTile& tile, ChainAttentionS
   }
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-  const float keep = expf(before - most);
-  if (has_before) sum = fmaf(s.sums[warp][g], keep, sum);
-  __syncwarp();
-  if (g < heads && t == 0) s.most[warp][g] = most, s.sums[warp][g] = sum;
+  const float keep = expf(all.most - most);
+  all.most = most;
+  all.sum = fmaf(all.sum, keep, sum);
+  return keep;
+}
 
-  const uint32_t p0 = pack_two(score[0][0], score[0][1]), p1 = pack_two(score[1][0], score[1][1]);
-  float* outputs = &s.outputs[warp][g < heads ? g : 0][2 * t * 20];
+__device__ __forceinline__ void scale_outputs(ChainAttended& all, float keep) {
+  const int t = threadIdx.x % 4;
+  const float even = __shfl_sync(0xffffffffu, keep, 8 * t), odd = __shfl_sync(0xffffffffu, keep, 8 * t + 4);
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
+  for (auto& four : all.outputs) four[0] *= even, four[1] *= odd, four[2] *= even, four[3] *= odd;
+}
+
+template <typename Shape>
+__device__ __forceinline__ void leave(ChainAttentionShared<Shape>& s, const ChainAttended& all, int heads) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  if (t == 0 && g < heads) s.most[warp][g] = all.most, s.sums[warp][g] = all.sum;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // four elements d
-      float o[4][4] = {};
+  for (int i = 0; i < 2; ++i) {
+    if (2 * t + i >= heads) continue;
+    float* const to = s.outputs[warp][2 * t + i] + g;
 #pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        const auto word = [&](int i) {
-          const uint4& v = tile.v[i][j];
-          return half == 0 ? (d < 2 ? v.x : v.y) : (d < 2 ? v.z : v.w);
-        };
-        const uint32_t pick = d % 2 ? 0x7632 : 0x5410;  // the element of two keys
-        mma_half(o[d], p0, 0, p1, 0, __byte_perm(word(0), word(1), pick), __byte_perm(word(2), word(3), pick));
-      }
-      if (g >= heads) continue;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float4* to = reinterpret_cast<float4*>(outputs + i * 20) + j * 2 + half;
-        float4 old = make_float4(0, 0, 0, 0);
-        if (has_before) old = *to;
-        *to = make_float4(fmaf(old.x, keep, o[0][i]), fmaf(old.y, keep, o[1][i]), fmaf(old.z, keep, o[2][i]),
-                          fmaf(old.w, keep, o[3][i]));
+    for (int m = 0; m < kChainHeadDim / 16; ++m) to[16 * m] = all.outputs[m][i], to[16 * m + 8] = all.outputs[m][i + 2];
+  }
+}
+
+// By a warp with keys: all of them.
+template <typename Shape, typename Weights>
+__device__ __forceinline__ void attend_keys(ChainAttentionShared<Shape>& s, Weights& ring, const ChainUnit& unit,
+                                            int heads, float scale) {
+  const int begin = unit.first_key(threadIdx.x / 32), end = unit.end_key(threadIdx.x / 32);
+  const int lane = unhoisted(threadIdx.x % 32);
+  ChainAttended all;
+#pragma unroll 1
+  for (int first = begin; first < end; first += 16) {
+    const int halves = end - first > 8 ? 2 : 1;
+    const bool fresh = first + 8 * halves > unit.valid;
+    ring.take(halves);
+    if (fresh) insert_fresh(ring, 0, halves, s.fresh_keys, first, unit.valid, end, lane);
+    float score[2][2] = {};
+#pragma unroll 1
+    for (int u = 0; u < halves; ++u) {
+      const float2 now = score_keys(ring.held(u), s, heads, lane);
+      if (u == 0) {
+        score[0][0] = now.x, score[0][1] = now.y;
+      } else {
+        score[1][0] = now.x, score[1][1] = now.y;
       }
     }
+    const bool more = first + 16 < end;  // or else the stages wait until nobody waits for this block
+    if (more) ring.give_up(halves);
+    const float keep = take_shares(all, score, scale, end - first);
+    if (first != begin) scale_outputs(all, keep);
+    const uint32_t low = packed_halves(score[0][0], score[0][1]), high = packed_halves(score[1][0], score[1][1]);
+    const int values = more ? 0 : halves;
+    ring.take(halves);
+    if (fresh) insert_fresh(ring, values, halves, s.fresh_values, first, unit.valid, end, lane);
+#pragma unroll 1
+    for (int u = 0; u < halves; ++u) add_values(all, ring.held(values + u), u == 0 ? low : high, lane);
+    if (more) ring.give_up(halves);
   }
+  leave(s, all, heads);
 }
 
 }  // namespace tcim_lite::cuda

@@ -165,7 +165,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
           multiply_chunk<Shape>(acc[b], weights.take(), last - group, x);
           // The last chunk waits until the other blocks need not wait for this one.
           const bool more = group + kChunk < end || b + 1 < Blocks || tile + int(gridDim.x) < tiles;
-          if (more) weights.give_up();
+          if (more) weights.give_up(1);
         }
       }
     }

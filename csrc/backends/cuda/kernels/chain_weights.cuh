@@ -1,8 +1,9 @@
-// The weights that a warp of a chain reads, in the order in which it needs them, through a ring of asynchronous copies
-// that is as far ahead as the ring is long, over the borders of phases.
+// What a warp of a chain reads that does not depend on what is computed, weights and the caches' rows, in the order in
+// which it needs them, through a ring of asynchronous copies that is as far ahead as the ring is long, over the borders
+// of phases.
 #pragma once
 
-#include "backends/cuda/kernels/chain.h"
+#include "backends/cuda/kernels/chain_unit.cuh"
 #include "backends/cuda/kernels/linear.cuh"
 #include "backends/cuda/kernels/mma.cuh"
 
@@ -18,7 +19,10 @@ struct ChainShape {
   static constexpr int kMostInputs = Warps == kMostWarps ? kMostChainInputs : kFewInputs;
 };
 
-// A stage holds kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from an item's weights to those of the next.
+constexpr int kKeyBytes = kChainHeadDim * 2;
+
+// A stage holds eight rows of a cache (chain_keys.cuh) or kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from
+// an item's weights to those of the next.
 template <WeightFormat Format>
 struct ChainRing;
 template <>
@@ -34,19 +38,40 @@ struct ChainRing<WeightFormat::LinearF16> {
   static constexpr int kItem = 2048, kStep = 128, kChunk = 1;
 };
 
-// Where a phase's weights are: what the ring needs to know of phases to come, in shared memory.
+// What the ring needs to know of phases to come, in shared memory: where a Linear's weights are, or the keys and values
+// of the block's slot and KV head. Other phases have zeros.
 struct ChainPlace {
-  const char* weights;
-  int tiles;       // -1: attention
-  int16_t groups;  // of 64 inputs; 0: no Linear
-  int8_t blocks;
-  bool meets;
+  struct Tiles {
+    int count;
+    int16_t groups;  // of 64 inputs
+    int8_t blocks;
+  };
+  const char* weights;  // or keys
+  union {
+    Tiles tiles;
+    const char* values;
+  };
 };
-__device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase) {
-  if (phase.kind != ChainPhase::Kind::Linear)
-    return {nullptr, phase.kind == ChainPhase::Kind::Attention ? -1 : 0, 0, 0, phase.meets};
-  return {static_cast<const char*>(phase.linear.weights), phase.linear.tiles, int16_t(phase.linear.inputs / 64),
-          phase.linear.blocks, phase.meets};
+struct ChainMarks {
+  bool meets, attends;
+};
+__device__ __forceinline__ ChainMarks marks_of(const ChainPhase& phase) {
+  return {phase.meets, phase.kind == ChainPhase::Kind::Attention};
+}
+__device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase, const ChainArgs& args) {
+  ChainPlace place{};
+  const ChainPair pair = pair_of(args);
+  if (phase.kind == ChainPhase::Kind::Linear) {
+    const ChainLinear& linear = phase.linear;
+    place.weights = static_cast<const char*>(linear.weights);
+    place.tiles = {linear.tiles, int16_t(linear.inputs / 64), linear.blocks};
+  } else if (phase.kind == ChainPhase::Kind::Attention && pair.exists) {
+    void* const* caches = args.caches + phase.attention.caches + 2 * pair.slot;
+    const int64_t at = int64_t(pair.kv_head) * args.context * kKeyBytes;
+    place.weights = static_cast<const char*>(caches[0]) + at;
+    place.values = static_cast<const char*>(caches[1]) + at;
+  }
+  return place;
 }
 // Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
 template <typename Shape>
@@ -60,114 +85,153 @@ class ChainWeights {
 
  public:
   static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
+  static_assert(kStageBytes >= 8 * kKeyBytes);
   static constexpr int kBytes = kStageBytes * Stages;  // of a warp
 
-  // How far it is; the same in all lanes of a warp.
-  struct Position {
-    int taken = 0;  // stage
-    // What is fetched next.
-    int phase = -1, tile = 0, block = 0, group = 0;
-    int tiles = 0, groups = 0, blocks = 1, last = 0;
-    const char* weights = nullptr;
-  };
-
-  __device__ ChainWeights(const ChainPlace* places, int count, char* ring)
-      : places_(places), count_(count), ring_(ring) {
-    next_phase();
-#pragma unroll
+  __device__ ChainWeights(const ChainPlace* places, const ChainMarks* marks, int count, const ChainUnit& unit,
+                          char* ring)
+      : places_(places), marks_(marks), count_(count), unit_(unit), ring_(ring) {
+    if (next_phase()) seek();
+#pragma unroll 1
     for (int i = 0; i < Stages; ++i) fetch(i);
   }
 
-  // The next chunk, until give_up() or the next take(). Order: phase, tile, groups, block of the tile.
+  // The next chunk, until it is given up; none may be held. Order: phase, tile, groups, block of the tile; of attention
+  // 16 keys, then their values.
   __device__ __forceinline__ const char* take() {
-    give_up();
     wait_for_copies<Stages - 1>();
     __syncwarp();
-    holds_ = true;
-    return ring_ + at_.taken * kStageBytes;
+    held_ = 1;
+    return held(0);
   }
-
-  // Its stage takes what comes last in the ring.
-  __device__ __forceinline__ void give_up() {
-    if (!holds_) return;
-    holds_ = false;
-    __syncwarp();
-    fetch(at_.taken);
-    at_.taken = at_.taken + 1 == Stages ? 0 : at_.taken + 1;
-  }
-
-  // Out of registers while something else needs them all, and back.
-  __device__ __forceinline__ void put_aside(Position& shared) const {
-    if (lane() == 0) shared = at_;
+  // One or two more; four may be held.
+  __device__ __forceinline__ void take(int count) {
+    static_assert(Stages >= 4);
+    held_ += count;
+    if (held_ > 2) {
+      wait_for_copies<Stages - 4>();
+    } else {
+      wait_for_copies<Stages - 2>();
+    }
     __syncwarp();
   }
-  __device__ __forceinline__ void take_back(const Position& shared) { at_ = shared; }
+  __device__ __forceinline__ char* held(int i) const {
+    const int stage = taken_ + i;
+    return ring_ + (stage < Stages ? stage : stage - Stages) * kStageBytes;
+  }
+
+  // Stages of the first that are held take what comes last in the ring.
+  __device__ __forceinline__ void give_up(int count) {
+    __syncwarp();
+    held_ -= count;
+#pragma unroll 1
+    for (; count > 0; --count) {
+      fetch(taken_);
+      taken_ = taken_ + 1 == Stages ? 0 : taken_ + 1;
+    }
+  }
+  __device__ __forceinline__ void give_up_all() {
+    if (held_ > 0) give_up(held_);
+  }
 
  private:
   __device__ static int warp() { return int(threadIdx.x / 32u); }
   __device__ static int lane() { return int(threadIdx.x % 32u); }
 
   __device__ __forceinline__ void fetch(int to) {
-    if (at_.phase < count_) {
-      const int items = min(Ring::kChunk, at_.last - at_.group);
-      char* stage = ring_ + to * kStageBytes + lane() * 16;
-      const char* from = from_ + at_.block * at_.groups * Ring::kItem;
-      if constexpr (Shape::kHalf) {
-#pragma unroll
-        for (int part = 0; part < 4; ++part)
-          copy_async(stage + part * 512, from + part % 2 * at_.groups * (64 * 2 * 8) + part / 2 * 64);
-      } else {
-        constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
-        const int mine = items * kPieces - lane();
-#pragma unroll
-        for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
-          if (first < mine) copy_async(stage + first * 16, from + first * 16);
-        }
-      }
-      advance();
+    if (phase_ < count_) {
+      char* const stage = ring_ + to * kStageBytes;
+      const bool more = blocks_ == 0 ? fetch_rows(stage) : fetch_items(stage + lane() * 16);
+      if (!more && next_phase()) seek();
     }
     commit_copies();
   }
 
-  __device__ __forceinline__ void advance() {
-    if (++at_.block < at_.blocks) return;
-    at_.block = 0;
-    at_.group += Ring::kChunk;
+  // Whether there is more of this phase.
+  // Whether there is more of the phase.
+  __device__ __forceinline__ bool fetch_items(char* stage) {
+    const int items = min(Ring::kChunk, last_ - group_);
+    const char* from = from_ + block_ * groups_ * Ring::kItem;
+    if constexpr (Shape::kHalf) {
+#pragma unroll
+      for (int part = 0; part < 4; ++part)
+        copy_async(stage + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
+    } else {
+      constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
+      const int mine = items * kPieces - lane();
+#pragma unroll
+      for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
+        if (first < mine) copy_async(stage + first * 16, from + first * 16);
+      }
+    }
+    if (++block_ < blocks_) return true;
+    block_ = 0;
+    group_ += Ring::kChunk;
     from_ += Ring::kChunk * Ring::kStep;
-    if (at_.group < at_.last) return;
-    at_.tile += int(gridDim.x);
-    if (at_.tile >= at_.tiles) return next_phase();
+    if (group_ < last_) return true;
+    tile_ += int(gridDim.x);
+    if (tile_ >= places_[phase_].tiles.count) return false;
     seek();
+    return true;
   }
 
-  __device__ void next_phase() {
-    while (++at_.phase < count_) {
-      const ChainPlace place = places_[at_.phase];
-      at_.weights = place.weights;
-      at_.tiles = place.tiles;
-      at_.groups = place.groups;
-      at_.blocks = place.blocks;
-      at_.last = share_begin<Shape>(at_.groups, warp() + 1);
-      at_.tile = int(blockIdx.x);
-      if (share_begin<Shape>(at_.groups, warp()) < at_.last && at_.tile < at_.tiles) return seek();
+  // Eight rows of 16 keys, or of their values; the rest of less than eight is zero. Piece p of row r lies at p ^ r, so
+  // that eight rows' pieces lie in different banks. Whether there is more of the phase.
+  __device__ __forceinline__ bool fetch_rows(char* stage) {
+    const int halves = last_ - group_ > 8 ? 2 : 1, piece = lane() % 16, row = lane() / 16;
+    const bool values = block_ >= halves;
+    const int first = group_ + 8 * (values ? block_ - halves : block_) + row;
+    const char* from =
+        (values ? places_[phase_].values : places_[phase_].weights) + int64_t(first) * kKeyBytes + piece * 16;
+    const int there = min(last_, unit_.valid) - first;  // what is of this run comes from elsewhere
+#pragma unroll
+    for (int i = 0; i < 8; i += 2)
+      copy_async(stage + (row + i) * kKeyBytes + (piece ^ (row + i)) * 16, from + i * kKeyBytes, i < there ? 16 : 0);
+    if (++block_ < 2 * halves) return true;
+    block_ = 0;
+    group_ += 16;
+    return group_ < last_;
+  }
+
+  // Whether what comes next is a Linear's, to be sought.
+  __device__ __forceinline__ bool next_phase() {
+    while (++phase_ < count_) {
+      if (marks_[phase_].attends) {
+        blocks_ = 0;
+        group_ = unit_.first_key(warp());
+        last_ = unit_.end_key(warp());
+        if (group_ < last_) return false;
+        continue;
+      }
+      const ChainPlace::Tiles tiles = places_[phase_].tiles;
+      groups_ = tiles.groups;
+      blocks_ = tiles.blocks;
+      last_ = share_begin<Shape>(groups_, warp() + 1);
+      tile_ = int(blockIdx.x);
+      if (share_begin<Shape>(groups_, warp()) < last_ && tile_ < tiles.count) return true;
     }
+    return false;
   }
 
   __device__ __forceinline__ void seek() {
-    at_.group = share_begin<Shape>(at_.groups, warp());
-    from_ = at_.weights + int64_t(at_.tile) * at_.blocks * at_.groups * Ring::kItem + at_.group * Ring::kStep;
+    group_ = share_begin<Shape>(groups_, warp());
+    from_ = places_[phase_].weights + int64_t(tile_) * blocks_ * groups_ * Ring::kItem + group_ * Ring::kStep;
     if constexpr (Shape::kHalf) {
-      from_ += lane() / 4 * at_.groups * 128 + lane() % 4 * 16;
+      from_ += lane() / 4 * groups_ * 128 + lane() % 4 * 16;
     } else {
       from_ += lane() * 16;
     }
   }
 
   const ChainPlace* const places_;
+  const ChainMarks* const marks_;
   const int count_;
+  const ChainUnit& unit_;
   char* const ring_;
-  bool holds_ = false;
-  Position at_;
+  int taken_ = 0, held_ = 0;  // stages: the first that is or will be held, and how many are
+  // What is fetched next; the same in all lanes of a warp. Of attention blocks are 0, groups keys.
+  int phase_ = -1, tile_ = 0, block_ = 0, group_ = 0;
+  int groups_ = 0, blocks_ = 1, last_ = 0;
   const char* from_ = nullptr;  // of the lane, in block 0 of the tile
 };
 

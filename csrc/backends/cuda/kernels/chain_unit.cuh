@@ -1,0 +1,59 @@
+// Which keys of which row and KV head a block of a chain has in every attention of a run, and which of them each of its
+// warps.
+#pragma once
+
+#include "backends/cuda/kernels/chain.h"
+
+namespace tcim_lite::cuda {
+
+// What follows from the value is computed where it is needed, not once before all phases: registers are short.
+__device__ __forceinline__ int unhoisted(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+// A row and KV head, of which a block takes one of `splits` parts.
+struct ChainPair {
+  bool exists;
+  int row, kv_head, slot, token;
+};
+__device__ __forceinline__ ChainPair pair_of(const ChainArgs& args) {
+  if (args.slots == 0) return {};
+  const int pair = int(blockIdx.x) / args.splits, row = pair / args.kv_heads, slot = row / args.slot_rows;
+  return {row < args.rows, row, pair - row * args.kv_heads, slot, row - slot * args.slot_rows};
+}
+
+struct ChainUnit : ChainPair {
+  bool works, writes;  // the row's key and value
+  int valid;           // keys from here on are of this run
+  int begin, end;      // keys
+  int share, warps;    // keys of a warp, a multiple of 8, the last ones apart; warps that have any
+  int split, active;   // of so many with keys
+
+  __device__ __forceinline__ int first_key(int warp) const { return begin + warp * share; }
+  __device__ __forceinline__ int end_key(int warp) const { return min(first_key(warp + 1), end); }
+};
+
+// Warps: of a block.
+template <int Warps>
+__device__ __forceinline__ ChainUnit unit_of(const ChainArgs& args) {
+  constexpr int kAlone = 16 * Warps;  // so many keys are not worth a second block and what merges the two
+  ChainUnit unit{pair_of(args)};
+  if (!unit.exists) return unit;
+  unit.split = int(blockIdx.x) % args.splits;
+  unit.valid = *args.valid[unit.slot];
+  const int own = unit.valid + unit.token, keys = min(own + 1, args.context);
+  const int chunk = keys <= kAlone ? kAlone : ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
+  unit.active = (keys + chunk - 1) / chunk;
+  unit.begin = unit.split * chunk;
+  unit.end = min(unit.begin + chunk, keys);
+  unit.works = unit.begin < unit.end;
+  if (unit.works) {
+    unit.share = ((unit.end - unit.begin + Warps - 1) / Warps + 7) / 8 * 8;
+    unit.warps = (unit.end - unit.begin + unit.share - 1) / unit.share;
+  }
+  unit.writes = unit.works && own >= unit.begin && own < unit.end && unit.token < *args.current[unit.slot];
+  return unit;
+}
+
+}  // namespace tcim_lite::cuda
