@@ -39,7 +39,7 @@ __device__ __forceinline__ void wait_for_all(const unsigned* barrier, int meetin
 template <typename Shape>
 constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
 template <typename Shape>
-using ShapeWeights = ChainWeights<Shape, kStages<Shape>>;
+using ShapeRing = ChainRing<Shape, kStages<Shape>>;
 
 // What a phase has to itself; the ring lies before it.
 template <typename Shape>
@@ -57,7 +57,7 @@ static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords <= 32 * kMostWarps / 2)
 
 template <typename Shape>
 struct ChainShared {
-  __align__(128) char rings[Shape::kWarps][ShapeWeights<Shape>::kBytes];
+  __align__(128) char rings[Shape::kWarps][ShapeRing<Shape>::kBytes];
   PhaseShared<Shape> own;
   ChainPlace places[kMostPhases];
   ChainMarks marks[kMostPhases];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
   if (*args.refused != 0) return;
   const uint32_t run = kOne ? args.barrier[1] : 0;
   __syncthreads();
-  ShapeWeights<Shape> weights(s.places, s.marks, args.count, s.unit, s.rings[threadIdx.x / 32]);
+  ShapeRing<Shape> ring(s.places, s.marks, args.count, s.unit, s.rings[threadIdx.x / 32]);
   // Several rows have no registers to keep it in.
   const ChainRotation rotation = kOne ? load_rotation(args, s.unit) : ChainRotation{};
   const int rows = kOne ? 1 : args.rows;
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
     };
     const ChainHandover<Shape> handover{args, phase, run, p};
     if (phase.kind == ChainPhase::Kind::Attention) {
-      attend(args, phase.attention, s.places[p], weights, s.own.attention, s.unit, rotation,
+      attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation,
              activation_scale<Shape::kFormat>(1.0f), handover, ready);
     } else if (!kOne && phase.kind == ChainPhase::Kind::Quantize) {
       ready();
@@ -121,9 +121,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
       if (!kOne || int(blockIdx.x) < linear.tiles) {
         prepared.start(own.scratch);
         if (linear.blocks == 2) {
-          multiply_tiles<Shape, 2>(linear, handover, rows, weights, prepared, own.sums);
+          multiply_tiles<Shape, 2>(linear, handover, rows, ring, prepared, own.sums);
         } else {
-          multiply_tiles<Shape, 1>(linear, handover, rows, weights, prepared, own.sums);
+          multiply_tiles<Shape, 1>(linear, handover, rows, ring, prepared, own.sums);
         }
       }
     }
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
     } else {
       __syncthreads();
     }
-    weights.give_up_all();  // where it holds up nobody
+    ring.give_up_all();  // where it holds up nobody
   }
   wait_for_copies<0>();
 #endif

@@ -103,9 +103,9 @@ __device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int
 }
 
 // `ready` returns when q, k and v may be read.
-template <typename Shape, typename Weights, typename Ready>
+template <typename Shape, typename Ring, typename Ready>
 __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, const ChainPlace& place,
-                                       Weights& ring, ChainAttentionShared<Shape>& s, const ChainUnit& unit,
+                                       Ring& ring, ChainAttentionShared<Shape>& s, const ChainUnit& unit,
                                        const ChainRotation& kept, float code_scale,
                                        const ChainHandover<Shape>& handover, const Ready& ready) {
   constexpr int kDim = kChainHeadDim;
@@ -147,8 +147,8 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     store_head(s.fresh_values[token], value);
     if (unit.writes && token == unit.token) {
       const int64_t at = int64_t(unit.valid + token) * kDim;
-      store_head(reinterpret_cast<__half*>(const_cast<char*>(place.weights)) + at, key);
-      store_head(reinterpret_cast<__half*>(const_cast<char*>(place.values)) + at, value);
+      store_head(reinterpret_cast<__half*>(place.keys) + at, key);
+      store_head(reinterpret_cast<__half*>(place.values) + at, value);
     }
   }
   __syncthreads();

@@ -3,7 +3,7 @@
 // operand of values times scores.
 #pragma once
 
-#include "backends/cuda/kernels/chain_weights.cuh"
+#include "backends/cuda/kernels/chain_ring.cuh"
 #include "backends/cuda/kernels/common.cuh"
 
 namespace tcim_lite::cuda {
@@ -22,15 +22,15 @@ struct ChainAttentionShared {
   int last;
 };
 
-// Piece `piece` of a row in a stage of the ring (ChainWeights::fetch_rows).
+// Piece `piece` of a row in a stage of the ring (ChainRing::fetch_rows).
 __device__ __forceinline__ char* piece_of(char* stage, int row, int piece) {
   return stage + row * kKeyBytes + (piece ^ row) * 16;
 }
 
 // What this run made, `made` from key `fresh` on, to the rows of the stages from `stage` on, which begin with key
 // `first`.
-template <typename Weights>
-__device__ __forceinline__ void insert_fresh(Weights& ring, int stage, int halves, const __half (*made)[kChainHeadDim],
+template <typename Ring>
+__device__ __forceinline__ void insert_fresh(Ring& ring, int stage, int halves, const __half (*made)[kChainHeadDim],
                                              int first, int fresh, int end, int lane) {
   const int piece = lane % 16, rows = min(8 * halves, end - first);
 #pragma unroll 1
@@ -82,7 +82,7 @@ __device__ __forceinline__ void add_values(ChainAttended& all, char* values, uin
   }
 }
 
-// Scores of 16 keys to their shares of the whole, of which `keep` is what was there before.
+// Scores of 16 keys to their shares of the whole; returns by how much what was there before shrinks.
 __device__ __forceinline__ float take_shares(ChainAttended& all, float (&score)[2][2], float scale, int keys) {
   const int t = threadIdx.x % 4;
   float most = all.most, sum = 0;
@@ -134,8 +134,8 @@ __device__ __forceinline__ void leave(ChainAttentionShared<Shape>& s, const Chai
 }
 
 // By a warp with keys: all of them.
-template <typename Shape, typename Weights>
-__device__ __forceinline__ void attend_keys(ChainAttentionShared<Shape>& s, Weights& ring, const ChainUnit& unit,
+template <typename Shape, typename Ring>
+__device__ __forceinline__ void attend_keys(ChainAttentionShared<Shape>& s, Ring& ring, const ChainUnit& unit,
                                             int heads, float scale) {
   const int begin = unit.first_key(threadIdx.x / 32), end = unit.end_key(threadIdx.x / 32);
   const int lane = unhoisted(threadIdx.x % 32);

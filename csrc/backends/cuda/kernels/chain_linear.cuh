@@ -17,13 +17,13 @@ using ChainInputs = std::conditional_t<Shape::kRows == 1, ChainRow<Shape>, Chain
 template <typename Shape>
 __device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chunk, int items, const char* x) {
   using Prepared = ChainInputs<Shape>;
-  using Ring = ChainRing<Shape::kFormat>;
+  using Stage = ChainStage<Shape::kFormat>;
   const int lane = threadIdx.x % 32, t = lane % 4;
   const int at = Shape::kRows == 1 ? 16 * t : 16 * lane;
 #pragma unroll
-  for (int i = 0; i < Ring::kChunk; ++i) {
+  for (int i = 0; i < Stage::kChunk; ++i) {
     if (i >= items) break;  // the same for the whole warp
-    const char* item = chunk + i * Ring::kItem;
+    const char* item = chunk + i * Stage::kItem;
     const char* group = x + i * Prepared::kGroupBytes;
     if constexpr (Shape::kHalf) {
 #pragma unroll
@@ -133,12 +133,12 @@ __device__ __forceinline__ void finish_tile(const ChainLinear& linear, const Cha
 }
 
 // A tile's last step is done by one warp a row, in turn, while the others go on.
-template <typename Shape, int Blocks, typename Weights>
+template <typename Shape, int Blocks, typename Ring>
 __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const ChainHandover<Shape>& handover,
-                                               int rows, Weights& weights, ChainInputs<Shape>& prepared,
+                                               int rows, Ring& ring, ChainInputs<Shape>& prepared,
                                                ChainSums<Shape>& sums) {
   using Prepared = ChainInputs<Shape>;
-  constexpr int kChunk = ChainRing<Shape::kFormat>::kChunk;
+  constexpr int kChunk = ChainStage<Shape::kFormat>::kChunk;
   static_assert(Prepared::kPiece % kChunk == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int tiles = linear.tiles, end = prepared.end();
@@ -162,10 +162,10 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
         const char* x = prepared.groups() + (group - first) * Prepared::kGroupBytes;
 #pragma unroll
         for (int b = 0; b < Blocks; ++b) {
-          multiply_chunk<Shape>(acc[b], weights.take(), last - group, x);
+          multiply_chunk<Shape>(acc[b], ring.take(), last - group, x);
           // The last chunk waits until the other blocks need not wait for this one.
           const bool more = group + kChunk < end || b + 1 < Blocks || tile + int(gridDim.x) < tiles;
-          if (more) weights.give_up(1);
+          if (more) ring.give_up(1);
         }
       }
     }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/chain_mail.cuh"
-#include "backends/cuda/kernels/chain_weights.cuh"
+#include "backends/cuda/kernels/chain_ring.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda {

@@ -24,17 +24,17 @@ constexpr int kKeyBytes = kChainHeadDim * 2;
 // A stage holds eight rows of a cache (chain_keys.cuh) or kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from
 // an item's weights to those of the next.
 template <WeightFormat Format>
-struct ChainRing;
+struct ChainStage;
 template <>
-struct ChainRing<WeightFormat::LinearW4> {
+struct ChainStage<WeightFormat::LinearW4> {
   static constexpr int kItem = kItemW4, kStep = kItem, kChunk = 4;
 };
 template <>
-struct ChainRing<WeightFormat::LinearW8> {
+struct ChainStage<WeightFormat::LinearW8> {
   static constexpr int kItem = kItemW8, kStep = kItem, kChunk = 2;
 };
 template <>
-struct ChainRing<WeightFormat::LinearF16> {
+struct ChainStage<WeightFormat::LinearF16> {
   static constexpr int kItem = 2048, kStep = 128, kChunk = 1;
 };
 
@@ -46,10 +46,13 @@ struct ChainPlace {
     int16_t groups;  // of 64 inputs
     int8_t blocks;
   };
-  const char* weights;  // or keys
+  union {
+    const char* weights;
+    char* keys;
+  };
   union {
     Tiles tiles;
-    const char* values;
+    char* values;
   };
 };
 struct ChainMarks {
@@ -68,8 +71,8 @@ __device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase, const Ch
   } else if (phase.kind == ChainPhase::Kind::Attention && pair.exists) {
     void* const* caches = args.caches + phase.attention.caches + 2 * pair.slot;
     const int64_t at = int64_t(pair.kv_head) * args.context * kKeyBytes;
-    place.weights = static_cast<const char*>(caches[0]) + at;
-    place.values = static_cast<const char*>(caches[1]) + at;
+    place.keys = static_cast<char*>(caches[0]) + at;
+    place.values = static_cast<char*>(caches[1]) + at;
   }
   return place;
 }
@@ -80,16 +83,15 @@ __device__ __forceinline__ int share_begin(int groups, int warp) {
 }
 
 template <typename Shape, int Stages>
-class ChainWeights {
-  using Ring = ChainRing<Shape::kFormat>;
+class ChainRing {
+  using Stage = ChainStage<Shape::kFormat>;
 
  public:
-  static constexpr int kStageBytes = Ring::kItem * Ring::kChunk;
+  static constexpr int kStageBytes = Stage::kItem * Stage::kChunk;
   static_assert(kStageBytes >= 8 * kKeyBytes);
   static constexpr int kBytes = kStageBytes * Stages;  // of a warp
 
-  __device__ ChainWeights(const ChainPlace* places, const ChainMarks* marks, int count, const ChainUnit& unit,
-                          char* ring)
+  __device__ ChainRing(const ChainPlace* places, const ChainMarks* marks, int count, const ChainUnit& unit, char* ring)
       : places_(places), marks_(marks), count_(count), unit_(unit), ring_(ring) {
     if (next_phase()) seek();
 #pragma unroll 1
@@ -150,24 +152,24 @@ class ChainWeights {
   // Whether there is more of this phase.
   // Whether there is more of the phase.
   __device__ __forceinline__ bool fetch_items(char* stage) {
-    const int items = min(Ring::kChunk, last_ - group_);
-    const char* from = from_ + block_ * groups_ * Ring::kItem;
+    const int items = min(Stage::kChunk, last_ - group_);
+    const char* from = from_ + block_ * groups_ * Stage::kItem;
     if constexpr (Shape::kHalf) {
 #pragma unroll
       for (int part = 0; part < 4; ++part)
         copy_async(stage + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
     } else {
-      constexpr int kPieces = Ring::kItem / 16;  // of 16 bytes
+      constexpr int kPieces = Stage::kItem / 16;  // of 16 bytes
       const int mine = items * kPieces - lane();
 #pragma unroll
-      for (int first = 0; first < Ring::kChunk * kPieces; first += 32) {
+      for (int first = 0; first < Stage::kChunk * kPieces; first += 32) {
         if (first < mine) copy_async(stage + first * 16, from + first * 16);
       }
     }
     if (++block_ < blocks_) return true;
     block_ = 0;
-    group_ += Ring::kChunk;
-    from_ += Ring::kChunk * Ring::kStep;
+    group_ += Stage::kChunk;
+    from_ += Stage::kChunk * Stage::kStep;
     if (group_ < last_) return true;
     tile_ += int(gridDim.x);
     if (tile_ >= places_[phase_].tiles.count) return false;
@@ -182,7 +184,7 @@ class ChainWeights {
     const bool values = block_ >= halves;
     const int first = group_ + 8 * (values ? block_ - halves : block_) + row;
     const char* from =
-        (values ? places_[phase_].values : places_[phase_].weights) + int64_t(first) * kKeyBytes + piece * 16;
+        (values ? places_[phase_].values : places_[phase_].keys) + int64_t(first) * kKeyBytes + piece * 16;
     const int there = min(last_, unit_.valid) - first;  // what is of this run comes from elsewhere
 #pragma unroll
     for (int i = 0; i < 8; i += 2)
@@ -215,7 +217,7 @@ class ChainWeights {
 
   __device__ __forceinline__ void seek() {
     group_ = share_begin<Shape>(groups_, warp());
-    from_ = places_[phase_].weights + int64_t(tile_) * blocks_ * groups_ * Ring::kItem + group_ * Ring::kStep;
+    from_ = places_[phase_].weights + int64_t(tile_) * blocks_ * groups_ * Stage::kItem + group_ * Stage::kStep;
     if constexpr (Shape::kHalf) {
       from_ += lane() / 4 * groups_ * 128 + lane() % 4 * 16;
     } else {
