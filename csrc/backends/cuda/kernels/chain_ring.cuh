@@ -149,7 +149,6 @@ class ChainRing {
     commit_copies();
   }
 
-  // Whether there is more of this phase.
   // Whether there is more of the phase.
   __device__ __forceinline__ bool fetch_items(char* stage) {
     const int items = min(Stage::kChunk, last_ - group_);
