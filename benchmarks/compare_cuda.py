@@ -5,7 +5,8 @@
 
 Same Qwen3 shapes with random weights, context 2,048, each side in a process of its own. A decode step is from set_input
 to the logits on the host; `run` is the device's part of it. PyTorch is transformers in bf16: decode compiled and
-replayed as a CUDA graph, prefill eager. DIR holds packages: 24 GB for 8B in two formats.
+replayed as a CUDA graph, prefill eager. DIR holds packages: 24 GB for 8B in two formats and one batch; in /dev/shm
+they are made soonest.
 """
 
 import argparse
@@ -81,12 +82,12 @@ def our_rows(size: str, side: SideSpec, weight_bytes: int, ours: dict, torch: di
 
 
 def packages(size: str, args: argparse.Namespace) -> tuple[Files, list[SideSpec]]:
-    """This project's packages of a size, made when missing."""
+    """This project's packages of a size, made when missing; machines with such GPUs have many cores."""
     files = Files(args.work_dir, size, weights=False)
     sides = [
         SideSpec(f"cuda-{kind}-b{batch}", "tcim", kind, "", batch) for kind in args.formats for batch in args.batches
     ]
-    return files, files.make(sides)
+    return files, files.make(sides, at_once=len(sides))
 
 
 def compare(size: str, args: argparse.Namespace) -> list[dict]:

@@ -5,7 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +69,7 @@ class Files:
         self.work, self.shape, self.weights, self.folder = work, shape, weights, work / f"qwen3-{shape}"
         self.checkpoint = self.folder / "checkpoint"
         self._bf16_gguf = self.folder / "llama-bf16.gguf"
+        self._making_checkpoint = threading.Lock()
 
     def path(self, side: SideSpec) -> Path:
         """What the side loads."""
@@ -74,18 +77,24 @@ class Files:
             return self.checkpoint
         return self.folder / (f"{side.name}.gguf" if side.engine == "llama_cpp" else side.name)
 
-    def make(self, sides: list[SideSpec]) -> list[SideSpec]:
-        """Makes what is missing and returns the sides whose files are there.
+    def make(self, sides: list[SideSpec], at_once: int = 1) -> list[SideSpec]:
+        """Makes what is missing, `at_once` sides at a time, and returns the sides whose files are there.
 
         Large 16-bit files that no side of this size loads are deleted when they are not needed any more.
         """
-        order, made = ("openvino", "llama_cpp", "tcim", "transformers"), []
-        for side in sorted(sides, key=lambda side: order.index(side.engine)):
+        order = ("openvino", "llama_cpp", "tcim", "transformers")
+
+        def is_made(side: SideSpec) -> bool:
             try:
                 self._make(side)
-                made.append(side)
             except RuntimeError as error:
                 print(f"{side.name} is left out: {error}", file=sys.stderr)
+                return False
+            return True
+
+        with ThreadPoolExecutor(at_once) as pool:
+            ordered = sorted(sides, key=lambda side: order.index(side.engine))
+            made = [side for side, there in zip(ordered, pool.map(is_made, ordered), strict=True) if there]
         loading = sides_of(self.shape, None)
         if not any(side.name == "llama-bf16" for side in loading):
             self._bf16_gguf.unlink(missing_ok=True)
@@ -122,9 +131,10 @@ class Files:
         self._notes(side).write_text(json.dumps(notes))
 
     def _with_checkpoint(self) -> Path:
-        if not (self.checkpoint / "config.json").is_file():
-            print(f"making {self.checkpoint}", file=sys.stderr)
-            write_checkpoint(self.checkpoint, self.shape, self.weights)
+        with self._making_checkpoint:
+            if not (self.checkpoint / "config.json").is_file():
+                print(f"making {self.checkpoint}", file=sys.stderr)
+                write_checkpoint(self.checkpoint, self.shape, self.weights)
         return self.checkpoint
 
     def _run_maker(self, engine: str, maker: str, kind: str, source: Path, out: Path, *more: str) -> dict:
