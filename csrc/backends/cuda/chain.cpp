@@ -133,7 +133,6 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
         args->caches[caches++] = at(spec->k[slot]);
         args->caches[caches++] = at(spec->v[slot]);
       }
-      ++args->attentions;
       before = spec;
       step += 2;
     }

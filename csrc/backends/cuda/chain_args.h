@@ -65,7 +65,7 @@ constexpr int kMostMailed = 16384;  // values of a phase
 constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
 
 struct ChainArgs {
-  int count = 0, attentions = 0;
+  int count = 0;
   int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
   int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
