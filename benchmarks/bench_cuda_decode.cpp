@@ -30,13 +30,14 @@ int main(int count, char** arguments) {
     CudaModel model(kShapes.at(arguments[1]), kFormats.at(arguments[2]), {slots, tokens, 2048, Logits::OfEveryToken});
     const int repeats = count > 5 ? std::atoi(arguments[5]) : 200;
     std::istringstream positions(arguments[4]);
-    for (std::string position; std::getline(positions, position, ',');) {
-      model.set_position(std::atoll(position.c_str()));
+    for (std::string text; std::getline(positions, text, ',');) {
+      const int64_t position = std::atoll(text.c_str());
+      model.set_position(position);
       model.seconds(5);
       const double seconds = model.seconds(repeats);
       std::printf("%s %s slots %s position %s: %.3f ms, %.0f tokens/s, %.2f TB/s\n", arguments[1], arguments[2],
-                  arguments[3], position.c_str(), seconds * 1e3, double(slots * tokens) / seconds,
-                  double(model.bytes(std::atoll(position.c_str()))) / seconds / 1e12);
+                  arguments[3], text.c_str(), seconds * 1e3, double(slots * tokens) / seconds,
+                  double(model.bytes(position)) / seconds / 1e12);
     }
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";

@@ -147,7 +147,7 @@ __device__ __forceinline__ void attend_keys(ChainAttentionShared<Shape>& s, Ring
     ring.take(halves);
     if (fresh) insert_fresh(ring, 0, halves, s.fresh_keys, first, unit.valid, end, lane);
     float score[2][2] = {};
-#pragma unroll 1
+#pragma unroll 1  // two copies of the code would take more registers than there are; so below
     for (int u = 0; u < halves; ++u) {
       const float2 now = score_keys(ring.held(u), s, heads, lane);
       if (u == 0) {

@@ -55,6 +55,7 @@ struct ChainPlace {
     char* values;
   };
 };
+// Apart from the places, whose padding would leave no room beside the rings of several rows.
 struct ChainMarks {
   bool meets, attends;
 };

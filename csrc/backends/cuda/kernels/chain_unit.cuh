@@ -6,12 +6,6 @@
 
 namespace tcim_lite::cuda {
 
-// What follows from the value is computed where it is needed, not once before all phases: registers are short.
-__device__ __forceinline__ int unhoisted(int value) {
-  asm volatile("" : "+r"(value));
-  return value;
-}
-
 // A row and KV head, of which a block takes one of `splits` parts.
 struct ChainPair {
   bool exists;

@@ -11,6 +11,12 @@
 
 namespace tcim_lite::cuda {
 
+// What follows from the value is computed where it is needed, not ahead of a loop around it: that would keep registers.
+__device__ __forceinline__ int unhoisted(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 __device__ __forceinline__ float load(const __half* p) { return __half2float(*p); }
 __device__ __forceinline__ float load(const float* p) { return *p; }
 
