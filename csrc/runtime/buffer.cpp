@@ -6,7 +6,6 @@
 
 #include "runtime/devices.h"
 #include "runtime/observer.h"
-#include "runtime/spin.h"
 
 namespace tcim_lite {
 namespace {
@@ -123,14 +122,27 @@ void Buffer::mark_written_by_runs() {
   written_by_runs_ = true;
 }
 
-void Buffer::end_use() noexcept {
-  if (uses_.fetch_sub(1, std::memory_order_acq_rel) == 1) uses_.notify_all();
+void Buffer::add_uses(std::shared_ptr<const Uses> uses) {
+  const std::lock_guard lock(uses_mutex_);
+  uses_.push_back(std::move(uses));
+}
+
+void Buffer::remove_uses(const Uses* uses) noexcept {
+  const std::lock_guard lock(uses_mutex_);
+  const auto found = std::find_if(uses_.begin(), uses_.end(), [&](const auto& each) { return each.get() == uses; });
+  if (found != uses_.end()) uses_.erase(found);
+}
+
+std::shared_ptr<const Uses> Buffer::find_busy() const noexcept {
+  const std::lock_guard lock(uses_mutex_);
+  for (const auto& uses : uses_) {
+    if (!uses->idle()) return uses;
+  }
+  return nullptr;
 }
 
 void Buffer::wait_idle() const noexcept {
-  const auto idle = [this] { return uses_.load(std::memory_order_acquire) == 0; };
-  if (spin_until(idle)) return;
-  for (int32_t uses; (uses = uses_.load(std::memory_order_acquire)) != 0;) uses_.wait(uses, std::memory_order_acquire);
+  while (const std::shared_ptr<const Uses> busy = find_busy()) busy->wait_idle();
 }
 
 }  // namespace tcim_lite

@@ -14,6 +14,7 @@
 #include "base/aligned_buffer.h"
 #include "runtime/ledger.h"
 #include "runtime/placement.h"
+#include "runtime/uses.h"
 
 namespace tcim_lite {
 
@@ -56,11 +57,12 @@ class Buffer {
   void read(uint64_t offset, uint64_t bytes, std::byte* host) const;
   void write(uint64_t offset, uint64_t bytes, const std::byte* host);
 
-  // Queued runs that use the buffer. Host reads and writes wait until there are none (spec tcim-api 7.3).
-  void begin_use() noexcept { uses_.fetch_add(1, std::memory_order_relaxed); }
-  void end_use() noexcept;
+  // Queued runs that use the buffer, of every set of bindings that it is in. Host reads and writes wait until there are
+  // none (spec tcim-api 7.3).
+  void add_uses(std::shared_ptr<const Uses> uses);
+  void remove_uses(const Uses* uses) noexcept;
   void wait_idle() const noexcept;
-  bool idle() const noexcept { return uses_.load(std::memory_order_acquire) == 0; }
+  bool idle() const noexcept { return find_busy() == nullptr; }
 
   // The memory, for an array that keeps the buffer alive and lies there from now on; null if runs write into it.
   std::byte* lend_to_array() noexcept;
@@ -77,6 +79,7 @@ class Buffer {
 
   Buffer() noexcept;
   static std::shared_ptr<Buffer> of_host(AlignedBuffer memory);
+  std::shared_ptr<const Uses> find_busy() const noexcept;
   void add_slab(Device& device, uint64_t bytes, std::string_view holder, Content content);
   template <typename Visit>
   void for_pieces(uint64_t offset, uint64_t bytes, const Visit& visit) const;
@@ -87,7 +90,8 @@ class Buffer {
   AlignedBuffer host_;
   std::vector<Slab> slabs_;
   SlabLayout layout_;
-  std::atomic<int32_t> uses_{0};
+  mutable std::mutex uses_mutex_;
+  std::vector<std::shared_ptr<const Uses>> uses_;
   std::mutex arrays_mutex_;
   bool lent_to_arrays_ = false;
   bool written_by_runs_ = false;

@@ -47,7 +47,7 @@ void Program::raise_error() {
 }
 
 BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs)
-    : module_(module), program_(std::move(program)) {
+    : module_(module), program_(std::move(program)), uses_(std::make_shared<Uses>()) {
   buffers_.reserve(inputs.size() + outputs.size());
   memory_.resize(program_->devices().size());
   for (size_t rank = 0; rank < memory_.size(); ++rank) {
@@ -66,11 +66,16 @@ BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable&
     buffers_.push_back(slot.sink->buffer());
     sinks_.push_back({slot.tensor(), *slot.sink});
   }
+  for (const auto& buffer : buffers_) buffer->add_uses(uses_);
+}
+
+BoundRun::~BoundRun() {
+  for (const auto& buffer : buffers_) buffer->remove_uses(uses_.get());
 }
 
 void BoundRun::begin_use(uint64_t stream) noexcept {
   stream_.store(stream, std::memory_order_relaxed);
-  for (const auto& buffer : buffers_) buffer->begin_use();
+  uses_->begin();
 }
 
 void BoundRun::compute() {
@@ -140,10 +145,6 @@ void BoundRun::finish(bool dropped) noexcept {
   }
   failed_ = false;
   end_use();
-}
-
-void BoundRun::end_use() noexcept {
-  for (const auto& buffer : buffers_) buffer->end_use();
 }
 
 // Not Tensor::cast_to, which would wait for this very run.

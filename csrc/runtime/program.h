@@ -57,11 +57,12 @@ class BoundRun : public Work {
  public:
   // Every slot has a buffer. `module` is the handle that listeners know.
   BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
+  ~BoundRun() override;
 
   // Marks the buffers as used by a run queued on `stream`; finish() ends that, or end_use() if the run is not queued
   // after all.
   void begin_use(uint64_t stream) noexcept;
-  void end_use() noexcept;
+  void end_use() noexcept { uses_->end(); }
   bool round() noexcept override;
   void finish(bool dropped) noexcept override;
 
@@ -80,6 +81,7 @@ class BoundRun : public Work {
   std::vector<PartMemory> memory_;                // by rank
   std::vector<std::shared_ptr<Buffer>> buffers_;  // of the inputs, the outputs, and the sinks
   std::vector<uint64_t> offsets_;                 // of the first two, bytes
+  const std::shared_ptr<Uses> uses_;              // of the buffers
   std::vector<Sink> sinks_;
   bool failed_ = false;  // the run in progress
 };
