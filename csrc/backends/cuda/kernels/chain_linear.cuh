@@ -12,45 +12,50 @@ namespace tcim_lite::cuda {
 template <typename Shape>
 using ChainInputs = std::conditional_t<Shape::kRows == 1, ChainRow<Shape>, ChainRows<Shape>>;
 
-// acc += `items` items of 16 outputs and 64 inputs, times the rows' groups from `x` on. A single row's sums are in
-// every column alike; of several, lane 4 g + t has rows 2 t and 2 t + 1.
-template <typename Shape>
-__device__ __forceinline__ void multiply_chunk(float (&acc)[4], const char* chunk, int items, const char* x) {
+// acc += the items of 16 outputs and 64 inputs in a chunk of each of a tile's blocks, times the rows' groups from `x`
+// on; all kChunk items or, not Full, the first `items`. A single row's sums are in every column alike; of several, lane
+// 4 g + t has rows 2 t and 2 t + 1.
+template <typename Shape, bool Full, int Blocks>
+__device__ __forceinline__ void multiply_chunks(float (*acc)[4], const char* const (&chunks)[Blocks], int items,
+                                                const char* x) {
   using Prepared = ChainInputs<Shape>;
   using Stage = ChainStage<Shape::kFormat>;
   const int lane = threadIdx.x % 32, t = lane % 4;
   const int at = Shape::kRows == 1 ? 16 * t : 16 * lane;
 #pragma unroll
   for (int i = 0; i < Stage::kChunk; ++i) {
-    if (i >= items) break;  // the same for the whole warp
-    const char* item = chunk + i * Stage::kItem;
+    if (!Full && i >= items) break;  // the same for the whole warp
     const char* group = x + i * Prepared::kGroupBytes;
     if constexpr (Shape::kHalf) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint4 a = *reinterpret_cast<const uint4*>(item + half * 1024 + lane * 16);
-        const uint4 b = *reinterpret_cast<const uint4*>(item + half * 1024 + 512 + lane * 16);
         const uint4 v = *reinterpret_cast<const uint4*>(group + half * Prepared::kPartBytes + at);
-        mma_half(acc, a.x, b.x, a.y, b.y, v.x, v.y);
-        mma_half(acc, a.z, b.z, a.w, b.w, v.z, v.w);
+#pragma unroll
+        for (int block = 0; block < Blocks; ++block) {
+          const char* item = chunks[block] + i * Stage::kItem + half * 1024 + lane * 16;
+          const uint4 a = *reinterpret_cast<const uint4*>(item), b = *reinterpret_cast<const uint4*>(item + 512);
+          mma_half(acc[block], a.x, b.x, a.y, b.y, v.x, v.y);
+          mma_half(acc[block], a.z, b.z, a.w, b.w, v.z, v.w);
+        }
       }
     } else {
       const uint4 v = *reinterpret_cast<const uint4*>(group + at);
-      // 1.5 * 2^23 plus a dot is a float's bits: cheaper than a conversion.
-      int sum[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000};
-      float low, high;  // scales of outputs g and g + 8
-      multiply_item<Shape::kFormat>(sum, low, high, item, v, lane);
-      const auto dot = [&](int i) { return __int_as_float(sum[i]) - 12582912.0f; };
       const auto* scales = reinterpret_cast<const float*>(group + Prepared::kScales);
-      if constexpr (Shape::kRows == 1) {
-        acc[0] = fmaf(dot(0), low * scales[0], acc[0]);
-        acc[2] = fmaf(dot(2), high * scales[0], acc[2]);
-      } else {
-        const float2 two = *reinterpret_cast<const float2*>(scales + 2 * t);
-        acc[0] = fmaf(dot(0), low * two.x, acc[0]);
-        acc[1] = fmaf(dot(1), low * two.y, acc[1]);
-        acc[2] = fmaf(dot(2), high * two.x, acc[2]);
-        acc[3] = fmaf(dot(3), high * two.y, acc[3]);
+      const float2 scale =
+          Shape::kRows == 1 ? make_float2(scales[0], 0) : *reinterpret_cast<const float2*>(scales + 2 * t);
+#pragma unroll
+      for (int block = 0; block < Blocks; ++block) {
+        // 1.5 * 2^23 plus a dot is a float's bits: cheaper than a conversion.
+        int sum[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000};
+        float low, high;  // scales of outputs g and g + 8
+        multiply_item<Shape::kFormat>(sum, low, high, chunks[block] + i * Stage::kItem, v, lane);
+        const auto dot = [&](int i) { return __int_as_float(sum[i]) - 12582912.0f; };
+        acc[block][0] = fmaf(dot(0), low * scale.x, acc[block][0]);
+        acc[block][2] = fmaf(dot(2), high * scale.x, acc[block][2]);
+        if constexpr (Shape::kRows > 1) {
+          acc[block][1] = fmaf(dot(1), low * scale.y, acc[block][1]);
+          acc[block][3] = fmaf(dot(3), high * scale.y, acc[block][3]);
+        }
       }
     }
   }
@@ -140,6 +145,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
   using Prepared = ChainInputs<Shape>;
   constexpr int kChunk = ChainStage<Shape::kFormat>::kChunk;
   static_assert(Prepared::kPiece % kChunk == 0);
+  constexpr int kTogether = Ring::kDeep ? Blocks : 1;  // of a tile's blocks: to share what is read of x
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int tiles = linear.tiles, end = prepared.end();
   int turn = 0;
@@ -161,11 +167,19 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
       for (int group = first; group < last; group += kChunk) {
         const char* x = prepared.groups() + (group - first) * Prepared::kGroupBytes;
 #pragma unroll
-        for (int b = 0; b < Blocks; ++b) {
-          multiply_chunk<Shape>(acc[b], ring.take(), last - group, x);
+        for (int block = 0; block < Blocks; block += kTogether) {
+          ring.template take<kTogether>();
+          const char* chunks[kTogether];
+#pragma unroll
+          for (int i = 0; i < kTogether; ++i) chunks[i] = ring.held(i);
+          if (last - group >= kChunk) {
+            multiply_chunks<Shape, true>(acc + block, chunks, kChunk, x);
+          } else {
+            multiply_chunks<Shape, false>(acc + block, chunks, last - group, x);
+          }
           // The last chunk waits until the other blocks need not wait for this one.
-          const bool more = group + kChunk < end || b + 1 < Blocks || tile + int(gridDim.x) < tiles;
-          if (more) ring.give_up(1);
+          const bool more = group + kChunk < end || block + kTogether < Blocks || tile + int(gridDim.x) < tiles;
+          ring.give_up(more ? kTogether : kTogether - 1);
         }
       }
     }

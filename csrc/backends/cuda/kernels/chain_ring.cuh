@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/kernels/chain_unit.cuh"
+#include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/linear.cuh"
 #include "backends/cuda/kernels/mma.cuh"
 
@@ -91,6 +92,7 @@ class ChainRing {
   static constexpr int kStageBytes = Stage::kItem * Stage::kChunk;
   static_assert(kStageBytes >= 8 * kKeyBytes);
   static constexpr int kBytes = kStageBytes * Stages;  // of a warp
+  static constexpr bool kDeep = Stages > 4;            // enough is under way while two chunks are held
 
   __device__ ChainRing(const ChainPlace* places, const ChainMarks* marks, int count, const ChainUnit& unit, char* ring)
       : places_(places), marks_(marks), count_(count), unit_(unit), ring_(ring) {
@@ -99,13 +101,13 @@ class ChainRing {
     for (int i = 0; i < Stages; ++i) fetch(i);
   }
 
-  // The next chunk, until it is given up; none may be held. Order: phase, tile, groups, block of the tile; of attention
-  // 16 keys, then their values.
-  __device__ __forceinline__ const char* take() {
-    wait_for_copies<Stages - 1>();
+  // The next chunks, one or two, until they are given up; none may be held. Order: phase, tile, groups, block of the
+  // tile; of attention 16 keys, then their values.
+  template <int Count>
+  __device__ __forceinline__ void take() {
+    wait_for_copies<Stages - Count>();
     __syncwarp();
-    held_ = 1;
-    return held(0);
+    held_ = Count;
   }
   // One or two more; four may be held.
   __device__ __forceinline__ void take(int count) {
@@ -159,11 +161,20 @@ class ChainRing {
       for (int part = 0; part < 4; ++part)
         copy_async(stage + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
     } else {
-      constexpr int kPieces = Stage::kItem / 16;  // of 16 bytes
-      const int mine = items * kPieces - lane();
+      constexpr int kPieces = Stage::kItem / 16, kFull = Stage::kChunk * kPieces;  // of 16 bytes
+      const uint32_t to = shared_address(stage);
+      if (items == Stage::kChunk) {
+        copy_pieces<0, kFull / 32 * 32>(to, from);
+        // Of the rest several lanes copy the same.
+        const int again = unhoisted(lane()) / (kFull % 32) * (kFull % 32) * 16;
+        static_assert(kFull % 32 != 0 && 32 % (kFull % 32) == 0);
+        copy_async<kFull / 32 * 512>(to - again, from - again);
+      } else {
+        const int mine = items * kPieces - lane();
 #pragma unroll
-      for (int first = 0; first < Stage::kChunk * kPieces; first += 32) {
-        if (first < mine) copy_async(stage + first * 16, from + first * 16);
+        for (int first = 0; first < kFull; first += 32) {
+          if (first < mine) copy_async(stage + first * 16, from + first * 16);
+        }
       }
     }
     if (++block_ < blocks_) return true;
@@ -175,6 +186,13 @@ class ChainRing {
     if (tile_ >= places_[phase_].tiles.count) return false;
     seek();
     return true;
+  }
+
+  // Pieces First + lane, 32 further on and so on.
+  template <int First, int End>
+  __device__ static void copy_pieces(uint32_t to, const char* from) {
+    copy_async<First * 16>(to, from);
+    if constexpr (First + 32 < End) copy_pieces<First + 32, End>(to, from);
   }
 
   // Eight rows of 16 keys, or of their values; the rest of less than eight is zero. Piece p of row r lies at p ^ r, so

@@ -35,6 +35,12 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, int
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
                : "memory");
 }
+// All 16, from and to `Offset` bytes further on.
+template <int Offset>
+__device__ __forceinline__ void copy_async(uint32_t shared, const char* global) {
+  asm volatile("cp.async.cg.shared.global [%0 + %2], [%1 + %2], 16;" ::"r"(shared), "l"(global), "n"(Offset)
+               : "memory");
+}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Open>
 __device__ __forceinline__ void wait_for_copies() {
