@@ -92,7 +92,15 @@ __device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int
     const float share = expf(own - most);
     const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
     float total = 0;
-    for (int w = 0; w < warps; ++w) total = fmaf(s.outputs[w][h][d], __shfl_sync(0xffffffffu, share, w), total);
+    constexpr int kAtOnce = 8;
+#pragma unroll 1
+    for (int base = 0; base < warps; base += kAtOnce) {
+      float values[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) values[i] = base + i < warps ? s.outputs[base + i][h][d] : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) total = fmaf(values[i], __shfl_sync(0xffffffffu, share, base + i), total);
+    }
     if (alone) {
       store_result(to, s, heads, at, total / sum);
     } else {
