@@ -22,14 +22,15 @@ from tcim_lite.hmm import Graph, Op, Value, write_model
 CALLS = 2000
 
 
-def add_model(folder: Path) -> Path:
+def add_model(folder: Path, inputs: int = 2) -> Path:
+    """`inputs` counts x and others that nothing reads: n, n2 and so on."""
     values = (
         Value("x", "input", "float32", (1, 64)),
-        Value("n", "input", "int32", (1,)),
         Value("y", "intermediate", "float32", (1, 64)),
+        *(Value(f"n{i}" if i > 1 else "n", "input", "int32", (1,)) for i in range(1, inputs)),
     )
-    graph = Graph("add", values, (Op("Add", (0, 0), (2,)),), (0, 1), (2,))
-    path = folder / "add.hmm"
+    graph = Graph("add", values, (Op("Add", (0, 0), (1,)),), (0, *range(2, inputs + 1)), (1,))
+    path = folder / f"add{inputs}.hmm"
     write_model(path, graph, ())
     return path
 
@@ -52,11 +53,13 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         module = tcim.load(add_model(Path(folder)))
+        batch = tcim.load(add_model(Path(folder), 465))  # as a decode of 28 layers and eight slots has
     length, row = np.array([1], np.int32), np.ones((1, 64), np.float32)
     half, device = row.astype(np.float16), module.get_dev_input("x")
     calls: dict[str, Callable[[], object]] = {
         "run() + sync()": lambda: run_and_sync(module),
         "run(sync=True)": lambda: module.run(sync=True),
+        "run(sync=True), 465 inputs": lambda: batch.run(sync=True),
         "set_input(int32 [1])": lambda: module.set_input("n", length),
         "set_input(float32 [1, 64])": lambda: module.set_input("x", row),
         "set_input(float16 to float32)": lambda: module.set_input("x", half),
