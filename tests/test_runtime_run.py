@@ -68,6 +68,34 @@ def test_reads_and_host_writes_wait_for_queued_runs(slow):
     assert (host.numpy() == 7).all()
 
 
+@pytest.fixture
+def sharing(write_add):
+    """Two modules on streams of their own with one tensor as "a", all ones; the second adds it to "b" in every run."""
+    first, second = (rt.load(write_add((1, 256, 4096))) for _ in range(2))
+    first.set_stream(rt.Stream())
+    second.set_stream(rt.Stream())
+    first.set_input("a", np.ones((1, 256, 4096), np.float32))
+    second.set_dev_input("a", first.get_dev_input("a"))
+    second.set_dev_output("total", second.get_dev_input("b"))
+    return first, second
+
+
+def test_a_host_write_waits_for_the_runs_of_every_module_that_shares_the_memory(sharing):
+    first, second = sharing
+    first.run(True)
+    second.run(False, rt.RunOption(9))
+    first.set_input("a", np.zeros((1, 256, 4096), np.float32))
+    assert (second.get_dev_input("b").numpy() == 9).all()
+
+
+def test_a_host_write_waits_for_queued_runs_though_their_module_has_other_memory_now(sharing):
+    first, second = sharing
+    second.run(False, rt.RunOption(9))
+    second.set_dev_input("a", second.get_dev_input("b"))
+    first.set_input("a", np.zeros((1, 256, 4096), np.float32))
+    assert (second.get_dev_input("b").numpy() == 9).all()
+
+
 def test_modules_without_a_stream_run_in_order(write_add):
     first, second = rt.load(write_add((1, 256, 512))), rt.load(write_add((1, 256, 512)))
     first.set_dev_output("total", second.get_dev_input("a"))
