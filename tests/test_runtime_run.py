@@ -70,11 +70,12 @@ def test_reads_and_host_writes_wait_for_queued_runs(slow):
 
 @pytest.fixture
 def sharing(write_add):
-    """Two modules on streams of their own with one tensor as "a", all ones; the second adds it to "b" in every run."""
+    """Two modules on streams of their own with one tensor as "a", all ones; the second adds it to "b", zeros, in every run."""
     first, second = (rt.load(write_add((1, 256, 4096))) for _ in range(2))
     first.set_stream(rt.Stream())
     second.set_stream(rt.Stream())
     first.set_input("a", np.ones((1, 256, 4096), np.float32))
+    second.set_input("b", np.zeros((1, 256, 4096), np.float32))
     second.set_dev_input("a", first.get_dev_input("a"))
     second.set_dev_output("total", second.get_dev_input("b"))
     return first, second

@@ -122,21 +122,17 @@ void Buffer::mark_written_by_runs() {
   written_by_runs_ = true;
 }
 
-void Buffer::add_uses(std::shared_ptr<const Uses> uses) {
+void Buffer::add_uses(std::weak_ptr<const Uses> uses) {
   const std::lock_guard lock(uses_mutex_);
+  std::erase_if(uses_, [](const auto& each) { return each.expired(); });
   uses_.push_back(std::move(uses));
 }
 
-void Buffer::remove_uses(const Uses* uses) noexcept {
-  const std::lock_guard lock(uses_mutex_);
-  const auto found = std::find_if(uses_.begin(), uses_.end(), [&](const auto& each) { return each.get() == uses; });
-  if (found != uses_.end()) uses_.erase(found);
-}
-
+// The latest first: the others are probably done when it is.
 std::shared_ptr<const Uses> Buffer::find_busy() const noexcept {
   const std::lock_guard lock(uses_mutex_);
-  for (const auto& uses : uses_) {
-    if (!uses->idle()) return uses;
+  for (auto each = uses_.rbegin(); each != uses_.rend(); ++each) {
+    if (auto uses = each->lock(); uses != nullptr && !uses->idle()) return uses;
   }
   return nullptr;
 }

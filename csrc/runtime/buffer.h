@@ -59,8 +59,7 @@ class Buffer {
 
   // Queued runs that use the buffer, of every set of bindings that it is in. Host reads and writes wait until there are
   // none (spec tcim-api 7.3).
-  void add_uses(std::shared_ptr<const Uses> uses);
-  void remove_uses(const Uses* uses) noexcept;
+  void add_uses(std::weak_ptr<const Uses> uses);
   void wait_idle() const noexcept;
   bool idle() const noexcept { return find_busy() == nullptr; }
 
@@ -91,7 +90,8 @@ class Buffer {
   std::vector<Slab> slabs_;
   SlabLayout layout_;
   mutable std::mutex uses_mutex_;
-  std::vector<std::shared_ptr<const Uses>> uses_;
+  // Not owned, so that bindings are dropped without a lock, as a module may be while another thread forks.
+  std::vector<std::weak_ptr<const Uses>> uses_;
   std::mutex arrays_mutex_;
   bool lent_to_arrays_ = false;
   bool written_by_runs_ = false;

@@ -69,10 +69,6 @@ BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable&
   for (const auto& buffer : buffers_) buffer->add_uses(uses_);
 }
 
-BoundRun::~BoundRun() {
-  for (const auto& buffer : buffers_) buffer->remove_uses(uses_.get());
-}
-
 void BoundRun::begin_use(uint64_t stream) noexcept {
   stream_.store(stream, std::memory_order_relaxed);
   uses_->begin();

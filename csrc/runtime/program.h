@@ -16,6 +16,7 @@
 #include "runtime/observer.h"
 #include "runtime/slot.h"
 #include "runtime/stream.h"
+#include "runtime/uses.h"
 #include "runtime/weight_store.h"
 
 namespace tcim_lite {
@@ -57,7 +58,6 @@ class BoundRun : public Work {
  public:
   // Every slot has a buffer. `module` is the handle that listeners know.
   BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
-  ~BoundRun() override;
 
   // Marks the buffers as used by a run queued on `stream`; finish() ends that, or end_use() if the run is not queued
   // after all.

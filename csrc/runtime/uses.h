@@ -1,5 +1,6 @@
-// Queued runs of one set of bindings. All buffers of the set share it: a decode with a batch binds hundreds of them,
-// and a count in each, written by every run, would cost tens of microseconds where the thread has changed cores.
+// Queued runs of one set of bindings. All buffers of the set know it: a decode with a batch binds hundreds of them, and
+// a count in each, written by every run, would cost tens of microseconds where the thread has changed cores.
+// Thread-safe; whoever calls end() keeps it alive meanwhile.
 #pragma once
 
 #include <atomic>
