@@ -92,7 +92,7 @@ __device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int
     const float share = expf(own - most);
     const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
     float total = 0;
-    constexpr int kAtOnce = 8;
+    constexpr int kAtOnce = 8;  // reads on their way
 #pragma unroll 1
     for (int base = 0; base < warps; base += kAtOnce) {
       float values[kAtOnce];

@@ -168,7 +168,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
         const char* x = prepared.groups() + (group - first) * Prepared::kGroupBytes;
 #pragma unroll
         for (int block = 0; block < Blocks; block += kTogether) {
-          ring.template take<kTogether>();
+          ring.template take_next<kTogether>();
           const char* chunks[kTogether];
 #pragma unroll
           for (int i = 0; i < kTogether; ++i) chunks[i] = ring.held(i);

@@ -104,7 +104,8 @@ class ChainRing {
   // The next chunks, one or two, until they are given up; none may be held. Order: phase, tile, groups, block of the
   // tile; of attention 16 keys, then their values.
   template <int Count>
-  __device__ __forceinline__ void take() {
+  __device__ __forceinline__ void take_next() {
+    static_assert(Count <= 2 && Count < Stages);
     wait_for_copies<Stages - Count>();
     __syncwarp();
     held_ = Count;
@@ -164,10 +165,10 @@ class ChainRing {
       constexpr int kPieces = Stage::kItem / 16, kFull = Stage::kChunk * kPieces;  // of 16 bytes
       const uint32_t to = shared_address(stage);
       if (items == Stage::kChunk) {
-        copy_pieces<0, kFull / 32 * 32>(to, from);
-        // Of the rest several lanes copy the same.
-        const int again = unhoisted(lane()) / (kFull % 32) * (kFull % 32) * 16;
         static_assert(kFull % 32 != 0 && 32 % (kFull % 32) == 0);
+        copy_pieces<0, kFull / 32 * 32>(to, from);
+        // Several lanes copy the same of the rest: equal bytes, and no branch.
+        const int again = unhoisted(lane()) / (kFull % 32) * (kFull % 32) * 16;
         copy_async<kFull / 32 * 512>(to - again, from - again);
       } else {
         const int mine = items * kPieces - lane();
@@ -190,7 +191,7 @@ class ChainRing {
 
   // Pieces First + lane, 32 further on and so on.
   template <int First, int End>
-  __device__ static void copy_pieces(uint32_t to, const char* from) {
+  __device__ __forceinline__ static void copy_pieces(uint32_t to, const char* from) {
     copy_async<First * 16>(to, from);
     if constexpr (First + 32 < End) copy_pieces<First + 32, End>(to, from);
   }
