@@ -70,7 +70,7 @@ def test_reads_and_host_writes_wait_for_queued_runs(slow):
 
 @pytest.fixture
 def sharing(write_add):
-    """Two modules on streams of their own with one tensor as "a", all ones; the second adds it to "b", zeros, in every run."""
+    """Two modules on streams of their own with one "a", all ones; the second adds it to its "b", at first zeros."""
     first, second = (rt.load(write_add((1, 256, 4096))) for _ in range(2))
     first.set_stream(rt.Stream())
     second.set_stream(rt.Stream())
