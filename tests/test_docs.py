@@ -15,7 +15,7 @@ from tcim_lite.cli import main
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("qwen3_*.py"))
-FLOWS = re.findall(r"^\| (.+?) \| `(tcim-lite compile .+?)` \| `(.+?)` \|$", (ROOT / "README.md").read_text(), re.M)
+FLOWS = re.findall(r"^\| (.+?) \| `(tcim-lite compile .+?)` \| `(.+?)` \|$", (ROOT / "examples/README.md").read_text(), re.M)
 
 
 def test_the_api_reference_is_what_the_docstrings_say():
