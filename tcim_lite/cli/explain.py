@@ -53,29 +53,29 @@ _INTRODUCTION = """\
 # Strict mode
 <!-- Made by `tcim-lite explain --markdown` from csrc/layers/strict/catalogue.cpp: `make docs` does it. -->
 
-Strict mode names what works here and breaks on the card, and says why calls fail. It hears every call, from Python and
-from C++.
+Strict mode reports calls that work on the emulator but would fail on the card, and explains why failing calls fail. It
+checks every call, from Python and from C++.
 
 | `TCIM_LITE_STRICT` | effect |
 |---|---|
-| `off` (default) | nothing is looked at |
-| `warn` | every finding is logged once for each place that makes it; the call goes on |
-| `error` | the call raises `StrictError`; for queued work, the next call of that module does. In C++ the call fails |
+| `off` (default) | no checks |
+| `warn` | each finding is logged once per place in the program; the call continues |
+| `error` | the call raises `StrictError`; for queued work, the next call of that module raises it. In C++ the call fails |
 
-In code: `tcim_lite.layers.enable("strict", mode="error")`; `tcim_lite.layers.StrictError` is a `TcimError` with the
-finding's `code` and the `status` the call has without strict mode, `ERR_UNDEFINED` if it succeeds then. In tests:
-`pytest --tcim-strict` fails the test that caused a finding. Processes that a test starts hear
-of it through `TCIM_LITE_STRICT` only.
+In code, call `tcim_lite.layers.enable("strict", mode="error")`. `tcim_lite.layers.StrictError` is a `TcimError` with the
+`code` of the finding and the `status` that the call has without strict mode (`ERR_UNDEFINED` if it succeeds without). In
+tests, `pytest --tcim-strict` fails the test that caused a finding. Processes that a test starts are checked only if
+`TCIM_LITE_STRICT` is set for them.
 
-What the vendor's examples do is no finding: a `current_length` set once, dummies named after `load`, caches read back
-whole, float32 into float16 inputs, `valid_length` lowered to roll back, dead slots of a batch,
+What the vendor's own examples do is not reported: a `current_length` set once, dummies named after `load`, caches read
+back whole, float32 into float16 inputs, `valid_length` lowered to roll back, unused slots of a batch,
 `Tensor(info).to_host()` for a host tensor.
 
-New device memory holds 0xFF (NaN, or -1) instead of zeros, except caches and states, which stay zero. What existed
-before strict mode was enabled is not judged. A write to part of a cache through a view counts for all of its rows.
-A finding names the Python line that called into `tcim_lite`, or the call where C++ did; `GetLastError()` has its text.
+New device memory holds 0xFF (NaN, or -1) instead of zeros, except caches and states, which stay zero. Objects that
+existed before strict mode was enabled are not checked. A write to part of a cache through a view counts for all of its
+rows. A finding names the Python line that called into `tcim_lite`, or the C++ call; `GetLastError()` returns its text.
 
-The examples run after `import numpy as np` and `import tcim_lite.runtime as rt`, beside three models: `add.hmm`
+The examples below start with `import numpy as np` and `import tcim_lite.runtime as rt` and use three models: `add.hmm`
 (`total` = `a` + `b`, float16 [2, 3]; `image` int8 [4]), and `prefill.hmm` and `decode.hmm` (one attention layer, 4 and
 1 tokens, context 32, `input_1` [1, 4, 128]).
 """

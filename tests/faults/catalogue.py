@@ -11,13 +11,14 @@ FAULTS = {fault.name: fault for layer in LAYERS.values() for fault in layer}
 
 INTRODUCTION = """# Seeded faults
 
-What the conformance suite is worth: {count} mistakes, each seeded into a build of the emulator, each caught by it.
-`tests/faults` has the list. `tests/faults/test_faults.py` makes the build, checks that the cases named below pass in it
-while no fault is chosen, and that each fault fails the cases named with it. They are some of those that do:
-`python tests/faults/run.py --tier full NAME` runs a tier with one fault and prints all of them; without a name, with
-every fault in turn.
+These {count} mistakes test the conformance suite itself: each is built into a copy of the emulator, and the suite catches
+each. The list is in `tests/faults`. `tests/faults/test_faults.py` builds the copy, checks that the cases named below pass
+while no fault is active, and that each fault fails the cases named beside it. Other cases may fail too:
+`python tests/faults/run.py --tier full NAME` runs a tier with one fault and prints every failing case; without a name it
+runs every fault in turn.
 
-The seeds are edits of a copy of the sources; the product has none. An edit whose place has changed fails the test.
+Faults are edits of a copy of the sources; the product contains none. The test fails if the line that an edit changes no
+longer exists.
 This page is generated: `python tests/faults/catalogue.py > docs/seeded-faults.md`."""
 
 
