@@ -12,7 +12,7 @@ from timing import CONTEXT, PROMPTS
 
 from tcim_lite.bench.cost import weight_bytes
 from tcim_lite.hmm import read
-from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 quant, checkpoint, out, batch = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""RoPE tables, computed in fp32 as transformers' `Qwen3RotaryEmbedding` does for the same config.
+"""RoPE tables, computed in fp32 as transformers' rotary embeddings are for the same config.
 
 Same formulas and same fp32 roundings, except that powers, cosines and sines are correctly rounded from float64, while
 torch's vector library may be off by one unit in the last place (and differs between CPUs). So tables do not depend on

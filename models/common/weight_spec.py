@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from .checkpoint import Checkpoint
 from .matrix import Alternating, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
 from .pack_stream import packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
+from .roles import Role
+
+Merge: TypeAlias = Literal["stack", "alternate"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,20 +25,27 @@ class LinearSpec:
     """A packed Linear weight [N, K].
 
     Attributes:
-        name: In the package.
+        role: What it is to the model.
+        layer: Its layer, if it belongs to one.
         format: A linear format.
         shape: [N, K], after merging and padding.
         tensors: Names of the checkpoint tensors it is merged from.
         tensor_shapes: Their shapes.
-        merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows.
+        merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros.
     """
 
-    name: str
+    role: Role
+    layer: int | None
     format: str
     shape: tuple[int, int]
     tensors: tuple[str, ...]
     tensor_shapes: tuple[tuple[int, int], ...]
-    merge: Literal["stack", "alternate"] = "stack"
+    merge: Merge = "stack"
+
+    @property
+    def name(self) -> str:
+        """Its name in the package."""
+        return self.role.name_of(self.layer)
 
     @property
     def dtype(self) -> str:
@@ -44,15 +54,31 @@ class LinearSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorSpec:
-    """A dense fp32 vector: a norm's weight, or the biases of a merged Linear end to end."""
+    """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`."""
 
-    name: str
+    role: Role
+    layer: int | None
     tensors: tuple[str, ...]
     lengths: tuple[int, ...]
+    merge: Merge = "stack"
+
+    @property
+    def name(self) -> str:
+        """Its name in the package."""
+        return self.role.name_of(self.layer)
 
     @property
     def shape(self) -> tuple[int]:
-        return (sum(self.lengths),)
+        return (merged_length(self.lengths, self.merge),)
+
+
+def merged_length(lengths: Sequence[int], merge: Merge) -> int:
+    """Returns the rows of tensors of these `lengths` when merged."""
+    return sum(_padded(length) if merge == "alternate" else length for length in lengths)
+
+
+def _padded(rows: int) -> int:
+    return -(-rows // BLOCK) * BLOCK
 
 
 class TensorSource(Protocol):
@@ -89,7 +115,11 @@ class CheckpointTensors:
         return TensorMatrix(self._checkpoint, name, shape)
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        return np.concatenate([self._checkpoint.read(name) for name in spec.tensors])
+        parts = [self._checkpoint.read(name) for name in spec.tensors]
+        if spec.merge == "stack":
+            return np.concatenate(parts)
+        padded = [np.pad(part, (0, _padded(len(part)) - len(part))).reshape(-1, BLOCK) for part in parts]
+        return np.stack(padded, axis=1).reshape(-1)
 
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
@@ -100,7 +130,7 @@ class CheckpointTensors:
         parts: list[Matrix] = [self.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
         inputs = spec.shape[1]
         if spec.merge == "alternate":
-            rows = -(-parts[0].shape[0] // BLOCK) * BLOCK
+            rows = _padded(parts[0].shape[0])
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)
         merged = parts[0] if len(parts) == 1 else Stacked(parts)
@@ -124,7 +154,7 @@ class RandomTensors:
         return RandomMatrix(shape, self._seed_of(name))
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        if spec.name.endswith("norm.weight"):
+        if spec.role.kind == "norm":
             return np.ones(spec.shape, np.float32)
         deviation = np.float32(0.02)
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation

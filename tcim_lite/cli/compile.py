@@ -15,14 +15,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     parser = commands.add_parser(
         "compile",
-        help="compile a Qwen3 checkpoint into a package folder",
-        description="Compiles a Qwen3 dense checkpoint into OUT: prefill and decode graphs, shared weights, embedding, "
-        "tokenizer. Needs pip install 'tcim-lite[compile]'.",
+        help="compile a checkpoint into a package folder",
+        description="Compiles a checkpoint into OUT: prefill and decode graphs, shared weights, embedding, tokenizer. "
+        "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]'.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("checkpoint", metavar="HF_DIR", type=Path, help="Hugging Face folder with config.json")
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="package folder to write")
-    parser.add_argument("--name", default="qwen3", help="prefix of the package's files")
+    parser.add_argument(
+        "--name",
+        default=argparse.SUPPRESS,
+        help="prefix of the package's files (default: model_type of config.json, such as qwen3)",
+    )
     parser.add_argument("--prefill-length", metavar="P", type=int, default=256, help="tokens in a prefill chunk")
     parser.add_argument("--context-length", metavar="C", type=int, default=2048, help="rows of the KV caches")
     parser.add_argument("--batch", metavar="B", type=int, default=1, help="slots of the decode graph")
@@ -73,12 +77,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Compiles and prints what was written."""
     from ..models.common.errors import CompileWarning
-    from ..models.qwen3.compile import CompileOptions, compile_checkpoint
+    from ..models.compiler import CompileOptions, compile_checkpoint
 
     options = CompileOptions(
         checkpoint=args.checkpoint,
         output=args.output,
-        name=args.name,
+        name=getattr(args, "name", None),
         prefill_length=args.prefill_length,
         context_length=args.context_length,
         batch=args.batch,

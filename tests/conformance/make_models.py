@@ -18,7 +18,7 @@ import numpy as np
 
 import tcim_lite
 from tcim_lite import hmm
-from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

@@ -20,7 +20,7 @@ os.environ["TCIM_LITE_DEVICE_NUM"] = "2"
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Generator, Package, load_pair
-from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],

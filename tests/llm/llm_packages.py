@@ -9,28 +9,13 @@ import pytest
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Generator, Package, cache_names, load_pair
-from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent.parent
 DEMO_CHECKPOINT = ROOT / "examples" / "demo_checkpoint"
 
-# Two layers with what can go wrong in one: grouped heads, a head that is not tied, widths that are not powers of two.
-TINY_CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 192,
-    "intermediate_size": 320,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "vocab_size": 331,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-    "max_position_embeddings": 4096,
-    "hidden_act": "silu",
-}
+TINY_CONFIG = FAMILIES["qwen3"].tiny_config
 
 
 def compile_package(checkpoint: Path, output: Path, **options) -> Package:

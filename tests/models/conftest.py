@@ -115,7 +115,7 @@ def tiny_config() -> dict[str, Any]:
 @pytest.fixture
 def make_package(tmp_path: Path) -> Callable[..., Path]:
     """make_package(checkpoint, **compile options) -> package folder, with a short chunk and context."""
-    from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+    from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
     count = 0
 

@@ -12,7 +12,7 @@ import pytest
 
 from tcim_lite.hmm import read
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 Make = Callable[..., Path]
 

@@ -16,7 +16,7 @@ import pytest
 from tcim_lite.hmm import OPS, read
 from tcim_lite.models.common.errors import CheckpointError, CompileError, CompileWarning
 from tcim_lite.models.common.packing import dequantize, unpack
-from tcim_lite.models.qwen3.compile import CompileOptions, compile_checkpoint
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 Make = Callable[..., Path]
 QUANTS = ("w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcim_lite.models.qwen3.reference import Reference, ReferenceCache, quantize_activations
+from tcim_lite.models.reference import Reference, ReferenceCache, quantize_activations
 
 Make = Callable[..., Path]
 TOKENS = [int(token) for token in np.random.default_rng(1).integers(0, 83, 40)]

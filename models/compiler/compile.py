@@ -1,4 +1,4 @@
-"""Compiles a Qwen3 checkpoint into a package folder. docs/compile.md describes options and layouts.
+"""Compiles a checkpoint into a package folder. docs/compile.md describes options and layouts.
 
 A package `OUT` named `qwen3` holds::
 
@@ -25,11 +25,11 @@ from ..common.errors import CompileError
 from ..common.pack_stream import worker_pool
 from ..common.package import EMBEDDING, TOKENIZER_DIR, copy_tokenizer, staged_package
 from ..common.progress import Progress
+from ..common.roles import EMBEDDING as EMBEDDING_ROLE
 from .graph_files import owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .prepare import PreparedModel, prepare, warn
 from .weight_files import warn_saturated, write_weights
-from .weights import EMBEDDING as EMBEDDING_TENSOR
 
 __all__ = ["CompileOptions", "CompileResult", "compile_checkpoint"]
 
@@ -52,11 +52,11 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     target = prepare(options)
     draft = None
     if options.has_draft:
-        draft = prepare(options.of_draft(), options.draft_layers)
+        draft = prepare(options.of_draft(target.name), options.draft_layers)
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
 
-    with staged_package(options.output, owned_files(options.name)) as staging:
+    with staged_package(options.output, owned_files(target.name)) as staging:
         if not copy_tokenizer(target.folder, staging / TOKENIZER_DIR):
             warn(
                 f"{target.folder} has no tokenizer files; the package works, but chat programs will not find a "
@@ -90,7 +90,7 @@ def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:
 def _write_embedding(folder: Path, role: str, model: PreparedModel, bar: Progress) -> bool:
     """Writes the table; returns whether it could be written as `.pt` as well."""
     binary, dtype = _embedding(folder, role, ".bin"), model.profile.tensor_dtype
-    table = model.tensors.matrix(EMBEDDING_TENSOR, model.table_shape)
+    table = model.tensors.matrix(model.config.family.tensor(EMBEDDING_ROLE), model.table_shape)
     if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
         warn_saturated(saturated, "of the embedding")
     return write_embedding_pt(_embedding(folder, role, ".pt"), binary, model.table_shape, dtype)

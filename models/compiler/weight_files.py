@@ -16,17 +16,17 @@ from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
+from ..common.roles import ROPE_COS, ROPE_SIN
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .prepare import PreparedModel, warn
-from .weights import ROPE_COS, ROPE_SIN
 
 
 def write_weights(
     folder: Path, model: PreparedModel, workers: ThreadPoolExecutor, bar: Progress
 ) -> tuple[list[WeightEntry], Sibling]:
     """Writes `<name>.hmw`; returns its weights in the order of use, and how a `.hmm` names it."""
-    file = f"{model.options.name}.hmw"
+    file = f"{model.name}.hmw"
     config, dtype = model.config, model.profile.tensor_dtype
     saturated: list[int] = []
     rope = rope_table(
@@ -62,10 +62,11 @@ def _add_vector(
     writer: WeightsWriter, spec: VectorSpec, vector: NDArray[np.float32], model: PreparedModel
 ) -> list[WeightEntry]:
     """Adds the whole vector if a graph uses it, and its parts if it is cut."""
-    cut = [(shard, rows) for shard in model.shards if (rows := shard.rows(spec.name)) is not None]
+    cut = [(shard, rows) for shard in model.shards if (rows := shard.rows(spec.role)) is not None]
     vectors = {spec.name: vector} if model.uses_whole_weights or not cut else {}
     for shard, rows in cut:
-        vectors[shard.weight_name(spec.name)] = np.concatenate([vector[part.start : part.stop] for part in rows])
+        name = shard.weight_name(spec.role, spec.layer)
+        vectors[name] = np.concatenate([vector[part.start : part.stop] for part in rows])
     return [writer.add(name, "float32", "dense", part.shape, part) for name, part in vectors.items()]
 
 
@@ -85,11 +86,11 @@ def _add_linear(
     if model.uses_whole_weights:
         entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
     for shard in model.shards:
-        rows = shard.rows(spec.name)
+        rows = shard.rows(spec.role)
         assert rows is not None, spec.name
         shape = (sum(map(len, rows)), spec.shape[1])
         part = packed_rows(packed, spec.format, spec.shape, rows)
-        entries.append(writer.add(shard.weight_name(spec.name), spec.dtype, spec.format, shape, part))
+        entries.append(writer.add(shard.weight_name(spec.role, spec.layer), spec.dtype, spec.format, shape, part))
     return entries
 
 

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from ..common.errors import CompileError
-from .config import Qwen3Config
+from ..family import ModelConfig
 from .options import CompileOptions
 
 
@@ -20,7 +20,7 @@ class GraphSpec:
         batch: B, slots with lengths and caches of their own; more than one only where T is 1.
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
-        blocks: The transformer blocks it runs, or None for all. With the first ones it takes embeddings, with the last
+        layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
         ndevice: Devices that run it together.
     """
@@ -29,7 +29,7 @@ class GraphSpec:
     tokens: int
     batch: int = 1
     all_logits: bool = False
-    blocks: range | None = None
+    layers: range | None = None
     ndevice: int = 1
 
     @property
@@ -38,7 +38,7 @@ class GraphSpec:
         return ".hmms" if self.ndevice > 1 else ".hmm"
 
 
-def graph_specs(options: CompileOptions, config: Qwen3Config) -> list[GraphSpec]:
+def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
     """Returns the graphs that `options` ask for.
 
     Raises:
@@ -49,9 +49,9 @@ def graph_specs(options: CompileOptions, config: Qwen3Config) -> list[GraphSpec]
         GraphSpec(name="decode", tokens=1, batch=options.batch),
     ]
     stages = [
-        replace(spec, name=f"{spec.name}_part{stage}", blocks=blocks)
+        replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
         for spec in specs
-        for stage, blocks in enumerate(_stages(config.num_layers, options.pipeline))
+        for stage, layers in enumerate(_stages(config.num_layers, options.pipeline))
         if options.pipeline > 1
     ]
     if options.verify_tokens is not None:

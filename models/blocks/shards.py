@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..common.errors import CompileError
 from ..common.packing import BLOCK
-from .config import Qwen3Config
-from .weights import padded_intermediate
+from ..common.roles import Role
+from ..family import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,8 @@ class Shard:
         heads: All query heads.
         kv_heads: All KV heads.
         my_kv_heads: Its KV heads.
-        hidden: Its outputs of o_proj and down_proj.
-        inner: Its outputs of gate_proj and of up_proj.
+        hidden: Its outputs of the projections back to the hidden size.
+        inner: Its outputs of gate and of up.
         vocab: Its logits.
     """
 
@@ -48,25 +48,25 @@ class Shard:
         """Its columns of what attention gives."""
         return _scaled(self.my_heads, self.head_dim)
 
-    def rows(self, weight: str) -> list[range] | None:
-        """Returns which rows of a weight of `weight_specs` it takes, in order; None for all of a weight not cut."""
-        role = weight.split(".")[-2]
-        if role == "qkv":
+    def rows(self, role: Role) -> list[range] | None:
+        """Returns which rows of a weight it takes, in order; None for all of a weight that is not cut."""
+        if role.cut == "heads":
             kv = _scaled(self.my_kv_heads, self.head_dim)
             k_begin, v_begin = self.heads * self.head_dim, (self.heads + self.kv_heads) * self.head_dim
             return [self.mixed, _moved(kv, k_begin), _moved(kv, v_begin)]
-        if role == "gate_up":
+        if role.cut == "inner":
             return [_scaled(self.inner, 2)]  # a block of gate, a block of up
-        if role in ("o_proj", "down_proj"):
+        if role.cut == "hidden":
             return [self.hidden]
-        return [self.vocab] if role == "lm_head" else None
+        return [self.vocab] if role.cut == "vocab" else None
 
-    def weight_name(self, weight: str) -> str:
+    def weight_name(self, role: Role, layer: int | None) -> str:
         """Returns what its part of a weight is called in the package."""
-        return weight if self.ndevice == 1 or self.rows(weight) is None else f"{weight}.{self.rank}of{self.ndevice}"
+        whole = self.ndevice == 1 or role.cut is None
+        return role.name_of(layer) if whole else f"{role.name_of(layer)}.{self.rank}of{self.ndevice}"
 
 
-def shards_of(config: Qwen3Config, ndevice: int) -> list[Shard]:
+def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
     """Returns the parts of all devices in rank order.
 
     Raises:
@@ -79,7 +79,7 @@ def shards_of(config: Qwen3Config, ndevice: int) -> list[Shard]:
         )
     each = config.num_kv_heads // ndevice
     hidden = _tiles("hidden_size", config.hidden_size, ndevice)
-    inner = _tiles("intermediate_size", padded_intermediate(config), ndevice)
+    inner = _tiles("intermediate_size", config.padded_intermediate, ndevice)
     vocab = _tiles("vocab_size", config.vocab_size, ndevice)
     return [
         Shard(

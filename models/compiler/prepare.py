@@ -10,16 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
+from ..blocks.shards import Shard, shards_of
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError, CompileWarning
 from ..common.pack_stream import row_chunks
 from ..common.profiles import Profile, profile_for
+from ..common.roles import EMBEDDING, HEAD
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
-from .config import Qwen3Config
+from ..families import read_config
+from ..family import Family, ModelConfig
 from .graph_specs import GraphSpec, graph_specs
 from .options import CompileOptions
-from .shards import Shard, shards_of
-from .weights import EMBEDDING, weight_specs
+from .weights import embedding_spec, weight_specs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class PreparedModel:
 
     Attributes:
         options: What was asked for.
+        name: Prefix of its files.
         folder: Of the checkpoint.
         config: Of the part of the checkpoint that is compiled.
         profile: Dtypes and formats.
@@ -38,8 +41,9 @@ class PreparedModel:
     """
 
     options: CompileOptions
+    name: str
     folder: Path
-    config: Qwen3Config
+    config: ModelConfig
     profile: Profile
     weights: Sequence[LinearSpec | VectorSpec]
     tensors: TensorSource
@@ -81,7 +85,7 @@ def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel
     folder = options.checkpoint
     if options.random_weights and folder.name == "config.json":
         folder = folder.parent
-    config = Qwen3Config.from_json(config_of(folder))
+    config = read_config(config_of(folder))
     config.check_context(options.context_length)
     if options.context_length > config.max_position_embeddings:
         warn(
@@ -89,14 +93,14 @@ def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel
             f"max_position_embeddings={config.max_position_embeddings}"
         )
     checkpoint = None if options.random_weights else Checkpoint(folder)
-    if checkpoint is not None and config.tie_word_embeddings and not _head_is_the_embedding(checkpoint):
+    if checkpoint is not None and config.tie_word_embeddings and not _head_is_the_embedding(checkpoint, config.family):
         warn(
-            "config.json says tie_word_embeddings, but the checkpoint's lm_head.weight differs from its embedding; "
-            "taking lm_head.weight, as transformers does"
+            f"config.json says tie_word_embeddings, but the checkpoint's {config.family.tensor(HEAD)} differs from its "
+            f"embedding; taking {config.family.tensor(HEAD)}, as transformers does"
         )
         config = replace(config, tie_word_embeddings=False)
     profile = profile_for(options.quant, options.head_quant)
-    if checkpoint is not None and (unused := _unused_tensors(checkpoint, weight_specs(config, profile))):
+    if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, profile)):
         warn(
             f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
             "they are left out"
@@ -107,6 +111,7 @@ def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel
         config = replace(config, num_layers=layers)
     model = PreparedModel(
         options=options,
+        name=options.name or config.family.model_type,
         folder=folder,
         config=config,
         profile=profile,
@@ -115,9 +120,7 @@ def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel
         graphs=graph_specs(options, config),
         shards=shards_of(config, options.ndevice) if options.ndevice > 1 else [],
     )
-    shape = model.table_shape
-    table = LinearSpec(name="embedding", format="linear_f16", shape=shape, tensors=(EMBEDDING,), tensor_shapes=(shape,))
-    model.tensors.check([*model.weights, table])
+    model.tensors.check([*model.weights, embedding_spec(config)])
     return model
 
 
@@ -126,18 +129,19 @@ def warn(text: str) -> None:
     warnings.warn(text, CompileWarning, stacklevel=4)
 
 
-def _head_is_the_embedding(checkpoint: Checkpoint) -> bool:
+def _head_is_the_embedding(checkpoint: Checkpoint, family: Family) -> bool:
     """False only where a head is stored whose values are not those of the embedding."""
-    head = "lm_head.weight"
-    if head not in checkpoint or EMBEDDING not in checkpoint:
+    head, embedding = family.tensor(HEAD), family.tensor(EMBEDDING)
+    if head not in checkpoint or embedding not in checkpoint:
         return True
     shape = checkpoint.shape(head)
-    return checkpoint.shape(EMBEDDING) == shape and all(
-        np.array_equal(checkpoint.read(head, *rows), checkpoint.read(EMBEDDING, *rows)) for rows in row_chunks(shape)
+    return checkpoint.shape(embedding) == shape and all(
+        np.array_equal(checkpoint.read(head, *rows), checkpoint.read(embedding, *rows)) for rows in row_chunks(shape)
     )
 
 
-def _unused_tensors(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec]) -> list[str]:
-    used = {name for spec in specs for name in spec.tensors} | {"lm_head.weight", EMBEDDING}
+def _unused_tensors(checkpoint: Checkpoint, config: ModelConfig, profile: Profile) -> list[str]:
+    used = {name for spec in weight_specs(config, profile) for name in spec.tensors}
+    used |= {config.family.tensor(role) for role in (HEAD, EMBEDDING)}
     # Old checkpoints carry the RoPE frequencies, which are computed here.
     return [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]

@@ -1,6 +1,6 @@
 """A plain numpy model of a compiled package: the oracle of the tests, written from docs/numerics.md alone.
 
-It reads the packed weights and the config of a package and runs tokens through them, without the graph and without the
+It reads the packed weights and the config of a package and runs tokens through its blocks, without the graph and the
 core. fp32 accumulations keep the order of the definition; a fused multiply-add is a float64 sum rounded to fp32, which
 differs from the true one only in rare double roundings. `exp` is numpy's, not the project's polynomial. So results are
 within a few units in the last place of the core's, not equal to them.
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import read
 
-from ..common.packing import unpack
-from .config import Qwen3Config
+from .blocks import Attention
+from .common import roles
+from .common.packing import unpack
+from .common.roles import Role
+from .families import read_config
 
 _F32 = np.float32
 _GROUP = 64
@@ -43,18 +46,19 @@ class ReferenceCache:
 
 
 class Reference:
-    """A Qwen3 package as numpy."""
+    """A package as numpy."""
 
-    def __init__(self, package: Path, name: str = "qwen3") -> None:
-        """Reads a package folder whose weights lie in a `.hmw`."""
-        model = read(package / f"{name}_decode.hmm")
+    def __init__(self, package: Path) -> None:
+        """Reads a package folder with one model, whose weights lie in a `.hmw`."""
+        (decode,) = package.glob("*_decode.hmm")
+        model = read(decode)
         message = json.loads(model.custom_msg)
-        self.config = Qwen3Config.from_json(json.loads((package / "tokenizer/config.json").read_text()))
+        self.config = read_config(json.loads((package / "tokenizer/config.json").read_text()))
         self.dtype = np.dtype(message["embedding_dtype"])
         self.embedding = np.fromfile(package / "hmquant/quant_embedding.bin", self.dtype).reshape(
             self.config.vocab_size, self.config.hidden_size
         )
-        store = read(package / f"{name}.hmw")
+        store = read(next(package.glob("*.hmw")))
         self._vectors: dict[str, Floats] = {}
         self._linears: dict[str, tuple[Array, Array | None]] = {}
         for entry in store.weights:
@@ -69,23 +73,29 @@ class Reference:
         config, start = self.config, cache.length
         x = self.embedding[token_ids]
         for layer in range(config.num_layers):
-            x = self._attention(x, layer, start, cache)
-            prefix = f"layers.{layer}."
-            normed = self._rms_norm(x, prefix + "post_attention_layernorm.weight")
-            pairs = self._linear(normed, prefix + "mlp.gate_up.weight").reshape(len(x), -1, 2, 16).astype(_F32)
-            gate, up = pairs[:, :, 0].reshape(len(x), -1), pairs[:, :, 1].reshape(len(x), -1)
-            with np.errstate(over="ignore"):
-                product = self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
-            x = self._add(x, self._linear(product, prefix + "mlp.down_proj.weight"))
-        return self._linear(self._rms_norm(x, "norm.weight"), "lm_head.weight").astype(_F32)
+            for block in config.blocks(layer):
+                if isinstance(block, Attention):
+                    x = self._attention(x, block, layer, start, cache)
+                else:
+                    x = self._mlp(x, layer)
+        return self._linear(self._rms_norm(x, roles.FINAL_NORM), roles.HEAD).astype(_F32)
 
-    def _attention(self, x: Array, layer: int, start: int, cache: ReferenceCache) -> Array:
-        config, prefix = self.config, f"layers.{layer}."
-        normed = self._rms_norm(x, prefix + "input_layernorm.weight")
-        heads = self._linear(normed, prefix + "self_attn.qkv.weight").reshape(len(x), -1, config.head_dim)
+    def _mlp(self, x: Array, layer: int) -> Array:
+        normed = self._rms_norm(x, roles.MLP_NORM, layer)
+        pairs = self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS).reshape(len(x), -1, 2, 16).astype(_F32)
+        gate, up = pairs[:, :, 0].reshape(len(x), -1), pairs[:, :, 1].reshape(len(x), -1)
+        with np.errstate(over="ignore"):
+            product = self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
+        return self._add(x, self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS))
+
+    def _attention(self, x: Array, block: Attention, layer: int, start: int, cache: ReferenceCache) -> Array:
+        config = self.config
+        normed = self._rms_norm(x, roles.ATTENTION_NORM, layer)
+        heads = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS).reshape(len(x), -1, config.head_dim)
         q, k, v = np.split(heads, [config.num_heads, config.num_heads + config.num_kv_heads], axis=1)
-        q = self._rope(self._rms_norm(q, prefix + "self_attn.q_norm.weight"), start)
-        k = self._rope(self._rms_norm(k, prefix + "self_attn.k_norm.weight"), start)
+        if block.qk_norm:
+            q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
+        q, k = self._rope(q, start), self._rope(k, start)
         if layer == len(cache.keys):
             cache.keys.append(k)
             cache.values.append(v)
@@ -100,23 +110,24 @@ class Reference:
             _attend(row, keys[: start + index + 1], values[: start + index + 1]) for index, row in enumerate(scaled)
         ]
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
-        return self._add(x, self._linear(mixed, prefix + "self_attn.o_proj.weight"))
+        return self._add(x, self._linear(mixed, roles.ATTENTION_OUT, layer, roles.ATTENTION_OUT_BIAS))
 
-    def _linear(self, x: Array, name: str) -> Array:
-        codes, scales = self._linears[name]
+    def _linear(self, x: Array, role: Role, layer: int | None = None, bias: Role | None = None) -> Array:
+        """With the bias if the package has one."""
+        codes, scales = self._linears[role.name_of(layer)]
         acc = _float_product(x, codes) if scales is None else _quantized_product(x.astype(_F32), codes, scales)
-        bias = self._vectors.get(name.removesuffix("weight") + "bias")
-        return self._round(acc if bias is None else acc + bias)
+        vector = None if bias is None else self._vectors.get(bias.name_of(layer))
+        return self._round(acc if vector is None else acc + vector)
 
-    def _rms_norm(self, x: Array, name: str) -> Array:
+    def _rms_norm(self, x: Array, role: Role, layer: int | None = None) -> Array:
         wide = x.astype(_F32)
         mean = _sum_of_products(wide, wide) / _F32(wide.shape[-1])
         factor = _F32(1) / np.sqrt(mean + _F32(self.config.rms_norm_eps))
-        return self._round(wide * factor[..., None] * self._vectors[name])
+        return self._round(wide * factor[..., None] * self._vectors[role.name_of(layer)])
 
     def _rope(self, x: Array, start: int) -> Array:
         half = self.config.head_dim // 2
-        cos, sin = (self._vectors[f"rope.{part}"][start : start + len(x), None] for part in ("cos", "sin"))
+        cos, sin = (self._vectors[name][start : start + len(x), None] for name in (roles.ROPE_COS, roles.ROPE_SIN))
         first, second = x[..., :half].astype(_F32), x[..., half:].astype(_F32)
         return self._round(np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1))
 

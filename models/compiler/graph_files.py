@@ -10,11 +10,11 @@ from typing import Any
 
 from tcim_lite.hmm import Sibling, WeightData, WeightEntry, read, write_model
 
+from ..blocks.shards import shards_of
 from ..common.used_weights import used_weights
 from .graph import build_graph, split_of
 from .graph_specs import GraphSpec
 from .prepare import PreparedModel
-from .shards import shards_of
 
 
 def owned_files(name: str) -> re.Pattern[str]:
@@ -35,7 +35,7 @@ def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEnt
         shards = model.shards if spec.ndevice > 1 else shards_of(model.config, 1)
         parts = [build_graph(model.config, model.profile, entries, spec, options.context_length, s) for s in shards]
         parts, used = used_weights(parts, stored)
-        path = folder / f"{options.name}_{spec.name}{spec.file_suffix}"
+        path = folder / f"{model.name}_{spec.name}{spec.file_suffix}"
         message = json.dumps(_custom_msg(model, spec))
         split = split_of(parts[0]) if spec.ndevice > 1 else None
         write_model(path, parts, used, custom_msg=message, split=split, sibling=sibling_of_graphs)
@@ -53,15 +53,15 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         "context_length": options.context_length,
         "flash_attention": True,
         "all_logits": spec.all_logits,
-        "model_type": "qwen3",
+        "model_type": model.config.family.model_type,
         "quant": profile.quant,
         "head_quant": profile.head_quant,
         "embedding_dtype": profile.tensor_dtype,
         "hidden_size": model.config.hidden_size,
         "vocab_size": model.config.vocab_size,
     }
-    if spec.blocks is not None:
-        message |= {"pipeline": options.pipeline, "first_block": spec.blocks.start, "blocks": len(spec.blocks)}
+    if spec.layers is not None:
+        message |= {"pipeline": options.pipeline, "first_block": spec.layers.start, "blocks": len(spec.layers)}
     if spec.ndevice > 1:
         message["ndevice"] = spec.ndevice
     return message

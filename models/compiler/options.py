@@ -22,7 +22,7 @@ class CompileOptions:
     Attributes:
         checkpoint: Hugging Face folder; with `random_weights` a `config.json` does as well.
         output: Package folder; made if missing, files of the same name are replaced.
-        name: Prefix of the package's files.
+        name: Prefix of the package's files; None for the checkpoint's `model_type`.
         prefill_length: Tokens in a prefill chunk (the vendor's `fill-length`).
         context_length: Rows of the KV caches.
         batch: Slots of the decode graph.
@@ -48,7 +48,7 @@ class CompileOptions:
 
     checkpoint: Path
     output: Path
-    name: str = "qwen3"
+    name: str | None = None
     prefill_length: int = 256
     context_length: int = 2048
     batch: int = 1
@@ -79,7 +79,8 @@ class CompileOptions:
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
             if length > self.context_length:
                 raise CompileError(f"{flag} {length} is greater than --context-length {self.context_length}")
-        if not self.name or self.name != Path(self.name).name or self.name.startswith(".") or "\\" in self.name:
+        name = self.name
+        if name is not None and (not name or name != Path(name).name or name.startswith(".") or "\\" in name):
             raise CompileError(f"--name must be a plain file name, got {self.name!r}")
         if self.seed < 0:
             raise CompileError(f"--seed must not be negative, got {self.seed}")
@@ -97,12 +98,16 @@ class CompileOptions:
         """T of the verify graph, None for no such graph."""
         return _VERIFY_LENGTH if self.verify_length is None and self.has_draft else self.verify_length
 
-    def of_draft(self) -> CompileOptions:
-        """Returns the options of the draft model: prefill and decode of one slot, with the same chunk and context."""
+    def of_draft(self, target_name: str) -> CompileOptions:
+        """Returns the options of the draft model: prefill and decode of one slot, with the same chunk and context.
+
+        Args:
+            target_name: Prefix of the target's files.
+        """
         return CompileOptions(
             checkpoint=self.draft or self.checkpoint,
             output=self.output,
-            name=f"{self.name}_draft",
+            name=f"{target_name}_draft",
             prefill_length=self.prefill_length,
             context_length=self.context_length,
             quant=self.draft_quant or self.quant,

@@ -1,0 +1,99 @@
+"""Self-attention with rotary positions and a KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..common import roles
+from ..common.graph_builder import Ref
+from ..family import ModelConfig
+from .part import GraphPart
+from .weights import Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Norm; q, k and v; their rotation; cache; attention; output projection; residual add.
+
+    Attributes:
+        qk_norm: Each head of q and k is normalised before the rotation.
+        qkv_bias: q, k and v have biases.
+        out_bias: The output projection has a bias.
+    """
+
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+
+    def weights(self, config: ModelConfig) -> Iterator[Weight]:
+        """Yields its weights in the order of use."""
+        hidden, head_dim = config.hidden_size, config.head_dim
+        q_rows, kv_rows = config.num_heads * head_dim, config.num_kv_heads * head_dim
+        yield Weight(roles.ATTENTION_NORM, (hidden,))
+        yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden)
+        if self.qkv_bias:
+            yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows))
+        if self.qk_norm:
+            yield Weight(roles.Q_NORM, (head_dim,))
+            yield Weight(roles.K_NORM, (head_dim,))
+        yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows)
+        if self.out_bias:
+            yield Weight(roles.ATTENTION_OUT_BIAS, (hidden,))
+
+    def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
+        """Adds the block to a graph.
+
+        Args:
+            part: The graph.
+            x: [B, T, H].
+            layer: Its number in the model.
+            residual: Name of the result.
+
+        Returns:
+            [B, T, H], or [1, 1, H] where only one row is needed from here on.
+        """
+        builder, config, shard, slots = part.builder, part.config, part.shard, part.slots
+        here, index = f"layers.{layer}.attn", part.layers.index(layer)
+        batch, tokens, _ = x.shape
+        head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads), len(shard.my_kv_heads)
+
+        normed = part.norm(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
+        qkv = part.linear(f"{here}.qkv", normed, roles.QKV, layer, roles.QKV_BIAS if self.qkv_bias else None)
+
+        def heads(name: str, first: int, count: int) -> Ref:
+            flat = builder.slice(f"{here}.{name}_flat", qkv, first * head_dim, (first + count) * head_dim)
+            return builder.reshape(f"{here}.{name}_heads", flat, (batch, tokens, count, head_dim))
+
+        def positioned(name: str, x: Ref, norm: roles.Role) -> Ref:
+            if self.qk_norm:
+                x = part.norm(f"{here}.{name}_norm", x, norm, layer)
+            return builder.rope(f"{here}.{name}", x, roles.ROPE_COS, roles.ROPE_SIN, slots)
+
+        def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
+            names = [f"{here}.{which}" + (f"_batch_{slot}" if slot else "") for slot in range(len(slots))]
+            return builder.kv_cache(names, new, caches, slots)
+
+        q = positioned("q", heads("q", 0, num_q), roles.Q_NORM)
+        k = positioned("k", heads("k", num_q, num_kv), roles.K_NORM)
+        v = heads("v", num_q + num_kv, num_kv)
+        keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
+        values = cached("v_cache", v, [slot.values[index] for slot in slots])
+        mixed = part.whole(
+            f"{here}.mix",
+            shard.mixed.start,
+            config.num_heads * head_dim,
+            lambda name: builder.attention(name, q, keys, values, slots),
+        )
+        if part.kept_row is not None and layer + 1 == config.num_layers:
+            # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.
+            x = builder.last_row(f"{here}.row", x, part.kept_row)
+            mixed = builder.last_row(f"{here}.mix_row", mixed, part.kept_row)
+        bias = roles.ATTENTION_OUT_BIAS if self.out_bias else None
+        out = part.whole(
+            f"{here}.out",
+            shard.hidden.start,
+            config.hidden_size,
+            lambda name: part.linear(name, mixed, roles.ATTENTION_OUT, layer, bias),
+        )
+        return builder.add(residual, x, out)

@@ -1,0 +1,56 @@
+"""The gated MLP: down(silu(gate x) * up x)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..common import roles
+from ..common.graph_builder import Ref
+from ..family import ModelConfig
+from .part import GraphPart
+from .weights import Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mlp:
+    """Norm, gate and up in one Linear, product, down, residual add.
+
+    Attributes:
+        bias: All three projections have biases.
+    """
+
+    bias: bool = False
+
+    def weights(self, config: ModelConfig) -> Iterator[Weight]:
+        """Yields its weights in the order of use."""
+        hidden, inner = config.hidden_size, config.intermediate_size
+        yield Weight(roles.MLP_NORM, (hidden,))
+        yield Weight(roles.GATE_UP, (inner, inner), hidden)
+        if self.bias:
+            yield Weight(roles.GATE_UP_BIAS, (inner, inner))
+        yield Weight(roles.DOWN, (hidden,), inner, config.padded_intermediate)
+        if self.bias:
+            yield Weight(roles.DOWN_BIAS, (hidden,))
+
+    def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
+        """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
+        builder, config, shard = part.builder, part.config, part.shard
+        here = f"layers.{layer}.mlp"
+        normed = part.norm(f"{here}.norm", x, roles.MLP_NORM, layer)
+        bias = roles.GATE_UP_BIAS if self.bias else None
+        gate_up = part.linear(f"{here}.gate_up", normed, roles.GATE_UP, layer, bias)
+        product = part.whole(
+            f"{here}.silu_mul",
+            shard.inner.start,
+            config.padded_intermediate,
+            lambda name: builder.silu_mul(name, gate_up),
+        )
+        down_bias = roles.DOWN_BIAS if self.bias else None
+        out = part.whole(
+            f"{here}.out",
+            shard.hidden.start,
+            config.hidden_size,
+            lambda name: part.linear(name, product, roles.DOWN, layer, down_bias),
+        )
+        return builder.add(residual, x, out)

@@ -1,0 +1,51 @@
+"""The graph that one device runs, while blocks are lowered into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.roles import Role
+from ..family import ModelConfig
+from .shards import Shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPart:
+    """A device's part of a graph, and what blocks need to add their ops to it.
+
+    Attributes:
+        builder: Collects the ops.
+        config: Of the model.
+        shard: What this device computes; what the others compute is gathered.
+        slots: Batch slots with their lengths and caches.
+        layers: Layers of the model that this graph runs.
+        kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
+    """
+
+    builder: GraphBuilder
+    config: ModelConfig
+    shard: Shard
+    slots: Sequence[Slot]
+    layers: range
+    kept_row: Ref | None
+
+    def weight(self, role: Role, layer: int | None = None) -> str:
+        """Returns the name of this device's part of a weight."""
+        return self.shard.weight_name(role, layer)
+
+    def norm(self, name: str, x: Ref, role: Role, layer: int | None = None) -> Ref:
+        """RMS norm over the last axis."""
+        return self.builder.rms_norm(name, x, self.weight(role, layer), self.config.rms_norm_eps)
+
+    def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:
+        """This device's outputs of a Linear; with a bias if one is named."""
+        vector = None if bias is None else self.weight(bias, layer)
+        return self.builder.linear(name, x, self.weight(role, layer), vector)
+
+    def whole(self, name: str, begin: int, width: int, make: Callable[[str], Ref]) -> Ref:
+        """Returns all `width` columns of what `make` computes this device's columns of, from `begin` on."""
+        if self.shard.ndevice == 1:
+            return make(name)
+        return self.builder.all_gather(name, make(f"{name}.part"), begin, width)

@@ -1,0 +1,24 @@
+"""How blocks say which weights they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..common.roles import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A weight as the config has it.
+
+    Attributes:
+        role: What it is.
+        outputs: Rows of each checkpoint tensor that it is merged from; of a vector their lengths.
+        inputs: Columns; None for a vector.
+        padded_inputs: Columns in the package, zeros beyond `inputs`.
+    """
+
+    role: Role
+    outputs: tuple[int, ...]
+    inputs: int | None = None
+    padded_inputs: int | None = None

@@ -1,0 +1,90 @@
+"""Keys of `config.json`, declared by the families as data and read by one reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from .errors import CompileError
+
+_MAX_FLOAT = 3.4e38
+_MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
+
+# A value, or a function of the keys that were read before.
+Default: TypeAlias = "int | float | bool | Callable[[Mapping[str, Any]], int] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key.
+
+    Attributes:
+        name: In `config.json`.
+        kind: `size` is a positive integer, `number` a positive number, `flag` true or false.
+        absent: Its value where the file does not have the key; None where the file must have it.
+        null: Its value where the file says null; None where null is an error.
+    """
+
+    name: str
+    kind: Literal["size", "number", "flag"] = "size"
+    absent: Default = None
+    null: Default = None
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """A key that would change the arithmetic; any value but `value` is refused. Absent counts as `value`."""
+
+    name: str
+    value: Any
+
+
+def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """Returns the values of all `Key`s in their order; of two with one name the later counts.
+
+    Raises:
+        CompileError: A value that is missing, malformed, or not supported by `family`.
+    """
+    values: dict[str, Any] = {}
+    for key in {key.name: key for key in keys}.values():
+        if isinstance(key, Key):
+            values[key.name] = _READERS[key.kind](key.name, _value(key, raw, values))
+        elif (got := raw.get(key.name, key.value)) != key.value:
+            raise CompileError(f"{key.name}={got!r} is not supported; {family} is compiled with {key.value!r} only")
+    return values
+
+
+def _value(key: Key, raw: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    value = raw.get(key.name, key.absent)
+    if value is None and key.name in raw:
+        value = key.null
+    return value(values) if callable(value) else value
+
+
+def size(name: str, value: Any) -> int:
+    """Returns `value` if it can be the size of something."""
+    if value is None:
+        raise CompileError(f"config.json has no {name!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise CompileError(f"config.json: {name} must be a positive integer, got {value!r}")
+    if value > _MAX_SIZE:
+        raise CompileError(f"config.json: {name} must be at most {_MAX_SIZE}, got {value}")
+    return value
+
+
+def positive(name: str, value: Any) -> float:
+    """Returns `value` if it is a positive number that fp32 can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MAX_FLOAT:
+        raise CompileError(f"config.json: {name} must be a positive number in the range of float32, got {value!r:.40}")
+    return float(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns `value` if it is true or false."""
+    if not isinstance(value, bool):
+        raise CompileError(f"config.json: {name} must be true or false, got {value!r}")
+    return value
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {"size": size, "number": positive, "flag": flag}

@@ -1,0 +1,59 @@
+"""Parts of `config.json` that are more than a key: RoPE in old and new spellings, and sliding windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from .config_keys import flag, positive, size
+from .errors import CompileError
+
+# (config.json, number of layers) -> the smallest sliding window of any layer, None without one
+WindowRule: TypeAlias = Callable[[Mapping[str, Any], int], "int | None"]
+
+
+def read_rope(raw: Mapping[str, Any], max_positions: int) -> tuple[float, dict[str, Any]]:
+    """Returns theta and the scaling, which always holds `rope_type`, from `rope_parameters` or the older
+    `rope_theta` with `rope_scaling`."""
+    # transformers lets a rope_scaling that is present win over rope_parameters.
+    scaling = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if not isinstance(scaling, Mapping):
+        raise CompileError(f"config.json: rope parameters must be an object, got {scaling!r}")
+    if isinstance(scaling.get("full_attention"), Mapping):  # nested by layer type
+        scaling = scaling["full_attention"]
+    scaling = dict(scaling)
+    # Older files say "type"; the vendor's own say both.
+    scaling["rope_type"] = scaling.get("rope_type") or scaling.pop("type", None) or "default"
+    if (raw.get("partial_rotary_factor") or scaling.get("partial_rotary_factor") or 1.0) != 1.0:
+        raise CompileError("partial_rotary_factor other than 1 is not supported")
+    theta = scaling.pop("rope_theta", None)
+    theta = positive("rope_theta", raw.get("rope_theta", 10000.0) if theta is None else theta)
+    if "original_max_position_embeddings" in raw:
+        scaling["original_max_position_embeddings"] = raw["original_max_position_embeddings"]
+    scaling.setdefault("original_max_position_embeddings", max_positions)
+    return theta, scaling
+
+
+def no_window(raw: Mapping[str, Any], layers: int) -> int | None:
+    """Every layer attends to the whole context."""
+    return None
+
+
+def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> int | None:
+    """`use_sliding_window` turns the window on, in layers that `layer_types` or `max_window_layers` names."""
+    types = raw.get("layer_types")
+    slides = flag("use_sliding_window", raw.get("use_sliding_window", False))
+    window = raw.get("sliding_window", 4096) if slides else None
+    if types is None:
+        first = raw.get("max_window_layers", 28)
+        if isinstance(first, bool) or not isinstance(first, int):
+            raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
+        slides = first < layers
+    else:
+        kinds = ("full_attention", "sliding_attention")
+        if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
+            raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
+        slides = "sliding_attention" in types
+        if slides and window is None:
+            window = raw.get("sliding_window")
+    return size("sliding_window", window) if slides and window is not None else None

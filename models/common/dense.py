@@ -1,0 +1,96 @@
+"""What dense decoders share that keep Llama's names: config keys, checkpoint tensors, graph inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..family import Contract, Port, Tensors
+from . import roles
+from .config_keys import Key, Only
+
+
+def hidden_per_head(values: Mapping[str, Any]) -> int:
+    """The usual head_dim of a config that does not give one."""
+    return int(values["hidden_size"] // values["num_attention_heads"])
+
+
+def all_heads(values: Mapping[str, Any]) -> int:
+    """The usual num_key_value_heads of a config that does not give one."""
+    return int(values["num_attention_heads"])
+
+
+# Defaults are those of transformers, except that the sizes of a model must be given.
+KEYS: tuple[Key | Only, ...] = (
+    Key("vocab_size"),
+    Key("hidden_size"),
+    Key("intermediate_size"),
+    Key("num_hidden_layers"),
+    Key("num_attention_heads"),
+    Key("num_key_value_heads", absent=all_heads, null=all_heads),
+    Key("head_dim", absent=hidden_per_head, null=hidden_per_head),
+    Key("rms_norm_eps", "number", absent=1e-6),
+    Key("tie_word_embeddings", "flag", absent=False),
+    Only("hidden_act", "silu"),
+    Only("is_causal", True),
+)
+
+_LAYER = "model.layers.{layer}"
+_ATTENTION, _MLP = f"{_LAYER}.self_attn", f"{_LAYER}.mlp"
+
+
+def _plain(name: str) -> Tensors:
+    return Tensors("plain", (name,))
+
+
+def _qkv(what: str) -> Tensors:
+    return Tensors("stack", tuple(f"{_ATTENTION}.{part}_proj.{what}" for part in "qkv"))
+
+
+def _gate_up(what: str) -> Tensors:
+    return Tensors("alternate", (f"{_MLP}.gate_proj.{what}", f"{_MLP}.up_proj.{what}"))
+
+
+TENSORS: Mapping[roles.Role, Tensors] = {
+    roles.EMBEDDING: _plain("model.embed_tokens.weight"),
+    roles.ATTENTION_NORM: _plain(f"{_LAYER}.input_layernorm.weight"),
+    roles.QKV: _qkv("weight"),
+    roles.QKV_BIAS: _qkv("bias"),
+    roles.Q_NORM: _plain(f"{_ATTENTION}.q_norm.weight"),
+    roles.K_NORM: _plain(f"{_ATTENTION}.k_norm.weight"),
+    roles.ATTENTION_OUT: _plain(f"{_ATTENTION}.o_proj.weight"),
+    roles.ATTENTION_OUT_BIAS: _plain(f"{_ATTENTION}.o_proj.bias"),
+    roles.MLP_NORM: _plain(f"{_LAYER}.post_attention_layernorm.weight"),
+    roles.GATE_UP: _gate_up("weight"),
+    roles.GATE_UP_BIAS: _gate_up("bias"),
+    roles.DOWN: _plain(f"{_MLP}.down_proj.weight"),
+    roles.DOWN_BIAS: _plain(f"{_MLP}.down_proj.bias"),
+    roles.FINAL_NORM: _plain("model.norm.weight"),
+    roles.HEAD: Tensors("tied", ("lm_head.weight",)),
+}
+
+# spec llm-graphs 2.1 and 2.2
+CONTRACT = Contract(
+    shared=(Port("embeddings", "input_1", "inputs_embeds"),),
+    per_slot=(
+        Port("valid_length", "valid_length", "past_seq_length"),
+        Port("current_length", "current_length", "current_input_length"),
+    ),
+    per_layer=(
+        Port("k_cache", "model_layers_{layer}_self_attn_kcache_input", "past_key_cache_{layer}"),
+        Port("v_cache", "model_layers_{layer}_self_attn_vcache_input", "past_value_cache_{layer}"),
+    ),
+    output="logits",
+)
+
+# As small as it gets with grouped heads and widths that are no powers of two.
+TINY: Mapping[str, Any] = {
+    "hidden_size": 192,
+    "intermediate_size": 320,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "vocab_size": 331,
+    "max_position_embeddings": 4096,
+    "hidden_act": "silu",
+}

@@ -1,0 +1,46 @@
+"""Roles of weights. A role says what a weight is to the model, what the package calls it and how devices share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a weight is to the model.
+
+    Attributes:
+        id: Short name of the role.
+        name: Of the weight in the package; `{layer}` stands for the layer's number.
+        kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors.
+        cut: Outputs that several devices share out: those of attention heads, of the hidden size, of the intermediate
+            size, or of the vocabulary. None: every device has the whole weight.
+    """
+
+    id: str
+    name: str
+    kind: Literal["linear", "norm", "bias"]
+    cut: Literal["heads", "hidden", "inner", "vocab"] | None = None
+
+    def name_of(self, layer: int | None) -> str:
+        """Returns the name in the package."""
+        return self.name.format(layer=layer)
+
+
+ATTENTION_NORM = Role("attention_norm", "layers.{layer}.input_layernorm.weight", "norm")
+QKV = Role("qkv", "layers.{layer}.self_attn.qkv.weight", "linear", "heads")
+QKV_BIAS = Role("qkv_bias", "layers.{layer}.self_attn.qkv.bias", "bias", "heads")
+Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
+K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
+ATTENTION_OUT = Role("attention_out", "layers.{layer}.self_attn.o_proj.weight", "linear", "hidden")
+ATTENTION_OUT_BIAS = Role("attention_out_bias", "layers.{layer}.self_attn.o_proj.bias", "bias", "hidden")
+MLP_NORM = Role("mlp_norm", "layers.{layer}.post_attention_layernorm.weight", "norm")
+GATE_UP = Role("gate_up", "layers.{layer}.mlp.gate_up.weight", "linear", "inner")
+GATE_UP_BIAS = Role("gate_up_bias", "layers.{layer}.mlp.gate_up.bias", "bias", "inner")
+DOWN = Role("down", "layers.{layer}.mlp.down_proj.weight", "linear", "hidden")
+DOWN_BIAS = Role("down_bias", "layers.{layer}.mlp.down_proj.bias", "bias", "hidden")
+FINAL_NORM = Role("final_norm", "norm.weight", "norm")
+HEAD = Role("head", "lm_head.weight", "linear", "vocab")
+EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
+ROPE_COS, ROPE_SIN = "rope.cos", "rope.sin"  # computed tables [context, head_dim / 2], not read from a checkpoint

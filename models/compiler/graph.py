@@ -1,0 +1,87 @@
+"""The graphs of a model: inputs as the family's contract orders them, then blocks, then the head."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tcim_lite.hmm import WHOLE, Graph, Split, WeightEntry
+
+from ..blocks.head import lower_head
+from ..blocks.part import GraphPart
+from ..blocks.shards import Shard
+from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.profiles import Profile
+from ..family import Contract, ModelConfig
+from .graph_specs import GraphSpec
+
+
+def residual_name(number: int) -> str:
+    """Returns the name of the hidden states after block `number` of the model, which end in its residual add."""
+    return f"add_{number}"
+
+
+def build_graph(
+    config: ModelConfig,
+    profile: Profile,
+    weights: Sequence[WeightEntry],
+    spec: GraphSpec,
+    context_length: int,
+    shard: Shard,
+) -> Graph:
+    """Returns the graph `spec` describes as one device runs it, its caches [1, Hkv, C, D] with its own heads only."""
+    assert spec.batch == 1 or spec.tokens == 1
+    assert spec.ndevice == shard.ndevice
+    contract = config.family.contract
+    layers = spec.layers or range(config.num_layers)
+    builder = GraphBuilder(spec.name, profile.tensor_dtype, weights)
+    first_block = sum(len(config.blocks(layer)) for layer in range(layers.start))
+    numbers = itertools.count(first_block)
+    (embeddings,) = contract.shared
+    source = residual_name(first_block - 1) if layers.start else embeddings.names()[0]
+    x = builder.input(source, (spec.batch, spec.tokens, config.hidden_size))
+    cache_shape = (1, len(shard.my_kv_heads), context_length, config.head_dim)
+    slots = [_slot(builder, contract, slot, layers, spec.layers is not None, cache_shape) for slot in range(spec.batch)]
+    # Of one token, that token is the live row.
+    live_rows = slots[0].current if spec.tokens > 1 else None
+    part = GraphPart(
+        builder=builder,
+        config=config,
+        shard=shard,
+        slots=slots,
+        layers=layers,
+        kept_row=None if spec.all_logits else live_rows,
+    )
+    for layer in layers:
+        for block in config.blocks(layer):
+            x = block.lower(part, x, layer, residual_name(next(numbers)))
+    if layers.stop == config.num_layers:
+        x = lower_head(part, x)
+    return builder.build([x], live_rows=live_rows)
+
+
+def split_of(part: Graph) -> Split:
+    """Returns how the parts of a graph share its inputs: caches are cut by heads, all else is whole."""
+    kinds = [part.values[id_].kind for id_ in part.inputs]
+    return Split([1 if kind == "state" else WHOLE for kind in kinds], [WHOLE] * len(part.outputs))
+
+
+def _slot(
+    builder: GraphBuilder, contract: Contract, slot: int, layers: range, is_stage: bool, cache_shape: tuple[int, ...]
+) -> Slot:
+    """Adds the inputs of a batch slot."""
+    refs: dict[tuple[str, int | None], Ref] = {}
+    for port in contract.per_slot:
+        refs[port.role, None] = builder.input(port.names(slot)[0], (1,), "int32")
+    # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
+    pairs = [(port, layer) for port in contract.per_layer for layer in layers]
+    if is_stage:
+        pairs = [(port, layer) for layer in layers for port in contract.per_layer]
+    for port, layer in pairs:
+        refs[port.role, layer] = builder.state(port.names(slot, layer)[0], cache_shape)
+    return Slot(
+        valid=refs["valid_length", None],
+        current=refs["current_length", None],
+        keys=tuple(refs["k_cache", layer] for layer in layers),
+        values=tuple(refs["v_cache", layer] for layer in layers),
+    )

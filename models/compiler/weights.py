@@ -1,0 +1,69 @@
+"""The weights of a package: what the blocks of a model need, found in the checkpoint as the family says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tcim_lite.hmm.layout import GROUP
+
+from ..blocks.head import head_weights
+from ..blocks.weights import Weight
+from ..common import roles
+from ..common.errors import CompileError
+from ..common.packing import is_quantized
+from ..common.profiles import Profile
+from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
+from ..family import ModelConfig
+
+
+def weight_specs(config: ModelConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
+    """Returns all weights in the order of the package, RoPE tables and embedding aside.
+
+    Raises:
+        CompileError: A quantised weight whose inputs are not a multiple of 64.
+    """
+    specs: list[LinearSpec | VectorSpec] = []
+    for layer in range(config.num_layers):
+        weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
+        # The biases of a layer are stored behind its other weights.
+        specs += _specs(sorted(weights, key=lambda weight: weight.role.kind == "bias"), config, profile, layer)
+    return specs + _specs(head_weights(config), config, profile, None)
+
+
+def embedding_spec(config: ModelConfig) -> LinearSpec:
+    """Returns the embedding as a matrix [V, H]; it goes into a file of its own."""
+    shape = (config.vocab_size, config.hidden_size)
+    names = config.family.tensors[roles.EMBEDDING].names
+    return LinearSpec(
+        role=roles.EMBEDDING, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
+    )
+
+
+def _specs(
+    weights: Iterable[Weight], config: ModelConfig, profile: Profile, layer: int | None
+) -> list[LinearSpec | VectorSpec]:
+    specs: list[LinearSpec | VectorSpec] = []
+    for weight in weights:
+        source = config.family.tensors[weight.role]
+        tied = source.transform == "tied" and config.tie_word_embeddings
+        names = config.family.tensors[roles.EMBEDDING].names if tied else source.of(layer)
+        merge: Merge = "alternate" if source.transform == "alternate" else "stack"
+        if weight.inputs is None:
+            specs.append(VectorSpec(role=weight.role, layer=layer, tensors=names, lengths=weight.outputs, merge=merge))
+            continue
+        spec = LinearSpec(
+            role=weight.role,
+            layer=layer,
+            format=profile.head_format if weight.role is roles.HEAD else profile.body_format,
+            shape=(merged_length(weight.outputs, merge), weight.padded_inputs or weight.inputs),
+            tensors=names,
+            tensor_shapes=tuple((rows, weight.inputs) for rows in weight.outputs),
+            merge=merge,
+        )
+        if is_quantized(spec.format) and weight.inputs % GROUP:
+            raise CompileError(
+                f"tensor {names[0]!r} has {weight.inputs} inputs, not a multiple of the quantisation group of {GROUP}; "
+                "compile with --quant float16"
+            )
+        specs.append(spec)
+    return specs

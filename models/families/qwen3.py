@@ -1,0 +1,32 @@
+"""Qwen3 dense, 0.6B to 32B: norms on the heads of q and k; biases on all of attention or on nothing."""
+
+from __future__ import annotations
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key
+from ..common.config_rules import window_of_some_layers
+from ..common.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from ..family import Family, ModelConfig
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    return Attention(qk_norm=True, qkv_bias=bias, out_bias=bias), Mlp()
+
+
+FAMILY = Family(
+    model_type="qwen3",
+    architecture="Qwen3ForCausalLM",
+    title="Qwen3 dense",
+    keys=(
+        *KEYS,
+        Key("head_dim", absent=128, null=hidden_per_head),
+        Key("max_position_embeddings", absent=32768),
+        Key("attention_bias", "flag", absent=False),
+    ),
+    window=window_of_some_layers,
+    layer=_layer,
+    tensors=TENSORS,
+    contract=CONTRACT,
+    tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False},
+)

@@ -1,0 +1,191 @@
+"""What a model family is to the compiler: one frozen record, all that its file in `families/` holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from .common.config_keys import Key, Only, read_keys
+from .common.config_rules import WindowRule, read_rope
+from .common.errors import CompileError
+from .common.packing import BLOCK
+from .common.roles import Role
+
+if TYPE_CHECKING:
+    from .blocks import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors:
+    """Where a weight comes from in a checkpoint.
+
+    Attributes:
+        transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two in turns of 16
+            rows, each padded with zeros to a multiple of 16; `tied` is the embedding where the config ties the two, and
+            otherwise the tensor named.
+        names: Of the tensors; `{layer}` stands for the layer's number.
+    """
+
+    transform: Literal["plain", "stack", "alternate", "tied"]
+    names: tuple[str, ...]
+
+    def of(self, layer: int | None) -> tuple[str, ...]:
+        """Returns the names in a layer."""
+        return tuple(name.format(layer=layer) for name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A graph input.
+
+    Attributes:
+        role: What it is to the model.
+        name: In the compiled graph; `{layer}` stands for the layer's number.
+        alias: What the vendor's exporter calls it; the runtime takes either name.
+    """
+
+    role: Literal["embeddings", "valid_length", "current_length", "k_cache", "v_cache"]
+    name: str
+    alias: str
+
+    def names(self, slot: int = 0, layer: int | None = None) -> tuple[str, ...]:
+        """Returns the compiled name of a batch slot's input, then its aliases. Slot 0 has the plain names."""
+        suffixes = (f"_batch_{slot}", f"_batch{slot}") if slot else ("",)
+        return tuple(base.format(layer=layer) + suffix for base in (self.name, self.alias) for suffix in suffixes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """Inputs and output of the graphs, in order.
+
+    Attributes:
+        shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages.
+        per_slot: Then, for each batch slot, these,
+        per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
+            of one layer after the other in a pipeline stage.
+        output: Name of the logits.
+    """
+
+    shared: tuple[Port, ...]
+    per_slot: tuple[Port, ...]
+    per_layer: tuple[Port, ...]
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A model family.
+
+    Attributes:
+        model_type: Of `config.json`.
+        architecture: The entry of `architectures` in `config.json`.
+        title: What people call it.
+        keys: Keys of `config.json`. The sizes that `ModelConfig` has must be among them; flags are for `layer`.
+        window: Reads the sliding window.
+        layer: Returns the blocks of a layer in order.
+        tensors: Where every weight comes from.
+        contract: Inputs and output of the graphs.
+        tiny: A config for tests, without `architectures` and `model_type`.
+    """
+
+    model_type: str
+    architecture: str
+    title: str
+    keys: tuple[Key | Only, ...]
+    window: WindowRule
+    layer: Callable[[ModelConfig, int], tuple[Block, ...]]
+    tensors: Mapping[Role, Tensors]
+    contract: Contract
+    tiny: Mapping[str, Any]
+
+    @property
+    def tiny_config(self) -> dict[str, Any]:
+        """A complete `config.json` for tests."""
+        return {"architectures": [self.architecture], "model_type": self.model_type, **self.tiny}
+
+    def tensor(self, role: Role) -> str:
+        """Returns the name of the checkpoint tensor of a weight that belongs to no layer."""
+        (name,) = self.tensors[role].names
+        return name
+
+    def read(self, raw: Mapping[str, Any]) -> ModelConfig:
+        """Reads a parsed `config.json`; unknown keys are ignored.
+
+        Raises:
+            CompileError: A value that is missing, malformed or not supported.
+        """
+        if quantization := raw.get("quantization_config"):
+            method = quantization.get("quant_method", "?") if isinstance(quantization, Mapping) else quantization
+            raise CompileError(f"the checkpoint is already quantised ({method!r}); use the original bf16 checkpoint")
+        values = read_keys(self.keys, raw, self.title)
+        renamed = {
+            "num_layers": values.pop("num_hidden_layers"),
+            "num_heads": values.pop("num_attention_heads"),
+            "num_kv_heads": values.pop("num_key_value_heads"),
+        }
+        theta, scaling = read_rope(raw, values["max_position_embeddings"])
+        known = {field.name for field in fields(ModelConfig)}
+        flags = {key: values.pop(key) for key in tuple(values) if key not in known}
+        config = ModelConfig(
+            family=self,
+            **renamed,
+            **values,
+            rope_theta=theta,
+            rope_scaling=scaling,
+            window=self.window(raw, renamed["num_layers"]),
+            flags=flags,
+        )
+        config.check()
+        return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Sizes and constants of a model.
+
+    `rope_scaling` always holds `rope_type`; `window` is the smallest sliding window of any layer, None without one;
+    `flags` holds the family's own keys.
+    """
+
+    family: Family
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    max_position_embeddings: int
+    rope_theta: float
+    rope_scaling: Mapping[str, Any]
+    window: int | None
+    flags: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def padded_intermediate(self) -> int:
+        """intermediate_size rounded up to 16, the block in which gate and up alternate. Padding rows are zero."""
+        return -(-self.intermediate_size // BLOCK) * BLOCK
+
+    def blocks(self, layer: int) -> tuple[Block, ...]:
+        """Returns the blocks of a layer in order."""
+        return self.family.layer(self, layer)
+
+    def check(self) -> None:
+        """Raises CompileError if sizes do not fit together."""
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        if heads % kv_heads:
+            raise CompileError(f"num_attention_heads={heads} is not a multiple of num_key_value_heads={kv_heads}")
+        if self.head_dim % 2:
+            raise CompileError(f"head_dim={self.head_dim} is odd; RoPE rotates pairs")
+
+    def check_context(self, context_length: int) -> None:
+        """Raises CompileError if a sliding window would cut attention within `context_length`."""
+        if self.window is not None and self.window < context_length:
+            raise CompileError(
+                f"the checkpoint uses sliding-window attention over {self.window} tokens, which is not supported in a "
+                f"context of {context_length}; compile with --context-length {self.window} or less, where the window "
+                "has no effect"
+            )
