@@ -40,19 +40,19 @@ class Port:
     """A graph input.
 
     Attributes:
-        role: What it is to the model.
+        role: What it is to the model; the `.hmm` stores it (docs/hmm-format.md section 5.2).
         name: In the compiled graph; `{layer}` stands for the layer's number.
-        alias: What the vendor's exporter calls it; the runtime takes either name.
+        alias: What the vendor's exporter calls it. The `.hmm` stores it, and the runtime takes either name.
     """
 
     role: Literal["embeddings", "valid_length", "current_length", "k_cache", "v_cache"]
     name: str
     alias: str
 
-    def names(self, slot: int = 0, layer: int | None = None) -> tuple[str, ...]:
-        """Returns the compiled name of a batch slot's input, then its aliases. Slot 0 has the plain names."""
-        suffixes = (f"_batch_{slot}", f"_batch{slot}") if slot else ("",)
-        return tuple(base.format(layer=layer) + suffix for base in (self.name, self.alias) for suffix in suffixes)
+    def names(self, slot: int | None = None, layer: int | None = None) -> tuple[str, str]:
+        """Returns the compiled name and the alias of a batch slot's input. Slot 0 has the plain names."""
+        suffix = f"_batch_{slot}" if slot else ""
+        return self.name.format(layer=layer) + suffix, self.alias.format(layer=layer) + suffix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

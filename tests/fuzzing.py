@@ -23,8 +23,8 @@ BUILD = ROOT / "build/fuzz"
 SHIPPED, GOLDEN = "tcim_lite/conformance/models", "tests/data/hmm"
 TARGETS = {
     "fuzz_hmm": (3, 4096, (f"{GOLDEN}/*.hm[mw]*", f"{SHIPPED}/*.hm[mw]*")),
-    "fuzz_load": (1, 8192, (f"{GOLDEN}/minimal.hmm", f"{GOLDEN}/*.hmms", f"{SHIPPED}/*.hmms", f"{SHIPPED}/linear.hm*",
-                            f"{SHIPPED}/a*.hmm", f"{SHIPPED}/heads.hmm")),
+    "fuzz_load": (1, 8192, (f"{GOLDEN}/minimal.hmm", f"{GOLDEN}/ports.hmm", f"{GOLDEN}/*.hmms", f"{SHIPPED}/*.hmms",
+                            f"{SHIPPED}/linear.hm*", f"{SHIPPED}/a*.hmm", f"{SHIPPED}/heads.hmm")),
 }  # fmt: skip
 CONFIGURE = [
     "-DTCIM_LITE_PYTHON=OFF",

@@ -6,6 +6,7 @@ import importlib.util
 import mmap
 import pickle
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from tcim_lite.hmm.crc32c import crc32c
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/data/hmm"
-FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]
+FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
+FILES += ["ports.hmm", "ports_two_devices.hmms"]  # version 1.1
 
 _spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
 make_golden = importlib.util.module_from_spec(_spec)
@@ -61,6 +63,18 @@ def test_parts_round_trip_in_rank_order():
     assert container.split == hmm.Split([-1, -1, -1, 1, 1], [-1])
     assert container.ndevice == 2
     assert [section.kind for section in container.sections] == [1, 1, 6, 3, 4]
+
+
+def test_roles_and_aliases_round_trip():
+    assert hmm.read(GOLDEN / "ports.hmm").graph == make_golden.ports_graph()
+    several = hmm.read(GOLDEN / "ports_two_devices.hmms")
+    assert several.graphs == tuple(make_golden.with_ports(make_golden.part_graph(rank)) for rank in range(2))
+    assert [section.kind for section in several.sections] == [1, 1, 6, 7, 3, 4]
+
+
+def test_a_file_says_the_lowest_version_that_has_what_it_needs():
+    versions = {path.name: hmm.read(path).version for path in GOLDEN.iterdir() if path.name in FILES}
+    assert versions == {name: (1, int(name.startswith("ports"))) for name in FILES}
 
 
 def test_anything_with_a_buffer_is_read(tmp_path):
@@ -142,6 +156,17 @@ def test_writer_refuses_weights_that_do_not_fit(arguments, match, tmp_path):
     assert [entry.name for entry in container.weights] == ["taken", "after"]
 
 
+def two_ports(x: dict, y: dict) -> hmm.Graph:
+    """The minimal graph with fields of its input and output."""
+    graph = make_golden.minimal_graph()
+    return replace(graph, values=[replace(graph.values[0], **x), replace(graph.values[1], **y)])
+
+
+def hidden_port() -> hmm.Graph:
+    graph = two_ports({}, {})
+    return replace(graph, values=[*graph.values, hmm.Value("w", "intermediate", "float32", [1], aliases=["a"])])
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -159,6 +184,21 @@ def test_writer_refuses_weights_that_do_not_fit(arguments, match, tmp_path):
         ({"split": hmm.Split([-1], [-1])}, "must be a split section exactly when"),
         ({"graph": make_golden.part_graph(0)}, "has an AllGather, which needs ndevice to be 2"),
         ({"graph": [make_golden.minimal_graph()] * 2, "split": hmm.Split([2], [-1])}, "split on axis 2"),
+        ({"graph": two_ports({"role": hmm.Role("a"), "aliases": "xx"}, {})}, "alias 'x' of 'x' is empty or taken"),
+        ({"graph": two_ports({"aliases": [str(n) for n in range(17)]}, {})}, "'x' has 17 aliases"),
+        ({"graph": two_ports({"role": hmm.Role("a", slot=1 << 31)}, {})}, "expected a name, and numbers from 0 on"),
+        ({"graph": two_ports({"role": hmm.Role("a", -1)}, {})}, "expected a name, and numbers from 0 on"),
+        (
+            {
+                "graph": two_ports({}, {"role": hmm.Role("k_cache", 0)}),
+            },
+            "'y', .*; expected a state of some layer",
+        ),
+        ({"graph": hidden_port()}, "'w' has a role or an alias and is no input or output"),
+        (
+            {"graph": [two_ports({"aliases": ["a"]}, {}), two_ports({}, {})], "split": hmm.Split([-1], [-1])},
+            "roles and aliases differ between the parts",
+        ),
     ],
 )
 def test_writer_refuses_bad_arguments(options, match):

@@ -35,7 +35,7 @@ class Part:
 
 
 def container(
-    parts: list[Part], *, magic=b"TCIMHMM\0", version=(1, 0), header_bytes=128, extra_bytes=0, count=None, ncore=1,
+    parts: list[Part], *, magic=b"TCIMHMM\0", version=(1, 1), header_bytes=128, extra_bytes=0, count=None, ncore=1,
     ndevice=1, id_=None, target=b"xh2", producer=b"test", crc=None, table_offset=128, tail=b"",
 ) -> bytes:  # fmt: skip
     end = 128 + 32 * len(parts)
@@ -144,8 +144,25 @@ def with_parts(*parts: Part, cut=None, ndevice=2) -> bytes:
     return container([*parts, Part(6, split() if cut is None else cut), W], ndevice=ndevice)
 
 
+def port(role="", layer=-1, slot=-1, aliases=(), count=None) -> bytes:
+    head = text(role) + struct.pack("<iiI", layer, slot, len(aliases) if count is None else count)
+    return head + b"".join(map(text, aliases))
+
+
+PORT = port()
+
+
+def ports(inputs=(PORT,), outputs=(PORT,), tail=b"") -> bytes:
+    return b"".join(struct.pack("<I", len(described)) + b"".join(described) for described in (inputs, outputs)) + tail
+
+
+def with_ports(*args, graph=G, **kwargs) -> bytes:
+    return container([graph, Part(7, ports(*args, **kwargs), flags=0), W])
+
+
 LENGTH = value("length", dtype=5, shape=(1,))
 Z = value("z", kind=3, shape=(1, 2))
+CACHED = Part(1, graph((X, Y, value("c", kind=1)), inputs=(0, 2)))
 
 EXTERNAL = weight(external=1, offset=0)
 SIBLING = bytes(32) + text("a.hmw")
@@ -351,6 +368,37 @@ CASES: dict[str, tuple[bytes, str]] = {
         with_parts(*(part(rank, y=value("y", kind=3, shape=(1, 3))) for rank in range(2))),
         r"AllGather 0 \('y'\): the parts give 2 columns of 3"),
     "gather_alone": (container([part(0), W]), "has an AllGather, which needs ndevice to be 2"),
+    # Roles and aliases, section 5.2.
+    "ports_required_before_1_1": (
+        container([G, Part(7, ports()), W], version=(1, 0)), "is required and unknown to this reader"),
+    "ports_twice": (container([G, Part(7, ports()), Part(7, ports()), W]), "ports appears twice"),
+    "ports_in_weights_file": (hmw(Part(7, ports()), W), "ports does not belong into a .hmw"),
+    "ports_cut": (container([G, Part(7, ports()[:-1]), W]), "ports section says 1 outputs, which take at least 16"),
+    "ports_tail": (with_ports(tail=b"x"), "ports section has 1 bytes after its end"),
+    "ports_count": (with_ports((port(), port())), "ports section describes 2 inputs, the graph has 1"),
+    "ports_role_not_utf8": (with_ports((port(b"\xff"),)), "the role of 'x' is not UTF-8"),
+    "ports_layer_negative": (with_ports((port("a", layer=-2),)), "'x' has role 'a', layer -2.*numbers from 0 on or -1"),
+    "ports_slot_without_role": (with_ports((port(slot=0),)), "'x' has role '', layer -1, slot 0; expected a name"),
+    "ports_cache_no_state": (
+        with_ports((port("v_cache", 0, 0),)), "'x', .*, has role 'v_cache', .*; expected a state of some layer"),
+    "ports_cache_without_layer": (
+        container([CACHED, Part(7, ports((port(), port("k_cache")))), W]), "'c', .*; expected a state of some layer"),
+    "ports_length_shape": (
+        with_ports((port("valid_length", slot=0),)), r"'x', .*, has role 'valid_length', .*; expected an input int32"),
+    "ports_length_output": (
+        with_ports(outputs=(port("current_length"),)), "'y', .*'current_length', .*; expected an input int32"),
+    "ports_role_twice": (
+        container([Part(1, graph((X, Y, LENGTH), inputs=(0, 2))), Part(7, ports((port("a", 1), port("a", 1)))), W]),
+        "'length' has role 'a', layer 1, slot -1, which another one has already"),
+    "ports_alias_count": (with_ports((port(aliases=list("abcdefghijklmnopq")),)), "says 17 aliases of 'x'"),
+    "ports_alias_count_beyond_bytes": (
+        with_ports((port(),), (port(count=2),)), "says 2 aliases of 'y', which take at least 8 bytes"),
+    "ports_alias_empty": (with_ports((port(aliases=("",)),)), "alias '' of 'x' is empty or taken"),
+    "ports_alias_of_itself": (with_ports((port(aliases=("x",)),)), "alias 'x' of 'x' is empty or taken"),
+    "ports_alias_twice": (with_ports((port(aliases=("u", "u")),)), "alias 'u' of 'x' is empty or taken"),
+    "ports_alias_is_a_name": (
+        container([Part(1, graph((X, Y, LENGTH), inputs=(0, 2))), Part(7, ports((port(), port(aliases=("x",))))), W]),
+        "alias 'x' of 'length' is empty or taken"),
 }  # fmt: skip
 
 
@@ -425,6 +473,18 @@ def test_builder_of_this_file_makes_legal_files():
 def test_newer_minor_with_optional_section_is_read(cpp_message):
     data = container([G, W, Part(99, b"later", flags=4, reserved=1)], version=(1, 9))
     assert hmm.read(data).version == (1, 9)
+    assert "error" not in cpp_message(data)
+
+
+def test_a_ports_section_before_version_1_1_means_nothing(cpp_message):
+    data = container([G, Part(7, b"anything", flags=0), W], version=(1, 0))
+    assert hmm.read(data).graph.values[0].role is None
+    assert "error" not in cpp_message(data)
+
+
+def test_roles_nobody_knows_are_kept(cpp_message):
+    data = with_ports((port("a_later_role", 0, 3, ("u",)),))
+    assert hmm.read(data).graph.values[0].role == hmm.Role("a_later_role", 0, 3)
     assert "error" not in cpp_message(data)
 
 

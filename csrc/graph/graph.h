@@ -25,6 +25,13 @@ enum class ValueKind : uint8_t {
   Intermediate = 3,  // produced by one op; graph outputs are intermediates listed in Graph::outputs
 };
 
+// What an input or output is for (docs/hmm-format.md section 5.2), such as the keys of layer 3 of batch slot 0.
+struct Role {
+  std::string name;    // "embeddings", "valid_length", "k_cache", ...; empty: the file does not say
+  int32_t layer = -1;  // of the model; -1: none
+  int32_t slot = -1;   // of the batch; -1: none
+};
+
 struct Value {
   std::string name;
   ValueKind kind = ValueKind::Intermediate;
@@ -32,6 +39,8 @@ struct Value {
   WeightFormat format = WeightFormat::Dense;  // of a weight; Dense otherwise
   Shape shape;                                // logical; of a packed weight [N, K] without padding
   uint32_t weight = kNoValue;                 // index into the weight table, for kind Weight
+  Role role = {};                             // of an input or output
+  std::vector<std::string> aliases = {};      // other names that an input or output answers to
 };
 
 using AttributeValue = std::variant<int64_t, double, std::string>;

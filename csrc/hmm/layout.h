@@ -21,6 +21,7 @@ constexpr uint64_t kMaxTensorBytes = uint64_t{1} << 48;
 constexpr uint32_t kMaxNameBytes = 1024;
 constexpr uint64_t kMaxCustomMsgBytes = 16u << 20;
 constexpr uint64_t kMaxGraphBytes = 64u << 20;
+constexpr uint32_t kMaxAliases = 16;
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kPayloadAlignment = 4096;
 
@@ -28,7 +29,7 @@ constexpr uint64_t kPayloadAlignment = 4096;
 constexpr char kMagicModel[9] = "TCIMHMM\0";
 constexpr char kMagicWeights[9] = "TCIMHMW\0";
 constexpr uint16_t kVersionMajor = 1;
-constexpr uint16_t kVersionMinor = 0;
+constexpr uint16_t kVersionMinor = 1;
 constexpr char kTarget[] = "xh2";
 
 struct Header {
@@ -49,8 +50,17 @@ struct Header {
 static_assert(sizeof(Header) == 128);
 
 // Section 3.
-enum SectionKind : uint32_t { kGraph = 1, kCustomMsg = 2, kWeightTable = 3, kPayload = 4, kSibling = 5, kSplit = 6 };
+enum SectionKind : uint32_t {
+  kGraph = 1,
+  kCustomMsg = 2,
+  kWeightTable = 3,
+  kPayload = 4,
+  kSibling = 5,
+  kSplit = 6,
+  kPorts = 7
+};
 constexpr uint32_t kSectionRequired = 1;
+constexpr uint16_t kMinorOfPorts = 1;  // the first version that has the section
 
 struct SectionEntry {
   uint32_t kind;

@@ -8,6 +8,8 @@
 #include "hmm/foreign.h"
 #include "hmm/graph_section.h"
 #include "hmm/layout.h"
+#include "hmm/legacy_aliases.h"
+#include "hmm/ports_section.h"
 #include "hmm/sha256.h"
 #include "hmm/weight_table.h"
 
@@ -45,6 +47,8 @@ std::string section_name(uint32_t kind) {
       return "sibling";
     case kSplit:
       return "split";
+    case kPorts:
+      return "ports";
   }
   return concat("kind ", kind);
 }
@@ -62,7 +66,10 @@ class Parser {
     check_weights(file_.weights, find(kPayload), file_.kind, label_);
     read_custom_msg();
     read_sibling();
-    if (file_.kind == FileKind::Model) read_parts();
+    if (file_.kind == FileKind::Model) {
+      read_parts();
+      read_ports();
+    }
     return std::move(file_);
   }
 
@@ -141,7 +148,7 @@ class Parser {
   void check_section(size_t index) const {
     const SectionEntry& section = sections_[index];
     const std::string what = concat("section ", section_name(section.kind));
-    const bool known = section.kind >= kGraph && section.kind <= kSplit;
+    const bool known = section.kind >= kGraph && section.kind <= (has_ports() ? kPorts : kSplit);
     if (!known && (section.flags & kSectionRequired) != 0)
       refuse(what, " is required and unknown to this reader; update tcim_lite");
     if (known && file_.kind == FileKind::Weights && section.kind != kWeightTable && section.kind != kPayload)
@@ -264,6 +271,16 @@ class Parser {
         fail(ErrorCode::Format, label, ": value '", value.name, "' is ", name_of(value.dtype), " ",
              name_of(value.format), " ", to_string(value.shape), ", its weight '", entry.name, "' is ",
              name_of(entry.dtype), " ", name_of(entry.format), " ", to_string(entry.shape));
+    }
+  }
+
+  bool has_ports() const { return header_.version_minor >= kMinorOfPorts; }
+
+  void read_ports() {
+    if (!has_ports()) {
+      for (Graph& part : file_.parts) add_legacy_aliases(part);
+    } else if (const auto bytes = bytes_of(kPorts)) {
+      decode_ports(*bytes, label_ + ": ports section", file_.parts);
     }
   }
 

@@ -9,51 +9,19 @@ namespace {
 
 constexpr std::string_view kFormatSuffix = ".hmcc.format";
 
-bool take_prefix(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-// The exporter's name of a compiled name without batch suffix (llm-graphs.md section 2.1), or nothing.
-std::string exporter_name(std::string_view name) {
-  if (name == "input_1") return "inputs_embeds";
-  if (name == "valid_length") return "past_seq_length";
-  if (name == "current_length") return "current_input_length";
-  std::string_view rest = name;
-  if (!take_prefix(rest, "model_layers_")) return {};
-  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
-  const std::string layer(rest.substr(0, digits));
-  rest.remove_prefix(digits);
-  if (layer.empty()) return {};
-  if (rest == "_self_attn_kcache_input") return "past_key_cache_" + layer;
-  if (rest == "_self_attn_vcache_input") return "past_value_cache_" + layer;
-  return {};
-}
-
-// Everything else a slot answers to.
-std::vector<std::string> aliases_of(std::string_view name) {
+std::string_view without_format_suffix(std::string_view name) {
   if (name.ends_with(kFormatSuffix)) name.remove_suffix(kFormatSuffix.size());
-  std::vector<std::string> aliases{std::string(name)};
-  std::string_view base = name, batch;
-  constexpr std::string_view kBatch = "_batch_";
-  if (const size_t at = name.rfind(kBatch);
-      at != std::string_view::npos && at + kBatch.size() < name.size() &&
-      name.find_first_not_of("0123456789", at + kBatch.size()) == std::string_view::npos) {
-    base = name.substr(0, at);
-    batch = name.substr(at + kBatch.size());
-  }
-  const std::string exporter = exporter_name(base);
-  if (batch.empty()) {
-    if (!exporter.empty()) aliases.push_back(exporter);
-    return aliases;
-  }
-  aliases.push_back(std::string(base) + "_batch" + std::string(batch));
-  if (!exporter.empty()) {
-    aliases.push_back(exporter + "_batch_" + std::string(batch));
-    aliases.push_back(exporter + "_batch" + std::string(batch));
-  }
-  return aliases;
+  return name;
+}
+
+// The other spelling of a name that ends in "_batch<n>" (C-18), or nothing.
+std::string with_batch_underscore(std::string_view name) {
+  constexpr std::string_view kBatch = "_batch";
+  const size_t at = name.rfind(kBatch);
+  if (at == std::string_view::npos || at + kBatch.size() == name.size() ||
+      name.find_first_not_of("0123456789", at + kBatch.size()) != std::string_view::npos)
+    return {};
+  return std::string(name.substr(0, at)) + "_batch_" + std::string(name.substr(at + kBatch.size()));
 }
 
 // What slot `port` looks like as one tensor.
@@ -86,16 +54,20 @@ SlotTable::SlotTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
     slots_.push_back(std::move(slot));
   }
   // After the compiled names, so that an alias never hides one.
-  for (uint32_t index = 0; index < slots_.size(); ++index) {
-    for (std::string& alias : aliases_of(slots_[index].name())) by_name_.emplace(std::move(alias), index);
+  for (uint32_t port = 0; port < count; ++port) {
+    const Value& value = parts[0].values[(parts[0].*ids)[port]];
+    by_name_.emplace(without_format_suffix(value.name), port);
+    for (const std::string& alias : value.aliases) by_name_.emplace(alias, port);
   }
 }
 
 Slot* SlotTable::find(std::string_view name) {
   auto found = by_name_.find(name);
-  if (found == by_name_.end() && name.ends_with(kFormatSuffix)) {
-    found = by_name_.find(name.substr(0, name.size() - kFormatSuffix.size()));
+  if (found == by_name_.end()) {
+    name = without_format_suffix(name);
+    found = by_name_.find(name);
   }
+  if (found == by_name_.end()) found = by_name_.find(with_batch_underscore(name));
   return found == by_name_.end() ? nullptr : &slots_[found->second];
 }
 

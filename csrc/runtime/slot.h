@@ -29,7 +29,8 @@ struct Slot {
   Tensor tensor() const { return Tensor(info, buffer, offset); }
 };
 
-// Looks slots up by compiled name, exporter name, and either with a trailing `.hmcc.format` (C-18).
+// Looks slots up by compiled name, by the aliases in the file, and either with a trailing `.hmcc.format` or with
+// `_batch3` for `_batch_3` (C-18).
 class SlotTable {
  public:
   // Of the inputs or of the outputs of the model's parts.

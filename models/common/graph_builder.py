@@ -6,10 +6,10 @@ Shapes are computed here and checked with `assert`: a wrong graph is a mistake o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tcim_lite.hmm import Graph, Op, Value, WeightEntry
+from tcim_lite.hmm import Graph, Op, Role, Value, WeightEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,21 @@ class GraphBuilder:
         self._ops: list[Op] = []
         self._inputs: list[int] = []
 
-    def input(self, name: str, shape: Sequence[int], dtype: str | None = None) -> Ref:
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: str | None = None,
+        *,
+        role: Role | None = None,
+        aliases: Sequence[str] = (),
+    ) -> Ref:
         """Adds the next graph input; the tensor dtype unless said otherwise."""
-        ref = self._value(name, "input", dtype or self._tensor_dtype, shape)
-        self._inputs.append(ref.id)
-        return ref
+        return self._port(name, "input", dtype or self._tensor_dtype, shape, role, aliases)
 
-    def state(self, name: str, shape: Sequence[int]) -> Ref:
+    def state(self, name: str, shape: Sequence[int], *, role: Role | None = None, aliases: Sequence[str] = ()) -> Ref:
         """Adds the next graph input that KVcache updates in place."""
-        ref = self._value(name, "state", self._tensor_dtype, shape)
-        self._inputs.append(ref.id)
-        return ref
+        return self._port(name, "state", self._tensor_dtype, shape, role, aliases)
 
     def weight(self, name: str) -> Ref:
         """Returns a weight of the table as a value, the same one each time."""
@@ -135,8 +139,10 @@ class GraphBuilder:
         assert 0 <= offset <= width - x.shape[-1], (name, x.shape, offset, width)
         return self._op("AllGather", name, [x], (*x.shape[:-1], width), {"offset": offset})
 
-    def build(self, outputs: Sequence[Ref], live_rows: Ref | None = None) -> Graph:
+    def build(self, outputs: Mapping[Ref, Role], live_rows: Ref | None = None) -> Graph:
         """Returns the finished graph; `live_rows` is the input that says how many rows of axis 1 are real."""
+        for ref, role in outputs.items():
+            self._values[ref.id] = replace(self._values[ref.id], role=role)
         return Graph(
             name=self._name,
             values=self._values,
@@ -162,6 +168,14 @@ class GraphBuilder:
         self, kind: str, operands: Sequence[Ref], results: Sequence[Ref], attributes: dict[str, int | float | str]
     ) -> None:
         self._ops.append(Op(kind, [ref.id for ref in operands], [ref.id for ref in results], attributes))
+
+    def _port(
+        self, name: str, kind: str, dtype: str, shape: Sequence[int], role: Role | None, aliases: Sequence[str]
+    ) -> Ref:
+        ref = self._value(name, kind, dtype, shape)
+        self._values[ref.id] = replace(self._values[ref.id], role=role, aliases=aliases)
+        self._inputs.append(ref.id)
+        return ref
 
     def _value(
         self,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from tcim_lite.hmm import WHOLE, Graph, Split, WeightEntry
+from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
 from ..blocks.head import lower_head
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
 from ..common.graph_builder import GraphBuilder, Ref, Slot
 from ..common.profiles import Profile
-from ..family import Contract, ModelConfig
+from ..family import Contract, ModelConfig, Port
 from .graph_specs import GraphSpec
 
 
@@ -38,8 +38,11 @@ def build_graph(
     first_block = sum(len(config.blocks(layer)) for layer in range(layers.start))
     numbers = itertools.count(first_block)
     (embeddings,) = contract.shared
-    source = residual_name(first_block - 1) if layers.start else embeddings.names()[0]
-    x = builder.input(source, (spec.batch, spec.tokens, config.hidden_size))
+    rows = (spec.batch, spec.tokens, config.hidden_size)
+    if layers.start:
+        x = builder.input(residual_name(first_block - 1), rows, role=Role("hidden"))
+    else:
+        x = _add_port(builder.input, embeddings, rows)
     cache_shape = (1, len(shard.my_kv_heads), context_length, config.head_dim)
     slots = [_slot(builder, contract, slot, layers, spec.layers is not None, cache_shape) for slot in range(spec.batch)]
     # Of one token, that token is the live row.
@@ -55,9 +58,9 @@ def build_graph(
     for layer in layers:
         for block in config.blocks(layer):
             x = block.lower(part, x, layer, residual_name(next(numbers)))
-    if layers.stop == config.num_layers:
-        x = lower_head(part, x)
-    return builder.build([x], live_rows=live_rows)
+    if layers.stop < config.num_layers:
+        return builder.build({x: Role("hidden")}, live_rows=live_rows)
+    return builder.build({lower_head(part, x): Role("logits")}, live_rows=live_rows)
 
 
 def split_of(part: Graph) -> Split:
@@ -66,19 +69,31 @@ def split_of(part: Graph) -> Split:
     return Split([1 if kind == "state" else WHOLE for kind in kinds], [WHOLE] * len(part.outputs))
 
 
+def _add_port(
+    add: Callable[..., Ref],
+    port: Port,
+    shape: tuple[int, ...],
+    slot: int | None = None,
+    layer: int | None = None,
+    **options: str,
+) -> Ref:
+    name, alias = port.names(slot, layer)
+    return add(name, shape, role=Role(port.role, layer, slot), aliases=[alias], **options)
+
+
 def _slot(
     builder: GraphBuilder, contract: Contract, slot: int, layers: range, is_stage: bool, cache_shape: tuple[int, ...]
 ) -> Slot:
     """Adds the inputs of a batch slot."""
     refs: dict[tuple[str, int | None], Ref] = {}
     for port in contract.per_slot:
-        refs[port.role, None] = builder.input(port.names(slot)[0], (1,), "int32")
+        refs[port.role, None] = _add_port(builder.input, port, (1,), slot, dtype="int32")
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(port, layer) for port in contract.per_layer for layer in layers]
     if is_stage:
         pairs = [(port, layer) for layer in layers for port in contract.per_layer]
     for port, layer in pairs:
-        refs[port.role, layer] = builder.state(port.names(slot, layer)[0], cache_shape)
+        refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer)
     return Slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],

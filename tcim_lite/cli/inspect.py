@@ -91,8 +91,10 @@ def _print_graphs(container: Container) -> None:
 
 
 def _whole(slot: Sequence[Value], axis: int) -> tuple[Value, str]:
-    """One input or output of all devices, and how it is laid out."""
+    """One input or output of all devices, how it is laid out and what it is for."""
     kind = "  state" if slot[0].kind == "state" else ""
+    if slot[0].role is not None:
+        kind += f"  {slot[0].role.name}"
     if axis < 0:
         return slot[0], kind
     extents = [value.shape[axis] for value in slot]
@@ -113,29 +115,47 @@ def _print_weights(container: Container, *, list_weights: bool) -> None:
 
 
 def _port_lines(ports: Sequence[tuple[Value, str]]) -> list[str]:
-    """One line a value; runs that differ in the layer number only, such as caches, share a line."""
+    """One line a port; ports that count on where the one before stopped, such as the caches of layers, share a line."""
     lines: list[str] = []
     start = 0
     while start < len(ports):
+        counting = _counting(ports, start)
         stop = start + 1
-        pattern = _pattern(*ports[start])
-        while stop < len(ports) and _pattern(*ports[stop]) == pattern and "{}" in pattern[0]:
+        while counting and stop < len(ports) and _counting(ports, stop - 1) == counting:
             stop += 1
         value, note = ports[start]
-        name, position = value.name, str(start)
-        if stop - start > 1:
-            numbers = [_LAYER.search(port.name).group(1) for port, _ in (ports[start], ports[stop - 1])]  # type: ignore[union-attr]
-            name, position = pattern[0].format(f"{{{numbers[0]}..{numbers[1]}}}"), f"{start}..{stop - 1}"
-        lines.append(f"{position:>8}  {name}  {value.dtype} {list(value.shape)}{note}")
+        text = _NUMBER.split(_names(value))
+        position = str(start)
+        if counting:
+            last = _NUMBER.split(_names(ports[stop - 1][0]))
+            for token in counting:
+                text[token] = f"{{{text[token]}..{last[token]}}}"
+            position = f"{start}..{stop - 1}"
+        name, *aliases = "".join(text).split("\0")
+        also = f"  also {', '.join(aliases)}" if aliases else ""
+        lines.append(f"{position:>8}  {name}  {value.dtype} {list(value.shape)}{note}{also}")
         start = stop
     return lines
 
 
-_LAYER = re.compile(r"(?<=layers_)(\d+)")
+_NUMBER = re.compile(r"(\d+)")
 
 
-def _pattern(value: Value, note: str) -> tuple[str, str, tuple[int, ...], str]:
-    return _LAYER.sub("{}", value.name, count=1), note, tuple(value.shape), value.dtype
+def _names(value: Value) -> str:
+    return "\0".join((value.name, *value.aliases))
+
+
+def _counting(ports: Sequence[tuple[Value, str]], index: int) -> list[int]:
+    """Which numbers in the names of a port are one more in the next port, if all else is equal; else none."""
+    if index + 1 == len(ports):
+        return []
+    (first, note), (second, other) = ports[index : index + 2]
+    if (note, first.shape, first.dtype) != (other, second.shape, second.dtype):
+        return []
+    mine, theirs = _NUMBER.split(_names(first)), _NUMBER.split(_names(second))
+    differing = [token for token, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b]
+    counts = all(token % 2 and int(theirs[token]) == int(mine[token]) + 1 for token in differing)
+    return differing if counts and len(mine) == len(theirs) else []
 
 
 def _message(text: str) -> str:

@@ -1,6 +1,6 @@
 """The `.hmm` container in pure Python: no compiled core is needed."""
 
-from .graph import OPS, Graph, Op, Value
+from .graph import OPS, Graph, Op, Role, Value
 from .graph_section import decode_graph, encode_graph
 from .layout import Sibling, WeightEntry, packed_bytes
 from .parts import WHOLE, Split
@@ -13,6 +13,7 @@ __all__ = [
     "Container",
     "Graph",
     "Op",
+    "Role",
     "Sibling",
     "Split",
     "Value",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import HmmFormatError
 from . import layout
+from .graph import Value
 from .reader import Container, read
 
 
@@ -35,6 +36,7 @@ def summary(container: Container) -> str:
                 value = graph.values[id_]
                 notes = [value.kind] if value.kind == "state" else []
                 notes += ["live_rows"] if id_ == graph.live_rows else []
+                notes += _port_notes(value)
                 lines.append(" ".join([what, value.name, value.dtype, str(list(value.shape)), *notes]))
         for kind, count in sorted(Counter(op.kind for op in graph.ops).items()):
             lines.append(f"op {kind} x {count}")
@@ -48,6 +50,17 @@ def summary(container: Container) -> str:
             f"crc32c {entry.crc32c:08x} sha256 {entry.hash.hex()[:16]}"
         )
     return "\n".join(lines)
+
+
+def _port_notes(value: Value) -> list[str]:
+    """Role and aliases, as words."""
+    notes = []
+    if value.role is not None:
+        for what, fact in (("role", value.role.name), ("layer", value.role.layer), ("slot", value.role.slot)):
+            notes += [what, str(fact)] if fact is not None else []
+    for alias in value.aliases:
+        notes += ["alias", alias]
+    return notes
 
 
 def sibling_path(model: Path, name: str) -> Path:

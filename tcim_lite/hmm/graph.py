@@ -31,6 +31,15 @@ Attribute = int | float | str
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """What an input or output is for (section 5.2), such as the keys of layer 3 of batch slot 0."""
+
+    name: str  # "embeddings", "valid_length", "k_cache", ...: docs/hmm-format.md lists them
+    layer: int | None = None  # of the model
+    slot: int | None = None  # of the batch
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """A tensor of fixed shape and dtype; its id is its position in `Graph.values`."""
 
@@ -40,9 +49,12 @@ class Value:
     shape: Sequence[int]  # logical; of a packed weight [N, K] without padding
     format: str = "dense"  # of a weight
     weight: int | None = None  # index into the weight table, for kind "weight"
+    role: Role | None = None  # of an input or output
+    aliases: Sequence[str] = ()  # other names that an input or output answers to
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(extent) for extent in self.shape))
+        object.__setattr__(self, "aliases", tuple(self.aliases))
 
 
 @dataclass(frozen=True, slots=True)

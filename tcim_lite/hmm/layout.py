@@ -22,11 +22,13 @@ MAX_TENSOR_BYTES = 1 << 48
 MAX_NAME_BYTES = 1024
 MAX_CUSTOM_MSG_BYTES = 16 << 20
 MAX_GRAPH_BYTES = 64 << 20
+MAX_ALIASES = 16
 
 # Section 2: the header.
 MAGIC_MODEL = b"TCIMHMM\0"
 MAGIC_WEIGHTS = b"TCIMHMW\0"
-VERSION = (1, 0)
+VERSION = (1, 1)
+VERSION_WITHOUT_PORTS = (1, 0)  # what the writer gives a file that needs nothing newer
 HEADER = struct.Struct("<8sHHIQII32s16s32sIIQ")
 HEADER_BYTES = 128
 HEADER_CRC_OFFSET = 116
@@ -38,8 +40,10 @@ PRODUCER_BYTES = 32
 SECTION = struct.Struct("<IIQQII")
 SECTION_BYTES = 32
 SECTION_REQUIRED = 1
-GRAPH, CUSTOM_MSG, WEIGHT_TABLE, PAYLOAD, SIBLING, SPLIT = 1, 2, 3, 4, 5, 6
-SECTION_NAMES = {1: "graph", 2: "custom_msg", 3: "weight_table", 4: "payload", 5: "sibling", 6: "split"}
+GRAPH, CUSTOM_MSG, WEIGHT_TABLE, PAYLOAD, SIBLING, SPLIT, PORTS = 1, 2, 3, 4, 5, 6, 7
+SECTION_NAMES = {
+    1: "graph", 2: "custom_msg", 3: "weight_table", 4: "payload", 5: "sibling", 6: "split", 7: "ports",
+}  # fmt: skip
 ALIGNMENT = 64
 PAYLOAD_ALIGNMENT = 4096
 

@@ -20,6 +20,7 @@ from .graph import Graph, check_weight_values
 from .graph_section import decode_graph, decode_split
 from .layout import Section, Sibling, WeightEntry
 from .parts import Split, check_parts
+from .ports import decode_ports
 from .weight_table import check_weights, decode_weight_table
 
 
@@ -176,7 +177,7 @@ def _parse(data: memoryview, label: str) -> Container:
             f"{label}: ndevice is {ndevice}, expected at most {layout.MAX_DEVICES}; compile for fewer devices"
         )
     producer_name = _padded_text(producer, f"{label}: producer")
-    sections = _sections(data, section_count, minor > layout.VERSION[1], kind, ndevice, label)
+    sections = _sections(data, section_count, minor, kind, ndevice, label)
     contents = [(s.kind, data[s.offset : s.offset + s.nbytes]) for s in sections]
     if layout.container_id([content for kind_, content in contents if kind_ != layout.PAYLOAD]) != id_:
         raise HmmFormatError(f"{label}: the id in the header is not the SHA-256 of the sections; write the file again")
@@ -201,6 +202,8 @@ def _parse(data: memoryview, label: str) -> Container:
         if layout.SPLIT in blobs:
             split = decode_split(blobs[layout.SPLIT], f"{label}: split section")
         check_parts(graphs, split, HmmFormatError, label)
+        if layout.PORTS in blobs and minor >= 1:
+            graphs = decode_ports(blobs[layout.PORTS], f"{label}: ports section", graphs)
     return Container(
         kind, id_, (major, minor), target_name, producer_name, ncore, ndevice, message, sibling, tuple(weights),
         tuple(graphs), split, tuple(sections), label, data,
@@ -223,10 +226,11 @@ def _padded_text(data: bytes, what: str) -> str:
     return decode_text(text, what)
 
 
-def _sections(data: memoryview, count: int, newer: bool, kind: str, ndevice: int, label: str) -> list[Section]:
+def _sections(data: memoryview, count: int, minor: int, kind: str, ndevice: int, label: str) -> list[Section]:
     """Checks the section table (section 3) and returns it without the sections that may be skipped."""
     front_bytes = layout.HEADER_BYTES + count * layout.SECTION_BYTES
-    allowed = set(layout.SECTION_NAMES) if kind == "model" else {layout.WEIGHT_TABLE, layout.PAYLOAD}
+    known = layout.SECTION_NAMES if minor >= 1 else layout.SECTION_NAMES.keys() - {layout.PORTS}
+    allowed = set(known) if kind == "model" else {layout.WEIGHT_TABLE, layout.PAYLOAD}
     sections: list[Section] = []
     for index in range(count):
         row = layout.SECTION.unpack_from(data, layout.HEADER_BYTES + index * layout.SECTION_BYTES)
@@ -234,14 +238,14 @@ def _sections(data: memoryview, count: int, newer: bool, kind: str, ndevice: int
         section = Section(*fields)
         name = layout.SECTION_NAMES.get(section.kind, f"kind {section.kind}")
         what = f"{label}: section {name}"
-        if section.kind not in layout.SECTION_NAMES and section.flags & layout.SECTION_REQUIRED:
+        if section.kind not in known and section.flags & layout.SECTION_REQUIRED:
             raise HmmFormatError(f"{what} is required and unknown to this reader; update tcim_lite")
-        if section.kind in layout.SECTION_NAMES and section.kind not in allowed:
+        if section.kind in known and section.kind not in allowed:
             raise HmmFormatError(f"{what} does not belong into a .hmw")
         several = section.kind == layout.GRAPH and ndevice > 1
         if not several and any(section.kind == other.kind for other in sections):
             raise HmmFormatError(f"{what} appears twice")
-        if not newer and (reserved or section.flags > 1):
+        if minor <= layout.VERSION[1] and (reserved or section.flags > 1):
             raise HmmFormatError(f"{what} has flags {section.flags} and reserved {reserved}, expected 0 or 1 and 0")
         alignment = layout.PAYLOAD_ALIGNMENT if section.kind == layout.PAYLOAD else layout.ALIGNMENT
         if section.offset % alignment:

@@ -16,6 +16,7 @@ from .graph_section import encode_graph, encode_split, encode_text
 from .layout import Sibling, WeightEntry
 from .parts import Split, check_parts
 from .payload import Payload, TemporaryFile, check_weight_name
+from .ports import encode_ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ def _encode_weight_table(entries: Sequence[WeightEntry]) -> bytes:
 
 def _encode_front(
     magic: bytes,
+    version: tuple[int, int],
     file_bytes: int,
     sections: Sequence[layout.Section],
     id_: bytes,
@@ -178,7 +180,7 @@ def _encode_front(
     if not 1 <= ncore <= 0xFFFFFFFF:
         raise ValueError(f"ncore={ncore} must be at least 1")
     table = b"".join(layout.SECTION.pack(s.kind, s.flags, s.offset, s.nbytes, s.crc32c, 0) for s in sections)
-    fields = [magic, *layout.VERSION, layout.HEADER_BYTES, file_bytes, len(sections), ncore, id_]
+    fields = [magic, *version, layout.HEADER_BYTES, file_bytes, len(sections), ncore, id_]
     fields += [layout.TARGET.encode(), name, ndevice]
     crc = crc32c(layout.HEADER.pack(*fields, 0, layout.HEADER_BYTES) + table)
     return layout.HEADER.pack(*fields, crc, layout.HEADER_BYTES) + table
@@ -196,7 +198,8 @@ def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEn
     file.seek(offset)
     file.write(table)
     file.seek(0)
-    file.write(_encode_front(layout.MAGIC_WEIGHTS, offset + len(table), sections, id_, 1, 1, producer))
+    version = layout.VERSION_WITHOUT_PORTS
+    file.write(_encode_front(layout.MAGIC_WEIGHTS, version, offset + len(table), sections, id_, 1, 1, producer))
     return id_
 
 
@@ -217,6 +220,9 @@ def _write_model(
     check_parts(graphs, split, ValueError, f"graph {graphs[0].name!r}")
     if split is not None:
         blobs.append((layout.SPLIT, encode_split(split)))
+    ports = encode_ports(graphs)
+    if ports:
+        blobs.append((layout.PORTS, ports))
     message = custom_msg.encode()
     if b"\0" in message:
         raise ValueError("custom_msg contains a NUL")
@@ -263,7 +269,9 @@ def _write_model(
     blobs[table_index] = (layout.WEIGHT_TABLE, _encode_weight_table(entries))
     required = layout.SECTION_REQUIRED
     sections = [
-        layout.Section(kind, 0 if kind == layout.CUSTOM_MSG else required, offset, len(blob), crc32c(blob))
+        layout.Section(
+            kind, 0 if kind in (layout.CUSTOM_MSG, layout.PORTS) else required, offset, len(blob), crc32c(blob)
+        )
         for (kind, blob), offset in zip(blobs, offsets, strict=True)
     ]
     for offset, (_, blob) in zip(offsets, blobs, strict=True):
@@ -275,5 +283,6 @@ def _write_model(
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    file.write(_encode_front(layout.MAGIC_MODEL, file_bytes, sections, id_, ncore, len(graphs), producer))
+    version = layout.VERSION if ports else layout.VERSION_WITHOUT_PORTS
+    file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

@@ -54,7 +54,7 @@ void repair(Bytes bytes) {
   auto header = load<hmm::Header>(bytes, 0);
   const uint64_t room = (bytes.size() - kTable) / sizeof(hmm::SectionEntry);
   header.file_bytes = bytes.size();
-  header.section_count = uint32_t(std::min<uint64_t>(header.section_count % 8, room));
+  header.section_count = uint32_t(std::min<uint64_t>(header.section_count % 9, room));
   hmm::Sha256 id;
   for (uint32_t i = 0; i < header.section_count; ++i) {
     const uint64_t at = kTable + i * sizeof(hmm::SectionEntry);

@@ -1,11 +1,12 @@
 """Writes the golden files and what they say beside this script: `python tests/data/hmm/make_golden.py [FOLDER]`.
 
-Until version 1 of the format they are made anew with each change of the layout; from then on never.
+A file that is here is never made anew: a new minor version gets files of its own.
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tcim_lite.hmm import (
     WHOLE,
     Graph,
     Op,
+    Role,
     Sibling,
     Split,
     Value,
@@ -129,7 +131,7 @@ def part_graph(rank: int) -> Graph:
     return Graph(f"device_{rank}", values, ops, [0, 1, 2, 3, 4], [15], live_rows=2)
 
 
-def write_two_devices(path: Path) -> None:
+def write_two_devices(path: Path, parts: list[Graph]) -> None:
     """The caches are cut along their heads, everything else is whole on both devices."""
     shapes = [
         ("norm", "float32", "dense", (48,)),
@@ -138,7 +140,48 @@ def write_two_devices(path: Path) -> None:
     ]
     weights = [WeightData(*row, pattern(packed_bytes(row[2], row[3], row[1]), i)) for i, row in enumerate(shapes)]
     split = Split([WHOLE, WHOLE, WHOLE, 1, 1], [WHOLE])
-    write_model(path, [part_graph(0), part_graph(1)], weights, split=split, producer=_PRODUCER)
+    write_model(path, parts, weights, split=split, producer=_PRODUCER)
+
+
+def with_ports(graph: Graph) -> Graph:
+    """The graph with a role and an exporter's name for every input of `part_graph`, and a role nobody knows yet."""
+    named = {
+        0: (Role("embeddings"), ["inputs_embeds"]),
+        1: (Role("valid_length", slot=0), ["past_seq_length"]),
+        2: (Role("current_length", slot=0), ["current_input_length"]),
+        3: (Role("k_cache", 0, 0), ["past_key_cache_0", "ключи"]),
+        4: (Role("v_cache", 0, 0), ["past_value_cache_0"]),
+        graph.outputs[0]: (Role("a_later_role", layer=7), []),
+    }
+    values = [
+        replace(value, role=named[id_][0], aliases=named[id_][1]) if id_ in named else value
+        for id_, value in enumerate(graph.values)
+    ]
+    return replace(graph, values=values)
+
+
+def ports_graph() -> Graph:
+    """Attention of the rows with themselves, without a weight: one device's share of what `part_graph` does."""
+    heads, head_dim, context = 2, 16, 32
+    rows, cache = [1, 4, heads * head_dim], [1, heads, context, head_dim]
+    values = [
+        Value("input_1", "input", "float16", rows),
+        Value("valid_length", "input", "int32", [1]),
+        Value("current_length", "input", "int32", [1]),
+        Value("model_layers_0_self_attn_kcache_input", "state", "float16", cache),
+        Value("model_layers_0_self_attn_vcache_input", "state", "float16", cache),
+        Value("heads", "intermediate", "float16", [1, 4, heads, head_dim]),
+        Value("keys", "intermediate", "float16", cache),
+        Value("values", "intermediate", "float16", cache),
+        Value("mixed", "intermediate", "float16", rows),
+    ]
+    ops = [
+        Op("Reshape", [0], [5]),
+        Op("KVcache", [5, 3, 1, 2], [6]),
+        Op("KVcache", [5, 4, 1, 2], [7]),
+        Op("FlashAttention", [5, 6, 7, 1, 2], [8]),
+    ]
+    return with_ports(Graph("ports", values, ops, [0, 1, 2, 3, 4], [8], live_rows=2))
 
 
 # name, dtype, format, shape
@@ -172,7 +215,10 @@ def make(folder: Path) -> None:
         weights.add("cos_again", "float16", "dense", (32, 8), every_op_data()[2].data)
     sibling = Sibling("shared.hmw", weights.id)
     write_model(folder / "external.hmm", every_op_graph(1), entries, sibling=sibling, producer=_PRODUCER)
-    write_two_devices(folder / "two_devices.hmms")
+    parts = [part_graph(0), part_graph(1)]
+    write_two_devices(folder / "two_devices.hmms", parts)
+    write_two_devices(folder / "ports_two_devices.hmms", [with_ports(part) for part in parts])
+    write_model(folder / "ports.hmm", ports_graph(), [], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")
 
