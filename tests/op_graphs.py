@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tcim_lite import hmm
-from tcim_lite.models.common.packing import DTYPES, pack_float, pack_w4, pack_w8
+from tcim_lite.models.common.packing import DTYPES, pack
 
 TOKENS, WIDTH, OUTPUTS = 4, 128, 32
 HEADS, HEAD_DIM, CONTEXT = 2, 32, 32
@@ -67,10 +67,10 @@ def linear_model(fmt: str) -> tuple[hmm.Graph, list[hmm.WeightData]]:
     groups = (OUTPUTS, WIDTH // 64)
     eight_bits = ((37 * n + 11 * k) % 255 - 127).astype(np.int8)
     if fmt == "linear_w4":
-        data = pack_w4(((7 * n + 3 * k) % 16 - 8).astype(np.int8), np.full(groups, 2.0**-5, np.float16))
+        data = pack("linear_w4", ((7 * n + 3 * k) % 16 - 8).astype(np.int8), np.full(groups, 2.0**-5, np.float16))
     elif fmt == "linear_w8":
-        data = pack_w8(eight_bits, np.full(groups, -7, np.int8))
+        data = pack("linear_w8", eight_bits, np.full(groups, -7, np.int8))
     else:
-        data = pack_float((eight_bits / 128).astype(np.float16), fmt)
+        data = pack(fmt, (eight_bits / 128).astype(np.float16))
     weight = hmm.WeightData("w", DTYPES[fmt], fmt, (OUTPUTS, WIDTH), data)
     return hmm.Graph(fmt, values, [hmm.Op("Linear", [0, 2], [3])], inputs=[0, 1], outputs=[3], live_rows=1), [weight]

@@ -31,12 +31,6 @@ std::string_view kind_name(ValueKind kind) {
   return "?";
 }
 
-// The dtype of the elements of a packed format.
-DType packed_dtype(WeightFormat format) {
-  if (format == WeightFormat::LinearF16) return DType::Float16;
-  return format == WeightFormat::LinearF32 ? DType::Float32 : DType::UInt8;
-}
-
 void check_value(const Value& value) {
   const Shape& shape = value.shape;
   if (value.name.empty()) refuse("a value has no name");
@@ -57,9 +51,10 @@ void check_value(const Value& value) {
   if (value.kind != ValueKind::Weight)
     refuse("value '", value.name, "' is of kind ", kind_name(value.kind), " and has format ", name_of(value.format),
            ", expected dense");
-  if (value.dtype != packed_dtype(value.format))
-    refuse("value '", value.name, "' has format ", name_of(value.format), " and dtype ", name_of(value.dtype),
-           ", expected ", name_of(packed_dtype(value.format)));
+  const WeightLayout layout = layout_of(value.format);
+  if (value.dtype != layout.dtype)
+    refuse("value '", value.name, "' has format ", layout.name, " and dtype ", name_of(value.dtype), ", expected ",
+           name_of(layout.dtype));
   if (shape.size() != 2) refuse("value '", value.name, "' has shape ", to_string(shape), ", expected [N, K]");
   if (is_quantized(value.format) && shape[1] % kGroup != 0)
     refuse("value '", value.name, "' has shape ", to_string(shape), ", expected K to be a multiple of ", kGroup);

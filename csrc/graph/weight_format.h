@@ -1,76 +1,107 @@
-// How the bytes of a weight are laid out (docs/hmm-format.md section 6, docs/numerics.md section 6).
+// How the bytes of a weight are laid out (docs/hmm-format.md section 6, docs/numerics.md section 10). This table is the
+// only description in C++: readers, kernels and repacking derive sizes and places from it. tcim_lite/hmm/weight_format.py
+// is the same table for Python; tests/test_weight_format.py compares the two.
 //
-// Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. Outputs beyond N
-// in the last block have zero codes. One block is: codes, then scales, padded to 64 bytes; LinearW4 has both in pairs
-// of groups.
-//   LinearW4   codes: per 8 inputs 64 bytes; byte 4*n+j holds, as code + 8, input j of output n in its low nibble and
-//              input j+4 in its high one. scales: 16 fp16 per group of 64 inputs, behind the codes of every two groups,
-//              so that one stream of memory has both. A last group without a second has its place filled with zeros.
-//   LinearW8   codes: per 4 inputs 64 bytes; byte 4*n+j holds input j of output n, as code + 128. scales: per 64 inputs
-//              16 int8 exponents.
-//   LinearF16  per 2 inputs 64 bytes: fp16 2*n+j is input j of output n. K is padded with zeros to a multiple of 2.
-//   LinearF32  per input 64 bytes: fp32 n is that input of output n.
+// Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. A block is made of
+// lines of 64 bytes, four bytes for each of the 16 outputs: byte 4*n+j of a line belongs to output n.
+//   8 inputs in a line  byte j holds input j in its low nibble and input j+4 in its high one, as code + code_offset
+//   4 inputs in a line  byte j holds input j as code + code_offset
+//   2 inputs in a line  fp16: 2*n+j is input j of output n; K is padded with zeros to a multiple of 2
+//   1 input in a line   fp32: n is that input of output n
+// The scales of a group of inputs are 16 numbers side by side, one per output. They lie behind the codes of every
+// `unit_inputs` inputs, group by group, so that one stream of memory has both, or behind all codes of the block. A last
+// unit that is not full has zeros in the places left; a block is padded with zeros to a multiple of 64 bytes. Outputs
+// beyond N in the last block have the code 0 and the scale 1.
+//
+// Everything here has internal linkage, so that kernel files can include it.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
+
+#include "base/dtype.h"
 
 namespace tcim_lite {
 
 enum class WeightFormat : uint8_t { Dense = 0, LinearW4 = 1, LinearW8 = 2, LinearF16 = 3, LinearF32 = 4 };
 
 constexpr int64_t kBlockOutputs = 16;
-constexpr int64_t kGroup = 64;  // inputs that share a scale
+constexpr int64_t kGroup = 64;  // inputs that share a scale of activations; K of a quantised weight is a multiple
+constexpr int64_t kLineBytes = 64;
 
-constexpr bool is_weight_format(uint8_t code) { return code <= 4; }
-constexpr bool is_quantized(WeightFormat format) {
-  return format == WeightFormat::LinearW4 || format == WeightFormat::LinearW8;
+struct WeightLayout {
+  std::string_view name;
+  DType dtype;           // of the stored elements; UInt8 for codes. A dense weight has any
+  int64_t line_inputs;   // 0: not packed
+  int64_t scale_inputs;  // inputs that share a scale; 0: no codes and no scales
+  DType scale_dtype;     // Float16: the scale; Int8: the exponent of 2. UInt8: none
+  int64_t unit_inputs;   // inputs whose scales follow their codes; 0: all K
+  int64_t code_offset;   // stored code - code
+};
+
+// By code.
+constexpr WeightLayout kWeightLayouts[] = {
+    {"dense", DType::UInt8, 0, 0, DType::UInt8, 0, 0},
+    {"linear_w4", DType::UInt8, 8, 64, DType::Float16, 128, 8},
+    {"linear_w8", DType::UInt8, 4, 64, DType::Int8, 0, 128},
+    {"linear_f16", DType::Float16, 2, 0, DType::UInt8, 0, 0},
+    {"linear_f32", DType::Float32, 1, 0, DType::UInt8, 0, 0},
+};
+constexpr int kWeightFormats = int(sizeof(kWeightLayouts) / sizeof(kWeightLayouts[0]));
+
+static constexpr WeightLayout layout_of(WeightFormat format) { return kWeightLayouts[int(format)]; }
+static constexpr std::string_view name_of(WeightFormat format) { return layout_of(format).name; }
+static constexpr bool is_weight_format(uint8_t code) { return code < kWeightFormats; }
+static constexpr bool is_quantized(WeightFormat format) { return layout_of(format).scale_inputs > 0; }
+
+// Bytes of the codes or floats of so many inputs of a block.
+static constexpr int64_t line_bytes(WeightLayout layout, int64_t inputs) {
+  return (inputs + layout.line_inputs - 1) / layout.line_inputs * kLineBytes;
 }
 
-constexpr std::string_view name_of(WeightFormat format) {
-  switch (format) {
-    case WeightFormat::Dense:
-      return "dense";
-    case WeightFormat::LinearW4:
-      return "linear_w4";
-    case WeightFormat::LinearW8:
-      return "linear_w8";
-    case WeightFormat::LinearF16:
-      return "linear_f16";
-    case WeightFormat::LinearF32:
-      return "linear_f32";
-  }
-  return "?";
+// Bytes of the scales of so many inputs of a block.
+static constexpr int64_t scale_bytes(WeightLayout layout, int64_t inputs) {
+  return inputs / layout.scale_inputs * kBlockOutputs * (layout.scale_dtype == DType::Float16 ? 2 : 1);
 }
 
-// Where the codes of a group of a quantised block begin.
-constexpr int64_t codes_offset(WeightFormat format, int64_t group) {
-  return format == WeightFormat::LinearW4 ? group / 2 * 1088 + group % 2 * 512 : group * 1024;
+// Where the codes of a group of a quantised block begin, groups counted in `scale_inputs`.
+static constexpr int64_t codes_offset(WeightLayout layout, int64_t group) {
+  const int64_t bytes = line_bytes(layout, layout.scale_inputs);
+  if (layout.unit_inputs == 0) return group * bytes;
+  const int64_t groups = layout.unit_inputs / layout.scale_inputs;
+  const int64_t unit = line_bytes(layout, layout.unit_inputs) + scale_bytes(layout, layout.unit_inputs);
+  return group / groups * unit + group % groups * bytes;
 }
 
-// Where its 16 scales begin: fp16 or int8.
-constexpr int64_t scales_offset(WeightFormat format, int64_t inputs, int64_t group) {
-  return format == WeightFormat::LinearW4 ? group / 2 * 1088 + 1024 + group % 2 * 32 : inputs * 16 + group * 16;
+// Where its 16 scales begin, in a block of so many inputs.
+static constexpr int64_t scales_offset(WeightLayout layout, int64_t inputs, int64_t group) {
+  const int64_t bytes = scale_bytes(layout, layout.scale_inputs);
+  if (layout.unit_inputs == 0) return line_bytes(layout, inputs) + group * bytes;
+  const int64_t groups = layout.unit_inputs / layout.scale_inputs;
+  const int64_t unit = line_bytes(layout, layout.unit_inputs) + scale_bytes(layout, layout.unit_inputs);
+  return group / groups * unit + line_bytes(layout, layout.unit_inputs) + group % groups * bytes;
 }
 
 // Bytes from one block of 16 outputs to the next.
-constexpr int64_t block_bytes(WeightFormat format, int64_t inputs) {
-  switch (format) {
-    case WeightFormat::LinearW4:
-      return (inputs / kGroup + 1) / 2 * 1088;
-    case WeightFormat::LinearW8:
-      return (inputs * 16 + inputs / kGroup * 16 + 63) / 64 * 64;
-    case WeightFormat::LinearF16:
-      return (inputs + 1) / 2 * 64;
-    case WeightFormat::LinearF32:
-      return inputs * 64;
-    case WeightFormat::Dense:
-      break;
-  }
-  return 0;
+static constexpr int64_t block_bytes(WeightLayout layout, int64_t inputs) {
+  if (layout.line_inputs == 0) return 0;
+  if (layout.scale_inputs == 0) return line_bytes(layout, inputs);
+  const int64_t unit = layout.unit_inputs == 0 ? inputs : layout.unit_inputs;
+  const int64_t bytes = (inputs + unit - 1) / unit * (line_bytes(layout, unit) + scale_bytes(layout, unit));
+  return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-constexpr int64_t packed_bytes(WeightFormat format, int64_t outputs, int64_t inputs) {
+static constexpr int64_t codes_offset(WeightFormat format, int64_t group) {
+  return codes_offset(layout_of(format), group);
+}
+static constexpr int64_t scales_offset(WeightFormat format, int64_t inputs, int64_t group) {
+  return scales_offset(layout_of(format), inputs, group);
+}
+static constexpr int64_t block_bytes(WeightFormat format, int64_t inputs) {
+  return block_bytes(layout_of(format), inputs);
+}
+
+static constexpr int64_t packed_bytes(WeightFormat format, int64_t outputs, int64_t inputs) {
   return (outputs + kBlockOutputs - 1) / kBlockOutputs * block_bytes(format, inputs);
 }
 

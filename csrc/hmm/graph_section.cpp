@@ -26,7 +26,7 @@ Value decode_value(Cursor& cursor) {
   value.name = cursor.text(kMaxNameBytes, "a value's name");
   value.kind = ValueKind(code(cursor, value.name, "kind", 0, 3));
   value.dtype = DType(code(cursor, value.name, "dtype", 1, 8));
-  value.format = WeightFormat(code(cursor, value.name, "format", 0, 4));
+  value.format = WeightFormat(code(cursor, value.name, "format", 0, kWeightFormats - 1));
   const uint32_t rank = cursor.get<uint8_t>(concat("the rank of value '", value.name, "'"));
   if (rank < 1 || rank > kMaxRank)
     fail(ErrorCode::Format, cursor.label(), ": value '", value.name, "' has rank ", rank, ", expected 1 to ", kMaxRank);

@@ -21,9 +21,7 @@ uint64_t expected_bytes(DType dtype, WeightFormat format, const Shape& shape, co
     for (int64_t extent : shape) bytes = checked(bytes, uint64_t(extent));
     return bytes;
   }
-  const DType wanted = format == WeightFormat::LinearF16   ? DType::Float16
-                       : format == WeightFormat::LinearF32 ? DType::Float32
-                                                           : DType::UInt8;
+  const DType wanted = layout_of(format).dtype;
   if (dtype != wanted)
     fail(ErrorCode::Format, what, ": format ", name_of(format), " has dtype ", name_of(wanted), ", got ",
          name_of(dtype));
@@ -50,7 +48,7 @@ WeightEntry decode_entry(const WeightRecord& record, uint32_t index, std::span<c
   if (!is_device_dtype(record.dtype))
     fail(ErrorCode::Format, what, " has dtype ", int{record.dtype}, ", known are 1 to 8");
   if (!is_weight_format(record.format))
-    fail(ErrorCode::Format, what, " has format ", int{record.format}, ", known are 0 to 4");
+    fail(ErrorCode::Format, what, " has format ", int{record.format}, ", known are 0 to ", kWeightFormats - 1);
   if (record.rank < 1 || record.rank > kMaxWeightRank)
     fail(ErrorCode::Format, what, " has rank ", int{record.rank}, ", expected 1 to ", kMaxWeightRank);
   if (record.external > 1) fail(ErrorCode::Format, what, " has external ", int{record.external}, ", expected 0 or 1");

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .matrix import Matrix
-from .packing import BLOCK, is_quantized, pack_float, pack_w4, pack_w8
-from .quantize import GROUP, quantize_w4, quantize_w8
+from .packing import BLOCK, is_quantized, pack
+from .quantize import QUANTIZERS, RANDOM_CODES
 
 _CHUNK_WEIGHTS = 1 << 20  # 4 MiB of fp32 a thread: beyond that only memory grows
 _CHUNK_ROWS = 2 * BLOCK  # a chunk ends where a gate block and its up block do
@@ -33,16 +33,14 @@ def packed_chunks(
 
     def work(start: int, stop: int) -> NDArray[np.uint8]:
         rows = matrix.read(start, stop)
-        if fmt == "linear_w4":
-            return pack_w4(*quantize_w4(rows))
-        if fmt == "linear_w8":
-            return pack_w8(*quantize_w8(rows))
+        if is_quantized(fmt):
+            return pack(fmt, *QUANTIZERS[fmt](rows))
         if fmt == "linear_f16":
             half, saturated = to_fp16(rows)
             if saturated:
                 on_saturated(saturated)
-            return pack_float(half, fmt)
-        return pack_float(rows, fmt)
+            return pack(fmt, half)
+        return pack(fmt, rows)
 
     return _in_order(work, matrix.shape, workers)
 
@@ -55,13 +53,7 @@ def random_chunks(
 
     def work(start: int, stop: int) -> NDArray[np.uint8]:
         rng = np.random.default_rng([*seed, start])
-        size, groups = (stop - start, shape[1]), (stop - start, shape[1] // GROUP)
-        if fmt == "linear_w4":
-            # Uniform codes -7..7 have deviation 4.32.
-            scales = (rng.uniform(0.8, 1.2, groups) * (0.02 / 4.32)).astype(np.float16)
-            return pack_w4(rng.integers(-7, 8, size, dtype=np.int8), scales)
-        # Odd codes -63..63 at 2^-11 have deviation 0.018; a range of 2^n draws three times as fast as -71..71.
-        return pack_w8(rng.integers(-64, 64, size, dtype=np.int8) | 1, np.full(groups, -11, np.int8))
+        return pack(fmt, *RANDOM_CODES[fmt](rng, stop - start, shape[1]))
 
     return _in_order(work, shape, workers)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .packing import BLOCK, block_bytes, pack_float, pack_w4, pack_w8, unpack
+from .packing import BLOCK, block_bytes, pack, unpack
 
 
 def packed_rows(
@@ -31,12 +31,7 @@ def packed_rows(
         return
     numbers = [_unpacked(blocks, fmt, shape[1], part) for part in rows]
     values, scales = (None if parts[0] is None else np.concatenate(parts) for parts in zip(*numbers, strict=True))
-    if fmt == "linear_w4":
-        yield pack_w4(values, scales)
-    elif fmt == "linear_w8":
-        yield pack_w8(values, scales)
-    else:
-        yield pack_float(values, fmt)
+    yield pack(fmt, values, scales)
 
 
 def _unpacked(

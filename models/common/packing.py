@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm.layout import BLOCK_OUTPUTS as BLOCK
-from tcim_lite.hmm.layout import FORMAT_DTYPES as DTYPES
-from tcim_lite.hmm.layout import GROUP, W4_PAIR_BYTES, packed_bytes
+from tcim_lite.hmm.weight_format import BLOCK_OUTPUTS as BLOCK
+from tcim_lite.hmm.weight_format import LAYOUTS, LINE_BYTES, WeightLayout
 
-__all__ = ["BLOCK", "DTYPES", "block_bytes", "dequantize", "is_quantized", "pack_float", "pack_w4", "pack_w8", "unpack"]
+__all__ = ["BLOCK", "DTYPES", "block_bytes", "dequantize", "is_quantized", "pack", "unpack"]
 
-
-_PAIR_CODES = 2 * GROUP * 8  # bytes of the codes of two groups
+DTYPES = {name: layout.dtype for name, layout in LAYOUTS.items()}
 
 
 def is_quantized(fmt: str) -> bool:
     """Returns whether weights of format `fmt` carry codes and scales."""
-    return fmt in ("linear_w4", "linear_w8")
+    return LAYOUTS[fmt].scale_inputs > 0
 
 
 def block_bytes(fmt: str, inputs: int) -> int:
     """Returns the bytes of one block of 16 outputs with `inputs` inputs."""
-    return packed_bytes(fmt, (BLOCK, inputs), DTYPES[fmt])
+    return LAYOUTS[fmt].block_bytes(inputs)
 
 
-def pack_w4(codes: NDArray[np.int8], scales: NDArray[np.float16]) -> NDArray[np.uint8]:
-    """Packs codes [N, K] in -8..7 and scales [N, K / 64] into blocks [ceil(N / 16), block bytes]."""
-    inputs = codes.shape[1]
-    stored = (_pad_rows(codes, 0) + np.int8(8)).view(np.uint8).reshape(-1, BLOCK, inputs // 8, 2, 4)
-    packed = stored[:, :, :, 0] | (stored[:, :, :, 1] << np.uint8(4))
-    return _in_pairs(_across_outputs(packed), _scales_by_group(scales, 1))
+def pack(fmt: str, values: NDArray[np.generic], scales: NDArray[np.generic] | None = None) -> NDArray[np.uint8]:
+    """Packs a weight into blocks [ceil(N / 16), block bytes].
 
-
-def pack_w8(codes: NDArray[np.int8], exponents: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Packs codes [N, K] in -127..127 and exponents [N, K / 64] into blocks [ceil(N / 16), block bytes]."""
-    inputs = codes.shape[1]
-    # Adding 128 to a byte flips its top bit.
-    stored = (_pad_rows(codes, 0).view(np.uint8) ^ np.uint8(0x80)).reshape(-1, BLOCK, inputs // 4, 4)
-    return _blocks(_across_outputs(stored), _scales_by_group(exponents, 0))
-
-
-def pack_float(weights: NDArray[np.floating], fmt: str) -> NDArray[np.uint8]:
-    """Packs weights [N, K], already of the dtype of `fmt` (linear_f16 or linear_f32), into blocks."""
-    rows = _pad_rows(weights, 0)
-    if fmt == "linear_f16" and rows.shape[1] % 2:
-        rows = np.pad(rows, ((0, 0), (0, 1)))
-    pair = 4 // rows.itemsize  # inputs in four bytes
-    words = np.ascontiguousarray(rows).view(np.uint8).reshape(-1, BLOCK, rows.shape[1] // pair, 4)
-    return _across_outputs(words)
+    Args:
+        fmt: One of the linear formats.
+        values: [N, K]: signed codes as int8, or weights of the format's dtype.
+        scales: [N, K / scale_inputs] of the format's scale dtype; None for float formats.
+    """
+    layout = LAYOUTS[fmt]
+    inputs = values.shape[1]
+    if scales is None:
+        rows = np.pad(_pad_rows(values, 0), ((0, 0), (0, -inputs % layout.line_inputs)))
+        return _lines(rows.view(np.uint8))
+    lines = _lines(_stored(layout, _pad_rows(values, 0)))
+    assert scales.dtype == layout.scale_dtype
+    tail = _scales_by_group(scales, 1 if layout.scale_dtype == "float16" else 0)
+    # Units of codes, then their scales; zeros in the places that a last unit leaves.
+    unit = layout.unit_inputs or inputs
+    units = -(-inputs // unit)
+    parts = [_in_units(lines, units, layout.line_bytes(unit)), _in_units(tail, units, layout.scale_bytes(unit))]
+    blocks = np.concatenate(parts, axis=2).reshape(len(lines), -1)
+    return np.pad(blocks, ((0, 0), (0, layout.block_bytes(inputs) - blocks.shape[1])))
 
 
 def unpack(
@@ -65,41 +59,30 @@ def unpack(
         inputs: K of the logical shape.
 
     Returns:
-        linear_w4: codes [N, K] int8 and scales [N, K / 64] fp16. linear_w8: codes int8 and exponents int8.
-        Float formats: the weights and None.
+        What `pack` takes: signed codes [N, K] int8 and scales [N, K / scale_inputs]; float formats: the weights and
+        None.
     """
-    blocks = np.frombuffer(packed, np.uint8).reshape(-1, block_bytes(fmt, inputs))
-    if not is_quantized(fmt):
-        dtype = np.dtype(DTYPES[fmt])
-        pair = 4 // dtype.itemsize
-        words = blocks.reshape(len(blocks), -1, BLOCK, 4).transpose(0, 2, 1, 3)
-        weights = np.ascontiguousarray(words).view(dtype).reshape(len(blocks) * BLOCK, -1)
-        assert weights.shape[1] == -(-inputs // pair) * pair
+    layout = LAYOUTS[fmt]
+    blocks = np.frombuffer(packed, np.uint8).reshape(-1, layout.block_bytes(inputs))
+    if not layout.scale_inputs:
+        weights = _rows_of(blocks, -(-inputs // layout.line_inputs)).view(layout.dtype)
         return weights[:outputs, :inputs], None
-    groups = inputs // GROUP
-    scale_dtype: np.dtype[Any]
-    if fmt == "linear_w4":
-        pairs = blocks.reshape(len(blocks), -1, W4_PAIR_BYTES)
-        code_bytes, scale_dtype = groups * GROUP * 8, np.dtype(np.float16)
-        stored, tail = (part.reshape(len(blocks), -1) for part in (pairs[..., :_PAIR_CODES], pairs[..., _PAIR_CODES:]))
-    else:
-        code_bytes, scale_dtype = groups * GROUP * 16, np.dtype(np.int8)
-        stored, tail = blocks, blocks[:, code_bytes:]
-    words = stored[:, :code_bytes].reshape(len(blocks), -1, BLOCK, 4).transpose(0, 2, 1, 3)
-    if fmt == "linear_w4":
-        codes = np.stack((words & 15, words >> 4), axis=3).astype(np.int8) - 8
-    else:
-        codes = np.ascontiguousarray(words ^ 0x80).view(np.int8)
-    used = np.ascontiguousarray(tail[:, : groups * BLOCK * scale_dtype.itemsize])
-    scales = used.view(scale_dtype).reshape(-1, groups, BLOCK).transpose(0, 2, 1).reshape(-1, groups)
-    return codes.reshape(-1, inputs)[:outputs], scales[:outputs]
+    unit = layout.unit_inputs or inputs
+    units, code_bytes = -(-inputs // unit), layout.line_bytes(unit)
+    parts = blocks[:, : units * (code_bytes + layout.scale_bytes(unit))].reshape(len(blocks), units, -1)
+    lines, tail = (part.reshape(len(blocks), -1) for part in (parts[..., :code_bytes], parts[..., code_bytes:]))
+    codes = _codes(layout, _rows_of(lines, inputs // layout.line_inputs))
+    groups = inputs // layout.scale_inputs
+    used = np.ascontiguousarray(tail[:, : layout.scale_bytes(inputs)]).view(layout.scale_dtype)
+    scales = used.reshape(-1, groups, BLOCK).transpose(0, 2, 1).reshape(-1, groups)
+    return codes[:outputs], scales[:outputs]
 
 
 def dequantize(codes: NDArray[np.generic], scales: NDArray[np.generic]) -> NDArray[np.float32]:
     """Returns the weights [N, K] that codes with fp16 scales or int8 exponents stand for; exact in fp32."""
     stored_exponents = scales.dtype == np.int8
     factor = np.ldexp(np.float32(1), scales.astype(np.int32)) if stored_exponents else scales.astype(np.float32)
-    return codes.astype(np.float32) * np.repeat(factor, GROUP, axis=1)
+    return codes.astype(np.float32) * np.repeat(factor, codes.shape[1] // scales.shape[1], axis=1)
 
 
 def _pad_rows(rows: NDArray, value: int) -> NDArray:
@@ -107,11 +90,33 @@ def _pad_rows(rows: NDArray, value: int) -> NDArray:
     return np.pad(rows, ((0, missing), (0, 0)), constant_values=value) if missing else rows
 
 
-def _across_outputs(words: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[blocks, 16, steps, 4] -> [blocks, bytes] with the four bytes of all 16 outputs side by side in each step."""
-    count, _, steps, _ = words.shape
-    units = np.ascontiguousarray(words).view(np.uint32).reshape(count, BLOCK, steps)
-    return np.ascontiguousarray(units.transpose(0, 2, 1)).view(np.uint8).reshape(count, steps * 64)
+def _stored(layout: WeightLayout, codes: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Signed codes [rows, K] -> stored bytes [rows, bytes]: the four bytes of each line in turn."""
+    stored = codes.astype(np.uint8) + np.uint8(layout.code_offset)  # modulo 256
+    if layout.line_inputs == 4:
+        return stored
+    halves = stored.reshape(len(codes), -1, 2, 4)
+    return (halves[:, :, 0] | (halves[:, :, 1] << np.uint8(4))).reshape(len(codes), -1)
+
+
+def _codes(layout: WeightLayout, stored: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """Inverse of `_stored`."""
+    if layout.line_inputs == 8:
+        words = stored.reshape(len(stored), -1, 4)
+        stored = np.stack((words & 15, words >> 4), axis=2).reshape(len(stored), -1)
+    return (stored - np.uint8(layout.code_offset)).view(np.int8)
+
+
+def _lines(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Bytes of outputs [16 * blocks, 4 * lines] -> [blocks, 64 * lines] with the four bytes of all 16 side by side."""
+    units = np.ascontiguousarray(rows).view(np.uint32).reshape(-1, BLOCK, rows.shape[1] // 4)
+    return np.ascontiguousarray(units.transpose(0, 2, 1)).view(np.uint8).reshape(len(units), -1)
+
+
+def _rows_of(lines: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
+    """Inverse of `_lines`, of the first `count` lines."""
+    words = np.ascontiguousarray(lines[:, : count * LINE_BYTES]).view(np.uint32).reshape(len(lines), count, BLOCK)
+    return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1, count).view(np.uint8)
 
 
 def _scales_by_group(scales: NDArray, padding: int) -> NDArray[np.uint8]:
@@ -120,20 +125,5 @@ def _scales_by_group(scales: NDArray, padding: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(blocks).view(np.uint8).reshape(len(blocks), -1)
 
 
-def _in_pairs(codes: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Codes of two groups, then their scales; zeros where a last group has no second."""
-    count = len(codes)
-    pairs = -(-scales.shape[1] // (W4_PAIR_BYTES - _PAIR_CODES))
-    out = np.zeros((count, pairs, W4_PAIR_BYTES), np.uint8)
-    for part, end in ((codes, slice(None, _PAIR_CODES)), (scales, slice(_PAIR_CODES, None))):
-        missing = pairs * out[0, 0, end].size - part.shape[1]
-        out[..., end] = np.pad(part, ((0, 0), (0, missing))).reshape(count, pairs, -1)
-    return out.reshape(count, -1)
-
-
-def _blocks(codes: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    used = codes.shape[1] + scales.shape[1]
-    out = np.zeros((len(codes), -(-used // 64) * 64), np.uint8)
-    out[:, : codes.shape[1]] = codes
-    out[:, codes.shape[1] : used] = scales
-    return out
+def _in_units(part: NDArray[np.uint8], units: int, unit_bytes: int) -> NDArray[np.uint8]:
+    return np.pad(part, ((0, 0), (0, units * unit_bytes - part.shape[1]))).reshape(len(part), units, unit_bytes)

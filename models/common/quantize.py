@@ -6,10 +6,12 @@ Both are functions of one group at a time, so callers may cut a matrix into row 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm.layout import GROUP
+from tcim_lite.hmm.weight_format import GROUP
 
 W4_CANDIDATES = 32
 # Groups searched together. With 1024 the work arrays stay in L2 and one thread is 15 % faster, but two threads then
@@ -132,3 +134,30 @@ def _exact_choice(
     table = np.full(alive.shape, np.inf)
     table[candidate, column] = total
     return table.argmin(axis=0)
+
+
+def _random_w4(rng: np.random.Generator, outputs: int, inputs: int) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+    # Uniform codes -7..7 have deviation 4.32.
+    scales = (rng.uniform(0.8, 1.2, (outputs, inputs // GROUP)) * (0.02 / 4.32)).astype(np.float16)
+    return rng.integers(-7, 8, (outputs, inputs), dtype=np.int8), scales
+
+
+def _random_w8(rng: np.random.Generator, outputs: int, inputs: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    # Odd codes -63..63 at 2^-11 have deviation 0.018; a range of 2^n draws three times as fast as -71..71.
+    codes = rng.integers(-64, 64, (outputs, inputs), dtype=np.int8) | 1
+    return codes, np.full((outputs, inputs // GROUP), -11, np.int8)
+
+
+# By format: weights [N, K] to codes and scales.
+QUANTIZERS: dict[str, Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], NDArray[np.generic]]]] = {
+    "linear_w4": quantize_w4,
+    "linear_w8": quantize_w8,
+}
+
+# By format: random codes and scales of N by K weights of mean 0 and deviation near 0.02.
+RANDOM_CODES: dict[
+    str, Callable[[np.random.Generator, int, int], tuple[NDArray[np.int8], NDArray[np.generic]]]
+] = {
+    "linear_w4": _random_w4,
+    "linear_w8": _random_w8,
+}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
+from ..hmm.weight_format import LAYOUTS
 
 if TYPE_CHECKING:
     from ..hmm import Container, Value
@@ -73,7 +74,7 @@ def cost_of(file: Container, depth: int) -> Cost:
         tokens=tokens,
         read_bytes=weight_bytes(file) + row_bytes * (depth + length),
         operations=operations,
-        quantized=any(entry.format in ("linear_w4", "linear_w8") for entry in linears),
+        quantized=any(LAYOUTS[entry.format].scale_inputs for entry in linears),
     )
 
 

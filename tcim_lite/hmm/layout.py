@@ -8,6 +8,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .weight_format import BLOCK_OUTPUTS, GROUP, LAYOUTS
+
 # Section 1: limits.
 MAX_SECTIONS = 64
 MAX_DEVICES = 32
@@ -60,12 +62,8 @@ ITEM_BYTES = {
 }  # fmt: skip
 
 # Section 6.
-FORMATS = {"dense": 0, "linear_w4": 1, "linear_w8": 2, "linear_f16": 3, "linear_f32": 4}
+FORMATS = {"dense": 0} | {name: packed.code for name, packed in LAYOUTS.items()}
 FORMAT_NAMES = {code: name for name, code in FORMATS.items()}
-FORMAT_DTYPES = {"linear_w4": "uint8", "linear_w8": "uint8", "linear_f16": "float16", "linear_f32": "float32"}
-BLOCK_OUTPUTS = 16
-GROUP = 64  # inputs that share a scale
-W4_PAIR_BYTES = 1088  # of linear_w4: codes of two groups, then their scales
 
 # Section 5.
 VALUE_KINDS = {"input": 0, "state": 1, "weight": 2, "intermediate": 3}
@@ -117,7 +115,7 @@ def align(offset: int, alignment: int) -> int:
 
 
 def packed_bytes(format: str, shape: Sequence[int], dtype: str) -> int:
-    """Returns the size of a weight's stored bytes (section 6; csrc/graph/weight_format.h).
+    """Returns the size of a weight's stored bytes (section 6).
 
     Raises:
         ValueError: an unknown dtype or format, or a shape that the format cannot hold.
@@ -133,20 +131,15 @@ def packed_bytes(format: str, shape: Sequence[int], dtype: str) -> int:
     if format == "dense":
         nbytes = math.prod(shape) * ITEM_BYTES[dtype]
     else:
-        if dtype != FORMAT_DTYPES[format]:
-            raise ValueError(f"format {format} has dtype {FORMAT_DTYPES[format]}, got {dtype}")
+        layout = LAYOUTS[format]
+        if dtype != layout.dtype:
+            raise ValueError(f"format {format} has dtype {layout.dtype}, got {dtype}")
         if len(shape) != 2:
             raise ValueError(f"format {format} has a shape [N, K], got {list(shape)}")
         outputs, inputs = shape
-        if format in ("linear_w4", "linear_w8") and inputs % GROUP:
+        if layout.scale_inputs and inputs % GROUP:
             raise ValueError(f"format {format} needs K to be a multiple of {GROUP}, got shape {list(shape)}")
-        block = {
-            "linear_w4": (inputs // GROUP + 1) // 2 * W4_PAIR_BYTES,
-            "linear_w8": inputs * 16 + inputs // GROUP * 16,
-            "linear_f16": (inputs + 1) // 2 * 64,
-            "linear_f32": inputs * 64,
-        }[format]
-        nbytes = -(-outputs // BLOCK_OUTPUTS) * align(block, 64)
+        nbytes = -(-outputs // BLOCK_OUTPUTS) * layout.block_bytes(inputs)
     if nbytes > MAX_TENSOR_BYTES:
         raise ValueError(f"shape {list(shape)} takes {nbytes} bytes, the limit is 2^48")
     return nbytes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.models.common.packed_rows import packed_rows
-from tcim_lite.models.common.packing import pack_float, pack_w4, pack_w8
+from tcim_lite.models.common.packing import pack as pack_weight
 
 INPUTS, OUTPUTS = 128, 83
 CUTS = [
@@ -25,12 +25,12 @@ def pack(fmt: str, rows: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(3)
     if fmt == "linear_w4":
         codes = rng.integers(-8, 8, (OUTPUTS, INPUTS), dtype=np.int8)
-        return pack_w4(codes[rows], rng.uniform(0.5, 2, (OUTPUTS, INPUTS // 64)).astype(np.float16)[rows])
+        return pack_weight(fmt, codes[rows], rng.uniform(0.5, 2, (OUTPUTS, INPUTS // 64)).astype(np.float16)[rows])
     if fmt == "linear_w8":
         codes = rng.integers(-127, 128, (OUTPUTS, INPUTS), dtype=np.int8)
-        return pack_w8(codes[rows], rng.integers(-30, 9, (OUTPUTS, INPUTS // 64), dtype=np.int8)[rows])
+        return pack_weight(fmt, codes[rows], rng.integers(-30, 9, (OUTPUTS, INPUTS // 64), dtype=np.int8)[rows])
     values = rng.standard_normal((OUTPUTS, INPUTS)).astype("float16" if fmt == "linear_f16" else "float32")
-    return pack_float(values[rows], fmt)
+    return pack_weight(fmt, values[rows])
 
 
 @pytest.mark.parametrize("rows", CUTS, ids=str)

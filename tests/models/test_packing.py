@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.hmm import packed_bytes
-from tcim_lite.models.common.packing import DTYPES, block_bytes, pack_float, pack_w4, pack_w8, unpack
+from tcim_lite.models.common.packing import DTYPES, block_bytes, pack, unpack
 
 
 def quantised(fmt: str, outputs: int, inputs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def quantised(fmt: str, outputs: int, inputs: int) -> tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize("fmt", ["linear_w4", "linear_w8"])
 def test_quantised_round_trip(fmt: str, outputs: int, inputs: int) -> None:
     codes, scales = quantised(fmt, outputs, inputs)
-    packed = (pack_w4 if fmt == "linear_w4" else pack_w8)(codes, scales)
+    packed = pack(fmt, codes, scales)
     assert packed.size == packed_bytes(fmt, (outputs, inputs), "uint8")
     for got, want in zip(unpack(packed.tobytes(), fmt, outputs, inputs), (codes, scales), strict=True):
         np.testing.assert_array_equal(got, want)
@@ -34,7 +34,7 @@ def test_quantised_round_trip(fmt: str, outputs: int, inputs: int) -> None:
 @pytest.mark.parametrize("fmt", ["linear_f16", "linear_f32"])
 def test_float_round_trip(fmt: str, outputs: int, inputs: int) -> None:
     weights = np.random.default_rng(0).standard_normal((outputs, inputs)).astype(DTYPES[fmt])
-    packed = pack_float(weights, fmt)
+    packed = pack(fmt, weights)
     assert packed.size == packed_bytes(fmt, (outputs, inputs), DTYPES[fmt])
     got, scales = unpack(packed.tobytes(), fmt, outputs, inputs)
     assert scales is None
@@ -44,7 +44,7 @@ def test_float_round_trip(fmt: str, outputs: int, inputs: int) -> None:
 def test_w4_bytes_are_where_the_format_says() -> None:
     outputs, inputs = 20, 192
     codes, scales = quantised("linear_w4", outputs, inputs)
-    blocks = pack_w4(codes, scales)
+    blocks = pack("linear_w4", codes, scales)
     for n in range(32):
         block, lane = divmod(n, 16)
         for k in range(inputs):
@@ -62,7 +62,7 @@ def test_w4_bytes_are_where_the_format_says() -> None:
 def test_w8_bytes_are_where_the_format_says() -> None:
     outputs, inputs = 20, 128
     codes, exponents = quantised("linear_w8", outputs, inputs)
-    blocks = pack_w8(codes, exponents)
+    blocks = pack("linear_w8", codes, exponents)
     for n in range(32):
         block, lane = divmod(n, 16)
         for k in range(inputs):

@@ -1,0 +1,59 @@
+"""How the bytes of a weight are laid out: docs/hmm-format.md section 6, the table of csrc/graph/weight_format.h.
+
+tests/test_weight_format.py compares the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BLOCK_OUTPUTS = 16
+GROUP = 64  # inputs that share a scale of activations; K of a quantised weight is a multiple
+LINE_BYTES = 64  # four bytes for each output of a block
+
+
+@dataclass(frozen=True, slots=True)
+class WeightLayout:
+    """A packed format.
+
+    Attributes:
+        code: In files.
+        dtype: Of the stored elements; uint8 for codes.
+        line_inputs: Inputs in a line.
+        scale_inputs: Inputs that share a scale; 0 for float formats, which have no scales.
+        scale_dtype: float16 for the scale itself, int8 for the exponent of 2.
+        unit_inputs: Inputs whose scales follow their codes; 0 for all K.
+        code_offset: What is added to a code to store it.
+    """
+
+    code: int
+    dtype: str
+    line_inputs: int
+    scale_inputs: int = 0
+    scale_dtype: str = "uint8"
+    unit_inputs: int = 0
+    code_offset: int = 0
+
+    def line_bytes(self, inputs: int) -> int:
+        """Returns the bytes of the codes or floats of so many inputs of a block."""
+        return -(-inputs // self.line_inputs) * LINE_BYTES
+
+    def scale_bytes(self, inputs: int) -> int:
+        """Returns the bytes of the scales of so many inputs of a block."""
+        return inputs // self.scale_inputs * BLOCK_OUTPUTS * (2 if self.scale_dtype == "float16" else 1)
+
+    def block_bytes(self, inputs: int) -> int:
+        """Returns the bytes of one block of 16 outputs."""
+        if not self.scale_inputs:
+            return self.line_bytes(inputs)
+        unit = self.unit_inputs or inputs
+        used = -(-inputs // unit) * (self.line_bytes(unit) + self.scale_bytes(unit))
+        return -(-used // LINE_BYTES) * LINE_BYTES
+
+
+LAYOUTS = {
+    "linear_w4": WeightLayout(1, "uint8", 8, 64, "float16", 128, 8),
+    "linear_w8": WeightLayout(2, "uint8", 4, 64, "int8", 0, 128),
+    "linear_f16": WeightLayout(3, "float16", 2),
+    "linear_f32": WeightLayout(4, "float32", 1),
+}
