@@ -91,7 +91,8 @@ void bench_rows() {
       [&] { table.silu_mul[kF16]({x.data(), y.data(), kRows, kCols / 2, kCols, kCols / 2}); }, roof);
   print_row(
       "add", 6 * count, count,
-      [&] { table.add[kF16]({x.data(), residual.data(), y.data(), kRows, kCols, kCols, kCols, kCols}); }, roof);
+      [&] { table.elementwise[kAdd][kF16]({x.data(), residual.data(), y.data(), kRows, kCols, kCols, kCols, kCols}); },
+      roof);
   print_row(
       "rope", 4 * count, 3 * count,
       [&] {

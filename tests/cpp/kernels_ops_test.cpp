@@ -211,7 +211,7 @@ void check_elementwise(int64_t rows, int64_t cols, int wildest) {
           (uniform(0, 1) ? 1.0f : -1.0f) * std::ldexp(1.0f + float(uniform(0, 8191)) / 8192, uniform(14, 40));
   }
   same_everywhere<T>("add", y, [&](const KernelTable& table, const Matrix<T>& out) {
-    table.add[kElem<T>]({a.data(), b.data(), out.data(), rows, cols, a.stride, b.stride, out.stride});
+    table.elementwise[kAdd][kElem<T>]({a.data(), b.data(), out.data(), rows, cols, a.stride, b.stride, out.stride});
   });
   for (int64_t i = 0; i < cols; ++i) check_equal("add", y.at(0, i), from(a.at(0, i)) + from(b.at(0, i)));
   same_everywhere<T>("narrow", y, [&](const KernelTable& table, const Matrix<T>& out) {

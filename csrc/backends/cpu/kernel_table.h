@@ -3,8 +3,9 @@
 // Every function computes exactly what docs/numerics.md defines, so all tables agree bit for bit. Kernels trust their
 // arguments: everything is checked when a graph is loaded. Pointers never overlap unless said. "T" is the element of
 // tensors between ops; a table entry indexed [Elem] exists once per element type. Strides are in elements.
-// Kernel files include this header, <cstdint>, <cstddef> and intrinsics, nothing else: no shared inline code (an inline
-// function compiled with -mavx512f could be the copy the linker keeps for everyone).
+// Kernel files include this header, the vector headers (kernels/simd.h), <cstdint>, <cstddef> and intrinsics, nothing
+// else, and define one external function, TCIM_LITE_USE(file): an external inline function compiled with -mavx512f
+// could be the copy that the linker keeps for everyone (tests/test_kernel_symbols.py).
 #pragma once
 
 #include <cstddef>
@@ -79,13 +80,15 @@ struct SiluMulStoreArgs {
   int64_t rows, cols, acc_stride, y_stride;
 };
 
-// Unfused forms on T. y may be a.
-struct AddArgs {
-  const void* a;
-  const void* b;
-  void* y;
+// y = op(a, b), one rounding to T. y may be a.
+struct ElementwiseArgs {
+  const void* a;  // [rows, cols] T
+  const void* b;  // [rows, cols] T
+  void* y;        // [rows, cols] T
   int64_t rows, cols, a_stride, b_stride, y_stride;
 };
+
+// SiluMulStoreArgs on T, without a bias.
 struct SiluMulArgs {
   const void* x;  // [rows, 2 * cols] T, alternating in blocks of 16
   void* y;        // [rows, cols] T, cols a multiple of 16
@@ -156,8 +159,16 @@ struct FiniteArgs {
   int64_t rows, cols, x_stride;
 };
 
+// What kernels want to know of the CPU besides its instruction set (cpu_info.h).
+struct Tuning {
+  // The hardware's prefetcher stops at the end of a page, so weights are fetched further ahead and twice: into the
+  // second cache and from there into the first (benchmarks/notes/cpu-kernels.md). Elsewhere that loses.
+  bool prefetch_past_page = false;
+};
+
 struct KernelTable {
   const char* isa;  // as in available_isas()
+  Tuning tuning;    // set before the first use_<isa>
 
   void (*rms_norm[2])(const RmsNormArgs&);
   void (*quantize[2])(const QuantizeArgs&);
@@ -177,7 +188,7 @@ struct KernelTable {
   void (*linear_w8_float)(const LinearFloatArgs&);
   void (*store[2])(const StoreArgs&);
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
-  void (*add[2])(const AddArgs&);
+  void (*elementwise[kElementwiseOps][2])(const ElementwiseArgs&);
   void (*silu_mul[2])(const SiluMulArgs&);
   void (*rope[2])(const RopeArgs&);
   void (*widen[2])(const WidenArgs&);
@@ -200,3 +211,9 @@ void use_neondotprod(KernelTable& table);
 void use_neoni8mm(KernelTable& table);
 
 }  // namespace tcim_lite::cpu
+
+// In a kernel file: the name of the function that enters its kernels into the table, use_<file>_<isa>. CMake defines
+// TCIM_LITE_ISA.
+#define TCIM_LITE_USE(file) TCIM_LITE_USE_IN(file, TCIM_LITE_ISA)
+#define TCIM_LITE_USE_IN(file, isa) TCIM_LITE_USE_PASTE(file, isa)
+#define TCIM_LITE_USE_PASTE(file, isa) use_##file##_##isa

@@ -1,4 +1,4 @@
-// T, the element of tensors between ops.
+// T, the element of tensors between ops, and the ops that combine two such elements into one.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,9 @@
 namespace tcim_lite {
 
 enum Elem : int { kF16 = 0, kF32 = 1 };
+
+// Ops of two operands of one shape, y[i] = op(a[i], b[i]).
+enum ElementwiseOp : int { kAdd, kElementwiseOps };
 
 constexpr int64_t elem_bytes(Elem elem) { return elem == kF16 ? 2 : 4; }
 

@@ -20,14 +20,20 @@ void store(const StoreArgs& args) {
   }
 }
 
-template <Elem E>
-void add(const AddArgs& args) {
+// One line for each ElementwiseOp; the same in elementwise.cpp.
+template <ElementwiseOp op>
+float apply(float a, float b) {
+  if constexpr (op == kAdd) return a + b;
+}
+
+template <Elem E, ElementwiseOp op>
+void elementwise(const ElementwiseArgs& args) {
   using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* a = Row::at(args.a, row * args.a_stride);
     const void* b = Row::at(args.b, row * args.b_stride);
     void* y = Row::at(args.y, row * args.y_stride);
-    for (int64_t i = 0; i < args.cols; ++i) Row::store(y, i, Row::load(a, i) + Row::load(b, i));
+    for (int64_t i = 0; i < args.cols; ++i) Row::store(y, i, apply<op>(Row::load(a, i), Row::load(b, i)));
   }
 }
 
@@ -63,10 +69,18 @@ bool all_finite(const FiniteArgs& args) {
   return true;
 }
 
+template <Elem E, int op = 0>
+void use_ops(KernelTable& table) {
+  if constexpr (op < kElementwiseOps) {
+    table.elementwise[op][E] = elementwise<E, ElementwiseOp(op)>;
+    use_ops<E, op + 1>(table);
+  }
+}
+
 template <Elem E>
 void use(KernelTable& table) {
+  use_ops<E>(table);
   table.store[E] = store<E>;
-  table.add[E] = add<E>;
   table.widen[E] = widen<E>;
   table.narrow[E] = narrow<E>;
   table.all_finite[E] = all_finite<E>;

@@ -177,8 +177,8 @@ void linear_w4(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void use_linear_w4_avx512vnni(KernelTable& table) { table.linear_w4 = linear_w4<false>; }
-
-void use_linear_w4_intel_avx512vnni(KernelTable& table) { table.linear_w4 = linear_w4<true>; }
+void use_linear_w4_avx512vnni(KernelTable& table) {
+  table.linear_w4 = table.tuning.prefetch_past_page ? linear_w4<true> : linear_w4<false>;
+}
 
 }  // namespace tcim_lite::cpu

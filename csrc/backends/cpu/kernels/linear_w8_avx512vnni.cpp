@@ -170,8 +170,8 @@ void linear_w8(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void use_linear_w8_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<false>; }
-
-void use_linear_w8_intel_avx512vnni(KernelTable& table) { table.linear_w8 = linear_w8<true>; }
+void use_linear_w8_avx512vnni(KernelTable& table) {
+  table.linear_w8 = table.tuning.prefetch_past_page ? linear_w8<true> : linear_w8<false>;
+}
 
 }  // namespace tcim_lite::cpu

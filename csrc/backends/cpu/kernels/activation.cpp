@@ -1,0 +1,53 @@
+#include "backends/cpu/kernels/simd.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+Vec silu(Vec g) { return g / (broadcast(1.0f) + exp(-g)); }
+
+template <typename T>
+void silu_mul_store(const SiluMulStoreArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* acc = args.acc + row * args.acc_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; i += kLanes) {
+      Vec gate = load(acc + 2 * i), up = load(acc + 2 * i + kLanes);
+      if (args.bias) {
+        gate = gate + load(args.bias + 2 * i);
+        up = up + load(args.bias + 2 * i + kLanes);
+      }
+      store(y + i, silu(round_to<T>(gate)) * round_to<T>(up));
+    }
+  }
+}
+
+template <typename T>
+void silu_mul(const SiluMulArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; i += kLanes) {
+      store(y + i, silu(load(x + 2 * i)) * load(x + 2 * i + kLanes));
+    }
+  }
+}
+
+void exp_many(const float* x, float* y, int64_t count) {
+  for_lanes(count, [&](int64_t i, auto lanes) { store(y + i, exp(load(x + i, lanes)), lanes); });
+}
+
+template <typename T>
+void use(KernelTable& table) {
+  table.silu_mul_store[kElem<T>] = silu_mul_store<T>;
+  table.silu_mul[kElem<T>] = silu_mul<T>;
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(activation)(KernelTable& table) {
+  use<uint16_t>(table);
+  use<float>(table);
+  table.exp = exp_many;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,79 @@
+// Sixteen fp32 lanes, the same on every instruction set: the 16 partial sums of docs/numerics.md and the 16 outputs of
+// a weight block are one Vec. A kernel file written over this is built once per instruction set.
+//
+// Everything here and in simd_<isa>.h has internal linkage: of an external inline function the linker keeps one copy
+// for all files, and that could be the copy with instructions a CPU lacks. tests/test_kernel_symbols.py looks for such
+// symbols.
+//
+// Each simd_<isa>.h defines
+//   Vec, Ints                 16 floats, 16 int32
+//   Full, Tail                all 16 lanes of memory, or the first `count` of them (1 to 15; the others load as 0)
+//   kSums                     how many Vecs fit the registers as sums beside operands
+//   broadcast, load, store    from and to float and fp16 (uint16_t, saturating at 65504); store_bytes narrows Ints
+//   + - * / fma fnma abs      fma is a * b + c, fnma -(a * b) + c, both with one rounding
+//   min, max                  b where a is NaN
+//   clamp                     a between low and high; NaN stays
+//   zero_where_below          0 where x < limit, else a
+//   first_lanes               a in the lanes of a Tail, `others` behind them
+//   bits, from_bits, nearest, to_float, shift_left   between Vec and Ints; nearest rounds to even
+//   round_to_half             one rounding to fp16, kept in fp32
+//   first_lane, tree_sum, largest, sum   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
+//   tree_sums                 out[n] = tree_sum(sums[n])
+#pragma once
+
+#include "backends/cpu/kernel_table.h"
+
+#if defined(__AVX512F__)
+#include "backends/cpu/kernels/simd_avx512.h"
+#elif defined(__AVX2__)
+#include "backends/cpu/kernels/simd_avx2.h"
+#elif defined(__ARM_NEON)
+#include "backends/cpu/kernels/simd_neon.h"
+#else
+#error "simd.h has no vector header for this instruction set"
+#endif
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+template <typename T>
+constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
+
+// body(i, Full) for every 16 of `count`, then body(i, Tail) for the rest.
+template <typename Body>
+inline void for_lanes(int64_t count, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(i, Full{});
+  if (i < count) body(i, Tail(count - i));
+}
+
+// One rounding to T, kept in fp32.
+template <typename T>
+inline Vec round_to(Vec a) {
+  if constexpr (kElem<T> == kF16) return round_to_half(a);
+  return a;
+}
+
+// exp_ref of activation_ref.cpp.
+inline Vec exp(Vec x) {
+  const Vec lowest = broadcast(-0x1.5d589ep+6f), magic = broadcast(0x1.8p+23f);
+  const Vec clamped = clamp(x, lowest, broadcast(88.0f));
+  const Vec shifted = fma(clamped, broadcast(0x1.715476p+0f), magic);
+  const Vec n = shifted - magic;
+  Vec r = fma(n, broadcast(-0x1.62e430p-1f), clamped);
+  r = fma(n, broadcast(0x1.05c610p-29f), r);
+  Vec p = broadcast(0x1.6a23cep-10f);
+  p = fma(p, r, broadcast(0x1.123a20p-7f));
+  p = fma(p, r, broadcast(0x1.5558f2p-5f));
+  p = fma(p, r, broadcast(0x1.555492p-3f));
+  p = fma(p, r, broadcast(0x1.fffffcp-2f));
+  p = fma(p, r, broadcast(1.0f));
+  p = fma(p, r, broadcast(1.0f));
+  const Ints power = shift_left<23>(bits(shifted)) + broadcast(int32_t{0x3f800000});
+  return zero_where_below(p * from_bits(power), x, lowest);
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,173 @@
+// The vector operations of simd.h on AVX2, FMA and F16C: a Vec is two registers. Only simd.h includes this.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int kSums = 4;  // Vecs that fit the registers as sums: eight of 16, as many as two units of four cycles need
+
+struct Vec {
+  __m256 low, high;
+};
+struct Ints {
+  __m256i low, high;
+};
+
+struct Full {};
+struct Tail {
+  explicit Tail(int64_t tail) : count(tail) {}
+  int64_t count;  // 1 to 15
+
+  __m256i mask_from(int first) const {
+    const __m256i lanes = _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(count)), lanes);
+  }
+};
+
+inline Vec broadcast(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+inline Ints broadcast(int32_t value) { return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)}; }
+
+inline Vec load(const float* p, Full = {}) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline Vec load(const float* p, Tail tail) {
+  return {_mm256_maskload_ps(p, tail.mask_from(0)), _mm256_maskload_ps(p + 8, tail.mask_from(8))};
+}
+inline Vec load(const uint16_t* p, Full = {}) {
+  const auto* halves = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+}
+// AVX2 has no masked move of 16-bit elements.
+inline Vec load(const uint16_t* p, Tail tail) {
+  alignas(32) uint16_t values[16] = {};
+  for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
+  return load(values);
+}
+
+inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+inline Vec operator-(Vec a, Vec b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+inline Vec operator*(Vec a, Vec b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+inline Vec operator-(Vec a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_xor_ps(a.low, sign), _mm256_xor_ps(a.high, sign)};
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+inline Vec fnma(Vec a, Vec b, Vec c) {
+  return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
+}
+inline Vec abs(Vec a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+}
+inline Vec min(Vec a, Vec b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
+inline Vec max(Vec a, Vec b) { return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)}; }
+// min and max return their second operand when one is NaN.
+inline Vec clamp(Vec a, Vec low, Vec high) { return max(low, min(high, a)); }
+inline Vec zero_where_below(Vec a, Vec x, Vec limit) {
+  return {_mm256_andnot_ps(_mm256_cmp_ps(x.low, limit.low, _CMP_LT_OQ), a.low),
+          _mm256_andnot_ps(_mm256_cmp_ps(x.high, limit.high, _CMP_LT_OQ), a.high)};
+}
+inline Vec first_lanes(Vec a, Vec, Full) { return a; }
+inline Vec first_lanes(Vec a, Vec others, Tail tail) {
+  return {_mm256_blendv_ps(others.low, a.low, _mm256_castsi256_ps(tail.mask_from(0))),
+          _mm256_blendv_ps(others.high, a.high, _mm256_castsi256_ps(tail.mask_from(8)))};
+}
+
+inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
+inline Ints operator-(Ints a, Ints b) { return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)}; }
+inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)}; }
+template <int count>
+inline Ints shift_left(Ints a) {
+  return {_mm256_slli_epi32(a.low, count), _mm256_slli_epi32(a.high, count)};
+}
+inline Ints bits(Vec a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
+inline Vec from_bits(Ints a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
+inline Ints nearest(Vec a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
+inline Vec to_float(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+
+struct Halves {
+  __m128i low, high;
+};
+inline Halves to_half(Vec a) {
+  constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  const Vec limited = clamp(a, broadcast(-65504.0f), broadcast(65504.0f));
+  return {_mm256_cvtps_ph(limited.low, kRounding), _mm256_cvtps_ph(limited.high, kRounding)};
+}
+inline Vec round_to_half(Vec a) {
+  const Halves halves = to_half(a);
+  return {_mm256_cvtph_ps(halves.low), _mm256_cvtph_ps(halves.high)};
+}
+
+inline void store(float* p, Vec a, Full = {}) {
+  _mm256_storeu_ps(p, a.low);
+  _mm256_storeu_ps(p + 8, a.high);
+}
+inline void store(float* p, Vec a, Tail tail) {
+  _mm256_maskstore_ps(p, tail.mask_from(0), a.low);
+  _mm256_maskstore_ps(p + 8, tail.mask_from(8), a.high);
+}
+inline void store(uint16_t* p, Vec a, Full = {}) {
+  const Halves halves = to_half(a);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), halves.low);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), halves.high);
+}
+inline void store(uint16_t* p, Vec a, Tail tail) {
+  alignas(32) uint16_t values[16];
+  store(values, a);
+  for (int64_t i = 0; i < tail.count; ++i) p[i] = values[i];
+}
+inline void store_bytes(int8_t* p, Ints a) {
+  // The packs work inside 128-bit lanes; the words of a.low and a.high come out as low0 high0 low1 high1.
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
+inline float first_lane(Vec a) { return _mm256_cvtss_f32(a.low); }
+inline float tree_sum(Vec a) {
+  const __m256 eight = _mm256_add_ps(a.low, a.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+inline float largest(Vec a) {
+  const __m256 eight = _mm256_max_ps(a.low, a.high);
+  __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+inline int32_t largest(Ints a) {
+  const __m256i eight = _mm256_max_epi32(a.low, a.high);
+  __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+inline int32_t sum(Ints a) {
+  const __m256i eight = _mm256_add_epi32(a.low, a.high);
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
+inline void tree_sums(const Vec (&sums)[kSums], float* out) {
+  __m256 eight[4], four[2];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) eight[i] = _mm256_add_ps(sums[i].low, sums[i].high);
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m256 a = eight[2 * i], b = eight[2 * i + 1];
+    four[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  }
+  const __m256 two =
+      _mm256_add_ps(_mm256_shuffle_ps(four[0], four[1], 0x44), _mm256_shuffle_ps(four[0], four[1], 0xee));
+  const __m256 one = _mm256_add_ps(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
+  _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu

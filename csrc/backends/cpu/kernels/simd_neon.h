@@ -1,0 +1,180 @@
+// The vector operations of simd.h on NEON: a Vec is four registers. Only simd.h includes this.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstdint>
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int kSums = 4;  // Vecs that fit the registers as sums: 16 of 32, as many as four units of four cycles need
+
+struct Vec {
+  float32x4_t v[4];
+};
+struct Ints {
+  int32x4_t v[4];
+};
+
+struct Full {};
+struct Tail {
+  explicit Tail(int64_t tail) : count(tail) {}
+  int64_t count;  // 1 to 15
+};
+
+// {f(0), f(1), f(2), f(3)}
+template <typename F>
+inline Vec each(F f) {
+  return {{f(0), f(1), f(2), f(3)}};
+}
+template <typename F>
+inline Ints each_int(F f) {
+  return {{f(0), f(1), f(2), f(3)}};
+}
+
+inline Vec broadcast(float value) {
+  return each([&](int) { return vdupq_n_f32(value); });
+}
+inline Ints broadcast(int32_t value) {
+  return each_int([&](int) { return vdupq_n_s32(value); });
+}
+
+inline Vec load(const float* p, Full = {}) {
+  return each([&](int i) { return vld1q_f32(p + 4 * i); });
+}
+inline Vec load(const uint16_t* p, Full = {}) {
+  return each([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
+}
+template <typename T>
+inline Vec load(const T* p, Tail tail) {
+  T values[16] = {};
+  for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
+  return load(values);
+}
+
+inline Vec operator+(Vec a, Vec b) {
+  return each([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
+}
+inline Vec operator-(Vec a, Vec b) {
+  return each([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
+}
+inline Vec operator*(Vec a, Vec b) {
+  return each([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
+}
+inline Vec operator/(Vec a, Vec b) {
+  return each([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
+}
+inline Vec operator-(Vec a) {
+  return each([&](int i) { return vnegq_f32(a.v[i]); });
+}
+inline Vec fma(Vec a, Vec b, Vec c) {
+  return each([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
+}
+inline Vec fnma(Vec a, Vec b, Vec c) {
+  return each([&](int i) { return vfmsq_f32(c.v[i], a.v[i], b.v[i]); });
+}
+inline Vec abs(Vec a) {
+  return each([&](int i) { return vabsq_f32(a.v[i]); });
+}
+inline Vec min(Vec a, Vec b) {
+  return each([&](int i) { return vminnmq_f32(a.v[i], b.v[i]); });
+}
+inline Vec max(Vec a, Vec b) {
+  return each([&](int i) { return vmaxnmq_f32(a.v[i], b.v[i]); });
+}
+// vmaxq and vminq give NaN when one operand is.
+inline Vec clamp(Vec a, Vec low, Vec high) {
+  return each([&](int i) { return vmaxq_f32(low.v[i], vminq_f32(high.v[i], a.v[i])); });
+}
+inline Vec zero_where_below(Vec a, Vec x, Vec limit) {
+  return each([&](int i) {
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a.v[i]), vcltq_f32(x.v[i], limit.v[i])));
+  });
+}
+inline Vec first_lanes(Vec a, Vec, Full) { return a; }
+inline Vec first_lanes(Vec a, Vec others, Tail tail) {
+  const int32_t order[4] = {0, 1, 2, 3};
+  return each([&](int i) {
+    const int32x4_t lanes = vaddq_s32(vld1q_s32(order), vdupq_n_s32(4 * i));
+    return vbslq_f32(vcltq_s32(lanes, vdupq_n_s32(int32_t(tail.count))), a.v[i], others.v[i]);
+  });
+}
+
+inline Ints operator+(Ints a, Ints b) {
+  return each_int([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
+}
+inline Ints operator-(Ints a, Ints b) {
+  return each_int([&](int i) { return vsubq_s32(a.v[i], b.v[i]); });
+}
+inline Ints max(Ints a, Ints b) {
+  return each_int([&](int i) { return vmaxq_s32(a.v[i], b.v[i]); });
+}
+template <int count>
+inline Ints shift_left(Ints a) {
+  return each_int([&](int i) { return vshlq_n_s32(a.v[i], count); });
+}
+inline Ints bits(Vec a) {
+  return each_int([&](int i) { return vreinterpretq_s32_f32(a.v[i]); });
+}
+inline Vec from_bits(Ints a) {
+  return each([&](int i) { return vreinterpretq_f32_s32(a.v[i]); });
+}
+inline Ints nearest(Vec a) {
+  return each_int([&](int i) { return vcvtnq_s32_f32(a.v[i]); });
+}
+inline Vec to_float(Ints a) {
+  return each([&](int i) { return vcvtq_f32_s32(a.v[i]); });
+}
+
+inline float16x4_t to_half(float32x4_t limited) { return vcvt_f16_f32(limited); }
+inline Vec limit_to_half(Vec a) { return clamp(a, broadcast(-65504.0f), broadcast(65504.0f)); }
+inline Vec round_to_half(Vec a) {
+  const Vec limited = limit_to_half(a);
+  return each([&](int i) { return vcvt_f32_f16(to_half(limited.v[i])); });
+}
+
+inline void store(float* p, Vec a, Full = {}) {
+  for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);
+}
+inline void store(uint16_t* p, Vec a, Full = {}) {
+  const Vec limited = limit_to_half(a);
+  for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vreinterpret_u16_f16(to_half(limited.v[i])));
+}
+template <typename T>
+inline void store(T* p, Vec a, Tail tail) {
+  T values[16];
+  store(values, a);
+  for (int64_t i = 0; i < tail.count; ++i) p[i] = values[i];
+}
+inline void store_bytes(int8_t* p, Ints a) {
+  const int16x8_t low = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]));
+  const int16x8_t high = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
+  vst1q_s8(p, vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+}
+
+inline float first_lane(Vec a) { return vgetq_lane_f32(a.v[0], 0); }
+inline float32x4_t tree_sum_of_four(Vec a) { return vaddq_f32(vaddq_f32(a.v[0], a.v[2]), vaddq_f32(a.v[1], a.v[3])); }
+inline float tree_sum(Vec a) {
+  const float32x4_t four = tree_sum_of_four(a);
+  const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+inline float largest(Vec a) {
+  return vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(a.v[0], a.v[1]), vmaxnmq_f32(a.v[2], a.v[3])));
+}
+inline int32_t largest(Ints a) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.v[0], a.v[1]), vmaxq_s32(a.v[2], a.v[3]))); }
+inline int32_t sum(Ints a) { return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3]))); }
+
+inline void tree_sums(const Vec (&sums)[kSums], float* out) {
+  float32x4_t two[2];
+  for (int i = 0; i < 2; ++i) {
+    const float64x2_t a = vreinterpretq_f64_f32(tree_sum_of_four(sums[2 * i]));
+    const float64x2_t b = vreinterpretq_f64_f32(tree_sum_of_four(sums[2 * i + 1]));
+    two[i] = vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(a, b)), vreinterpretq_f32_f64(vzip2q_f64(a, b)));
+  }
+  vst1q_f32(out, vpaddq_f32(two[0], two[1]));
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu
