@@ -29,7 +29,10 @@ uint64_t read_xcr0() {
 CpuInfo read_cpu_info() {
   CpuInfo info;
   uint32_t a, b, c, d;
+  info.intel = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return info;
+  info.family = int((a >> 8) & 15u) + (((a >> 8) & 15u) == 15 ? int((a >> 20) & 255u) : 0);
+  info.model = int((a >> 4) & 15u) + int((a >> 16) & 15u) * 16;
   const bool fma = bit(c, 12), osxsave = bit(c, 27), avx = bit(c, 28), f16c = bit(c, 29);
   if (!osxsave || !avx || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return info;
   const uint32_t subleaves = a;

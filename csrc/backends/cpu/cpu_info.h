@@ -1,5 +1,5 @@
-// What the CPU and the operating system let this process run. Looks at cpuid and xgetbv, on aarch64 at the auxiliary
-// vector, and asks Linux for the use of AMX, which a process does not have by itself.
+// What the CPU is, and what it and the operating system let this process run. Looks at cpuid and xgetbv, on aarch64 at
+// the auxiliary vector, and asks Linux for the use of AMX, which a process does not have by itself.
 #pragma once
 
 namespace tcim_lite::cpu {
@@ -12,6 +12,9 @@ struct CpuInfo {
   bool neon = false;         // aarch64
   bool neondotprod = false;  // sdot on top of neon
   bool neoni8mm = false;     // usdot and usmmla on top of neondotprod
+
+  bool intel = false;  // x86: by Intel; family and model as cpuid counts them, extended parts included
+  int family = 0, model = 0;
 };
 
 CpuInfo read_cpu_info();

@@ -37,6 +37,16 @@ constexpr std::initializer_list<Level> kLevels = {
 #endif
 };
 
+// Intel's servers from Sapphire Rapids on (measured: Emerald Rapids). Any other CPU gets what suits Zen.
+Tuning tuning_of(const CpuInfo& cpu) {
+  constexpr int kSapphireRapids = 0x8f, kEmeraldRapids = 0xcf, kGraniteRapids = 0xad, kGraniteRapidsD = 0xae;
+  Tuning tuning;
+  for (int model : {kSapphireRapids, kEmeraldRapids, kGraniteRapids, kGraniteRapidsD}) {
+    if (cpu.intel && cpu.family == 6 && cpu.model == model) tuning.prefetch_past_page = true;
+  }
+  return tuning;
+}
+
 }  // namespace
 
 std::vector<std::string> available_isas() {
@@ -49,11 +59,12 @@ std::vector<std::string> available_isas() {
 }
 
 KernelTable make_table(std::string_view isa) {
+  const CpuInfo cpu = read_cpu_info();
   KernelTable table{};
+  table.tuning = tuning_of(cpu);
   use_ref(table);
   table.isa = "ref";
   std::string has = table.isa;
-  const CpuInfo cpu = read_cpu_info();
   for (const Level& level : kLevels) {
     if (!(cpu.*level.has)) continue;
     has += std::string(", ") + level.name;
