@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
+from ..hmm.layout import ITEM_BYTES
 from ..hmm.weight_format import LAYOUTS
 
 if TYPE_CHECKING:
-    from ..hmm import Container, Value
+    from ..hmm import Container, Graph, Op, Value
 
-_SIZES = {"float16": 2, "float32": 4}
-_LAYER = re.compile(r"layers\.(\d+)\.")
+_ROW_LOOKUPS = ("Rope",)  # read one row of their weights for a token, which is nothing
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run.
+    """Of one run, on all devices together.
 
     Attributes:
         tokens: Of all slots together.
@@ -36,49 +34,74 @@ class Cost:
     quantized: bool
 
 
+@dataclass(frozen=True)
+class _Attention:
+    """A FlashAttention op: queries [B, T, heads, D], and the caches [1, heads, C, D] of its slots."""
+
+    queries: Value
+    caches: Sequence[Value]
+
+    @property
+    def cache_row_bytes(self) -> int:
+        """One row of every cache."""
+        return sum(math.prod(c.shape) // c.shape[2] * ITEM_BYTES[c.dtype] for c in self.caches)
+
+
 def slot_count(file: Container) -> int:
     """Slots of a graph that have lengths and caches of their own.
 
     Raises:
         UnsupportedError: The graph has no KV caches: it is no language model.
     """
-    inputs = _inputs(file)
-    if not any("kcache" in port.name for port in inputs):
-        raise UnsupportedError(f"{file.label}: the graph has no KV caches; bench measures language models")
-    return inputs[0].shape[0]
+    return int(_a_query(file).shape[0])
 
 
 def weight_bytes(file: Container) -> int:
-    """Bytes of weights that one run reads. Of the RoPE tables it reads one row a token, which is nothing."""
-    return sum(entry.nbytes for entry in file.weights if not entry.name.startswith("rope."))
+    """Bytes of weights that one run reads."""
+    total = 0
+    for graph in file.graphs:
+        used = {value.weight for op, operands in _ops(graph) if op.kind not in _ROW_LOOKUPS for value in operands}
+        total += sum(file.weights[weight].nbytes for weight in used if weight is not None)
+    return total
 
 
 def cost_of(file: Container, depth: int) -> Cost:
     """The cost of a run with `depth` tokens in the caches and every row of the graph real.
 
-    The head, and what follows attention in the last block, run for the rows that logits are returned for.
+    Rows that BatchGather leaves out cost nothing from there on: shapes say so.
+
+    Raises:
+        UnsupportedError: As `slot_count`.
     """
-    batch, length = _inputs(file)[0].shape[:2]
-    tokens = batch * length
-    wanted = tokens if json.loads(file.custom_msg or "{}").get("all_logits") else batch
-    linears = [entry for entry in file.weights if entry.format != "dense"]
-    last = max((int(found[1]) for entry in linears if (found := _LAYER.match(entry.name))), default=-1)
-    operations = 0
-    for entry in linears:
-        in_tail = not entry.name.startswith("layers.") or entry.name.startswith(f"layers.{last}.")
-        rows = wanted if in_tail and ".qkv." not in entry.name else tokens
-        operations += 2 * math.prod(entry.shape) * rows
-    caches = [port for port in _inputs(file) if "kcache" in port.name or "vcache" in port.name]
-    row_bytes = sum(math.prod(port.shape) // port.shape[2] * _SIZES[port.dtype] for port in caches)
+    queries = _a_query(file)
+    batch, length = queries.shape[:2]
+    linears = [operands for graph in file.graphs for op, operands in _ops(graph) if op.kind == "Linear"]
+    row_bytes = sum(each.cache_row_bytes for graph in file.graphs for each in _attentions(graph))
     return Cost(
-        tokens=tokens,
+        tokens=batch * length,
         read_bytes=weight_bytes(file) + row_bytes * (depth + length),
-        operations=operations,
-        quantized=any(LAYOUTS[entry.format].scale_inputs for entry in linears),
+        operations=sum(2 * math.prod(x.shape[:-1]) * math.prod(weight.shape) for x, weight, *_ in linears),
+        quantized=any(LAYOUTS[weight.format].scale_inputs for _, weight, *_ in linears),
     )
 
 
-def _inputs(file: Container) -> Sequence[Value]:
-    if file.graph is None:
+def _ops(graph: Graph) -> Iterator[tuple[Op, list[Value]]]:
+    """Every op with its operands."""
+    return ((op, [graph.values[id_] for id_ in op.inputs]) for op in graph.ops)
+
+
+def _attentions(graph: Graph) -> Iterator[_Attention]:
+    for op, operands in _ops(graph):
+        if op.kind == "FlashAttention":
+            queries, *slots = operands
+            # Of every slot: keys, values, valid length, current length.
+            yield _Attention(queries, [cache for at in range(0, len(slots), 4) for cache in slots[at : at + 2]])
+
+
+def _a_query(file: Container) -> Value:
+    """The queries of some attention: all have the same slots and tokens."""
+    if not file.graphs:
         raise UnsupportedError(f"{file.label}: a file of weights has no graph")
-    return [file.graph.values[id_] for id_ in file.graph.inputs]
+    for attention in _attentions(file.graphs[0]):
+        return attention.queries
+    raise UnsupportedError(f"{file.label}: the graph has no KV caches; bench measures language models")

@@ -1,0 +1,128 @@
+"""Bytes and operations of a run, counted from the ops of a graph."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tiny_graphs import add_graph, attention_graph, heads_graphs
+
+from tcim_lite import hmm
+from tcim_lite.bench.cost import cost_of, slot_count, weight_bytes
+from tcim_lite.cli import main
+from tcim_lite.errors import UnsupportedError
+from tcim_lite.models.families import FAMILIES
+
+CONFIG = FAMILIES["qwen3"].tiny_config
+PREFILL, CONTEXT, VERIFY, BATCH, DEPTH = 16, 64, 3, 3, 32
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The tiny Qwen3 with every kind of graph; weights are float16."""
+    folder = tmp_path_factory.mktemp("cost")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    lengths = ["--prefill-length", str(PREFILL), "--context-length", str(CONTEXT), "--verify-length", str(VERIFY)]
+    graphs = ["--batch", str(BATCH), "--pipeline", "2", "--ndevice", "2"]
+    options = ["-o", str(folder / "out"), "--random-weights", "--quant", "float16", "--name", "p", "-q"]
+    assert main(["compile", str(folder), *options, *lengths, *graphs]) == 0
+    return lambda graph: hmm.read(folder / "out" / f"p_{graph}")
+
+
+HIDDEN, HEAD_DIM = CONFIG["hidden_size"], CONFIG["head_dim"]
+HEADS, KV_HEADS = CONFIG["num_attention_heads"], CONFIG["num_key_value_heads"]
+LAYERS, VOCAB = CONFIG["num_hidden_layers"], CONFIG["vocab_size"]
+INNER = -(-CONFIG["intermediate_size"] // 16) * 16
+QKV = HIDDEN * HEAD_DIM * (HEADS + 2 * KV_HEADS)
+REST = HIDDEN * HEAD_DIM * HEADS + 3 * HIDDEN * INNER
+HEAD = HIDDEN * VOCAB
+CACHE_ROW = 2 * KV_HEADS * HEAD_DIM * 2  # of a layer
+
+
+def operations(layers: int, rows: int, last_rows: int = 0, head_rows: int = 0) -> int:
+    """`last_rows`: what follows attention in the last layer runs for so many rows, if it is in the graph."""
+    if not last_rows:
+        return 2 * rows * layers * (QKV + REST)
+    return 2 * (rows * (layers * QKV + (layers - 1) * REST) + last_rows * REST + head_rows * HEAD)
+
+
+@pytest.mark.parametrize(
+    ("graph", "slots", "tokens", "expected"),
+    [
+        ("prefill.hmm", 1, PREFILL, operations(LAYERS, PREFILL, 1, 1)),
+        ("verify.hmm", 1, VERIFY, operations(LAYERS, VERIFY, VERIFY, VERIFY)),
+        ("decode.hmm", BATCH, BATCH, operations(LAYERS, BATCH, BATCH, BATCH)),
+        ("prefill_part0.hmm", 1, PREFILL, operations(1, PREFILL)),
+        ("prefill_part1.hmm", 1, PREFILL, operations(1, PREFILL, 1, 1)),
+        ("prefill.hmms", 1, PREFILL, operations(LAYERS, PREFILL, 1, 1)),
+    ],
+)
+def test_a_language_model_costs_what_its_shapes_say(package, graph, slots, tokens, expected):
+    file = package(graph)
+    layers = LAYERS if "part" not in graph else 1
+    assert LAYERS == 2
+    assert slot_count(file) == slots
+    for depth in (0, DEPTH):
+        cost = cost_of(file, depth)
+        assert (cost.tokens, cost.operations, cost.quantized) == (tokens, expected, False)
+        cache_bytes = slots * layers * CACHE_ROW * (depth + tokens // slots)
+        assert cost.read_bytes == weight_bytes(file) + cache_bytes
+
+
+def test_weights_are_read_once_on_every_device_that_uses_them(package):
+    """The RoPE tables are not: a token reads one row."""
+    one, several = package("prefill.hmm"), package("prefill.hmms")
+    sizes = {entry.name: entry.nbytes for entry in one.weights}
+    tables = sizes["rope.cos"] + sizes["rope.sin"]
+    norms = sum(nbytes for name, nbytes in sizes.items() if "norm" in name)
+    assert weight_bytes(one) == sum(sizes.values()) - tables
+    # Cut weights are padded to blocks of 16 outputs, which these sizes fill but for the head's.
+    padding = sum(entry.nbytes for entry in several.weights) - sum(sizes.values())
+    assert weight_bytes(several) == weight_bytes(one) + norms + padding
+
+
+# What bench reported of these files when it still read the names of weights.
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ("llm_prefill", (16, 185920, 5194496)),
+        ("llm_decode", (1, 178240, 525056)),
+        ("llm_decode_batch", (3, 212032, 1575168)),
+        ("llm_verify", (4, 179776, 2100224)),
+    ],
+)
+def test_figures_of_the_shipped_language_model(graph, expected):
+    import tcim_lite.conformance
+
+    cost = cost_of(hmm.read(Path(tcim_lite.conformance.__file__).parent / f"models/{graph}.hmm"), DEPTH)
+    assert (cost.tokens, cost.read_bytes, cost.operations) == expected
+    assert cost.quantized
+
+
+def test_names_mean_nothing():
+    graph = attention_graph(4)
+    renamed = replace(graph, values=[replace(v, name=f"v{i}") for i, v in enumerate(graph.values)])
+    files = [hmm.read(hmm.model_bytes(each)) for each in (graph, renamed)]
+    assert cost_of(files[0], 5) == cost_of(files[1], 5)
+    assert cost_of(files[0], 5).read_bytes == 2 * 2 * 64 * 2 * (5 + 4)
+    assert slot_count(files[1]) == 1
+
+
+def test_devices_share_the_caches():
+    split = hmm.Split([-1, -1, -1, 1, 1], [-1])
+    whole = hmm.read(hmm.model_bytes(heads_graphs(4, (3,))))
+    parts = hmm.read(hmm.model_bytes(heads_graphs(4, (2, 1)), split=split))
+    assert cost_of(parts, 7) == cost_of(whole, 7)
+
+
+def test_a_graph_without_attention_is_refused(tmp_path):
+    file = hmm.read(hmm.model_bytes(add_graph()))
+    for ask in (slot_count, lambda file: cost_of(file, 0)):
+        with pytest.raises(UnsupportedError, match="the graph has no KV caches; bench measures language models"):
+            ask(file)
+    with hmm.WeightsWriter(tmp_path / "w.hmw") as weights:
+        weights.add("w", "uint8", "dense", [4], b"abcd")
+    with pytest.raises(UnsupportedError, match="a file of weights has no graph"):
+        slot_count(hmm.read(tmp_path / "w.hmw"))
