@@ -16,6 +16,10 @@ ROOT = Path(__file__).parent.parent.parent
 DEMO_CHECKPOINT = ROOT / "examples" / "demo_checkpoint"
 
 TINY_CONFIG = FAMILIES["qwen3"].tiny_config
+QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
+# Every profile, and every family: families differ in blocks, not in numbers.
+MODELS = [("qwen3", quant) for quant in QUANTS]
+MODELS += [(family, "w4a8h0_ssfp") for family in FAMILIES if family != "qwen3"]
 
 
 def compile_package(checkpoint: Path, output: Path, **options) -> Package:
@@ -41,14 +45,14 @@ class LoadedPackage(Generator):
 
 @pytest.fixture(scope="session")
 def tiny_package(tmp_path_factory):
-    """Compiles the tiny configuration with random weights; equal options give the same package."""
+    """Compiles the tiny configuration of a family with random weights; equal options give the same package."""
     made = {}
 
-    def make(**options) -> Package:
-        key = json.dumps(options, sort_keys=True)
+    def make(family: str = "qwen3", **options) -> Package:
+        key = json.dumps([family, options], sort_keys=True)
         if key not in made:
             folder = tmp_path_factory.mktemp("tiny")
-            (folder / "config.json").write_text(json.dumps(TINY_CONFIG))
+            (folder / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
             made[key] = compile_package(folder, folder / "out", random_weights=True, seed=7, **options)
         return made[key]
 

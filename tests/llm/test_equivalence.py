@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from llm_packages import LoadedPackage
+from llm_packages import MODELS, QUANTS, LoadedPackage
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package
-
-QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
+from tcim_lite.models.families import FAMILIES
 
 
 def prompt(length: int, seed: int = 1) -> list[int]:
@@ -25,12 +24,12 @@ def bits(logits: np.ndarray) -> bytes:
     return logits.tobytes()
 
 
-@pytest.mark.parametrize("quant", QUANTS)
-def test_prefill_then_decode_equals_one_long_prefill_at_every_split(tiny_package, quant):
+@pytest.mark.parametrize(("family", "quant"), MODELS)
+def test_prefill_then_decode_equals_one_long_prefill_at_every_split(tiny_package, family, quant):
     tokens = prompt(40)
-    whole = LoadedPackage(tiny_package(quant=quant, prefill_length=64, context_length=64))
+    whole = LoadedPackage(tiny_package(family, quant=quant, prefill_length=64, context_length=64))
     expected = bits(whole.prefill(tokens))
-    chunked = LoadedPackage(tiny_package(quant=quant, prefill_length=16, context_length=64))
+    chunked = LoadedPackage(tiny_package(family, quant=quant, prefill_length=16, context_length=64))
     for split in range(1, len(tokens)):
         logits = chunked.prefill(tokens[:split])
         for position in range(split, len(tokens)):
@@ -72,9 +71,10 @@ def test_stale_cache_rows_beyond_the_valid_length_are_never_read(tiny_package):
     assert bits(loaded.prefill(prompt(20))) == expected
 
 
-def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_package):
-    single = LoadedPackage(tiny_package(prefill_length=16, context_length=64))
-    batched = tcim.load(tiny_package(prefill_length=16, context_length=64, batch=3).decode_path)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_package, family):
+    single = LoadedPackage(tiny_package(family, prefill_length=16, context_length=64))
+    batched = tcim.load(tiny_package(family, prefill_length=16, context_length=64, batch=3).decode_path)
     prompts = [prompt(5, 1), prompt(17, 2), prompt(9, 3)]
     order = [2, 0, 1]
     expected, next_tokens = {}, {}
@@ -161,6 +161,17 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(
     done = run_with(tiny_package(quant=quant, prefill_length=128, context_length=512), isa, threads)
     assert done.returncode == 0, done.stderr
     assert done.stdout == reference_digests(quant)
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512vnni", "amx"])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "qwen3"])
+def test_every_family_gives_the_same_bits_on_every_instruction_set(tiny_package, family, isa):
+    if not cpu_has(isa):
+        pytest.skip(f"this CPU has no {isa}")
+    package = tiny_package(family, prefill_length=64, context_length=512)
+    done, expected = run_with(package, isa, 3), run_with(package, "ref", 1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected.stdout
 
 
 @pytest.mark.parametrize("threads", [1, 7])

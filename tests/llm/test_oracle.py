@@ -7,6 +7,7 @@ from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 from tcim_lite.llm import encode_chat
 from tcim_lite.models.common.packing import dequantize
 from tcim_lite.models.common.quantize import quantize_w4, quantize_w8
+from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
 transformers = pytest.importorskip("transformers", reason="the oracle needs transformers")
@@ -14,14 +15,11 @@ transformers = pytest.importorskip("transformers", reason="the oracle needs tran
 pytestmark = pytest.mark.oracle
 
 
-def logit_bound(config: dict) -> float:
+def logit_bound(config) -> float:
     """Of float32 graphs, relative to the largest logit of the position: the formula of docs/numerics.md section 9."""
-    reductions = (
-        config["hidden_size"],
-        config["intermediate_size"],
-        config["num_attention_heads"] * config["head_dim"],
-    )
-    return 64 * 2**-24 * (max(reductions) * config["num_hidden_layers"]) ** 0.5
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    reductions = (config.hidden_size, config.intermediate_size, config.num_attention_heads * head_dim)
+    return 64 * 2**-24 * (max(reductions) * config.num_hidden_layers) ** 0.5
 
 
 SHAPES = {
@@ -68,13 +66,24 @@ SHAPES = {
     },
 }
 
+# Tests name a Qwen3 shape of the table above, or a family and one of these changes to its tiny config.
+CHANGES = {
+    "as it is": {},
+    "3 query heads on 1, inputs that fill no group or block": {
+        "hidden_size": 180,
+        "intermediate_size": 250,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "head_dim": 38,
+    },
+}
 
-def random_model(shape: dict):
+
+def random_model(shape: dict, family: str = "qwen3"):
     torch.manual_seed(5)
-    config = transformers.Qwen3Config(
-        max_position_embeddings=1024, rms_norm_eps=1e-6, initializer_range=0.05, eos_token_id=None, **shape
-    )
-    model = transformers.Qwen3ForCausalLM(config).eval()
+    fixed = {"max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "initializer_range": 0.05, "eos_token_id": None}
+    config = transformers.AutoConfig.for_model(family, **fixed | shape)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
@@ -95,19 +104,28 @@ def assert_close(got: np.ndarray, want: np.ndarray, bound: float, where: str) ->
     assert error <= bound, f"{where}: relative error {error:.2e}, bound {bound:.2e}"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_float32_graphs_agree_with_transformers(tmp_path, shape):
-    model = random_model(SHAPES[shape])
+def assert_float32_graphs_agree(tmp_path, model):
     model.save_pretrained(tmp_path / "hf")
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320)
     loaded = LoadedPackage(package)
-    tokens = np.random.default_rng(0).integers(0, SHAPES[shape]["vocab_size"], 300).tolist()
+    tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, 300).tolist()
     want = oracle_logits(model, tokens)
-    bound = logit_bound(SHAPES[shape])
+    bound = logit_bound(model.config)
     for length in (1, 31, 32, 33, 100, 257):
         assert_close(loaded.prefill(tokens[:length]), want[length - 1], bound, f"prefill of {length}")
     for position in range(257, 300):
         assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_float32_graphs_agree_with_transformers(tmp_path, shape):
+    assert_float32_graphs_agree(tmp_path, random_model(SHAPES[shape]))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_agrees_with_transformers(tmp_path, family, change):
+    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
 
 
 @pytest.mark.parametrize(("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5)])
@@ -155,7 +173,7 @@ def test_greedy_tokens_equal_transformers_on_the_demo_prompts(demo_package, demo
     tokenizer = transformers.AutoTokenizer.from_pretrained(DEMO_CHECKPOINT)
     loaded = LoadedPackage(demo_package("float32"))
     assert len(demo_prompts) >= 200
-    bound = logit_bound(model.config.to_dict())
+    bound = logit_bound(model.config)
     compared = 0
     for index, entry in enumerate(demo_prompts):
         prompt = encode_chat(tokenizer, entry["messages"])

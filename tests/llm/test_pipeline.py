@@ -2,19 +2,18 @@
 
 import numpy as np
 import pytest
-from llm_packages import LoadedPackage
+from llm_packages import MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, cache_names
 
-QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 6, 7]
 PREFILL_LENGTH = 16
 
 
-def package_of(tiny_package, **options) -> Package:
-    return tiny_package(prefill_length=PREFILL_LENGTH, context_length=64, pipeline=2, **options)
+def package_of(tiny_package, family: str = "qwen3", **options) -> Package:
+    return tiny_package(family, prefill_length=PREFILL_LENGTH, context_length=64, pipeline=2, **options)
 
 
 class Stages:
@@ -54,9 +53,9 @@ def prefill(stages: Stages, embedding: np.ndarray, tokens: list[int]) -> np.ndar
     return logits.reshape(-1)
 
 
-@pytest.mark.parametrize("quant", QUANTS)
-def test_pipeline_equals_one_module(tiny_package, quant):
-    package = package_of(tiny_package, quant=quant)
+@pytest.mark.parametrize(("family", "quant"), MODELS)
+def test_pipeline_equals_one_module(tiny_package, family, quant):
+    package = package_of(tiny_package, family, quant=quant)
     single = LoadedPackage(package)
     stages = Stages(package, "prefill")
     assert prefill(stages, single._embedding, PROMPT).tobytes() == single.prefill(PROMPT).tobytes()

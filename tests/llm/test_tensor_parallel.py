@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from llm_packages import DEMO_CHECKPOINT, TINY_CONFIG, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, MODELS, TINY_CONFIG, LoadedPackage, compile_package
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, cache_names, share_kv_cache
 
-QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 300, 7, 8]
 SIZES = {"prefill_length": 16, "context_length": 64}
@@ -31,9 +30,9 @@ def assert_same_run(package: Package, devices: tuple[int, ...]) -> None:
         assert got.tobytes() == want.tobytes()
 
 
-@pytest.mark.parametrize("quant", QUANTS)
-def test_two_devices_equal_one(tiny_package, quant):
-    assert_same_run(tiny_package(quant=quant, ndevice=2, **SIZES), (0, 1))
+@pytest.mark.parametrize(("family", "quant"), MODELS)
+def test_two_devices_equal_one(tiny_package, family, quant):
+    assert_same_run(tiny_package(family, quant=quant, ndevice=2, **SIZES), (0, 1))
 
 
 def test_any_devices_in_any_order_will_do(tiny_package):

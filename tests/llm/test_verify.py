@@ -2,19 +2,20 @@
 
 import numpy as np
 import pytest
-from llm_packages import LoadedPackage
+from llm_packages import MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package, cache_names, share_kv_cache
 
-QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
 TOKENS = 5
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 DRAFT = np.random.default_rng(2).integers(0, 331, 12).tolist()
 
 
-def package_of(tiny_package, quant: str = "w4a8h0_ssfp") -> Package:
-    return tiny_package(quant=quant, prefill_length=16, context_length=64, verify_length=TOKENS, all_logits=True)
+def package_of(tiny_package, family: str = "qwen3", quant: str = "w4a8h0_ssfp") -> Package:
+    return tiny_package(
+        family, quant=quant, prefill_length=16, context_length=64, verify_length=TOKENS, all_logits=True
+    )
 
 
 class Verify:
@@ -45,9 +46,9 @@ def decoded(package: Package, tokens: list[int]) -> tuple[np.ndarray, list[np.nd
     return np.stack(logits), loaded.caches()
 
 
-@pytest.mark.parametrize("quant", QUANTS)
-def test_verify_rows_are_what_decode_gives(tiny_package, quant):
-    package = package_of(tiny_package, quant)
+@pytest.mark.parametrize(("family", "quant"), MODELS)
+def test_verify_rows_are_what_decode_gives(tiny_package, family, quant):
+    package = package_of(tiny_package, family, quant)
     expected, caches = decoded(package, DRAFT)
     owner = LoadedPackage(package)
     owner.prefill(PROMPT)

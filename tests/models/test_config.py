@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tcim_lite.models.common.errors import CompileError
-from tcim_lite.models.families import read_config
+from tcim_lite.models.families import FAMILIES, read_config
 
 
 def test_old_and_new_spellings_agree(tiny_config: dict[str, Any]) -> None:
@@ -37,7 +38,7 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "LlamaForCausalLM.*Qwen3ForCausalLM"),
+        ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, "GemmaForCausalLM.*Qwen3ForCausalLM"),
         ({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}, "Qwen3MoeForCausalLM.*Qwen3 dense"),
         ({"architectures": ["Qwen3ForSequenceClassification"]}, "another architecture"),
         ({"architectures": None, "model_type": None}, "another architecture"),
@@ -70,10 +71,21 @@ def test_sliding_window_matters_only_inside_the_context(tiny_config: dict[str, A
     sliding = {**tiny_config, "use_sliding_window": True, "sliding_window": 128, "max_window_layers": 1}
     config = read_config(sliding)
     config.check_context(128)
-    with pytest.raises(CompileError, match="--context-length 128 or less"):
+    with pytest.raises(CompileError, match=r"over 128 tokens.* context of 129; .*--context-length 128 or less"):
         config.check_context(129)
     for changes in ({"max_window_layers": 2}, {"use_sliding_window": False}, {"layer_types": ["full_attention"] * 2}):
         assert read_config({**sliding, **changes}).window is None
+
+
+SIZES = {
+    "vocab_size": 83,
+    "hidden_size": 192,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}
 
 
 @pytest.mark.oracle
@@ -81,27 +93,35 @@ def test_sliding_window_matters_only_inside_the_context(tiny_config: dict[str, A
     "changes",
     [
         {},
+        {"head_dim": 64, "rms_norm_eps": 1e-5, "max_position_embeddings": 777},
         {"rope_parameters": None, "rope_theta": 5e5},
         {"rope_parameters": None, "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
-        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}},
+        {"rope_parameters": YARN},
+        {"rope_scaling": YARN, "max_position_embeddings": 512},
         {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1},
+        {"sliding_window": None},
         {"attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 6},
     ],
 )
-def test_reads_as_transformers_does(tiny_config: dict[str, Any], changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> None:
+    """A file with no key but the sizes and `changes` shows the defaults."""
     transformers = pytest.importorskip("transformers", reason="oracle")
-    raw = {**tiny_config, **changes}
-    want = transformers.Qwen3Config.from_dict({**raw})
-    got = read_config(raw)
-    pairs = {
-        "num_layers": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "num_kv_heads": "num_key_value_heads",
-    }
-    for name in ("vocab_size", "hidden_size", "head_dim", "rms_norm_eps", "attention_bias", "tie_word_embeddings"):
-        pairs[name] = name
-    for ours, theirs in pairs.items():
-        assert getattr(got, ours, got.flags.get(ours)) == getattr(want, theirs), ours
+    raw = {**SIZES, **changes}
+    want = transformers.AutoConfig.for_model(family, **json.loads(json.dumps(raw)))
+    got = read_config({"model_type": family, **raw})
+    sizes = ("vocab_size", "hidden_size", "intermediate_size", "rms_norm_eps", "tie_word_embeddings")
+    names = {name: name for name in (*sizes, "max_position_embeddings")}
+    names |= {"num_layers": "num_hidden_layers", "num_heads": "num_attention_heads"}
+    names |= {"num_kv_heads": "num_key_value_heads"}
+    for ours, theirs in names.items():
+        assert getattr(got, ours) == getattr(want, theirs), ours
+    for flag, value in got.flags.items():
+        assert value == getattr(want, flag), flag
+    assert got.head_dim == (getattr(want, "head_dim", None) or want.hidden_size // want.num_attention_heads)
     assert got.rope_theta == want.rope_parameters["rope_theta"]
     assert got.rope_scaling["rope_type"] == want.rope_parameters["rope_type"]
-    assert (got.window is not None) == ("sliding_attention" in want.layer_types)
+    types = getattr(want, "layer_types", None)
+    # A model that has no window ignores the key.
+    window = want.sliding_window if hasattr(type(want), "sliding_window") else None
+    assert got.window == (None if types and "sliding_attention" not in types else window)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcim_lite.models.families import FAMILIES
 from tcim_lite.models.reference import Reference, ReferenceCache, quantize_activations
 
 Make = Callable[..., Path]
@@ -39,6 +40,25 @@ def test_activation_codes() -> None:
     # 65504 has exponent 15 - 6 = 9, and rounds up to 128, which is clamped.
     codes, exponents = quantize_activations(np.full((1, 64), -65504, np.float32))
     assert (exponents[0, 0], codes[0, 0]) == (9, -127)
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_the_logits_of_transformers(tmp_path: Path, make_package: Make, family: str) -> None:
+    torch = pytest.importorskip("torch", reason="oracle")
+    transformers = pytest.importorskip("transformers", reason="oracle")
+    torch.manual_seed(3)
+    config = transformers.AutoConfig.for_model(family, **FAMILIES[family].tiny, initializer_range=0.05)
+    oracle = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    with torch.no_grad():
+        for name, parameter in oracle.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+        want = oracle(torch.tensor([TOKENS])).logits[0].numpy()
+    oracle.save_pretrained(tmp_path / "hf")
+    got = Reference(make_package(tmp_path / "hf", quant="float32")).run(TOKENS, ReferenceCache())
+    assert np.abs(got - want).max() < 1e-5 * want.std()
 
 
 @pytest.mark.oracle

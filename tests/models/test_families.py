@@ -1,0 +1,59 @@
+"""What is particular to a family: keys that are refused, names of files and inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tcim_lite.hmm import read
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.families import FAMILIES, read_config
+
+SIZES = {"random_weights": True, "prefill_length": 8, "context_length": 64}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
+    """The package is named after it unless a name is given; each of the two keys is enough."""
+    config = FAMILIES[family].tiny_config
+    for key in ("architectures", "model_type"):
+        assert read_config({k: v for k, v in config.items() if k != key}).family is FAMILIES[family]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.warns(match="no tokenizer"):
+        result = compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **SIZES))
+    assert Path(f"{family}_decode.hmm") in result.files
+    assert json.loads(read(tmp_path / f"out/{family}_decode.hmm").custom_msg)["model_type"] == family
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("qwen3", {"is_causal": False}, "is_causal=False is not supported; Qwen3 dense is compiled with True only"),
+    ],
+)
+def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        read_config({**FAMILIES[family].tiny_config, **changes})
+
+
+def test_inputs_are_those_of_the_contract_and_answer_to_their_aliases(tmp_path: Path) -> None:
+    runtime = pytest.importorskip("tcim_lite.runtime", reason="needs the core")
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3"].tiny_config))
+    with pytest.warns(match="no tokenizer"):
+        compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", batch=2, **SIZES))
+    contract = FAMILIES["qwen3"].contract
+    names = [port.names() for port in contract.shared]
+    for slot in range(2):
+        names += [port.names(slot) for port in contract.per_slot]
+        names += [port.names(slot, layer) for port in contract.per_layer for layer in range(2)]
+    module = runtime.load(tmp_path / "out/qwen3_decode.hmm")
+    assert [module.get_input_name(i) for i in range(module.get_num_inputs())] == [known[0] for known in names]
+    for name, *aliases in names:
+        assert aliases
+        for alias in aliases:
+            assert module.get_input_info(alias).name == name
+    assert module.get_output_name(0) == contract.output
