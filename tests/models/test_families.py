@@ -33,6 +33,9 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
     ("family", "changes", "message"),
     [
         ("qwen3", {"is_causal": False}, "is_causal=False is not supported; Qwen3 dense is compiled with True only"),
+        ("llama", {"model_type": "mistral"}, r"another architecture.*LlamaForCausalLM.*'mistral'.*Llama \(Llama"),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
+        ("llama", {"mlp_bias": "yes"}, "mlp_bias must be true or false"),
     ],
 )
 def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:

@@ -1,0 +1,46 @@
+"""Llama 2 and 3.x, and what keeps their architecture: no norms on q and k, biases only where the config asks."""
+
+from __future__ import annotations
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key
+from ..common.config_rules import no_window
+from ..common.dense import CONTRACT, KEYS, TENSORS, TINY
+from ..family import Family, ModelConfig
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    return Attention(qkv_bias=bias, out_bias=bias), Mlp(bias=config.flags["mlp_bias"])
+
+
+FAMILY = Family(
+    model_type="llama",
+    architecture="LlamaForCausalLM",
+    title="Llama",
+    keys=(
+        *KEYS,
+        Key("max_position_embeddings", absent=2048),
+        Key("attention_bias", "flag", absent=False),
+        Key("mlp_bias", "flag", absent=False),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors=TENSORS,
+    contract=CONTRACT,
+    tiny={
+        **TINY,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "rope_parameters": {
+            "rope_type": "llama3",
+            "rope_theta": 5e5,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+)
