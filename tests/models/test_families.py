@@ -36,11 +36,21 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("llama", {"model_type": "mistral"}, r"another architecture.*LlamaForCausalLM.*'mistral'.*Llama \(Llama"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
         ("llama", {"mlp_bias": "yes"}, "mlp_bias must be true or false"),
+        ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
+        ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
     ],
 )
 def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         read_config({**FAMILIES[family].tiny_config, **changes})
+
+
+def test_the_window_of_old_mistral_files_is_4096() -> None:
+    old = {key: value for key, value in FAMILIES["mistral"].tiny_config.items() if key != "sliding_window"}
+    read_config(old).check_context(4096)
+    with pytest.raises(CompileError, match=r"over 4096 tokens.* context of 8192; .*--context-length 4096 or less"):
+        read_config(old).check_context(8192)
+    read_config({**old, "sliding_window": None}).check_context(8192)
 
 
 def test_inputs_are_those_of_the_contract_and_answer_to_their_aliases(tmp_path: Path) -> None:

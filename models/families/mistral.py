@@ -1,0 +1,45 @@
+"""Mistral 7B, Nemo and Small: no biases, heads of any size; a sliding window in all layers of old files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key, Only, size
+from ..common.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from ..family import Family, ModelConfig
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return Attention(), Mlp()
+
+
+def _window(raw: Mapping[str, Any], layers: int) -> int | None:
+    window = raw.get("sliding_window", 4096)  # null in files of models without one
+    return None if window is None else size("sliding_window", window)
+
+
+FAMILY = Family(
+    model_type="mistral",
+    architecture="MistralForCausalLM",
+    title="Mistral",
+    keys=(
+        *KEYS,
+        Key("num_key_value_heads", absent=8, null=all_heads),
+        Key("max_position_embeddings", absent=131072),
+        Only("layer_types", None),  # transformers ignores it here; models that mean it have another model_type
+    ),
+    window=_window,
+    layer=_layer,
+    tensors=TENSORS,
+    contract=CONTRACT,
+    tiny={
+        **TINY,
+        "head_dim": 64,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "sliding_window": None,
+        "rope_theta": 1e6,
+    },
+)
