@@ -38,6 +38,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("llama", {"mlp_bias": "yes"}, "mlp_bias must be true or false"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
+        ("qwen2", {"use_mrope": True}, "use_mrope=True"),
     ],
 )
 def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:

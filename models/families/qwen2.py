@@ -1,0 +1,40 @@
+"""Qwen2 and Qwen2.5: biases on q, k and v, never on the output; no key says so."""
+
+from __future__ import annotations
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key, Only
+from ..common.config_rules import window_of_some_layers
+from ..common.dense import CONTRACT, KEYS, TENSORS, TINY
+from ..family import Family, ModelConfig
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return Attention(qkv_bias=True), Mlp()
+
+
+FAMILY = Family(
+    model_type="qwen2",
+    architecture="Qwen2ForCausalLM",
+    title="Qwen2 and Qwen2.5",
+    keys=(
+        *KEYS,
+        Key("max_position_embeddings", absent=32768),
+        Only("use_mrope", False),
+    ),
+    window=window_of_some_layers,
+    layer=_layer,
+    tensors=TENSORS,
+    contract=CONTRACT,
+    tiny={
+        **TINY,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1e6,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+)
