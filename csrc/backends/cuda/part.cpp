@@ -57,7 +57,7 @@ void CudaPart::plan_scratch() {
       fail(ErrorCode::Unsupported, "FlashAttention over ", spec->k.size(), " slots; the CUDA backend takes at most ",
            kMaxSlots);
     }
-    // A launch a step, or a chain: there each block may have some.
+    // A launch a step, or one launch: there each block may have some.
     const uint64_t slot_pairs = spec->k.size() * uint64_t(spec->kv_heads);
     const auto blocks = std::max(slot_pairs * uint64_t(decode_splits(*spec)), uint64_t(multiprocessors()));
     pairs = std::max({pairs, slot_pairs, uint64_t(multiprocessors())});
@@ -66,8 +66,8 @@ void CudaPart::plan_scratch() {
   partials_ = reserve(partials);
   arrived_ = reserve(pairs * 4);
   barrier_ = reserve(2 * 4);
-  mail_ = reserve(kMailBytes);
-  codes_ = reserve(kMostCodesBytes);
+  mail_ = reserve(decode::kMailBytes);
+  codes_ = reserve(decode::kMostCodesBytes);
   refused_ = reserve(4);
 }
 
@@ -145,7 +145,7 @@ void CudaPart::launch_until(size_t index) {
   const size_t begin = index == 0 ? 0 : plan_.gathers[index - 1].next_step;
   const size_t end = index == num_gathers() ? plan_.steps.size() : plan_.gathers[index].next_step;
   for (size_t step = begin; step < end; ++step) {
-    if (const size_t chained = launch_chain_from(step, end); chained > 0) {
+    if (const size_t chained = launch_program_from(step, end); chained > 0) {
       step += chained - 1;
       continue;
     }

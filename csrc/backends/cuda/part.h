@@ -8,8 +8,8 @@
 
 #include "backends/backend.h"
 #include "backends/cuda/blas.h"
+#include "backends/cuda/decode/kernel.h"
 #include "backends/cuda/handles.h"
-#include "backends/cuda/kernels/chain.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "graph/plan/plan.h"
 
@@ -68,11 +68,11 @@ class CudaPart {
   void launch(const AttentionSpec& spec);
   DecodeAttentionArgs fused_args(const HeadsSpec& heads, const AttentionSpec& attention) const;
   void launch_fused(const HeadsSpec& heads, const AttentionSpec& attention);
-  bool chain_linear(const LinearSpec& spec, ChainLinear& linear) const;
-  bool chain_attention(const HeadsSpec& heads, const AttentionSpec& spec, ChainArgs& args,
-                       ChainAttention& attention) const;
-  // Launches the steps from `first` on that make a chain; how many those are, 0 where they make none.
-  size_t launch_chain_from(size_t first, size_t end);
+  bool linear_phase(const LinearSpec& spec, decode::LinearPhase& linear) const;
+  bool attention_phase(const HeadsSpec& heads, const AttentionSpec& spec, decode::ProgramArgs& args,
+                       decode::AttentionPhase& attention) const;
+  // Launches the steps from `first` on that make a program; how many those are, 0 where they make none.
+  size_t launch_program_from(size_t first, size_t end);
   void launch(const RmsNormSpec& spec);
   void launch(const AddSpec& spec);
   void launch(const SiluMulSpec& spec);

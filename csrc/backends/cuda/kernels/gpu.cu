@@ -11,7 +11,9 @@ void prepare_linear_stream();
 void prepare_linear_gemm();
 void prepare_linear_wgmma();
 void prepare_attention();
-void prepare_chain();
+namespace decode {
+void prepare();
+}
 
 namespace {
 
@@ -58,7 +60,7 @@ void prepare_kernels(bool wgmma) {
   prepare_linear_gemm();
   if (wgmma) prepare_linear_wgmma();
   prepare_attention();
-  prepare_chain();
+  decode::prepare();
 }
 
 }  // namespace tcim_lite::cuda

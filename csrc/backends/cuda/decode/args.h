@@ -1,12 +1,12 @@
-// What a chain (kernels/chain.h) computes: the arguments of its kernel.
+// What decode in one launch computes: the arguments of its kernel (kernel.h).
 #pragma once
 
 #include <cstdint>
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 // y = x W^T of fp16 rows, with norm, bias and epilogue as in LinearArgs.
-struct ChainLinear {
+struct LinearPhase {
   const void* x;
   const char* codes;  // not null: x is there quantised
   const void* weights;
@@ -22,7 +22,7 @@ struct ChainLinear {
 };
 
 // Attention of the projection's q, k and v with norm and RoPE; k and v become rows *valid .. of the caches.
-struct ChainAttention {
+struct AttentionPhase {
   const void* q;  // rows of x_stride, as k and v
   const void* k;
   const void* v;
@@ -32,68 +32,68 @@ struct ChainAttention {
   char* codes;  // not null: instead of y, quantised
   int x_stride, y_stride;
   int q_column, k_column, v_column;  // in the mail
-  int caches;                        // its first of ChainArgs::caches
+  int caches;                        // its first of ProgramArgs::caches
   float q_epsilon, k_epsilon, scale;
 };
 
 // x to codes, once for all blocks.
-struct ChainQuantize {
+struct QuantizePhase {
   const void* x;
   char* codes;
   int x_stride, inputs;
 };
 
-struct ChainPhase {
+struct Phase {
   enum class Kind : uint8_t { Linear, Attention, Quantize } kind;
   bool meets;   // begins when all blocks are done with the phase before
   bool mailed;  // x, or q, k and v, are the mail of the phase before
   bool posts;   // y goes to the mail
   bool keeps;   // y is stored
   union {
-    ChainLinear linear;
-    ChainAttention attention;
-    ChainQuantize quantize;
+    LinearPhase linear;
+    AttentionPhase attention;
+    QuantizePhase quantize;
   };
 };
 
-constexpr int kMostChainRows = 8;
+constexpr int kMostRows = 8;
 // What a kernel's parameters hold.
 constexpr int kMostPhases = 230;
-constexpr int kMostChainCaches = 1024;
+constexpr int kMostCaches = 1024;
 constexpr int kMailBoxes = 4;       // the residual of a layer's first half comes from three phases back
 constexpr int kMostMailed = 16384;  // values of a phase
 constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
 
-struct ChainArgs {
+struct ProgramArgs {
   int count = 0;
   int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
   int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
   const void* sin = nullptr;
-  const int* valid[kMostChainRows] = {};  // by slot
-  const int* current[kMostChainRows] = {};
+  const int* valid[kMostRows] = {};  // by slot
+  const int* current[kMostRows] = {};
   const int* refused = nullptr;
   float* partial = nullptr;     // of the block that has this number: as in DecodeAttentionArgs
   int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
   unsigned* barrier = nullptr;  // two: 0 between runs; the number of runs so far
   uint64_t* mail = nullptr;     // kMailBytes
   int meetings = 0;             // at the barrier, with that at the end
-  ChainPhase phases[kMostPhases];
-  void* caches[kMostChainCaches];  // of each attention, each slot: keys, values
+  Phase phases[kMostPhases];
+  void* caches[kMostCaches];  // of each attention, each slot: keys, values
 };
 
-constexpr int kChainHeadDim = 128;
-constexpr int kMostChainInputs = 16384;
+constexpr int kHeadDim = 128;
+constexpr int kMostInputs = 16384;
 constexpr int kMostWarps = 16;
 constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps
 // Quantised rows: for each 64 inputs the codes of all rows, then their scales (fp32).
-constexpr int kCodesGroup = kMostChainRows * (64 + 4);
-constexpr int kMostCodesBytes = kMostChainInputs / 64 * kCodesGroup;
+constexpr int kCodesGroup = kMostRows * (64 + 4);
+constexpr int kMostCodesBytes = kMostInputs / 64 * kCodesGroup;
 // From so many inputs on, quantising several rows in each block costs more than a phase that does it once.
 constexpr int kManyInputs = 8192;
 
 // How each phase gets what those before it made; once all phases are there, those that make outputs with `keeps`
-// (chain_handovers.cpp).
-void plan_handovers(ChainArgs& args);
+// (handovers.cpp).
+void plan_handovers(ProgramArgs& args);
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,29 +1,29 @@
-// Several rows of a chain's Linear as its tensor cores take them: each warp prepares in shared memory the inputs that
+// Several rows of a Linear as its tensor cores take them: each warp prepares in shared memory the inputs that
 // it multiplies, all rows of them, normalised, and quantised where weights are.
 #pragma once
 
-#include "backends/cuda/kernels/chain_mail.cuh"
-#include "backends/cuda/kernels/chain_ring.cuh"
+#include "backends/cuda/decode/mail.cuh"
+#include "backends/cuda/decode/ring.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 // Lane 4 g + t holds 16 inputs of row g of a group of 64, those that it takes to the tensor cores.
 template <typename Shape>
-class ChainRows {
+class SeveralRows {
   static constexpr bool kHalf = Shape::kHalf;
 
  public:
   // A group: one part, fp16 two, of [row][64 bytes], then the rows' scales.
-  static constexpr int kPartBytes = kMostChainRows * 64, kScales = (kHalf ? 2 : 1) * kPartBytes;
-  static constexpr int kGroupBytes = kScales + 4 * kMostChainRows;
+  static constexpr int kPartBytes = kMostRows * 64, kScales = (kHalf ? 2 : 1) * kPartBytes;
+  static constexpr int kGroupBytes = kScales + 4 * kMostRows;
   static constexpr int kPiece = 4;                     // groups that are there at a time
   static constexpr int kBytes = kPiece * kGroupBytes;  // of a warp
   static constexpr int kNormFloats = kPiece * 64;
 
   // `area` and `norm`, kNormFloats, are this warp's. Fetches what does not wait: weights of the norm.
-  __device__ __forceinline__ ChainRows(const ChainLinear& linear, const ChainHandover<Shape>&, int rows, char* area,
-                                       float* norm)
+  __device__ __forceinline__ SeveralRows(const LinearPhase& linear, const Handover<Shape>&, int rows, char* area,
+                                         float* norm)
       : linear_(linear),
         rows_(rows),
         area_(area),
@@ -44,7 +44,7 @@ class ChainRows {
   // Of the first group that is there, then kGroupBytes apart.
   __device__ __forceinline__ const char* groups() const { return area_; }
 
-  // Once x may be read; all warps. Without pieces all groups are there then. scratch: [kMostChainRows][kWarps].
+  // Once x may be read; all warps. Without pieces all groups are there then. scratch: [kMostRows][kWarps].
   __device__ __forceinline__ void start(float* scratch) {
     if (has_codes()) {
       if (!in_pieces()) copy_codes(begin_);
@@ -120,14 +120,14 @@ class ChainRows {
       const char* from = linear_.codes + (first + pass) * kGroupBytes;
       codes[pass] = there ? __ldcg(reinterpret_cast<const uint4*>(from) + lane()) : make_uint4(0, 0, 0, 0);
       scales[pass] =
-          there && lane() < kMostChainRows ? __ldcg(reinterpret_cast<const float*>(from + kScales) + lane()) : 0.0f;
+          there && lane() < kMostRows ? __ldcg(reinterpret_cast<const float*>(from + kScales) + lane()) : 0.0f;
     }
 #pragma unroll
     for (int pass = 0; pass < kPiece; ++pass) {
       if (first + pass >= end_) break;
       char* to = area_ + pass * kGroupBytes;
       reinterpret_cast<uint4*>(to)[lane()] = codes[pass];
-      if (lane() < kMostChainRows) reinterpret_cast<float*>(to + kScales)[lane()] = scales[pass];
+      if (lane() < kMostRows) reinterpret_cast<float*>(to + kScales)[lane()] = scales[pass];
     }
     __syncwarp();
   }
@@ -191,7 +191,7 @@ class ChainRows {
     }
   }
 
-  const ChainLinear& linear_;
+  const LinearPhase& linear_;
   const int rows_;
   char* const area_;
   const float* const norm_;
@@ -201,7 +201,7 @@ class ChainRows {
 
 // A warp takes a group of all rows: lane 4 g + t 16 inputs of row g.
 template <WeightFormat Format>
-__device__ __forceinline__ void quantize_rows(const ChainQuantize& quantize, int rows) {
+__device__ __forceinline__ void quantize_rows(const QuantizePhase& quantize, int rows) {
   const int group = int(blockIdx.x) + int(gridDim.x) * (threadIdx.x / 32);
   if (group * 64 >= quantize.inputs) return;
   const int lane = threadIdx.x % 32, row = lane / 4;
@@ -212,7 +212,7 @@ __device__ __forceinline__ void quantize_rows(const ChainQuantize& quantize, int
   const float scale = activation_scale<Format>(quantize_halves(raw, codes));
   char* to = quantize.codes + group * kCodesGroup;
   reinterpret_cast<uint4*>(to)[lane] = codes;
-  if (lane % 4 == 0) reinterpret_cast<float*>(to + kMostChainRows * 64)[row] = scale;
+  if (lane % 4 == 0) reinterpret_cast<float*>(to + kMostRows * 64)[row] = scale;
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

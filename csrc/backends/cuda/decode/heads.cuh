@@ -1,37 +1,37 @@
-// What comes before a chain's attention: a warp's head of the projection with its norm and RoPE.
+// What comes before attention: a warp's head of the projection with its norm and RoPE.
 #pragma once
 
-#include "backends/cuda/kernels/chain_mail.cuh"
-#include "backends/cuda/kernels/chain_unit.cuh"
+#include "backends/cuda/decode/mail.cuh"
+#include "backends/cuda/decode/unit.cuh"
 #include "backends/cuda/kernels/common.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 // Of elements 2 lane and 2 lane + 1 of a warp's head. Warps make a query each, then a key each of the run's tokens.
-struct ChainRotation {
+struct Rotation {
   bool wanted;
   float2 cos, sin;
 };
 
-__device__ __forceinline__ ChainRotation load_rotation(const ChainArgs& args, const ChainUnit& unit) {
-  ChainRotation r{args.cos != nullptr, {}, {}};
+__device__ __forceinline__ Rotation load_rotation(const ProgramArgs& args, const AttentionUnit& unit) {
+  Rotation r{args.cos != nullptr, {}, {}};
   if (!r.wanted) return r;
   const int warp = threadIdx.x / 32, heads = args.heads_per_kv;
   const int position = unit.valid + (warp < heads ? unit.token : warp - heads);
-  const int64_t at = int64_t(min(position, args.table_rows - 1)) * (kChainHeadDim / 4) + threadIdx.x % 32;
+  const int64_t at = int64_t(min(position, args.table_rows - 1)) * (kHeadDim / 4) + threadIdx.x % 32;
   r.cos = __half22float2(static_cast<const __half2*>(args.cos)[at]);
   r.sin = __half22float2(static_cast<const __half2*>(args.sin)[at]);
   return r;
 }
 
 // A head in a warp: a lane's elements 2 lane and 2 lane + 1, and those 64 further on.
-struct ChainHead {
+struct Head {
   __half2 low, high;
 };
 
 // From the mail, column `column` on, or from memory.
 template <typename Shape>
-__device__ __forceinline__ ChainHead take_head(const ChainHandover<Shape>& handover, int column, const __half* x) {
+__device__ __forceinline__ Head take_head(const Handover<Shape>& handover, int column, const __half* x) {
   const int lane = threadIdx.x % 32;
   uint32_t low, high;
   if (!handover.mailed()) {
@@ -48,22 +48,22 @@ __device__ __forceinline__ ChainHead take_head(const ChainHandover<Shape>& hando
   return {*reinterpret_cast<const __half2*>(&low), *reinterpret_cast<const __half2*>(&high)};
 }
 
-__device__ __forceinline__ void store_head(__half* to, const ChainHead& head) {
+__device__ __forceinline__ void store_head(__half* to, const Head& head) {
   const int lane = threadIdx.x % 32;
   reinterpret_cast<__half2*>(to)[lane] = head.low;
   reinterpret_cast<__half2*>(to)[lane + 32] = head.high;
 }
 
 // Norm, then RoPE, each rounded.
-__device__ __forceinline__ ChainHead make_chain_head(const ChainHead& x, bool norm, const float2 (&weight)[2],
-                                                     float epsilon, const ChainRotation& rotation) {
+__device__ __forceinline__ Head make_head(const Head& x, bool norm, const float2 (&weight)[2], float epsilon,
+                                          const Rotation& rotation) {
   const float2 low = __half22float2(x.low), high = __half22float2(x.high);
   float v[4] = {low.x, low.y, high.x, high.y};
   if (norm) {
     float sum = 0;
 #pragma unroll
     for (int j = 0; j < 4; ++j) sum = fmaf(v[j], v[j], sum);
-    const float inverse = inverse_root(fmaf(warp_sum(sum), 1.0f / kChainHeadDim, epsilon));
+    const float inverse = inverse_root(fmaf(warp_sum(sum), 1.0f / kHeadDim, epsilon));
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const float2& two = weight[j / 2];
@@ -82,4 +82,4 @@ __device__ __forceinline__ ChainHead make_chain_head(const ChainHead& x, bool no
   return {__floats2half2_rn(v[0], v[1]), __floats2half2_rn(v[2], v[3])};
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,17 +1,17 @@
-// How a phase of a chain hands on what it made without a barrier: each two fp16 travel in a word together with a tag
+// How a phase hands on what it made without a barrier: each two fp16 travel in a word together with a tag
 // that names their phase and run, and a reader takes a word again until it has the tag that it wants. One trip to the
 // L2 and back instead of a fence, a counter and a read; NCCL's "LL" protocol does the same between GPUs.
 #pragma once
 
 #include <cuda_fp16.h>
 
-#include "backends/cuda/chain_args.h"
+#include "backends/cuda/decode/args.h"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 // 64 bits are read and written at once (PTX ISA, memory consistency model), so a word needs no order with others.
 static_assert(kMostPhases < 256, "a tag has eight bits for the phase");
-struct ChainMail {
+struct Mail {
   uint64_t* words;  // of a phase
   uint32_t tag;
 
@@ -39,15 +39,15 @@ struct ChainMail {
 // Boxes are used in turn. Whoever posts in a Linear has read all that the phase before posted, whose posters had read
 // all of the one before that: so nobody reads any more what lay kMailBoxes phases in the same box. Blocks of attention
 // have read their own heads only; where that is too little, plan_handovers() has them meet.
-__device__ __forceinline__ ChainMail mail_of(const ChainArgs& args, uint32_t run, int phase) {
+__device__ __forceinline__ Mail mail_of(const ProgramArgs& args, uint32_t run, int phase) {
   return {args.mail + phase % kMailBoxes * (kMostMailed / 2), run << 8 | uint32_t(phase + 1)};
 }
 
 // What a phase takes and leaves. Only a single row has mail.
 template <typename Shape>
-struct ChainHandover {
-  const ChainArgs& args;
-  const ChainPhase& phase;
+struct Handover {
+  const ProgramArgs& args;
+  const Phase& phase;
   uint32_t run;
   int p;
 
@@ -57,9 +57,9 @@ struct ChainHandover {
   __device__ __forceinline__ bool mails_residual() const {
     return Shape::kRows == 1 && phase.linear.residual_from >= 0;
   }
-  __device__ __forceinline__ ChainMail x() const { return mail_of(args, run, p - 1); }
-  __device__ __forceinline__ ChainMail y() const { return mail_of(args, run, p); }
-  __device__ __forceinline__ ChainMail residual() const { return mail_of(args, run, phase.linear.residual_from); }
+  __device__ __forceinline__ Mail x() const { return mail_of(args, run, p - 1); }
+  __device__ __forceinline__ Mail y() const { return mail_of(args, run, p); }
+  __device__ __forceinline__ Mail residual() const { return mail_of(args, run, phase.linear.residual_from); }
 };
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

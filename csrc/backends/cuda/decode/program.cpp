@@ -1,23 +1,25 @@
-// Which steps of a plan become one launch (kernels/chain.h), and its arguments.
-#include "backends/cuda/kernels/chain.h"
-
+// Which steps of a plan become one launch (kernel.h), and its arguments.
 #include <algorithm>
 #include <memory>
 #include <variant>
 
+#include "backends/cuda/decode/kernel.h"
 #include "backends/cuda/part.h"
 #include "base/env.h"
 
 namespace tcim_lite::cuda {
+
+using namespace decode;
+
 namespace {
 
 constexpr int kFewestPhases = 3;  // less is not worth a launch that nothing overlaps
 
-bool chains_wanted() { return env_text("TCIM_LITE_CUDA_CHAIN") != "off"; }
+bool program_wanted() { return env_text("TCIM_LITE_CUDA_CHAIN") != "off"; }
 
 }  // namespace
 
-bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
+bool CudaPart::linear_phase(const LinearSpec& spec, LinearPhase& linear) const {
   if (spec.elem != kF16 || (is_quantized(spec.format) && !spec.quantized())) return false;
   linear.x = at(spec.x.value);
   linear.weights = weight(spec.weights_id);
@@ -32,34 +34,34 @@ bool CudaPart::chain_linear(const LinearSpec& spec, ChainLinear& linear) const {
   linear.inputs = int(spec.inputs);
   linear.outputs = int(spec.outputs);
   linear.epilogue = int8_t(spec.epilogue);
-  return place_in_chain(spec.format, linear);
+  return place_linear(spec.format, linear);
 }
 
-// What all attention of a chain shares goes to `args`; false where it differs from what is there.
-bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec, ChainArgs& args,
-                               ChainAttention& attention) const {
-  if (spec.k.size() > size_t(kMostChainRows) || !matches(heads, spec)) return false;
+// What all attention of a program shares goes to `args`; false where it differs from what is there.
+bool CudaPart::attention_phase(const HeadsSpec& heads, const AttentionSpec& spec, ProgramArgs& args,
+                               AttentionPhase& attention) const {
+  if (spec.k.size() > size_t(kMostRows) || !matches(heads, spec)) return false;
   const DecodeAttentionArgs fused = fused_args(heads, spec);
   const AttentionArgs& a = fused.a;
   const int rows = a.slots * a.slot_rows;
-  if (!chain_supports_heads(rows, a.q_heads / a.kv_heads, a.kv_heads, a.head_dim)) return false;
+  if (!supports_heads(rows, a.q_heads / a.kv_heads, a.kv_heads, a.head_dim)) return false;
   if (fused.x_stride % 8 != 0) return false;
   for (const void* x : {fused.x_q, fused.x_k, fused.x_v}) {
     if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
   }
-  ChainArgs shared = args;
+  ProgramArgs shared = args;
   shared.slots = a.slots;
   shared.slot_rows = a.slot_rows;
   shared.heads_per_kv = a.q_heads / a.kv_heads;
   shared.kv_heads = a.kv_heads;
-  shared.splits = chain_splits(rows * a.kv_heads);
+  shared.splits = splits_of(rows * a.kv_heads);
   shared.context = a.context;
   shared.table_rows = fused.table_rows;
   shared.cos = fused.cos;
   shared.sin = fused.sin;
   std::copy_n(a.valid, a.slots, shared.valid);
   std::copy_n(fused.current, a.slots, shared.current);
-  const auto same = [](const ChainArgs& a, const ChainArgs& b) {
+  const auto same = [](const ProgramArgs& a, const ProgramArgs& b) {
     return a.slots == b.slots && a.slot_rows == b.slot_rows && a.heads_per_kv == b.heads_per_kv &&
            a.kv_heads == b.kv_heads && a.context == b.context && a.table_rows == b.table_rows && a.cos == b.cos &&
            a.sin == b.sin && std::equal(a.valid, a.valid + a.slots, b.valid) &&
@@ -81,25 +83,25 @@ bool CudaPart::chain_attention(const HeadsSpec& heads, const AttentionSpec& spec
   return true;
 }
 
-size_t CudaPart::launch_chain_from(size_t first, size_t end) {
-  if (!chain_runs_here() || num_gathers() > 0 || !chains_wanted()) return 0;
-  const auto args = std::make_unique<ChainArgs>();
+size_t CudaPart::launch_program_from(size_t first, size_t end) {
+  if (!program_runs_here() || num_gathers() > 0 || !program_wanted()) return 0;
+  const auto args = std::make_unique<ProgramArgs>();
   WeightFormat format = WeightFormat::Dense;
   size_t step = first;
   int caches = 0;
   const auto fits = [&](const Rows& x) {
     if (args->count == 0) args->rows = int(x.rows);
-    return x.rows == args->rows && x.rows <= kMostChainRows;
+    return x.rows == args->rows && x.rows <= kMostRows;
   };
   auto* const codes = reinterpret_cast<char*>(memory_.get() + codes_);
   const auto is_output = [&](const Rows& y) { return plan_.storage[y.value].place == Plan::Place::Output; };
   const AttentionSpec* before = nullptr;  // the step before, if it is attention
   while (step < end && args->count + 1 < kMostPhases) {
-    ChainPhase* phase = &args->phases[args->count];
+    Phase* phase = &args->phases[args->count];
     if (const auto* linear = std::get_if<LinearSpec>(&plan_.steps[step])) {
       if (format != WeightFormat::Dense && linear->format != format) break;
-      ChainLinear made{};
-      if (!fits(linear->x) || !chain_linear(*linear, made)) break;
+      LinearPhase made{};
+      if (!fits(linear->x) || !linear_phase(*linear, made)) break;
       format = linear->format;
       if (args->rows > 1 && is_quantized(format) && linear->norm_id == kNoValue) {
         if (before != nullptr && before->y.value == linear->x.value && before->y.cols == linear->inputs &&
@@ -107,13 +109,13 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
           args->phases[args->count - 1].attention.codes = codes;
           made.codes = codes;
         } else if (linear->inputs >= kManyInputs) {
-          phase->kind = ChainPhase::Kind::Quantize;
+          phase->kind = Phase::Kind::Quantize;
           phase->quantize = {made.x, codes, made.x_stride, made.inputs};
           made.codes = codes;
           phase = &args->phases[++args->count];
         }
       }
-      phase->kind = ChainPhase::Kind::Linear;
+      phase->kind = Phase::Kind::Linear;
       phase->linear = made;
       phase->keeps = is_output(linear->y);
       before = nullptr;
@@ -121,11 +123,11 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
     } else {
       const auto* heads = std::get_if<HeadsSpec>(&plan_.steps[step]);
       const auto* spec = step + 1 < end ? std::get_if<AttentionSpec>(&plan_.steps[step + 1]) : nullptr;
-      ChainAttention made{};
+      AttentionPhase made{};
       if (heads == nullptr || spec == nullptr || !fits(spec->q)) break;
-      if (caches + 2 * spec->k.size() > size_t(kMostChainCaches)) break;
-      if (!chain_attention(*heads, *spec, *args, made)) break;
-      phase->kind = ChainPhase::Kind::Attention;
+      if (caches + 2 * spec->k.size() > size_t(kMostCaches)) break;
+      if (!attention_phase(*heads, *spec, *args, made)) break;
+      phase->kind = Phase::Kind::Attention;
       made.caches = caches;
       phase->attention = made;
       phase->keeps = is_output(spec->y);
@@ -145,7 +147,7 @@ size_t CudaPart::launch_chain_from(size_t first, size_t end) {
   args->barrier = reinterpret_cast<unsigned*>(memory_.get() + barrier_);
   args->mail = reinterpret_cast<uint64_t*>(memory_.get() + mail_);
   plan_handovers(*args);
-  launch_chain(format, *args, stream());
+  launch_program(format, *args, stream());
   return step - first;
 }
 

@@ -1,11 +1,11 @@
-// How each phase of a chain gets what those before it made: by mail (kernels/chain_mail.cuh) or past a barrier.
+// How each phase gets what those before it made: by mail (mail.cuh) or past a barrier.
 #include <algorithm>
 #include <array>
 
-#include "backends/cuda/chain_args.h"
+#include "backends/cuda/decode/args.h"
 #include "graph/plan/steps.h"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 namespace {
 
 struct Range {
@@ -20,60 +20,60 @@ struct Range {
 
 Range range_of(const void* begin, int64_t values) { return {static_cast<const char*>(begin), values}; }
 
-// Of a chain of one row.
+// Of one row.
 class Handovers {
  public:
-  explicit Handovers(ChainArgs& args) : args_(args) {}
+  explicit Handovers(ProgramArgs& args) : args_(args) {}
 
   void plan() {
     for (int p = 0; p < args_.count; ++p) {
-      ChainPhase& phase = args_.phases[p];
+      Phase& phase = args_.phases[p];
       phase.mailed = p > 0 && takes_mail(p);
       phase.meets = p > 0 && !phase.mailed;
       if (phase.mailed) args_.phases[p - 1].posts = true;
-      if (phase.mailed && phase.kind == ChainPhase::Kind::Attention) place_heads(p);
+      if (phase.mailed && phase.kind == Phase::Kind::Attention) place_heads(p);
       if (!phase.mailed) keep_for(p, reads(p));
-      if (phase.kind == ChainPhase::Kind::Linear) plan_residual(p);
+      if (phase.kind == Phase::Kind::Linear) plan_residual(p);
     }
-    for (int p = 0; p < args_.count; ++p) args_.phases[p].keeps |= outlives_chain(p);
+    for (int p = 0; p < args_.count; ++p) args_.phases[p].keeps |= outlives_program(p);
   }
 
  private:
   int width(int p) const {
-    const ChainPhase& phase = args_.phases[p];
-    if (phase.kind == ChainPhase::Kind::Attention) return args_.kv_heads * args_.heads_per_kv * kChainHeadDim;
+    const Phase& phase = args_.phases[p];
+    if (phase.kind == Phase::Kind::Attention) return args_.kv_heads * args_.heads_per_kv * kHeadDim;
     return phase.linear.epilogue == int(LinearSpec::Epilogue::SiluMul) ? phase.linear.outputs / 2
                                                                        : phase.linear.outputs;
   }
   Range made(int p) const {
-    const ChainPhase& phase = args_.phases[p];
-    return range_of(phase.kind == ChainPhase::Kind::Attention ? phase.attention.y : phase.linear.y, width(p));
+    const Phase& phase = args_.phases[p];
+    return range_of(phase.kind == Phase::Kind::Attention ? phase.attention.y : phase.linear.y, width(p));
   }
   // The residual apart. Of attention, from the first of q, k and v to the end of the last.
   Range reads(int p) const {
-    const ChainPhase& phase = args_.phases[p];
-    if (phase.kind == ChainPhase::Kind::Linear) return range_of(phase.linear.x, phase.linear.inputs);
+    const Phase& phase = args_.phases[p];
+    if (phase.kind == Phase::Kind::Linear) return range_of(phase.linear.x, phase.linear.inputs);
     const auto [q, k, v] = heads_of(phase.attention);
     const char* begin = std::min({q.begin, k.begin, v.begin});
     return range_of(begin, (std::max({q.end(), k.end(), v.end()}) - begin) / 2);
   }
   // q, k and v.
-  std::array<Range, 3> heads_of(const ChainAttention& attention) const {
-    const int64_t kv = int64_t(args_.kv_heads) * kChainHeadDim;
+  std::array<Range, 3> heads_of(const AttentionPhase& attention) const {
+    const int64_t kv = int64_t(args_.kv_heads) * kHeadDim;
     return {range_of(attention.q, kv * args_.heads_per_kv), range_of(attention.k, kv), range_of(attention.v, kv)};
   }
 
   // Whether p reads what p - 1 makes, and all of it: a box is used again once those who read it have posted.
   bool takes_mail(int p) const {
     if (reads(p) != made(p - 1) || width(p - 1) > kMostMailed) return false;
-    return args_.phases[p].kind == ChainPhase::Kind::Linear || attention_takes_mail(p);
+    return args_.phases[p].kind == Phase::Kind::Linear || attention_takes_mail(p);
   }
 
   // A block of attention waits for the blocks that make its own heads, so others may still be at p - 1 when it is done:
   // what they read must not be written over.
   bool attention_takes_mail(int p) const {
-    const ChainPhase& before = args_.phases[p - 1];
-    if (before.kind != ChainPhase::Kind::Linear || !reads_each_once(p)) return false;
+    const Phase& before = args_.phases[p - 1];
+    if (before.kind != Phase::Kind::Linear || !reads_each_once(p)) return false;
     if (!before.mailed && made(p).overlaps(reads(p - 1))) return false;
     if (before.linear.residual == nullptr) return true;
     if (before.linear.residual_from >= 0) return before.linear.residual_from > p - kMailBoxes;
@@ -86,7 +86,7 @@ class Handovers {
   }
 
   void place_heads(int p) {
-    ChainAttention& attention = args_.phases[p].attention;
+    AttentionPhase& attention = args_.phases[p].attention;
     const auto column = [&](const void* part) { return int((static_cast<const char*>(part) - made(p - 1).begin) / 2); };
     attention.q_column = column(attention.q);
     attention.k_column = column(attention.k);
@@ -94,7 +94,7 @@ class Handovers {
   }
 
   void plan_residual(int p) {
-    ChainPhase& phase = args_.phases[p];
+    Phase& phase = args_.phases[p];
     if (phase.linear.residual == nullptr) return;
     const Range residual = range_of(phase.linear.residual, phase.linear.outputs);
     bool met = phase.meets;
@@ -118,30 +118,30 @@ class Handovers {
     }
   }
 
-  // Outputs are kept anyway. Of other memory, what a later phase writes holds nothing that is read after the chain.
-  bool outlives_chain(int p) const {
+  // Outputs are kept anyway. Of other memory, what a later phase writes holds nothing that is read after the program.
+  bool outlives_program(int p) const {
     for (int later = p + 1; later < args_.count; ++later) {
       if (made(later).overlaps(made(p))) return false;
     }
     return true;
   }
 
-  ChainArgs& args_;
+  ProgramArgs& args_;
 };
 
 }  // namespace
 
-void plan_handovers(ChainArgs& args) {
+void plan_handovers(ProgramArgs& args) {
   for (int p = 0; p < args.count; ++p) {
-    ChainPhase& phase = args.phases[p];
+    Phase& phase = args.phases[p];
     phase.mailed = phase.posts = false;
     phase.meets = p > 0;
     phase.keeps |= args.rows > 1;
-    if (phase.kind == ChainPhase::Kind::Linear) phase.linear.residual_from = -1;
+    if (phase.kind == Phase::Kind::Linear) phase.linear.residual_from = -1;
   }
   if (args.rows == 1) Handovers(args).plan();
   args.meetings = 1;
   for (int p = 0; p < args.count; ++p) args.meetings += args.phases[p].meets;
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

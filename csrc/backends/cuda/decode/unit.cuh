@@ -1,23 +1,23 @@
-// Which keys of which row and KV head a block of a chain has in every attention of a run, and which of them each of its
+// Which keys of which row and KV head a block has in every attention of a run, and which of them each of its
 // warps.
 #pragma once
 
-#include "backends/cuda/kernels/chain.h"
+#include "backends/cuda/decode/kernel.h"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 // A row and KV head, of which a block takes one of `splits` parts.
-struct ChainPair {
+struct AttentionPair {
   bool exists;
   int row, kv_head, slot, token;
 };
-__device__ __forceinline__ ChainPair pair_of(const ChainArgs& args) {
+__device__ __forceinline__ AttentionPair pair_of(const ProgramArgs& args) {
   if (args.slots == 0) return {};
   const int pair = int(blockIdx.x) / args.splits, row = pair / args.kv_heads, slot = row / args.slot_rows;
   return {row < args.rows, row, pair - row * args.kv_heads, slot, row - slot * args.slot_rows};
 }
 
-struct ChainUnit : ChainPair {
+struct AttentionUnit : AttentionPair {
   bool works, writes;  // the row's key and value
   int valid;           // keys from here on are of this run
   int begin, end;      // keys
@@ -30,9 +30,9 @@ struct ChainUnit : ChainPair {
 
 // Warps: of a block.
 template <int Warps>
-__device__ __forceinline__ ChainUnit unit_of(const ChainArgs& args) {
+__device__ __forceinline__ AttentionUnit unit_of(const ProgramArgs& args) {
   constexpr int kAlone = 16 * Warps;  // so many keys are not worth a second block and what merges the two
-  ChainUnit unit{pair_of(args)};
+  AttentionUnit unit{pair_of(args)};
   if (!unit.exists) return unit;
   unit.split = int(blockIdx.x) % args.splits;
   unit.valid = *args.valid[unit.slot];
@@ -50,4 +50,4 @@ __device__ __forceinline__ ChainUnit unit_of(const ChainArgs& args) {
   return unit;
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,47 +1,47 @@
-// What a warp of a chain reads that does not depend on what is computed, weights and the caches' rows, in the order in
+// What a warp reads that does not depend on what is computed, weights and the caches' rows, in the order in
 // which it needs them, through a ring of asynchronous copies that is as far ahead as the ring is long, over the borders
 // of phases.
 #pragma once
 
-#include "backends/cuda/kernels/chain_unit.cuh"
+#include "backends/cuda/decode/unit.cuh"
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/linear.cuh"
 #include "backends/cuda/kernels/mma.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
-// What a chain's kernel is compiled for. Rows: 1, or kMostChainRows for any number from 2 on. What a phase costs
+// What the kernel is compiled for. Rows: 1, or kMostRows for any number from 2 on. What a phase costs
 // whatever its size is paid by every warp, so small phases go faster with fewer of them.
 template <WeightFormat F, int Rows, int Warps>
-struct ChainShape {
+struct KernelShape {
   static constexpr WeightFormat kFormat = F;
   static constexpr bool kHalf = F == WeightFormat::LinearF16;
   static constexpr int kRows = Rows, kWarps = Warps, kThreads = 32 * Warps;
-  static constexpr int kMostInputs = Warps == kMostWarps ? kMostChainInputs : kFewInputs;
+  static constexpr int kWidest = Warps == kMostWarps ? kMostInputs : kFewInputs;
 };
 
-constexpr int kKeyBytes = kChainHeadDim * 2;
+constexpr int kKeyBytes = kHeadDim * 2;
 
-// A stage holds eight rows of a cache (chain_keys.cuh) or kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from
+// A stage holds eight rows of a cache (keys.cuh) or kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from
 // an item's weights to those of the next.
 template <WeightFormat Format>
-struct ChainStage;
+struct RingStage;
 template <>
-struct ChainStage<WeightFormat::LinearW4> {
+struct RingStage<WeightFormat::LinearW4> {
   static constexpr int kItem = kItemW4, kStep = kItem, kChunk = 4;
 };
 template <>
-struct ChainStage<WeightFormat::LinearW8> {
+struct RingStage<WeightFormat::LinearW8> {
   static constexpr int kItem = kItemW8, kStep = kItem, kChunk = 2;
 };
 template <>
-struct ChainStage<WeightFormat::LinearF16> {
+struct RingStage<WeightFormat::LinearF16> {
   static constexpr int kItem = 2048, kStep = 128, kChunk = 1;
 };
 
 // What the ring needs to know of phases to come, in shared memory: where a Linear's weights are, or the keys and values
 // of the block's slot and KV head. Other phases have zeros.
-struct ChainPlace {
+struct RingPlace {
   struct Tiles {
     int count;
     int16_t groups;  // of 64 inputs
@@ -57,20 +57,20 @@ struct ChainPlace {
   };
 };
 // Apart from the places, whose padding would leave no room beside the rings of several rows.
-struct ChainMarks {
+struct RingMarks {
   bool meets, attends;
 };
-__device__ __forceinline__ ChainMarks marks_of(const ChainPhase& phase) {
-  return {phase.meets, phase.kind == ChainPhase::Kind::Attention};
+__device__ __forceinline__ RingMarks marks_of(const Phase& phase) {
+  return {phase.meets, phase.kind == Phase::Kind::Attention};
 }
-__device__ __forceinline__ ChainPlace place_of(const ChainPhase& phase, const ChainArgs& args) {
-  ChainPlace place{};
-  const ChainPair pair = pair_of(args);
-  if (phase.kind == ChainPhase::Kind::Linear) {
-    const ChainLinear& linear = phase.linear;
+__device__ __forceinline__ RingPlace place_of(const Phase& phase, const ProgramArgs& args) {
+  RingPlace place{};
+  const AttentionPair pair = pair_of(args);
+  if (phase.kind == Phase::Kind::Linear) {
+    const LinearPhase& linear = phase.linear;
     place.weights = static_cast<const char*>(linear.weights);
     place.tiles = {linear.tiles, int16_t(linear.inputs / 64), linear.blocks};
-  } else if (phase.kind == ChainPhase::Kind::Attention && pair.exists) {
+  } else if (phase.kind == Phase::Kind::Attention && pair.exists) {
     void* const* caches = args.caches + phase.attention.caches + 2 * pair.slot;
     const int64_t at = int64_t(pair.kv_head) * args.context * kKeyBytes;
     place.keys = static_cast<char*>(caches[0]) + at;
@@ -85,8 +85,8 @@ __device__ __forceinline__ int share_begin(int groups, int warp) {
 }
 
 template <typename Shape, int Stages>
-class ChainRing {
-  using Stage = ChainStage<Shape::kFormat>;
+class Ring {
+  using Stage = RingStage<Shape::kFormat>;
 
  public:
   static constexpr int kStageBytes = Stage::kItem * Stage::kChunk;
@@ -94,7 +94,7 @@ class ChainRing {
   static constexpr int kBytes = kStageBytes * Stages;  // of a warp
   static constexpr bool kDeep = Stages > 4;            // enough is under way while two chunks are held
 
-  __device__ ChainRing(const ChainPlace* places, const ChainMarks* marks, int count, const ChainUnit& unit, char* ring)
+  __device__ Ring(const RingPlace* places, const RingMarks* marks, int count, const AttentionUnit& unit, char* ring)
       : places_(places), marks_(marks), count_(count), unit_(unit), ring_(ring) {
     if (next_phase()) seek();
 #pragma unroll 1
@@ -224,7 +224,7 @@ class ChainRing {
         if (group_ < last_) return false;
         continue;
       }
-      const ChainPlace::Tiles tiles = places_[phase_].tiles;
+      const RingPlace::Tiles tiles = places_[phase_].tiles;
       groups_ = tiles.groups;
       blocks_ = tiles.blocks;
       last_ = share_begin<Shape>(groups_, warp() + 1);
@@ -244,10 +244,10 @@ class ChainRing {
     }
   }
 
-  const ChainPlace* const places_;
-  const ChainMarks* const marks_;
+  const RingPlace* const places_;
+  const RingMarks* const marks_;
   const int count_;
-  const ChainUnit& unit_;
+  const AttentionUnit& unit_;
   char* const ring_;
   int taken_ = 0, held_ = 0;  // stages: the first that is or will be held, and how many are
   // What is fetched next; the same in all lanes of a warp. Of attention blocks are 0, groups keys.
@@ -256,4 +256,4 @@ class ChainRing {
   const char* from_ = nullptr;  // of the lane, in block 0 of the tile
 };
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,27 +1,27 @@
-// A single row of a chain's Linear as its tensor cores take it: each warp takes the inputs that it multiplies from the
+// A single row of a Linear as its tensor cores take it: each warp takes the inputs that it multiplies from the
 // mail, normalises and quantises them, and leaves them in shared memory.
 #pragma once
 
-#include "backends/cuda/kernels/chain_mail.cuh"
-#include "backends/cuda/kernels/chain_ring.cuh"
+#include "backends/cuda/decode/mail.cuh"
+#include "backends/cuda/decode/ring.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 template <typename Shape>
-class ChainRow {
+class OneRow {
   static constexpr bool kHalf = Shape::kHalf;
 
  public:
   // A group of 64 inputs in their order, as fp16 or codes, then a scale.
   static constexpr int kPartBytes = 64, kScales = kHalf ? 128 : 64, kGroupBytes = kScales + 16;
-  static constexpr int kPiece = Shape::kMostInputs / 64 / Shape::kWarps;  // groups of a warp; all are there at once
-  static constexpr int kBytes = kPiece * kGroupBytes;                     // of a warp
+  static constexpr int kPiece = Shape::kWidest / 64 / Shape::kWarps;  // groups of a warp; all are there at once
+  static constexpr int kBytes = kPiece * kGroupBytes;                 // of a warp
   static constexpr int kNormFloats = 0;
 
-  // As ChainRows, which has several rows and needs room for the norm.
-  __device__ __forceinline__ ChainRow(const ChainLinear& linear, const ChainHandover<Shape>& handover, int /*rows*/,
-                                      char* area, float* /*norm*/)
+  // As SeveralRows, which has several rows and needs room for the norm.
+  __device__ __forceinline__ OneRow(const LinearPhase& linear, const Handover<Shape>& handover, int /*rows*/,
+                                    char* area, float* /*norm*/)
       : linear_(linear),
         handover_(handover),
         area_(area),
@@ -134,7 +134,7 @@ class ChainRow {
       }
     };
     if (handover_.mailed()) {
-      const ChainMail mail = handover_.x();
+      const Mail mail = handover_.x();
       bool here;
       do {
         here = true;
@@ -222,10 +222,10 @@ class ChainRow {
     return *reinterpret_cast<const uint32_t*>(&both);
   }
 
-  const ChainLinear& linear_;
-  const ChainHandover<Shape>& handover_;
+  const LinearPhase& linear_;
+  const Handover<Shape>& handover_;
   char* const area_;
   const int begin_, end_;
 };
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

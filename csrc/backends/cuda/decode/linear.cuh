@@ -1,16 +1,16 @@
-// A Linear as a phase of a chain: a block takes tiles of 16 or 32 outputs (with SiLU-mul 16 gates and their ups), its
+// A Linear as a phase of decode: a block takes tiles of 16 or 32 outputs (with SiLU-mul 16 gates and their ups), its
 // warps a share of the inputs each; their sums meet in shared memory.
 #pragma once
 
 #include <type_traits>
 
-#include "backends/cuda/kernels/chain_row.cuh"
-#include "backends/cuda/kernels/chain_rows.cuh"
+#include "backends/cuda/decode/one_row.cuh"
+#include "backends/cuda/decode/several_rows.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 template <typename Shape>
-using ChainInputs = std::conditional_t<Shape::kRows == 1, ChainRow<Shape>, ChainRows<Shape>>;
+using LinearInputs = std::conditional_t<Shape::kRows == 1, OneRow<Shape>, SeveralRows<Shape>>;
 
 // acc += the items of 16 outputs and 64 inputs in a chunk of each of a tile's blocks, times the rows' groups from `x`
 // on; all kChunk items or, not Full, the first `items`. A single row's sums are in every column alike; of several, lane
@@ -18,8 +18,8 @@ using ChainInputs = std::conditional_t<Shape::kRows == 1, ChainRow<Shape>, Chain
 template <typename Shape, bool Full, int Blocks>
 __device__ __forceinline__ void multiply_chunks(float (*acc)[4], const char* const (&chunks)[Blocks], int items,
                                                 const char* x) {
-  using Prepared = ChainInputs<Shape>;
-  using Stage = ChainStage<Shape::kFormat>;
+  using Prepared = LinearInputs<Shape>;
+  using Stage = RingStage<Shape::kFormat>;
   const int lane = threadIdx.x % 32, t = lane % 4;
   const int at = Shape::kRows == 1 ? 16 * t : 16 * lane;
 #pragma unroll
@@ -65,17 +65,17 @@ __device__ __forceinline__ void multiply_chunks(float (*acc)[4], const char* con
 // two such, of which one is read while the next is written.
 constexpr int kSumsWidth = 32 + 4;
 template <typename Shape>
-struct ChainSums {
+struct TileSums {
   using Tile = float[Shape::kWarps][Shape::kRows][kSumsWidth];
   static constexpr int kBuffers = Shape::kRows == 1 ? 2 : 1;
   Tile values[kBuffers];
 };
 
 // What is added to an output, on its way while the output is computed.
-class ChainResidual {
+class Residual {
  public:
   template <typename Shape>
-  __device__ __forceinline__ void fetch(const ChainLinear& linear, const ChainHandover<Shape>& handover, int row,
+  __device__ __forceinline__ void fetch(const LinearPhase& linear, const Handover<Shape>& handover, int row,
                                         int output) {
     if (handover.mails_residual()) {
       word_ = handover.residual().peek(output / 2);
@@ -85,7 +85,7 @@ class ChainResidual {
   }
   // Of a lane that fetched.
   template <typename Shape>
-  __device__ __forceinline__ float wait(const ChainHandover<Shape>& handover, int output, bool fetched) const {
+  __device__ __forceinline__ float wait(const Handover<Shape>& handover, int output, bool fetched) const {
     uint64_t word = word_;
     if (handover.mails_residual()) {
       const auto mail = handover.residual();
@@ -101,7 +101,7 @@ class ChainResidual {
 
 // By a warp: value `output` of y, of each lane that has one; a lane's neighbour has the next.
 template <typename Shape>
-__device__ __forceinline__ void store_outputs(const ChainHandover<Shape>& to, __half* y, int output, bool has_one,
+__device__ __forceinline__ void store_outputs(const Handover<Shape>& to, __half* y, int output, bool has_one,
                                               float value) {
   const __half own = to_half(value);
   const __half next = __shfl_down_sync(0xffffffffu, own, 1);
@@ -111,9 +111,9 @@ __device__ __forceinline__ void store_outputs(const ChainHandover<Shape>& to, __
 
 // y's 16 or 32 columns of a tile in one row, by one warp.
 template <typename Shape, int Blocks>
-__device__ __forceinline__ void finish_tile(const ChainLinear& linear, const ChainHandover<Shape>& handover,
-                                            const typename ChainSums<Shape>::Tile& sums, int row, int tile, float bias,
-                                            const ChainResidual& residual) {
+__device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Handover<Shape>& handover,
+                                            const typename TileSums<Shape>::Tile& sums, int row, int tile, float bias,
+                                            const Residual& residual) {
   const int lane = threadIdx.x % 32;
   auto* y = static_cast<__half*>(linear.y) + int64_t(row) * linear.y_stride;
   float total = 0;
@@ -139,11 +139,10 @@ __device__ __forceinline__ void finish_tile(const ChainLinear& linear, const Cha
 
 // A tile's last step is done by one warp a row, in turn, while the others go on.
 template <typename Shape, int Blocks, typename Ring>
-__device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const ChainHandover<Shape>& handover,
-                                               int rows, Ring& ring, ChainInputs<Shape>& prepared,
-                                               ChainSums<Shape>& sums) {
-  using Prepared = ChainInputs<Shape>;
-  constexpr int kChunk = ChainStage<Shape::kFormat>::kChunk;
+__device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const Handover<Shape>& handover, int rows,
+                                               Ring& ring, LinearInputs<Shape>& prepared, TileSums<Shape>& sums) {
+  using Prepared = LinearInputs<Shape>;
+  constexpr int kChunk = RingStage<Shape::kFormat>::kChunk;
   static_assert(Prepared::kPiece % kChunk == 0);
   constexpr int kTogether = Ring::kDeep ? Blocks : 1;  // of a tile's blocks: to share what is read of x
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -154,7 +153,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
     const bool finishes = row < rows;
     // Fetched early: at the end nothing would hide its latency.
     const int output = tile * 16 * Blocks + (Blocks == 2 ? lane : lane % 16);
-    ChainResidual residual;
+    Residual residual;
     float bias = 0;
     if (finishes && output < linear.outputs) {
       if (linear.epilogue == kAddResidual) residual.fetch(linear, handover, row, output);
@@ -183,7 +182,7 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
         }
       }
     }
-    auto& of_tile = sums.values[turn % ChainSums<Shape>::kBuffers];
+    auto& of_tile = sums.values[turn % TileSums<Shape>::kBuffers];
     if (Shape::kRows > 1 && turn > 0) __syncthreads();  // the tile before is read
 #pragma unroll
     for (int b = 0; b < Blocks; ++b) {
@@ -201,4 +200,4 @@ __device__ __forceinline__ void multiply_tiles(const ChainLinear& linear, const 
   }
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,28 +1,28 @@
-// A warp's keys and values in a chain's attention on the tensor cores, eight rows of a cache at a time as they lie in
+// A warp's keys and values of attention on the tensor cores, eight rows of a cache at a time as they lie in
 // its ring: scores are queries times keys, with the query heads of a KV head as rows, and become as they lie the right
 // operand of values times scores.
 #pragma once
 
-#include "backends/cuda/kernels/chain_ring.cuh"
+#include "backends/cuda/decode/ring.cuh"
 #include "backends/cuda/kernels/common.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
-constexpr int kMostChainHeads = 4;  // per KV head
+constexpr int kMostHeadsPerKv = 4;  // per KV head
 
 template <typename Shape>
-struct ChainAttentionShared {
-  static constexpr int kDim = kChainHeadDim;
+struct AttentionShared {
+  static constexpr int kDim = kHeadDim;
   // Rows end with some room: what a warp reads or writes at once falls into different banks.
-  __align__(16) __half queries[kMostChainHeads][kDim + 8];
+  __align__(16) __half queries[kMostHeadsPerKv][kDim + 8];
   // Of this run.
-  __align__(16) __half fresh_keys[kMostChainRows][kDim], fresh_values[kMostChainRows][kDim];
-  float outputs[Shape::kWarps][kMostChainHeads][kDim + 4];
-  float most[Shape::kWarps][kMostChainHeads], sums[Shape::kWarps][kMostChainHeads];
+  __align__(16) __half fresh_keys[kMostRows][kDim], fresh_values[kMostRows][kDim];
+  float outputs[Shape::kWarps][kMostHeadsPerKv][kDim + 4];
+  float most[Shape::kWarps][kMostHeadsPerKv], sums[Shape::kWarps][kMostHeadsPerKv];
   int last;
 };
 
-// Piece `piece` of a row in a stage of the ring (ChainRing::fetch_rows).
+// Piece `piece` of a row in a stage of the ring (Ring::fetch_rows).
 __device__ __forceinline__ char* piece_of(char* stage, int row, int piece) {
   return stage + row * kKeyBytes + (piece ^ row) * 16;
 }
@@ -30,7 +30,7 @@ __device__ __forceinline__ char* piece_of(char* stage, int row, int piece) {
 // What this run made, `made` from key `fresh` on, to the rows of the stages from `stage` on, which begin with key
 // `first`.
 template <typename Ring>
-__device__ __forceinline__ void insert_fresh(Ring& ring, int stage, int halves, const __half (*made)[kChainHeadDim],
+__device__ __forceinline__ void insert_fresh(Ring& ring, int stage, int halves, const __half (*made)[kHeadDim],
                                              int first, int fresh, int end, int lane) {
   const int piece = lane % 16, rows = min(8 * halves, end - first);
 #pragma unroll 1
@@ -45,18 +45,18 @@ __device__ __forceinline__ int place_of_query(int word) { return word / 16 * 16 
 
 // What a warp has so far. Lane 4 g + t has the maximum and the sum of head g, and of heads 2 t + i % 2 the elements
 // 16 m + g + 8 (i / 2).
-struct ChainAttended {
+struct Attended {
   float most = -INFINITY, sum = 0;
-  float outputs[kChainHeadDim / 16][4] = {};
+  float outputs[kHeadDim / 16][4] = {};
 };
 
 // Of head g with the stage's keys 2 t and 2 t + 1.
 template <typename Shape>
-__device__ __forceinline__ float2 score_keys(char* keys, const ChainAttentionShared<Shape>& s, int heads, int lane) {
+__device__ __forceinline__ float2 score_keys(char* keys, const AttentionShared<Shape>& s, int heads, int lane) {
   const int g = lane / 4, t = lane % 4;
-  float even[4] = {}, odd[4] = {};  // two chains of sums take half as long
+  float even[4] = {}, odd[4] = {};  // two sums that do not wait for each other take half as long
 #pragma unroll
-  for (int i = 0; i < kChainHeadDim / 32; ++i) {
+  for (int i = 0; i < kHeadDim / 32; ++i) {
     uint4 q = make_uint4(0, 0, 0, 0);
     if (g < heads) q = reinterpret_cast<const uint4*>(s.queries[g])[4 * i + t];
     uint32_t k[4];
@@ -72,9 +72,9 @@ __device__ __forceinline__ uint32_t packed_halves(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
-__device__ __forceinline__ void add_values(ChainAttended& all, char* values, uint32_t shares, int lane) {
+__device__ __forceinline__ void add_values(Attended& all, char* values, uint32_t shares, int lane) {
 #pragma unroll
-  for (int i = 0; i < kChainHeadDim / 32; ++i) {
+  for (int i = 0; i < kHeadDim / 32; ++i) {
     uint32_t v[4];
     load_matrix_transposed(v, piece_of(values, lane % 8, 4 * i + lane / 8));
     mma_half(all.outputs[2 * i], v[0], v[1], shares);
@@ -83,7 +83,7 @@ __device__ __forceinline__ void add_values(ChainAttended& all, char* values, uin
 }
 
 // Scores of 16 keys to their shares of the whole; returns by how much what was there before shrinks.
-__device__ __forceinline__ float take_shares(ChainAttended& all, float (&score)[2][2], float scale, int keys) {
+__device__ __forceinline__ float take_shares(Attended& all, float (&score)[2][2], float scale, int keys) {
   const int t = threadIdx.x % 4;
   float most = all.most, sum = 0;
 #pragma unroll
@@ -113,7 +113,7 @@ __device__ __forceinline__ float take_shares(ChainAttended& all, float (&score)[
   return keep;
 }
 
-__device__ __forceinline__ void scale_outputs(ChainAttended& all, float keep) {
+__device__ __forceinline__ void scale_outputs(Attended& all, float keep) {
   const int t = threadIdx.x % 4;
   const float even = __shfl_sync(0xffffffffu, keep, 8 * t), odd = __shfl_sync(0xffffffffu, keep, 8 * t + 4);
 #pragma unroll
@@ -121,7 +121,7 @@ __device__ __forceinline__ void scale_outputs(ChainAttended& all, float keep) {
 }
 
 template <typename Shape>
-__device__ __forceinline__ void leave(ChainAttentionShared<Shape>& s, const ChainAttended& all, int heads) {
+__device__ __forceinline__ void leave(AttentionShared<Shape>& s, const Attended& all, int heads) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   if (t == 0 && g < heads) s.most[warp][g] = all.most, s.sums[warp][g] = all.sum;
 #pragma unroll
@@ -129,17 +129,17 @@ __device__ __forceinline__ void leave(ChainAttentionShared<Shape>& s, const Chai
     if (2 * t + i >= heads) continue;
     float* const to = s.outputs[warp][2 * t + i] + g;
 #pragma unroll
-    for (int m = 0; m < kChainHeadDim / 16; ++m) to[16 * m] = all.outputs[m][i], to[16 * m + 8] = all.outputs[m][i + 2];
+    for (int m = 0; m < kHeadDim / 16; ++m) to[16 * m] = all.outputs[m][i], to[16 * m + 8] = all.outputs[m][i + 2];
   }
 }
 
 // By a warp with keys: all of them.
 template <typename Shape, typename Ring>
-__device__ __forceinline__ void attend_keys(ChainAttentionShared<Shape>& s, Ring& ring, const ChainUnit& unit,
-                                            int heads, float scale) {
+__device__ __forceinline__ void attend_keys(AttentionShared<Shape>& s, Ring& ring, const AttentionUnit& unit, int heads,
+                                            float scale) {
   const int begin = unit.first_key(threadIdx.x / 32), end = unit.end_key(threadIdx.x / 32);
   const int lane = unhoisted(threadIdx.x % 32);
-  ChainAttended all;
+  Attended all;
 #pragma unroll 1
   for (int first = begin; first < end; first += 16) {
     const int halves = end - first > 8 ? 2 : 1;
@@ -171,4 +171,4 @@ __device__ __forceinline__ void attend_keys(ChainAttentionShared<Shape>& s, Ring
   leave(s, all, heads);
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "backends/cuda/kernels/chain.h"
-#include "backends/cuda/kernels/chain_attention.cuh"
-#include "backends/cuda/kernels/chain_linear.cuh"
+#include "backends/cuda/decode/attention.cuh"
+#include "backends/cuda/decode/kernel.h"
+#include "backends/cuda/decode/linear.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 namespace {
 
 // The grid's blocks meet where a phase says so and at the end; the counter is 0 before a run and after it.
@@ -39,42 +39,42 @@ __device__ __forceinline__ void wait_for_all(const unsigned* barrier, int meetin
 template <typename Shape>
 constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
 template <typename Shape>
-using ShapeRing = ChainRing<Shape, kStages<Shape>>;
+using ShapeRing = Ring<Shape, kStages<Shape>>;
 
 // What a phase has to itself; the ring lies before it.
 template <typename Shape>
 union PhaseShared {
   struct {
-    ChainSums<Shape> sums;
+    TileSums<Shape> sums;
     __align__(16) float scratch[Shape::kRows * Shape::kWarps];
-    __align__(16) char rows[Shape::kWarps][ChainInputs<Shape>::kBytes];
+    __align__(16) char rows[Shape::kWarps][LinearInputs<Shape>::kBytes];
   } linear;
-  ChainAttentionShared<Shape> attention;
+  AttentionShared<Shape> attention;
 };
 
-constexpr int kPhaseWords = sizeof(ChainPhase) / 4;
-static_assert(sizeof(ChainPhase) % 4 == 0 && kPhaseWords <= 32 * kMostWarps / 2);
+constexpr int kPhaseWords = sizeof(Phase) / 4;
+static_assert(sizeof(Phase) % 4 == 0 && kPhaseWords <= 32 * kMostWarps / 2);
 
 template <typename Shape>
-struct ChainShared {
+struct KernelShared {
   __align__(128) char rings[Shape::kWarps][ShapeRing<Shape>::kBytes];
   PhaseShared<Shape> own;
-  ChainPlace places[kMostPhases];
-  ChainMarks marks[kMostPhases];
-  ChainPhase phases[2];  // this one and the next
-  ChainUnit unit;
+  RingPlace places[kMostPhases];
+  RingMarks marks[kMostPhases];
+  Phase phases[2];  // this one and the next
+  AttentionUnit unit;
 };
 template <typename Shape>
-constexpr size_t kSharedBytes = sizeof(ChainShared<Shape>);
+constexpr size_t kSharedBytes = sizeof(KernelShared<Shape>);
 
 template <typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_constant__ ChainArgs args) {
+__global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __grid_constant__ ProgramArgs args) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // older GPUs have not the shared memory
   extern __shared__ __align__(128) char shared[];
-  auto& s = *reinterpret_cast<ChainShared<Shape>*>(shared);
+  auto& s = *reinterpret_cast<KernelShared<Shape>*>(shared);
   constexpr bool kOne = Shape::kRows == 1;
   // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
-  const ChainArgs* memory = &args;
+  const ProgramArgs* memory = &args;
   asm volatile("" : "+l"(memory));
   // While a phase runs the next one comes into shared memory.
   const int thread = threadIdx.x;
@@ -93,30 +93,30 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
   __syncthreads();
   ShapeRing<Shape> ring(s.places, s.marks, args.count, s.unit, s.rings[threadIdx.x / 32]);
   // Several rows have no registers to keep it in.
-  const ChainRotation rotation = kOne ? load_rotation(args, s.unit) : ChainRotation{};
+  const Rotation rotation = kOne ? load_rotation(args, s.unit) : Rotation{};
   const int rows = kOne ? 1 : args.rows;
   int meetings = 0;
   for (int p = 0; p < args.count; ++p) {
-    const ChainPhase& phase = s.phases[p % 2];
+    const Phase& phase = s.phases[p % 2];
     const bool fetches = thread < kPhaseWords && p + 1 < args.count;
     uint32_t next = 0;
     if (fetches) next = word_of(p + 1);
     const auto ready = [&] {
       if (phase.meets) wait_for_all(args.barrier, meetings);
     };
-    const ChainHandover<Shape> handover{args, phase, run, p};
-    if (phase.kind == ChainPhase::Kind::Attention) {
+    const Handover<Shape> handover{args, phase, run, p};
+    if (phase.kind == Phase::Kind::Attention) {
       attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation,
              activation_scale<Shape::kFormat>(1.0f), handover, ready);
-    } else if (!kOne && phase.kind == ChainPhase::Kind::Quantize) {
+    } else if (!kOne && phase.kind == Phase::Kind::Quantize) {
       ready();
       quantize_rows<Shape::kFormat>(phase.quantize, rows);
     } else {
-      const ChainLinear& linear = phase.linear;
+      const LinearPhase& linear = phase.linear;
       auto& own = s.own.linear;
-      static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * ChainInputs<Shape>::kNormFloats);
+      static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * LinearInputs<Shape>::kNormFloats);
       float* norm = own.sums.values[0][threadIdx.x / 32][0];  // no sums before the rows are there
-      ChainInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
+      LinearInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
       ready();
       if (!kOne || int(blockIdx.x) < linear.tiles) {
         prepared.start(own.scratch);
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) chain_kernel(const __grid_
 constexpr size_t kMostShared = 227 << 10;  // of a block, from sm_90 on
 
 template <typename Shape>
-void launch_shape(const ChainArgs& args, cudaStream_t stream) {
+void launch_shape(const ProgramArgs& args, cudaStream_t stream) {
   static_assert(kSharedBytes<Shape> <= kMostShared);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeCooperative;  // all blocks run at once, or they would wait for ever
@@ -157,34 +157,34 @@ void launch_shape(const ChainArgs& args, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  CUDA_CHECK(cudaLaunchKernelEx(&config, chain_kernel<Shape>, args));
+  CUDA_CHECK(cudaLaunchKernelEx(&config, program_kernel<Shape>, args));
 }
 
-int most_inputs(const ChainArgs& args) {
+int most_inputs(const ProgramArgs& args) {
   int most = 0;
   for (int p = 0; p < args.count; ++p) {
-    if (args.phases[p].kind == ChainPhase::Kind::Linear) most = std::max(most, args.phases[p].linear.inputs);
+    if (args.phases[p].kind == Phase::Kind::Linear) most = std::max(most, args.phases[p].linear.inputs);
   }
   return most;
 }
 
 template <WeightFormat Format>
-void launch_format(const ChainArgs& args, cudaStream_t stream) {
-  if (args.rows > 1) return launch_shape<ChainShape<Format, kMostChainRows, kMostWarps>>(args, stream);
-  if (most_inputs(args) <= kFewInputs) return launch_shape<ChainShape<Format, 1, kMostWarps / 2>>(args, stream);
-  launch_shape<ChainShape<Format, 1, kMostWarps>>(args, stream);
+void launch_format(const ProgramArgs& args, cudaStream_t stream) {
+  if (args.rows > 1) return launch_shape<KernelShape<Format, kMostRows, kMostWarps>>(args, stream);
+  if (most_inputs(args) <= kFewInputs) return launch_shape<KernelShape<Format, 1, kMostWarps / 2>>(args, stream);
+  launch_shape<KernelShape<Format, 1, kMostWarps>>(args, stream);
 }
 
 template <typename Shape>
 void prepare_shape() {
-  CUDA_CHECK(
-      cudaFuncSetAttribute(chain_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kSharedBytes<Shape>)));
+  CUDA_CHECK(cudaFuncSetAttribute(program_kernel<Shape>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  int(kSharedBytes<Shape>)));
 }
 template <WeightFormat Format>
 void prepare_format() {
-  prepare_shape<ChainShape<Format, 1, kMostWarps / 2>>();
-  prepare_shape<ChainShape<Format, 1, kMostWarps>>();
-  prepare_shape<ChainShape<Format, kMostChainRows, kMostWarps>>();
+  prepare_shape<KernelShape<Format, 1, kMostWarps / 2>>();
+  prepare_shape<KernelShape<Format, 1, kMostWarps>>();
+  prepare_shape<KernelShape<Format, kMostRows, kMostWarps>>();
 }
 
 // Of 16 * blocks outputs, those of the block that has most of them; in outputs.
@@ -196,11 +196,9 @@ int most_of_a_block(int outputs, int blocks) {
 }  // namespace
 
 // quantize_rows() takes a group a warp.
-bool chain_runs_here() {
-  return most_shared() >= kMostShared && multiprocessors() * kMostWarps * 64 >= kMostChainInputs;
-}
+bool program_runs_here() { return most_shared() >= kMostShared && multiprocessors() * kMostWarps * 64 >= kMostInputs; }
 
-bool place_in_chain(WeightFormat format, ChainLinear& linear) {
+bool place_linear(WeightFormat format, LinearPhase& linear) {
   if (format != WeightFormat::LinearW4 && format != WeightFormat::LinearW8 && format != WeightFormat::LinearF16)
     return false;
   // Tiles of two blocks of 16 outputs need half as many meetings of the warps.
@@ -209,28 +207,28 @@ bool place_in_chain(WeightFormat format, ChainLinear& linear) {
   linear.inverse_inputs = 1.0f / float(linear.inputs);
   linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
   if (linear.epilogue == kSiluMul && linear.outputs % 32 != 0) return false;
-  return linear.inputs % 64 == 0 && linear.inputs <= kMostChainInputs && linear.x_stride % 8 == 0 &&
+  return linear.inputs % 64 == 0 && linear.inputs <= kMostInputs && linear.x_stride % 8 == 0 &&
          reinterpret_cast<uintptr_t>(linear.x) % 16 == 0;
 }
 
-bool chain_supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim) {
-  return heads_per_kv <= kMostChainHeads && head_dim == kChainHeadDim && rows * kv_heads <= multiprocessors();
+bool supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim) {
+  return heads_per_kv <= kMostHeadsPerKv && head_dim == kHeadDim && rows * kv_heads <= multiprocessors();
 }
 
-int chain_splits(int pairs) { return std::max(1, multiprocessors() / pairs); }
+int splits_of(int pairs) { return std::max(1, multiprocessors() / pairs); }
 
-void launch_chain(WeightFormat format, const ChainArgs& args, cudaStream_t stream) {
+void launch_program(WeightFormat format, const ProgramArgs& args, cudaStream_t stream) {
   if (format == WeightFormat::LinearW4) launch_format<WeightFormat::LinearW4>(args, stream);
   if (format == WeightFormat::LinearW8) launch_format<WeightFormat::LinearW8>(args, stream);
   if (format == WeightFormat::LinearF16) launch_format<WeightFormat::LinearF16>(args, stream);
   break_overlap();
 }
 
-void prepare_chain() {
-  if (!chain_runs_here()) return;
+void prepare() {
+  if (!program_runs_here()) return;
   prepare_format<WeightFormat::LinearW4>();
   prepare_format<WeightFormat::LinearW8>();
   prepare_format<WeightFormat::LinearF16>();
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

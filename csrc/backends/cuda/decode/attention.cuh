@@ -1,13 +1,13 @@
-// Attention as a phase of a chain. Each row and KV head is a pair whose keys are split over blocks and their warps.
+// Attention as a phase of decode. Each row and KV head is a pair whose keys are split over blocks and their warps.
 // Each block makes the queries and the new keys it needs, the one that holds the row's own key writes it and its value,
 // and the last to finish merges.
 #pragma once
 
-#include "backends/cuda/kernels/chain_heads.cuh"
-#include "backends/cuda/kernels/chain_keys.cuh"
+#include "backends/cuda/decode/heads.cuh"
+#include "backends/cuda/decode/keys.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
-namespace tcim_lite::cuda {
+namespace tcim_lite::cuda::decode {
 
 __device__ __forceinline__ float warp_most(float v) {
 #pragma unroll
@@ -18,7 +18,7 @@ __device__ __forceinline__ float warp_most(float v) {
 // A KV head's element `at` of its query heads' results: to y, or with the others to the row's codes.
 template <typename Shape>
 struct HeadsResult {
-  const ChainHandover<Shape>& handover;
+  const Handover<Shape>& handover;
   int column;
   __half* y;
   char* codes;  // null: to y. Of the first group of the KV head
@@ -26,8 +26,8 @@ struct HeadsResult {
   float code_scale;
 };
 template <typename Shape>
-__device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, ChainAttentionShared<Shape>& s, int heads,
-                                             int at, float value) {
+__device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, AttentionShared<Shape>& s, int heads, int at,
+                                             float value) {
   if (to.codes == nullptr) {
     const __half own = to_half(value), next = __shfl_down_sync(0xffffffffu, own, 1);
     if (to.handover.keeps()) to.y[at] = own;
@@ -36,24 +36,24 @@ __device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, Chain
   }
   __half* const all = s.queries[0];  // not needed any more
   store(all + at, value);
-  asm volatile("bar.sync 1, %0;" ::"r"(heads * kChainHeadDim) : "memory");
+  asm volatile("bar.sync 1, %0;" ::"r"(heads * kHeadDim) : "memory");
   if (threadIdx.x >= 32) return;
   const int lane = unhoisted(threadIdx.x);
   const auto* mine = reinterpret_cast<const uint4*>(all + 16 * lane);
   const uint4 raw[2] = {mine[0], mine[1]};
   uint4 codes;
   const float scale = quantize_halves(raw, codes) * to.code_scale;
-  if (lane * 16 >= heads * kChainHeadDim) return;
+  if (lane * 16 >= heads * kHeadDim) return;
   char* const group = to.codes + lane / 4 * kCodesGroup;
   *reinterpret_cast<uint4*>(group + to.row * 64 + lane % 4 * 16) = codes;
-  if (lane % 4 == 0) reinterpret_cast<float*>(group + kMostChainRows * 64)[to.row] = scale;
+  if (lane % 4 == 0) reinterpret_cast<float*>(group + kMostRows * 64)[to.row] = scale;
 }
 
 // Merges what `active` blocks left for this KV head. A warp has one head at a time.
 template <typename Shape>
-__device__ __forceinline__ void merge_splits(const float* all, int heads, int active, ChainAttentionShared<Shape>& s,
+__device__ __forceinline__ void merge_splits(const float* all, int heads, int active, AttentionShared<Shape>& s,
                                              const HeadsResult<Shape>& to) {
-  constexpr int kDim = kChainHeadDim, kAtOnce = 16;
+  constexpr int kDim = kHeadDim, kAtOnce = 16;
   const int lane = threadIdx.x % 32, stride = heads * (kDim + 2);
   for (int at = threadIdx.x; at < heads * kDim; at += Shape::kThreads) {
     const float* values = all + at / kDim * (kDim + 2) + at % kDim;
@@ -81,9 +81,9 @@ __device__ __forceinline__ void merge_splits(const float* all, int heads, int ac
 
 // What a block's warps left in shared memory: the result if the block is alone, else to `left`.
 template <typename Shape>
-__device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int heads, int warps, bool alone,
+__device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int heads, int warps, bool alone,
                                              const HeadsResult<Shape>& to, float* left) {
-  constexpr int kDim = kChainHeadDim;
+  constexpr int kDim = kHeadDim;
   const int lane = threadIdx.x % 32;
   for (int at = threadIdx.x; at < heads * kDim; at += Shape::kThreads) {  // whole warps, of one head each
     const int h = at / kDim, d = at % kDim;
@@ -112,11 +112,11 @@ __device__ __forceinline__ void gather_warps(ChainAttentionShared<Shape>& s, int
 
 // `ready` returns when q, k and v may be read.
 template <typename Shape, typename Ring, typename Ready>
-__device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttention& a, const ChainPlace& place,
-                                       Ring& ring, ChainAttentionShared<Shape>& s, const ChainUnit& unit,
-                                       const ChainRotation& kept, float code_scale,
-                                       const ChainHandover<Shape>& handover, const Ready& ready) {
-  constexpr int kDim = kChainHeadDim;
+__device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionPhase& a, const RingPlace& place,
+                                       Ring& ring, AttentionShared<Shape>& s, const AttentionUnit& unit,
+                                       const Rotation& kept, float code_scale, const Handover<Shape>& handover,
+                                       const Ready& ready) {
+  constexpr int kDim = kHeadDim;
   if (!unit.works) return ready();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = args.heads_per_kv;
   const auto row_of = [&](const void* part, int token) {  // of the projection, the KV head's columns
@@ -135,22 +135,22 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
     weight[0] = reinterpret_cast<const float2*>(norm)[lane];
     weight[1] = reinterpret_cast<const float2*>(norm)[lane + 32];
   }
-  const ChainRotation rotation = Shape::kRows == 1 ? kept : load_rotation(args, unit);
+  const Rotation rotation = Shape::kRows == 1 ? kept : load_rotation(args, unit);
   ready();
 
   if (warp < heads) {
     const int column = (unit.kv_head * heads + warp) * kDim;
     const auto* q = static_cast<const __half*>(a.q) + int64_t(unit.row) * a.x_stride;
-    const ChainHead head = take_head(handover, a.q_column + column, q + column);
-    const ChainHead query = make_chain_head(head, norm != nullptr, weight, a.q_epsilon, rotation);
+    const Head head = take_head(handover, a.q_column + column, q + column);
+    const Head query = make_head(head, norm != nullptr, weight, a.q_epsilon, rotation);
     auto* const words = reinterpret_cast<__half2*>(s.queries[warp]);
     words[place_of_query(lane)] = query.low;
     words[place_of_query(lane + 32)] = query.high;
   } else if (makes_key) {
     const int column = unit.kv_head * kDim;
-    const ChainHead head = take_head(handover, a.k_column + column, row_of(a.k, token));
-    const ChainHead value = take_head(handover, a.v_column + column, row_of(a.v, token));
-    const ChainHead key = make_chain_head(head, norm != nullptr, weight, a.k_epsilon, rotation);
+    const Head head = take_head(handover, a.k_column + column, row_of(a.k, token));
+    const Head value = take_head(handover, a.v_column + column, row_of(a.v, token));
+    const Head key = make_head(head, norm != nullptr, weight, a.k_epsilon, rotation);
     store_head(s.fresh_keys[token], key);
     store_head(s.fresh_values[token], value);
     if (unit.writes && token == unit.token) {
@@ -188,4 +188,4 @@ __device__ __forceinline__ void attend(const ChainArgs& args, const ChainAttenti
   if (s.last) merge_splits(all, heads, unit.active, s, to);
 }
 
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,0 +1,24 @@
+// Decode of up to eight rows (batch slots, or tokens of a slot) in one launch: the Linears and the attention of all
+// layers, phase after phase, by one block on each SM. Where kernels would end, a single row's values go to the next
+// phase by mail (mail.cuh) and several rows wait at a barrier over the grid. Weights and the caches' rows do not
+// depend on what is computed, so each warp fetches them through a ring in shared memory that runs ahead over phases.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "backends/cuda/decode/args.h"
+#include "graph/weight_format.h"
+
+namespace tcim_lite::cuda::decode {
+
+// What the current GPU and a program can do. All Linears of a program have one format, all its attention one shape.
+bool program_runs_here();
+// Completes `linear`.
+bool place_linear(WeightFormat format, LinearPhase& linear);
+bool supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim);
+// Over how many blocks the keys of a row and KV head are split; `pairs` of them.
+int splits_of(int pairs);
+// Runs alone on the GPU's SMs: two such kernels take turns.
+void launch_program(WeightFormat format, const ProgramArgs& args, cudaStream_t stream);
+
+}  // namespace tcim_lite::cuda::decode
