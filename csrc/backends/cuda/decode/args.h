@@ -29,7 +29,6 @@ struct AttentionPhase {
   const float* q_norm;  // null: none
   const float* k_norm;
   void* y;
-  char* codes;  // not null: instead of y, quantised
   int x_stride, y_stride;
   int q_column, k_column, v_column;  // in the mail
   int caches;                        // its first of ProgramArgs::caches

@@ -5,7 +5,6 @@
 
 #include "backends/cuda/decode/heads.cuh"
 #include "backends/cuda/decode/keys.cuh"
-#include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda::decode {
 
@@ -15,44 +14,24 @@ __device__ __forceinline__ float warp_most(float v) {
   return v;
 }
 
-// A KV head's element `at` of its query heads' results: to y, or with the others to the row's codes.
+// Where a KV head's query heads leave their results.
 template <typename Shape>
 struct HeadsResult {
   const Handover<Shape>& handover;
   int column;
   __half* y;
-  char* codes;  // null: to y. Of the first group of the KV head
-  int row;
-  float code_scale;
 };
+// Element `at` of them.
 template <typename Shape>
-__device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, AttentionShared<Shape>& s, int heads, int at,
-                                             float value) {
-  if (to.codes == nullptr) {
-    const __half own = to_half(value), next = __shfl_down_sync(0xffffffffu, own, 1);
-    if (to.handover.keeps()) to.y[at] = own;
-    if (to.handover.posts() && at % 2 == 0) to.handover.y().post((to.column + at) / 2, own, next);
-    return;
-  }
-  __half* const all = s.queries[0];  // not needed any more
-  store(all + at, value);
-  asm volatile("bar.sync 1, %0;" ::"r"(heads * kHeadDim) : "memory");
-  if (threadIdx.x >= 32) return;
-  const int lane = unhoisted(threadIdx.x);
-  const auto* mine = reinterpret_cast<const uint4*>(all + 16 * lane);
-  const uint4 raw[2] = {mine[0], mine[1]};
-  uint4 codes;
-  const float scale = quantize_halves(raw, codes) * to.code_scale;
-  if (lane * 16 >= heads * kHeadDim) return;
-  char* const group = to.codes + lane / 4 * kCodesGroup;
-  *reinterpret_cast<uint4*>(group + to.row * 64 + lane % 4 * 16) = codes;
-  if (lane % 4 == 0) reinterpret_cast<float*>(group + kMostRows * 64)[to.row] = scale;
+__device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, int at, float value) {
+  const __half own = to_half(value), next = __shfl_down_sync(0xffffffffu, own, 1);
+  if (to.handover.keeps()) to.y[at] = own;
+  if (to.handover.posts() && at % 2 == 0) to.handover.y().post((to.column + at) / 2, own, next);
 }
 
 // Merges what `active` blocks left for this KV head. A warp has one head at a time.
 template <typename Shape>
-__device__ __forceinline__ void merge_splits(const float* all, int heads, int active, AttentionShared<Shape>& s,
-                                             const HeadsResult<Shape>& to) {
+__device__ __forceinline__ void merge_splits(const float* all, int heads, int active, const HeadsResult<Shape>& to) {
   constexpr int kDim = kHeadDim, kAtOnce = 16;
   const int lane = threadIdx.x % 32, stride = heads * (kDim + 2);
   for (int at = threadIdx.x; at < heads * kDim; at += Shape::kThreads) {
@@ -75,7 +54,7 @@ __device__ __forceinline__ void merge_splits(const float* all, int heads, int ac
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) total = fmaf(value[i], __shfl_sync(0xffffffffu, weight, i), total);
     }
-    store_result(to, s, heads, at, total / sum);
+    store_result(to, at, total / sum);
   }
 }
 
@@ -102,7 +81,7 @@ __device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int head
       for (int i = 0; i < kAtOnce; ++i) total = fmaf(values[i], __shfl_sync(0xffffffffu, share, base + i), total);
     }
     if (alone) {
-      store_result(to, s, heads, at, total / sum);
+      store_result(to, at, total / sum);
     } else {
       left[h * (kDim + 2) + d] = total;
       if (d == 0) *reinterpret_cast<float2*>(left + h * (kDim + 2) + kDim) = make_float2(most, sum);
@@ -114,8 +93,7 @@ __device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int head
 template <typename Shape, typename Ring, typename Ready>
 __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionPhase& a, const RingPlace& place,
                                        Ring& ring, AttentionShared<Shape>& s, const AttentionUnit& unit,
-                                       const Rotation& kept, float code_scale, const Handover<Shape>& handover,
-                                       const Ready& ready) {
+                                       const Rotation& kept, const Handover<Shape>& handover, const Ready& ready) {
   constexpr int kDim = kHeadDim;
   if (!unit.works) return ready();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, heads = args.heads_per_kv;
@@ -166,12 +144,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
   const int stride = heads * (kDim + 2), pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
   const int column = unit.kv_head * heads * kDim;
-  const HeadsResult<Shape> to{handover,
-                              column,
-                              static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,
-                              a.codes == nullptr ? nullptr : a.codes + column / 64 * kCodesGroup,
-                              unit.row,
-                              code_scale};
+  const HeadsResult<Shape> to{handover, column, static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column};
   gather_warps(s, heads, unit.warps, unit.active == 1, to, all + unit.split * stride);
   if (unit.active == 1) return;
   __syncthreads();
@@ -185,7 +158,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
     s.last = before == unsigned(unit.active - 1);
   }
   __syncthreads();
-  if (s.last) merge_splits(all, heads, unit.active, s, to);
+  if (s.last) merge_splits(all, heads, unit.active, to);
 }
 
 }  // namespace tcim_lite::cuda::decode

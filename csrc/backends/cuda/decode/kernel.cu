@@ -106,8 +106,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
     };
     const Handover<Shape> handover{args, phase, run, p};
     if (phase.kind == Phase::Kind::Attention) {
-      attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation,
-             activation_scale<Shape::kFormat>(1.0f), handover, ready);
+      attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation, handover, ready);
     } else if (!kOne && phase.kind == Phase::Kind::Quantize) {
       ready();
       quantize_rows<Shape::kFormat>(phase.quantize, rows);

@@ -95,7 +95,6 @@ size_t CudaPart::launch_program_from(size_t first, size_t end) {
   };
   auto* const codes = reinterpret_cast<char*>(memory_.get() + codes_);
   const auto is_output = [&](const Rows& y) { return plan_.storage[y.value].place == Plan::Place::Output; };
-  const AttentionSpec* before = nullptr;  // the step before, if it is attention
   while (step < end && args->count + 1 < kMostPhases) {
     Phase* phase = &args->phases[args->count];
     if (const auto* linear = std::get_if<LinearSpec>(&plan_.steps[step])) {
@@ -103,22 +102,15 @@ size_t CudaPart::launch_program_from(size_t first, size_t end) {
       LinearPhase made{};
       if (!fits(linear->x) || !linear_phase(*linear, made)) break;
       format = linear->format;
-      if (args->rows > 1 && is_quantized(format) && linear->norm_id == kNoValue) {
-        if (before != nullptr && before->y.value == linear->x.value && before->y.cols == linear->inputs &&
-            read_once(linear->x.value)) {
-          args->phases[args->count - 1].attention.codes = codes;
-          made.codes = codes;
-        } else if (linear->inputs >= kManyInputs) {
-          phase->kind = Phase::Kind::Quantize;
-          phase->quantize = {made.x, codes, made.x_stride, made.inputs};
-          made.codes = codes;
-          phase = &args->phases[++args->count];
-        }
+      if (args->rows > 1 && is_quantized(format) && linear->norm_id == kNoValue && linear->inputs >= kManyInputs) {
+        phase->kind = Phase::Kind::Quantize;
+        phase->quantize = {made.x, codes, made.x_stride, made.inputs};
+        made.codes = codes;
+        phase = &args->phases[++args->count];
       }
       phase->kind = Phase::Kind::Linear;
       phase->linear = made;
       phase->keeps = is_output(linear->y);
-      before = nullptr;
       step += 1;
     } else {
       const auto* heads = std::get_if<HeadsSpec>(&plan_.steps[step]);
@@ -135,7 +127,6 @@ size_t CudaPart::launch_program_from(size_t first, size_t end) {
         args->caches[caches++] = at(spec->k[slot]);
         args->caches[caches++] = at(spec->v[slot]);
       }
-      before = spec;
       step += 2;
     }
     ++args->count;
