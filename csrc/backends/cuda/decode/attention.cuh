@@ -71,15 +71,7 @@ __device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int head
     const float share = expf(own - most);
     const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
     float total = 0;
-    constexpr int kAtOnce = 8;  // reads on their way
-#pragma unroll 1
-    for (int base = 0; base < warps; base += kAtOnce) {
-      float values[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) values[i] = base + i < warps ? s.outputs[base + i][h][d] : 0.0f;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) total = fmaf(values[i], __shfl_sync(0xffffffffu, share, base + i), total);
-    }
+    for (int w = 0; w < warps; ++w) total = fmaf(s.outputs[w][h][d], __shfl_sync(0xffffffffu, share, w), total);
     if (alone) {
       store_result(to, at, total / sum);
     } else {
