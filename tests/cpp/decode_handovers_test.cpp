@@ -3,9 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "backends/cuda/decode/args.h"
+#include "backends/cuda/decode/handovers.h"
 #include "check.h"
-#include "graph/plan/steps.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::cuda::decode;
@@ -15,55 +14,45 @@ namespace {
 constexpr int kHidden = 1024, kInner = 3072, kHeads = 16, kKvHeads = 8;
 constexpr int kAttended = kHeads * kHeadDim, kProjected = (kHeads + 2 * kKvHeads) * kHeadDim;
 
-// Phases over rows of fp16 in one arena.
+// Phases over a row of fp16 in one arena; places are in values from its begin.
 class Phases {
  public:
-  explicit Phases(int rows = 1) : args_(std::make_unique<ProgramArgs>()), arena_(64 * 1024) {
-    args_->rows = rows;
-    args_->kv_heads = kKvHeads;
-    args_->heads_per_kv = kHeads / kKvHeads;
-  }
+  explicit Phases(int rows = 1) : args_(std::make_unique<ProgramArgs>()) { args_->rows = rows; }
 
-  uint16_t* at(int offset) { return arena_.data() + offset; }
   Phase& phase(int p) { return args_->phases[p]; }
+  Flow& flow(int p) { return flows_[size_t(p)]; }
 
-  void linear(const void* x, int inputs, void* y, int outputs, const void* residual = nullptr, bool silu = false) {
-    Phase& phase = next(Phase::Kind::Linear);
-    phase.linear = {};
-    phase.linear.x = x;
-    phase.linear.y = y;
-    phase.linear.residual = residual;
-    phase.linear.inputs = inputs;
-    phase.linear.outputs = outputs;
-    phase.linear.epilogue = int8_t(silu ? LinearSpec::Epilogue::SiluMul : LinearSpec::Epilogue::Store);
+  // residual: none if negative.
+  void linear(int x, int inputs, int y, int outputs, int residual = -1) {
+    next(Phase::Kind::Linear).linear = {};
+    flows_.push_back({{at(x, inputs)}, residual < 0 ? Range{} : at(residual, outputs), at(y, outputs)});
   }
-  void attention(const uint16_t* q, void* y) {
-    Phase& phase = next(Phase::Kind::Attention);
-    phase.attention = {};
-    phase.attention.q = q;
-    phase.attention.k = q + kAttended;
-    phase.attention.v = q + kAttended + kKvHeads * kHeadDim;
-    phase.attention.y = y;
+  void attention(int q, int y) {
+    constexpr int kKv = kKvHeads * kHeadDim;
+    next(Phase::Kind::Attention).attention = {};
+    flows_.push_back({{at(q, kAttended), at(q + kAttended, kKv), at(q + kAttended + kKv, kKv)}, {}, at(y, kAttended)});
   }
   // As a plan has it: what is dead gives its place to what comes.
-  void layer(uint16_t* x, uint16_t* y) {
-    linear(x, kHidden, at(0), kProjected);
-    attention(at(0), at(8192));
-    linear(at(8192), kAttended, at(16384), kHidden, x);
-    linear(at(16384), kHidden, at(0), 2 * kInner, nullptr, true);
-    linear(at(0), kInner, y, kHidden, at(16384));
+  void layer(int x, int y) {
+    linear(x, kHidden, 0, kProjected);
+    attention(0, 8192);
+    linear(8192, kAttended, 16384, kHidden, x);
+    linear(16384, kHidden, 0, kInner);
+    linear(0, kInner, y, kHidden, 16384);
   }
 
   void two_layers_and_head() {
-    layer(at(20000), at(24000));
-    layer(at(24000), at(28000));
-    linear(at(28000), kHidden, at(40000), 9000);
+    layer(20000, 24000);
+    layer(24000, 28000);
+    linear(28000, kHidden, 40000, 9000);
   }
 
   const ProgramArgs& plan() {
-    plan_handovers(*args_);
+    plan_handovers(*args_, flows_);
     return *args_;
   }
+
+  static Range at(int place, int values) { return {1, 2 * place, values}; }
 
  private:
   Phase& next(Phase::Kind kind) {
@@ -73,7 +62,7 @@ class Phases {
   }
 
   const std::unique_ptr<ProgramArgs> args_;
-  std::vector<uint16_t> arena_;
+  std::vector<Flow> flows_;
 };
 
 void test_a_row_goes_through_layers_by_mail() {
@@ -111,9 +100,9 @@ void test_only_what_no_later_phase_writes_over_is_stored() {
 
 void test_a_part_of_the_phase_before_is_read_past_a_barrier() {
   Phases phases;
-  phases.linear(phases.at(0), kHidden, phases.at(4000), kHidden);
-  phases.linear(phases.at(4000 + kHidden / 2), kHidden / 2, phases.at(8000), kHidden);
-  phases.linear(phases.at(8000), kHidden, phases.at(4000), kHidden);
+  phases.linear(0, kHidden, 4000, kHidden);
+  phases.linear(4000 + kHidden / 2, kHidden / 2, 8000, kHidden);
+  phases.linear(8000, kHidden, 4000, kHidden);
   const ProgramArgs& args = phases.plan();
   CHECK_EQ(args.meetings, 2);
   CHECK(args.phases[1].meets && !args.phases[1].mailed);
@@ -123,8 +112,7 @@ void test_a_part_of_the_phase_before_is_read_past_a_barrier() {
 
 void test_what_is_read_a_second_time_is_read_past_a_barrier() {
   Phases phases;
-  for (const int y : {4000, 8000, 12000})
-    phases.linear(phases.at(y == 4000 ? 0 : 4000), kHidden, phases.at(y), kHidden);
+  for (const int y : {4000, 8000, 12000}) phases.linear(y == 4000 ? 0 : 4000, kHidden, y, kHidden);
   const ProgramArgs& args = phases.plan();
   CHECK(args.phases[1].mailed && args.phases[0].posts);
   CHECK(args.phases[2].meets && args.phases[0].keeps);
@@ -133,8 +121,8 @@ void test_what_is_read_a_second_time_is_read_past_a_barrier() {
 void test_a_residual_from_far_back_is_read_past_a_barrier() {
   for (const int between : {kMailBoxes - 2, kMailBoxes - 1}) {
     Phases phases;
-    for (int i = 0; i <= between; ++i) phases.linear(phases.at(2000 * i), kHidden, phases.at(2000 * (i + 1)), kHidden);
-    phases.linear(phases.at(2000 * (between + 1)), kHidden, phases.at(30000), kHidden, phases.at(2000));
+    for (int i = 0; i <= between; ++i) phases.linear(2000 * i, kHidden, 2000 * (i + 1), kHidden);
+    phases.linear(2000 * (between + 1), kHidden, 30000, kHidden, 2000);
     const ProgramArgs& args = phases.plan();
     const Phase& last = args.phases[args.count - 1];
     const bool far = between == kMailBoxes - 1;
@@ -148,19 +136,18 @@ void test_a_residual_from_far_back_is_read_past_a_barrier() {
 void test_attention_that_leaves_a_part_unread_takes_no_mail() {
   for (const bool within : {false, true}) {
     Phases phases;
-    phases.linear(phases.at(20000), kHidden, phases.at(0), kProjected + 64);
-    phases.attention(phases.at(0), phases.at(8192));
-    AttentionPhase& attention = phases.phase(1).attention;
-    if (within) attention.v = static_cast<const uint16_t*>(attention.v) + 64;
+    phases.linear(20000, kHidden, 0, kProjected + 64);
+    phases.attention(0, 8192);
+    if (within) phases.flow(1).reads[2].begin += 2 * 64;
     CHECK(phases.plan().phases[1].meets);
   }
 }
 
 void test_attention_that_reads_a_part_twice_takes_no_mail() {
   Phases phases;
-  phases.linear(phases.at(20000), kHidden, phases.at(0), kProjected);
-  phases.attention(phases.at(0), phases.at(8192));
-  phases.phase(1).attention.k = phases.phase(1).attention.v;
+  phases.linear(20000, kHidden, 0, kProjected);
+  phases.attention(0, 8192);
+  phases.flow(1).reads[1] = phases.flow(1).reads[2];
   CHECK(phases.plan().phases[1].meets);
 }
 
@@ -168,9 +155,8 @@ void test_attention_that_reads_a_part_twice_takes_no_mail() {
 void test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads() {
   for (const bool residual : {false, true}) {
     Phases phases;
-    phases.linear(phases.at(residual ? 40000 : 8192), kHidden, phases.at(0), kProjected,
-                  residual ? phases.at(8192) : nullptr);
-    phases.attention(phases.at(0), phases.at(8192));
+    phases.linear(residual ? 40000 : 8192, kHidden, 0, kProjected, residual ? 8192 : -1);
+    phases.attention(0, 8192);
     CHECK(phases.plan().phases[1].meets);
   }
 }
@@ -178,16 +164,15 @@ void test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_rea
 void test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads() {
   for (const int between : {kMailBoxes - 3, kMailBoxes - 2}) {
     Phases phases;
-    phases.linear(phases.at(60000), kHidden, phases.at(30000), kProjected);
-    const uint16_t* x = phases.at(30000);
-    int inputs = kProjected;
+    phases.linear(60000, kHidden, 30000, kProjected);
+    int x = 30000, inputs = kProjected;
     for (int i = 0; i < between; ++i) {
-      phases.linear(x, inputs, phases.at(36000 + 2000 * i), kHidden);
-      x = phases.at(36000 + 2000 * i);
+      phases.linear(x, inputs, 36000 + 2000 * i, kHidden);
+      x = 36000 + 2000 * i;
       inputs = kHidden;
     }
-    phases.linear(x, inputs, phases.at(0), kProjected, phases.at(30000));
-    phases.attention(phases.at(0), phases.at(8192));
+    phases.linear(x, inputs, 0, kProjected, 30000);
+    phases.attention(0, 8192);
     const ProgramArgs& args = phases.plan();
     CHECK_EQ(int(args.phases[args.count - 2].linear.residual_from), 0);
     CHECK_EQ(args.phases[args.count - 1].meets, between == kMailBoxes - 2);
@@ -196,16 +181,26 @@ void test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads() {
 
 void test_an_output_is_stored_though_another_overlaps_it() {
   Phases phases;
-  phases.linear(phases.at(0), kHidden, phases.at(4000), kHidden);
+  phases.linear(0, kHidden, 4000, kHidden);
   phases.phase(0).keeps = true;
-  phases.linear(phases.at(4000), kHidden, phases.at(4500), kHidden);
+  phases.linear(4000, kHidden, 4500, kHidden);
   const ProgramArgs& args = phases.plan();
   CHECK(args.phases[0].keeps && args.phases[1].keeps && args.phases[1].mailed);
 }
 
+void test_memory_of_another_space_is_other_memory() {
+  Phases phases;
+  phases.linear(0, kHidden, 4000, kHidden);
+  phases.linear(4000, kHidden, 8000, kHidden);
+  phases.flow(0).made.space = 7;
+  const ProgramArgs& args = phases.plan();
+  CHECK(args.phases[1].meets && !args.phases[0].posts);
+  CHECK(args.phases[0].keeps && args.phases[1].keeps);
+}
+
 void test_several_rows_meet_before_every_phase() {
   Phases phases(8);
-  phases.layer(phases.at(20000), phases.at(24000));
+  phases.layer(20000, 24000);
   const ProgramArgs& args = phases.plan();
   CHECK_EQ(args.meetings, 5);
   for (int p = 0; p < args.count; ++p) {
@@ -228,6 +223,7 @@ int main() {
   test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads();
   test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads();
   test_an_output_is_stored_though_another_overlaps_it();
+  test_memory_of_another_space_is_other_memory();
   test_several_rows_meet_before_every_phase();
   return check_result();
 }

@@ -96,25 +96,30 @@ void check_fusion(GraphMaker& maker, const std::vector<uint32_t>& outputs, const
   }
 }
 
-// A backend may take heads and attention as one step, whose blocks write y while others read q, k and v.
-void check_attention_writes_beside_what_its_heads_read(Graph graph, const std::vector<uint32_t>& outputs) {
+// Heads and attention are one step, in which a backend may write y while it still reads q, k and v.
+void check_heads_and_attention_are_one_step(Graph graph, const std::vector<uint32_t>& outputs) {
   graph.outputs = outputs;
   const Plan plan = build_plan(graph, false);
   const auto range = [&](const Rows& rows) {
     const int64_t begin = plan.storage[rows.value].offset, last = (rows.rows - 1) * rows.stride + rows.cols;
     return std::pair(begin, begin + last * 2);
   };
-  for (size_t i = 1; i < plan.steps.size(); ++i) {
-    const auto* heads = std::get_if<HeadsSpec>(&plan.steps[i - 1]);
-    const auto* attention = std::get_if<AttentionSpec>(&plan.steps[i]);
-    if (heads == nullptr || attention == nullptr) continue;
-    for (const HeadChainSpec& chain : heads->chains) {
+  int found = 0;
+  for (const StepSpec& step : plan.steps) {
+    CHECK(!std::holds_alternative<HeadsSpec>(step) && !std::holds_alternative<AttentionSpec>(step));
+    const auto* both = std::get_if<HeadsAttentionSpec>(&step);
+    if (both == nullptr) continue;
+    ++found;
+    CHECK_EQ(both->of_q().y.value, both->attention.q.value);
+    CHECK(both->of_q().caches.empty() && both->of_k().norm_id != kNoValue && both->of_v().norm_id == kNoValue);
+    for (const HeadChainSpec& chain : both->heads.chains) {
       CHECK(plan.storage[chain.x.value].place == Plan::Place::Arena);
       const auto [begin, end] = range(chain.x);
-      const auto [y_begin, y_end] = range(attention->y);
+      const auto [y_begin, y_end] = range(both->attention.y);
       CHECK(end <= y_begin || y_end <= begin);
     }
   }
+  CHECK_EQ(found, 1);
 }
 
 // A transformer layer over `slots` slots of `tokens` tokens.
@@ -155,7 +160,58 @@ void check_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens
   x = maker.add(maker.linear(maker.silu_mul(gate_up), kHidden, format), x);
   const std::vector<uint32_t> outputs = {maker.linear(maker.rms_norm(x), 50, format)};
   check_fusion(maker, outputs, lengths);
-  if (dtype == DType::Float16) check_attention_writes_beside_what_its_heads_read(maker.graph(), outputs);
+  if (dtype == DType::Float16) check_heads_and_attention_are_one_step(maker.graph(), outputs);
+}
+
+// q, k and v as a layer has them, but for what a case changes.
+struct AttentionCase {
+  bool q_is_read_twice = false, q_turns_elsewhere = false, v_has_a_norm = false, another_between = false,
+       no_norms = false, other_caches = false;
+};
+
+std::vector<size_t> steps_of(const AttentionCase& wanted) {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({1, 2, 256}), valid = maker.length(), current = maker.length();
+  const uint32_t keys = maker.cache({1, 1, 40, 64}), values = maker.cache({1, 1, 40, 64});
+  const uint32_t projected = maker.linear(x, 256, WeightFormat::LinearF16);
+  const auto part = [&](int64_t first, int64_t count, bool norm) {
+    const uint32_t heads = maker.reshape(maker.slice(projected, first * 64, (first + count) * 64), {1, 2, count, 64});
+    return norm ? maker.rms_norm(heads) : heads;
+  };
+  const uint32_t turned = wanted.q_turns_elsewhere ? maker.length() : valid;
+  const uint32_t q = maker.rope(part(0, 2, !wanted.no_norms), 40, {turned});
+  const uint32_t k = maker.rope(part(2, 1, !wanted.no_norms), 40, {valid});
+  const uint32_t k_cache = maker.kv_cache(k, {keys, valid, current})[0];
+  const uint32_t v_cache = maker.kv_cache(part(3, 1, wanted.v_has_a_norm), {values, valid, current})[0];
+  std::vector<uint32_t> outputs;
+  if (wanted.q_is_read_twice) outputs.push_back(q);
+  if (wanted.another_between) outputs.push_back(maker.add(x, x));
+  const uint32_t other = wanted.other_caches ? v_cache : k_cache;
+  outputs.push_back(maker.attention(q, {other, v_cache, valid, current}));
+  maker.graph().outputs = outputs;
+  validate(maker.graph());
+  std::vector<size_t> kinds;
+  for (const StepSpec& step : build_plan(maker.graph(), false).steps) kinds.push_back(step.index());
+  return kinds;
+}
+
+void test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows() {
+  const size_t both = StepSpec(HeadsAttentionSpec{}).index(), apart = StepSpec(AttentionSpec{}).index();
+  const auto has = [](const std::vector<size_t>& kinds, size_t kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  for (const AttentionCase& fits : {AttentionCase{}, {.no_norms = true}}) {
+    CHECK(has(steps_of(fits), both));
+    CHECK(!has(steps_of(fits), apart));
+  }
+  for (const AttentionCase& other : {AttentionCase{.q_is_read_twice = true},
+                                     {.q_turns_elsewhere = true},
+                                     {.v_has_a_norm = true},
+                                     {.another_between = true},
+                                     {.other_caches = true}}) {
+    CHECK(!has(steps_of(other), both));
+    CHECK(has(steps_of(other), apart));
+  }
 }
 
 void test_a_layer_is_the_same_fused_and_not() {
@@ -289,6 +345,7 @@ void test_what_the_backend_cannot_do_is_refused_at_load() {
 
 int main() {
   test_a_layer_is_the_same_fused_and_not();
+  test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows();
   test_values_with_several_readers_are_stored();
   test_views_may_be_outputs();
   test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart();

@@ -26,6 +26,8 @@ struct StepFor<HeadsSpec> : std::type_identity<HeadsStep> {};
 template <>
 struct StepFor<AttentionSpec> : std::type_identity<AttentionStep> {};
 template <>
+struct StepFor<HeadsAttentionSpec> : std::type_identity<HeadsAttentionStep> {};
+template <>
 struct StepFor<RmsNormSpec> : std::type_identity<RmsNormStep> {};
 template <>
 struct StepFor<AddSpec> : std::type_identity<AddStep> {};

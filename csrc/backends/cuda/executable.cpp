@@ -32,10 +32,10 @@ CudaExecutable::CudaExecutable(std::vector<Part> parts, bool float_math, int gpu
     : refused_host_(pinned_bytes(sizeof(int))) {
   for (Part& part : parts) {
     const int gpu = part.device_id % gpu_count;
+    const UseGpu use(gpu);
     parts_.push_back(
         std::make_unique<CudaPart>(std::move(part), float_math, gpu, reinterpret_cast<int*>(refused_host_.get())));
     parts_.back()->check_exchange(*parts_.front());
-    const UseGpu use(gpu);
     events_.push_back(make_event());
   }
 }

@@ -4,6 +4,7 @@
 //   RMSNorm -> Linear               the norm is the Linear's prologue and is never stored
 //   Linear -> Add, Linear -> SiluMul  the Linear's epilogue
 //   [RMSNorm ->] [Rope ->] KVcache    one pass over the rows for q, k and v together
+//   the paths of q, k and v -> FlashAttention  one step
 // Slice and Reshape are views and cost nothing.
 #pragma once
 

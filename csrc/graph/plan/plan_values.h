@@ -35,6 +35,10 @@ class PlanValues {
   void writes(uint32_t id, int64_t step);
   int64_t first_step(uint32_t id) const { return lives_[root_of(id)].first; }
 
+  // Whether both are the whole of one storage, such as a cache and what KVcache makes of it.
+  bool is_same(uint32_t a, uint32_t b) const {
+    return root_of(a) == root_of(b) && offsets_[alias_[a]] == offsets_[alias_[b]];
+  }
   bool is_view(uint32_t id) const { return roots_[id] != id; }
   bool is_cache(uint32_t id) const {
     const uint32_t root = root_of(id);

@@ -33,6 +33,7 @@ class PlanBuilder {
   void add_linear(const Op& op);
   void add_heads(const Op& first);
   void add_attention(const Op& op);
+  bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;
   void add_norm(const Op& op);
   void add_add(const Op& op);
   void add_silu_mul(const Op& op);

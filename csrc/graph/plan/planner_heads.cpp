@@ -1,4 +1,5 @@
 // Chains of per-head ops, and attention.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -53,7 +54,7 @@ void PlanBuilder::add_heads(const Op& first) {
                      open->chains.front().x.limited == chain.x.limited && values_.first_step(x) < next_step() - 1 &&
                      !values_.is_cache(x);
   const int64_t index = joins ? next_step() - 1 : next_step();
-  values_.reads(x, index + 1);  // a backend may take heads and the attention that follows as one step
+  values_.reads(x, index);
   if (op->kind == OpKind::KVcache) {
     for (size_t slot = 0; slot < op->outputs.size(); ++slot) {
       const uint32_t cache = op->inputs[1 + 3 * slot];
@@ -101,9 +102,39 @@ void PlanBuilder::add_attention(const Op& op) {
     step.lengths.push_back({op.inputs[i + 2], op.inputs[i + 3]});
     add_length_rule(step.lengths.back(), step.q.slot_rows, step.context);
   }
-  values_.reads(op.inputs[0], next_step());
-  values_.writes(op.outputs[0], next_step());
-  append(std::move(step));
+  HeadsAttentionSpec both;
+  const bool joins = heads_open_ && values_.sole_consumer(op.inputs[0]) == &op && joins_heads(step, both);
+  const int64_t index = joins ? next_step() - 1 : next_step();
+  values_.reads(op.inputs[0], index);
+  values_.writes(op.outputs[0], index);
+  if (!joins) return append(std::move(step));
+  both.heads = std::move(std::get<HeadsSpec>(plan_.steps.back()));
+  both.attention = std::move(step);
+  plan_.steps.back() = std::move(both);
+  heads_open_ = false;
+}
+
+// Whether the last step's chains are those of the attention's q, k and v, and which is which.
+bool PlanBuilder::joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const {
+  const auto& chains = std::get<HeadsSpec>(plan_.steps.back()).chains;
+  if (chains.size() != 3) return false;
+  const auto writes = [&](const HeadChainSpec& chain, const std::vector<uint32_t>& caches) {
+    const auto same = [&](uint32_t a, uint32_t b) { return values_.is_same(a, b); };
+    return std::equal(chain.caches.begin(), chain.caches.end(), caches.begin(), caches.end(), same) &&
+           chain.lengths == attention.lengths;
+  };
+  const auto find = [&](const auto& is_it) {
+    return size_t(std::find_if(chains.begin(), chains.end(), is_it) - chains.begin());
+  };
+  both.q = find([&](const HeadChainSpec& chain) { return chain.caches.empty() && chain.y.value == attention.q.value; });
+  both.k = find([&](const HeadChainSpec& chain) { return writes(chain, attention.k); });
+  both.v = find([&](const HeadChainSpec& chain) { return writes(chain, attention.v); });
+  if (both.q == 3 || both.k == 3 || both.v == 3 || both.k == both.v) return false;
+  const HeadChainSpec &q = chains[both.q], &k = chains[both.k], &v = chains[both.v];
+  const auto valid_of = [](const SlotLengths& slot) { return slot.valid; };
+  return v.norm_id == kNoValue && v.cos_id == kNoValue && q.cos_id == k.cos_id && q.sin_id == k.sin_id &&
+         q.rope_valid == k.rope_valid &&
+         (q.cos_id == kNoValue || std::ranges::equal(q.rope_valid, attention.lengths, {}, {}, valid_of));
 }
 
 }  // namespace tcim_lite

@@ -25,6 +25,8 @@ struct Rows {
 struct SlotLengths {
   uint32_t valid = 0;    // value id: tokens in the cache before this run
   uint32_t current = 0;  // value id: real tokens in this run
+
+  bool operator==(const SlotLengths&) const = default;
 };
 
 // y = x W^T + bias, with what is fused around it: RMSNorm and quantisation before, residual or SiLU-mul after.
@@ -90,6 +92,19 @@ struct AttentionSpec {
   int64_t heads_per_kv() const { return q_heads / kv_heads; }
 };
 
+// Heads and the attention that reads them as one step: a layer's q goes from its path into attention and nowhere else,
+// k and v into the caches that it reads. Paths of k and q turn by the same tables at the positions that attention
+// begins at; v's does nothing but write.
+struct HeadsAttentionSpec {
+  HeadsSpec heads;  // three chains
+  AttentionSpec attention;
+  size_t q = 0, k = 0, v = 0;  // indices of heads.chains
+
+  const HeadChainSpec& of_q() const { return heads.chains[q]; }
+  const HeadChainSpec& of_k() const { return heads.chains[k]; }
+  const HeadChainSpec& of_v() const { return heads.chains[v]; }
+};
+
 // y dense; with groups > 1 each row is `groups` vectors of cols / groups.
 struct RmsNormSpec {
   Elem elem = kF16;
@@ -123,7 +138,7 @@ struct CopySpec {
   Rows x, y;
 };
 
-using StepSpec =
-    std::variant<LinearSpec, HeadsSpec, AttentionSpec, RmsNormSpec, AddSpec, SiluMulSpec, GatherRowSpec, CopySpec>;
+using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, AddSpec,
+                              SiluMulSpec, GatherRowSpec, CopySpec>;
 
 }  // namespace tcim_lite

@@ -2,6 +2,10 @@
 // tiles of query rows and, when those are too few for the pool, blocks; the result is the same however it is split.
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
+#include "backends/cpu/ops/heads.h"
 #include "backends/cpu/plan.h"
 
 namespace tcim_lite::cpu {
@@ -27,6 +31,22 @@ struct AttentionStep final : Step, AttentionSpec {
   void merge(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,
              const Partial& later) const;
   void store(const RunContext& context, const Tile& tile, const Partial& done) const;
+};
+
+// One after the other: attention reads all rows that its heads write.
+struct HeadsAttentionStep final : Step {
+  HeadsAttentionStep(HeadsAttentionSpec spec, const WeightFinder& finder)
+      : heads(std::move(spec.heads), finder), attention(std::move(spec.attention), finder) {}
+
+  void run(const RunContext& context) const override {
+    heads.run(context);
+    attention.run(context);
+  }
+  int64_t shared_bytes() const override { return attention.shared_bytes(); }
+  int64_t member_bytes() const override { return std::max(heads.member_bytes(), attention.member_bytes()); }
+
+  const HeadsStep heads;
+  const AttentionStep attention;
 };
 
 }  // namespace tcim_lite::cpu

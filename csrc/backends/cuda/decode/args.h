@@ -82,6 +82,7 @@ struct ProgramArgs {
 };
 
 constexpr int kHeadDim = 128;
+constexpr int kMostHeadsPerKv = 4;
 constexpr int kMostInputs = 16384;
 constexpr int kMostWarps = 16;
 constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps
@@ -90,9 +91,5 @@ constexpr int kCodesGroup = kMostRows * (64 + 4);
 constexpr int kMostCodesBytes = kMostInputs / 64 * kCodesGroup;
 // From so many inputs on, quantising several rows in each block costs more than a phase that does it once.
 constexpr int kManyInputs = 8192;
-
-// How each phase gets what those before it made; once all phases are there, those that make outputs with `keeps`
-// (handovers.cpp).
-void plan_handovers(ProgramArgs& args);
 
 }  // namespace tcim_lite::cuda::decode

@@ -186,37 +186,12 @@ void prepare_format() {
   prepare_shape<KernelShape<Format, kMostRows, kMostWarps>>();
 }
 
-// Of 16 * blocks outputs, those of the block that has most of them; in outputs.
-int most_of_a_block(int outputs, int blocks) {
-  const int tiles = (outputs + 16 * blocks - 1) / (16 * blocks), sms = multiprocessors();
-  return (tiles + sms - 1) / sms * 16 * blocks;
-}
-
 }  // namespace
 
 // quantize_rows() takes a group a warp.
-bool program_runs_here() { return most_shared() >= kMostShared && multiprocessors() * kMostWarps * 64 >= kMostInputs; }
+bool runs_here() { return most_shared() >= kMostShared && multiprocessors() * kMostWarps * 64 >= kMostInputs; }
 
-bool place_linear(WeightFormat format, LinearPhase& linear) {
-  if (format != WeightFormat::LinearW4 && format != WeightFormat::LinearW8 && format != WeightFormat::LinearF16)
-    return false;
-  // Tiles of two blocks of 16 outputs need half as many meetings of the warps.
-  const bool two = linear.outputs % 32 == 0 && most_of_a_block(linear.outputs, 2) <= most_of_a_block(linear.outputs, 1);
-  linear.blocks = linear.epilogue == kSiluMul || two ? 2 : 1;
-  linear.inverse_inputs = 1.0f / float(linear.inputs);
-  linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
-  if (linear.epilogue == kSiluMul && linear.outputs % 32 != 0) return false;
-  return linear.inputs % 64 == 0 && linear.inputs <= kMostInputs && linear.x_stride % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(linear.x) % 16 == 0;
-}
-
-bool supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim) {
-  return heads_per_kv <= kMostHeadsPerKv && head_dim == kHeadDim && rows * kv_heads <= multiprocessors();
-}
-
-int splits_of(int pairs) { return std::max(1, multiprocessors() / pairs); }
-
-void launch_program(WeightFormat format, const ProgramArgs& args, cudaStream_t stream) {
+void launch(WeightFormat format, const ProgramArgs& args, cudaStream_t stream) {
   if (format == WeightFormat::LinearW4) launch_format<WeightFormat::LinearW4>(args, stream);
   if (format == WeightFormat::LinearW8) launch_format<WeightFormat::LinearW8>(args, stream);
   if (format == WeightFormat::LinearF16) launch_format<WeightFormat::LinearF16>(args, stream);
@@ -224,7 +199,7 @@ void launch_program(WeightFormat format, const ProgramArgs& args, cudaStream_t s
 }
 
 void prepare() {
-  if (!program_runs_here()) return;
+  if (!runs_here()) return;
   prepare_format<WeightFormat::LinearW4>();
   prepare_format<WeightFormat::LinearW8>();
   prepare_format<WeightFormat::LinearF16>();

@@ -11,14 +11,9 @@
 
 namespace tcim_lite::cuda::decode {
 
-// What the current GPU and a program can do. All Linears of a program have one format, all its attention one shape.
-bool program_runs_here();
-// Completes `linear`.
-bool place_linear(WeightFormat format, LinearPhase& linear);
-bool supports_heads(int rows, int heads_per_kv, int kv_heads, int head_dim);
-// Over how many blocks the keys of a row and KV head are split; `pairs` of them.
-int splits_of(int pairs);
+// Whether the current GPU can.
+bool runs_here();
 // Runs alone on the GPU's SMs: two such kernels take turns.
-void launch_program(WeightFormat format, const ProgramArgs& args, cudaStream_t stream);
+void launch(WeightFormat format, const ProgramArgs& args, cudaStream_t stream);
 
 }  // namespace tcim_lite::cuda::decode

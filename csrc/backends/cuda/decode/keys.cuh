@@ -8,8 +8,6 @@
 
 namespace tcim_lite::cuda::decode {
 
-constexpr int kMostHeadsPerKv = 4;  // per KV head
-
 template <typename Shape>
 struct AttentionShared {
   static constexpr int kDim = kHeadDim;

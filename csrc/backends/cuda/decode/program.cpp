@@ -1,145 +1,234 @@
-// Which steps of a plan become one launch (kernel.h), and its arguments.
+#include "backends/cuda/decode/program.h"
+
 #include <algorithm>
-#include <memory>
+#include <cstring>
 #include <variant>
 
-#include "backends/cuda/decode/kernel.h"
-#include "backends/cuda/part.h"
-#include "base/env.h"
+#include "backends/cuda/decode/handovers.h"
 
-namespace tcim_lite::cuda {
-
-using namespace decode;
-
+namespace tcim_lite::cuda::decode {
 namespace {
 
-constexpr int kFewestPhases = 3;  // less is not worth a launch that nothing overlaps
+constexpr int kFewestPhases = 3;
+constexpr uint64_t kAlignment = 256;
 
-bool program_wanted() { return env_text("TCIM_LITE_CUDA_CHAIN") != "off"; }
+// Outputs of the block that has most of them where tiles are of 16 * blocks.
+int most_of_a_block(int outputs, int blocks, int multiprocessors) {
+  const int tiles = (outputs + 16 * blocks - 1) / (16 * blocks);
+  return (tiles + multiprocessors - 1) / multiprocessors * 16 * blocks;
+}
+
+// Tiles of two blocks of 16 outputs need half as many meetings of the warps.
+bool wants_two_blocks(const LinearSpec& spec, int multiprocessors) {
+  if (spec.epilogue == LinearSpec::Epilogue::SiluMul) return true;
+  const int outputs = int(spec.outputs);
+  return outputs % 32 == 0 &&
+         most_of_a_block(outputs, 2, multiprocessors) <= most_of_a_block(outputs, 1, multiprocessors);
+}
 
 }  // namespace
 
-bool CudaPart::linear_phase(const LinearSpec& spec, LinearPhase& linear) const {
-  if (spec.elem != kF16 || (is_quantized(spec.format) && !spec.quantized())) return false;
-  linear.x = at(spec.x.value);
-  linear.weights = weight(spec.weights_id);
-  linear.norm_weight = static_cast<const float*>(weight(spec.norm_id));
-  linear.bias = static_cast<const float*>(weight(spec.bias_id));
-  linear.residual = spec.epilogue == LinearSpec::Epilogue::AddResidual ? at(spec.residual.value) : nullptr;
-  linear.y = at(spec.y.value);
-  linear.epsilon = spec.norm_epsilon;
-  linear.x_stride = int(spec.x.stride);
-  linear.residual_stride = int(spec.residual.stride);
-  linear.y_stride = int(spec.y.stride);
-  linear.inputs = int(spec.inputs);
-  linear.outputs = int(spec.outputs);
-  linear.epilogue = int8_t(spec.epilogue);
-  return place_linear(spec.format, linear);
+// Adds steps until one does not fit. Each add() leaves the program as it was where it returns false.
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const Plan& plan, int multiprocessors) : plan_(plan), multiprocessors_(multiprocessors) {}
+
+  std::optional<Program> build(size_t first) {
+    program_.first_ = program_.end_ = first;
+    // A step takes two phases at most.
+    while (program_.end_ < plan_.steps.size() && args_.count + 2 <= kMostPhases &&
+           std::visit([&](const auto& spec) { return add(spec); }, plan_.steps[program_.end_]))
+      ++program_.end_;
+    if (args_.count < kFewestPhases || program_.format_ == WeightFormat::Dense) return std::nullopt;
+    plan_handovers(args_, flows_);
+    own(args_.barrier, 2 * sizeof(unsigned));
+    if (args_.rows == 1) own(args_.mail, kMailBytes);
+    if (args_.slots > 0) {
+      own(args_.arrived, uint64_t(args_.rows) * uint64_t(args_.kv_heads) * 4);
+      own(args_.partial, uint64_t(multiprocessors_) * uint64_t(args_.heads_per_kv) * (kHeadDim + 2) * 4);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  template <typename Spec>
+  bool add(const Spec&) {
+    return false;  // no phase does it
+  }
+
+  bool add(const LinearSpec& spec) {
+    const bool known = spec.format == WeightFormat::LinearW4 || spec.format == WeightFormat::LinearW8 ||
+                       spec.format == WeightFormat::LinearF16;
+    if (!known || spec.elem != kF16 || (is_quantized(spec.format) && !spec.quantized())) return false;
+    if (program_.format_ != WeightFormat::Dense && spec.format != program_.format_) return false;
+    if (spec.inputs % 64 != 0 || spec.inputs > kMostInputs) return false;
+    if (spec.epilogue == LinearSpec::Epilogue::SiluMul && spec.outputs % 32 != 0) return false;
+    if (!is_read_by_pieces(spec.x) || !takes_rows(spec.x)) return false;
+    program_.format_ = spec.format;
+
+    // Several rows of a long x are quantised once, not by each block.
+    const bool apart =
+        args_.rows > 1 && is_quantized(spec.format) && spec.norm_id == kNoValue && spec.inputs >= kManyInputs;
+    if (apart) {
+      Phase& phase = next(Phase::Kind::Quantize, spec.x);
+      phase.quantize = {nullptr, nullptr, int(spec.x.stride), int(spec.inputs)};
+      refer(phase.quantize.x, spec.x.value, true);
+      own_codes(phase.quantize.codes);
+    }
+    Phase& phase = next(Phase::Kind::Linear, spec.y);
+    LinearPhase& linear = phase.linear = {};
+    refer(linear.x, spec.x.value, true);
+    if (apart) own_codes(linear.codes);
+    refer(linear.weights, spec.weights_id);
+    refer(linear.norm_weight, spec.norm_id);
+    refer(linear.bias, spec.bias_id);
+    refer(linear.y, spec.y.value);
+    if (spec.epilogue == LinearSpec::Epilogue::AddResidual) refer(linear.residual, spec.residual.value);
+    linear.epsilon = spec.norm_epsilon;
+    linear.inverse_inputs = 1.0f / float(spec.inputs);
+    linear.x_stride = int(spec.x.stride);
+    linear.residual_stride = int(spec.residual.stride);
+    linear.y_stride = int(spec.y.stride);
+    linear.inputs = int(spec.inputs);
+    linear.outputs = int(spec.outputs);
+    linear.epilogue = int8_t(spec.epilogue);
+    linear.blocks = wants_two_blocks(spec, multiprocessors_) ? 2 : 1;
+    linear.tiles = (linear.outputs + 16 * linear.blocks - 1) / (16 * linear.blocks);
+
+    flows_.back().reads = {range_of(spec.x)};
+    if (spec.epilogue == LinearSpec::Epilogue::AddResidual) flows_.back().residual = range_of(spec.residual);
+    return true;
+  }
+
+  bool add(const HeadsAttentionSpec& spec) {
+    const AttentionSpec& a = spec.attention;
+    const HeadChainSpec &q = spec.of_q(), &k = spec.of_k(), &v = spec.of_v();
+    if (a.elem != kF16 || a.cache_elem != kF16 || (q.cos_id != kNoValue && q.table_elem != kF16)) return false;
+    if (a.head_dim != kHeadDim || a.heads_per_kv() > kMostHeadsPerKv) return false;
+    if (a.q.rows * a.kv_heads > multiprocessors_ || a.k.size() > size_t(kMostRows)) return false;
+    if (q.x.stride != k.x.stride || q.x.stride != v.x.stride) return false;
+    for (const HeadChainSpec* chain : {&q, &k, &v}) {
+      if (!is_read_by_pieces(chain->x)) return false;
+    }
+    if (caches_ + 2 * a.k.size() > size_t(kMostCaches) || !has_the_same_shape(spec) || !takes_rows(a.q)) return false;
+    if (shared_ == nullptr) share(spec);
+
+    Phase& phase = next(Phase::Kind::Attention, a.y);
+    AttentionPhase& attention = phase.attention = {};
+    refer(attention.q, q.x.value, true);
+    refer(attention.k, k.x.value, true);
+    refer(attention.v, v.x.value, true);
+    refer(attention.q_norm, q.norm_id);
+    refer(attention.k_norm, k.norm_id);
+    refer(attention.y, a.y.value);
+    attention.x_stride = int(q.x.stride);
+    attention.y_stride = int(a.y.stride);
+    attention.q_epsilon = q.norm_epsilon;
+    attention.k_epsilon = k.norm_epsilon;
+    attention.scale = a.scale;
+    attention.caches = int(caches_);
+    for (size_t slot = 0; slot < a.k.size(); ++slot) {
+      refer(args_.caches[caches_++], a.k[slot], true);
+      refer(args_.caches[caches_++], a.v[slot], true);
+    }
+    flows_.back().reads = {range_of(q.x), range_of(k.x), range_of(v.x)};
+    return true;
+  }
+
+  // All attention of a program has one shape, the same lengths and the same tables.
+  bool has_the_same_shape(const HeadsAttentionSpec& spec) const {
+    if (shared_ == nullptr) return true;
+    const AttentionSpec &a = spec.attention, &b = shared_->attention;
+    const HeadChainSpec &q = spec.of_q(), &other = shared_->of_q();
+    return a.lengths == b.lengths && a.q.slot_rows == b.q.slot_rows && a.heads_per_kv() == b.heads_per_kv() &&
+           a.kv_heads == b.kv_heads && a.context == b.context && q.table_rows == other.table_rows &&
+           q.cos_id == other.cos_id && q.sin_id == other.sin_id;
+  }
+  void share(const HeadsAttentionSpec& spec) {
+    shared_ = &spec;
+    const AttentionSpec& a = spec.attention;
+    args_.slots = int(a.k.size());
+    args_.slot_rows = int(a.q.slot_rows);
+    args_.heads_per_kv = int(a.heads_per_kv());
+    args_.kv_heads = int(a.kv_heads);
+    args_.splits = std::max(1, multiprocessors_ / (args_.slots * args_.slot_rows * args_.kv_heads));
+    args_.context = int(a.context);
+    args_.table_rows = int(spec.of_q().table_rows);
+    refer(args_.cos, spec.of_q().cos_id);
+    refer(args_.sin, spec.of_q().sin_id);
+    for (size_t slot = 0; slot < a.lengths.size(); ++slot) {
+      refer(args_.valid[slot], a.lengths[slot].valid);
+      refer(args_.current[slot], a.lengths[slot].current);
+    }
+  }
+
+  bool takes_rows(const Rows& x) {
+    if (args_.count == 0) args_.rows = int(x.rows);
+    return x.rows == args_.rows && x.rows <= kMostRows;
+  }
+  // In pieces of 16 bytes.
+  bool is_read_by_pieces(const Rows& x) const { return x.stride % 8 == 0 && plan_.storage[x.value].offset % 16 == 0; }
+  Range range_of(const Rows& x) const {
+    const Plan::Storage& storage = plan_.storage[x.value];
+    return {uint32_t(storage.place) + 4 * storage.port, storage.offset, x.cols};
+  }
+
+  // A phase that makes y.
+  Phase& next(Phase::Kind kind, const Rows& y) {
+    Phase& phase = args_.phases[args_.count++];
+    phase.kind = kind;
+    phase.keeps = plan_.storage[y.value].place == Plan::Place::Output;
+    flows_.push_back({{}, {}, range_of(y)});
+    return phase;
+  }
+
+  template <typename T>
+  void refer(T*& pointer, uint32_t value, bool aligned = false) {
+    pointer = nullptr;
+    if (value != kNoValue) program_.operands_.push_back({&pointer, value, aligned});
+  }
+  uint64_t reserve(uint64_t bytes) {
+    const uint64_t offset = program_.scratch_bytes_;
+    program_.scratch_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return offset;
+  }
+  template <typename T>
+  void own(T*& pointer, uint64_t bytes) {
+    program_.own_.push_back({&pointer, reserve(bytes)});
+  }
+  // One place for the codes of all phases.
+  template <typename T>
+  void own_codes(T*& pointer) {
+    if (!codes_) codes_ = reserve(kMostCodesBytes);
+    program_.own_.push_back({&pointer, *codes_});
+  }
+
+  const Plan& plan_;
+  const int multiprocessors_;
+  Program program_;
+  ProgramArgs& args_ = *program_.args_;
+  std::vector<Flow> flows_;  // by phase
+  size_t caches_ = 0;
+  const HeadsAttentionSpec* shared_ = nullptr;  // the first attention
+  std::optional<uint64_t> codes_;
+};
+
+std::optional<Program> Program::plan(const Plan& plan, size_t first, int multiprocessors) {
+  return ProgramBuilder(plan, multiprocessors).build(first);
 }
 
-// What all attention of a program shares goes to `args`; false where it differs from what is there.
-bool CudaPart::attention_phase(const HeadsSpec& heads, const AttentionSpec& spec, ProgramArgs& args,
-                               AttentionPhase& attention) const {
-  if (spec.k.size() > size_t(kMostRows) || !matches(heads, spec)) return false;
-  const DecodeAttentionArgs fused = fused_args(heads, spec);
-  const AttentionArgs& a = fused.a;
-  const int rows = a.slots * a.slot_rows;
-  if (!supports_heads(rows, a.q_heads / a.kv_heads, a.kv_heads, a.head_dim)) return false;
-  if (fused.x_stride % 8 != 0) return false;
-  for (const void* x : {fused.x_q, fused.x_k, fused.x_v}) {
-    if (reinterpret_cast<uintptr_t>(x) % 16 != 0) return false;
+bool Program::bind(std::span<std::byte* const> values, std::byte* scratch, const int* refused) {
+  for (const Operand& operand : operands_) {
+    std::byte* const address = values[operand.value];
+    if (operand.aligned && reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
+    std::memcpy(operand.pointer, &address, sizeof(address));
   }
-  ProgramArgs shared = args;
-  shared.slots = a.slots;
-  shared.slot_rows = a.slot_rows;
-  shared.heads_per_kv = a.q_heads / a.kv_heads;
-  shared.kv_heads = a.kv_heads;
-  shared.splits = splits_of(rows * a.kv_heads);
-  shared.context = a.context;
-  shared.table_rows = fused.table_rows;
-  shared.cos = fused.cos;
-  shared.sin = fused.sin;
-  std::copy_n(a.valid, a.slots, shared.valid);
-  std::copy_n(fused.current, a.slots, shared.current);
-  const auto same = [](const ProgramArgs& a, const ProgramArgs& b) {
-    return a.slots == b.slots && a.slot_rows == b.slot_rows && a.heads_per_kv == b.heads_per_kv &&
-           a.kv_heads == b.kv_heads && a.context == b.context && a.table_rows == b.table_rows && a.cos == b.cos &&
-           a.sin == b.sin && std::equal(a.valid, a.valid + a.slots, b.valid) &&
-           std::equal(a.current, a.current + a.slots, b.current);
-  };
-  if (args.slots != 0 && !same(args, shared)) return false;
-  args = shared;
-  attention.q = fused.x_q;
-  attention.k = fused.x_k;
-  attention.v = fused.x_v;
-  attention.x_stride = int(fused.x_stride);
-  attention.q_norm = fused.q_norm;
-  attention.k_norm = fused.k_norm;
-  attention.y = a.y;
-  attention.y_stride = int(a.y_stride);
-  attention.q_epsilon = fused.q_epsilon;
-  attention.k_epsilon = fused.k_epsilon;
-  attention.scale = a.scale;
+  for (const OwnMemory& own : own_) {
+    std::byte* const address = scratch + own.offset;
+    std::memcpy(own.pointer, &address, sizeof(address));
+  }
+  args_->refused = refused;
   return true;
 }
 
-size_t CudaPart::launch_program_from(size_t first, size_t end) {
-  if (!program_runs_here() || num_gathers() > 0 || !program_wanted()) return 0;
-  const auto args = std::make_unique<ProgramArgs>();
-  WeightFormat format = WeightFormat::Dense;
-  size_t step = first;
-  int caches = 0;
-  const auto fits = [&](const Rows& x) {
-    if (args->count == 0) args->rows = int(x.rows);
-    return x.rows == args->rows && x.rows <= kMostRows;
-  };
-  auto* const codes = reinterpret_cast<char*>(memory_.get() + codes_);
-  const auto is_output = [&](const Rows& y) { return plan_.storage[y.value].place == Plan::Place::Output; };
-  while (step < end && args->count + 1 < kMostPhases) {
-    Phase* phase = &args->phases[args->count];
-    if (const auto* linear = std::get_if<LinearSpec>(&plan_.steps[step])) {
-      if (format != WeightFormat::Dense && linear->format != format) break;
-      LinearPhase made{};
-      if (!fits(linear->x) || !linear_phase(*linear, made)) break;
-      format = linear->format;
-      if (args->rows > 1 && is_quantized(format) && linear->norm_id == kNoValue && linear->inputs >= kManyInputs) {
-        phase->kind = Phase::Kind::Quantize;
-        phase->quantize = {made.x, codes, made.x_stride, made.inputs};
-        made.codes = codes;
-        phase = &args->phases[++args->count];
-      }
-      phase->kind = Phase::Kind::Linear;
-      phase->linear = made;
-      phase->keeps = is_output(linear->y);
-      step += 1;
-    } else {
-      const auto* heads = std::get_if<HeadsSpec>(&plan_.steps[step]);
-      const auto* spec = step + 1 < end ? std::get_if<AttentionSpec>(&plan_.steps[step + 1]) : nullptr;
-      AttentionPhase made{};
-      if (heads == nullptr || spec == nullptr || !fits(spec->q)) break;
-      if (caches + 2 * spec->k.size() > size_t(kMostCaches)) break;
-      if (!attention_phase(*heads, *spec, *args, made)) break;
-      phase->kind = Phase::Kind::Attention;
-      made.caches = caches;
-      phase->attention = made;
-      phase->keeps = is_output(spec->y);
-      for (size_t slot = 0; slot < spec->k.size(); ++slot) {
-        args->caches[caches++] = at(spec->k[slot]);
-        args->caches[caches++] = at(spec->v[slot]);
-      }
-      step += 2;
-    }
-    ++args->count;
-  }
-  if (args->count < kFewestPhases || format == WeightFormat::Dense) return 0;
-  args->refused = reinterpret_cast<const int*>(memory_.get() + refused_);
-  args->partial = reinterpret_cast<float*>(memory_.get() + partials_);
-  args->arrived = reinterpret_cast<int*>(memory_.get() + arrived_);
-  args->barrier = reinterpret_cast<unsigned*>(memory_.get() + barrier_);
-  args->mail = reinterpret_cast<uint64_t*>(memory_.get() + mail_);
-  plan_handovers(*args);
-  launch_program(format, *args, stream());
-  return step - first;
-}
-
-}  // namespace tcim_lite::cuda
+}  // namespace tcim_lite::cuda::decode

@@ -1,0 +1,34 @@
+// How the phases of a program hand on what they make: by mail (mail.cuh) or past a barrier over the grid.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backends/cuda/decode/args.h"
+
+namespace tcim_lite::cuda::decode {
+
+// Consecutive fp16 values of a plan's memory. Spaces, such as the arena and an output, share no byte.
+struct Range {
+  uint32_t space = 0;
+  int64_t begin = 0;  // in bytes
+  int64_t values = 0;
+
+  int64_t end() const { return begin + 2 * values; }
+  bool overlaps(const Range& other) const { return space == other.space && begin < other.end() && other.begin < end(); }
+  bool covers(const Range& other) const { return space == other.space && begin <= other.begin && other.end() <= end(); }
+  bool operator==(const Range&) const = default;
+};
+
+// What a phase reads and makes where a program has a single row.
+struct Flow {
+  std::vector<Range> reads;  // x; of attention q, k and v
+  Range residual;            // no values: none
+  Range made;
+};
+
+// Completes each phase of `args`; those that make outputs come with `keeps`. `flows` are by phase, and only of one row.
+void plan_handovers(ProgramArgs& args, std::span<const Flow> flows);
+
+}  // namespace tcim_lite::cuda::decode

@@ -1,0 +1,43 @@
+// Launches the steps of a plan one by one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "backends/cuda/blas.h"
+#include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/memory.h"
+#include "graph/plan/plan.h"
+
+namespace tcim_lite::cuda {
+
+class StepLauncher {
+ public:
+  // Reserves what the steps need of `memory`, which outlives the launcher. Launches go to `stream`, of the current GPU.
+  StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream);
+
+  void launch(const StepSpec& step);
+
+ private:
+  void launch_step(const LinearSpec& spec);
+  void launch_step(const HeadsSpec& spec);
+  void launch_step(const AttentionSpec& spec);
+  void launch_step(const HeadsAttentionSpec& spec);
+  void launch_step(const RmsNormSpec& spec);
+  void launch_step(const AddSpec& spec);
+  void launch_step(const SiluMulSpec& spec);
+  void launch_step(const GatherRowSpec& spec);
+  void launch_step(const CopySpec& spec);
+
+  RowArgs row_args(const Rows& x, const Rows& y) const;
+  HeadsArgs heads_args(const HeadChainSpec& chain) const;
+  AttentionArgs attention_args(const AttentionSpec& spec) const;
+  DecodeAttentionArgs decode_args(const AttentionSpec& spec, const AttentionArgs& args) const;
+
+  const CudaMemory& memory_;
+  const cudaStream_t stream_;
+  std::unique_ptr<Blas> blas_;                                // null: not found, or no use for it so far
+  uint64_t linear_scratch_ = 0, partials_ = 0, arrived_ = 0;  // offsets of scratch
+};
+
+}  // namespace tcim_lite::cuda

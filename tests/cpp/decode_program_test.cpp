@@ -1,0 +1,202 @@
+// Which plans decode in one launch on a GPU, and what such a program holds (csrc/backends/cuda/decode/program.cpp). The
+// launch itself needs a GPU: cuda_test.
+#include <optional>
+#include <vector>
+
+#include "backends/cuda/decode/program.h"
+#include "check.h"
+#include "graph_maker.h"
+
+using namespace tcim_lite;
+using namespace tcim_lite::cuda::decode;
+using tcim_lite::test::GraphMaker;
+using Kind = Phase::Kind;
+
+namespace {
+
+constexpr int kMultiprocessors = 132;
+std::byte* const kWhere = reinterpret_cast<std::byte*>(1 << 20);  // never read
+
+// A decoder's layers and its head.
+struct Decoder {
+  WeightFormat format = WeightFormat::LinearW4;
+  int64_t slots = 1, tokens = 1, heads = 16, kv_heads = 8, dim = 128, inner = 3072;
+  bool norms = true;  // of q and k
+  bool bias = false;  // of q, k and v
+  int layers = 2;
+};
+
+class Model {
+ public:
+  explicit Model(const Decoder& s) : maker_(DType::Float16) {
+    constexpr int64_t kHidden = 64;  // weights are made, whatever a case has to do with them
+    uint32_t x = maker_.input({s.slots, s.tokens, kHidden});
+    std::vector<uint32_t> valid, current;
+    for (int64_t slot = 0; slot < s.slots; ++slot) {
+      valid.push_back(maker_.length());
+      current.push_back(maker_.length());
+    }
+    for (int layer = 0; layer < s.layers; ++layer) {
+      x = add_attention(s, x, valid, current);
+      const uint32_t inner = maker_.linear(maker_.rms_norm(x), 2 * s.inner, s.format);
+      x = maker_.add(maker_.linear(maker_.silu_mul(inner), kHidden, s.format), x);
+    }
+    maker_.graph().outputs = {maker_.linear(maker_.rms_norm(x), 50, s.format)};
+    validate(maker_.graph());
+    plan_ = build_plan(maker_.graph(), false);
+  }
+
+  const Plan& plan() const { return plan_; }
+  std::optional<Program> program(size_t first = 0) const { return Program::plan(plan_, first, kMultiprocessors); }
+  // Every value somewhere, 256 bytes apart or more.
+  std::vector<std::byte*> addresses() const {
+    std::vector<std::byte*> all;
+    for (size_t id = 0; id < plan_.storage.size(); ++id) all.push_back(kWhere + 256 * id);
+    return all;
+  }
+
+ private:
+  uint32_t add_attention(const Decoder& s, uint32_t x, const std::vector<uint32_t>& valid,
+                         const std::vector<uint32_t>& current) {
+    const uint32_t qkv = maker_.linear(maker_.rms_norm(x), (s.heads + 2 * s.kv_heads) * s.dim, s.format, s.bias);
+    const auto part = [&](int64_t first, int64_t count, bool norm) {
+      const uint32_t heads =
+          maker_.reshape(maker_.slice(qkv, first * s.dim, (first + count) * s.dim), {s.slots, s.tokens, count, s.dim});
+      return norm ? maker_.rms_norm(heads) : heads;
+    };
+    const uint32_t q = maker_.rope(part(0, s.heads, s.norms), 256, valid);
+    const uint32_t k = maker_.rope(part(s.heads, s.kv_heads, s.norms), 256, valid);
+    const uint32_t v = part(s.heads + s.kv_heads, s.kv_heads, false);
+    std::vector<uint32_t> k_operands, v_operands, attended;
+    for (size_t slot = 0; slot < valid.size(); ++slot) {
+      for (std::vector<uint32_t>* operands : {&k_operands, &v_operands}) {
+        operands->push_back(maker_.cache({1, s.kv_heads, 256, s.dim}));
+        operands->push_back(valid[slot]);
+        operands->push_back(current[slot]);
+      }
+    }
+    const auto keys = maker_.kv_cache(k, k_operands), values = maker_.kv_cache(v, v_operands);
+    for (size_t slot = 0; slot < valid.size(); ++slot)
+      for (uint32_t id : {keys[slot], values[slot], valid[slot], current[slot]}) attended.push_back(id);
+    return maker_.add(x, maker_.linear(maker_.attention(q, attended), maker_.shape(x)[2], s.format));
+  }
+
+  GraphMaker maker_;
+  Plan plan_;
+};
+
+bool is_one_program(const Decoder& decoder) {
+  const Model model(decoder);
+  const auto program = model.program();
+  return program && program->first_step() == 0 && program->end_step() == model.plan().steps.size();
+}
+
+void test_decoders_are_one_program() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearF16}) {
+    for (const int64_t slots : {1, 2, 8}) {
+      CHECK(is_one_program({.format = format, .slots = slots}));
+      CHECK(is_one_program({.format = format, .slots = slots, .heads = 8, .kv_heads = 2, .norms = false}));
+      CHECK(
+          is_one_program({.format = format, .slots = slots, .heads = 3, .kv_heads = 1, .norms = false, .bias = true}));
+    }
+    CHECK(is_one_program({.format = format, .tokens = 5}));
+  }
+}
+
+void test_what_no_phase_does_is_no_program() {
+  CHECK(!Model({.slots = 9}).program());
+  CHECK(!Model({.format = WeightFormat::LinearF32}).program());
+  CHECK(!is_one_program({.dim = 64}));
+  CHECK(!is_one_program({.heads = 16, .kv_heads = 2}));
+  CHECK(!is_one_program({.slots = 8, .heads = 34, .kv_heads = 17}));  // more pairs than multiprocessors
+}
+
+void test_a_layer_is_five_phases() {
+  const auto program = Model({}).program();
+  const ProgramArgs& args = program->args();
+  CHECK_EQ(args.count, 11);
+  for (int p = 0; p < args.count; ++p) {
+    CHECK(args.phases[p].kind == (p % 5 == 1 && p < 10 ? Kind::Attention : Kind::Linear));
+    CHECK_EQ(args.phases[p].mailed, p > 0);
+  }
+  CHECK_EQ(args.heads_per_kv, 2);
+  CHECK_EQ(args.splits, kMultiprocessors / 8);
+  CHECK_EQ(args.phases[1].attention.k_column, 16 * 128);
+  CHECK(args.phases[10].keeps);
+  CHECK_EQ(int(args.phases[7].linear.residual_from), 4);
+}
+
+void test_a_long_row_of_several_is_quantised_once() {
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearF16}) {
+    const bool apart = format == WeightFormat::LinearW4;
+    const auto program = Model({.format = format, .slots = 2, .inner = kManyInputs, .layers = 1}).program();
+    const ProgramArgs& args = program->args();
+    CHECK_EQ(args.count, apart ? 7 : 6);
+    CHECK((args.phases[4].kind == Kind::Quantize) == apart);
+    CHECK_EQ(args.meetings, args.count);
+  }
+}
+
+void test_a_launch_finds_its_values_where_they_are_bound() {
+  const Model model({.slots = 2, .inner = kManyInputs});
+  auto program = model.program();
+  auto addresses = model.addresses();
+  std::byte* const scratch = kWhere + (1 << 24);
+  const int* const refused = reinterpret_cast<const int*>(scratch + program->scratch_bytes());
+  CHECK(program->bind(addresses, scratch, refused));
+  const ProgramArgs& args = program->args();
+  const auto& steps = model.plan().steps;
+  const auto& first = std::get<LinearSpec>(steps[0]);
+  const auto& attention = std::get<HeadsAttentionSpec>(steps[1]);
+  CHECK(args.phases[0].linear.x == addresses[first.x.value]);
+  CHECK(args.phases[0].linear.weights == addresses[first.weights_id]);
+  CHECK(args.phases[0].linear.bias == nullptr && args.phases[0].linear.residual == nullptr);
+  CHECK(args.phases[1].attention.k == addresses[attention.of_k().x.value]);
+  CHECK(args.caches[3] == addresses[attention.attention.v[1]]);
+  CHECK(args.cos == addresses[attention.of_q().cos_id]);
+  CHECK(args.phases[4].quantize.codes == args.phases[5].linear.codes);
+  CHECK(args.refused == refused);
+  // Memory of its own, each piece apart from the others.
+  const auto own = [&](const void* pointer) { return static_cast<const std::byte*>(pointer) - scratch; };
+  const int64_t barrier = own(args.barrier), arrived = own(args.arrived), partial = own(args.partial);
+  const int64_t codes = own(args.phases[4].quantize.codes), end = int64_t(program->scratch_bytes());
+  CHECK(codes >= 0 && codes + kMostCodesBytes <= barrier && barrier + 8 <= arrived && arrived + 2 * 8 * 4 <= partial);
+  CHECK(partial + kMultiprocessors * 2 * (kHeadDim + 2) * 4 <= end);
+
+  addresses[attention.attention.k[0]] += 8;
+  CHECK(!program->bind(addresses, scratch, refused));
+}
+
+void test_too_few_phases_are_no_program() {
+  GraphMaker maker(DType::Float16);
+  uint32_t x = maker.input({1, 1, 64});
+  for (int i = 0; i < 2; ++i) x = maker.linear(x, 64, WeightFormat::LinearF16);
+  maker.graph().outputs = {x};
+  CHECK(!Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors));
+}
+
+void test_a_program_ends_where_a_step_does_not_fit() {
+  GraphMaker maker(DType::Float16);
+  uint32_t x = maker.input({1, 1, 64});
+  for (int i = 0; i < 3; ++i) x = maker.linear(x, 64, WeightFormat::LinearW8);
+  for (int i = 0; i < 300; ++i) x = maker.linear(x, 64, WeightFormat::LinearF16);
+  maker.graph().outputs = {x};
+  const Plan plan = build_plan(maker.graph(), false);
+  const auto first = Program::plan(plan, 0, kMultiprocessors);
+  CHECK(first && first->format() == WeightFormat::LinearW8 && first->end_step() == 3);
+  const auto second = Program::plan(plan, 3, kMultiprocessors);
+  CHECK(second && second->end_step() - 3 <= size_t(kMostPhases) && second->end_step() - 3 > 200);
+}
+
+}  // namespace
+
+int main() {
+  test_decoders_are_one_program();
+  test_what_no_phase_does_is_no_program();
+  test_a_layer_is_five_phases();
+  test_a_long_row_of_several_is_quantised_once();
+  test_a_launch_finds_its_values_where_they_are_bound();
+  test_too_few_phases_are_no_program();
+  test_a_program_ends_where_a_step_does_not_fit();
+  return check_result();
+}
