@@ -72,6 +72,12 @@ void check_bind(const char* who, const Slot& slot, const Tensor& tensor) {
   check_place(who, slot, tensor);
 }
 
+// A host tensor is copied.
+void describe_bind(CallEvent& event, const Tensor& tensor) {
+  event.tensor = TensorFacts(tensor);
+  event.binds = tensor.on_device();
+}
+
 // Of a tensor that could be bound, but not in this way.
 [[noreturn]] void refuse_bind_through_set_input(ApiVersion version, const Slot& slot, const Tensor& tensor) {
   check_bind("set_input", slot, tensor);
@@ -193,6 +199,7 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
       [&](CallEvent& event) {
         describe_input(event, name);
         event.array = event.values = &array;
+        event.writes = Memory::Slot;
       },
       [&] {
         const std::lock_guard lock(mutex_);
@@ -223,7 +230,8 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
       [&](CallEvent& event) {
         describe_input(event, name);
         values.describe(event, tensor);
-        event.tensor = TensorFacts(tensor);
+        describe_bind(event, tensor);
+        if (!event.binds) event.writes = Memory::Slot;
       },
       [&] {
         if (tensor.on_device() || !tensor.has_storage()) {
@@ -245,7 +253,7 @@ void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
       "Module.set_dev_input",
       [&](CallEvent& event) {
         describe_input(event, name);
-        event.tensor = TensorFacts(tensor);
+        describe_bind(event, tensor);
       },
       [&] {
         const std::lock_guard lock(mutex_);
@@ -277,7 +285,11 @@ Tensor Module::input(std::string_view name) const {
 
 Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& info) {
   return api_call(
-      "Module.get_output", [&](CallEvent& event) { describe_output(event, name); },
+      "Module.get_output",
+      [&](CallEvent& event) {
+        describe_output(event, name);
+        event.reads = Memory::Slot;
+      },
       [&]() -> Tensor {
         wait_for_runs("get_output");
         // Held while copying: another thread that queues runs without end would hold up the copy for ever, or tear it.
@@ -300,6 +312,7 @@ void Module::output_to(std::string_view name, const Tensor& target) {
       [&](CallEvent& event) {
         describe_output(event, name);
         event.tensor = TensorFacts(target);
+        event.reads = Memory::Slot;
       },
       [&] {
         wait_for_runs("get_output");
@@ -324,7 +337,7 @@ void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
       "Module.set_dev_output",
       [&](CallEvent& event) {
         describe_output(event, name);
-        event.tensor = TensorFacts(tensor);
+        describe_bind(event, tensor);
       },
       [&] {
         const std::lock_guard lock(mutex_);
@@ -337,7 +350,7 @@ void Module::set_output(std::string_view name, const Tensor& tensor) {
       "Module.set_output",
       [&](CallEvent& event) {
         describe_output(event, name);
-        event.tensor = TensorFacts(tensor);
+        describe_bind(event, tensor);
       },
       [&] {
         if (tensor.on_device() || !tensor.has_storage()) return set_dev_output(name, tensor);

@@ -48,6 +48,9 @@ struct ModuleFacts {
   std::vector<SlotFacts> outputs;
 };
 
+// The member of a CallEvent that has the facts.
+enum class Memory { None, Self, Tensor, Slot, Result };
+
 // One call. Handles (module, stream, buffer) are numbers that no other object of the process ever has; 0 is none.
 // What a call does not have is empty. After a successful call the facts describe what it left behind.
 struct CallEvent {
@@ -63,6 +66,10 @@ struct CallEvent {
   std::optional<SlotFacts> slot;    // that the name stands for, if it does
   std::optional<TensorFacts> self;  // of a Tensor call
   std::optional<TensorFacts> tensor;
+  // Whose values the call reads and writes in its turn, and whether it binds `tensor` to `slot`: for listeners that
+  // keep track of memory, which therefore need not know the names of calls.
+  Memory reads = Memory::None, writes = Memory::None;
+  bool binds = false;
   const ArrayView* array = nullptr;  // host data of the caller; valid during the event
   // Values that the call converts: those of `array`, or of a host tensor that no queued run uses. Valid during the
   // event.

@@ -51,6 +51,11 @@ Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
       });
 }
 
+void Tensor::describe_read(CallEvent& event) const {
+  event.self = TensorFacts(*this);
+  event.reads = Memory::Self;
+}
+
 void Tensor::require_storage(const char* what) const {
   if (has_storage()) return;
   fail(ErrorCode::State, what, ": Status.UNINITIALIZED: tensor '", info_.name,
@@ -104,7 +109,7 @@ void Tensor::copy_values(const Tensor& target, const char* what) const {
 
 Tensor Tensor::to_host(bool to_contiguous) const {
   return api_call(
-      "Tensor.to_host", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      "Tensor.to_host", [&](CallEvent& event) { describe_read(event); },
       [&]() -> Tensor {
         require_storage("to_host");
         const bool dense = info_.is_dense();
@@ -119,7 +124,7 @@ Tensor Tensor::to_host(bool to_contiguous) const {
 
 ArrayMemory Tensor::to_array() const {
   return api_call(
-      "Tensor.numpy", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      "Tensor.numpy", [&](CallEvent& event) { describe_read(event); },
       [&] {
         Tensor host = to_host(on_device());
         std::byte* memory = host.buffer()->lend_to_array();
@@ -133,7 +138,7 @@ ArrayMemory Tensor::to_array() const {
 
 std::byte* Tensor::wait_for_data() const {
   return api_call(
-      "Tensor.data", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      "Tensor.data", [&](CallEvent& event) { describe_read(event); },
       [&] {
         require_storage("Data");
         buffer_->wait_idle();
@@ -147,6 +152,7 @@ Tensor Tensor::clone(bool copy) const {
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
         event.copies = copy;
+        if (copy) event.reads = Memory::Self, event.writes = Memory::Result;
       },
       [&] {
         require_storage("clone");
@@ -161,9 +167,10 @@ Tensor Tensor::astype(DType dtype) const {
   return api_call(
       "Tensor.astype",
       [&](CallEvent& event) {
-        event.self = TensorFacts(*this);
+        describe_read(event);
         values.describe(event, *this);
         event.dtype = dtype;
+        event.writes = Memory::Result;
       },
       [&] {
         require_storage("astype");
@@ -177,8 +184,9 @@ void Tensor::copy_to(const Tensor& target) const {
   return api_call(
       "Tensor.copy_to",
       [&](CallEvent& event) {
-        event.self = TensorFacts(*this);
+        describe_read(event);
         event.tensor = TensorFacts(target);
+        event.writes = Memory::Tensor;
       },
       [&] {
         if (info_.dtype != target.info_.dtype) {
@@ -194,16 +202,21 @@ void Tensor::cast_to(const Tensor& target) const {
   return api_call(
       "Tensor.cast_to",
       [&](CallEvent& event) {
-        event.self = TensorFacts(*this);
+        describe_read(event);
         values.describe(event, *this);
         event.tensor = TensorFacts(target);
+        event.writes = Memory::Tensor;
       },
       [&] { copy_values(target, "cast_to"); });
 }
 
 void Tensor::set_zero() const {
   return api_call(
-      "Tensor.set_zero", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      "Tensor.set_zero",
+      [&](CallEvent& event) {
+        event.self = TensorFacts(*this);
+        event.writes = Memory::Self;
+      },
       [&] {
         require_storage("set_zero");
         buffer_->wait_idle();

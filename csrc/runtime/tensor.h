@@ -14,6 +14,7 @@
 namespace tcim_lite {
 
 struct ArrayMemory;
+struct CallEvent;
 
 class Tensor {
  public:
@@ -58,6 +59,7 @@ class Tensor {
  private:
   void require_storage(const char* what) const;
   void copy_values(const Tensor& target, const char* what) const;
+  void describe_read(CallEvent& event) const;
 
   TensorInfo info_;
   std::shared_ptr<Buffer> buffer_;

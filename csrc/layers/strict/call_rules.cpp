@@ -14,25 +14,22 @@ bool is(const CallEvent& event, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), event.name) != names.end();
 }
 
-bool reads_self(const CallEvent& event) {
-  return is(event,
-            {"Tensor.numpy", "Tensor.to_host", "Tensor.astype", "Tensor.copy_to", "Tensor.cast_to", "Tensor.data"}) ||
-         (is(event, {"Tensor.clone"}) && event.copies.value_or(false));
-}
-
-// The device memory that the call writes from the host or from another tensor; null for none.
-const TensorFacts* written_by(const CallEvent& event) {
-  if (is(event, {"Module.set_input"}) && event.slot && (event.array || event.tensor->device_id == kHost)) {
-    return &event.slot->memory;
+// Null for none, and for what is not there: a name that stands for no slot, a result before the call is over.
+const TensorFacts* facts_of(const CallEvent& event, Memory memory) {
+  const auto of = [](const std::optional<TensorFacts>& facts) { return facts ? &*facts : nullptr; };
+  switch (memory) {
+    case Memory::None:
+      return nullptr;
+    case Memory::Self:
+      return of(event.self);
+    case Memory::Tensor:
+      return of(event.tensor);
+    case Memory::Slot:
+      return event.slot ? &event.slot->memory : nullptr;
+    case Memory::Result:
+      return of(event.result);
   }
-  if (is(event, {"Tensor.copy_to", "Tensor.cast_to"})) return &*event.tensor;
-  if (is(event, {"Tensor.set_zero"})) return &*event.self;
   return nullptr;
-}
-
-bool binds(const CallEvent& event) {
-  return is(event, {"Module.set_input", "Module.set_dev_input", "Module.set_dev_output", "Module.set_output"}) &&
-         event.tensor && event.tensor->device_id != kHost;
 }
 
 int64_t filled_rows(const CacheRows* rows) {
@@ -51,7 +48,7 @@ bool is_used_elsewhere(Shadow& shadow, uint64_t module, uint64_t buffer) {
 }
 
 void check_binding(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
-  if (!binds(event) || !event.slot) return;
+  if (!event.binds || !event.slot) return;
   const SlotFacts& facts = *event.slot;
   if (event.tensor->buffer == 0) {
     found.emplace_back("S-102", concat("Input '", facts.name, "' of ", module.file, " was given it."));
@@ -104,8 +101,8 @@ void check_dtype(const CallEvent& event, Found& found) {
 }
 
 void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, Found& found) {
-  const bool reads_output = is(event, {"Module.get_output"}) && module != nullptr && event.slot;
-  const TensorFacts* read = reads_output ? &event.slot->memory : reads_self(event) ? &*event.self : nullptr;
+  const bool reads_output = event.reads == Memory::Slot && module != nullptr && event.slot;
+  const TensorFacts* const read = reads_output || event.reads != Memory::Slot ? facts_of(event, event.reads) : nullptr;
   if (read != nullptr) {
     if (const ModuleShadow* user = reads_output && module->pending ? module : shadow.user_of(read->buffer, true)) {
       found.emplace_back("S-301", concat("A run of ", user->file, " that writes it is queued."));
@@ -122,7 +119,7 @@ void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, 
                                                : std::string("A tensor on a device."));
     }
   }
-  const TensorFacts* const target = written_by(event);
+  const TensorFacts* const target = facts_of(event, event.writes);
   if (target == nullptr) return;
   if (const ModuleShadow* user = shadow.user_of(target->buffer, false)) {
     found.emplace_back("S-302", concat("A run of ", user->file, " that uses it is queued."));
@@ -217,17 +214,15 @@ void learn_failure(Shadow& shadow, const CallEvent& event) {
 
 void learn(Shadow& shadow, const CallEvent& event) {
   if (event.loaded) return shadow.add_module(*event.loaded);
-  if (const TensorFacts* target = written_by(event)) shadow.host_write(*target);
-  if (event.result && is(event, {"Tensor.clone", "Tensor.astype"}) && event.copies.value_or(true)) {
-    shadow.host_write(*event.result);
-  }
+  const TensorFacts* const written = facts_of(event, event.writes);
+  if (written != nullptr) shadow.host_write(*written);
   // The caller may write through the pointer.
   if (is(event, {"Tensor.data"})) shadow.host_write(*event.self);
   ModuleShadow* const module = shadow.module(event.module);
   if (module == nullptr) return;
-  if (event.slot && (binds(event) || written_by(event) != nullptr)) {
+  if (event.slot && (event.binds || written != nullptr)) {
     SlotShadow& slot = (event.slot->is_input ? module->inputs : module->outputs)[event.slot->index];
-    if (slot.own == 0 && !binds(event)) slot.own = event.slot->memory.buffer;
+    if (slot.own == 0 && !event.binds) slot.own = event.slot->memory.buffer;
     slot.memory = event.slot->memory;
     slot.set_at = shadow.tick();
     slot.sink = 0;
