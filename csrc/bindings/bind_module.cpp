@@ -42,17 +42,10 @@ void bind_module(py::module_& m) {
            py::kw_only(), py::arg("device_ids"), py::arg("backend"), py::arg("weights"), py::arg("dummies"),
            py::arg("offset"), py::arg("size"));
 
-  m.def("load_file", py::overload_cast<const std::string&, const LoadOptions&>(&Module::load), py::arg("path"),
-        py::arg("options"), Release(), "Loads a model from a file.");
-  m.def("load_bytes", &load_bytes, py::arg("data"), py::arg("options"), "Loads a model from memory.");
-
-  py::class_<Module, std::shared_ptr<Module>>(m, "Module", "A loaded model.", py::release_gil_before_calling_cpp_dtor())
-      .def_property_readonly("num_inputs", py::cpp_function(&Module::num_inputs, Release()))
+  py::class_<Module, std::shared_ptr<Module>> module(m, "Module", "A loaded model.",
+                                                     py::release_gil_before_calling_cpp_dtor());
+  module.def_property_readonly("num_inputs", py::cpp_function(&Module::num_inputs, Release()))
       .def_property_readonly("num_outputs", py::cpp_function(&Module::num_outputs, Release()))
-      .def("input_name", &Module::input_name, py::arg("index"), Release())
-      .def("output_name", &Module::output_name, py::arg("index"), Release())
-      .def("input_info", &Module::input_info, py::arg("name"), Release())
-      .def("output_info", &Module::output_info, py::arg("name"), Release())
       .def_property_readonly("custom_msg", py::cpp_function(&Module::custom_msg, Release()))
       .def_property_readonly("core_number", py::cpp_function(&Module::core_number, Release()))
       .def_property_readonly("backend_name", py::cpp_function(&Module::backend_name, Release()))
@@ -60,16 +53,13 @@ void bind_module(py::module_& m) {
       .def("set_input_array", &set_input_array, py::arg("name"), py::arg("array"), "Copies into the bound memory.")
       .def("set_input", py::overload_cast<std::string_view, const Tensor&>(&Module::set_input), py::arg("name"),
            py::arg("tensor"), Release(), "Copies a host tensor, binds a device tensor.")
-      .def("set_dev_input", &Module::set_dev_input, py::arg("name"), py::arg("tensor"), Release())
-      .def("input", &Module::input, py::arg("name"), Release(), "A live alias.")
       .def("output", &Module::output, py::arg("name"), py::arg("info") = py::none(), Release(), "A fresh host copy.")
-      .def("dev_output", &Module::dev_output, py::arg("name"), Release(), "A live alias.")
-      .def("set_dev_output", &Module::set_dev_output, py::arg("name"), py::arg("tensor"), Release())
-      .def("set_output", &Module::set_output, py::arg("name"), py::arg("tensor"), Release())
-      .def("run", &Module::run, py::arg("sync") = false, py::arg("rounds") = 1, Release())
-      .def("sync", &Module::sync, Release())
-      .def("set_stream", &Module::set_stream, py::arg("stream").none(true), Release())
-      .def("release", &Module::release, Release());
+      .def("run", &Module::run, py::arg("sync") = false, py::arg("rounds") = 1, Release());
+  def_calls(module);
+
+  m.def("load_file", py::overload_cast<const std::string&, const LoadOptions&>(&Module::load), py::arg("path"),
+        py::arg("options"), Release(), "Loads a model from a file.");
+  m.def("load_bytes", &load_bytes, py::arg("data"), py::arg("options"), "Loads a model from memory.");
 }
 
 }  // namespace tcim_lite

@@ -47,6 +47,17 @@ class NoGil {
   PyThreadState* thread_;
 };
 
+// Binds the calls that the class lists in python_calls(); other Python threads run meanwhile.
+template <typename Class>
+void def_calls(Class& bound) {
+  const auto def_call = [&](const auto& call) {
+    std::apply(
+        [&](auto... argument) { bound.def(call.name, call.member, py::arg(argument)..., py::call_guard<NoGil>()); },
+        call.arguments);
+  };
+  std::apply([&](const auto&... call) { (def_call(call), ...); }, Class::type::python_calls());
+}
+
 // Runs Python's signal handlers; whether one raised. The caller has let the GIL go.
 bool raise_signals();
 

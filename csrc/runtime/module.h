@@ -13,11 +13,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "runtime/abort.h"
 #include "runtime/observer.h"
 #include "runtime/program.h"
+#include "runtime/python_call.h"
 #include "runtime/slot.h"
 #include "runtime/stream.h"
 #include "runtime/tensor.h"
@@ -81,6 +83,19 @@ class Module {
 
   // Frees the module's memory; everything but a second release then throws Error(State).
   void release();
+
+  static constexpr auto python_calls() {
+    return std::tuple(
+        python_call("input_name", &Module::input_name, "index"),
+        python_call("output_name", &Module::output_name, "index"),
+        python_call("input_info", &Module::input_info, "name"),
+        python_call("output_info", &Module::output_info, "name"),
+        python_call("set_dev_input", &Module::set_dev_input, "name", "tensor"),
+        python_call("input", &Module::input, "name"), python_call("dev_output", &Module::dev_output, "name"),
+        python_call("set_dev_output", &Module::set_dev_output, "name", "tensor"),
+        python_call("set_output", &Module::set_output, "name", "tensor"), python_call("sync", &Module::sync),
+        python_call("set_stream", &Module::set_stream, "stream"), python_call("release", &Module::release));
+  }
 
  private:
   struct Loaded;
