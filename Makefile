@@ -1,5 +1,6 @@
 # make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
-# make docs: write docs/api, the API reference, from the docstrings.   make fuzz: fuzz the reader (docs/developing.md).
+# make docs: write docs/api, the API reference, from the docstrings, and the types of the compiled core from its bindings.
+# make fuzz: fuzz the reader (docs/developing.md).
 # All use one .venv in this folder with the versions of constraints.txt.
 PYTHON ?= python3
 VENV := .venv
@@ -32,6 +33,7 @@ fuzz: $(VENV)/tools
 docs: $(VENV)/docs
 	$(BIN)/python docs/make_api.py
 	$(BIN)/tcim-lite explain --markdown > docs/strict.md
+	$(BIN)/python csrc/bindings/make_stub.py
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt \

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ast
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import tcim_lite
-from tcim_lite import _core
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(tcim_lite.__file__).parent
-STUB = ast.parse((PACKAGE / "_core.pyi").read_text())
 # pybind11 classes have their own metaclass, and those Python cannot make have object's __init__.
 ALLOWED = r"\S+ is inconsistent, metaclass differs|\S+\.__init__ is inconsistent, stub does not have \*args .*"
 
@@ -56,23 +53,8 @@ def test_the_stub_lists_what_the_core_has(tmp_path_factory):
     assert not lines, found
 
 
-def signatures() -> list[tuple[str, list[str]]]:
-    """Every function and method of the stub with the names of its parameters."""
-    found = []
-    for node in STUB.body:
-        for item in node.body if isinstance(node, ast.ClassDef) else [node]:
-            is_property = any(getattr(mark, "id", "") == "property" for mark in getattr(item, "decorator_list", []))
-            if isinstance(item, ast.FunctionDef) and not is_property:
-                path = item.name if item is node else f"{node.name}.{item.name}"
-                found.append((path, [argument.arg for argument in (*item.args.args, *item.args.kwonlyargs)]))
-    return found
-
-
-@pytest.mark.parametrize(("path", "expected"), signatures(), ids=lambda value: value if isinstance(value, str) else "")
-def test_the_stub_names_the_parameters_of_the_core(path, expected):
-    function = _core
-    for part in path.split("."):
-        function = getattr(function, part)
-    # pybind11 writes the signature of each overload into the docstring.
-    overloads = re.findall(rf"(?:^|\n)(?:\d+\. )?{path.split('.')[-1]}\((.*)\) -> ", function.__doc__)
-    assert expected in [re.findall(r"(?:^|[ ,*])(\w+): ", overload) for overload in overloads]
+def test_the_stub_is_what_the_bindings_make():
+    spec = importlib.util.spec_from_file_location("make_stub", ROOT / "csrc/bindings/make_stub.py")
+    make_stub = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_stub)
+    assert make_stub.STUB.read_text() == make_stub.stub(), "run `make docs`"
