@@ -140,7 +140,7 @@ void bench_float_linears() {
   constexpr int64_t kInputs = 1024, kManyRows = 64;
   const AlignedBuffer x = floats(kManyRows * kInputs);
   for (const WeightFormat format : {WeightFormat::LinearF16, WeightFormat::LinearF32}) {
-    const auto kernel = format == WeightFormat::LinearF16 ? table.linear_f16 : table.linear_f32;
+    const auto kernel = table.linear[int(format)].floats;
     for (const int64_t rows : {int64_t{1}, kManyRows}) {
       // One row streams 192 MiB, which no second cache holds; many rows take the arithmetic of 4 MiB.
       const int64_t stride = block_bytes(format, kInputs), blocks = (rows == 1 ? 192 << 20 : 4 << 20) / stride;

@@ -28,7 +28,7 @@ CORE = ["convert_test", "hmm_reader_test", "plan_test", "thread_pool_test"]
 CPUS = {
     "cortex-a72": "ref, neon",
     "neoverse-n1": "ref, neon, neondotprod",
-    "max": "ref, neon, neondotprod, neoni8mm",
+    "max": "ref, neon, neondotprod",
 }
 QEMU = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 

@@ -130,14 +130,14 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
                           shape.groups, values == Values::Random ? "" : ", extreme"));
   };
   for (const auto& [isa, table] : all_tables()) {
-    const bool w4 = format == WeightFormat::LinearW4;
+    const LinearKernels& linear = table.linear[int(format)];
     if (isa == "ref") {
-      (w4 ? table.linear_w4 : table.linear_w8)(c.args(expected, acc_stride));
+      linear.quantised(c.args(expected, acc_stride));
       if (shape.rows * shape.blocks * shape.groups < 600) check_against_spec(c, expected, acc_stride);
     } else {
-      check(isa, w4 ? table.linear_w4 : table.linear_w8);
-      if (shape.rows <= kFewRows) check(isa, w4 ? table.linear_w4_few : table.linear_w8_few);
-      check(isa, w4 ? table.linear_w4_many : table.linear_w8_many);
+      check(isa, linear.quantised);
+      if (shape.rows <= kFewRows) check(isa, linear.few);
+      check(isa, linear.many);
     }
   }
 }
@@ -167,20 +167,7 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
     GuardedBuffer<float> own(rows * acc_stride, 64);
     GuardedBuffer<float>& acc = isa == "ref" ? expected : own;
     const LinearFloatArgs args{weights.data(), stride, blocks, cols, x.data(), x_stride, rows, acc.data(), acc_stride};
-    switch (format) {
-      case WeightFormat::LinearW4:
-        table.linear_w4_float(args);
-        break;
-      case WeightFormat::LinearW8:
-        table.linear_w8_float(args);
-        break;
-      case WeightFormat::LinearF16:
-        table.linear_f16(args);
-        break;
-      default:
-        table.linear_f32(args);
-        break;
-    }
+    table.linear[int(format)].floats(args);
     if (!acc.same_bytes(expected)) {
       report_failure(__FILE__, __LINE__,
                      concat(name_of(format), " float on ", isa, ": rows ", rows, ", blocks ", blocks, ", K ", cols));

@@ -50,11 +50,10 @@ CpuInfo read_cpu_info() {
 #elif defined(__aarch64__)
 CpuInfo read_cpu_info() {
   // arch/arm64/include/uapi/asm/hwcap.h; older headers lack the names.
-  constexpr unsigned long kAsimd = 1ul << 1, kAsimdDotProduct = 1ul << 20, kI8mm2 = 1ul << 13;
+  constexpr unsigned long kAsimd = 1ul << 1, kAsimdDotProduct = 1ul << 20;
   CpuInfo info;
   info.neon = getauxval(AT_HWCAP) & kAsimd;
   info.neondotprod = info.neon && (getauxval(AT_HWCAP) & kAsimdDotProduct);
-  info.neoni8mm = info.neondotprod && (getauxval(AT_HWCAP2) & kI8mm2);
   return info;
 }
 #else

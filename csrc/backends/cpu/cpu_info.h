@@ -11,7 +11,6 @@ struct CpuInfo {
   bool amx = false;          // AMX tiles and int8 on top of avx512vnni, their use granted to this process
   bool neon = false;         // aarch64
   bool neondotprod = false;  // sdot on top of neon
-  bool neoni8mm = false;     // usdot and usmmla on top of neondotprod
 
   bool intel = false;  // x86: by Intel; family and model as cpuid counts them, extended parts included
   int family = 0, model = 0;

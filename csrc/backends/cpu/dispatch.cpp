@@ -33,7 +33,6 @@ constexpr std::initializer_list<Level> kLevels = {
 #ifdef __aarch64__
     {"neon", &CpuInfo::neon, use_neon},
     {"neondotprod", &CpuInfo::neondotprod, use_neondotprod},
-    {"neoni8mm", &CpuInfo::neoni8mm, use_neoni8mm},
 #endif
 };
 
@@ -77,10 +76,10 @@ KernelTable make_table(std::string_view isa) {
          "' (TCIM_LITE_ISA) is unknown or not to be had here: this machine has ", has,
          "; set it to one of them or unset it");
   }
-  if (table.linear_w4_few == nullptr) table.linear_w4_few = table.linear_w4;
-  if (table.linear_w8_few == nullptr) table.linear_w8_few = table.linear_w8;
-  if (table.linear_w4_many == nullptr) table.linear_w4_many = table.linear_w4;
-  if (table.linear_w8_many == nullptr) table.linear_w8_many = table.linear_w8;
+  for (LinearKernels& linear : table.linear) {
+    if (linear.few == nullptr) linear.few = linear.quantised;
+    if (linear.many == nullptr) linear.many = linear.quantised;
+  }
   return table;
 }
 
@@ -93,11 +92,9 @@ const KernelTable& kernels() {
 }
 
 LinearQuantKernel linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows) {
-  const bool w4 = format == WeightFormat::LinearW4;
-  if (rows >= table.many_from) return w4 ? table.linear_w4_many : table.linear_w8_many;
-  if (rows <= kFewRows && rows >= (w4 ? table.w4_few_from : table.w8_few_from))
-    return w4 ? table.linear_w4_few : table.linear_w8_few;
-  return w4 ? table.linear_w4 : table.linear_w8;
+  const LinearKernels& linear = table.linear[int(format)];
+  if (rows >= table.many_from) return linear.many;
+  return rows <= kFewRows && rows >= linear.few_from ? linear.few : linear.quantised;
 }
 
 }  // namespace tcim_lite::cpu

@@ -21,7 +21,7 @@ const KernelTable& kernels();
 
 using LinearQuantKernel = void (*)(const LinearQuantArgs&);
 
-// The table's kernel for so many rows of a Linear with 4- or 8-bit weights and quantised activations.
+// The table's kernel for so many rows of a Linear with quantised weights and activations.
 LinearQuantKernel linear_kernel(const KernelTable& table, WeightFormat format, int64_t rows);
 
 }  // namespace tcim_lite::cpu

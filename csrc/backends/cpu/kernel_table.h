@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "graph/plan/elem.h"
+#include "graph/weight_format.h"
 
 namespace tcim_lite::cpu {
 
@@ -166,26 +167,23 @@ struct Tuning {
   bool prefetch_past_page = false;
 };
 
+// Linear with the weights of one format. Float formats have `floats` alone.
+struct LinearKernels {
+  void (*quantised)(const LinearQuantArgs&);
+  void (*few)(const LinearQuantArgs&);   // the same for few_from to kFewRows rows
+  void (*many)(const LinearQuantArgs&);  // the same for KernelTable::many_from rows and more
+  int64_t few_from;
+  void (*floats)(const LinearFloatArgs&);  // quantised weights are dequantised
+};
+
 struct KernelTable {
   const char* isa;  // as in available_isas()
   Tuning tuning;    // set before the first use_<isa>
 
   void (*rms_norm[2])(const RmsNormArgs&);
   void (*quantize[2])(const QuantizeArgs&);
-  void (*linear_w4)(const LinearQuantArgs&);
-  void (*linear_w8)(const LinearQuantArgs&);
-  // The same from w4_few_from and w8_few_from to kFewRows rows.
-  void (*linear_w4_few)(const LinearQuantArgs&);
-  void (*linear_w8_few)(const LinearQuantArgs&);
-  int64_t w4_few_from, w8_few_from;
-  // The same for `many_from` rows and more; `many_rows` at a time is best.
-  void (*linear_w4_many)(const LinearQuantArgs&);
-  void (*linear_w8_many)(const LinearQuantArgs&);
-  int64_t many_from, many_rows;
-  void (*linear_f16)(const LinearFloatArgs&);
-  void (*linear_f32)(const LinearFloatArgs&);
-  void (*linear_w4_float)(const LinearFloatArgs&);
-  void (*linear_w8_float)(const LinearFloatArgs&);
+  LinearKernels linear[kWeightFormats];  // by WeightFormat
+  int64_t many_from, many_rows;          // rows from which `many` is used; so many at a time are best
   void (*store[2])(const StoreArgs&);
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
   void (*elementwise[kElementwiseOps][2])(const ElementwiseArgs&);
@@ -208,7 +206,6 @@ void use_avx512vnni(KernelTable& table);
 void use_amx(KernelTable& table);
 void use_neon(KernelTable& table);
 void use_neondotprod(KernelTable& table);
-void use_neoni8mm(KernelTable& table);
 
 }  // namespace tcim_lite::cpu
 

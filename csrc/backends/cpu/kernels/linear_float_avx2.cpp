@@ -5,7 +5,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kOutputs = 16;
 
 // Input k of 16 outputs.
 struct HalfWeights {
@@ -24,7 +23,7 @@ struct HalfWeights {
 
 struct FloatWeights {
   static void load(const uint8_t* block, int64_t k, __m256& low, __m256& high) {
-    const float* at = reinterpret_cast<const float*>(block) + k * kOutputs;
+    const float* at = reinterpret_cast<const float*>(block) + k * kBlockOutputs;
     low = _mm256_load_ps(at);
     high = _mm256_load_ps(at + 8);
   }
@@ -47,7 +46,7 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
     }
   }
   for (int r = 0; r < R; ++r) {
-    float* out = args.acc + (row + r) * args.acc_stride + block * kOutputs;
+    float* out = args.acc + (row + r) * args.acc_stride + block * kBlockOutputs;
     _mm256_store_ps(out, acc[r][0]);
     _mm256_store_ps(out + 8, acc[r][1]);
   }
@@ -64,9 +63,9 @@ void linear(const LinearFloatArgs& args) {
 
 }  // namespace
 
-void use_linear_float_avx2(KernelTable& table) {
-  table.linear_f16 = linear<HalfWeights>;
-  table.linear_f32 = linear<FloatWeights>;
+void TCIM_LITE_USE(linear_float)(KernelTable& table) {
+  table.linear[int(WeightFormat::LinearF16)].floats = linear<HalfWeights>;
+  table.linear[int(WeightFormat::LinearF32)].floats = linear<FloatWeights>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -5,7 +5,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kOutputs = 16;
 constexpr int kTileRows = 6;
 constexpr int64_t kSpan = 64;   // inputs widened at a time: 16 KiB for four blocks
 constexpr int kStreamRows = 2;  // up to here the weights come from memory rather than from a cache
@@ -46,11 +45,11 @@ template <typename Weights, int R, int B>
 void tile(const LinearFloatArgs& args, int64_t row, int64_t block, bool resume) {
   const uint8_t* weights = args.weights + block * args.block_stride;
   const float* x = args.x + row * args.x_stride;
-  float* out = args.acc + row * args.acc_stride + block * kOutputs;
+  float* out = args.acc + row * args.acc_stride + block * kBlockOutputs;
   __m512 acc[R][B];
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b)
-      acc[r][b] = resume ? _mm512_load_ps(out + r * args.acc_stride + b * kOutputs) : _mm512_setzero_ps();
+      acc[r][b] = resume ? _mm512_load_ps(out + r * args.acc_stride + b * kBlockOutputs) : _mm512_setzero_ps();
   }
   int64_t k = 0;
   for (; k + 2 <= args.cols; k += 2, weights += Weights::kBytes) {
@@ -79,7 +78,7 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block, bool resume) 
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int b = 0; b < B; ++b) _mm512_store_ps(out + r * args.acc_stride + b * kOutputs, acc[r][b]);
+    for (int b = 0; b < B; ++b) _mm512_store_ps(out + r * args.acc_stride + b * kBlockOutputs, acc[r][b]);
   }
 }
 
@@ -115,7 +114,7 @@ void blocks(const LinearFloatArgs& args, int64_t block, bool resume = false) {
 // The same for fp16 weights and several tiles of rows: a span of inputs is widened once for all of them.
 template <int B>
 void widened_blocks(const LinearFloatArgs& args, int64_t block) {
-  alignas(64) float widened[B][kSpan * kOutputs];
+  alignas(64) float widened[B][kSpan * kBlockOutputs];
   for (int64_t begin = 0; begin < args.cols; begin += kSpan) {
     const int64_t count = args.cols - begin < kSpan ? args.cols - begin : kSpan;
     for (int b = 0; b < B; ++b) {
@@ -123,8 +122,8 @@ void widened_blocks(const LinearFloatArgs& args, int64_t block) {
       for (int64_t k = 0; k < count; k += 2) {  // an odd K is padded
         __m512 first, second;
         HalfWeights::load(from + k / 2 * HalfWeights::kBytes, first, second);
-        _mm512_store_ps(widened[b] + k * kOutputs, first);
-        _mm512_store_ps(widened[b] + (k + 1) * kOutputs, second);
+        _mm512_store_ps(widened[b] + k * kBlockOutputs, first);
+        _mm512_store_ps(widened[b] + (k + 1) * kBlockOutputs, second);
       }
     }
     LinearFloatArgs span = args;
@@ -132,7 +131,7 @@ void widened_blocks(const LinearFloatArgs& args, int64_t block) {
     span.block_stride = sizeof(widened[0]);
     span.cols = count;
     span.x = args.x + begin;
-    span.acc = args.acc + block * kOutputs;
+    span.acc = args.acc + block * kBlockOutputs;
     blocks<FloatWeights, B>(span, 0, begin > 0);
   }
 }
@@ -161,9 +160,9 @@ void linear_f16(const LinearFloatArgs& args) {
 
 }  // namespace
 
-void use_linear_float_avx512vnni(KernelTable& table) {
-  table.linear_f16 = linear_f16;
-  table.linear_f32 = linear<FloatWeights>;
+void TCIM_LITE_USE(linear_float)(KernelTable& table) {
+  table.linear[int(WeightFormat::LinearF16)].floats = linear_f16;
+  table.linear[int(WeightFormat::LinearF32)].floats = linear<FloatWeights>;
 }
 
 }  // namespace tcim_lite::cpu

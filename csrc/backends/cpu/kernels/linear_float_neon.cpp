@@ -5,13 +5,12 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kOutputs = 16;
 constexpr int kTileRows = 6;  // 6 x 4 sums, 4 weights, an input: 29 of 32 registers
 
 // Two inputs of 16 outputs; the second is padding when K is odd.
 struct HalfWeights {
   static void load(const uint8_t* block, int64_t k, float32x4_t (&even)[4], float32x4_t (&odd)[4]) {
-    const auto* pairs = reinterpret_cast<const uint16_t*>(block) + k * kOutputs;
+    const auto* pairs = reinterpret_cast<const uint16_t*>(block) + k * kBlockOutputs;
     for (int half = 0; half < 2; ++half) {
       const uint16x8x2_t eight = vld2q_u16(pairs + 16 * half);
       const float16x8_t first = vreinterpretq_f16_u16(eight.val[0]), second = vreinterpretq_f16_u16(eight.val[1]);
@@ -29,7 +28,7 @@ struct HalfWeights {
 
 struct FloatWeights {
   static void load_last(const uint8_t* block, int64_t k, float32x4_t (&even)[4]) {
-    for (int i = 0; i < 4; ++i) even[i] = vld1q_f32(reinterpret_cast<const float*>(block) + k * kOutputs + 4 * i);
+    for (int i = 0; i < 4; ++i) even[i] = vld1q_f32(reinterpret_cast<const float*>(block) + k * kBlockOutputs + 4 * i);
   }
   static void load(const uint8_t* block, int64_t k, float32x4_t (&even)[4], float32x4_t (&odd)[4]) {
     load_last(block, k, even);
@@ -64,7 +63,7 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
     add_products(acc, even, x + k, args.x_stride);
   }
   for (int r = 0; r < R; ++r) {
-    float* out = args.acc + (row + r) * args.acc_stride + block * kOutputs;
+    float* out = args.acc + (row + r) * args.acc_stride + block * kBlockOutputs;
     for (int i = 0; i < 4; ++i) vst1q_f32(out + 4 * i, acc[r][i]);
   }
 }
@@ -87,9 +86,9 @@ void linear(const LinearFloatArgs& args) {
 
 }  // namespace
 
-void use_linear_float_neon(KernelTable& table) {
-  table.linear_f16 = linear<HalfWeights>;
-  table.linear_f32 = linear<FloatWeights>;
+void TCIM_LITE_USE(linear_float)(KernelTable& table) {
+  table.linear[int(WeightFormat::LinearF16)].floats = linear<HalfWeights>;
+  table.linear[int(WeightFormat::LinearF32)].floats = linear<FloatWeights>;
 }
 
 }  // namespace tcim_lite::cpu

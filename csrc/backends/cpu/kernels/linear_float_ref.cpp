@@ -5,7 +5,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kOutputs = 16;
 
 template <Elem E>
 void linear(const LinearFloatArgs& args) {
@@ -13,26 +12,26 @@ void linear(const LinearFloatArgs& args) {
     const float* x = args.x + row * args.x_stride;
     for (int64_t block = 0; block < args.blocks; ++block) {
       const uint8_t* weights = args.weights + block * args.block_stride;
-      float acc[kOutputs] = {};
+      float acc[kBlockOutputs] = {};
       for (int64_t k = 0; k < args.cols; ++k) {
-        for (int64_t n = 0; n < kOutputs; ++n) {
+        for (int64_t n = 0; n < kBlockOutputs; ++n) {
           const float weight =
               E == kF16 ? half_to_float(reinterpret_cast<const uint16_t*>(weights)[k / 2 * 32 + 2 * n + k % 2])
-                        : reinterpret_cast<const float*>(weights)[k * kOutputs + n];
+                        : reinterpret_cast<const float*>(weights)[k * kBlockOutputs + n];
           acc[n] = std::fmaf(weight, x[k], acc[n]);
         }
       }
-      float* out = args.acc + row * args.acc_stride + block * kOutputs;
-      for (int64_t n = 0; n < kOutputs; ++n) out[n] = acc[n];
+      float* out = args.acc + row * args.acc_stride + block * kBlockOutputs;
+      for (int64_t n = 0; n < kBlockOutputs; ++n) out[n] = acc[n];
     }
   }
 }
 
 }  // namespace
 
-void use_linear_float_ref(KernelTable& table) {
-  table.linear_f16 = linear<kF16>;
-  table.linear_f32 = linear<kF32>;
+void TCIM_LITE_USE(linear_float)(KernelTable& table) {
+  table.linear[int(WeightFormat::LinearF16)].floats = linear<kF16>;
+  table.linear[int(WeightFormat::LinearF32)].floats = linear<kF32>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -110,20 +110,8 @@ void LinearStep::multiply(const RunContext& context, int64_t row, int64_t rows, 
                                acc_stride};
     return linear_kernel(kernels, format, rows)(args);
   }
-  const LinearFloatArgs args{first,  stride, blocks, inputs,    prepared.widened() + row * inputs,
-                             inputs, rows,   acc,    acc_stride};
-  switch (format) {
-    case WeightFormat::LinearW4:
-      return kernels.linear_w4_float(args);
-    case WeightFormat::LinearW8:
-      return kernels.linear_w8_float(args);
-    case WeightFormat::LinearF16:
-      return kernels.linear_f16(args);
-    case WeightFormat::LinearF32:
-      return kernels.linear_f32(args);
-    case WeightFormat::Dense:
-      return;  // validate() refuses it
-  }
+  kernels.linear[int(format)].floats(
+      {first, stride, blocks, inputs, prepared.widened() + row * inputs, inputs, rows, acc, acc_stride});
 }
 
 void LinearStep::finish(const RunContext& context, int64_t row, int64_t rows, int64_t block, int64_t blocks,

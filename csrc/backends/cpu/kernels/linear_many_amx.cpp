@@ -1,62 +1,18 @@
 // Linear with quantised weights on AMX tiles, for more rows than one weight stream can feed. One tile product is 16
 // rows by 16 outputs by the 64 inputs of a group, so its int32 result is exactly the group's dot product; it goes
-// through memory to the vector units, which scale and add it in the reference's order (numerics.md section 3).
-#include <immintrin.h>
-
-#include "backends/cpu/kernel_table.h"
+// through memory to the vector units, which scale and add it in the reference's order (numerics.md section 4).
+#include "backends/cpu/kernels/linear_amx.h"
 
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kOutputs = 16;
-constexpr int64_t kGroup = 64;
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kSpan = 16;  // groups unpacked at a time: 16 KiB of weights a block
 constexpr int kBatch = 2;      // groups whose results wait for the vector units: 8 KiB
 
 // Signed codes as the tile unit wants them, and fp32 scales, of `kSpan` groups of one block.
 struct Unpacked {
   alignas(64) int8_t codes[kSpan * kTileBytes];
-  alignas(64) float scales[kSpan * kOutputs];
-};
-
-struct W4 {
-  // Groups lie in pairs: codes of both, then scales of both (graph/weight_format.h).
-  static int64_t codes_at(int64_t group) { return group / 2 * 1088 + group % 2 * 512; }
-  static int64_t scales_at(int64_t, int64_t group) { return group / 2 * 1088 + 1024 + group % 2 * 32; }
-
-  static void unpack(const uint8_t* from, int8_t* to) {
-    const __m512i low_mask = _mm512_set1_epi8(0x0f), offset = _mm512_set1_epi8(8);
-#pragma GCC unroll 8
-    for (int step = 0; step < 8; ++step) {
-      const __m512i pairs = _mm512_load_si512(from + 64 * step);
-      const __m512i low = _mm512_and_si512(pairs, low_mask);
-      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), low_mask);
-      _mm512_store_si512(to + 128 * step, _mm512_sub_epi8(low, offset));
-      _mm512_store_si512(to + 128 * step + 64, _mm512_sub_epi8(high, offset));
-    }
-  }
-  static __m512 scales(const uint8_t* at) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
-  }
-};
-
-struct W8 {
-  static int64_t codes_at(int64_t group) { return group * 1024; }
-  static int64_t scales_at(int64_t groups, int64_t group) { return groups * 1024 + group * 16; }
-
-  static void unpack(const uint8_t* from, int8_t* to) {
-    const __m512i offset = _mm512_set1_epi8(char(0x80));
-#pragma GCC unroll 16
-    for (int step = 0; step < 16; ++step)
-      _mm512_store_si512(to + 64 * step, _mm512_xor_si512(_mm512_load_si512(from + 64 * step), offset));
-  }
-  // 2^e for e in [-126, 127].
-  static __m512 scales(const uint8_t* at) {
-    const __m512i exponent = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
-  }
+  alignas(64) float scales[kSpan * kBlockOutputs];
 };
 
 // A batch is two row tiles by two blocks, each loaded once for two products: results in tiles 0-3, activations in 4 and
@@ -64,18 +20,6 @@ struct W8 {
 struct Rows {
   int64_t first, second;
 };
-
-void configure(Rows rows) {
-  struct alignas(64) {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {};
-  } config;
-  const auto first = uint8_t(rows.first), second = uint8_t(rows.second > 0 ? rows.second : 1);
-  const uint8_t of_tiles[8] = {first, second, first, second, first, second, kTileRows, kTileRows};
-  for (int tile = 0; tile < 8; ++tile) config.rows[tile] = of_tiles[tile];
-  _tile_loadconfig(&config);
-}
 
 // Results of kBatch groups, [group][block][row tile][row][output].
 using Dots = int32_t[kBatch][2][2][kTileBytes / 4];
@@ -122,13 +66,13 @@ __attribute__((always_inline)) inline void add_tile(const Batch& batch, int64_t 
                                                     const int32_t* dots) {
   constexpr int64_t kGroupDots = sizeof(Dots) / kBatch / sizeof(int32_t);
   __m512 weight_scales[groups];
-  for (int g = 0; g < groups; ++g) weight_scales[g] = _mm512_load_ps(weights.scales + (group + g) * kOutputs);
-  float* sums = batch.sums + half * kTileRows * batch.sums_stride + block * kOutputs;
+  for (int g = 0; g < groups; ++g) weight_scales[g] = _mm512_load_ps(weights.scales + (group + g) * kBlockOutputs);
+  float* sums = batch.sums + half * kTileRows * batch.sums_stride + block * kBlockOutputs;
   const float* scales = batch.scales + half * kTileRows * batch.scales_stride + group;
   const auto add_row = [&](int64_t row) __attribute__((always_inline)) {
     __m512 sum = _mm512_load_ps(sums);
     for (int g = 0; g < groups; ++g)
-      sum = add_group(sum, dots + g * kGroupDots + row * kOutputs, weight_scales[g], scales[g]);
+      sum = add_group(sum, dots + g * kGroupDots + row * kBlockOutputs, weight_scales[g], scales[g]);
     _mm512_store_ps(sums, sum);
     sums += batch.sums_stride;
     scales += batch.scales_stride;
@@ -173,7 +117,7 @@ void unpack(const LinearQuantArgs& args, int64_t block, int64_t begin, int64_t g
   for (int64_t group = 0; group < groups; ++group) {
     Format::unpack(from + Format::codes_at(begin + group), to.codes + group * kTileBytes);
     const __m512 scales = Format::scales(from + Format::scales_at(args.groups, begin + group));
-    _mm512_store_ps(to.scales + group * kOutputs, scales);
+    _mm512_store_ps(to.scales + group * kBlockOutputs, scales);
   }
 }
 
@@ -182,7 +126,8 @@ template <typename Format>
 void run_rows(const LinearQuantArgs& args, int64_t first, int64_t batches, Rows rows) {
   Unpacked weights[2];
   const int64_t inputs = args.groups * kGroup;
-  configure(rows);
+  const int first_rows = int(rows.first), second_rows = rows.second > 0 ? int(rows.second) : 1;
+  configure({first_rows, second_rows, first_rows, second_rows, first_rows, second_rows, kTileRows, kTileRows});
   for (int64_t begin = 0; begin < args.groups; begin += kSpan) {
     const int64_t groups = args.groups - begin < kSpan ? args.groups - begin : kSpan;
     for (int64_t block = 0; block < args.blocks; block += 2) {
@@ -194,7 +139,7 @@ void run_rows(const LinearQuantArgs& args, int64_t first, int64_t batches, Rows 
       for (int64_t index = 0; index < batches; ++index) {
         const int64_t row = first + index * 2 * kTileRows;
         run({args.codes + row * inputs + begin * kGroup, args.scales + row * args.groups + begin,
-             args.acc + row * args.acc_stride + block * kOutputs, inputs, args.groups, args.acc_stride},
+             args.acc + row * args.acc_stride + block * kBlockOutputs, inputs, args.groups, args.acc_stride},
             rows, weights, groups);
       }
     }
@@ -205,7 +150,7 @@ template <typename Format>
 void many_rows(const LinearQuantArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     float* sums = args.acc + row * args.acc_stride;
-    for (int64_t i = 0; i < args.blocks * kOutputs; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
+    for (int64_t i = 0; i < args.blocks * kBlockOutputs; i += 16) _mm512_store_ps(sums + i, _mm512_setzero_ps());
   }
   const int64_t batches = args.rows / (2 * kTileRows), rest = args.rows % (2 * kTileRows);
   if (batches > 0) run_rows<Format>(args, 0, batches, {kTileRows, kTileRows});
@@ -218,9 +163,9 @@ void many_rows(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void use_linear_quant_amx(KernelTable& table) {
-  table.linear_w4_many = many_rows<W4>;
-  table.linear_w8_many = many_rows<W8>;
+void TCIM_LITE_USE(linear_many)(KernelTable& table) {
+  table.linear[int(SignedW4::kFormat)].many = many_rows<SignedW4>;
+  table.linear[int(SignedW8::kFormat)].many = many_rows<SignedW8>;
   table.many_from = 16;  // fewer do not pay for unpacking
   table.many_rows = 256;
 }

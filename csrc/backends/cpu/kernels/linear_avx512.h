@@ -1,0 +1,53 @@
+// The packed formats on zmm registers, for AVX-512 and AMX kernels. Everything has internal linkage.
+#pragma once
+
+#include "backends/cpu/kernels/linear_x86.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// kUnitBytes: of codes that the hardware fetches as one, about 1 KiB; prefetch distances are multiples.
+struct W4 : Packed<WeightFormat::LinearW4> {
+  static constexpr int64_t kUnitBytes = 1088;
+
+  static __m512 scales(const uint8_t* at) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+  }
+
+  // Stored codes of inputs 0..3 and 4..7 of 8.
+  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
+    const __m512i pairs = _mm512_load_si512(from), low_mask = _mm512_set1_epi8(0x0f);
+    first = _mm512_and_si512(pairs, low_mask);
+    second = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), low_mask);
+  }
+  // The same, the second 16 times as large, which saves the shift; merge() adds their sums.
+  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) {
+    const __m512i pairs = _mm512_load_si512(from);
+    first = _mm512_and_si512(pairs, _mm512_set1_epi8(0x0f));
+    second = _mm512_and_si512(pairs, _mm512_set1_epi8(char(0xf0)));
+  }
+  static __m512i merge(__m512i first, __m512i second) {
+    return _mm512_add_epi32(first, _mm512_srai_epi32(second, 4));
+  }
+};
+
+struct W8 : Packed<WeightFormat::LinearW8> {
+  static constexpr int64_t kUnitBytes = 1024;
+
+  // 2^e for e in [-126, 127].
+  static __m512 scales(const uint8_t* at) {
+    const __m512i exponent = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
+  }
+
+  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
+    first = _mm512_load_si512(from);
+    second = _mm512_load_si512(from + 64);
+    __asm__("" : "+v"(first), "+v"(second));  // or gcc 12 loads them again for every second row
+  }
+  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) { unpack(from, first, second); }
+  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
+};
+
+}  // namespace
+}  // namespace tcim_lite::cpu

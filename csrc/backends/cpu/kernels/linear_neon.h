@@ -1,0 +1,46 @@
+// What the NEON kernels of quantised Linears share. Everything has internal linkage.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "backends/cpu/kernels/linear_tile.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// Four outputs: a quarter of a block.
+
+struct W4 : Packed<WeightFormat::LinearW4> {
+  static float32x4_t scales(const uint8_t* at, int quarter) {
+    const auto* halves = reinterpret_cast<const uint16_t*>(at) + 4 * quarter;
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(halves)));
+  }
+};
+
+struct W8 : Packed<WeightFormat::LinearW8> {
+  // 2^e.
+  static float32x4_t scales(const uint8_t* at, int quarter) {
+    uint32_t four;
+    __builtin_memcpy(&four, at + 4 * quarter, sizeof(four));
+    const int16x8_t exponents = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four)));
+    const int32x4_t biased = vaddq_s32(vmovl_s16(vget_low_s16(exponents)), vdupq_n_s32(127));
+    return vreinterpretq_f32_s32(vshlq_n_s32(biased, 23));
+  }
+};
+
+template <int R>
+void clear(const Tile& t) {
+  for (int r = 0; r < R; ++r) {
+    for (int i = 0; i < 4; ++i) vst1q_f32(t.acc + r * t.acc_stride + 4 * i, vdupq_n_f32(0.0f));
+  }
+}
+
+// acc = fma(dot, weight scale * row scale, acc) of a quarter; `part` counts groups of activations.
+inline void accumulate(const Tile& t, int r, int quarter, int64_t part, int32x4_t dot, float32x4_t weight_scale) {
+  float* sum = t.acc + r * t.acc_stride + 4 * quarter;
+  const float32x4_t scale = vmulq_n_f32(weight_scale, t.scales[r * t.stride + part]);
+  vst1q_f32(sum, vfmaq_f32(vld1q_f32(sum), vcvtq_f32_s32(dot), scale));
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,164 @@
+// Linear with quantised weights. Lanes run across the 16 outputs of a block, so the order of accumulation per output is
+// the reference's. The integer sum starts at -offset * sum(a), which undoes the offset of the stored codes.
+#include "backends/cpu/kernels/linear_avx512.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 broadcasts, 1 mask: 31 of 32 registers
+
+__m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
+
+template <typename Format>
+__m512i start(int32_t code_sum) {
+  constexpr int kShift = __builtin_ctz(unsigned(Format::kLayout.code_offset));
+  static_assert(1 << kShift == Format::kLayout.code_offset);
+  return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), kShift));
+}
+
+// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). W8 without it: Zen 4 loses
+// by any prefetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out of 0.76
+// (benchmarks/notes/cpu-kernels.md).
+template <typename Format, bool PastPage>
+constexpr int64_t kFarBytes = (PastPage                   ? 8
+                               : Format::kScalesBehindBlock ? 0
+                                                          : 4) *
+                              Format::kUnitBytes;
+template <typename Format, bool PastPage>
+constexpr int64_t kNearBytes = PastPage ? 4 * Format::kUnitBytes : 0;
+
+// Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. Two integer sums per row halve
+// the chain of dependent vpdpbusd.
+template <typename Format, int R, bool PastPage>
+void few_rows(const LinearQuantArgs& args) {
+  constexpr int64_t kFar = kFarBytes<Format, PastPage>, kNear = kNearBytes<Format, PastPage>;
+  constexpr int kSteps = int(Format::kInputs / 8), kStepLines = Format::kLines / kSteps;
+  const int64_t groups = args.groups * Format::kParts;
+  prefetch_first_scales<Format>(args);
+  for (int64_t block = 0; block < args.blocks; ++block) {
+    const Tile t(args, 0, block);
+    __m512 acc[R];
+    for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
+    for (int64_t group = 0; group < groups; ++group) {
+      const uint8_t* weights = t.weights + Format::codes_at(group);
+      const uint8_t* scales = t.weights + Format::scales_at(groups, group);
+      const int8_t* codes = t.codes + group * Format::kInputs;
+      prefetch_scales<Format, kFar, kNear>(scales, args.block_stride);
+      __m512i first[R], second[R];
+      for (int r = 0; r < R; ++r) {
+        first[r] = start<Format>(t.sums[r * t.stride + group / Format::kParts]);
+        second[r] = _mm512_setzero_si512();
+      }
+#pragma GCC unroll 8
+      for (int step = 0; step < kSteps; ++step) {
+        const uint8_t* from = weights + 64 * kStepLines * step;
+        for (int line = 0; line < kStepLines; ++line) prefetch<kFar, kNear>(from + 64 * line);
+        __m512i even, odd;
+        Format::unpack_in_place(from, even, odd);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          const int8_t* a = codes + r * t.inputs + 8 * step;
+          first[r] = _mm512_dpbusd_epi32(first[r], even, broadcast4(a));
+          second[r] = _mm512_dpbusd_epi32(second[r], odd, broadcast4(a + 4));
+        }
+      }
+      const __m512 weight_scale = Format::scales(scales);
+      for (int r = 0; r < R; ++r) {
+        const __m512i dot = Format::merge(first[r], second[r]);
+        const __m512 row_scale = _mm512_set1_ps(t.scales[r * t.stride + group / Format::kParts]);
+        acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(weight_scale, row_scale), acc[r]);
+      }
+    }
+    for (int r = 0; r < R; ++r) _mm512_store_ps(t.acc + r * t.acc_stride, acc[r]);
+  }
+}
+
+// R rows by B blocks: int32 sums of one group in registers, fp32 sums in args.acc, which stays in the first cache.
+template <typename Format, int R, int B>
+void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
+  const Tile t(args, row, block);
+  constexpr int kSteps = int(Format::kInputs / 8), kStepBytes = 64 * Format::kLines / kSteps;
+  const int64_t groups = args.groups * Format::kParts;
+  for (int r = 0; r < R; ++r) {
+    for (int b = 0; b < B; ++b) _mm512_store_ps(t.acc + r * t.acc_stride + b * kBlockOutputs, _mm512_setzero_ps());
+  }
+  for (int64_t group = 0; group < groups; ++group) {
+    const uint8_t* weights = t.weights + Format::codes_at(group);
+    const uint8_t* scales = t.weights + Format::scales_at(groups, group);
+    const int8_t* codes = t.codes + group * Format::kInputs;
+    __m512i dot[R][B];
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const __m512i zero = start<Format>(t.sums[r * t.stride + group / Format::kParts]);
+      for (int b = 0; b < B; ++b) dot[r][b] = zero;
+    }
+#pragma GCC unroll 8
+    for (int step = 0; step < kSteps; ++step) {
+      __m512i first[B], second[B];
+      for (int b = 0; b < B; ++b)
+        Format::unpack(weights + b * args.block_stride + kStepBytes * step, first[b], second[b]);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const __m512i even = broadcast4(codes + r * t.inputs + 8 * step);
+        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], first[b], even);
+        const __m512i odd = broadcast4(codes + r * t.inputs + 8 * step + 4);
+        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], second[b], odd);
+      }
+    }
+    __m512 weight_scale[B];
+    for (int b = 0; b < B; ++b) weight_scale[b] = Format::scales(scales + b * args.block_stride);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const __m512 row_scale = _mm512_set1_ps(t.scales[r * t.stride + group / Format::kParts]);
+      for (int b = 0; b < B; ++b) {
+        float* sum = t.acc + r * t.acc_stride + b * kBlockOutputs;
+        const __m512 scale = _mm512_mul_ps(weight_scale[b], row_scale);
+        _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r][b]), scale, _mm512_load_ps(sum)));
+      }
+    }
+  }
+}
+
+template <typename F, bool PastPage>
+constexpr void (*kFewRowsKernels[kFewRows + 1])(const LinearQuantArgs&) = {nullptr,
+                                                                           few_rows<F, 1, PastPage>,
+                                                                           few_rows<F, 2, PastPage>,
+                                                                           few_rows<F, 3, PastPage>,
+                                                                           few_rows<F, 4, PastPage>,
+                                                                           few_rows<F, 5, PastPage>,
+                                                                           few_rows<F, 6, PastPage>,
+                                                                           few_rows<F, 7, PastPage>,
+                                                                           few_rows<F, 8, PastPage>};
+
+// [rows - 6]; more than kFewRows rows split evenly never give a tile of fewer.
+template <typename F, int B>
+constexpr TileKernel kTiles[] = {tile<F, 6, B>, tile<F, 7, B>,  tile<F, 8, B>, tile<F, 9, B>,
+                                 tile<F, 10, B>, tile<F, 11, B>, tile<F, 12, B>};
+
+template <typename Format, bool PastPage>
+void linear(const LinearQuantArgs& args) {
+  if (args.rows <= kFewRows) return kFewRowsKernels<Format, PastPage>[args.rows](args);
+  const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
+  for (int64_t block = 0; block < args.blocks; block += 2) {
+    const TileKernel* by_rows = block + 1 < args.blocks ? kTiles<Format, 2> : kTiles<Format, 1>;
+    for (int64_t index = 0; index < tiles; ++index) {
+      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
+      by_rows[end - row - 6](args, row, block);
+    }
+  }
+}
+
+template <typename Format>
+void use(KernelTable& table) {
+  table.linear[int(Format::kFormat)].quantised =
+      table.tuning.prefetch_past_page ? linear<Format, true> : linear<Format, false>;
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
+  use<W4>(table);
+  use<W8>(table);
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,137 @@
+// Linear with quantised weights for CPUs without the dot product instructions.
+#include "backends/cpu/kernels/linear_neon.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int kTileRows = 4;  // 16 sums, activations and weights: fits 32 registers
+
+// Four activations, repeated.
+int8x16_t broadcast4(const int8_t* a) {
+  int32_t four;
+  __builtin_memcpy(&four, a, sizeof(four));
+  return vreinterpretq_s8_s32(vdupq_n_s32(four));
+}
+
+// An unpacker gives dot[row][quarter] of one group, of Q quarters from `first` on. kExcess: what it multiplies is so much
+// more than the codes.
+
+// Each 16-bit lane sums the products of one of the four places in a run; the 16 products of a group fit, so widening to
+// 32 bits happens once per group.
+struct SumsW4 : W4 {
+  static constexpr int32_t kExcess = 8;
+  static_assert(16 * 15 * 127 <= 32767);
+
+  template <int R, int Q>
+  static void dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
+    int16x8_t products[R][Q][2];  // of two outputs, four places each
+    for (int r = 0; r < R; ++r) {
+      for (int q = 0; q < Q; ++q) products[r][q][0] = products[r][q][1] = vdupq_n_s16(0);
+    }
+#pragma GCC unroll 2
+    for (int step = 0; step < 8; ++step) {
+      int8x16_t a[R][2];
+      for (int r = 0; r < R; ++r) {
+        for (int nibble = 0; nibble < 2; ++nibble)
+          a[r][nibble] = broadcast4(codes + r * inputs + 8 * step + 4 * nibble);
+      }
+#pragma GCC unroll 4
+      for (int q = 0; q < Q; ++q) {
+        const uint8x16_t pairs = vld1q_u8(weights + 64 * step + 16 * (first + q));
+        const int8x16_t stored[2] = {vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(15))),
+                                     vreinterpretq_s8_u8(vshrq_n_u8(pairs, 4))};
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          int16x8_t* sums = products[r][q];
+          for (int nibble = 0; nibble < 2; ++nibble) {
+            sums[0] = vmlal_s8(sums[0], vget_low_s8(stored[nibble]), vget_low_s8(a[r][nibble]));
+            sums[1] = vmlal_high_s8(sums[1], stored[nibble], a[r][nibble]);
+          }
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int q = 0; q < Q; ++q)
+        dot[r][q] = vpaddq_s32(vpaddlq_s16(products[r][q][0]), vpaddlq_s16(products[r][q][1]));
+    }
+  }
+};
+
+// The stored codes become signed by flipping their top bit; two products fit a 16-bit lane.
+struct SumsW8 : W8 {
+  static constexpr int32_t kExcess = 0;
+  static_assert(2 * 128 * 127 <= 32767);
+
+  template <int R, int Q>
+  static void dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
+    int32x4_t sums[R][Q][2];  // of two outputs: places 0 and 1, 2 and 3
+    for (int r = 0; r < R; ++r) {
+      for (int q = 0; q < Q; ++q) sums[r][q][0] = sums[r][q][1] = vdupq_n_s32(0);
+    }
+    for (int step = 0; step < 16; step += 2) {
+      int8x16_t a[R][2];
+      for (int r = 0; r < R; ++r) {
+        for (int odd = 0; odd < 2; ++odd) a[r][odd] = broadcast4(codes + r * inputs + 4 * (step + odd));
+      }
+#pragma GCC unroll 4
+      for (int q = 0; q < Q; ++q) {
+        int8x16_t stored[2];
+        for (int odd = 0; odd < 2; ++odd) {
+          const uint8x16_t bytes = vld1q_u8(weights + 64 * (step + odd) + 16 * (first + q));
+          stored[odd] = vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          const int16x8_t low = vmlal_s8(vmull_s8(vget_low_s8(stored[0]), vget_low_s8(a[r][0])), vget_low_s8(stored[1]),
+                                         vget_low_s8(a[r][1]));
+          const int16x8_t high = vmlal_high_s8(vmull_high_s8(stored[0], a[r][0]), stored[1], a[r][1]);
+          sums[r][q][0] = vpadalq_s16(sums[r][q][0], low);
+          sums[r][q][1] = vpadalq_s16(sums[r][q][1], high);
+        }
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int q = 0; q < Q; ++q) dot[r][q] = vpaddq_s32(sums[r][q][0], sums[r][q][1]);
+    }
+  }
+};
+
+// R rows of one block, Q quarters of it at a time; fp32 sums in args.acc.
+template <typename Format, int R, int Q>
+void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
+  const Tile t(args, row, block);
+  const int64_t groups = args.groups * Format::kParts;
+  clear<R>(t);
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t part = group / Format::kParts;
+    for (int first = 0; first < 4; first += Q) {
+      int32x4_t dot[R][Q];
+      Format::template dots<R, Q>(t.weights + Format::codes_at(group), t.codes + group * Format::kInputs, t.inputs,
+                                  first, dot);
+      for (int q = 0; q < Q; ++q) {
+        const float32x4_t weight_scale = Format::scales(t.weights + Format::scales_at(groups, group), first + q);
+        for (int r = 0; r < R; ++r) {
+          const int32x4_t start = vdupq_n_s32(-Format::kExcess * t.sums[r * t.stride + part]);
+          accumulate(t, r, first + q, part, vaddq_s32(dot[r][q], start), weight_scale);
+        }
+      }
+    }
+  }
+}
+
+template <typename F>
+constexpr TileKernel kTiles[kTileRows + 1] = {nullptr, tile<F, 1, 4>, tile<F, 2, 4>, tile<F, 3, 2>, tile<F, 4, 2>};
+
+template <typename Format>
+void linear(const LinearQuantArgs& args) {
+  run_tiles(args, kTileRows, kTiles<Format>);
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
+  table.linear[int(W4::kFormat)].quantised = linear<SumsW4>;
+  table.linear[int(W8::kFormat)].quantised = linear<SumsW8>;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,63 @@
+// What kernels of quantised Linears share on every instruction set: the packed formats as types, and where the rows and
+// sums of a tile lie. A kernel is one loop over a format's unpacker. Everything has internal linkage.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/kernel_table.h"
+#include "graph/weight_format.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// Base of the unpackers. Groups are those that share a scale of weights, kParts of them a scale of activations.
+template <WeightFormat F>
+struct Packed {
+  static constexpr WeightFormat kFormat = F;
+  static constexpr WeightLayout kLayout = layout_of(F);
+  static constexpr int64_t kInputs = kLayout.scale_inputs;
+  static constexpr int kLines = int(line_bytes(kLayout, kInputs) / kLineBytes);
+  static constexpr int kParts = int(kGroup / kInputs);
+  static constexpr bool kScalesBehindBlock = kLayout.unit_inputs == 0;  // a stream of memory of their own
+
+  static int64_t codes_at(int64_t group) { return codes_offset(kLayout, group); }
+  static int64_t scales_at(int64_t groups, int64_t group) { return scales_offset(kLayout, groups * kInputs, group); }
+};
+
+// Rows of one block. Row r and group g: codes + r * inputs + g * kInputs; the scale and the sum of the activations are
+// at [r * stride + g / kParts].
+struct Tile {
+  Tile(const LinearQuantArgs& args, int64_t row, int64_t block)
+      : inputs(args.groups * kGroup),
+        stride(args.groups),
+        acc_stride(args.acc_stride),
+        weights(args.weights + block * args.block_stride),
+        codes(args.codes + row * inputs),
+        scales(args.scales + row * stride),
+        sums(args.sums + row * stride),
+        acc(args.acc + row * acc_stride + block * kBlockOutputs) {}
+
+  int64_t inputs, stride, acc_stride;
+  const uint8_t* weights;
+  const int8_t* codes;
+  const float* scales;
+  const int32_t* sums;
+  float* acc;
+};
+
+using TileKernel = void (*)(const LinearQuantArgs& args, int64_t row, int64_t block);
+
+// All rows of each block in tiles of at most `most` rows, split evenly: with more than one, none has fewer than half.
+// kernels[n] is for n rows.
+inline void run_tiles(const LinearQuantArgs& args, int64_t most, const TileKernel* kernels) {
+  const int64_t tiles = (args.rows + most - 1) / most;
+  for (int64_t block = 0; block < args.blocks; ++block) {
+    for (int64_t index = 0; index < tiles; ++index) {
+      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
+      kernels[end - row](args, row, block);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu
