@@ -21,10 +21,9 @@ os.environ["TCIM_LITE_DEVICE_NUM"] = "2"
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Generator, Package, load_pair
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.families import FAMILIES
 
 CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
     "hidden_size": 1024,
     "intermediate_size": 3072,
     "num_hidden_layers": 6,
@@ -32,9 +31,7 @@ CONFIG = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "vocab_size": 9001,
-    "rms_norm_eps": 1e-6,
     "rope_theta": 1e6,
-    "tie_word_embeddings": False,
     "max_position_embeddings": 40960,
     "hidden_act": "silu",
 }
@@ -42,10 +39,10 @@ CONFIG = {
 LIMITS = {"w4a8h0_ssfp": 0.12, "w8a8h1_sefp": 0.12, "float16": 0.01, "float32": 1e-4}
 
 
-def package_of(folder: Path, quant: str, **options: int) -> Package:
-    folder = folder / f"model-{quant}"
+def package_of(folder: Path, quant: str, family: str = "qwen3", **options: int) -> Package:
+    folder = folder / f"model-{family}-{quant}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config | CONFIG))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compile_checkpoint(
@@ -83,7 +80,8 @@ def compare(package: Package, quant: str) -> bool:
             decided += 1
             equal += int(ours.argmax() == theirs.argmax())
     good = worst <= LIMITS[quant] and equal == decided
-    print(f"{quant}: logits within {worst:.2e} (limit {LIMITS[quant]}), greedy {equal} of {decided} decided")
+    limit = LIMITS[quant]
+    print(f"{package.name} {quant}: logits within {worst:.2e} (limit {limit}), greedy {equal} of {decided} decided")
     return good
 
 
@@ -114,6 +112,9 @@ def main() -> None:
         good &= compare(package, quant)
         if quant == "w4a8h0_ssfp":
             good &= soak(package, args.soak)
+    for family in FAMILIES:
+        if family != "qwen3":
+            good &= compare(package_of(args.folder, "w4a8h0_ssfp", family), "w4a8h0_ssfp")
     sys.exit(not good)
 
 
