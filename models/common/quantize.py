@@ -155,9 +155,7 @@ QUANTIZERS: dict[str, Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], ND
 }
 
 # By format: random codes and scales of N by K weights of mean 0 and deviation near 0.02.
-RANDOM_CODES: dict[
-    str, Callable[[np.random.Generator, int, int], tuple[NDArray[np.int8], NDArray[np.generic]]]
-] = {
+RANDOM_CODES: dict[str, Callable[[np.random.Generator, int, int], tuple[NDArray[np.int8], NDArray[np.generic]]]] = {
     "linear_w4": _random_w4,
     "linear_w8": _random_w8,
 }

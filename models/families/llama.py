@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
-from ..common.dense import CONTRACT, KEYS, TENSORS, TINY
+from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, ModelConfig
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only, size
-from ..common.dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 from ..family import Family, ModelConfig
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import window_of_some_layers
-from ..common.dense import CONTRACT, KEYS, TENSORS, TINY
+from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Family, ModelConfig
 
 

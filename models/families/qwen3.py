@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_some_layers
-from ..common.dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
+from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
 from ..family import Family, ModelConfig
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..family import Contract, Port, Tensors
-from . import roles
-from .config_keys import Key, Only
+from .common import roles
+from .common.config_keys import Key, Only
+from .family import Contract, Port, Tensors
 
 
 def hidden_per_head(values: Mapping[str, Any]) -> int:
