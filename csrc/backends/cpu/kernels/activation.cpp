@@ -36,17 +36,11 @@ void exp_many(const float* x, float* y, int64_t count) {
   for_lanes(count, [&](int64_t i, auto lanes) { store(y + i, exp(load(x + i, lanes)), lanes); });
 }
 
-template <typename T>
-void use(KernelTable& table) {
-  table.silu_mul_store[kElem<T>] = silu_mul_store<T>;
-  table.silu_mul[kElem<T>] = silu_mul<T>;
-}
-
 }  // namespace
 
 void TCIM_LITE_USE(activation)(KernelTable& table) {
-  use<uint16_t>(table);
-  use<float>(table);
+  enter(table.silu_mul_store, silu_mul_store<uint16_t>, silu_mul_store<float>);
+  enter(table.silu_mul, silu_mul<uint16_t>, silu_mul<float>);
   table.exp = exp_many;
 }
 

@@ -66,10 +66,8 @@ void exp_many(const float* x, float* y, int64_t count) {
 }  // namespace
 
 void use_activation_ref(KernelTable& table) {
-  table.silu_mul_store[kF16] = silu_mul_store<kF16>;
-  table.silu_mul_store[kF32] = silu_mul_store<kF32>;
-  table.silu_mul[kF16] = silu_mul<kF16>;
-  table.silu_mul[kF32] = silu_mul<kF32>;
+  enter(table.silu_mul_store, silu_mul_store<kF16>, silu_mul_store<kF32>);
+  enter(table.silu_mul, silu_mul<kF16>, silu_mul<kF32>);
   table.exp = exp_many;
 }
 

@@ -185,17 +185,11 @@ void attention_finish(const AttentionFinishArgs& args) {
   }
 }
 
-template <typename T>
-void use(KernelTable& table) {
-  table.attention_block[kElem<T>] = attention_block<T>;
-  table.attention_finish[kElem<T>] = attention_finish<T>;
-}
-
 }  // namespace
 
 void TCIM_LITE_USE(attention)(KernelTable& table) {
-  use<uint16_t>(table);
-  use<float>(table);
+  enter(table.attention_block, attention_block<uint16_t>, attention_block<float>);
+  enter(table.attention_finish, attention_finish<uint16_t>, attention_finish<float>);
   table.attention_merge = attention_merge;
 }
 

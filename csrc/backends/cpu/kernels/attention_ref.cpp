@@ -71,11 +71,9 @@ void attention_finish(const AttentionFinishArgs& args) {
 }  // namespace
 
 void use_attention_ref(KernelTable& table) {
-  table.attention_block[kF16] = attention_block<kF16>;
-  table.attention_block[kF32] = attention_block<kF32>;
+  enter(table.attention_block, attention_block<kF16>, attention_block<kF32>);
+  enter(table.attention_finish, attention_finish<kF16>, attention_finish<kF32>);
   table.attention_merge = attention_merge;
-  table.attention_finish[kF16] = attention_finish<kF16>;
-  table.attention_finish[kF32] = attention_finish<kF32>;
 }
 
 }  // namespace tcim_lite::cpu

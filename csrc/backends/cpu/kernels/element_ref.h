@@ -33,6 +33,13 @@ struct RefRow<kF32> {
   static void* at(void* base, int64_t offset) { return static_cast<float*>(base) + offset; }
 };
 
+// Enters a kernel into the table for both element types.
+template <typename Kernel>
+void enter(Kernel (&entry)[2], Kernel f16, Kernel f32) {
+  entry[kF16] = f16;
+  entry[kF32] = f32;
+}
+
 // The project's exp (docs/numerics.md), defined in activation_ref.cpp.
 float exp_ref(float x);
 

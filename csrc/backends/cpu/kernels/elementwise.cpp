@@ -54,40 +54,38 @@ void narrow(const NarrowArgs& args) {
   }
 }
 
-// Magnitudes order like their bits, with infinity and then NaN above every finite one.
+// Of NaN and infinity, x - x is NaN, and stays so in a sum.
 template <typename T>
 bool all_finite(const FiniteArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-    Ints magnitude = broadcast(0);
-    for_lanes(args.cols, [&](int64_t i, auto lanes) { magnitude = max(magnitude, bits(abs(load(x + i, lanes)))); });
-    if (largest(magnitude) >= 0x7f800000) return false;
+    Vec differences = broadcast(0.0f);
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      const Vec value = load(x + i, lanes);
+      differences = differences + (value - value);
+    });
+    if (any_nan(differences)) return false;
   }
   return true;
 }
 
-template <typename T, int op = 0>
-void use_ops(KernelTable& table) {
+template <int op = 0>
+void enter_ops(KernelTable& table) {
   if constexpr (op < kElementwiseOps) {
-    table.elementwise[op][kElem<T>] = elementwise<T, ElementwiseOp(op)>;
-    use_ops<T, op + 1>(table);
+    constexpr auto kOp = ElementwiseOp(op);
+    enter(table.elementwise[op], elementwise<uint16_t, kOp>, elementwise<float, kOp>);
+    enter_ops<op + 1>(table);
   }
-}
-
-template <typename T>
-void use(KernelTable& table) {
-  use_ops<T>(table);
-  table.store[kElem<T>] = store_rows<T>;
-  table.widen[kElem<T>] = widen<T>;
-  table.narrow[kElem<T>] = narrow<T>;
-  table.all_finite[kElem<T>] = all_finite<T>;
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(elementwise)(KernelTable& table) {
-  use<uint16_t>(table);
-  use<float>(table);
+  enter_ops(table);
+  enter(table.store, store_rows<uint16_t>, store_rows<float>);
+  enter(table.widen, widen<uint16_t>, widen<float>);
+  enter(table.narrow, narrow<uint16_t>, narrow<float>);
+  enter(table.all_finite, all_finite<uint16_t>, all_finite<float>);
 }
 
 }  // namespace tcim_lite::cpu

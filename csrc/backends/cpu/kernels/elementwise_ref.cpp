@@ -69,28 +69,23 @@ bool all_finite(const FiniteArgs& args) {
   return true;
 }
 
-template <Elem E, int op = 0>
-void use_ops(KernelTable& table) {
+template <int op = 0>
+void enter_ops(KernelTable& table) {
   if constexpr (op < kElementwiseOps) {
-    table.elementwise[op][E] = elementwise<E, ElementwiseOp(op)>;
-    use_ops<E, op + 1>(table);
+    constexpr auto kOp = ElementwiseOp(op);
+    enter(table.elementwise[op], elementwise<kF16, kOp>, elementwise<kF32, kOp>);
+    enter_ops<op + 1>(table);
   }
-}
-
-template <Elem E>
-void use(KernelTable& table) {
-  use_ops<E>(table);
-  table.store[E] = store<E>;
-  table.widen[E] = widen<E>;
-  table.narrow[E] = narrow<E>;
-  table.all_finite[E] = all_finite<E>;
 }
 
 }  // namespace
 
 void use_elementwise_ref(KernelTable& table) {
-  use<kF16>(table);
-  use<kF32>(table);
+  enter_ops(table);
+  enter(table.store, store<kF16>, store<kF32>);
+  enter(table.widen, widen<kF16>, widen<kF32>);
+  enter(table.narrow, narrow<kF16>, narrow<kF32>);
+  enter(table.all_finite, all_finite<kF16>, all_finite<kF32>);
 }
 
 }  // namespace tcim_lite::cpu

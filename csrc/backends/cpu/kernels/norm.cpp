@@ -36,17 +36,11 @@ void rope(const RopeArgs& args) {
   }
 }
 
-template <typename T>
-void use(KernelTable& table) {
-  table.rms_norm[kElem<T>] = rms_norm<T>;
-  table.rope[kElem<T>] = rope<T>;
-}
-
 }  // namespace
 
 void TCIM_LITE_USE(norm)(KernelTable& table) {
-  use<uint16_t>(table);
-  use<float>(table);
+  enter(table.rms_norm, rms_norm<uint16_t>, rms_norm<float>);
+  enter(table.rope, rope<uint16_t>, rope<float>);
 }
 
 }  // namespace tcim_lite::cpu

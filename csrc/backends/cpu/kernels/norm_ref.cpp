@@ -43,10 +43,8 @@ void rope(const RopeArgs& args) {
 }  // namespace
 
 void use_norm_ref(KernelTable& table) {
-  table.rms_norm[kF16] = rms_norm<kF16>;
-  table.rms_norm[kF32] = rms_norm<kF32>;
-  table.rope[kF16] = rope<kF16>;
-  table.rope[kF32] = rope<kF32>;
+  enter(table.rms_norm, rms_norm<kF16>, rms_norm<kF32>);
+  enter(table.rope, rope<kF16>, rope<kF32>);
 }
 
 }  // namespace tcim_lite::cpu

@@ -37,9 +37,6 @@ void quantize(const QuantizeArgs& args) {
 
 }  // namespace
 
-void TCIM_LITE_USE(quantize)(KernelTable& table) {
-  table.quantize[kF16] = quantize<uint16_t>;
-  table.quantize[kF32] = quantize<float>;
-}
+void TCIM_LITE_USE(quantize)(KernelTable& table) { enter(table.quantize, quantize<uint16_t>, quantize<float>); }
 
 }  // namespace tcim_lite::cpu

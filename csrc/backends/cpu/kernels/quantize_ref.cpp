@@ -48,9 +48,6 @@ void quantize(const QuantizeArgs& args) {
 
 }  // namespace
 
-void use_quantize_ref(KernelTable& table) {
-  table.quantize[kF16] = quantize<kF16>;
-  table.quantize[kF32] = quantize<kF32>;
-}
+void use_quantize_ref(KernelTable& table) { enter(table.quantize, quantize<kF16>, quantize<kF32>); }
 
 }  // namespace tcim_lite::cpu

@@ -17,7 +17,7 @@
 //   first_lanes               a in the lanes of a Tail, `others` behind them
 //   bits, from_bits, nearest, to_float, shift_left   between Vec and Ints; nearest rounds to even
 //   round_to_half             one rounding to fp16, kept in fp32
-//   first_lane, tree_sum, largest, sum   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
+//   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums                 out[n] = tree_sum(sums[n])
 #pragma once
 
@@ -38,8 +38,12 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-template <typename T>
-constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
+// Enters a kernel into the table for both element types.
+template <typename Kernel>
+inline void enter(Kernel (&entry)[2], Kernel f16, Kernel f32) {
+  entry[kF16] = f16;
+  entry[kF32] = f32;
+}
 
 // body(i, Full) for every 16 of `count`, then body(i, Tail) for the rest.
 template <typename Body>
@@ -52,7 +56,7 @@ inline void for_lanes(int64_t count, Body body) {
 // One rounding to T, kept in fp32.
 template <typename T>
 inline Vec round_to(Vec a) {
-  if constexpr (kElem<T> == kF16) return round_to_half(a);
+  if constexpr (sizeof(T) == 2) return round_to_half(a);
   return a;
 }
 

@@ -87,6 +87,7 @@ inline float tree_sum(Vec a) {
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
+inline bool any_nan(Vec a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
 inline float largest(Vec a) { return _mm512_reduce_max_ps(a.v); }
 inline int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a.v); }
 inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }

@@ -160,6 +160,11 @@ inline float tree_sum(Vec a) {
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
+inline bool any_nan(Vec a) {
+  uint32x4_t numbers = vdupq_n_u32(~0u);
+  for (int i = 0; i < 4; ++i) numbers = vandq_u32(numbers, vceqq_f32(a.v[i], a.v[i]));
+  return vminvq_u32(numbers) == 0;
+}
 inline float largest(Vec a) {
   return vmaxnmvq_f32(vmaxnmq_f32(vmaxnmq_f32(a.v[0], a.v[1]), vmaxnmq_f32(a.v[2], a.v[3])));
 }
