@@ -26,7 +26,10 @@ enum class Values { Random, Extreme };
 
 std::vector<std::pair<std::string, KernelTable>> all_tables() {
   std::vector<std::pair<std::string, KernelTable>> tables;
-  for (const std::string& isa : available_isas()) tables.emplace_back(isa, make_table(isa));
+  for (const std::string& isa : available_isas()) {
+    tables.emplace_back(isa, make_table(isa, {.prefetch_past_page = false}));
+    if (isa != "ref") tables.emplace_back(isa + " for Intel", make_table(isa, {.prefetch_past_page = true}));
+  }
   return tables;
 }
 

@@ -350,6 +350,20 @@ void check_all() {
   }
 }
 
+// The tuning of a CPU follows from what it is, whatever instruction sets it shows.
+void check_tuning() {
+  const auto past_page = [](bool intel, int family, int model) {
+    CpuInfo cpu;
+    cpu.intel = intel, cpu.family = family, cpu.model = model;
+    return tuning_of(cpu).prefetch_past_page;
+  };
+  CHECK(past_page(true, 6, 0xcf));     // Emerald Rapids
+  CHECK(!past_page(true, 6, 0x6a));    // Ice Lake
+  CHECK(!past_page(false, 26, 0x02));  // Zen 5
+  CHECK(!past_page(false, 6, 0xcf));
+  CHECK(!past_page(false, 0, 0));
+}
+
 }  // namespace
 
 int main() {
@@ -357,6 +371,7 @@ int main() {
   for (const KernelTable& table : tables()) sets += (sets.empty() ? "" : ", ") + std::string(table.isa);
   std::printf("instruction sets: %s\n", sets.c_str());
   check_conversions();
+  check_tuning();
   check_all<uint16_t>();
   check_all<float>();
   CHECK_ERROR(make_table("sse9"), "this machine has ref");

@@ -2,7 +2,6 @@
 
 #include <initializer_list>
 
-#include "backends/cpu/cpu_info.h"
 #include "base/env.h"
 #include "base/error.h"
 
@@ -36,17 +35,16 @@ constexpr std::initializer_list<Level> kLevels = {
 #endif
 };
 
-// Intel's servers from Sapphire Rapids on (measured: Emerald Rapids). Any other CPU gets what suits Zen.
+}  // namespace
+
 Tuning tuning_of(const CpuInfo& cpu) {
   constexpr int kSapphireRapids = 0x8f, kEmeraldRapids = 0xcf, kGraniteRapids = 0xad, kGraniteRapidsD = 0xae;
   Tuning tuning;
-  for (int model : {kSapphireRapids, kEmeraldRapids, kGraniteRapids, kGraniteRapidsD}) {
+  for (const int model : {kSapphireRapids, kEmeraldRapids, kGraniteRapids, kGraniteRapidsD}) {
     if (cpu.intel && cpu.family == 6 && cpu.model == model) tuning.prefetch_past_page = true;
   }
   return tuning;
 }
-
-}  // namespace
 
 std::vector<std::string> available_isas() {
   const CpuInfo cpu = read_cpu_info();
@@ -57,10 +55,12 @@ std::vector<std::string> available_isas() {
   return names;
 }
 
-KernelTable make_table(std::string_view isa) {
+KernelTable make_table(std::string_view isa) { return make_table(isa, tuning_of(read_cpu_info())); }
+
+KernelTable make_table(std::string_view isa, const Tuning& tuning) {
   const CpuInfo cpu = read_cpu_info();
   KernelTable table{};
-  table.tuning = tuning_of(cpu);
+  table.tuning = tuning;
   use_ref(table);
   table.isa = "ref";
   std::string has = table.isa;

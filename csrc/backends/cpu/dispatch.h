@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/cpu/cpu_info.h"
 #include "backends/cpu/kernel_table.h"
 #include "graph/weight_format.h"
 
@@ -13,8 +14,13 @@ namespace tcim_lite::cpu {
 // Names of the instruction sets this machine can run, slowest first: "ref", then e.g. "avx2", "avxvnni".
 std::vector<std::string> available_isas();
 
-// Error(Unsupported) when the name is unknown or the machine lacks it; the message lists what it has.
+// Known are Intel's servers from Sapphire Rapids on (measured: Emerald Rapids); any other CPU gets what suits Zen.
+Tuning tuning_of(const CpuInfo& cpu);
+
+// Error(Unsupported) when the name is unknown or the machine lacks it; the message lists what it has. Without a tuning,
+// this CPU's.
 KernelTable make_table(std::string_view isa);
+KernelTable make_table(std::string_view isa, const Tuning& tuning);
 
 // TCIM_LITE_ISA, else the best available.
 const KernelTable& kernels();
