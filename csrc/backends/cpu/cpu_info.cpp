@@ -28,7 +28,7 @@ uint64_t read_xcr0() {
 
 CpuInfo read_cpu_info() {
   CpuInfo info;
-  uint32_t a, b, c, d;
+  uint32_t a = 0, b = 0, c = 0, d = 0;
   info.intel = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return info;
   info.family = int((a >> 8) & 15u) + (((a >> 8) & 15u) == 15 ? int((a >> 20) & 255u) : 0);
