@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <random>
@@ -197,6 +198,17 @@ void check_quantize(int64_t rows, int64_t groups, int wildest) {
   }
 }
 
+// What an ElementwiseOp is, before the rounding.
+float combine(ElementwiseOp op, float a, float b) {
+  switch (op) {
+    case kAdd:
+      return a + b;
+    case kElementwiseOps:
+      break;
+  }
+  std::abort();
+}
+
 template <typename T>
 void check_elementwise(int64_t rows, int64_t cols, int wildest) {
   const Matrix<T> a(rows, cols, uniform(0, 3)), b(rows, cols, uniform(0, 3)), y(rows, cols, uniform(0, 3));
@@ -210,10 +222,16 @@ void check_elementwise(int64_t rows, int64_t cols, int wildest) {
       acc.at(0, i) =
           (uniform(0, 1) ? 1.0f : -1.0f) * std::ldexp(1.0f + float(uniform(0, 8191)) / 8192, uniform(14, 40));
   }
-  same_everywhere<T>("add", y, [&](const KernelTable& table, const Matrix<T>& out) {
-    table.elementwise[kAdd][kElem<T>]({a.data(), b.data(), out.data(), rows, cols, a.stride, b.stride, out.stride});
-  });
-  for (int64_t i = 0; i < cols; ++i) check_equal("add", y.at(0, i), from(a.at(0, i)) + from(b.at(0, i)));
+  for (int index = 0; index < kElementwiseOps; ++index) {
+    const auto op = ElementwiseOp(index);
+    const std::string name = concat("elementwise op ", index);
+    same_everywhere<T>(name, y, [&](const KernelTable& table, const Matrix<T>& out) {
+      table.elementwise[op][kElem<T>]({a.data(), b.data(), out.data(), rows, cols, a.stride, b.stride, out.stride});
+    });
+    for (int64_t i = 0; i < cols; ++i) {
+      check_equal(name.c_str(), y.at(0, i), combine(op, from(a.at(0, i)), from(b.at(0, i))));
+    }
+  }
   same_everywhere<T>("narrow", y, [&](const KernelTable& table, const Matrix<T>& out) {
     table.narrow[kElem<T>]({acc.data(), out.data(), rows, cols, acc.stride, out.stride});
   });
