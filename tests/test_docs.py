@@ -30,6 +30,13 @@ def test_the_api_reference_is_what_the_docstrings_say():
         assert (ROOT / "docs" / "api" / name).read_text(encoding="utf-8") == text, f"{name} is old: run `make docs`"
 
 
+def test_the_table_of_ops_is_that_of_the_core():
+    specification = importlib.util.spec_from_file_location("make_ops", ROOT / "docs" / "make_ops.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == module.page(), "docs/ops.md is old: run `make docs`"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):

@@ -20,6 +20,7 @@ void bind_device_control(py::module_& m);
 void bind_tensor(py::module_& m);
 void bind_module(py::module_& m);
 void bind_layers(py::module_& m);
+void bind_ops(py::module_& m);
 void bind_weight_formats(py::module_& m);
 
 // Of a daemon thread when the process ends; as Python 3.14 has it do.

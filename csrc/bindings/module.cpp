@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m) {
   bind_tensor(m);
   bind_module(m);
   bind_layers(m);
+  bind_ops(m);
   bind_weight_formats(m);
   set_interrupt_check(&raise_signals);
   // Streams end before the interpreter does; importing starts none.

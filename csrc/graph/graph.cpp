@@ -1,22 +1,9 @@
 #include "graph/graph.h"
 
-#include <array>
-
 #include "base/error.h"
 
 namespace tcim_lite {
 namespace {
-
-struct OpInfo {
-  std::string_view name;
-  uint16_t version;
-};
-
-constexpr auto kOps = std::to_array<OpInfo>({
-#define TCIM_LITE_OP(name, version) {#name, version},
-#include "graph/ops.def"
-#undef TCIM_LITE_OP
-});
 
 const AttributeValue* find(const Op& op, std::string_view key) {
   for (const auto& [name, value] : op.attributes) {
@@ -26,17 +13,6 @@ const AttributeValue* find(const Op& op, std::string_view key) {
 }
 
 }  // namespace
-
-std::string_view name_of(OpKind kind) { return kOps[size_t(kind)].name; }
-
-uint16_t version_of(OpKind kind) { return kOps[size_t(kind)].version; }
-
-std::optional<OpKind> find_op(std::string_view name) {
-  for (size_t i = 0; i < kOps.size(); ++i) {
-    if (kOps[i].name == name) return OpKind(i);
-  }
-  return std::nullopt;
-}
 
 int64_t Op::attribute(std::string_view key, int64_t fallback) const {
   const AttributeValue* value = find(*this, key);

@@ -20,7 +20,7 @@ constexpr uint32_t kNoValue = 0xffffffffu;
 
 enum class ValueKind : uint8_t {
   Input = 0,         // read-only graph input
-  State = 1,         // graph input updated in place by KVcache
+  State = 1,         // graph input that one op reads and updates in place
   Weight = 2,        // constant from the weight table
   Intermediate = 3,  // produced by one op; graph outputs are intermediates listed in Graph::outputs
 };
@@ -77,7 +77,7 @@ uint16_t version_of(OpKind kind);
 std::optional<OpKind> find_op(std::string_view name);
 
 // Throws Error(Format) naming the op and value at fault: wrong arity, shape or dtype, a value used before it is
-// produced (which covers cycles), produced twice, an output nobody produces. The rule per op is in ops.def.
+// produced (which covers cycles), produced twice, an output that no op produces. The rules of the ops: graph/ops.
 void validate(const Graph& graph);
 
 }  // namespace tcim_lite

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "graph/shape_rules.h"
+#include "graph/ops/op_check.h"
 
 namespace tcim_lite {
 namespace {

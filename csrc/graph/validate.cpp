@@ -1,10 +1,12 @@
 // The rules of docs/hmm-format.md section 5 that hold for every op: names, ids, order, kinds.
+#include <algorithm>
 #include <string_view>
 #include <unordered_set>
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "graph/shape_rules.h"
+#include "graph/ops/op_check.h"
+#include "graph/ops/op_definition.h"
 
 namespace tcim_lite {
 namespace {
@@ -88,8 +90,11 @@ void check_interface(const Graph& graph, const std::vector<bool>& ready, const s
     if (value.kind != ValueKind::Intermediate)
       refuse("output '", value.name, "' is of kind ", kind_name(value.kind), ", expected intermediate");
     if (!ready[id]) refuse("output '", value.name, "' is produced by no op");
-    if (graph.ops[producer[id]].kind == OpKind::KVcache)
-      refuse("output '", value.name, "' is a cache, which is updated in place and is no output");
+    const Op& op = graph.ops[producer[id]];
+    for (const StateOperand& state : states_of(op)) {
+      if (op.outputs[state.output] == id)
+        refuse("output '", value.name, "' is a state, which is updated in place and is no output");
+    }
   }
   if (graph.live_rows == kNoValue) return;
   check_ids(graph, std::initializer_list<uint32_t>{graph.live_rows}, "live_rows");
@@ -109,31 +114,34 @@ void validate(const Graph& graph) {
     ready.push_back(value.kind != ValueKind::Intermediate);
   }
 
-  ShapeContext context(graph);
+  GraphFacts facts(graph);
   for (uint32_t index = 0; index < graph.ops.size(); ++index) {
     const Op& op = graph.ops[index];
     const std::string what = concat("op ", index, " (", name_of(op.kind), ")");
     check_ids(graph, op.inputs, what);
     check_ids(graph, op.outputs, what);
-    for (uint32_t id : op.inputs) {
+    const std::vector<StateOperand> states = states_of(op);
+    for (size_t operand = 0; operand < op.inputs.size(); ++operand) {
+      const uint32_t id = op.inputs[operand];
       const Value& value = graph.values[id];
       if (!ready[id]) refuse(what, " reads '", value.name, "' before it is produced");
       if (value.kind != ValueKind::State) continue;
-      if (op.kind != OpKind::KVcache) refuse(what, " reads the state '", value.name, "', which only KVcache may");
+      if (std::ranges::none_of(states, [&](const StateOperand& state) { return state.input == operand; }))
+        refuse(what, " reads the state '", value.name, "' as operand ", operand, ", which it does not update");
       if (updated[id]) refuse(what, " updates the state '", value.name, "', which is already updated");
       updated[id] = true;
     }
-    check_shapes(context, index);
+    definition_of(op.kind).check(OpCheck(facts, index));
     for (uint32_t id : op.outputs) {
       const Value& value = graph.values[id];
       if (value.kind != ValueKind::Intermediate)
         refuse(what, " writes '", value.name, "', which is of kind ", kind_name(value.kind));
       if (ready[id]) refuse(what, " writes '", value.name, "', which is already produced");
       ready[id] = true;
-      context.producer[id] = index;
+      facts.producer[id] = index;
     }
   }
-  check_interface(graph, ready, context.producer);
+  check_interface(graph, ready, facts.producer);
 }
 
 }  // namespace tcim_lite

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "graph/shape_rules.h"
+#include "graph/ops/op_check.h"
 #include "hmm/cursor.h"
 #include "hmm/layout.h"
 

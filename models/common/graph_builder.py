@@ -1,4 +1,4 @@
-"""Builds a graph op by op. Operand order and rules: csrc/graph/ops.def; the container: `tcim_lite.hmm`.
+"""Builds a graph op by op. Operand order and rules: docs/ops.md; the container: `tcim_lite.hmm`.
 
 Shapes are computed here and checked with `assert`: a wrong graph is a mistake of the compiler, not of its user.
 """

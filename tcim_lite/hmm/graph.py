@@ -1,7 +1,7 @@
 """A compiled graph (docs/hmm-format.md section 5).
 
 Checks what can be told without knowing the ops: ids, names, order. The shapes and dtypes of each op are the runtime's
-to check (csrc/graph/shape_rules.cpp).
+to check (csrc/graph/ops).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from . import layout
 
-# Mirrors csrc/graph/ops.def; a test compares the two.
+# By version, as in csrc/graph/ops.def; a test compares the two.
 OPS = {
     "Linear": 1,
     "RMSNorm": 1,

@@ -140,14 +140,14 @@ void test_caches() {
   refuses("its context length is 64 and elsewhere 32", shape(cache, {1, 2, 64, 16}));
   refuses("expected float16 [1, 2, 32, 16]", shape(cache, {1, 4, 32, 16}));
   refuses("expected a state", [=](Graph& graph) { named(graph, cache).kind = ValueKind::Input; });
-  refuses("which only KVcache may", [=](Graph& graph) { first(graph, OpKind::Slice).inputs[0] = id(graph, cache); });
+  refuses("which it does not update", [=](Graph& graph) { first(graph, OpKind::Slice).inputs[0] = id(graph, cache); });
   refuses("which is already updated", [=](Graph& graph) {
     for (Op& op : graph.ops) {
       if (op.kind == OpKind::KVcache) op.inputs[1] = id(graph, cache);
     }
   });
-  refuses("is a cache", [](Graph& graph) { graph.outputs.push_back(first(graph, OpKind::KVcache).outputs[0]); });
-  refuses("expected an output of KVcache",
+  refuses("is a state, which is updated in place", [](Graph& graph) { graph.outputs.push_back(first(graph, OpKind::KVcache).outputs[0]); });
+  refuses("expected an updated state",
           [](Graph& graph) { first(graph, OpKind::FlashAttention).inputs[1] = first(graph, OpKind::Rope).outputs[0]; });
   refuses("expected a multiple of the 2 of", [](Graph& graph) {
     named(graph, "Slice_2").shape = {1, 4, 48};

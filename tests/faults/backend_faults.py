@@ -91,7 +91,7 @@ BACKEND = [
         "norm_without_epsilon",
         "RMSNorm leaves epsilon out.",
         "numbers",
-        "csrc/graph/plan/planner_ops.cpp",
+        "csrc/graph/ops/rms_norm.cpp",
         'step.epsilon = float(op.attribute("epsilon", 1e-6));',
         'step.epsilon = seeded("norm_without_epsilon") ? 0.0f : float(op.attribute("epsilon", 1e-6));',
         ("op_numbers::test_rms_norm_is_near_the_exact_one[denormals]",),

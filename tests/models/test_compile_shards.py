@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcim_lite import _core
+from tcim_lite import _core
 from tcim_lite.hmm import Container, Split, read
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.common.packing import unpack
@@ -51,6 +53,31 @@ def test_files_and_what_a_program_sees(make_checkpoint: Make, make_package: Make
         lives = [None if g.live_rows is None else g.values[g.live_rows].name for g in several.graphs]
         assert lives == [None if stage == "decode" else "current_length"] * 2
     assert not list(package.glob("*part*.hmms"))
+
+
+def test_devices_share_each_op_along_the_axis_that_its_definition_names(
+    make_checkpoint: Make, make_package: Make
+) -> None:
+    allowed = {
+        "no": lambda axis, rank: False,
+        "columns": lambda axis, rank: axis == rank - 1,
+        "heads": lambda axis, rank: axis in (1, 2),
+        "rows": lambda axis, rank: axis < rank - 1,
+        "as its operand": lambda axis, rank: True,
+    }
+    cuts = {row["name"]: row["cut"] for row in _core.op_table()}
+    package = make_package(make_checkpoint(), ndevice=2)
+    single = read(package / "qwen3_prefill.hmm").graph
+    whole = {single.values[id_].name: single.values[id_].shape for op in single.ops for id_ in op.outputs}
+    cut = set()
+    for graph in read(package / "qwen3_prefill.hmms").graphs:
+        for op in graph.ops:
+            for value in (graph.values[id_] for id_ in op.outputs):
+                shape = whole[value.name.removesuffix(".part")]
+                axes = [axis for axis, extent in enumerate(value.shape) if extent != shape[axis]]
+                assert all(allowed[cuts[op.kind]](axis, len(shape)) for axis in axes), (op.kind, value.name)
+                cut |= {op.kind} if axes else set()
+    assert cut >= {"Linear", "RMSNorm", "Rope", "KVcache", "FlashAttention", "SiluMul"}
 
 
 def test_every_result_of_a_cut_op_is_gathered(make_checkpoint: Make, make_package: Make) -> None:

@@ -30,7 +30,7 @@ struct StepFor<HeadsAttentionSpec> : std::type_identity<HeadsAttentionStep> {};
 template <>
 struct StepFor<RmsNormSpec> : std::type_identity<RmsNormStep> {};
 template <>
-struct StepFor<AddSpec> : std::type_identity<AddStep> {};
+struct StepFor<ElementwiseSpec> : std::type_identity<ElementwiseStep> {};
 template <>
 struct StepFor<SiluMulSpec> : std::type_identity<SiluMulStep> {};
 template <>

@@ -242,8 +242,8 @@ void StepLauncher::launch_step(const RmsNormSpec& spec) {
               stream_);
 }
 
-void StepLauncher::launch_step(const AddSpec& spec) {
-  launch_add(spec.elem, {row_args(spec.a, spec.y), memory_.at(spec.b.value), spec.b.stride}, stream_);
+void StepLauncher::launch_step(const ElementwiseSpec& spec) {
+  launch_elementwise(spec.op, spec.elem, {row_args(spec.a, spec.y), memory_.at(spec.b.value), spec.b.stride}, stream_);
 }
 
 void StepLauncher::launch_step(const SiluMulSpec& spec) {

@@ -24,7 +24,7 @@ class StepLauncher {
   void launch_step(const AttentionSpec& spec);
   void launch_step(const HeadsAttentionSpec& spec);
   void launch_step(const RmsNormSpec& spec);
-  void launch_step(const AddSpec& spec);
+  void launch_step(const ElementwiseSpec& spec);
   void launch_step(const SiluMulSpec& spec);
   void launch_step(const GatherRowSpec& spec);
   void launch_step(const CopySpec& spec);

@@ -40,7 +40,7 @@ class PlanValues {
     return root_of(a) == root_of(b) && offsets_[alias_[a]] == offsets_[alias_[b]];
   }
   bool is_view(uint32_t id) const { return roots_[id] != id; }
-  bool is_cache(uint32_t id) const {
+  bool is_state(uint32_t id) const {
     const uint32_t root = root_of(id);
     return root < graph_.values.size() && graph_.values[root].kind == ValueKind::State;
   }

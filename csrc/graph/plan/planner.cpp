@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "graph/ops/op_definition.h"
 #include "graph/plan/plan.h"
 
 namespace tcim_lite {
@@ -12,10 +13,10 @@ namespace tcim_lite {
 Plan PlanBuilder::build() {
   add_inputs();
   for (const Op& op : graph_.ops) {
-    if (!is_done(op)) add_op(op);
+    if (absorbed_.count(&op) == 0) add_op(op);
   }
   add_outputs();
-  values_.assign_storage(plan_);
+  values.assign_storage(plan_);
   return std::move(plan_);
 }
 
@@ -25,79 +26,71 @@ void PlanBuilder::add_inputs() {
     const uint32_t id = graph_.inputs[port];
     const Value& value = graph_.values[id];
     plan_.input_bytes.push_back(num_elements(value.shape) * size_of(value.dtype));
-    values_.place(id, Plan::Place::Input, port);
-    values_.writes(id, 0);
+    values.place(id, Plan::Place::Input, port);
+    values.writes(id, 0);
     if (value.kind != ValueKind::Input) continue;
     if (value.dtype != DType::Float16 && value.dtype != DType::Float32) continue;
-    plan_.float_inputs.push_back({values_.rows(id), values_.elem(id), port});
-    if (values_.rows(id).limited) add_length_rule({kNoValue, graph_.live_rows}, values_.rows(id).rows, 0);
+    plan_.float_inputs.push_back({values.rows(id), values.elem(id), port});
+    if (values.rows(id).limited) add_length_rule({kNoValue, graph_.live_rows}, values.rows(id).rows, 0);
     if (!float_math_ || value.dtype != DType::Float16) continue;
     CopySpec copy;
     copy.from = kF16;
     copy.to = kF32;
-    copy.x = values_.rows(id);
-    copy.y = values_.rows(values_.add_copy(copy.x, kF32));  // limited as the input is
-    values_.writes(copy.y.value, next_step());
-    values_.redirect(id, copy.y.value);
+    copy.x = values.rows(id);
+    copy.y = values.rows(values.add_copy(copy.x, kF32));  // limited as the input is
+    values.writes(copy.y.value, next_step());
+    values.redirect(id, copy.y.value);
     append(std::move(copy));
   }
 }
 
-// With TCIM_LITE_NUMERICS=float the caches keep their dtype, which only KVcache and attention tell from the others'.
-void PlanBuilder::check_cache_readers(const Op& op) const {
-  const bool is_view = op.kind == OpKind::Slice || op.kind == OpKind::Reshape;
-  if (!float_math_ || is_view || op.kind == OpKind::KVcache) return;
-  const size_t count = op.kind == OpKind::FlashAttention ? 1 : op.inputs.size();
+void PlanBuilder::append(StepSpec step) {
+  heads_open_ = std::holds_alternative<HeadsSpec>(step);
+  plan_.steps.push_back(std::move(step));
+}
+
+void PlanBuilder::append_gather(Plan::Gather gather) {
+  gather.next_step = plan_.steps.size();
+  heads_open_ = false;
+  plan_.gathers.push_back(gather);
+}
+
+Rows PlanBuilder::result(uint32_t y, uint32_t x) {
+  values.follows(y, x);
+  values.writes(y, next_step());
+  return values.rows(y);
+}
+
+// With TCIM_LITE_NUMERICS=float states keep their dtype, which only some operands tell from that of the others.
+void PlanBuilder::check_state_dtypes(const Op& op) const {
+  if (!float_math_) return;
+  const size_t count = std::min(op.inputs.size(), definition_of(op.kind).state_dtype_from);
   for (size_t i = 0; i < count; ++i) {
-    if (!values_.is_cache(op.inputs[i]) || values_.elem(op.inputs[i]) == kF32) continue;
-    fail(ErrorCode::Unsupported, name_of(op.kind), " of '", graph_.values[op.inputs[i]].name,
+    if (!values.is_state(op.inputs[i]) || values.elem(op.inputs[i]) == kF32) continue;
+    fail(ErrorCode::Unsupported, name_of(op.kind), " of '", value(op.inputs[i]).name,
          "': with TCIM_LITE_NUMERICS=float a float16 cache is read by attention alone; unset it");
   }
 }
 
 void PlanBuilder::add_op(const Op& op) {
-  check_cache_readers(op);
-  if (starts_heads(op)) return add_heads(op);
-  switch (op.kind) {
-    case OpKind::Linear:
-      return add_linear(op);
-    case OpKind::RMSNorm:
-      return add_norm(op);
-    case OpKind::FlashAttention:
-      return add_attention(op);
-    case OpKind::BatchGather:
-      return add_gather(op);
-    case OpKind::SiluMul:
-      return add_silu_mul(op);
-    case OpKind::Add:
-      return add_add(op);
-    case OpKind::Slice:
-    case OpKind::Reshape:
-      return add_view(op);
-    case OpKind::AllGather:
-      return add_all_gather(op);
-    case OpKind::Rope:
-    case OpKind::KVcache:
-      return;  // starts_heads() takes them all
-  }
+  check_state_dtypes(op);
+  definition_of(op.kind).plan(*this, op);
 }
 
-void PlanBuilder::add_view(const Op& op) {
-  const uint32_t x = op.inputs[0];
-  const uint32_t out = op.outputs[0];
-  const Rows source = values_.rows(x);
-  const int64_t start = op.kind == OpKind::Slice ? op.attribute("start", int64_t{0}) : 0;
-  const Rows form = values_.rows(out);
-  const bool dense = source.stride == source.cols && !source.limited;
-  if (op.kind == OpKind::Reshape && form.rows != source.rows && !dense) {
-    fail(ErrorCode::Unsupported, "Reshape of '", graph_.values[x].name, "' from ", to_string(graph_.values[x].shape),
-         " to ", to_string(graph_.values[out].shape),
-         ": the planner cannot change the rows of a sliced value or of one with live rows");
-  }
-  if (op.kind == OpKind::Slice && graph_.values[x].shape.size() > 3) {
-    fail(ErrorCode::Unsupported, "Slice of '", graph_.values[x].name, "': the planner slices values of rank 3 or less");
-  }
-  values_.make_view(out, x, start, form.cols);
+void PlanBuilder::add_elementwise(ElementwiseOp kind, const Op& op) {
+  ElementwiseSpec step;
+  step.op = kind;
+  step.elem = values.elem(op.inputs[0]);
+  step.a = values.rows(op.inputs[0]);
+  step.b = values.rows(op.inputs[1]);
+  for (uint32_t id : op.inputs) values.reads(id, next_step());
+  step.y = result(op.outputs[0], step.a.limited ? op.inputs[0] : op.inputs[1]);
+  append(std::move(step));
+}
+
+const Op* PlanBuilder::prologue_norm(uint32_t x) const {
+  const auto found = norms_.find(x);
+  return found == norms_.end() ? nullptr : found->second;
 }
 
 void PlanBuilder::add_outputs() {
@@ -109,19 +102,19 @@ void PlanBuilder::add_outputs() {
            "; backends produce float16 and float32");
     }
     const Elem declared = value.dtype == DType::Float16 ? kF16 : kF32;
-    Rows rows = values_.rows(id);
-    if (!values_.is_view(id) && values_.elem(id) == declared) {
-      values_.place(id, Plan::Place::Output, port);
+    Rows rows = values.rows(id);
+    if (!values.is_view(id) && values.elem(id) == declared) {
+      values.place(id, Plan::Place::Output, port);
     } else {
       CopySpec copy;
-      copy.from = values_.elem(id);
+      copy.from = values.elem(id);
       copy.to = declared;
       copy.x = rows;
-      const uint32_t target = values_.add_copy(rows, declared);
-      values_.place(target, Plan::Place::Output, port);
-      copy.y = values_.rows(target);
-      values_.reads(id, next_step());
-      values_.writes(target, next_step());
+      const uint32_t target = values.add_copy(rows, declared);
+      values.place(target, Plan::Place::Output, port);
+      copy.y = values.rows(target);
+      values.reads(id, next_step());
+      values.writes(target, next_step());
       append(std::move(copy));
     }
     const int64_t bytes = num_elements(value.shape) * size_of(value.dtype);

@@ -1,5 +1,5 @@
-// The builder behind build_plan(): one pass over the ops, each becoming a step, a view, or part of an earlier step.
-// Internal to planner.cpp (the pass and the graph's edges), planner_ops.cpp and planner_heads.cpp.
+// The builder behind build_plan(): one pass over the ops, each becoming a step, a view, or part of an earlier step. What
+// an op becomes is in its graph/ops/<op>.cpp, which writes it with the functions here.
 #pragma once
 
 #include <map>
@@ -14,43 +14,52 @@ namespace tcim_lite {
 class PlanBuilder {
  public:
   PlanBuilder(const Graph& graph, bool float_math)
-      : graph_(graph), float_math_(float_math), values_(graph, float_math) {}
+      : values(graph, float_math), graph_(graph), float_math_(float_math) {}
 
   Plan build();
 
- private:
+  PlanValues values;
+
+  const Value& value(uint32_t id) const { return graph_.values[id]; }
+  bool float_math() const { return float_math_; }
+
   // The time of the next step or gather, for lifetimes.
   int64_t next_step() const { return int64_t(plan_.steps.size() + plan_.gathers.size()); }
-  void append(StepSpec step) {
-    heads_open_ = std::holds_alternative<HeadsSpec>(step);
-    plan_.steps.push_back(std::move(step));
-  }
-  bool is_done(const Op& op) const { return done_.count(&op) != 0; }
-
-  void add_inputs();
-  void check_cache_readers(const Op& op) const;
-  void add_op(const Op& op);
-  void add_linear(const Op& op);
-  void add_heads(const Op& first);
-  void add_attention(const Op& op);
-  bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;
-  void add_norm(const Op& op);
-  void add_add(const Op& op);
-  void add_silu_mul(const Op& op);
-  void add_gather(const Op& op);
-  void add_view(const Op& op);
-  void add_all_gather(const Op& op);
-  void add_outputs();
+  void append(StepSpec step);
+  void append_gather(Plan::Gather gather);
+  // The rows of a value that the next step writes; rows that `x` does not reach are not computed.
+  Rows result(uint32_t y, uint32_t x);
+  // `op` is part of a step already; it makes none of its own.
+  void absorb(const Op& op) { absorbed_.insert(&op); }
   void add_length_rule(SlotLengths slot, int64_t tokens, int64_t context);
+
+  // a and b of one shape.
+  void add_elementwise(ElementwiseOp kind, const Op& op);
+
+  // An RMSNorm that only the Linear after it reads is that Linear's prologue.
+  void defer_norm(const Op& norm) { norms_.emplace(norm.outputs[0], &norm); }
+  // The deferred norm that makes `x`; null when there is none.
+  const Op* prologue_norm(uint32_t x) const;
+
+  // Whether a path of per-head ops begins at `op`: RMSNorm, Rope, KVcache, each if it is there.
   bool starts_heads(const Op& op) const;
+  void add_heads(const Op& first);
+  // `op` with its lengths and caches in `step`; q, y and the lifetimes are added here.
+  void add_attention(AttentionSpec step, const Op& op);
+
+ private:
+  void add_inputs();
+  void add_op(const Op& op);
+  void add_outputs();
+  void check_state_dtypes(const Op& op) const;
+  bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;
 
   const Graph& graph_;
   const bool float_math_;
-  PlanValues values_;
   Plan plan_;
-  std::set<const Op*> done_;             // fused into an earlier step
-  std::map<uint32_t, const Op*> norms_;  // RMSNorm outputs that their Linear computes
-  bool heads_open_ = false;              // the last step is a HeadsSpec that can take another chain
+  std::set<const Op*> absorbed_;
+  std::map<uint32_t, const Op*> norms_;  // by output
+  bool heads_open_ = false;              // the last step is a HeadsSpec that can take another path
 };
 
 }  // namespace tcim_lite

@@ -114,7 +114,9 @@ struct RmsNormSpec {
   float epsilon = 0;
 };
 
-struct AddSpec {
+// y = op(a, b), all of one shape.
+struct ElementwiseSpec {
+  ElementwiseOp op = kAdd;
   Elem elem = kF16;
   Rows a, b, y;
 };
@@ -138,7 +140,7 @@ struct CopySpec {
   Rows x, y;
 };
 
-using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, AddSpec,
-                              SiluMulSpec, GatherRowSpec, CopySpec>;
+using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec,
+                              ElementwiseSpec, SiluMulSpec, GatherRowSpec, CopySpec>;
 
 }  // namespace tcim_lite

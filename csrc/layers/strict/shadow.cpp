@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/ops/op_definition.h"
+
 namespace tcim_lite::layers {
 
 void Written::add(uint64_t begin, uint64_t end) {
@@ -87,15 +89,15 @@ void Shadow::add_module(const ModuleFacts& facts) {
         module.inputs[*port].is_read = true;
       }
     }
-    if (op.kind != OpKind::KVcache) continue;
-    // new [B, T, heads, D], then per slot: cache [1, heads, C, D], valid, current (ops.def).
-    const Shape& rows = graph.values[op.inputs[0]].shape;
-    module.batch = rows[0];
-    for (size_t i = 1; i + 2 < op.inputs.size(); i += 3) {
-      const auto cache = port_of(graph, op.inputs[i]);
+    for (const StateOperand& state : states_of(op)) {
+      if (state.valid == kNoOperand) continue;  // written whole
+      // The rows that go into it: [B, T, ...].
+      const Shape& rows = graph.values[op.inputs[0]].shape;
+      module.batch = rows[0];
+      const auto cache = port_of(graph, op.inputs[state.input]);
       if (!cache) continue;
-      CachePorts ports{*cache, port_of(graph, op.inputs[i + 1]), port_of(graph, op.inputs[i + 2]), rows[1],
-                       graph.values[op.inputs[i]].shape[2]};
+      CachePorts ports{*cache, port_of(graph, op.inputs[state.valid]), port_of(graph, op.inputs[state.current]), rows[1],
+                       graph.values[op.inputs[state.input]].shape[2]};
       for (const auto& length : {ports.valid, ports.current}) {
         if (length) module.inputs[*length].is_length = true;
       }

@@ -48,7 +48,7 @@ struct SlotShadow {
   bool is_read = false;  // by an op
 };
 
-// A KVcache op's cache, as input ports.
+// A cache that an op updates, as input ports.
 struct CachePorts {
   size_t cache;
   std::optional<size_t> valid, current;

@@ -21,11 +21,11 @@ void RmsNormStep::run(const RunContext& context) const {
   });
 }
 
-void AddStep::run(const RunContext& context) const {
+void ElementwiseStep::run(const RunContext& context) const {
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
-    context.kernels.elementwise[kAdd][elem]({row_of(context, a, begin, elem), row_of(context, b, begin, elem),
-                                             row_of(context, y, begin, elem), end - begin, y.cols, a.stride, b.stride,
-                                             y.stride});
+    context.kernels.elementwise[op][elem]({row_of(context, a, begin, elem), row_of(context, b, begin, elem),
+                                           row_of(context, y, begin, elem), end - begin, y.cols, a.stride, b.stride,
+                                           y.stride});
   });
 }
 

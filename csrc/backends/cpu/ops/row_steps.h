@@ -13,8 +13,8 @@ struct RmsNormStep final : Step, RmsNormSpec {
   void run(const RunContext& context) const override;
 };
 
-struct AddStep final : Step, AddSpec {
-  AddStep(AddSpec spec, const WeightFinder&) : AddSpec(std::move(spec)) {}
+struct ElementwiseStep final : Step, ElementwiseSpec {
+  ElementwiseStep(ElementwiseSpec spec, const WeightFinder&) : ElementwiseSpec(std::move(spec)) {}
   void run(const RunContext& context) const override;
 };
 

@@ -50,12 +50,12 @@ struct NormArgs {
 };
 void launch_norm(Elem elem, const NormArgs& args, cudaStream_t stream);
 
-struct AddArgs {
-  RowArgs row;  // y = x + b
+struct ElementwiseArgs {
+  RowArgs row;  // y = op(x, b)
   const void* b;
   int64_t b_stride;
 };
-void launch_add(Elem elem, const AddArgs& args, cudaStream_t stream);
+void launch_elementwise(ElementwiseOp op, Elem elem, const ElementwiseArgs& args, cudaStream_t stream);
 // y [rows, cols] from x [rows, 2 cols], gate and up alternating in blocks of 16.
 void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream);
 void launch_copy(Elem from, Elem to, const RowArgs& args, cudaStream_t stream);

@@ -78,8 +78,14 @@ __global__ void norm_kernel(NormArgs args) {
   for (int i = vectors + threadIdx.x; i < cols; i += blockDim.x) store(y + i, load(x + i) * inverse * args.weight[i]);
 }
 
-template <typename T>
-__global__ void add_kernel(AddArgs args) {
+// One line for each ElementwiseOp.
+template <ElementwiseOp op>
+__device__ float apply(float a, float b) {
+  if constexpr (op == kAdd) return a + b;
+}
+
+template <typename T, ElementwiseOp op>
+__global__ void elementwise_kernel(ElementwiseArgs args) {
   wait_for_inputs();
   launch_next();
   const int row = blockIdx.y;
@@ -88,7 +94,7 @@ __global__ void add_kernel(AddArgs args) {
   const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
   T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.row.cols; i += gridDim.x * blockDim.x)
-    store(y + i, load(a + i) + load(b + i));
+    store(y + i, apply<op>(load(a + i), load(b + i)));
 }
 
 template <typename T>
@@ -171,8 +177,18 @@ void launch_norm(Elem elem, const NormArgs& args, cudaStream_t stream) {
   });
 }
 
-void launch_add(Elem elem, const AddArgs& args, cudaStream_t stream) {
-  with_elem(elem, [&](auto t) { launch(add_kernel<decltype(t)>, grid_of(args.row), dim3(kThreads), 0, stream, args); });
+template <int op = 0>
+void launch_elementwise_from(ElementwiseOp wanted, Elem elem, const ElementwiseArgs& args, cudaStream_t stream) {
+  if constexpr (op < kElementwiseOps) {
+    if (op != wanted) return launch_elementwise_from<op + 1>(wanted, elem, args, stream);
+    with_elem(elem, [&](auto t) {
+      launch(elementwise_kernel<decltype(t), ElementwiseOp(op)>, grid_of(args.row), dim3(kThreads), 0, stream, args);
+    });
+  }
+}
+
+void launch_elementwise(ElementwiseOp op, Elem elem, const ElementwiseArgs& args, cudaStream_t stream) {
+  launch_elementwise_from(op, elem, args, stream);
 }
 
 void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream) {

@@ -1,0 +1,42 @@
+#include "graph/ops/op_check.h"
+#include "graph/ops/op_definition.h"
+#include "graph/plan/planner.h"
+
+namespace tcim_lite::ops {
+namespace {
+
+void check(const OpCheck& op) {
+  op.arity(1, 1, 1);
+  op.attributes({"offset"});
+  const Value &x = op.input(0), &y = op.output(0);
+  const DType dtype = op.tensor(x);
+  const int64_t offset = op.whole_number("offset"), width = y.shape.back();
+  op.expect(y, dtype, OpCheck::with_last(x.shape, width));
+  if (offset < 0 || x.shape.back() > width || offset > width - x.shape.back())
+    op.refuse("'", x.name, "', ", describe(x), ", does not fit columns ", offset, " onwards of '", y.name, "', ",
+              describe(y));
+}
+
+void plan(PlanBuilder& plan, const Op& op) {
+  const Value& x = plan.value(op.inputs[0]);
+  if (x.shape.size() > 3) {
+    fail(ErrorCode::Unsupported, "AllGather of '", x.name, "' ", to_string(x.shape),
+         ": the planner gathers values of rank 3 or less");
+  }
+  const Elem elem = plan.values.elem(op.inputs[0]);
+  const Rows own = plan.values.rows(op.inputs[0]);
+  plan.values.reads(op.inputs[0], plan.next_step());
+  plan.append_gather({0, elem, own, plan.result(op.outputs[0], op.inputs[0]), op.attribute("offset", int64_t{0})});
+}
+
+}  // namespace
+
+extern const OpDefinition AllGather = {
+    .signature = "x [.., n] T {offset: int} -> [.., width] T",
+    .meaning = "columns [offset, offset + n) are x, the other devices give the rest",
+    .cut = Cut::None,
+    .check = check,
+    .plan = plan,
+};
+
+}  // namespace tcim_lite::ops

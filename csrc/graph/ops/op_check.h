@@ -1,0 +1,83 @@
+// What the rules of the ops are written with. One op under check; a failure names the op and the value at fault.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "graph/graph.h"
+
+namespace tcim_lite {
+
+// What the ops of a graph must agree on, and who produced what; fed with the ops in order.
+struct GraphFacts {
+  explicit GraphFacts(const Graph& graph) : graph(graph), producer(graph.values.size(), kNoValue) {}
+
+  const Graph& graph;
+  std::vector<uint32_t> producer;     // op of each intermediate
+  std::optional<DType> tensor_dtype;  // T
+  std::optional<int64_t> context;     // C
+};
+
+// "float16 [1, 4, 64]", with kind and format where they are unusual.
+std::string describe(const Value& value);
+
+class OpCheck {
+ public:
+  OpCheck(GraphFacts& facts, uint32_t index) : facts_(facts), index_(index), op_(facts.graph.ops[index]) {}
+
+  const Op& op() const { return op_; }
+  size_t num_inputs() const { return op_.inputs.size(); }
+  const Value& input(size_t i) const { return facts_.graph.values[op_.inputs[i]]; }
+  const Value& output(size_t i) const { return facts_.graph.values[op_.outputs[i]]; }
+
+  template <typename... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    fail(ErrorCode::Format, "op ", index_, " (", name_of(op_.kind), "): ", parts..., "; compile the model again");
+  }
+
+  void arity(size_t min_inputs, size_t max_inputs, size_t outputs) const;
+  // Input 0 of an op whose arity depends on it.
+  const Value& first_input() const;
+  // The number of slots B of a [B, T, heads, D] tensor, with `per_slot` inputs each after the first `fixed`.
+  size_t slots(const Value& value, size_t fixed, size_t per_slot) const;
+
+  void attributes(std::initializer_list<std::string_view> known) const;
+  bool has_attribute(std::string_view key) const { return find(key) != nullptr; }
+  double positive_number(std::string_view key, double fallback) const;
+  int64_t whole_number(std::string_view key) const;
+
+  void rank(const Value& value, size_t expected) const;
+  void expect(const Value& value, DType dtype, const Shape& shape) const;
+  // A constant: backends read it when the graph is loaded.
+  void constant(const Value& value, DType dtype, const Shape& shape) const;
+  // T: float16 or float32, one per graph. Not a weight: those are constants of their ops, not activations.
+  DType tensor(const Value& value) const;
+  void not_a_weight(const Value& value) const;
+  // valid or current: the runtime reads and checks it before the run.
+  void length(const Value& value) const;
+  // One C holds for the whole graph.
+  void context_length(const Value& value, int64_t length) const;
+  // Whether `input` is what an op left of a state it updated.
+  bool is_updated_state(size_t input) const;
+
+  static Shape with_last(Shape shape, int64_t last) {
+    shape.back() = last;
+    return shape;
+  }
+
+ private:
+  const AttributeValue* find(std::string_view key) const;
+
+  GraphFacts& facts_;
+  uint32_t index_;
+  const Op& op_;
+};
+
+// The rule of two operands and a result of one shape: an elementwise op's.
+void check_elementwise(const OpCheck& op);
+
+}  // namespace tcim_lite

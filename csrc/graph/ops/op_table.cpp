@@ -1,0 +1,65 @@
+#include <array>
+
+#include "graph/ops/op_definition.h"
+
+namespace tcim_lite {
+
+namespace ops {
+#define TCIM_LITE_OP(name, version) extern const OpDefinition name;
+#include "graph/ops.def"
+#undef TCIM_LITE_OP
+}  // namespace ops
+
+namespace {
+
+struct Entry {
+  std::string_view name;
+  uint16_t version;
+  const OpDefinition* definition;
+};
+
+constexpr auto kOps = std::to_array<Entry>({
+#define TCIM_LITE_OP(name, version) {#name, version, &ops::name},
+#include "graph/ops.def"
+#undef TCIM_LITE_OP
+});
+
+}  // namespace
+
+std::string_view name_of(OpKind kind) { return kOps[size_t(kind)].name; }
+
+uint16_t version_of(OpKind kind) { return kOps[size_t(kind)].version; }
+
+const OpDefinition& definition_of(OpKind kind) { return *kOps[size_t(kind)].definition; }
+
+size_t num_ops() { return kOps.size(); }
+
+std::optional<OpKind> find_op(std::string_view name) {
+  for (size_t i = 0; i < kOps.size(); ++i) {
+    if (kOps[i].name == name) return OpKind(i);
+  }
+  return std::nullopt;
+}
+
+std::vector<StateOperand> states_of(const Op& op) {
+  const OpDefinition& definition = definition_of(op.kind);
+  return definition.states == nullptr ? std::vector<StateOperand>{} : definition.states(op);
+}
+
+std::string_view name_of(Cut cut) {
+  switch (cut) {
+    case Cut::None:
+      return "no";
+    case Cut::Columns:
+      return "columns";
+    case Cut::Heads:
+      return "heads";
+    case Cut::Rows:
+      return "rows";
+    case Cut::Follows:
+      return "as its operand";
+  }
+  return "?";
+}
+
+}  // namespace tcim_lite
