@@ -22,13 +22,15 @@ enum class ErrorCode {
   Strict,       // StrictError: a finding of strict mode
 };
 
-// Visible: thrown in libtcim_runtime_lite.so and caught in the Python extension.
+// Thrown in libtcim_runtime_lite.so and caught in the Python extension: its destructor is out of line, so that the type
+// information exists once.
 class __attribute__((visibility("default"))) Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : Error(code, message, code) {}
   // `status_code`: whose Status the caller gets. A finding has that of the failure it tells of.
   Error(ErrorCode code, const std::string& message, ErrorCode status_code)
       : std::runtime_error(message), code_(code), status_code_(status_code) {}
+  ~Error() override;
   ErrorCode code() const noexcept { return code_; }
   ErrorCode status_code() const noexcept { return status_code_; }
 

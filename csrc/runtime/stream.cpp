@@ -180,6 +180,8 @@ Registry& registry() {
 
 }  // namespace
 
+ProcessEnding::~ProcessEnding() = default;
+
 Stream::Stream(bool auto_yield) : state_(std::make_shared<State>()), handle_(next_handle()), auto_yield_(auto_yield) {
   const std::lock_guard lock(registry().mutex);
   registry().streams.insert(this);

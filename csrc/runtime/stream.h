@@ -30,6 +30,7 @@ struct Interrupted {};
 class __attribute__((visibility("default"))) ProcessEnding : public Error {
  public:
   using Error::Error;
+  ~ProcessEnding() override;
 };
 
 // Asked by interruptible waits about every 50 ms, with no lock held: it may call the whole API. Set by the bindings,
