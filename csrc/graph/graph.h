@@ -48,7 +48,6 @@ using AttributeValue = std::variant<int64_t, double, std::string>;
 enum class OpKind : uint8_t {
 #define TCIM_LITE_OP(name, version) name,
 #include "graph/ops.def"
-#undef TCIM_LITE_OP
 };
 
 struct Op {

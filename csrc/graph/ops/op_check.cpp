@@ -106,15 +106,6 @@ bool OpCheck::is_updated_state(size_t input) const {
   return std::ranges::any_of(states_of(op), [&](const StateOperand& state) { return op.outputs[state.output] == id; });
 }
 
-void check_elementwise(const OpCheck& op) {
-  op.arity(2, 2, 1);
-  op.attributes({});
-  const DType dtype = op.tensor(op.input(0));
-  op.tensor(op.input(1));
-  op.expect(op.input(1), dtype, op.input(0).shape);
-  op.expect(op.output(0), dtype, op.input(0).shape);
-}
-
 std::string describe(const Value& value) {
   const char* kind = value.kind == ValueKind::State ? "state " : value.kind == ValueKind::Input ? "input " : "";
   const std::string format = value.format == WeightFormat::Dense ? "" : concat(name_of(value.format), " ");

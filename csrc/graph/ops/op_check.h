@@ -77,7 +77,4 @@ class OpCheck {
   const Op& op_;
 };
 
-// The rule of two operands and a result of one shape: an elementwise op's.
-void check_elementwise(const OpCheck& op);
-
 }  // namespace tcim_lite

@@ -7,7 +7,6 @@ namespace tcim_lite {
 namespace ops {
 #define TCIM_LITE_OP(name, version) extern const OpDefinition name;
 #include "graph/ops.def"
-#undef TCIM_LITE_OP
 }  // namespace ops
 
 namespace {
@@ -21,7 +20,6 @@ struct Entry {
 constexpr auto kOps = std::to_array<Entry>({
 #define TCIM_LITE_OP(name, version) {#name, version, &ops::name},
 #include "graph/ops.def"
-#undef TCIM_LITE_OP
 });
 
 }  // namespace

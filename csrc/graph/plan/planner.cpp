@@ -77,17 +77,6 @@ void PlanBuilder::add_op(const Op& op) {
   definition_of(op.kind).plan(*this, op);
 }
 
-void PlanBuilder::add_elementwise(ElementwiseOp kind, const Op& op) {
-  ElementwiseSpec step;
-  step.op = kind;
-  step.elem = values.elem(op.inputs[0]);
-  step.a = values.rows(op.inputs[0]);
-  step.b = values.rows(op.inputs[1]);
-  for (uint32_t id : op.inputs) values.reads(id, next_step());
-  step.y = result(op.outputs[0], step.a.limited ? op.inputs[0] : op.inputs[1]);
-  append(std::move(step));
-}
-
 const Op* PlanBuilder::prologue_norm(uint32_t x) const {
   const auto found = norms_.find(x);
   return found == norms_.end() ? nullptr : found->second;

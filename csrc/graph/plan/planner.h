@@ -1,5 +1,5 @@
-// The builder behind build_plan(): one pass over the ops, each becoming a step, a view, or part of an earlier step. What
-// an op becomes is in its graph/ops/<op>.cpp, which writes it with the functions here.
+// The builder behind build_plan(): one pass over the ops, each becoming a step, a view, or part of an earlier step.
+// What an op becomes is in its graph/ops/<op>.cpp, which writes it with the functions here.
 #pragma once
 
 #include <map>
@@ -32,9 +32,6 @@ class PlanBuilder {
   // `op` is part of a step already; it makes none of its own.
   void absorb(const Op& op) { absorbed_.insert(&op); }
   void add_length_rule(SlotLengths slot, int64_t tokens, int64_t context);
-
-  // a and b of one shape.
-  void add_elementwise(ElementwiseOp kind, const Op& op);
 
   // An RMSNorm that only the Linear after it reads is that Linear's prologue.
   void defer_norm(const Op& norm) { norms_.emplace(norm.outputs[0], &norm); }
