@@ -198,7 +198,7 @@ def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEn
     file.seek(offset)
     file.write(table)
     file.seek(0)
-    version = layout.VERSION_WITHOUT_PORTS
+    version = layout.VERSION_1_0
     file.write(_encode_front(layout.MAGIC_WEIGHTS, version, offset + len(table), sections, id_, 1, 1, producer))
     return id_
 
@@ -283,6 +283,6 @@ def _write_model(
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    version = layout.VERSION if ports else layout.VERSION_WITHOUT_PORTS
+    version = layout.VERSION if ports else layout.VERSION_1_0
     file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_
