@@ -20,7 +20,7 @@ from tcim_lite.hmm.crc32c import crc32c
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/data/hmm"
 FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
-FILES += ["ports.hmm", "ports_two_devices.hmms"]  # version 1.1
+FILES += ["mul.hmm", "ports.hmm", "ports_two_devices.hmms"]  # version 1.1
 
 _spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
 make_golden = importlib.util.module_from_spec(_spec)
@@ -74,7 +74,7 @@ def test_roles_and_aliases_round_trip():
 
 def test_a_file_says_the_lowest_version_that_has_what_it_needs():
     versions = {path.name: hmm.read(path).version for path in GOLDEN.iterdir() if path.name in FILES}
-    assert versions == {name: (1, int(name.startswith("ports"))) for name in FILES}
+    assert versions == {name: (1, int(name.startswith(("mul", "ports")))) for name in FILES}
 
 
 def test_anything_with_a_buffer_is_read(tmp_path):

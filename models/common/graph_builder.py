@@ -125,6 +125,11 @@ class GraphBuilder:
         assert a.shape == b.shape, (name, a.shape, b.shape)
         return self._op("Add", name, [a, b], a.shape)
 
+    def mul(self, name: str, a: Ref, b: Ref) -> Ref:
+        """Product of two values of equal shape, element by element."""
+        assert a.shape == b.shape, (name, a.shape, b.shape)
+        return self._op("Mul", name, [a, b], a.shape)
+
     def slice(self, name: str, x: Ref, start: int, stop: int) -> Ref:
         """Elements start..stop of the last axis."""
         assert 0 <= start < stop <= x.shape[-1]

@@ -22,10 +22,12 @@ OPS = {
     "BatchGather": 1,
     "SiluMul": 1,
     "Add": 1,
+    "Mul": 1,
     "Slice": 1,
     "Reshape": 1,
     "AllGather": 1,
 }
+OPS_OF_1_1 = frozenset({"Mul"})  # what version 1.1 of the format added; runtimes of 1.0 refuse them by name
 
 Attribute = int | float | str
 

@@ -130,8 +130,8 @@ void test_ops_that_stand_alone() {
     const uint32_t valid_0 = maker.length(), valid_1 = maker.length();
     const uint32_t rotated = maker.rope(heads, 40, {valid_0, valid_1});
     check("ops", maker,
-          {maker.rms_norm(x), maker.add(x, other), maker.silu_mul(x), maker.rms_norm(heads), rotated,
-           maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
+          {maker.rms_norm(x), maker.add(x, other), maker.elementwise(OpKind::Mul, x, other), maker.silu_mul(x),
+           maker.rms_norm(heads), rotated, maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
           kSums, {{valid_0, 3}, {valid_1, 30}});
   }
 }

@@ -45,7 +45,8 @@ class GraphMaker {
   uint32_t rms_norm(uint32_t x) {
     return op(OpKind::RMSNorm, {x, floats(DType::Float32, {shape(x).back()})}, shape(x), {{"epsilon", 1e-6}});
   }
-  uint32_t add(uint32_t a, uint32_t b) { return op(OpKind::Add, {a, b}, shape(a)); }
+  uint32_t add(uint32_t a, uint32_t b) { return elementwise(OpKind::Add, a, b); }
+  uint32_t elementwise(OpKind kind, uint32_t a, uint32_t b) { return op(kind, {a, b}, shape(a)); }
   uint32_t silu_mul(uint32_t x) {
     Shape out = shape(x);
     out.back() /= 2;

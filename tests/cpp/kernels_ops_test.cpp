@@ -203,6 +203,8 @@ float combine(ElementwiseOp op, float a, float b) {
   switch (op) {
     case kAdd:
       return a + b;
+    case kMul:
+      return a * b;
     case kElementwiseOps:
       break;
   }

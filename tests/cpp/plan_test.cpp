@@ -236,6 +236,23 @@ void test_values_with_several_readers_are_stored() {
   check_fusion(maker, {sum});
 }
 
+void test_a_product_is_a_step_of_its_own() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({2, 3, 64});
+  const uint32_t gate = maker.linear(x, 64, WeightFormat::LinearF16);
+  const uint32_t y =
+      maker.elementwise(OpKind::Mul, maker.slice(maker.linear(x, 96, WeightFormat::LinearF16), 7, 71), gate);
+  check_fusion(maker, {maker.add(maker.elementwise(OpKind::Mul, y, x), maker.linear(y, 64, WeightFormat::LinearW8))});
+  Graph graph = maker.graph();
+  graph.outputs = {y};
+  int products = 0;
+  for (const StepSpec& step : build_plan(graph, false).steps) {
+    const auto* spec = std::get_if<ElementwiseSpec>(&step);
+    products += spec != nullptr && spec->op == kMul;
+  }
+  CHECK_EQ(products, 2);
+}
+
 void test_views_may_be_outputs() {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({2, 3, 64});
@@ -347,6 +364,7 @@ int main() {
   test_a_layer_is_the_same_fused_and_not();
   test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows();
   test_values_with_several_readers_are_stored();
+  test_a_product_is_a_step_of_its_own();
   test_views_may_be_outputs();
   test_a_reshape_between_slots_and_tokens_keeps_the_caches_apart();
   test_rows_that_are_not_live_are_zero_in_outputs();

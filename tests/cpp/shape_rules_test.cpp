@@ -81,6 +81,36 @@ void test_every_op_checks_its_output() {
   refuses("same dtype and number of elements", shape(OpKind::Reshape, {1, 4, 4, 15}));
 }
 
+// Every line of ops.def that is elementwise, in the place of an Add.
+void test_elementwise_ops_take_two_operands_of_one_shape() {
+  constexpr OpKind kKinds[] = {
+#define TCIM_LITE_ELEMENTWISE(name, version, meaning) OpKind::name,
+#include "graph/ops.def"
+  };
+  for (OpKind kind : kKinds) {
+    const auto refused = [&](std::string_view text, const Change& change) {
+      refuses(concat("(", name_of(kind), "): ", text).c_str(), [&](Graph& graph) {
+        Op& op = first(graph, OpKind::Add);
+        op.kind = kind;
+        change(graph);
+      });
+    };
+    Graph graph = golden();
+    first(graph, OpKind::Add).kind = kind;
+    validate(graph);
+    refused("has 1 inputs, expected 2", [=](Graph& graph) { first(graph, kind).inputs.pop_back(); });
+    refused("has 0 outputs, expected 1", [=](Graph& graph) { first(graph, kind).outputs.clear(); });
+    refused("does not know the attribute 'alpha'",
+            [=](Graph& graph) { first(graph, kind).attributes.emplace_back("alpha", 1.0); });
+    refused("'Add_13' is float16 [1, 64, 4], expected float16 [1, 4, 64]",
+            [=](Graph& graph) { output_of(graph, kind).shape = {1, 64, 4}; });
+    refused("'Slice_2' is float16 [1, 4, 64], expected float16 [1, 4, 128]", [=](Graph& graph) {
+      first(graph, kind).inputs = {id(graph, "Linear_1"), id(graph, "Slice_2")};
+    });
+    refused("'cos' is a weight", [=](Graph& graph) { first(graph, kind).inputs[1] = id(graph, "cos"); });
+  }
+}
+
 void test_tensors_share_a_dtype() {
   refuses("the graph's other tensors are float16", [](Graph& graph) {
     const uint32_t other = uint32_t(graph.values.size());
@@ -203,6 +233,7 @@ int main() {
   test_every_op_has_an_arity();
   test_every_op_checks_its_output();
   test_all_gather();
+  test_elementwise_ops_take_two_operands_of_one_shape();
   test_tensors_share_a_dtype();
   test_constants_are_weights_and_activations_are_not();
   test_linear();

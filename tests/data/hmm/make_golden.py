@@ -184,6 +184,14 @@ def ports_graph() -> Graph:
     return with_ports(Graph("ports", values, ops, [0, 1, 2, 3, 4], [8], live_rows=2))
 
 
+def mul_graph() -> Graph:
+    """(a + b) * a."""
+    rows = [1, 4, 20]
+    values = [Value(name, "input", "float16", rows) for name in ("a", "b")]
+    values += [Value(name, "intermediate", "float16", rows) for name in ("sum", "product")]
+    return Graph("mul", values, [Op("Add", [0, 1], [2]), Op("Mul", [2, 0], [3])], [0, 1], [3])
+
+
 # name, dtype, format, shape
 WEIGHTS = [
     ("norm", "float32", "dense", (64,)),
@@ -219,6 +227,7 @@ def make(folder: Path) -> None:
     write_two_devices(folder / "two_devices.hmms", parts)
     write_two_devices(folder / "ports_two_devices.hmms", [with_ports(part) for part in parts])
     write_model(folder / "ports.hmm", ports_graph(), [], producer=_PRODUCER)
+    write_model(folder / "mul.hmm", mul_graph(), [], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")
 

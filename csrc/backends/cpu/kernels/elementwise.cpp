@@ -7,6 +7,7 @@ namespace {
 template <ElementwiseOp op>
 Vec apply(Vec a, Vec b) {
   if constexpr (op == kAdd) return a + b;
+  if constexpr (op == kMul) return a * b;
 }
 
 template <typename T, ElementwiseOp op>

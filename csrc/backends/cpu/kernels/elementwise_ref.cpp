@@ -24,6 +24,7 @@ void store(const StoreArgs& args) {
 template <ElementwiseOp op>
 float apply(float a, float b) {
   if constexpr (op == kAdd) return a + b;
+  if constexpr (op == kMul) return a * b;
 }
 
 template <Elem E, ElementwiseOp op>

@@ -82,6 +82,7 @@ __global__ void norm_kernel(NormArgs args) {
 template <ElementwiseOp op>
 __device__ float apply(float a, float b) {
   if constexpr (op == kAdd) return a + b;
+  if constexpr (op == kMul) return a * b;
 }
 
 template <typename T, ElementwiseOp op>
