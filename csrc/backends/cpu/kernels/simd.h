@@ -15,7 +15,7 @@
 //   clamp                     a between low and high; NaN stays
 //   zero_where_below          0 where x < limit, else a
 //   first_lanes               a in the lanes of a Tail, `others` behind them
-//   bits, from_bits, nearest, to_float, shift_left   between Vec and Ints; nearest rounds to even
+//   bits, from_bits, nearest, shift_left   between Vec and Ints; nearest rounds to even
 //   round_to_half             one rounding to fp16, kept in fp32
 //   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums                 out[n] = tree_sum(sums[n])

@@ -55,7 +55,6 @@ inline Vec first_lanes(Vec a, Vec, Full) { return a; }
 inline Vec first_lanes(Vec a, Vec others, Tail tail) { return {_mm512_mask_mov_ps(others.v, tail.mask, a.v)}; }
 
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
-inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 template <int count>
 inline Ints shift_left(Ints a) {
@@ -64,7 +63,6 @@ inline Ints shift_left(Ints a) {
 inline Ints bits(Vec a) { return {_mm512_castps_si512(a.v)}; }
 inline Vec from_bits(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
 inline Ints nearest(Vec a) { return {_mm512_cvtps_epi32(a.v)}; }
-inline Vec to_float(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
 inline __m256i to_half(Vec a) {
   const Vec limited = clamp(a, broadcast(-65504.0f), broadcast(65504.0f));

@@ -104,9 +104,6 @@ inline Vec first_lanes(Vec a, Vec others, Tail tail) {
 inline Ints operator+(Ints a, Ints b) {
   return each_int([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
 }
-inline Ints operator-(Ints a, Ints b) {
-  return each_int([&](int i) { return vsubq_s32(a.v[i], b.v[i]); });
-}
 inline Ints max(Ints a, Ints b) {
   return each_int([&](int i) { return vmaxq_s32(a.v[i], b.v[i]); });
 }
@@ -122,9 +119,6 @@ inline Vec from_bits(Ints a) {
 }
 inline Ints nearest(Vec a) {
   return each_int([&](int i) { return vcvtnq_s32_f32(a.v[i]); });
-}
-inline Vec to_float(Ints a) {
-  return each([&](int i) { return vcvtq_f32_s32(a.v[i]); });
 }
 
 inline float16x4_t to_half(float32x4_t limited) { return vcvt_f16_f32(limited); }
