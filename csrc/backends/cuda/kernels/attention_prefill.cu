@@ -49,176 +49,229 @@ __device__ __forceinline__ void sync_part(int part) {
 template <int Dim>
 constexpr int kPartFloats = Dim / 2 + 4;
 
-template <int Dim, int Parts>
-__global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_kernel(AttentionArgs args) {
-  constexpr int kSteps = Dim / 16;  // of the score product
-  extern __shared__ __align__(128) char shared[];
-  wait_for_inputs();
-  launch_next();
-  const int slot = blockIdx.z, kv_head = blockIdx.y;
-  const int heads = args.q_heads / args.kv_heads;
-  const int tokens = args.live == nullptr ? args.slot_rows : min(max(*args.live, 0), args.slot_rows);
-  const int rows = tokens * heads;                             // token-major
-  const int first_row = (gridDim.x - 1 - blockIdx.x) * kRows;  // the longest first
-  if (first_row >= rows || (args.refused != nullptr && *args.refused != 0)) return;
-  const int part = threadIdx.x / kThreads;
-  const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int valid = *args.valid[slot];
-  const int last_token = (min(first_row + kRows, rows) - 1) / heads;
-  const int keys = min(valid + last_token + 1, args.context);
-  const int tiles = (keys + kKeys - 1) / kKeys;
-  const int64_t cache_at = int64_t(kv_head) * args.context * Dim;
-  const __half* k = static_cast<const __half*>(args.k[slot]) + cache_at;
-  const __half* v = static_cast<const __half*>(args.v[slot]) + cache_at;
+// The rows of a block and the keys that the last of them sees.
+struct Block {
+  int slot, kv_head, heads, rows, first_row, valid, keys;
 
-  constexpr int kTileBytes = kKeys * Dim * 2;
-  char* k_tiles = shared + part * 4 * kTileBytes;  // [2]
-  char* v_tiles = k_tiles + 2 * kTileBytes;        // [2]
-  fetch_tile<Dim>(k_tiles, k, part * kKeys, keys);
-  fetch_tile<Dim>(v_tiles, v, part * kKeys, keys);
-  commit_copies();
+  // Of a lane's two rows; beyond the last one, whatever is there.
+  __device__ __forceinline__ int row_of(int warp, int g, int half) const {
+    return first_row + warp * 16 + g + half * 8;
+  }
+};
 
-  // The two rows of this lane, and the queries as operand A: rows g and g + 8 of the warp.
+// The two rows of a lane: their queries as operand A, rows g and g + 8 of the warp, and where their results go.
+template <int Dim>
+struct LaneRows {
+  uint32_t queries[Dim / 16][4];
   int limit[2];  // keys that a row sees
-  const __half* q[2];
   __half* y[2];
-  const auto row_of = [&](int half) { return first_row + warp * 16 + g + half * 8; };
+};
+template <int Dim>
+__device__ __forceinline__ void load_rows(const AttentionArgs& args, const Block& block, int warp, int lane,
+                                          LaneRows<Dim>& lane_rows) {
+  const int g = lane / 4, t = lane % 4;
+  const __half* q[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = min(row_of(half), rows - 1), token = row / heads, head = kv_head * heads + row % heads;
-    const int64_t at = int64_t(slot) * args.slot_rows + token;
-    limit[half] = min(valid + token + 1, args.context);
+    const int row = min(block.row_of(warp, g, half), block.rows - 1), token = row / block.heads;
+    const int head = block.kv_head * block.heads + row % block.heads;
+    const int64_t at = int64_t(block.slot) * args.slot_rows + token;
+    lane_rows.limit[half] = min(block.valid + token + 1, args.context);
     q[half] = static_cast<const __half*>(args.q) + at * args.q_stride + int64_t(head) * Dim;
-    y[half] = static_cast<__half*>(args.y) + at * args.y_stride + int64_t(head) * Dim;
+    lane_rows.y[half] = static_cast<__half*>(args.y) + at * args.y_stride + int64_t(head) * Dim;
   }
-  uint32_t a[kSteps][4];
 #pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < Dim / 16; ++step) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const __half* at = q[i % 2] + step * 16 + 2 * t + i / 2 * 8;
       const __half2 both = __halves2half2(at[0], at[1]);
-      a[step][i] = *reinterpret_cast<const uint32_t*>(&both);
+      lane_rows.queries[step][i] = *reinterpret_cast<const uint32_t*>(&both);
     }
   }
-  const float scale = args.scale * 1.4426950408889634f;  // probabilities by exp2
+}
+
+// What a lane has of its two rows so far.
+template <int Dim>
+struct Sums {
   float o[Dim / 8][4] = {};
   float m[2] = {-INFINITY, -INFINITY}, l[2] = {0, 0};
+};
 
+// Scores of a tile's keys.
+template <int Dim>
+__device__ __forceinline__ void score_tile(const uint32_t (&a)[Dim / 16][4], const char* k_tile, int lane,
+                                           float (&s)[kKeys / 8][4]) {
+#pragma unroll
+  for (int step = 0; step < Dim / 16; step += 2) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+      uint32_t b[4];  // of 32 elements of 8 keys
+      load_matrix(b, k_tile + tile_at<Dim>(n * 8 + lane % 8, step * 2 + lane / 8));
+      mma_half(s[n], a[step][0], a[step][1], a[step][2], a[step][3], b[0], b[1]);
+      mma_half(s[n], a[step + 1][0], a[step + 1][1], a[step + 1][2], a[step + 1][3], b[2], b[3]);
+    }
+  }
+}
+
+// Scores of keys from `first` on to probabilities under the largest score so far; what was there before shrinks.
+template <int Dim>
+__device__ __forceinline__ void take_shares(Sums<Dim>& sums, float (&s)[kKeys / 8][4], const int (&limit)[2], int first,
+                                            float scale, int t) {
+  const bool all = first + kKeys <= min(limit[0], limit[1]);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float now = sums.m[half];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = s[n][2 * half + i];
+        if (!all && first + n * 8 + 2 * t + i >= limit[half]) score = -INFINITY;
+        now = fmaxf(now, score);
+      }
+    }
+    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
+    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
+    // Differences before products: the error of a large one would be raised to a power.
+    const float most = now == -INFINITY ? 0.0f : now;
+    const float keep = power((sums.m[half] - most) * scale);
+    sums.m[half] = now;
+    sums.l[half] *= keep;
+#pragma unroll
+    for (int d = 0; d < Dim / 8; ++d) sums.o[d][2 * half] *= keep, sums.o[d][2 * half + 1] *= keep;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = s[n][2 * half + i];
+        score = power((score - most) * scale);
+        sums.l[half] += score;
+      }
+    }
+  }
+}
+
+template <int Dim>
+__device__ __forceinline__ void add_values(Sums<Dim>& sums, const float (&s)[kKeys / 8][4], const char* v_tile,
+                                           int lane) {
+#pragma unroll
+  for (int step = 0; step < kKeys / 16; ++step) {
+    const uint32_t p[4] = {pack(s[2 * step][0], s[2 * step][1]), pack(s[2 * step][2], s[2 * step][3]),
+                           pack(s[2 * step + 1][0], s[2 * step + 1][1]), pack(s[2 * step + 1][2], s[2 * step + 1][3])};
+#pragma unroll
+    for (int d = 0; d < Dim / 8; d += 2) {
+      uint32_t b[4];  // 16 keys by 16 elements
+      load_matrix_transposed(b, v_tile + tile_at<Dim>(step * 16 + lane % 16, d + lane / 16));
+      mma_half(sums.o[d], p[0], p[1], p[2], p[3], b[0], b[1]);
+      mma_half(sums.o[d + 1], p[0], p[1], p[2], p[3], b[2], b[3]);
+    }
+  }
+}
+
+// The first part adds what the others have; false for those. shared: [part - 1][value][thread] of floats.
+template <int Dim, int Parts>
+__device__ __forceinline__ bool add_parts(Sums<Dim>& sums, char* shared, int part, float scale) {
+  float* const told = reinterpret_cast<float*>(shared) + threadIdx.x % kThreads;
+  __syncthreads();
+  if (part > 0) {
+    float* const mine = told + (part - 1) * kPartFloats<Dim> * kThreads;
+#pragma unroll
+    for (int i = 0; i < Dim / 2; ++i) mine[i * kThreads] = sums.o[i / 4][i % 4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mine[(Dim / 2 + half) * kThreads] = sums.m[half];
+      mine[(Dim / 2 + 2 + half) * kThreads] = sums.l[half];
+    }
+  }
+  __syncthreads();
+  if (part > 0) return false;
+#pragma unroll
+  for (int other = 0; other < Parts - 1; ++other) {
+    const float* const its = told + other * kPartFloats<Dim> * kThreads;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float its_m = its[(Dim / 2 + half) * kThreads], now = fmaxf(sums.m[half], its_m);
+      const float most = now == -INFINITY ? 0.0f : now;
+      const float keep = power((sums.m[half] - most) * scale), add = power((its_m - most) * scale);
+      sums.m[half] = now;
+      sums.l[half] = sums.l[half] * keep + its[(Dim / 2 + 2 + half) * kThreads] * add;
+#pragma unroll
+      for (int i = 0; i < Dim / 4; ++i) {
+        float& sum = sums.o[i / 2][2 * half + i % 2];
+        sum = sum * keep + its[(i / 2 * 4 + 2 * half + i % 2) * kThreads] * add;
+      }
+    }
+  }
+  return true;
+}
+
+template <int Dim>
+__device__ __forceinline__ void store_rows(const Sums<Dim>& sums, const LaneRows<Dim>& lane_rows, const Block& block,
+                                           int warp, int lane) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = sums.l[half];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (block.row_of(warp, g, half) >= block.rows) continue;
+#pragma unroll
+    for (int d = 0; d < Dim / 8; ++d) {
+      store(lane_rows.y[half] + d * 8 + 2 * t, sums.o[d][2 * half] / sum);
+      store(lane_rows.y[half] + d * 8 + 2 * t + 1, sums.o[d][2 * half + 1] / sum);
+    }
+  }
+}
+
+template <int Dim, int Parts>
+__global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_kernel(AttentionArgs args) {
+  extern __shared__ __align__(128) char shared[];
+  wait_for_inputs();
+  launch_next();
+  Block block{int(blockIdx.z), int(blockIdx.y), args.q_heads / args.kv_heads};
+  const int tokens = args.live == nullptr ? args.slot_rows : min(max(*args.live, 0), args.slot_rows);
+  block.rows = tokens * block.heads;                       // token-major
+  block.first_row = (gridDim.x - 1 - blockIdx.x) * kRows;  // the longest first
+  if (block.first_row >= block.rows || (args.refused != nullptr && *args.refused != 0)) return;
+  const int part = threadIdx.x / kThreads, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  block.valid = *args.valid[block.slot];
+  const int last_token = (min(block.first_row + kRows, block.rows) - 1) / block.heads;
+  block.keys = min(block.valid + last_token + 1, args.context);
+  const int tiles = (block.keys + kKeys - 1) / kKeys;
+  const int64_t cache_at = int64_t(block.kv_head) * args.context * Dim;
+  const __half* k = static_cast<const __half*>(args.k[block.slot]) + cache_at;
+  const __half* v = static_cast<const __half*>(args.v[block.slot]) + cache_at;
+
+  constexpr int kTileBytes = kKeys * Dim * 2;
+  char* k_tiles = shared + part * 4 * kTileBytes;  // [2]
+  char* v_tiles = k_tiles + 2 * kTileBytes;        // [2]
+  fetch_tile<Dim>(k_tiles, k, part * kKeys, block.keys);
+  fetch_tile<Dim>(v_tiles, v, part * kKeys, block.keys);
+  commit_copies();
+  LaneRows<Dim> rows;
+  load_rows<Dim>(args, block, warp, lane, rows);
+  const float scale = args.scale * 1.4426950408889634f;  // probabilities by exp2
+  Sums<Dim> sums;
   for (int tile = part, place = 0; tile < tiles; tile += Parts, place ^= 1) {
     const int first = tile * kKeys;
     if (tile + Parts < tiles) {
-      fetch_tile<Dim>(k_tiles + (place ^ 1) * kTileBytes, k, first + Parts * kKeys, keys);
-      fetch_tile<Dim>(v_tiles + (place ^ 1) * kTileBytes, v, first + Parts * kKeys, keys);
+      fetch_tile<Dim>(k_tiles + (place ^ 1) * kTileBytes, k, first + Parts * kKeys, block.keys);
+      fetch_tile<Dim>(v_tiles + (place ^ 1) * kTileBytes, v, first + Parts * kKeys, block.keys);
     }
     commit_copies();
     wait_for_copies<1>();
     sync_part(part);
-    const char* k_tile = k_tiles + place * kTileBytes;
-    const char* v_tile = v_tiles + place * kTileBytes;
     float s[kKeys / 8][4] = {};
-#pragma unroll
-    for (int step = 0; step < kSteps; step += 2) {
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-        uint32_t b[4];  // of 32 elements of 8 keys
-        load_matrix(b, k_tile + tile_at<Dim>(n * 8 + lane % 8, step * 2 + lane / 8));
-        mma_half(s[n], a[step][0], a[step][1], a[step][2], a[step][3], b[0], b[1]);
-        mma_half(s[n], a[step + 1][0], a[step + 1][1], a[step + 1][2], a[step + 1][3], b[2], b[3]);
-      }
-    }
-    const bool all = first + kKeys <= min(limit[0], limit[1]);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float now = m[half];
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& score = s[n][2 * half + i];
-          if (!all && first + n * 8 + 2 * t + i >= limit[half]) score = -INFINITY;
-          now = fmaxf(now, score);
-        }
-      }
-      now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
-      now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-      // Differences before products: the error of a large one would be raised to a power.
-      const float most = now == -INFINITY ? 0.0f : now;
-      const float keep = power((m[half] - most) * scale);
-      m[half] = now;
-      l[half] *= keep;
-#pragma unroll
-      for (int d = 0; d < Dim / 8; ++d) o[d][2 * half] *= keep, o[d][2 * half + 1] *= keep;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& score = s[n][2 * half + i];
-          score = power((score - most) * scale);
-          l[half] += score;
-        }
-      }
-    }
-#pragma unroll
-    for (int step = 0; step < kKeys / 16; ++step) {
-      const uint32_t p[4] = {pack(s[2 * step][0], s[2 * step][1]), pack(s[2 * step][2], s[2 * step][3]),
-                             pack(s[2 * step + 1][0], s[2 * step + 1][1]),
-                             pack(s[2 * step + 1][2], s[2 * step + 1][3])};
-#pragma unroll
-      for (int d = 0; d < Dim / 8; d += 2) {
-        uint32_t b[4];  // 16 keys by 16 elements
-        load_matrix_transposed(b, v_tile + tile_at<Dim>(step * 16 + lane % 16, d + lane / 16));
-        mma_half(o[d], p[0], p[1], p[2], p[3], b[0], b[1]);
-        mma_half(o[d + 1], p[0], p[1], p[2], p[3], b[2], b[3]);
-      }
-    }
+    score_tile<Dim>(rows.queries, k_tiles + place * kTileBytes, lane, s);
+    take_shares<Dim>(sums, s, rows.limit, first, scale, lane % 4);
+    add_values<Dim>(sums, s, v_tiles + place * kTileBytes, lane);
     sync_part(part);
   }
   if constexpr (Parts > 1) {
-    float* const told = reinterpret_cast<float*>(shared) + threadIdx.x % kThreads;  // [part - 1][value][thread]
-    __syncthreads();
-    if (part > 0) {
-      float* const mine = told + (part - 1) * kPartFloats<Dim> * kThreads;
-#pragma unroll
-      for (int i = 0; i < Dim / 2; ++i) mine[i * kThreads] = o[i / 4][i % 4];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        mine[(Dim / 2 + half) * kThreads] = m[half];
-        mine[(Dim / 2 + 2 + half) * kThreads] = l[half];
-      }
-    }
-    __syncthreads();
-    if (part > 0) return;
-#pragma unroll
-    for (int other = 0; other < Parts - 1; ++other) {
-      const float* const its = told + other * kPartFloats<Dim> * kThreads;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float its_m = its[(Dim / 2 + half) * kThreads], now = fmaxf(m[half], its_m);
-        const float most = now == -INFINITY ? 0.0f : now;
-        const float keep = power((m[half] - most) * scale), add = power((its_m - most) * scale);
-        m[half] = now;
-        l[half] = l[half] * keep + its[(Dim / 2 + 2 + half) * kThreads] * add;
-#pragma unroll
-        for (int i = 0; i < Dim / 4; ++i) {
-          float& sum = o[i / 2][2 * half + i % 2];
-          sum = sum * keep + its[(i / 2 * 4 + 2 * half + i % 2) * kThreads] * add;
-        }
-      }
-    }
+    if (!add_parts<Dim, Parts>(sums, shared, part, scale)) return;
   }
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float sum = l[half];
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (row_of(half) >= rows) continue;
-#pragma unroll
-    for (int d = 0; d < Dim / 8; ++d) {
-      store(y[half] + d * 8 + 2 * t, o[d][2 * half] / sum);
-      store(y[half] + d * 8 + 2 * t + 1, o[d][2 * half + 1] / sum);
-    }
-  }
+  store_rows<Dim>(sums, rows, block, warp, lane);
 }
 
 template <int Dim, int Parts>
