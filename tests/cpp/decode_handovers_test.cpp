@@ -188,6 +188,16 @@ void test_an_output_is_stored_though_another_overlaps_it() {
   CHECK(args.phases[0].keeps && args.phases[1].keeps && args.phases[1].mailed);
 }
 
+void test_a_phase_without_mail_meets_its_neighbours() {
+  Phases phases;
+  for (int i = 0; i < 4; ++i) phases.linear(2000 * i, kHidden, 2000 * (i + 1), kHidden);
+  phases.flow(1).mails = false;
+  const ProgramArgs& args = phases.plan();
+  CHECK(args.phases[1].meets && args.phases[0].keeps && !args.phases[0].posts);
+  CHECK(args.phases[2].meets && args.phases[1].keeps && !args.phases[1].posts);
+  CHECK(args.phases[3].mailed);
+}
+
 void test_memory_of_another_space_is_other_memory() {
   Phases phases;
   phases.linear(0, kHidden, 4000, kHidden);
@@ -223,6 +233,7 @@ int main() {
   test_attention_takes_no_mail_where_it_writes_over_what_the_phase_before_reads();
   test_attention_takes_no_mail_into_a_box_that_the_phase_before_reads();
   test_an_output_is_stored_though_another_overlaps_it();
+  test_a_phase_without_mail_meets_its_neighbours();
   test_memory_of_another_space_is_other_memory();
   test_several_rows_meet_before_every_phase();
   return check_result();

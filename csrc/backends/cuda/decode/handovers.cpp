@@ -54,6 +54,7 @@ class Handovers {
   // Whether p reads what p - 1 makes, and all of it: a box is used again once those who read it have posted.
   bool takes_mail(int p) const {
     const std::vector<Range>& reads = flows_[p].reads;
+    if (!flows_[p].mails || !flows_[p - 1].mails) return false;
     if (!reads_each_once(reads) || span_of(reads) != made(p - 1) || made(p - 1).values > kMostMailed) return false;
     return args_.phases[p].kind == Phase::Kind::Linear || attention_takes_mail(p);
   }

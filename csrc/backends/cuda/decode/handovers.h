@@ -26,6 +26,7 @@ struct Flow {
   std::vector<Range> reads;  // x; of attention q, k and v
   Range residual;            // no values: none
   Range made;
+  bool mails = true;  // can take mail and post it
 };
 
 // Completes each phase of `args`; those that make outputs come with `keeps`. `flows` are by phase, and only of one row.

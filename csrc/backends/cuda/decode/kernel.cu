@@ -3,6 +3,7 @@
 #include "backends/cuda/decode/attention.cuh"
 #include "backends/cuda/decode/kernel.h"
 #include "backends/cuda/decode/linear.cuh"
+#include "backends/cuda/decode/row_phases.cuh"
 
 namespace tcim_lite::cuda::decode {
 namespace {
@@ -107,9 +108,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
     const Handover<Shape> handover{args, phase, run, p};
     if (phase.kind == Phase::Kind::Attention) {
       attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation, handover, ready);
-    } else if (!kOne && phase.kind == Phase::Kind::Quantize) {
+    } else if (phase.kind != Phase::Kind::Linear) {
       ready();
-      quantize_rows<Shape::kFormat>(phase.quantize, rows);
+      compute_rows<Shape>(phase, rows);
     } else {
       const LinearPhase& linear = phase.linear;
       auto& own = s.own.linear;

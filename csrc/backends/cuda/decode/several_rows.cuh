@@ -199,20 +199,4 @@ class SeveralRows {
   float inverse_ = 1;
 };
 
-// A warp takes a group of all rows: lane 4 g + t 16 inputs of row g.
-template <WeightFormat Format>
-__device__ __forceinline__ void quantize_rows(const QuantizePhase& quantize, int rows) {
-  const int group = int(blockIdx.x) + int(gridDim.x) * (threadIdx.x / 32);
-  if (group * 64 >= quantize.inputs) return;
-  const int lane = threadIdx.x % 32, row = lane / 4;
-  const auto* from = reinterpret_cast<const uint4*>(static_cast<const __half*>(quantize.x) + row * quantize.x_stride +
-                                                    group * 64 + lane % 4 * 16);
-  uint4 raw[2] = {}, codes;
-  if (row < rows) raw[0] = __ldcg(from), raw[1] = __ldcg(from + 1);
-  const float scale = activation_scale<Format>(quantize_halves(raw, codes));
-  char* to = quantize.codes + group * kCodesGroup;
-  reinterpret_cast<uint4*>(to)[lane] = codes;
-  if (lane % 4 == 0) reinterpret_cast<float*>(to + kMostRows * 64)[row] = scale;
-}
-
 }  // namespace tcim_lite::cuda::decode

@@ -1,0 +1,33 @@
+// Phases that compute rows from rows in memory, without weights: what needs neither the ring nor mail.
+#pragma once
+
+#include "backends/cuda/decode/ring.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
+
+namespace tcim_lite::cuda::decode {
+
+// A warp takes a group of all rows: lane 4 g + t 16 inputs of row g.
+template <WeightFormat Format>
+__device__ __forceinline__ void quantize_rows(const QuantizePhase& quantize, int rows) {
+  const int group = int(blockIdx.x) + int(gridDim.x) * (threadIdx.x / 32);
+  if (group * 64 >= quantize.inputs) return;
+  const int lane = threadIdx.x % 32, row = lane / 4;
+  const auto* from = reinterpret_cast<const uint4*>(static_cast<const __half*>(quantize.x) + row * quantize.x_stride +
+                                                    group * 64 + lane % 4 * 16);
+  uint4 raw[2] = {}, codes;
+  if (row < rows) raw[0] = __ldcg(from), raw[1] = __ldcg(from + 1);
+  const float scale = activation_scale<Format>(quantize_halves(raw, codes));
+  char* to = quantize.codes + group * kCodesGroup;
+  reinterpret_cast<uint4*>(to)[lane] = codes;
+  if (lane % 4 == 0) reinterpret_cast<float*>(to + kMostRows * 64)[row] = scale;
+}
+
+// All blocks, once what the phase reads is there.
+template <typename Shape>
+__device__ __forceinline__ void compute_rows(const Phase& phase, int rows) {
+  if constexpr (Shape::kRows > 1) {
+    if (phase.kind == Phase::Kind::Quantize) quantize_rows<Shape::kFormat>(phase.quantize, rows);
+  }
+}
+
+}  // namespace tcim_lite::cuda::decode
