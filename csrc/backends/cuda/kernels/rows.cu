@@ -1,5 +1,6 @@
 // The edges of a graph and the ops that stand alone: each row by itself.
 #include "backends/cuda/kernels/common.cuh"
+#include "backends/cuda/kernels/elementwise.cuh"
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/quantize.cuh"
 
@@ -76,13 +77,6 @@ __global__ void norm_kernel(NormArgs args) {
     store8_any(y + i, v);
   }
   for (int i = vectors + threadIdx.x; i < cols; i += blockDim.x) store(y + i, load(x + i) * inverse * args.weight[i]);
-}
-
-// One line for each ElementwiseOp.
-template <ElementwiseOp op>
-__device__ float apply(float a, float b) {
-  if constexpr (op == kAdd) return a + b;
-  if constexpr (op == kMul) return a * b;
 }
 
 template <typename T, ElementwiseOp op>
