@@ -77,6 +77,23 @@ void test_what_the_phases_of_a_chain_hand_on() {
   }
 }
 
+// Ops that stand alone between Linears: their neighbours read what they make more than once.
+void test_ops_that_stand_alone_within_a_program() {
+  for (const WeightFormat format : kHalfFormats) {
+    for (const int64_t rows : {1, 3, 8}) {
+      for (const int64_t hidden : {64, 1088}) {
+        GraphMaker maker(DType::Float16, uint32_t(rows + hidden));
+        const uint32_t x = maker.input({1, rows, hidden}), other = maker.input({1, rows, hidden});
+        const uint32_t a = maker.linear(x, hidden, format), b = maker.linear(a, hidden, format);
+        const uint32_t sum = maker.elementwise(OpKind::Mul, maker.add(a, b), b), inner = maker.linear(sum, 2 * hidden, format);
+        const uint32_t gated = maker.silu_mul(inner), made = maker.add(maker.linear(gated, hidden, format), gated);
+        check(concat("ops within a program ", name_of(format), " ", rows, " x ", hidden), maker,
+              {made, inner, maker.add(x, other), maker.linear(made, 50, format)}, roundings(format), {}, 3);
+      }
+    }
+  }
+}
+
 // Of many rows. On a GPU of 132 multiprocessors these are all shapes of tiles that the kernel for Hopper chooses among
 // (linear_wgmma.cu), with and without splits of the inputs.
 void test_linear_of_many_rows_with_every_epilogue() {
@@ -276,6 +293,7 @@ int main() {
     setenv("TCIM_LITE_CUDA_CHAIN", chain, 1);
     test_linears_of_a_chain();
     test_what_the_phases_of_a_chain_hand_on();
+    test_ops_that_stand_alone_within_a_program();
     test_layers();
     test_layers_of_several_rows();
   }

@@ -167,6 +167,32 @@ void test_a_launch_finds_its_values_where_they_are_bound() {
   CHECK(!program->bind(addresses, scratch, refused));
 }
 
+void test_ops_that_no_linear_takes_along_are_phases() {
+  for (const int64_t rows : {1, 3}) {
+    GraphMaker maker(DType::Float16);
+    const uint32_t x = maker.input({1, rows, 64});
+    const uint32_t a = maker.linear(x, 64, WeightFormat::LinearW8), b = maker.linear(a, 64, WeightFormat::LinearW8);
+    const uint32_t sum = maker.elementwise(OpKind::Mul, maker.add(a, b), b),
+                   inner = maker.linear(sum, 128, WeightFormat::LinearW8);
+    maker.graph().outputs = {maker.linear(maker.silu_mul(inner), 64, WeightFormat::LinearW8), inner};
+    const Plan plan = build_plan(maker.graph(), false);
+    auto program = Program::plan(plan, 0, kMultiprocessors);
+    CHECK(program && program->end_step() == plan.steps.size());
+    const ProgramArgs& args = program->args();
+    std::vector<int> found;
+    for (int p = 0; p < args.count; ++p) {
+      if (args.phases[p].kind != Kind::Elementwise) continue;
+      found.push_back(p);
+      CHECK(args.phases[p].meets && args.phases[p + 1].meets && args.phases[p].keeps && args.phases[p - 1].keeps);
+    }
+    CHECK((found == std::vector<int>{2, 3, 5}));
+    CHECK_EQ(args.phases[1].mailed, rows == 1);
+    CHECK(args.phases[2].elementwise.op == kAdd && args.phases[3].elementwise.op == kMul);
+    const ElementwisePhase& last = args.phases[5].elementwise;
+    CHECK(last.op == kElementwiseOps && last.a_stride == 128 && last.cols == 64 && last.b == nullptr);
+  }
+}
+
 void test_too_few_phases_are_no_program() {
   GraphMaker maker(DType::Float16);
   uint32_t x = maker.input({1, 1, 64});
@@ -196,6 +222,7 @@ int main() {
   test_a_layer_is_five_phases();
   test_a_long_row_of_several_is_quantised_once();
   test_a_launch_finds_its_values_where_they_are_bound();
+  test_ops_that_no_linear_takes_along_are_phases();
   test_too_few_phases_are_no_program();
   test_a_program_ends_where_a_step_does_not_fit();
   return check_result();

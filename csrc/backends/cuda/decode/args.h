@@ -42,8 +42,17 @@ struct QuantizePhase {
   int x_stride, inputs;
 };
 
+// An elementwise op that no Linear takes along.
+struct ElementwisePhase {
+  int op;  // an ElementwiseOp, or kElementwiseOps: SiLU-mul of a
+  const void* a;
+  const void* b;  // null for SiLU-mul
+  void* y;        // [rows, cols]; a of SiLU-mul has twice as many columns, gate and up alternating in blocks of 16
+  int a_stride, b_stride, y_stride, cols;
+};
+
 struct Phase {
-  enum class Kind : uint8_t { Linear, Attention, Quantize } kind;
+  enum class Kind : uint8_t { Linear, Attention, Quantize, Elementwise } kind;
   bool meets;   // begins when all blocks are done with the phase before
   bool mailed;  // x, or q, k and v, are the mail of the phase before
   bool posts;   // y goes to the mail
@@ -52,6 +61,7 @@ struct Phase {
     LinearPhase linear;
     AttentionPhase attention;
     QuantizePhase quantize;
+    ElementwisePhase elementwise;
   };
 };
 

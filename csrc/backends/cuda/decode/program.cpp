@@ -135,6 +135,26 @@ class ProgramBuilder {
     return true;
   }
 
+  bool add(const ElementwiseSpec& spec) {
+    if (!add_elementwise(spec.op, spec.elem, spec.a, spec.y)) return false;
+    ElementwisePhase& phase = args_.phases[args_.count - 1].elementwise;
+    refer(phase.b, spec.b.value);
+    phase.b_stride = int(spec.b.stride);
+    flows_.back().reads.push_back(range_of(spec.b));
+    return true;
+  }
+  bool add(const SiluMulSpec& spec) { return add_elementwise(kElementwiseOps, spec.elem, spec.x, spec.y); }
+  bool add_elementwise(int op, Elem elem, const Rows& a, const Rows& y) {
+    if (elem != kF16 || !takes_rows(y)) return false;
+    Phase& phase = next(Phase::Kind::Elementwise, y);
+    phase.elementwise = {op, nullptr, nullptr, nullptr, int(a.stride), 0, int(y.stride), int(y.cols)};
+    refer(phase.elementwise.a, a.value);
+    refer(phase.elementwise.y, y.value);
+    flows_.back().reads = {range_of(a)};
+    flows_.back().mails = false;
+    return true;
+  }
+
   // All attention of a program has one shape, the same lengths and the same tables.
   bool has_the_same_shape(const HeadsAttentionSpec& spec) const {
     if (shared_ == nullptr) return true;

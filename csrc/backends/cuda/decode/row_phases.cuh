@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/cuda/decode/ring.cuh"
+#include "backends/cuda/kernels/elementwise.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda::decode {
@@ -22,9 +23,32 @@ __device__ __forceinline__ void quantize_rows(const QuantizePhase& quantize, int
   if (lane % 4 == 0) reinterpret_cast<float*>(to + kMostRows * 64)[row] = scale;
 }
 
+// Rounds as the op does where it is launched by itself (kernels/rows.cu).
+template <typename Shape>
+__device__ __forceinline__ void compute_elements(const ElementwisePhase& phase, int rows) {
+  const auto read = [](const void* from, int64_t at) {
+    return __half2float(__ushort_as_half(__ldcg(static_cast<const uint16_t*>(from) + at)));
+  };
+#pragma unroll 1
+  for (int i = int(blockIdx.x) * Shape::kThreads + int(threadIdx.x); i < rows * phase.cols;
+       i += int(gridDim.x) * Shape::kThreads) {
+    const int row = i / phase.cols, col = i - row * phase.cols;
+    const int64_t a = int64_t(row) * phase.a_stride;
+    float value;
+    if (phase.op != kElementwiseOps) {
+      value = apply(phase.op, read(phase.a, a + col), read(phase.b, int64_t(row) * phase.b_stride + col));
+    } else {
+      const int64_t gate = a + col / 16 * 32 + col % 16;
+      value = silu(read(phase.a, gate)) * read(phase.a, gate + 16);
+    }
+    store(static_cast<__half*>(phase.y) + int64_t(row) * phase.y_stride + col, value);
+  }
+}
+
 // All blocks, once what the phase reads is there.
 template <typename Shape>
 __device__ __forceinline__ void compute_rows(const Phase& phase, int rows) {
+  if (phase.kind == Phase::Kind::Elementwise) compute_elements<Shape>(phase.elementwise, rows);
   if constexpr (Shape::kRows > 1) {
     if (phase.kind == Phase::Kind::Quantize) quantize_rows<Shape::kFormat>(phase.quantize, rows);
   }
