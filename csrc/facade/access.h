@@ -58,7 +58,7 @@ struct ModuleState {
   tcim::Status status = OK;
   std::shared_ptr<tcim_lite::Module> core;  // null: not loaded
 
-  // Of the slots, by compiled name, so that a Shape() lives as long as the module.
+  // Of the ports, by compiled name, so that a Shape() lives as long as the module.
   std::mutex mutex;
   std::map<std::string, TensorInfo> inputs, outputs;
 };
@@ -86,7 +86,7 @@ struct Access {
 
   static DevManagerState devices(std::vector<int32_t> ids, std::string backend);
   static tcim_lite::LoadOptions load_options(const Module::Option& option);
-  static TensorInfo slot_info(ModuleState& module, bool input, const std::string& name);
+  static TensorInfo port_info(ModuleState& module, bool input, const std::string& name);
 
   static Module module(Status status, std::shared_ptr<tcim_lite::Module> core);
   static Status replace(Module& module, Module loaded);

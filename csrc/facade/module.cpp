@@ -56,7 +56,7 @@ tcim_lite::Module& internal::Access::core(const Module& module, const char* what
   return *module.impl_->core;
 }
 
-TensorInfo internal::Access::slot_info(ModuleState& module, bool input, const std::string& name) {
+TensorInfo internal::Access::port_info(ModuleState& module, bool input, const std::string& name) {
   const tcim_lite::TensorInfo info = input ? module.core->input_info(name) : module.core->output_info(name);
   const std::lock_guard lock(module.mutex);
   TensorInfo& known = (input ? module.inputs : module.outputs)[info.name];
@@ -107,14 +107,14 @@ std::string Module::GetOutputName(int index) const {
 TensorInfo Module::GetInputInfo(const std::string& name) const {
   return guarded_or("Module::GetInputInfo", TensorInfo(), [&] {
     Access::core(*this, "GetInputInfo");
-    return Access::slot_info(*impl_, true, name);
+    return Access::port_info(*impl_, true, name);
   });
 }
 
 TensorInfo Module::GetOutputInfo(const std::string& name) const {
   return guarded_or("Module::GetOutputInfo", TensorInfo(), [&] {
     Access::core(*this, "GetOutputInfo");
-    return Access::slot_info(*impl_, false, name);
+    return Access::port_info(*impl_, false, name);
   });
 }
 

@@ -25,7 +25,7 @@ Tensor Module::GetDevInput(const std::string& name) const {
   Tensor made;
   const tcim::Status status = guarded("Module::GetInput", [&] {
     tcim_lite::Tensor input = Access::core(*this, "GetInput").input(name);
-    made = Access::tensor(std::move(input), Access::slot_info(*impl_, true, name));
+    made = Access::tensor(std::move(input), Access::port_info(*impl_, true, name));
   });
   return status == OK ? made : Access::failed_tensor(status);
 }
@@ -62,7 +62,7 @@ Tensor Module::GetDevOutput(const std::string& name) const {
   Tensor made;
   const tcim::Status status = guarded("Module::GetDevOutput", [&] {
     tcim_lite::Tensor output = Access::core(*this, "GetDevOutput").dev_output(name);
-    made = Access::tensor(std::move(output), Access::slot_info(*impl_, false, name));
+    made = Access::tensor(std::move(output), Access::port_info(*impl_, false, name));
   });
   return status == OK ? made : Access::failed_tensor(status);
 }

@@ -29,9 +29,9 @@ class Trace final : public Observer {
     add_handle(line, "module", event.module);
     add_handle(line, "stream", event.stream);
     if (!event.argument.empty()) line.add("argument", event.argument);
-    if (event.slot) {
-      line.add("slot", event.slot->name);
-      line.add("memory", event.slot->memory);
+    if (event.port) {
+      line.add("slot", event.port->name);
+      line.add("memory", event.port->memory);
     }
     if (event.self) line.add("self", *event.self);
     if (event.tensor) line.add("tensor", *event.tensor);

@@ -1,4 +1,4 @@
-// Reference-counted memory on the host, on a device, or in slabs on several devices. Tensors, slots and queued runs
+// Reference-counted memory on the host, on a device, or in slabs on several devices. Tensors, ports and queued runs
 // share it. Offsets and sizes are of the logical bytes, whatever the slabs.
 #pragma once
 

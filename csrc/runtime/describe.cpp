@@ -5,12 +5,12 @@
 #include "runtime/api_version.h"
 #include "runtime/model_file.h"
 #include "runtime/module.h"
-#include "runtime/slot.h"
+#include "runtime/port.h"
 
 namespace tcim_lite {
 namespace {
 
-void list_slots(std::ostream& text, const char* title, const hmm::File& content, std::vector<uint32_t> Graph::* ids,
+void list_ports(std::ostream& text, const char* title, const hmm::File& content, std::vector<uint32_t> Graph::* ids,
                 const std::vector<int32_t>& axes) {
   if (content.kind == hmm::FileKind::Weights) {
     text << title << ": 0\n";
@@ -18,11 +18,11 @@ void list_slots(std::ostream& text, const char* title, const hmm::File& content,
   }
   std::vector<int> devices(content.ndevice);
   std::iota(devices.begin(), devices.end(), 0);
-  SlotTable slots(content.parts, ids, axes, devices);
-  text << title << ": " << slots.size() << "\n";
-  for (const Slot& slot : slots) {
-    text << "  " << slot.name() << ": shape: " << to_string(slot.info.shape) << ", dtype: " << name_of(slot.info.dtype)
-         << ", format: " << name_of(slot.info.format) << "\n";
+  PortTable ports(content.parts, ids, axes, devices);
+  text << title << ": " << ports.size() << "\n";
+  for (const Port& port : ports) {
+    text << "  " << port.name() << ": shape: " << to_string(port.info.shape) << ", dtype: " << name_of(port.info.dtype)
+         << ", format: " << name_of(port.info.format) << "\n";
   }
 }
 
@@ -41,8 +41,8 @@ std::string describe_model(const std::string& path) {
         text << "target: " << content.target << "\n";
         text << "ncore: " << content.ncore << "\n";
         text << "ndevice: " << content.ndevice << "\n";
-        list_slots(text, "inputs", content, &Graph::inputs, content.split.inputs);
-        list_slots(text, "outputs", content, &Graph::outputs, content.split.outputs);
+        list_ports(text, "inputs", content, &Graph::inputs, content.split.inputs);
+        list_ports(text, "outputs", content, &Graph::outputs, content.split.outputs);
         uint64_t bytes = 0;
         for (const hmm::WeightEntry& weight : content.weights) bytes += weight.bytes;
         text << "weights: " << content.weights.size() << " (" << bytes << " bytes)\n";

@@ -16,8 +16,8 @@ struct Module::Loaded {
   std::string backend;
   bool always_sync;  // TCIM_XH2_USE_SYNC_MODE
   ApiVersion version;
-  SlotTable inputs;
-  SlotTable outputs;
+  PortTable inputs;
+  PortTable outputs;
   std::shared_ptr<Stream> stream;
   uint64_t ticket = 0;              // of the last queued run
   std::shared_ptr<BoundRun> bound;  // null: a binding has changed

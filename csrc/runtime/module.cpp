@@ -94,14 +94,14 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
   std::vector<int> ids;
   for (const Device* device : program->devices()) ids.push_back(device->id());
   loaded_.reset(new Loaded{program, options.weights, options.backend, env_text("TCIM_XH2_USE_SYNC_MODE") == "1",
-                           emulated_version(), SlotTable(content.parts, &Graph::inputs, content.split.inputs, ids),
-                           SlotTable(content.parts, &Graph::outputs, content.split.outputs, ids),
+                           emulated_version(), PortTable(content.parts, &Graph::inputs, content.split.inputs, ids),
+                           PortTable(content.parts, &Graph::outputs, content.split.outputs, ids),
                            program->device().default_stream(), 0, nullptr});
   Loaded& loaded = *loaded_;
   std::string unknown;
   for (const std::string& name : options.dummies) {
-    if (Slot* slot = loaded.inputs.find(name)) {
-      slot->is_dummy = true;
+    if (Port* port = loaded.inputs.find(name)) {
+      port->is_dummy = true;
     } else {
       unknown += (unknown.empty() ? "'" : ", '") + name + "'";
     }
@@ -110,10 +110,10 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
     log(LogLevel::Warn,
         concat(program->file().label(), ": set_dummy_tensors: no input is named ", unknown, "; ignored"));
   }
-  for (Slot& slot : loaded.inputs) {
-    if (!slot.is_dummy) allocate(slot);
+  for (Port& port : loaded.inputs) {
+    if (!port.is_dummy) allocate(port);
   }
-  for (Slot& slot : loaded.outputs) allocate(slot);
+  for (Port& port : loaded.outputs) allocate(port);
 }
 
 // The memory is free when the last reference is gone (C-22), so it waits as release does.
@@ -132,11 +132,11 @@ Module::Loaded& Module::loaded(const char* who) const {
   return *loaded_;
 }
 
-// Gives the slot memory of its own if it has none yet.
-void Module::allocate(Slot& slot) {
-  if (slot.buffer != nullptr) return;
-  slot.buffer = Tensor::allocate(slot.info, loaded_->program->file().label(), slot.content).buffer();
-  slot.offset = 0;
+// Gives the port memory of its own if it has none yet.
+void Module::allocate(Port& port) {
+  if (port.buffer != nullptr) return;
+  port.buffer = Tensor::allocate(port.info, loaded_->program->file().label(), port.content).buffer();
+  port.offset = 0;
   loaded_->bound = nullptr;
 }
 
@@ -159,10 +159,10 @@ void Module::run(bool sync, int rounds) {
           Loaded& loaded = this->loaded("run");
           loaded.program->raise_error();
           if (loaded.bound == nullptr) {
-            for (const Slot& slot : loaded.inputs) {
-              if (slot.buffer != nullptr) continue;
-              fail(ErrorCode::State, "run error: Status.UNINITIALIZED: input '", slot.name(), "' (",
-                   to_string(slot.info),
+            for (const Port& port : loaded.inputs) {
+              if (port.buffer != nullptr) continue;
+              fail(ErrorCode::State, "run error: Status.UNINITIALIZED: input '", port.name(), "' (",
+                   to_string(port.info),
                    ") was declared through set_dummy_tensors and has no memory; bind a device tensor with "
                    "set_dev_input or set host data with set_input before run");
             }

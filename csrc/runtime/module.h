@@ -1,4 +1,4 @@
-// A loaded model: its slots, their bindings, and the stream it runs on (spec tcim-api section 7).
+// A loaded model: its ports, their bindings, and the stream it runs on (spec tcim-api section 7).
 //
 // A host array is copied, at call time, into whatever an input is bound to; a device tensor re-binds the input. `run`
 // queues; reads and host writes wait for queued runs that use the same memory. An error of queued work is raised once,
@@ -18,9 +18,9 @@
 
 #include "runtime/abort.h"
 #include "runtime/observer.h"
+#include "runtime/port.h"
 #include "runtime/program.h"
 #include "runtime/python_call.h"
-#include "runtime/slot.h"
 #include "runtime/stream.h"
 #include "runtime/tensor.h"
 #include "runtime/weight_store.h"
@@ -104,10 +104,10 @@ class Module {
   static std::shared_ptr<Module> load(std::shared_ptr<const ModelFile> file, const LoadOptions& options);
 
   Loaded& loaded(const char* who) const;
-  Slot& input_slot(const char* who, std::string_view name) const;
-  Slot& output_slot(const char* who, std::string_view name) const;
-  void bind(const char* who, Slot& slot, const Tensor& tensor);
-  void allocate(Slot& slot);
+  Port& input_port(const char* who, std::string_view name) const;
+  Port& output_port(const char* who, std::string_view name) const;
+  void bind(const char* who, Port& port, const Tensor& tensor);
+  void allocate(Port& port);
   void wait_for_runs(const char* who);
 
   // For listeners: what is there, or what a name stands for. They leave out what cannot be found.

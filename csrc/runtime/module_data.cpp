@@ -10,16 +10,16 @@
 namespace tcim_lite {
 namespace {
 
-const Slot& slot_at(const char* who, const SlotTable& slots, int64_t index) {
-  if (index < 0 || uint64_t(index) >= slots.size()) {
-    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(slots.size()) - 1);
+const Port& port_at(const char* who, const PortTable& ports, int64_t index) {
+  if (index < 0 || uint64_t(index) >= ports.size()) {
+    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(ports.size()) - 1);
   }
-  return slots[size_t(index)];
+  return ports[size_t(index)];
 }
 
-void check_elements(const char* who, const Slot& slot, int64_t elements, const std::string& got) {
-  if (elements == slot.info.elements()) return;
-  fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), " with ", slot.info.elements(),
+void check_elements(const char* who, const Port& port, int64_t elements, const std::string& got) {
+  if (elements == port.info.elements()) return;
+  fail(ErrorCode::Shape, who, " error: '", port.name(), "' is ", to_string(port.info), " with ", port.info.elements(),
        " elements, got ", got, " with ", elements);
 }
 
@@ -29,47 +29,47 @@ std::string place_text(const std::vector<int>& device_ids) {
   return text;
 }
 
-// A bound tensor lies where the slot's own memory would, aligned for its elements and cut in the same way.
-void check_place(const char* who, const Slot& slot, const Tensor& tensor) {
-  const TensorInfo& info = slot.info;
+// A bound tensor lies where the port's own memory would, aligned for its elements and cut in the same way.
+void check_place(const char* who, const Port& port, const Tensor& tensor) {
+  const TensorInfo& info = port.info;
   if (tensor.offset() % uint64_t(size_of(info.dtype)) != 0) {
-    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(info), ", the tensor begins at byte ",
+    fail(ErrorCode::Shape, who, " error: '", port.name(), "' is ", to_string(info), ", the tensor begins at byte ",
          tensor.offset(), " of its memory; begin at a multiple of ", size_of(info.dtype));
   }
   const SlabLayout wanted = info.placement == nullptr ? SlabLayout{{info.device_id}, 1, {}}
                                                       : SlabLayout::of(*info.placement, info.shape, info.dtype);
   const SlabLayout& layout = tensor.buffer()->layout();
   if (layout.device_ids != wanted.device_ids) {
-    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' is on ", place_text(wanted.device_ids),
+    fail(ErrorCode::Argument, who, " error: '", port.name(), "' is on ", place_text(wanted.device_ids),
          ", the tensor on ", place_text(layout.device_ids), "; copy it through the host");
   }
   if (layout != wanted || (!wanted.runs.empty() && tensor.offset() != 0)) {
-    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' (", to_string(info),
+    fail(ErrorCode::Shape, who, " error: '", port.name(), "' (", to_string(info),
          ") and the tensor are cut differently over ", place_text(wanted.device_ids), "; copy it through the host");
   }
 }
 
-// What a tensor that is bound to a slot has to be.
-void check_bind(const char* who, const Slot& slot, const Tensor& tensor) {
+// What a tensor that is bound to a port has to be.
+void check_bind(const char* who, const Port& port, const Tensor& tensor) {
   const TensorInfo& info = tensor.info();
   if (!tensor.has_storage()) {
-    fail(ErrorCode::State, who, " error: Status.UNINITIALIZED: the tensor given for '", slot.name(), "' ('", info.name,
+    fail(ErrorCode::State, who, " error: Status.UNINITIALIZED: the tensor given for '", port.name(), "' ('", info.name,
          "') has no memory, it belongs to an unbound dummy; bind that input first");
   }
   if (!tensor.on_device()) {
-    fail(ErrorCode::Argument, who, " error: '", slot.name(), "' needs a device tensor, got one on the host; ",
+    fail(ErrorCode::Argument, who, " error: '", port.name(), "' needs a device tensor, got one on the host; ",
          "use set_input to copy host data");
   }
-  if (info.dtype != slot.info.dtype) {
-    fail(ErrorCode::Shape, who, " error: '", slot.name(), "' is ", to_string(slot.info), ", got ", to_string(info),
+  if (info.dtype != port.info.dtype) {
+    fail(ErrorCode::Shape, who, " error: '", port.name(), "' is ", to_string(port.info), ", got ", to_string(info),
          "; a bound tensor is not converted");
   }
-  check_elements(who, slot, info.elements(), to_string(info));
+  check_elements(who, port, info.elements(), to_string(info));
   if (!info.is_dense()) {
-    fail(ErrorCode::Shape, who, " error: '", slot.name(),
+    fail(ErrorCode::Shape, who, " error: '", port.name(),
          "' needs a dense tensor, got a strided view; clone it densely");
   }
-  check_place(who, slot, tensor);
+  check_place(who, port, tensor);
 }
 
 // A host tensor is copied.
@@ -79,9 +79,9 @@ void describe_bind(CallEvent& event, const Tensor& tensor) {
 }
 
 // Of a tensor that could be bound, but not in this way.
-[[noreturn]] void refuse_bind_through_set_input(ApiVersion version, const Slot& slot, const Tensor& tensor) {
-  check_bind("set_input", slot, tensor);
-  fail(ErrorCode::State, "set_input error: Status.UNINITIALIZED: '", slot.name(), "' was not named in ",
+[[noreturn]] void refuse_bind_through_set_input(ApiVersion version, const Port& port, const Tensor& tensor) {
+  check_bind("set_input", port, tensor);
+  fail(ErrorCode::State, "set_input error: Status.UNINITIALIZED: '", port.name(), "' was not named in ",
        "set_dummy_tensors, and set_input of runtime ", name_of(version), " (TCIM_LITE_EMULATE) binds a device tensor ",
        "to such inputs only; use set_dev_input, which every version has");
 }
@@ -111,7 +111,7 @@ std::string Module::input_name(int64_t index) const {
       "Module.get_input_name", [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return slot_at("get_input_name", loaded("get_input_name").inputs, index).name();
+        return port_at("get_input_name", loaded("get_input_name").inputs, index).name();
       });
 }
 
@@ -120,7 +120,7 @@ std::string Module::output_name(int64_t index) const {
       "Module.get_output_name", [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return slot_at("get_output_name", loaded("get_output_name").outputs, index).name();
+        return port_at("get_output_name", loaded("get_output_name").outputs, index).name();
       });
 }
 
@@ -129,7 +129,7 @@ TensorInfo Module::input_info(std::string_view name) const {
       "Module.get_input_info", [&](CallEvent& event) { describe_input(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return input_slot("get_input_info", name).info;
+        return input_port("get_input_info", name).info;
       });
 }
 
@@ -138,7 +138,7 @@ TensorInfo Module::output_info(std::string_view name) const {
       "Module.get_output_info", [&](CallEvent& event) { describe_output(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return output_slot("get_output_info", name).info;
+        return output_port("get_output_info", name).info;
       });
 }
 
@@ -179,16 +179,16 @@ std::string Module::model_version() const {
       });
 }
 
-Slot& Module::input_slot(const char* who, std::string_view name) const {
+Port& Module::input_port(const char* who, std::string_view name) const {
   Loaded& loaded = this->loaded(who);
-  if (Slot* slot = loaded.inputs.find(name)) return *slot;
+  if (Port* port = loaded.inputs.find(name)) return *port;
   fail(ErrorCode::UnknownName, "Module ", who, " error: no input is named '", name, "'; the inputs are ",
        loaded.inputs.names());
 }
 
-Slot& Module::output_slot(const char* who, std::string_view name) const {
+Port& Module::output_port(const char* who, std::string_view name) const {
   Loaded& loaded = this->loaded(who);
-  if (Slot* slot = loaded.outputs.find(name)) return *slot;
+  if (Port* port = loaded.outputs.find(name)) return *port;
   fail(ErrorCode::UnknownName, "Module ", who, " error: no output is named '", name, "'; the outputs are ",
        loaded.outputs.names());
 }
@@ -199,26 +199,26 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
       [&](CallEvent& event) {
         describe_input(event, name);
         event.array = event.values = &array;
-        event.writes = Memory::Slot;
+        event.writes = Memory::Port;
       },
       [&] {
         const std::lock_guard lock(mutex_);
-        Slot& slot = input_slot("set_input", name);
-        if (array.elements() != slot.info.elements()) {
-          check_elements("set_input", slot, array.elements(),
+        Port& port = input_port("set_input", name);
+        if (array.elements() != port.info.elements()) {
+          check_elements("set_input", port, array.elements(),
                          "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
         }
-        const bool had_memory = slot.buffer != nullptr;
-        allocate(slot);
-        slot.buffer->wait_idle();
+        const bool had_memory = port.buffer != nullptr;
+        allocate(port);
+        port.buffer->wait_idle();
         try {
-          const Tensor tensor = slot.tensor();
+          const Tensor tensor = port.tensor();
           HostBytes target(tensor, HostAccess::Write);
-          copy_to_dense(array, slot.info.dtype, target.data(), "set_input error");
+          copy_to_dense(array, port.info.dtype, target.data(), "set_input error");
           target.store();
         } catch (const Error& error) {
-          if (!had_memory) slot.buffer.reset();  // still an unbound dummy
-          throw Error(error.code(), concat(error.what(), ", input '", slot.name(), "'"));
+          if (!had_memory) port.buffer.reset();  // still an unbound dummy
+          throw Error(error.code(), concat(error.what(), ", input '", port.name(), "'"));
         }
       });
 }
@@ -231,16 +231,16 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
         describe_input(event, name);
         values.describe(event, tensor);
         describe_bind(event, tensor);
-        if (!event.binds) event.writes = Memory::Slot;
+        if (!event.binds) event.writes = Memory::Port;
       },
       [&] {
         if (tensor.on_device() || !tensor.has_storage()) {
           const std::lock_guard lock(mutex_);
-          Slot& slot = input_slot("set_input", name);
-          if (!set_input_binds(loaded_->version, slot.is_dummy)) {
-            refuse_bind_through_set_input(loaded_->version, slot, tensor);
+          Port& port = input_port("set_input", name);
+          if (!set_input_binds(loaded_->version, port.is_dummy)) {
+            refuse_bind_through_set_input(loaded_->version, port, tensor);
           }
-          return bind("set_input", slot, tensor);
+          return bind("set_input", port, tensor);
         }
         tensor.buffer()->wait_idle();
         const Shape strides = byte_strides(tensor.info());
@@ -257,20 +257,20 @@ void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
       },
       [&] {
         const std::lock_guard lock(mutex_);
-        bind("set_input", input_slot("set_input", name), tensor);
+        bind("set_input", input_port("set_input", name), tensor);
       });
 }
 
-void Module::bind(const char* who, Slot& slot, const Tensor& tensor) {
-  if (tensor.has_storage() && tensor.buffer() == slot.buffer && tensor.offset() == slot.offset && !slot.sink &&
-      tensor.info().dtype == slot.info.dtype && tensor.info().elements() == slot.info.elements() &&
+void Module::bind(const char* who, Port& port, const Tensor& tensor) {
+  if (tensor.has_storage() && tensor.buffer() == port.buffer && tensor.offset() == port.offset && !port.sink &&
+      tensor.info().dtype == port.info.dtype && tensor.info().elements() == port.info.elements() &&
       tensor.info().is_dense()) {
     return;  // C-26: nothing changes
   }
-  check_bind(who, slot, tensor);
-  slot.buffer = tensor.buffer();
-  slot.offset = tensor.offset();
-  slot.sink.reset();
+  check_bind(who, port, tensor);
+  port.buffer = tensor.buffer();
+  port.offset = tensor.offset();
+  port.sink.reset();
   loaded_->bound = nullptr;
 }
 
@@ -279,7 +279,7 @@ Tensor Module::input(std::string_view name) const {
       "Module.get_dev_input", [&](CallEvent& event) { describe_input(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return input_slot("get_dev_input", name).tensor();
+        return input_port("get_dev_input", name).tensor();
       });
 }
 
@@ -288,15 +288,15 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
       "Module.get_output",
       [&](CallEvent& event) {
         describe_output(event, name);
-        event.reads = Memory::Slot;
+        event.reads = Memory::Port;
       },
       [&]() -> Tensor {
         wait_for_runs("get_output");
         // Held while copying: another thread that queues runs without end would hold up the copy for ever, or tear it.
         const std::lock_guard lock(mutex_);
-        const Slot& slot = output_slot("get_output", name);
-        if (info) check_elements("get_output", slot, info->elements(), to_string(*info));
-        const Tensor device = slot.tensor();
+        const Port& port = output_port("get_output", name);
+        if (info) check_elements("get_output", port, info->elements(), to_string(*info));
+        const Tensor device = port.tensor();
         if (!info) return device.to_host(true);
         TensorInfo wanted = info->on_host();
         wanted.name = device.info().name;
@@ -312,14 +312,14 @@ void Module::output_to(std::string_view name, const Tensor& target) {
       [&](CallEvent& event) {
         describe_output(event, name);
         event.tensor = TensorFacts(target);
-        event.reads = Memory::Slot;
+        event.reads = Memory::Port;
       },
       [&] {
         wait_for_runs("get_output");
         const std::lock_guard lock(mutex_);
-        const Slot& slot = output_slot("get_output", name);
-        check_elements("get_output", slot, target.info().elements(), to_string(target.info()));
-        slot.tensor().cast_to(target);
+        const Port& port = output_port("get_output", name);
+        check_elements("get_output", port, target.info().elements(), to_string(target.info()));
+        port.tensor().cast_to(target);
       });
 }
 
@@ -328,7 +328,7 @@ Tensor Module::dev_output(std::string_view name) const {
       "Module.get_dev_output", [&](CallEvent& event) { describe_output(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return output_slot("get_dev_output", name).tensor();
+        return output_port("get_dev_output", name).tensor();
       });
 }
 
@@ -341,7 +341,7 @@ void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
       },
       [&] {
         const std::lock_guard lock(mutex_);
-        bind("set_dev_output", output_slot("set_dev_output", name), tensor);
+        bind("set_dev_output", output_port("set_dev_output", name), tensor);
       });
 }
 
@@ -355,10 +355,10 @@ void Module::set_output(std::string_view name, const Tensor& tensor) {
       [&] {
         if (tensor.on_device() || !tensor.has_storage()) return set_dev_output(name, tensor);
         const std::lock_guard lock(mutex_);
-        Slot& slot = output_slot("set_output", name);
-        check_elements("set_output", slot, tensor.info().elements(), to_string(tensor.info()));
+        Port& port = output_port("set_output", name);
+        check_elements("set_output", port, tensor.info().elements(), to_string(tensor.info()));
         tensor.buffer()->mark_written_by_runs();
-        slot.sink = tensor;
+        port.sink = tensor;
         loaded_->bound = nullptr;
       });
 }

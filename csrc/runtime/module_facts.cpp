@@ -13,14 +13,14 @@ void Module::describe(CallEvent& event) const {
 
 namespace {
 
-SlotFacts facts_of(const SlotTable& slots, size_t index, bool is_input, ApiVersion version) {
-  const Slot& slot = slots[index];
-  return {is_input, index, slot.name(), TensorFacts(slot.info, slot.buffer.get(), slot.offset),
-          !is_input || set_input_binds(version, slot.is_dummy)};
+PortFacts facts_of(const PortTable& ports, size_t index, bool is_input, ApiVersion version) {
+  const Port& port = ports[index];
+  return {is_input, index, port.name(), TensorFacts(port.info, port.buffer.get(), port.offset),
+          !is_input || set_input_binds(version, port.is_dummy)};
 }
 
-void describe_slot(CallEvent& event, SlotTable& slots, std::string_view name, bool is_input, ApiVersion version) {
-  if (const Slot* slot = slots.find(name)) event.slot = facts_of(slots, size_t(slot - &slots[0]), is_input, version);
+void describe_port(CallEvent& event, PortTable& ports, std::string_view name, bool is_input, ApiVersion version) {
+  if (const Port* port = ports.find(name)) event.port = facts_of(ports, size_t(port - &ports[0]), is_input, version);
 }
 
 }  // namespace
@@ -29,14 +29,14 @@ void Module::describe_input(CallEvent& event, std::string_view name) const {
   describe(event);
   event.argument = name;
   const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) describe_slot(event, loaded_->inputs, name, true, loaded_->version);
+  if (loaded_ != nullptr) describe_port(event, loaded_->inputs, name, true, loaded_->version);
 }
 
 void Module::describe_output(CallEvent& event, std::string_view name) const {
   describe(event);
   event.argument = name;
   const std::lock_guard lock(mutex_);
-  if (loaded_ != nullptr) describe_slot(event, loaded_->outputs, name, false, loaded_->version);
+  if (loaded_ != nullptr) describe_port(event, loaded_->outputs, name, false, loaded_->version);
 }
 
 void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {

@@ -31,8 +31,8 @@ struct TensorFacts {
   bool dense = true;
 };
 
-// A slot and what it uses at the moment.
-struct SlotFacts {
+// A port and what it uses at the moment.
+struct PortFacts {
   bool is_input = true;
   size_t index = 0;  // in API order
   std::string name;  // as compiled
@@ -44,12 +44,12 @@ struct ModuleFacts {
   uint64_t module = 0;
   std::string file;
   const Graph* graph = nullptr;  // of rank 0; valid during the event
-  std::vector<SlotFacts> inputs;
-  std::vector<SlotFacts> outputs;
+  std::vector<PortFacts> inputs;
+  std::vector<PortFacts> outputs;
 };
 
 // The member of a CallEvent that has the facts.
-enum class Memory { None, Self, Tensor, Slot, Result };
+enum class Memory { None, Self, Tensor, Port, Result };
 
 // One call. Handles (module, stream, buffer) are numbers that no other object of the process ever has; 0 is none.
 // What a call does not have is empty. After a successful call the facts describe what it left behind.
@@ -63,10 +63,10 @@ struct CallEvent {
   uint64_t module = 0;
   uint64_t stream = 0;
   std::string argument;             // the name or path as given
-  std::optional<SlotFacts> slot;    // that the name stands for, if it does
+  std::optional<PortFacts> port;    // that the name stands for, if it does
   std::optional<TensorFacts> self;  // of a Tensor call
   std::optional<TensorFacts> tensor;
-  // Whose values the call reads and writes in its turn, and whether it binds `tensor` to `slot`: for listeners that
+  // Whose values the call reads and writes in its turn, and whether it binds `tensor` to `port`: for listeners that
   // keep track of memory, which therefore need not know the names of calls.
   Memory reads = Memory::None, writes = Memory::None;
   bool binds = false;

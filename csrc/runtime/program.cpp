@@ -46,25 +46,25 @@ void Program::raise_error() {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs)
+BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, PortTable& inputs, PortTable& outputs)
     : module_(module), program_(std::move(program)), uses_(std::make_shared<Uses>()) {
   buffers_.reserve(inputs.size() + outputs.size());
   memory_.resize(program_->devices().size());
   for (size_t rank = 0; rank < memory_.size(); ++rank) {
     // A cut tensor is bound as a whole, at offset 0 of every slab.
-    for (const Slot& slot : inputs) memory_[rank].inputs.push_back(slot.buffer->slab(rank) + slot.offset);
-    for (const Slot& slot : outputs) memory_[rank].outputs.push_back(slot.buffer->slab(rank) + slot.offset);
+    for (const Port& port : inputs) memory_[rank].inputs.push_back(port.buffer->slab(rank) + port.offset);
+    for (const Port& port : outputs) memory_[rank].outputs.push_back(port.buffer->slab(rank) + port.offset);
   }
-  for (SlotTable* slots : {&inputs, &outputs}) {
-    for (const Slot& slot : *slots) {
-      buffers_.push_back(slot.buffer);
-      offsets_.push_back(slot.offset);
+  for (PortTable* ports : {&inputs, &outputs}) {
+    for (const Port& port : *ports) {
+      buffers_.push_back(port.buffer);
+      offsets_.push_back(port.offset);
     }
   }
-  for (const Slot& slot : outputs) {
-    if (!slot.sink) continue;
-    buffers_.push_back(slot.sink->buffer());
-    sinks_.push_back({slot.tensor(), *slot.sink});
+  for (const Port& port : outputs) {
+    if (!port.sink) continue;
+    buffers_.push_back(port.sink->buffer());
+    sinks_.push_back({port.tensor(), *port.sink});
   }
   for (const auto& buffer : buffers_) buffer->add_uses(uses_);
 }

@@ -14,7 +14,7 @@
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
 #include "runtime/observer.h"
-#include "runtime/slot.h"
+#include "runtime/port.h"
 #include "runtime/stream.h"
 #include "runtime/uses.h"
 #include "runtime/weight_store.h"
@@ -56,8 +56,8 @@ class Program {
 // The bindings of a module at the time of a run. Made again only when a binding has changed.
 class BoundRun : public Work {
  public:
-  // Every slot has a buffer. `module` is the handle that listeners know.
-  BoundRun(uint64_t module, std::shared_ptr<Program> program, SlotTable& inputs, SlotTable& outputs);
+  // Every port has a buffer. `module` is the handle that listeners know.
+  BoundRun(uint64_t module, std::shared_ptr<Program> program, PortTable& inputs, PortTable& outputs);
 
   // Marks the buffers as used by a run queued on `stream`; finish() ends that, or end_use() if the run is not queued
   // after all.

@@ -38,7 +38,7 @@ RUNTIME = [
         "C-7",
         "csrc/runtime/module.cpp",
         "if (loaded.bound == nullptr) {",
-        'if (loaded.bound == nullptr) {\n for (Slot& s : loaded.inputs) if (seeded("dummy_run_silently")) allocate(s);',
+        'if (loaded.bound == nullptr) {\n for (Port& s : loaded.inputs) if (seeded("dummy_run_silently")) allocate(s);',
         ("corner_binding::test_c07_running_with_an_unbound_dummy_names_it",),
     ),
     Fault(
@@ -46,8 +46,8 @@ RUNTIME = [
         "The refusal to run with an unbound dummy does not say which.",
         "C-7",
         "csrc/runtime/module.cpp",
-        '"run error: Status.UNINITIALIZED: input \'", slot.name(),',
-        '"run error: Status.UNINITIALIZED: input \'", seeded("error_without_name") ? "?" : slot.name(),',
+        '"run error: Status.UNINITIALIZED: input \'", port.name(),',
+        '"run error: Status.UNINITIALIZED: input \'", seeded("error_without_name") ? "?" : port.name(),',
         ("corner_binding::test_c07_running_with_an_unbound_dummy_names_it",),
     ),
     Fault(
@@ -66,7 +66,7 @@ RUNTIME = [
         "csrc/runtime/module.cpp",
         "if (!observed()) return;\n  try {",
         'if (seeded("freed_too_early") && loaded_)\n'
-        "    for (Slot& s : loaded_->inputs)\n      if (s.buffer) s.tensor().set_zero();\n"
+        "    for (Port& s : loaded_->inputs)\n      if (s.buffer) s.tensor().set_zero();\n"
         "  if (!observed()) return;\n  try {",
         ("corner_lifetime::test_c22_a_bound_tensor_outlives_the_module_that_owns_it",),
     ),
@@ -142,9 +142,9 @@ RUNTIME = [
         "Host data goes into new memory instead of what the input is bound to.",
         "C-2",
         "csrc/runtime/module_data.cpp",
-        "const bool had_memory = slot.buffer != nullptr;",
-        "const bool had_memory = slot.buffer != nullptr;\n"
-        '        if (seeded("host_write_detaches")) slot.buffer.reset();',
+        "const bool had_memory = port.buffer != nullptr;",
+        "const bool had_memory = port.buffer != nullptr;\n"
+        '        if (seeded("host_write_detaches")) port.buffer.reset();',
         ("corner_binding::test_c02_a_host_write_goes_through_the_binding_and_does_not_detach",),
     ),
     Fault(
@@ -152,8 +152,8 @@ RUNTIME = [
         "Host data is written while a queued run still reads.",
         "C-3",
         "csrc/runtime/module_data.cpp",
-        "slot.buffer->wait_idle();",
-        'if (!seeded("host_write_overtakes_runs")) slot.buffer->wait_idle();',
+        "port.buffer->wait_idle();",
+        'if (!seeded("host_write_overtakes_runs")) port.buffer->wait_idle();',
         ("corner_host_data::test_c03_a_queued_run_sees_what_was_set_before_it",),
     ),
     Fault(
@@ -161,9 +161,9 @@ RUNTIME = [
         "An array with too few elements fills the beginning of the input.",
         "refusals",
         "csrc/runtime/module_data.cpp",
-        "if (array.elements() != slot.info.elements()) {",
-        "if (array.elements() != slot.info.elements() &&\n"
-        '            !(seeded("short_array_accepted") && array.elements() < slot.info.elements())) {',
+        "if (array.elements() != port.info.elements()) {",
+        "if (array.elements() != port.info.elements() &&\n"
+        '            !(seeded("short_array_accepted") && array.elements() < port.info.elements())) {',
         ("refusals::test_a_refused_setter_changes_nothing[set_input of too few]",),
     ),
     Fault(
@@ -171,8 +171,8 @@ RUNTIME = [
         "After the first run, a module goes on with the tensors that were bound then.",
         "C-8",
         "csrc/runtime/module_data.cpp",
-        "slot.offset = tensor.offset();\n  slot.sink.reset();\n  loaded_->bound = nullptr;",
-        "slot.offset = tensor.offset();\n  slot.sink.reset();\n"
+        "port.offset = tensor.offset();\n  port.sink.reset();\n  loaded_->bound = nullptr;",
+        "port.offset = tensor.offset();\n  port.sink.reset();\n"
         '  if (!seeded("rebinding_ignored")) loaded_->bound = nullptr;',
         ("corner_binding::test_c08_one_cache_after_another_may_be_bound_into_prefill",),
     ),

@@ -14,7 +14,7 @@ bool is(const CallEvent& event, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), event.name) != names.end();
 }
 
-// Null for none, and for what is not there: a name that stands for no slot, a result before the call is over.
+// Null for none, and for what is not there: a name that stands for no port, a result before the call is over.
 const TensorFacts* facts_of(const CallEvent& event, Memory memory) {
   const auto of = [](const std::optional<TensorFacts>& facts) { return facts ? &*facts : nullptr; };
   switch (memory) {
@@ -24,8 +24,8 @@ const TensorFacts* facts_of(const CallEvent& event, Memory memory) {
       return of(event.self);
     case Memory::Tensor:
       return of(event.tensor);
-    case Memory::Slot:
-      return event.slot ? &event.slot->memory : nullptr;
+    case Memory::Port:
+      return event.port ? &event.port->memory : nullptr;
     case Memory::Result:
       return of(event.result);
   }
@@ -40,16 +40,16 @@ int64_t filled_rows(const CacheRows* rows) {
 bool is_used_elsewhere(Shadow& shadow, uint64_t module, uint64_t buffer) {
   for (const auto& [handle, other] : shadow.modules()) {
     if (handle == module || other.released) continue;
-    for (const SlotShadow& slot : other.inputs) {
-      if (slot.memory.buffer == buffer) return true;
+    for (const PortShadow& port : other.inputs) {
+      if (port.memory.buffer == buffer) return true;
     }
   }
   return false;
 }
 
 void check_binding(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
-  if (!event.binds || !event.slot) return;
-  const SlotFacts& facts = *event.slot;
+  if (!event.binds || !event.port) return;
+  const PortFacts& facts = *event.port;
   if (event.tensor->buffer == 0) {
     found.emplace_back("S-102", concat("Input '", facts.name, "' of ", module.file, " was given it."));
     return;
@@ -59,8 +59,8 @@ void check_binding(Shadow& shadow, const CallEvent& event, const ModuleShadow& m
     return;
   }
   if (!facts.is_input || event.tensor->buffer == facts.memory.buffer) return;
-  const SlotShadow& slot = module.inputs[facts.index];
-  if (slot.own != facts.memory.buffer || is_used_elsewhere(shadow, event.module, slot.own)) return;
+  const PortShadow& port = module.inputs[facts.index];
+  if (port.own != facts.memory.buffer || is_used_elsewhere(shadow, event.module, port.own)) return;
   for (const CachePorts& ports : module.caches) {
     if (ports.cache != facts.index) continue;
     const int64_t had = filled_rows(shadow.rows(module, ports));
@@ -90,19 +90,19 @@ bool has_top_bit(const ArrayView& array) {
 void check_dtype(const CallEvent& event, Found& found) {
   if (event.values == nullptr) return;
   const DType from = event.values->dtype;
-  const std::optional<DType> to = event.slot     ? event.slot->memory.dtype
+  const std::optional<DType> to = event.port     ? event.port->memory.dtype
                                   : event.tensor ? event.tensor->dtype
                                                  : event.dtype;
   const bool reinterpreted =
       to && ((from == DType::UInt8 && *to == DType::Int8) || (from == DType::Int8 && *to == DType::UInt8));
   if (!reinterpreted || !has_top_bit(*event.values)) return;
-  found.emplace_back("S-501", concat(event.slot ? "Input '" + event.slot->name + "'" : std::string("The tensor"),
+  found.emplace_back("S-501", concat(event.port ? "Input '" + event.port->name + "'" : std::string("The tensor"),
                                      " is ", name_of(*to), ", the values ", name_of(from), "."));
 }
 
 void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, Found& found) {
-  const bool reads_output = event.reads == Memory::Slot && module != nullptr && event.slot;
-  const TensorFacts* const read = reads_output || event.reads != Memory::Slot ? facts_of(event, event.reads) : nullptr;
+  const bool reads_output = event.reads == Memory::Port && module != nullptr && event.port;
+  const TensorFacts* const read = reads_output || event.reads != Memory::Port ? facts_of(event, event.reads) : nullptr;
   if (read != nullptr) {
     if (const ModuleShadow* user = reads_output && module->pending ? module : shadow.user_of(read->buffer, true)) {
       found.emplace_back("S-301", concat("A run of ", user->file, " that writes it is queued."));
@@ -111,11 +111,11 @@ void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, 
     }
     bool is_output = reads_output;
     for (const auto& [handle, each] : shadow.modules()) {
-      for (const SlotShadow& slot : each.outputs) is_output |= slot.own == read->buffer;
+      for (const PortShadow& port : each.outputs) is_output |= port.own == read->buffer;
     }
     // A new tensor's to_host is how vendor code makes a tensor on the host.
     if ((is_output || is(event, {"Tensor.numpy"})) && shadow.is_unwritten(*read)) {
-      found.emplace_back("S-403", reads_output ? concat("Output '", event.slot->name, "' of ", module->file, ".")
+      found.emplace_back("S-403", reads_output ? concat("Output '", event.port->name, "' of ", module->file, ".")
                                                : std::string("A tensor on a device."));
     }
   }
@@ -129,32 +129,32 @@ void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, 
 
 void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
   std::map<std::pair<uint64_t, uint64_t>, std::string_view> caches;
-  for (const SlotShadow& slot : module.inputs) {
-    if (slot.memory.buffer == 0) {
-      found.emplace_back("S-101", concat("Input '", slot.name, "' of ", module.file, "."));
+  for (const PortShadow& port : module.inputs) {
+    if (port.memory.buffer == 0) {
+      found.emplace_back("S-101", concat("Input '", port.name, "' of ", module.file, "."));
       return;
     }
-    if (!slot.is_state) continue;
-    const auto [other, fresh] = caches.emplace(std::pair{slot.memory.buffer, slot.memory.offset}, slot.name);
+    if (!port.is_state) continue;
+    const auto [other, fresh] = caches.emplace(std::pair{port.memory.buffer, port.memory.offset}, port.name);
     if (!fresh) {
-      found.emplace_back("S-104", concat("'", other->second, "' and '", slot.name, "' of ", module.file, "."));
+      found.emplace_back("S-104", concat("'", other->second, "' and '", port.name, "' of ", module.file, "."));
       return;
     }
   }
   for (const auto& [handle, other] : shadow.modules()) {
     if (handle == event.module || !other.pending || other.stream == event.stream) continue;
-    const auto clash = [&](const SlotShadow& slot, bool writes) {
-      const auto use = other.used.find(slot.memory.buffer);
+    const auto clash = [&](const PortShadow& port, bool writes) {
+      const auto use = other.used.find(port.memory.buffer);
       if (use == other.used.end() || !(writes || use->second)) return false;
       found.emplace_back("S-303",
-                         concat("'", slot.name, "' of ", module.file, ", in a queued run of ", other.file, "."));
+                         concat("'", port.name, "' of ", module.file, ", in a queued run of ", other.file, "."));
       return true;
     };
-    for (const SlotShadow& slot : module.inputs) {
-      if (clash(slot, slot.is_state)) return;
+    for (const PortShadow& port : module.inputs) {
+      if (clash(port, port.is_state)) return;
     }
-    for (const SlotShadow& slot : module.outputs) {
-      if (clash(slot, true)) return;
+    for (const PortShadow& port : module.outputs) {
+      if (clash(port, true)) return;
     }
   }
 }
@@ -163,8 +163,8 @@ void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& 
 bool lengths_are_stale(Shadow& shadow, const ModuleShadow& module) {
   if (module.last_run == 0) return false;
   bool new_rows = false, has_length = false;
-  for (const SlotShadow& slot : module.inputs) {
-    if (slot.is_read && !slot.is_state && !slot.is_length) new_rows |= shadow.set_time(slot) > module.last_run;
+  for (const PortShadow& port : module.inputs) {
+    if (port.is_read && !port.is_state && !port.is_length) new_rows |= shadow.set_time(port) > module.last_run;
   }
   for (const CachePorts& ports : module.caches) {
     if (!ports.valid) continue;
@@ -220,23 +220,23 @@ void learn(Shadow& shadow, const CallEvent& event) {
   if (is(event, {"Tensor.data"})) shadow.host_write(*event.self);
   ModuleShadow* const module = shadow.module(event.module);
   if (module == nullptr) return;
-  if (event.slot && (event.binds || written != nullptr)) {
-    SlotShadow& slot = (event.slot->is_input ? module->inputs : module->outputs)[event.slot->index];
-    if (slot.own == 0 && !event.binds) slot.own = event.slot->memory.buffer;
-    slot.memory = event.slot->memory;
-    slot.set_at = shadow.tick();
-    slot.sink = 0;
-  } else if (event.slot && is(event, {"Module.set_output"})) {
-    module->outputs[event.slot->index].sink = event.tensor->buffer;
+  if (event.port && (event.binds || written != nullptr)) {
+    PortShadow& port = (event.port->is_input ? module->inputs : module->outputs)[event.port->index];
+    if (port.own == 0 && !event.binds) port.own = event.port->memory.buffer;
+    port.memory = event.port->memory;
+    port.set_at = shadow.tick();
+    port.sink = 0;
+  } else if (event.port && is(event, {"Module.set_output"})) {
+    module->outputs[event.port->index].sink = event.tensor->buffer;
   }
   if (is(event, {"Module.run"})) {
     if (*event.sync) return shadow.synced(event.stream);
     module->pending = true;
     module->stream = event.stream;
-    for (const SlotShadow& slot : module->inputs) module->used[slot.memory.buffer] |= slot.is_state;
-    for (const SlotShadow& slot : module->outputs) {
-      module->used[slot.memory.buffer] = true;
-      if (slot.sink != 0) module->used[slot.sink] = true;
+    for (const PortShadow& port : module->inputs) module->used[port.memory.buffer] |= port.is_state;
+    for (const PortShadow& port : module->outputs) {
+      module->used[port.memory.buffer] = true;
+      if (port.sink != 0) module->used[port.sink] = true;
     }
   }
   if (is(event, {"Module.sync"})) shadow.synced(event.stream);

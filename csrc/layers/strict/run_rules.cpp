@@ -67,10 +67,10 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
     site = module->queue.front().site;
     stale = module->queue.front().stale_length;
   }
-  for (size_t port = 0; port < event.inputs.size(); ++port) {
-    const SlotShadow& slot = module->inputs[port];
-    if (!slot.is_read || slot.is_state || !shadow.is_unwritten(event.inputs[port])) continue;
-    found.emplace_back("S-402", concat("Input '", slot.name, "' of ", module->file, "."));
+  for (size_t index = 0; index < event.inputs.size(); ++index) {
+    const PortShadow& port = module->inputs[index];
+    if (!port.is_read || port.is_state || !shadow.is_unwritten(event.inputs[index])) continue;
+    found.emplace_back("S-402", concat("Input '", port.name, "' of ", module->file, "."));
     return found;
   }
   for (const CachePorts& ports : module->caches) {

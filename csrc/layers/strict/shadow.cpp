@@ -61,15 +61,15 @@ std::optional<size_t> port_of(const Graph& graph, uint32_t value) {
   return size_t(found - graph.inputs.begin());
 }
 
-std::vector<SlotShadow> slots_of(const std::vector<SlotFacts>& facts) {
-  std::vector<SlotShadow> slots;
-  for (const SlotFacts& each : facts) {
-    SlotShadow& slot = slots.emplace_back();
-    slot.name = each.name;
-    slot.memory = each.memory;
-    slot.own = each.memory.buffer;
+std::vector<PortShadow> ports_of(const std::vector<PortFacts>& facts) {
+  std::vector<PortShadow> ports;
+  for (const PortFacts& each : facts) {
+    PortShadow& port = ports.emplace_back();
+    port.name = each.name;
+    port.memory = each.memory;
+    port.own = each.memory.buffer;
   }
-  return slots;
+  return ports;
 }
 
 }  // namespace
@@ -77,8 +77,8 @@ std::vector<SlotShadow> slots_of(const std::vector<SlotFacts>& facts) {
 void Shadow::add_module(const ModuleFacts& facts) {
   ModuleShadow& module = modules_[facts.module];
   module.file = facts.file;
-  module.inputs = slots_of(facts.inputs);
-  module.outputs = slots_of(facts.outputs);
+  module.inputs = ports_of(facts.inputs);
+  module.outputs = ports_of(facts.outputs);
   const Graph& graph = *facts.graph;
   for (size_t port = 0; port < graph.inputs.size(); ++port) {
     module.inputs[port].is_state = graph.values[graph.inputs[port]].kind == ValueKind::State;
@@ -141,9 +141,9 @@ CacheRows* Shadow::rows(const ModuleShadow& module, const CachePorts& ports) {
   return &rows;
 }
 
-uint64_t Shadow::set_time(const SlotShadow& slot) {
-  const BufferShadow* const shadow = buffer(slot.memory.buffer);
-  return std::max(slot.set_at, shadow == nullptr ? 0 : shadow->host_write);
+uint64_t Shadow::set_time(const PortShadow& port) {
+  const BufferShadow* const shadow = buffer(port.memory.buffer);
+  return std::max(port.set_at, shadow == nullptr ? 0 : shadow->host_write);
 }
 
 bool Shadow::is_unwritten(const TensorFacts& memory) {

@@ -37,7 +37,7 @@ struct BufferShadow {
   std::map<uint64_t, CacheRows> caches;  // by offset in bytes
 };
 
-struct SlotShadow {
+struct PortShadow {
   std::string name;
   TensorFacts memory;
   uint64_t own = 0;     // handle of the memory it was loaded with
@@ -66,7 +66,7 @@ struct QueuedRun {
 
 struct ModuleShadow {
   std::string file;
-  std::vector<SlotShadow> inputs, outputs;
+  std::vector<PortShadow> inputs, outputs;
   std::vector<CachePorts> caches;
   int64_t batch = 1;
   bool released = false;
@@ -101,7 +101,7 @@ class Shadow {
   // The rows of a module's cache; null for memory that is not known.
   CacheRows* rows(const ModuleShadow& module, const CachePorts& ports);
   // When the input was set or bound last.
-  uint64_t set_time(const SlotShadow& slot);
+  uint64_t set_time(const PortShadow& port);
   // Whether the memory is known, and part of it was never written.
   bool is_unwritten(const TensorFacts& memory);
 

@@ -1,4 +1,4 @@
-#include "runtime/slot.h"
+#include "runtime/port.h"
 
 #include <algorithm>
 #include <numeric>
@@ -24,15 +24,15 @@ std::string with_batch_underscore(std::string_view name) {
   return std::string(name.substr(0, at)) + "_batch_" + std::string(name.substr(at + kBatch.size()));
 }
 
-// What slot `port` looks like as one tensor.
-TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, size_t port, int axis,
+// What port `index` looks like as one tensor.
+TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, size_t index, int axis,
                         const std::vector<int>& device_ids) {
-  const Value& first = parts[0].values[(parts[0].*ids)[port]];
+  const Value& first = parts[0].values[(parts[0].*ids)[index]];
   Shape shape = first.shape;
   if (parts.size() == 1) return TensorInfo::dense(first.dtype, shape, device_ids[0], first.name);
   Placement placement{device_ids, axis, {}};
   if (axis != kWhole) {
-    for (const Graph& part : parts) placement.extents.push_back(part.values[(part.*ids)[port]].shape[size_t(axis)]);
+    for (const Graph& part : parts) placement.extents.push_back(part.values[(part.*ids)[index]].shape[size_t(axis)]);
     shape[size_t(axis)] = std::accumulate(placement.extents.begin(), placement.extents.end(), int64_t{0});
   }
   TensorInfo info = TensorInfo::dense(first.dtype, shape, device_ids[0], first.name);
@@ -42,40 +42,40 @@ TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Grap
 
 }  // namespace
 
-SlotTable::SlotTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
+PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
                      const std::vector<int>& device_ids) {
   const size_t count = (parts[0].*ids).size();
-  slots_.reserve(count);
-  for (size_t port = 0; port < count; ++port) {
-    Slot slot;
-    slot.info = logical_info(parts, ids, port, parts.size() == 1 ? kWhole : axes[port], device_ids);
-    if (parts[0].values[(parts[0].*ids)[port]].kind == ValueKind::State) slot.content = Content::Zero;
-    by_name_.emplace(slot.name(), uint32_t(port));
-    slots_.push_back(std::move(slot));
+  ports_.reserve(count);
+  for (size_t index = 0; index < count; ++index) {
+    Port port;
+    port.info = logical_info(parts, ids, index, parts.size() == 1 ? kWhole : axes[index], device_ids);
+    if (parts[0].values[(parts[0].*ids)[index]].kind == ValueKind::State) port.content = Content::Zero;
+    by_name_.emplace(port.name(), uint32_t(index));
+    ports_.push_back(std::move(port));
   }
   // After the compiled names, so that an alias never hides one.
-  for (uint32_t port = 0; port < count; ++port) {
-    const Value& value = parts[0].values[(parts[0].*ids)[port]];
-    by_name_.emplace(without_format_suffix(value.name), port);
-    for (const std::string& alias : value.aliases) by_name_.emplace(alias, port);
+  for (uint32_t index = 0; index < count; ++index) {
+    const Value& value = parts[0].values[(parts[0].*ids)[index]];
+    by_name_.emplace(without_format_suffix(value.name), index);
+    for (const std::string& alias : value.aliases) by_name_.emplace(alias, index);
   }
 }
 
-Slot* SlotTable::find(std::string_view name) {
+Port* PortTable::find(std::string_view name) {
   auto found = by_name_.find(name);
   if (found == by_name_.end()) {
     name = without_format_suffix(name);
     found = by_name_.find(name);
   }
   if (found == by_name_.end()) found = by_name_.find(with_batch_underscore(name));
-  return found == by_name_.end() ? nullptr : &slots_[found->second];
+  return found == by_name_.end() ? nullptr : &ports_[found->second];
 }
 
-std::string SlotTable::names() const {
+std::string PortTable::names() const {
   constexpr size_t kShown = 8;
   std::string text;
-  for (size_t i = 0; i < std::min(kShown, slots_.size()); ++i) text += (i ? ", " : "") + slots_[i].name();
-  if (slots_.size() > kShown) text += " and " + std::to_string(slots_.size() - kShown) + " more";
+  for (size_t i = 0; i < std::min(kShown, ports_.size()); ++i) text += (i ? ", " : "") + ports_[i].name();
+  if (ports_.size() > kShown) text += " and " + std::to_string(ports_.size() - kShown) + " more";
   return text;
 }
 

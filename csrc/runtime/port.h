@@ -17,7 +17,7 @@
 
 namespace tcim_lite {
 
-struct Slot {
+struct Port {
   TensorInfo info;                         // dense, on the module's device
   std::shared_ptr<Buffer> buffer;          // own or borrowed; null: an unbound dummy
   uint64_t offset = 0;                     // bytes into the buffer
@@ -29,22 +29,22 @@ struct Slot {
   Tensor tensor() const { return Tensor(info, buffer, offset); }
 };
 
-// Looks slots up by compiled name, by the aliases in the file, and either with a trailing `.hmcc.format` or with
+// Looks ports up by compiled name, by the aliases in the file, and either with a trailing `.hmcc.format` or with
 // `_batch3` for `_batch_3` (C-18).
-class SlotTable {
+class PortTable {
  public:
   // Of the inputs or of the outputs of the model's parts.
-  SlotTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
+  PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
             const std::vector<int>& device_ids);
 
-  size_t size() const noexcept { return slots_.size(); }
-  Slot& operator[](size_t index) noexcept { return slots_[index]; }
-  const Slot& operator[](size_t index) const noexcept { return slots_[index]; }
-  auto begin() noexcept { return slots_.begin(); }
-  auto end() noexcept { return slots_.end(); }
+  size_t size() const noexcept { return ports_.size(); }
+  Port& operator[](size_t index) noexcept { return ports_[index]; }
+  const Port& operator[](size_t index) const noexcept { return ports_[index]; }
+  auto begin() noexcept { return ports_.begin(); }
+  auto end() noexcept { return ports_.end(); }
 
-  // Null when no slot has the name.
-  Slot* find(std::string_view name);
+  // Null when no port has the name.
+  Port* find(std::string_view name);
   // "a, b, c and 56 more"
   std::string names() const;
 
@@ -53,7 +53,7 @@ class SlotTable {
     using is_transparent = void;
   };
 
-  std::vector<Slot> slots_;
+  std::vector<Port> ports_;
   std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> by_name_;
 };
 
