@@ -154,10 +154,11 @@ def _quantized_product(x: Floats, codes: Array, scales: Array) -> Floats:
     factors = np.ldexp(1.0, scales.astype(np.int32)) if scales.dtype == np.int8 else scales.astype(np.float64)
     weights = codes.astype(_F32)
     acc = np.zeros((len(x), len(codes)), _F32)
-    for group in range(exponents.shape[1]):
-        part = slice(group * _GROUP, (group + 1) * _GROUP)
+    inputs = codes.shape[1] // scales.shape[1]  # that share a scale: all or half of a group of activations
+    for group in range(scales.shape[1]):
+        part = slice(group * inputs, (group + 1) * inputs)
         dot = activations[:, part] @ weights[:, part].T  # below 2^24: exact in any order
-        scale = np.ldexp(factors[:, group][None], exponents[:, group][:, None])
+        scale = np.ldexp(factors[:, group][None], exponents[:, group * inputs // _GROUP][:, None])
         acc = (acc + dot.astype(np.float64) * scale).astype(_F32)
     return acc
 

@@ -35,7 +35,9 @@ def test_python_and_cpp_describe_the_same_formats() -> None:
     assert rows[0]["name"] == "dense"
     assert [row["name"] for row in rows[1:]] == list(LAYOUTS)
     for code, row in enumerate(rows[1:], 1):
-        assert row | {"code": code} == asdict(LAYOUTS[row["name"]]) | {"name": row["name"]}
+        fields = asdict(LAYOUTS[row["name"]])
+        del fields["minor"]  # of the container; only writers need it
+        assert row | {"code": code} == fields | {"name": row["name"]}
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 7, 64, 128, 192, 2880])

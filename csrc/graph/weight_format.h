@@ -1,9 +1,9 @@
 // How the bytes of a weight are laid out (docs/hmm-format.md section 6, docs/numerics.md section 10). This table is the
-// only description in C++: readers, kernels and repacking derive sizes and places from it. tcim_lite/hmm/weight_format.py
-// is the same table for Python; tests/test_weight_format.py compares the two.
+// only description in C++: readers, kernels and repacking derive sizes and places from it. Python has the same table,
+// tcim_lite/hmm/weight_format.py; tests/test_weight_format.py compares the two.
 //
-// Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. A block is made of
-// lines of 64 bytes, four bytes for each of the 16 outputs: byte 4*n+j of a line belongs to output n.
+// Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. A block is made
+// of lines of 64 bytes, four bytes for each of the 16 outputs: byte 4*n+j of a line belongs to output n.
 //   8 inputs in a line  byte j holds input j in its low nibble and input j+4 in its high one, as code + code_offset
 //   4 inputs in a line  byte j holds input j as code + code_offset
 //   2 inputs in a line  fp16: 2*n+j is input j of output n; K is padded with zeros to a multiple of 2
@@ -23,7 +23,13 @@
 
 namespace tcim_lite {
 
-enum class WeightFormat : uint8_t { Dense = 0, LinearW4 = 1, LinearW8 = 2, LinearF16 = 3, LinearF32 = 4 };
+enum class WeightFormat : uint8_t {
+  Dense = 0,
+  LinearW4 = 1,
+  LinearW8 = 2,
+  LinearF16 = 3,
+  LinearF32 = 4,
+};
 
 constexpr int64_t kBlockOutputs = 16;
 constexpr int64_t kGroup = 64;  // inputs that share a scale of activations; K of a quantised weight is a multiple
@@ -89,6 +95,13 @@ static constexpr int64_t block_bytes(WeightLayout layout, int64_t inputs) {
   const int64_t unit = layout.unit_inputs == 0 ? inputs : layout.unit_inputs;
   const int64_t bytes = (inputs + unit - 1) / unit * (line_bytes(layout, unit) + scale_bytes(layout, unit));
   return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+}
+
+// The code of output n (of the block) and input k (of the group), from the codes of a group.
+static constexpr int32_t code_at(WeightLayout layout, const uint8_t* codes, int64_t n, int64_t k) {
+  const int32_t byte = codes[k / layout.line_inputs * kLineBytes + 4 * n + k % 4];
+  const int32_t stored = layout.line_inputs == 4 ? byte : k % 8 < 4 ? byte & 15 : byte >> 4;
+  return stored - int32_t(layout.code_offset);
 }
 
 static constexpr int64_t codes_offset(WeightFormat format, int64_t group) {

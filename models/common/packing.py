@@ -92,7 +92,7 @@ def _pad_rows(rows: NDArray, value: int) -> NDArray:
 
 def _stored(layout: WeightLayout, codes: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Signed codes [rows, K] -> stored bytes [rows, bytes]: the four bytes of each line in turn."""
-    stored = codes.astype(np.uint8) + np.uint8(layout.code_offset)  # modulo 256
+    stored = layout.encode(codes)
     if layout.line_inputs == 4:
         return stored
     halves = stored.reshape(len(codes), -1, 2, 4)
@@ -104,7 +104,7 @@ def _codes(layout: WeightLayout, stored: NDArray[np.uint8]) -> NDArray[np.int8]:
     if layout.line_inputs == 8:
         words = stored.reshape(len(stored), -1, 4)
         stored = np.stack((words & 15, words >> 4), axis=2).reshape(len(stored), -1)
-    return (stored - np.uint8(layout.code_offset)).view(np.int8)
+    return layout.decode(stored)
 
 
 def _lines(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:

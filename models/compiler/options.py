@@ -32,7 +32,7 @@ class CompileOptions:
         pipeline: Also write prefill and decode in so many stages; 1 for none.
         ndevice: Also write every whole graph for so many devices that run it together; 1 for none.
         single_device: Write the graphs for one device; False only with `ndevice`.
-        quant: Profile: w4a8h0_ssfp, w8a8h1_sefp, float16 or float32.
+        quant: Profile, one of `profiles.QUANTS`.
         head_quant: Profile of the head, or None for the one that goes with `quant`.
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.

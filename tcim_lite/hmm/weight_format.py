@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 BLOCK_OUTPUTS = 16
 GROUP = 64  # inputs that share a scale of activations; K of a quantised weight is a multiple
 LINE_BYTES = 64  # four bytes for each output of a block
@@ -24,6 +27,7 @@ class WeightLayout:
         scale_dtype: float16 for the scale itself, int8 for the exponent of 2.
         unit_inputs: Inputs whose scales follow their codes; 0 for all K.
         code_offset: What is added to a code to store it.
+        minor: The minor version of the container that has it first.
     """
 
     code: int
@@ -33,6 +37,15 @@ class WeightLayout:
     scale_dtype: str = "uint8"
     unit_inputs: int = 0
     code_offset: int = 0
+    minor: int = 0
+
+    def encode(self, codes: NDArray[np.int8]) -> NDArray[np.uint8]:
+        """Returns signed codes as they are stored, one to a byte."""
+        return codes.astype(np.uint8) + np.uint8(self.code_offset)  # modulo 256
+
+    def decode(self, stored: NDArray[np.uint8]) -> NDArray[np.int8]:
+        """Inverse of `encode`."""
+        return (stored - np.uint8(self.code_offset)).view(np.int8)
 
     def line_bytes(self, inputs: int) -> int:
         """Returns the bytes of the codes or floats of so many inputs of a block."""

@@ -17,6 +17,7 @@ from .layout import Sibling, WeightEntry
 from .parts import Split, check_parts
 from .payload import Payload, TemporaryFile, check_weight_name
 from .ports import encode_ports
+from .weight_format import LAYOUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,12 @@ def _encode_weight_table(entries: Sequence[WeightEntry]) -> bytes:
     return layout.WEIGHT_TABLE_HEADER.pack(len(entries), name_offset) + b"".join(rows) + b"".join(names)
 
 
+def _lowest_version(entries: Sequence[WeightEntry], newer: bool = False) -> tuple[int, int]:
+    """The lowest version that has the formats of these weights (section 7); `newer` asks for this one."""
+    needed = [(1, LAYOUTS[entry.format].minor) for entry in entries if entry.format != "dense"]
+    return max([layout.VERSION if newer else layout.VERSION_1_0, *needed])
+
+
 def _encode_front(
     magic: bytes,
     version: tuple[int, int],
@@ -198,7 +205,7 @@ def _finish_weights(file: BinaryIO, payload: Payload, entries: Sequence[WeightEn
     file.seek(offset)
     file.write(table)
     file.seek(0)
-    version = layout.VERSION_1_0
+    version = _lowest_version(entries)
     file.write(_encode_front(layout.MAGIC_WEIGHTS, version, offset + len(table), sections, id_, 1, 1, producer))
     return id_
 
@@ -283,7 +290,7 @@ def _write_model(
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    newer = ports or any(op.kind in OPS_OF_1_1 for graph in graphs for op in graph.ops)
-    version = layout.VERSION if newer else layout.VERSION_1_0
+    newer = bool(ports) or any(op.kind in OPS_OF_1_1 for graph in graphs for op in graph.ops)
+    version = _lowest_version(entries, newer)
     file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

@@ -163,7 +163,7 @@ struct FiniteArgs {
 // What kernels want to know of the CPU besides its instruction set (cpu_info.h).
 struct Tuning {
   // The hardware's prefetcher stops at the end of a page, so weights are fetched further ahead and twice: into the
-  // second cache and from there into the first (benchmarks/notes/cpu-kernels.md). Elsewhere that loses.
+  // second cache and from there into the first (benchmarks/notes/log/cpu-kernels.md). Elsewhere that loses.
   bool prefetch_past_page = false;
 };
 

@@ -8,7 +8,7 @@ namespace tcim_lite::cpu {
 namespace {
 
 // Few rows are bound by the stream of K and V, so it is fetched ahead: into the second cache, then into the first
-// (benchmarks/notes/cpu-kernels.md). Spread over the arithmetic; in bursts that gains nothing.
+// (benchmarks/notes/log/cpu-kernels.md). Spread over the arithmetic; in bursts that gains nothing.
 struct Ahead {
 #ifdef TCIM_LITE_SIMD_PREFETCH
   const char* near;

@@ -32,7 +32,7 @@ struct FloatWeights {
   static __m512 load_last(const uint8_t* p) { return _mm512_load_ps(reinterpret_cast<const float*>(p)); }
 };
 
-// Into the second cache, and from there into the first (benchmarks/notes/cpu-kernels.md).
+// Into the second cache, and from there into the first (benchmarks/notes/log/cpu-kernels.md).
 void prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p + kFarBytes), _MM_HINT_T1);
   _mm_prefetch(reinterpret_cast<const char*>(p + kNearBytes), _MM_HINT_T0);

@@ -7,17 +7,11 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// Codes and scales of one output as docs/hmm-format.md section 6 has them.
+// The scale of one output as docs/hmm-format.md section 6 has it.
 template <WeightFormat F>
 struct Stored : Packed<F> {
   using Packed<F>::kLayout;
 
-  // Of input k of a group.
-  static int32_t code(const uint8_t* group, int64_t n, int64_t k) {
-    const int32_t byte = group[k / kLayout.line_inputs * kLineBytes + 4 * n + k % 4];
-    const int32_t stored = kLayout.line_inputs == 4 ? byte : k % 8 < 4 ? byte & 15 : byte >> 4;
-    return stored - int32_t(kLayout.code_offset);
-  }
   static float scale(const uint8_t* scales, int64_t n) {
     if (kLayout.scale_dtype == DType::Float16) return half_to_float(reinterpret_cast<const uint16_t*>(scales)[n]);
     return std::bit_cast<float>(uint32_t(reinterpret_cast<const int8_t*>(scales)[n] + 127) << 23);
@@ -38,7 +32,7 @@ void linear(const LinearQuantArgs& args) {
         const int8_t* codes = t.codes + group * Format::kInputs;
         int32_t dot[kBlockOutputs] = {};
         for (int64_t k = 0; k < Format::kInputs; ++k) {
-          for (int64_t n = 0; n < kBlockOutputs; ++n) dot[n] += Format::code(weights, n, k) * codes[k];
+          for (int64_t n = 0; n < kBlockOutputs; ++n) dot[n] += code_at(Format::kLayout, weights, n, k) * codes[k];
         }
         for (int64_t n = 0; n < kBlockOutputs; ++n) {
           const float scale = Format::scale(scales, n) * t.scales[group / Format::kParts];
@@ -65,7 +59,7 @@ void linear_dequantised(const LinearFloatArgs& args) {
         const uint8_t* codes = weights + Format::codes_at(group);
         const uint8_t* scales = weights + Format::scales_at(groups, group);
         for (int64_t n = 0; n < kBlockOutputs; ++n) {
-          const float weight = float(Format::code(codes, n, within)) * Format::scale(scales, n);
+          const float weight = float(code_at(Format::kLayout, codes, n, within)) * Format::scale(scales, n);
           acc[n] = std::fmaf(weight, x[k], acc[n]);
         }
       }

@@ -15,7 +15,8 @@ inline int32_t four_codes(const int8_t* a) {
   return four;
 }
 
-// Into the second cache, and from there into the first (benchmarks/notes/cpu-kernels.md). Bytes ahead; 0: not at all.
+// Into the second cache, and from there into the first (benchmarks/notes/log/cpu-kernels.md). Bytes ahead; 0: not at
+// all.
 template <int64_t Far, int64_t Near = 0>
 void prefetch(const uint8_t* p) {
   if constexpr (Far > 0) _mm_prefetch(reinterpret_cast<const char*>(p + Far), _MM_HINT_T1);
