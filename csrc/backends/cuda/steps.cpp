@@ -24,7 +24,7 @@ uint64_t norm_bytes(const LinearSpec& spec) {
 }
 
 uint64_t scratch_of(const LinearSpec& spec) {
-  if (spec.quantized()) return uint64_t(gemm_scratch_bytes(spec.x.rows, spec.inputs));
+  if (spec.quantized() && has_items(spec.format)) return uint64_t(gemm_scratch_bytes(spec.x.rows, spec.inputs));
   return norm_bytes(spec) + (wants_library(spec) ? uint64_t(spec.x.rows * spec.outputs * 4) : 0);
 }
 
@@ -101,7 +101,8 @@ void StepLauncher::launch_step(const LinearSpec& spec) {
   if (spec.elem == kF16 && !float_of_codes && args.rows <= kStreamRows && linear_stream_supports(spec.format, args))
     return launch_linear_stream(spec.format, args, stream_);
   std::byte* const scratch = memory_.scratch(linear_scratch_);
-  if (spec.quantized()) return launch_linear_gemm(spec.elem, spec.format, args, scratch, stream_);
+  if (spec.quantized() && has_items(spec.format))
+    return launch_linear_gemm(spec.elem, spec.format, args, scratch, stream_);
 
   if (args.norm_weight != nullptr) {
     const RowArgs row{args.x, scratch, args.rows, args.inputs, args.x_stride, args.inputs, args.live, nullptr};
@@ -120,7 +121,7 @@ void StepLauncher::launch_step(const LinearSpec& spec) {
   }
   if (spec.elem == kF16 && !float_of_codes && linear_stream_supports(spec.format, args))
     return launch_linear_stream(spec.format, args, stream_);
-  launch_linear_any(spec.elem, spec.format, args, stream_);
+  launch_linear_any(spec.elem, spec.format, args, spec.quantized(), stream_);
 }
 
 HeadsArgs StepLauncher::heads_args(const HeadChainSpec& chain) const {

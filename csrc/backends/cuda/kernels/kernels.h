@@ -152,12 +152,16 @@ struct LinearArgs {
 // Layouts on the device (repack): quantised weights per 16 outputs and 64 inputs one item of 512 or 1024 bytes of
 // signed codes in the order of the tensor core's operand, then 16 scales; float weights row by row, outputs padded
 // to 16.
+constexpr bool has_items(WeightFormat format) {
+  return format == WeightFormat::LinearW4 || format == WeightFormat::LinearW8;
+}
 int64_t placed_bytes(WeightFormat format, int64_t outputs, int64_t inputs);
 void launch_repack(WeightFormat format, const void* packed, void* placed, int64_t outputs, int64_t inputs,
                    cudaStream_t stream);
 
-// Any format and rows; with quantised weights x stays float (TCIM_LITE_NUMERICS=float). The norm is not its business.
-void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, cudaStream_t stream);
+// Any format and rows. With quantised weights x stays float (TCIM_LITE_NUMERICS=float) unless `quantize_x`, for formats
+// without items. The caller applies the norm.
+void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, bool quantize_x, cudaStream_t stream);
 
 // fp16 tensors, up to 8 rows, inputs a multiple of 64: weights stream once through tensor cores.
 constexpr int kStreamRows = 8;

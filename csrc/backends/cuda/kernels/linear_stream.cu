@@ -230,7 +230,7 @@ void prepare_format() {
 }  // namespace
 
 bool linear_stream_supports(WeightFormat format, const LinearArgs& args) {
-  if (format == WeightFormat::LinearF32 || format == WeightFormat::Dense || args.inputs % 64 != 0) return false;
+  if ((format != WeightFormat::LinearF16 && !has_items(format)) || args.inputs % 64 != 0) return false;
   if (reinterpret_cast<uintptr_t>(args.x) % 16 != 0 || args.x_stride % 8 != 0) return false;
   const int blocks = args.epilogue == kSiluMul ? 2 : 1;
   if (format == WeightFormat::LinearW4)

@@ -8,6 +8,11 @@
 
 namespace tcim_lite::cuda {
 
+// e of a group's largest magnitude.
+__device__ __forceinline__ int exponent_of(float amax) {
+  return min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+}
+
 // Lane l of every 8 holds values 8 l ..; all 32 lanes take part. The exponent e of their group.
 __device__ __forceinline__ int group_exponent(const float (&v)[8]) {
   float amax = 0;
@@ -15,7 +20,7 @@ __device__ __forceinline__ int group_exponent(const float (&v)[8]) {
   for (int i = 0; i < 8; ++i) amax = fmaxf(amax, fabsf(v[i]));
 #pragma unroll
   for (int lane = 1; lane < 8; lane *= 2) amax = fmaxf(amax, __shfl_xor_sync(0xffffffffu, amax, lane));
-  return min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+  return exponent_of(amax);
 }
 // 1.5 * 2^23: adding it rounds to an integer, ties to even, and leaves it in the low bits.
 constexpr float kRounder = 12582912.0f;
@@ -49,7 +54,7 @@ __device__ __forceinline__ float quantize_words(const uint32_t (&word)[Words], u
 #pragma unroll
   for (int lane = 1; lane < Lanes; lane *= 2) most = __hmax2(most, __shfl_xor_sync(0xffffffffu, most, lane));
   const float amax = __half2float(__hmax(__low2half(most), __high2half(most)));
-  const int exponent = min(max(int(__float_as_uint(amax) >> 23) - 127 - 6, -30), 9);
+  const int exponent = exponent_of(amax);
   // 2^-exponent in two factors, since fp16 ends at 2^15. What the first product loses is far below half a code.
   const int first = min(-exponent, 15);
   const auto power = [&](int n) { return pair(uint32_t(n + 15) * 0x04000400u); };

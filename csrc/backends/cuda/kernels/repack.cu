@@ -7,7 +7,7 @@
 //             high one, as signed codes. Then for each g the fp16 scales of outputs g and g + 8.
 //   LinearW8  two halves j of 512 bytes, lane: words (g, +0..3) (g + 8, +0..3) (g, +4..7) (g + 8, +4..7) of inputs
 //             16 t + 8 j. Then for each g the exponents of outputs g and g + 8.
-// Float weights: row by row, outputs padded to a multiple of 16.
+// Float weights: row by row, outputs padded to a multiple of 16. Other quantised formats stay as they are packed.
 #include "backends/cuda/kernels/linear.cuh"
 
 namespace tcim_lite::cuda {
@@ -78,10 +78,9 @@ int64_t placed_bytes(WeightFormat format, int64_t outputs, int64_t inputs) {
       return padded(outputs) * inputs * 2;
     case WeightFormat::LinearF32:
       return padded(outputs) * inputs * 4;
-    case WeightFormat::Dense:
-      break;
+    default:
+      return packed_bytes(format, outputs, inputs);  // 0 of Dense
   }
-  return 0;
 }
 
 void launch_repack(WeightFormat format, const void* packed, void* placed, int64_t outputs, int64_t inputs,
@@ -90,6 +89,10 @@ void launch_repack(WeightFormat format, const void* packed, void* placed, int64_
   const int64_t blocks = padded(outputs) / 16, stride = block_bytes(format, inputs);
   const auto* from = static_cast<const uint8_t*>(packed);
   auto* to = static_cast<uint8_t*>(placed);
+  if (is_quantized(format) && !has_items(format)) {
+    CUDA_CHECK(cudaMemcpyAsync(placed, packed, size_t(blocks * stride), cudaMemcpyDeviceToDevice, stream));
+    return;
+  }
   break_overlap();
   if (format == WeightFormat::LinearW4)
     launch(repack_items<WeightFormat::LinearW4>, grid, block, 0, stream, from, to, blocks, int(inputs), stride);
