@@ -229,7 +229,7 @@ CASES: dict[str, tuple[bytes, str]] = {
     "weight_name_not_utf8": (with_weights(weight(b"\xed\xa0\x80")), "name of weight 0 is not UTF-8"),
     "weight_twice": (with_weights(weight(), weight()), "weight 'w' appears twice"),
     "weight_dtype_unknown": (with_weights(weight(dtype=9)), "has dtype 9"),
-    "weight_format_unknown": (with_weights(weight(format=5)), "has format 5"),
+    "weight_format_unknown": (with_weights(weight(format=6)), "has format 6"),
     "weight_rank_zero": (with_weights(weight(rank=0)), "has rank 0"),
     "weight_rank_beyond": (with_weights(weight(rank=5)), "has rank 5"),
     "weight_external_unknown": (with_weights(weight(external=2)), "has external 2"),

@@ -4,7 +4,8 @@
 //
 // Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. A block is made
 // of lines of 64 bytes, four bytes for each of the 16 outputs: byte 4*n+j of a line belongs to output n.
-//   8 inputs in a line  byte j holds input j in its low nibble and input j+4 in its high one, as code + code_offset
+//   8 inputs in a line  byte j holds input j in its low nibble and input j+4 in its high one, as code + code_offset or,
+//                       where that is 0, as E2M1 (sign, two bits of exponent, one of mantissa)
 //   4 inputs in a line  byte j holds input j as code + code_offset
 //   2 inputs in a line  fp16: 2*n+j is input j of output n; K is padded with zeros to a multiple of 2
 //   1 input in a line   fp32: n is that input of output n
@@ -29,6 +30,7 @@ enum class WeightFormat : uint8_t {
   LinearW8 = 2,
   LinearF16 = 3,
   LinearF32 = 4,
+  LinearMxfp4 = 5,
 };
 
 constexpr int64_t kBlockOutputs = 16;
@@ -42,7 +44,7 @@ struct WeightLayout {
   int64_t scale_inputs;  // inputs that share a scale; 0: no codes and no scales
   DType scale_dtype;     // Float16: the scale; Int8: the exponent of 2. UInt8: none
   int64_t unit_inputs;   // inputs whose scales follow their codes; 0: all K
-  int64_t code_offset;   // stored code - code
+  int64_t code_offset;   // stored code - code; 0: stored as E2M1, whose value doubled is the code
 };
 
 // By code.
@@ -52,6 +54,7 @@ constexpr WeightLayout kWeightLayouts[] = {
     {"linear_w8", DType::UInt8, 4, 64, DType::Int8, 0, 128},
     {"linear_f16", DType::Float16, 2, 0, DType::UInt8, 0, 0},
     {"linear_f32", DType::Float32, 1, 0, DType::UInt8, 0, 0},
+    {"linear_mxfp4", DType::UInt8, 8, 32, DType::Int8, 128, 0},
 };
 constexpr int kWeightFormats = int(sizeof(kWeightLayouts) / sizeof(kWeightLayouts[0]));
 
@@ -101,7 +104,10 @@ static constexpr int64_t block_bytes(WeightLayout layout, int64_t inputs) {
 static constexpr int32_t code_at(WeightLayout layout, const uint8_t* codes, int64_t n, int64_t k) {
   const int32_t byte = codes[k / layout.line_inputs * kLineBytes + 4 * n + k % 4];
   const int32_t stored = layout.line_inputs == 4 ? byte : k % 8 < 4 ? byte & 15 : byte >> 4;
-  return stored - int32_t(layout.code_offset);
+  if (layout.code_offset != 0) return stored - int32_t(layout.code_offset);
+  const int32_t bits = stored & 7;  // 0 1 2 3 4 6 8 12
+  const int32_t magnitude = bits < 2 ? bits : (2 + bits % 2) << (bits / 2 - 1);
+  return stored < 8 ? magnitude : -magnitude;
 }
 
 static constexpr int64_t codes_offset(WeightFormat format, int64_t group) {

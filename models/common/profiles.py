@@ -22,6 +22,7 @@ class Profile:
 _QUANTS = {
     "w4a8h0_ssfp": ("float16", "linear_w4", "w8a8h1_sefp"),
     "w8a8h1_sefp": ("float16", "linear_w8", "w8a8h1_sefp"),
+    "mxfp4a8": ("float16", "linear_mxfp4", "w8a8h1_sefp"),
     "float16": ("float16", "linear_f16", "float16"),
     "float32": ("float32", "linear_f32", "float32"),
 }

@@ -1,6 +1,6 @@
-"""The weight quantisers of docs/numerics.md section 2. Groups are 64 consecutive inputs of one output.
+"""The weight quantisers of docs/numerics.md section 10. Groups are 64 consecutive inputs of one output, or 32 (MXFP4).
 
-Both are functions of one group at a time, so callers may cut a matrix into row chunks and work on them in threads
+All are functions of one group at a time, so callers may cut a matrix into row chunks and work on them in threads
 (numpy releases the GIL in its loops).
 """
 
@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm.weight_format import GROUP
+from tcim_lite.hmm.weight_format import E2M1_CODES, GROUP, LAYOUTS
 
+MX_GROUP = LAYOUTS["linear_mxfp4"].scale_inputs
 W4_CANDIDATES = 32
 # Groups searched together. With 1024 the work arrays stay in L2 and one thread is 15 % faster, but two threads then
 # spend their time on the interpreter lock: 29 M weights/s against 38 with 4096 (2 cores of an EPYC with AVX-512).
@@ -64,6 +65,31 @@ def quantize_w4(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray
         scales[part] = best
         codes[part] = np.clip(np.rint(columns / best), -8, 7).astype(np.int8).T
     return codes.reshape(outputs, inputs), scales.reshape(outputs, inputs // GROUP)
+
+
+def quantize_mxfp4(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """Quantises to MXFP4: E2M1 values with a power-of-two scale per (output, 32 inputs).
+
+    The scale is 2^(floor(log2 amax) - 2), so values are below 8; each is rounded to the nearest E2M1 number, ties to an
+    even mantissa, and 6 is the largest. Codes are values doubled, exponents those of half the scale.
+
+    Args:
+        weights: [N, K] fp32, finite, K a multiple of 64.
+
+    Returns:
+        Codes [N, K] int8, 0, 1, 2, 3, 4, 6, 8, 12 or their negatives, and exponents [N, K / 32] int8; a weight is about
+        ``code * 2**exponent``.
+    """
+    outputs, inputs = weights.shape
+    groups = weights.reshape(outputs, inputs // MX_GROUP, MX_GROUP)
+    amax = np.maximum(groups.max(axis=2), -groups.min(axis=2))
+    exponents = np.clip(np.frexp(amax)[1] - 1 - 2 - 1, -126, 127)
+    exponents[amax == 0] = 0
+    doubled = np.ldexp(groups, -exponents[:, :, None])
+    size = np.abs(doubled)
+    step = np.where(size < 4, np.float32(1), np.where(size < 8, np.float32(2), np.float32(4)))
+    codes = np.clip(np.rint(doubled / step) * step, -12, 12)
+    return codes.astype(np.int8).reshape(outputs, inputs), exponents.astype(np.int8)
 
 
 def w4_candidates(amax: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -148,14 +174,22 @@ def _random_w8(rng: np.random.Generator, outputs: int, inputs: int) -> tuple[NDA
     return codes, np.full((outputs, inputs // GROUP), -11, np.int8)
 
 
+def _random_mxfp4(rng: np.random.Generator, outputs: int, inputs: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    # Uniform nibbles have deviation 5.85 as codes.
+    codes = E2M1_CODES[rng.integers(0, 16, (outputs, inputs), dtype=np.int8)]
+    return codes, rng.integers(-9, -7, (outputs, inputs // MX_GROUP), dtype=np.int8)
+
+
 # By format: weights [N, K] to codes and scales.
 QUANTIZERS: dict[str, Callable[[NDArray[np.float32]], tuple[NDArray[np.int8], NDArray[np.generic]]]] = {
     "linear_w4": quantize_w4,
     "linear_w8": quantize_w8,
+    "linear_mxfp4": quantize_mxfp4,
 }
 
 # By format: random codes and scales of N by K weights of mean 0 and deviation near 0.02.
 RANDOM_CODES: dict[str, Callable[[np.random.Generator, int, int], tuple[NDArray[np.int8], NDArray[np.generic]]]] = {
     "linear_w4": _random_w4,
     "linear_w8": _random_w8,
+    "linear_mxfp4": _random_mxfp4,
 }

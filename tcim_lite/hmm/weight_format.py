@@ -26,7 +26,7 @@ class WeightLayout:
         scale_inputs: Inputs that share a scale; 0 for float formats, which have no scales.
         scale_dtype: float16 for the scale itself, int8 for the exponent of 2.
         unit_inputs: Inputs whose scales follow their codes; 0 for all K.
-        code_offset: What is added to a code to store it.
+        code_offset: What is added to a code to store it; 0: stored as E2M1, whose value doubled is the code.
         minor: The minor version of the container that has it first.
     """
 
@@ -41,11 +41,13 @@ class WeightLayout:
 
     def encode(self, codes: NDArray[np.int8]) -> NDArray[np.uint8]:
         """Returns signed codes as they are stored, one to a byte."""
+        if not self.code_offset:
+            return _E2M1_OF_CODE[codes + E2M1_CODES.max()]
         return codes.astype(np.uint8) + np.uint8(self.code_offset)  # modulo 256
 
     def decode(self, stored: NDArray[np.uint8]) -> NDArray[np.int8]:
         """Inverse of `encode`."""
-        return (stored - np.uint8(self.code_offset)).view(np.int8)
+        return (stored - np.uint8(self.code_offset)).view(np.int8) if self.code_offset else E2M1_CODES[stored]
 
     def line_bytes(self, inputs: int) -> int:
         """Returns the bytes of the codes or floats of so many inputs of a block."""
@@ -69,4 +71,11 @@ LAYOUTS = {
     "linear_w8": WeightLayout(2, "uint8", 4, 64, "int8", 0, 128),
     "linear_f16": WeightLayout(3, "float16", 2),
     "linear_f32": WeightLayout(4, "float32", 1),
+    "linear_mxfp4": WeightLayout(5, "uint8", 8, 32, "int8", 128, 0, minor=1),
 }
+
+# By stored nibble; and back, by code + 12. A stored -0 is read as 0.
+E2M1_CODES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int8)
+_E2M1_OF_CODE = np.zeros(25, np.uint8)
+_E2M1_OF_CODE[E2M1_CODES[1:] + 12] = np.arange(1, 16)
+_E2M1_OF_CODE[12] = 0

@@ -130,7 +130,8 @@ void test_linears_beyond_fp16_saturate() {
 
 void test_linear_of_fp32_tensors() {
   for (const WeightFormat format :
-       {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+       {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4, WeightFormat::LinearW8,
+        WeightFormat::LinearMxfp4}) {
     for (const int64_t rows : {1, 5, 20}) {
       GraphMaker maker(DType::Float32);
       check(concat("Linear fp32 ", name_of(format), " ", rows), maker,

@@ -24,6 +24,11 @@ struct Shape {
 
 enum class Values { Random, Extreme };
 
+constexpr WeightFormat kQuantised[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearMxfp4};
+
+// Inputs that share a scale of weights.
+int64_t scale_inputs(WeightFormat format) { return format == WeightFormat::LinearMxfp4 ? 32 : 64; }
+
 std::vector<std::pair<std::string, KernelTable>> all_tables() {
   std::vector<std::pair<std::string, KernelTable>> tables;
   for (const std::string& isa : available_isas()) {
@@ -57,7 +62,7 @@ struct QuantCase {
       uint8_t* at = weights.data() + block * stride;
       for (int64_t i = 0; i < stride; ++i)
         at[i] = uint8_t(values == Values::Random ? uniform(0, 255) : 255 * uniform(0, 1));
-      for (int64_t i = 0; i < shape.groups * kBlockOutputs; ++i) {
+      for (int64_t i = 0; i < shape.groups * kGroup / scale_inputs(format) * kBlockOutputs; ++i) {
         uint8_t* scales = at + scales_offset(format, shape.groups * kGroup, i / 16);
         if (format == WeightFormat::LinearW4) {
           reinterpret_cast<uint16_t*>(scales)[i % 16] = random_scale();
@@ -90,12 +95,17 @@ struct QuantCase {
     const int64_t n = output % 16;
     if (format == WeightFormat::LinearW8) return int(block[input / 4 * 64 + 4 * n + input % 4]) - 128;
     const int pair = block[input / 128 * 1088 + input % 128 / 8 * 64 + 4 * n + input % 4];
-    return (input % 8 < 4 ? pair % 16 : pair / 16) - 8;
+    const int nibble = input % 8 < 4 ? pair % 16 : pair / 16;
+    if (format == WeightFormat::LinearW4) return nibble - 8;
+    constexpr int kE2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    return kE2m1[nibble];
   }
   double scale(int64_t output, int64_t group) const {
     const uint8_t* block = weights.data() + output / 16 * stride;
     const int64_t n = output % 16;
     if (format == WeightFormat::LinearW8) return std::ldexp(1.0, int8_t(block[shape.groups * 1024 + group * 16 + n]));
+    if (format == WeightFormat::LinearMxfp4)
+      return std::ldexp(1.0, int8_t(block[group / 4 * 1088 + 1024 + group % 4 * 16 + n]));
     return half_to_float(reinterpret_cast<const uint16_t*>(block + group / 2 * 1088 + 1024)[group % 2 * 16 + n]);
   }
 };
@@ -106,12 +116,13 @@ void check_against_spec(const QuantCase& c, const GuardedBuffer<float>& acc, int
   for (int64_t row = 0; row < c.shape.rows; ++row) {
     for (int64_t output = 0; output < c.shape.blocks * 16; ++output) {
       float expected = 0.0f;
-      for (int64_t group = 0; group < c.shape.groups; ++group) {
+      const int64_t inputs = scale_inputs(c.format);
+      for (int64_t group = 0; group < c.shape.groups * kGroup / inputs; ++group) {
         int dot = 0;
-        for (int64_t k = group * kGroup; k < (group + 1) * kGroup; ++k) {
+        for (int64_t k = group * inputs; k < (group + 1) * inputs; ++k) {
           dot += c.code(output, k) * c.codes[row * c.shape.groups * kGroup + k];
         }
-        const double scale = c.scale(output, group) * c.scales[row * c.shape.groups + group];
+        const double scale = c.scale(output, group) * c.scales[row * c.shape.groups + group * inputs / kGroup];
         expected = std::fma(float(dot), float(scale), expected);
       }
       CHECK_EQ(std::bit_cast<uint32_t>(acc[row * acc_stride + output]), std::bit_cast<uint32_t>(expected));
@@ -145,7 +156,7 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
   }
 }
 
-// Weights of every float kernel: LinearF16 and LinearF32 with any K, dequantised W4 and W8 with K = 64 * groups.
+// Weights of every float kernel: LinearF16 and LinearF32 with any K, dequantised ones with K = 64 * groups.
 void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols) {
   const int64_t stride = block_bytes(format, cols);
   const int64_t x_stride = cols + uniform(0, 3);
@@ -154,9 +165,10 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
   GuardedBuffer<float> x((rows - 1) * x_stride + cols);
   std::normal_distribution<float> normal;
   for (float& value : x) value = normal(g_random) * std::ldexp(1.0f, uniform(-20, 5));
+  const QuantCase codes(is_quantized(format) ? format : WeightFormat::LinearW8, {1, blocks, (cols + 63) / 64},
+                        Values::Random);
   if (is_quantized(format)) {
-    const QuantCase c(format, {1, blocks, cols / kGroup}, Values::Random);
-    std::memcpy(weights.data(), c.weights.data(), size_t(stride * blocks));
+    std::memcpy(weights.data(), codes.weights.data(), size_t(stride * blocks));
   } else if (format == WeightFormat::LinearF16) {
     for (int64_t i = 0; i < stride * blocks / 2; ++i) {
       const float value = normal(g_random) * std::ldexp(1.0f, uniform(-22, 0));  // some are subnormal
@@ -186,14 +198,8 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
       weight = half_to_float(reinterpret_cast<const uint16_t*>(block + k / 2 * 64)[2 * 15 + k % 2]);
     } else if (format == WeightFormat::LinearF32) {
       weight = reinterpret_cast<const float*>(block + k * 64)[15];
-    } else if (format == WeightFormat::LinearW4) {
-      const uint8_t* groups = block + k / 128 * 1088;
-      const int pair = groups[k % 128 / 8 * 64 + 60 + k % 4];
-      weight = float((k % 8 < 4 ? pair % 16 : pair / 16) - 8) *
-               half_to_float(reinterpret_cast<const uint16_t*>(groups + 1024)[k % 128 / 64 * 16 + 15]);
     } else {
-      const int code = int(block[k / 4 * 64 + 60 + k % 4]) - 128;
-      weight = std::ldexp(float(code), int8_t(block[cols * 16 + k / 64 * 16 + 15]));
+      weight = float(codes.code(output, k)) * float(codes.scale(output, k / scale_inputs(format)));
     }
     sum = std::fma(weight, x[row * x_stride + k], sum);
   }
@@ -203,7 +209,7 @@ void check_float(WeightFormat format, int64_t rows, int64_t blocks, int64_t cols
 }  // namespace
 
 int main() {
-  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+  for (const WeightFormat format : kQuantised) {
     for (int64_t rows = 1; rows <= 17; ++rows) {
       for (int64_t blocks = 1; blocks <= 9; ++blocks) {
         for (const int64_t groups : {1, 2, 3}) check_quantised(format, {rows, blocks, groups}, Values::Random);
@@ -226,7 +232,7 @@ int main() {
     }
     check_float(format, 64, 3, 1000);
   }
-  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
+  for (const WeightFormat format : kQuantised) {
     for (const int64_t rows : {1, 2, 7}) {
       for (const int64_t cols : {64, 192}) check_float(format, rows, 3, cols);
     }

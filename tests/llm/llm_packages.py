@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 DEMO_CHECKPOINT = ROOT / "examples" / "demo_checkpoint"
 
 TINY_CONFIG = FAMILIES["qwen3"].tiny_config
-QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32"]
+QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32"]
 # Every profile, and every family: families differ in blocks, not in numbers.
 MODELS = [("qwen3", quant) for quant in QUANTS]
 MODELS += [(family, "w4a8h0_ssfp") for family in FAMILIES if family != "qwen3"]

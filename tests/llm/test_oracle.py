@@ -6,7 +6,8 @@ from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import encode_chat
 from tcim_lite.models.common.packing import dequantize
-from tcim_lite.models.common.quantize import quantize_w4, quantize_w8
+from tcim_lite.models.common.profiles import profile_for
+from tcim_lite.models.common.quantize import QUANTIZERS
 from tcim_lite.models.families import FAMILIES
 
 torch = pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
@@ -128,7 +129,7 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
 
 
-@pytest.mark.parametrize(("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5)])
+@pytest.mark.parametrize(("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5), ("mxfp4a8", 0.6)])
 def test_quantised_graphs_stay_near_transformers(tmp_path, quant, bound):
     """Not a derived bound: what rounding of this size leaves of random weights. A wrong layout gives errors near 1."""
     model = random_model(SHAPES["untied, 5 query heads on 1"])
@@ -142,11 +143,10 @@ def test_quantised_graphs_stay_near_transformers(tmp_path, quant, bound):
 
 def dequantised(weight: np.ndarray, quant: str) -> np.ndarray:
     """What the stored codes of a Linear weight [N, K] mean, in float32."""
-    quantize = quantize_w4 if quant == "w4a8h0_ssfp" else quantize_w8
-    return dequantize(*quantize(weight))
+    return dequantize(*QUANTIZERS[profile_for(quant).body_format](weight))
 
 
-@pytest.mark.parametrize("quant", ["w8a8h1_sefp", "w4a8h0_ssfp"])
+@pytest.mark.parametrize("quant", ["w8a8h1_sefp", "w4a8h0_ssfp", "mxfp4a8"])
 def test_float_numerics_equal_the_oracle_on_dequantised_weights(tmp_path, monkeypatch, quant):
     """TCIM_LITE_NUMERICS=float leaves only the fp16 of the embedding, the RoPE table and the caches."""
     model = random_model(SHAPES["untied, 5 query heads on 1"])

@@ -18,7 +18,7 @@ from tcim_lite.models.common.packing import unpack
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 Make = Callable[..., Path]
-QUANTS = ("w4a8h0_ssfp", "w8a8h1_sefp", "float16", "float32")
+QUANTS = ("w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32")
 STAGES = ("prefill", "decode", "verify")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tcim_lite.models.common.packed_rows import packed_rows
 from tcim_lite.models.common.packing import pack as pack_weight
+from tcim_lite.models.common.quantize import RANDOM_CODES
 
 INPUTS, OUTPUTS = 128, 83
 CUTS = [
@@ -26,6 +27,9 @@ def pack(fmt: str, rows: np.ndarray) -> np.ndarray:
     if fmt == "linear_w4":
         codes = rng.integers(-8, 8, (OUTPUTS, INPUTS), dtype=np.int8)
         return pack_weight(fmt, codes[rows], rng.uniform(0.5, 2, (OUTPUTS, INPUTS // 64)).astype(np.float16)[rows])
+    if fmt == "linear_mxfp4":
+        codes, exponents = RANDOM_CODES[fmt](rng, OUTPUTS, INPUTS)
+        return pack_weight(fmt, codes[rows], exponents[rows])
     if fmt == "linear_w8":
         codes = rng.integers(-127, 128, (OUTPUTS, INPUTS), dtype=np.int8)
         return pack_weight(fmt, codes[rows], rng.integers(-30, 9, (OUTPUTS, INPUTS // 64), dtype=np.int8)[rows])
@@ -34,7 +38,7 @@ def pack(fmt: str, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rows", CUTS, ids=str)
-@pytest.mark.parametrize("fmt", ["linear_w4", "linear_w8", "linear_f16", "linear_f32"])
+@pytest.mark.parametrize("fmt", ["linear_w4", "linear_w8", "linear_mxfp4", "linear_f16", "linear_f32"])
 def test_rows_of_a_packed_weight(fmt: str, rows: list[range]) -> None:
     whole = pack(fmt, np.arange(OUTPUTS)).reshape(-1)
     got = np.concatenate(list(packed_rows(whole, fmt, (OUTPUTS, INPUTS), rows)))

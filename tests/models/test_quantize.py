@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.models.common.packing import dequantize
-from tcim_lite.models.common.quantize import quantize_w4, quantize_w8, w4_candidates
+from tcim_lite.models.common.quantize import quantize_mxfp4, quantize_w4, quantize_w8, w4_candidates
 
 
 def slow_w8(group: np.ndarray) -> tuple[list[int], int]:
@@ -97,6 +97,25 @@ def test_w4_candidates_are_normal_fp16() -> None:
 
 def test_quantised_weights_are_close() -> None:
     weights = np.random.default_rng(0).standard_normal((16, 256)).astype(np.float32)
-    for quantize, limit in ((quantize_w4, 0.1), (quantize_w8, 0.01)):
+    for quantize, limit in ((quantize_w4, 0.1), (quantize_mxfp4, 0.15), (quantize_w8, 0.01)):
         error = dequantize(*quantize(weights)) - weights
         assert np.sqrt((error**2).mean()) < limit
+
+
+def test_mxfp4_takes_the_nearest_value_and_ties_to_even() -> None:
+    # floor(log2 7) - 2 = 0: the scale is 1, and 7 is beyond the largest value.
+    values = [7, 6, 5.1, 5, 4.9, 3.5, 3.4, 2.5, 2.6, 1.75, 1.25, 1.26, 0.75, 0.25, 0.26, 0, -7, -5, -3.5, -0.25, -0.8]
+    wanted = [6, 6, 6, 4, 4, 4, 3, 2, 3, 2, 1, 1.5, 1, 0, 0.5, 0, -6, -4, -4, 0, -1]
+    weights = np.zeros((1, 64), np.float32)
+    weights[0, : len(values)] = values
+    codes, exponents = quantize_mxfp4(weights)
+    np.testing.assert_array_equal(dequantize(codes, exponents)[0, : len(values)], wanted)
+    assert exponents.tolist() == [[-1, 0]]
+
+
+def test_mxfp4_values_stay_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    codes = np.array([0, 1, 2, 3, 4, 6, 8, 12], np.int8)[rng.integers(0, 8, (16, 128))] * rng.choice([-1, 1], (16, 128))
+    codes[:, ::32] = 12  # so that the scale is found again
+    weights = dequantize(codes, rng.integers(-100, 100, (16, 4), dtype=np.int8))
+    np.testing.assert_array_equal(dequantize(*quantize_mxfp4(weights)), weights)

@@ -17,7 +17,7 @@ Make = Callable[..., Path]
 TOKENS = [int(token) for token in np.random.default_rng(1).integers(0, 83, 40)]
 
 
-@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float16", "float32"])
+@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "mxfp4a8", "float16", "float32"])
 def test_prefill_and_decode_agree_at_every_split(make_checkpoint: Make, make_package: Make, quant: str) -> None:
     reference = Reference(make_package(make_checkpoint(), quant=quant))
     tokens = TOKENS[:6]

@@ -28,6 +28,16 @@ struct W8 : Packed<WeightFormat::LinearW8> {
   }
 };
 
+struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
+  static float32x4_t scales(const uint8_t* at, int quarter) { return W8::scales(at, quarter); }
+
+  // E2M1, doubled.
+  static int8x16_t decode(uint8x16_t nibbles) {
+    const int8x16_t codes = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    return vqtbl1q_s8(codes, nibbles);
+  }
+};
+
 template <int R>
 void clear(const Tile& t) {
   for (int r = 0; r < R; ++r) {

@@ -10,9 +10,10 @@ __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const
 
 // An unpacker adds to dot[row][half of the outputs] the products of the stored codes of one group.
 
-// vpmaddubsw cannot saturate with 4-bit codes: a pair is at most 2 * 15 * 127, and eight of them still fit 16 bits, so
-// the widening to 32 bits happens once per 32 inputs.
-struct W4 : Packed<WeightFormat::LinearW4> {
+// Codes in nibbles. vpmaddubsw cannot saturate with them: a pair is at most 2 * 15 * 127, and eight of them still fit
+// 16 bits, so the widening to 32 bits happens once per 32 inputs.
+template <typename Format, WeightFormat F>
+struct Nibbles : Packed<F> {
   static_assert(8 * 2 * 15 * 127 <= 32767);
 
   static __m256i broadcast4(const int8_t* a) {
@@ -24,19 +25,19 @@ struct W4 : Packed<WeightFormat::LinearW4> {
   template <int R>
   static void add_dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, __m256i (&dot)[R][2]) {
     const __m256i low_mask = _mm256_set1_epi8(0x0f), ones = _mm256_set1_epi16(1);
-    for (int part = 0; part < 2; ++part, weights += 256, codes += 32) {
+    for (int part = 0; part < Packed<F>::kInputs / 32; ++part, weights += 256, codes += 32) {
       __m256i pairs[R][2];
       for (int r = 0; r < R; ++r) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
       for (int step = 0; step < 4; ++step) {
         for (int half = 0; half < 2; ++half) {
           const __m256i both = load(weights + 64 * step + 32 * half);
-          const __m256i low = _mm256_and_si256(both, low_mask);
-          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask);
+          const __m256i low = Format::decode(_mm256_and_si256(both, low_mask));
+          const __m256i high = Format::decode(_mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask));
           for (int r = 0; r < R; ++r) {
             const int8_t* a = codes + r * inputs + 8 * step;
-            pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_maddubs_epi16(low, broadcast4(a)));
-            pairs[r][half] = _mm256_add_epi16(pairs[r][half], _mm256_maddubs_epi16(high, broadcast4(a + 4)));
+            pairs[r][half] = _mm256_add_epi16(pairs[r][half], Format::products(low, broadcast4(a)));
+            pairs[r][half] = _mm256_add_epi16(pairs[r][half], Format::products(high, broadcast4(a + 4)));
           }
         }
       }
@@ -47,7 +48,11 @@ struct W4 : Packed<WeightFormat::LinearW4> {
       }
     }
   }
+};
 
+struct W4 : Nibbles<W4, WeightFormat::LinearW4> {
+  static __m256i decode(__m256i nibbles) { return nibbles; }
+  static __m256i products(__m256i stored, __m256i a) { return _mm256_maddubs_epi16(stored, a); }
   static __m256 scales(const uint8_t* at, int half) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at + 16 * half)));
   }
@@ -100,6 +105,18 @@ struct W8 : Packed<WeightFormat::LinearW8> {
   }
 };
 
+// E2M1, doubled. vpmaddubsw wants an unsigned operand, so the sign goes to the activation.
+struct Mxfp4 : Nibbles<Mxfp4, WeightFormat::LinearMxfp4> {
+  static __m256i decode(__m256i nibbles) {
+    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), nibbles);
+  }
+  static __m256i products(__m256i codes, __m256i a) {
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
+  }
+  static __m256 scales(const uint8_t* at, int half) { return W8::scales(at, half); }
+};
+
 template <typename Format, int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const Tile t(args, row, block);
@@ -142,6 +159,7 @@ void linear(const LinearQuantArgs& args) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   table.linear[int(W4::kFormat)].quantised = linear<W4>;
   table.linear[int(W8::kFormat)].quantised = linear<W8>;
+  table.linear[int(Mxfp4::kFormat)].quantised = linear<Mxfp4>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -9,16 +9,42 @@ constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 
 
 __m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
 
+// E2M1, doubled.
+struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
+  static constexpr int64_t kUnitBytes = W4::kUnitBytes;
+
+  static __m512 scales(const uint8_t* at) { return W8::scales(at); }
+  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
+    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    W4::unpack(from, first, second);
+    first = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), first);
+    second = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), second);
+  }
+  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) { unpack(from, first, second); }
+  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
+};
+
+// sum + the products of four codes and activations of each output. vpdpbusd wants an unsigned operand: the sign of
+// codes stored without an offset goes to the activation.
+template <typename Format>
+__m512i add(__m512i sum, __m512i codes, __m512i a) {
+  if constexpr (Format::kLayout.code_offset != 0) return _mm512_dpbusd_epi32(sum, codes, a);
+  const __m512i with_sign = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(codes), _mm512_setzero_si512(), a);
+  return _mm512_dpbusd_epi32(sum, _mm512_abs_epi8(codes), with_sign);
+}
+
 template <typename Format>
 __m512i start(int32_t code_sum) {
-  constexpr int kShift = __builtin_ctz(unsigned(Format::kLayout.code_offset));
-  static_assert(1 << kShift == Format::kLayout.code_offset);
+  constexpr auto kOffset = unsigned(Format::kLayout.code_offset);
+  if constexpr (kOffset == 0) return _mm512_setzero_si512();
+  constexpr int kShift = kOffset == 0 ? 0 : __builtin_ctz(kOffset);
+  static_assert(kOffset == 0 || 1u << kShift == kOffset);
   return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), kShift));
 }
 
-// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). W8 without it: Zen 4 loses
-// by any prefetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out of 0.76
-// (benchmarks/notes/cpu-kernels.md).
+// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). W8 without it: Zen 4
+// loses by any prefetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out of 0.76
+// (benchmarks/notes/log/cpu-kernels.md).
 template <typename Format, bool PastPage>
 constexpr int64_t kFarBytes = (PastPage                   ? 8
                                : Format::kScalesBehindBlock ? 0
@@ -58,8 +84,8 @@ void few_rows(const LinearQuantArgs& args) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
           const int8_t* a = codes + r * t.inputs + 8 * step;
-          first[r] = _mm512_dpbusd_epi32(first[r], even, broadcast4(a));
-          second[r] = _mm512_dpbusd_epi32(second[r], odd, broadcast4(a + 4));
+          first[r] = add<Format>(first[r], even, broadcast4(a));
+          second[r] = add<Format>(second[r], odd, broadcast4(a + 4));
         }
       }
       const __m512 weight_scale = Format::scales(scales);
@@ -100,9 +126,9 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
         const __m512i even = broadcast4(codes + r * t.inputs + 8 * step);
-        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], first[b], even);
+        for (int b = 0; b < B; ++b) dot[r][b] = add<Format>(dot[r][b], first[b], even);
         const __m512i odd = broadcast4(codes + r * t.inputs + 8 * step + 4);
-        for (int b = 0; b < B; ++b) dot[r][b] = _mm512_dpbusd_epi32(dot[r][b], second[b], odd);
+        for (int b = 0; b < B; ++b) dot[r][b] = add<Format>(dot[r][b], second[b], odd);
       }
     }
     __m512 weight_scale[B];
@@ -159,6 +185,7 @@ void use(KernelTable& table) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   use<W4>(table);
   use<W8>(table);
+  use<Mxfp4>(table);
 }
 
 }  // namespace tcim_lite::cpu

@@ -1,5 +1,5 @@
-// Linear with quantised weights on ymm registers. The integer sum starts at -offset * sum(a), which undoes the offset of
-// the stored codes.
+// Linear with quantised weights on ymm registers. The integer sum starts at -offset * sum(a), which undoes the offset
+// of the stored codes.
 #include "backends/cpu/kernels/linear_x86.h"
 
 namespace tcim_lite::cpu {
@@ -9,8 +9,8 @@ constexpr int kTileRows = 6;  // 6 x 2 sums, 2 unpacked weights, a broadcast: 15
 
 __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 
-// An unpacker gives the stored codes of inputs 4 * run .. of half the outputs of a group. In place those of odd runs may
-// be a multiple, which merge() divides by.
+// An unpacker gives the stored codes of inputs 4 * run .. of half the outputs of a group, and add() multiplies them. In
+// place those of odd runs may be a multiple, which merge() divides by.
 struct W4 : Packed<WeightFormat::LinearW4> {
   static constexpr int64_t kFarBytes = 4 * 1088;  // four units of two groups
 
@@ -21,6 +21,7 @@ struct W4 : Packed<WeightFormat::LinearW4> {
     if (in_place) return _mm256_and_si256(pairs, high_mask);
     return _mm256_and_si256(_mm256_srli_epi16(pairs, 4), low_mask);
   }
+  static __m256i add(__m256i sum, __m256i stored, __m256i a) { return _mm256_dpbusd_avx_epi32(sum, stored, a); }
   static __m256i merge(__m256i even, __m256i odd) { return _mm256_add_epi32(even, _mm256_srai_epi32(odd, 4)); }
   static __m256 scales(const uint8_t* at, int half) {
     return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at + 16 * half)));
@@ -33,12 +34,28 @@ struct W8 : Packed<WeightFormat::LinearW8> {
   static __m256i stored(const uint8_t* weights, int run, int half, bool) {
     return load(weights + 64 * run + 32 * half);
   }
+  static __m256i add(__m256i sum, __m256i stored, __m256i a) { return _mm256_dpbusd_avx_epi32(sum, stored, a); }
   static __m256i merge(__m256i even, __m256i odd) { return _mm256_add_epi32(even, odd); }
   // 2^e.
   static __m256 scales(const uint8_t* at, int half) {
     const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at + 8 * half)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(wide, _mm256_set1_epi32(127)), 23));
   }
+};
+
+// E2M1, doubled. vpdpbusd wants an unsigned operand, so the sign goes to the activation.
+struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
+  static constexpr int64_t kFarBytes = W4::kFarBytes;
+
+  static __m256i stored(const uint8_t* weights, int run, int half, bool) {
+    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), W4::stored(weights, run, half, false));
+  }
+  static __m256i add(__m256i sum, __m256i codes, __m256i a) {
+    return _mm256_dpbusd_avx_epi32(sum, _mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
+  }
+  static __m256i merge(__m256i even, __m256i odd) { return _mm256_add_epi32(even, odd); }
+  static __m256 scales(const uint8_t* at, int half) { return W8::scales(at, half); }
 };
 
 // vpdpbusd takes five cycles and two start per cycle, so few rows spread the runs over more sums.
@@ -81,7 +98,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
         const __m256i four = _mm256_set1_epi32(four_codes(codes + r * t.inputs + 4 * run));
         for (int half = 0; half < 2; ++half) {
           __m256i& sum = sums[run % kSets<R>][r][half];
-          sum = _mm256_dpbusd_avx_epi32(sum, stored[half], four);
+          sum = Format::add(sum, stored[half], four);
         }
       }
     }
@@ -105,7 +122,8 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 
 template <typename F>
 constexpr TileKernel kStream[kTileRows + 1] = {
-    nullptr, tile<F, 1, true>, tile<F, 2, true>, tile<F, 3, true>, tile<F, 4, true>, tile<F, 5, true>, tile<F, 6, true>};
+    nullptr,          tile<F, 1, true>, tile<F, 2, true>, tile<F, 3, true>,
+    tile<F, 4, true>, tile<F, 5, true>, tile<F, 6, true>};
 template <typename F>
 constexpr TileKernel kTiles[kTileRows + 1] = {
     nullptr, nullptr, nullptr, tile<F, 3, false>, tile<F, 4, false>, tile<F, 5, false>, tile<F, 6, false>};
@@ -122,6 +140,7 @@ void linear(const LinearQuantArgs& args) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   table.linear[int(W4::kFormat)].quantised = linear<W4>;
   table.linear[int(W8::kFormat)].quantised = linear<W8>;
+  table.linear[int(Mxfp4::kFormat)].quantised = linear<Mxfp4>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -13,13 +13,13 @@ int8x16_t broadcast4(const int8_t* a) {
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 
-// An unpacker gives dot[row][quarter] of one group, of Q quarters from `first` on. kExcess: what it multiplies is so much
-// more than the codes.
+// An unpacker gives dot[row][quarter] of one group, of Q quarters from `first` on. kExcess: what it multiplies is so
+// much more than the codes.
 
-// Each 16-bit lane sums the products of one of the four places in a run; the 16 products of a group fit, so widening to
-// 32 bits happens once per group.
-struct SumsW4 : W4 {
-  static constexpr int32_t kExcess = 8;
+// Codes in nibbles. Each 16-bit lane sums the products of one of the four places in a run; the 16 products of a group
+// fit, so widening to 32 bits happens once per group.
+template <typename Format, typename Base>
+struct Nibbles : Base {
   static_assert(16 * 15 * 127 <= 32767);
 
   template <int R, int Q>
@@ -29,7 +29,7 @@ struct SumsW4 : W4 {
       for (int q = 0; q < Q; ++q) products[r][q][0] = products[r][q][1] = vdupq_n_s16(0);
     }
 #pragma GCC unroll 2
-    for (int step = 0; step < 8; ++step) {
+    for (int step = 0; step < Base::kLines; ++step) {
       int8x16_t a[R][2];
       for (int r = 0; r < R; ++r) {
         for (int nibble = 0; nibble < 2; ++nibble)
@@ -38,8 +38,8 @@ struct SumsW4 : W4 {
 #pragma GCC unroll 4
       for (int q = 0; q < Q; ++q) {
         const uint8x16_t pairs = vld1q_u8(weights + 64 * step + 16 * (first + q));
-        const int8x16_t stored[2] = {vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(15))),
-                                     vreinterpretq_s8_u8(vshrq_n_u8(pairs, 4))};
+        const int8x16_t stored[2] = {Format::decode(vandq_u8(pairs, vdupq_n_u8(15))),
+                                     Format::decode(vshrq_n_u8(pairs, 4))};
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
           int16x8_t* sums = products[r][q];
@@ -55,6 +55,15 @@ struct SumsW4 : W4 {
         dot[r][q] = vpaddq_s32(vpaddlq_s16(products[r][q][0]), vpaddlq_s16(products[r][q][1]));
     }
   }
+};
+
+struct SumsW4 : Nibbles<SumsW4, W4> {
+  static constexpr int32_t kExcess = 8;
+  static int8x16_t decode(uint8x16_t nibbles) { return vreinterpretq_s8_u8(nibbles); }
+};
+
+struct SumsMxfp4 : Nibbles<SumsMxfp4, Mxfp4> {
+  static constexpr int32_t kExcess = 0;
 };
 
 // The stored codes become signed by flipping their top bit; two products fit a 16-bit lane.
@@ -132,6 +141,7 @@ void linear(const LinearQuantArgs& args) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   table.linear[int(W4::kFormat)].quantised = linear<SumsW4>;
   table.linear[int(W8::kFormat)].quantised = linear<SumsW8>;
+  table.linear[int(Mxfp4::kFormat)].quantised = linear<SumsMxfp4>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -32,6 +32,15 @@ struct RunsW8 : W8 {
   }
 };
 
+struct RunsMxfp4 : Mxfp4 {
+  static constexpr int32_t kExcess = 0;
+
+  static void unpack(const uint8_t* weights, int sixteen, int quarter, int8x16_t (&runs)[4]) {
+    RunsW4::unpack(weights, sixteen, quarter, runs);
+    for (int run = 0; run < 4; ++run) runs[run] = decode(vreinterpretq_u8_s8(runs[run]));
+  }
+};
+
 // R rows of one block; fp32 sums in args.acc. Few rows keep even and odd runs apart: sdot takes four cycles.
 template <typename Format, int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
@@ -94,6 +103,7 @@ void linear(const LinearQuantArgs& args) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   table.linear[int(W4::kFormat)].quantised = linear<RunsW4>;
   table.linear[int(W8::kFormat)].quantised = linear<RunsW8>;
+  table.linear[int(Mxfp4::kFormat)].quantised = linear<RunsMxfp4>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -164,6 +164,8 @@ void launch_any(WeightFormat format, const LinearArgs& args, bool quantize_x, cu
       return launch_format<T, WeightFormat::LinearF16>(args, quantize_x, stream);
     case WeightFormat::LinearF32:
       return launch_format<T, WeightFormat::LinearF32>(args, quantize_x, stream);
+    case WeightFormat::LinearMxfp4:
+      return launch_format<T, WeightFormat::LinearMxfp4>(args, quantize_x, stream);
     case WeightFormat::Dense:
       return;  // validate() refuses it
   }
