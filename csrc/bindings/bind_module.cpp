@@ -42,9 +42,8 @@ void bind_module(py::module_& m) {
            py::kw_only(), py::arg("device_ids"), py::arg("backend"), py::arg("weights"), py::arg("dummies"),
            py::arg("offset"), py::arg("size"));
 
-  py::class_<Module, std::shared_ptr<Module>> module(m, "Module", "A loaded model.",
-                                                     py::release_gil_before_calling_cpp_dtor());
-  module.def_property_readonly("num_inputs", py::cpp_function(&Module::num_inputs, Release()))
+  shared_class<Module>(m, "Module", "A loaded model.", py::release_gil_before_calling_cpp_dtor())
+      .def_property_readonly("num_inputs", py::cpp_function(&Module::num_inputs, Release()))
       .def_property_readonly("num_outputs", py::cpp_function(&Module::num_outputs, Release()))
       .def_property_readonly("custom_msg", py::cpp_function(&Module::custom_msg, Release()))
       .def_property_readonly("core_number", py::cpp_function(&Module::core_number, Release()))
@@ -55,7 +54,6 @@ void bind_module(py::module_& m) {
            py::arg("tensor"), Release(), "Copies a host tensor, binds a device tensor.")
       .def("output", &Module::output, py::arg("name"), py::arg("info") = py::none(), Release(), "A fresh host copy.")
       .def("run", &Module::run, py::arg("sync") = false, py::arg("rounds") = 1, Release());
-  def_calls(module);
 
   m.def("load_file", py::overload_cast<const std::string&, const LoadOptions&>(&Module::load), py::arg("path"),
         py::arg("options"), Release(), "Loads a model from a file.");

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <memory>
 #include <string_view>
+#include <tuple>
 
 #include "runtime/strided_copy.h"
 
@@ -48,15 +50,20 @@ class NoGil {
   PyThreadState* thread_;
 };
 
-// Binds the calls that the class lists in python_calls(); other Python threads run meanwhile.
-template <typename Class>
-void def_calls(Class& bound) {
-  const auto def_call = [&](const auto& call) {
-    std::apply(
-        [&](auto... argument) { bound.def(call.name, call.member, py::arg(argument)..., py::call_guard<NoGil>()); },
-        call.arguments);
-  };
-  std::apply([&](const auto&... call) { (def_call(call), ...); }, Class::type::python_calls());
+// A class that Python shares with the runtime, with the calls that it lists in python_calls(), if it lists any. Other
+// Python threads run during such a call.
+template <typename Shared, typename... Extra>
+py::class_<Shared, std::shared_ptr<Shared>> shared_class(py::module_& m, const char* name, const Extra&... extra) {
+  py::class_<Shared, std::shared_ptr<Shared>> bound(m, name, extra...);
+  if constexpr (requires { Shared::python_calls(); }) {
+    const auto def_call = [&](const auto& call) {
+      std::apply(
+          [&](auto... argument) { bound.def(call.name, call.member, py::arg(argument)..., py::call_guard<NoGil>()); },
+          call.arguments);
+    };
+    std::apply([&](const auto&... call) { (def_call(call), ...); }, Shared::python_calls());
+  }
+  return bound;
 }
 
 // Runs Python's signal handlers; whether one raised. The caller has let the GIL go.
