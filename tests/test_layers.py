@@ -29,6 +29,11 @@ def traced(tmp_path):
     layers.disable("trace")
 
 
+def test_release_of_a_manager_is_traced_by_its_vendor_name(traced):
+    rt.WeightManager(0).close()
+    assert len(traced("WeightManager.release")) == 1
+
+
 def test_layers_are_enabled_and_ended_in_code(tmp_path):
     assert "trace" in layers.available()
     assert layers.active() == []

@@ -26,6 +26,16 @@ Module::WeightManager Module::WeightManager::CreateWeightManager(const DevManage
 
 tcim::Status Module::WeightManager::GetInitStatus() const { return impl_ == nullptr ? UNINITIALIZED : impl_->status; }
 
+tcim::Status Module::WeightManager::Release() {
+  return guarded("WeightManager::Release", [&] {
+    if (GetInitStatus() != OK) {
+      tcim_lite::fail(tcim_lite::ErrorCode::State,
+                      "Release: Status.UNINITIALIZED: the manager was never made; use CreateWeightManager");
+    }
+    impl_->store->release();
+  });
+}
+
 Module::Option::Option() : Option(0) {}
 Module::Option::Option(int device_id) : Option(WeightManager::CreateWeightManager(device_id)) {}
 Module::Option::Option(const DevManager& devices) : Option(WeightManager::CreateWeightManager(devices)) {}

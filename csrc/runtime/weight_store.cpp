@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "runtime/api_call.h"
 #include "runtime/devices.h"
 
 namespace tcim_lite {
@@ -120,7 +121,7 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
   if (sibling != nullptr) sibling->verify(unseen_in_sibling, should_abort);
 
   const std::lock_guard lock(mutex_);
-  std::erase_if(weights_, [](const auto& item) { return item.second.expired(); });
+  forget_unused();
   for (const uint32_t i : used) {
     if (weights[i] != nullptr) continue;
     std::weak_ptr<const Weight>& known = weights_[{device.id(), content.weights[i].hash}];
@@ -133,6 +134,17 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
     known = weights[i];
   }
   return weights;
+}
+
+void WeightStore::release() {
+  api_call("WeightManager.release", Undescribed(), [&] {
+    const std::lock_guard lock(mutex_);
+    forget_unused();
+  });
+}
+
+void WeightStore::forget_unused() {
+  std::erase_if(weights_, [](const auto& item) { return item.second.expired(); });
 }
 
 }  // namespace tcim_lite

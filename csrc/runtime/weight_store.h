@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "runtime/abort.h"
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
+#include "runtime/python_call.h"
 
 namespace tcim_lite {
 
@@ -47,9 +49,15 @@ class WeightStore {
   // missing, belongs to another model or is damaged, Error(Device) when the device is full, Error(Aborted).
   Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
                   const ShouldAbort& should_abort = {});
+  // Forgets weights that no module uses. What a module uses stays, and stays shared with later loads.
+  void release();
+
+  static constexpr auto python_calls() { return std::tuple(python_call("release", &WeightStore::release)); }
 
  private:
   using Key = std::pair<int, hmm::Hash>;  // device id, content
+
+  void forget_unused();
 
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<const Weight>> weights_;

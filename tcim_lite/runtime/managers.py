@@ -68,7 +68,8 @@ class DevManager:
 class WeightManager:
     """Modules loaded with one manager share equal weights on a device (spec section 3).
 
-    Opaque and lazy: memory appears at the first load that carries it. Modules keep their manager alive (C-22).
+    Lazy: memory appears at the first load that carries it. Modules keep their manager alive and own the weights, which
+    go with the last module that uses them (C-22).
     """
 
     def __init__(self, device: DevManager | int = 0) -> None:
@@ -82,6 +83,16 @@ class WeightManager:
             ValueError: a negative id.
         """
         self._dev_manager = device if isinstance(device, DevManager) else DevManager(device)
+
+    def release(self) -> None:
+        """Forgets weights that no module uses. May be called again.
+
+        Loaded modules keep their weights, and later loads with this manager work as before. Extra: vendor programs call
+        it, the vendor's documentation does not list it.
+        """
+        self._store().release()
+
+    close = destroy = release
 
     def _store(self) -> _core.WeightStore:
         # setdefault is atomic: threads that load at once get the same store.

@@ -20,6 +20,7 @@ def load_pair(folder: str) -> tuple[runtime.Module, runtime.Module]:
     prefill = tcim.runtime.load(os.path.join(folder, "qwen3_prefill.hmm"), option=option)
     caches = [prefill.get_input_name(i) for i in range(3, prefill.get_num_inputs())]
     option = tcim.runtime.Option(tcim.runtime.WeightManager(device=0))
+    manager.release()
     option.set_dummy_tensors(caches).set_model_offset(0, 4096).enable_host_lazy_loading(True)
     decode = runtime.Module.load(Path(folder) / "qwen3_decode.hmm", option)
     for name in caches:

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import refused
+from ..checks import emulator_only, refused
 from ..registry import each
 
 X = np.ones((1, 4, 8), np.float32)
@@ -58,6 +58,34 @@ def test_c22_modules_of_one_manager_hold_the_weights_once(linear_pair, bytes_nee
     separate = bytes_needed(lambda device: load_two(rt.WeightManager(device), rt.WeightManager(device)))
     shared = bytes_needed(lambda device: load_two(*[rt.WeightManager(device)] * 2))
     assert (separate, shared) == (2 * one, 2 * one - WEIGHT_BYTES)
+
+
+@each("verb", ["release", "close", "destroy"])
+def test_c22_a_manager_can_be_released_by_any_of_its_names(linear_pair, room_for_one, verb):
+    emulator_only("WeightManager.release")
+    manager = rt.WeightManager(room_for_one)
+    getattr(manager, verb)()  # before the first load
+    module = rt.load(linear_pair[0], rt.Option(manager))
+    expected = result(module)
+    for _ in range(2):
+        getattr(manager, verb)()
+    np.testing.assert_array_equal(result(module), expected)
+    del module
+    gc.collect()
+    np.testing.assert_array_equal(result(rt.load(linear_pair[0], rt.Option(manager))), expected)
+
+
+def test_c22_releasing_a_manager_leaves_used_weights_shared(linear_pair, bytes_needed):
+    emulator_only("WeightManager.release")
+
+    def load_two(manager, release):
+        first = rt.load(linear_pair[0], rt.Option(manager))
+        if release:
+            manager.release()
+        np.testing.assert_array_equal(result(rt.load(linear_pair[0], rt.Option(manager))), result(first))
+
+    needed = [bytes_needed(lambda device, r=r: load_two(rt.WeightManager(device), r)) for r in (False, True)]
+    assert needed[0] == needed[1]
 
 
 def test_c22_a_bound_tensor_outlives_the_module_that_owns_it(bind_caches, rows, step, attention_pair):

@@ -162,6 +162,28 @@ CASE(an_abort_callback_ends_the_load) {
   CHECK(Module::LoadFromFile(folder + "/linear_prefill.hmm", option));
 }
 
+// An extra of the emulator; the program is built for other runtimes, too.
+template <typename Manager>
+auto Release(Manager& manager, int) -> decltype(manager.Release()) {
+  return manager.Release();
+}
+template <typename Manager>
+tcim::Status Release(Manager&, long) {
+  return tcim::UNSUPPORTED;
+}
+
+CASE(a_manager_can_be_released_while_modules_use_it) {
+  auto weights = Module::WeightManager::CreateWeightManager(0);
+  CHECK_EQ(Release(weights, 0), tcim::OK);
+  Module module = Module::LoadFromFile(folder + "/linear_prefill.hmm", Module::Option(weights));
+  for (int times = 0; times < 2; ++times) CHECK_EQ(Release(weights, 0), tcim::OK);
+  CHECK_EQ(module.Run(true), tcim::OK);
+  CHECK(Module::LoadFromFile(folder + "/linear_decode.hmm", Module::Option(weights)));
+  Module::WeightManager nothing;
+  CHECK_EQ(Release(nothing, 0), tcim::UNINITIALIZED);
+  CHECK(LastErrorHas("CreateWeightManager"));
+}
+
 CASE(c25_an_explicit_destructor_before_the_scope_ends_is_harmless) {
   Module module;
   {

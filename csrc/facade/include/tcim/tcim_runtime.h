@@ -276,6 +276,9 @@ class TCIM_API Module {
     static WeightManager CreateWeightManager(int device_id);
     static WeightManager CreateWeightManager(const DevManager& devices);
 
+    // Extra. Forgets weights that no module uses; loaded modules keep theirs, and later loads work as before.
+    tcim::Status Release();
+
     tcim::Status GetInitStatus() const;
 
    private:
