@@ -1,4 +1,5 @@
 # make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
+# make check: the tests that every change needs, in two or three minutes.
 # make docs: write docs/api, the API reference, from the docstrings, and the types of the compiled core from its bindings.
 # make fuzz: fuzz the reader (docs/developing.md).
 # All use one .venv in this folder with the versions of constraints.txt.
@@ -6,6 +7,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
+# --no-compile: Python compiles what is imported; pip would compile all of transformers.
+INSTALL := $(PIP) install --no-compile -c constraints.txt
 DEMO := out/demo
 ARGS ?= --question "Hello, who are you?" \
         --question "My name is Anna and I live in Oslo." \
@@ -17,12 +20,16 @@ ARGS ?= --question "Hello, who are you?" \
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)
 
-.PHONY: demo test fuzz docs clean
+.PHONY: demo check test fuzz docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
 	$(BIN)/python examples/qwen3_chat.py $(DEMO) $(ARGS)
 	@echo "Your turn: $(BIN)/python examples/qwen3_chat.py $(DEMO)"
+
+# What every change needs: no other builds, no flows of whole programs.
+check: $(VENV)/test
+	$(BIN)/pytest -q -m "not build and not slow and not gpu and not oracle"
 
 test: $(VENV)/test
 	$(BIN)/pytest
@@ -42,21 +49,21 @@ SOURCES := pyproject.toml CMakeLists.txt constraints.txt \
 
 $(VENV)/tools: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt pip
-	$(PIP) install -c constraints.txt scikit-build-core pybind11 cmake ninja
+	$(INSTALL) pip
+	$(INSTALL) scikit-build-core pybind11 cmake ninja
 	touch $@
 
 $(VENV)/demo: $(VENV)/tools $(SOURCES)
-	$(PIP) install --no-build-isolation -c constraints.txt '.[compile,chat]'
+	$(INSTALL) --no-build-isolation '.[compile,chat]'
 	touch $@
 
 $(VENV)/test: $(VENV)/demo
-	$(PIP) install --no-build-isolation -c constraints.txt '.[compile,chat,test]'
+	$(INSTALL) --no-build-isolation '.[compile,chat,test]'
 	touch $@
 
 # Sources are all it reads: no build.
 $(VENV)/docs: $(VENV)/tools
-	$(PIP) install -c constraints.txt griffelib
+	$(INSTALL) griffelib
 	touch $@
 
 clean:

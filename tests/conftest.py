@@ -28,6 +28,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _unused_devices = itertools.count(2000)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that compile against the SDK, or link the package again, have the marker `build`."""
+    for item in items:
+        if {"sdk", "static_package"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.build)
+
+
 @pytest.fixture
 def add_model(tmp_path: Path) -> Path:
     hmm.write_model(tmp_path / "add.hmm", add_graph(), [], custom_msg='{"kind": "add"}', ncore=2)

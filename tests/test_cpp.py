@@ -16,6 +16,8 @@ from pathlib import Path
 import fuzzing
 import pytest
 
+pytestmark = pytest.mark.build
+
 ROOT = Path(__file__).parent.parent
 BUILD = ROOT / "build/cpp-tests"
 PROGRAMS = re.findall(r"^\s*tcim_lite_add_test\((\w+) ", (ROOT / "tests/cpp/CMakeLists.txt").read_text(), re.MULTILINE)
@@ -56,6 +58,7 @@ def test_program(programs, program):
     run([programs / program], timeout=600)
 
 
+@pytest.mark.slow
 def test_fuzz(tmp_path, capsys):
     seconds = int(os.environ.get("TCIM_LITE_FUZZ_SECONDS", "60"))
     if seconds == 0:

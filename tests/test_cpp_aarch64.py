@@ -15,6 +15,8 @@ from pathlib import Path
 import cpp_programs
 import pytest
 
+pytestmark = pytest.mark.build
+
 ROOT = Path(__file__).parent.parent
 # With the arguments that keep an emulated run short: fewer sizes of attention, every 100003rd float into exp.
 KERNELS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cpp_programs import ROOT, build, facade_programs, run
 
-SOURCES = ROOT / "tests/facade"
+pytestmark = pytest.mark.build
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,7 @@ def test_an_installation_without_the_backend_says_what_it_looked_for_and_the_cpu
     assert rest == "the CPU works"
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not LIBRARY.exists(), reason="this installation has no CUDA backend")
 def test_without_a_gpu_the_backend_says_so_and_the_cpu_works(model):
     message, rest = run(model, CUDA_VISIBLE_DEVICES="")

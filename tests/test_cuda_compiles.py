@@ -13,7 +13,7 @@ BACKEND = CSRC / "backends" / "cuda"
 KERNELS = sorted(BACKEND.rglob("*.cu"))
 NVCC = shutil.which("nvcc")
 
-pytestmark = pytest.mark.skipif(NVCC is None, reason="nvcc is not on the PATH")
+pytestmark = [pytest.mark.build, pytest.mark.skipif(NVCC is None, reason="nvcc is not on the PATH")]
 
 
 def compile_with(*command: str | Path) -> None:

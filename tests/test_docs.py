@@ -56,6 +56,7 @@ def test_every_python_example_is_in_the_table_of_flows():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("compile_line", "run_line"), [flow[1:] for flow in FLOWS], ids=[flow[0] for flow in FLOWS])
 def test_the_two_lines_of_a_flow_run_as_written(tmp_path_factory, monkeypatch, compile_line, run_line):
     folder = tmp_path_factory.getbasetemp() / "flows"  # lines may share a package, as for the reader

@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import vendor_like
 
+pytestmark = pytest.mark.slow
+
 SUITE = Path(tcim_lite.conformance.__file__).parent
 # The case that shows how the fake behaves, one before it in its group, one after it.
 CASE = "refusals::test_run_options_refuse_rounds_below_one"

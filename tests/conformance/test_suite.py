@@ -32,6 +32,8 @@ def results(tmp_path_factory) -> dict[str, dict]:
     return found
 
 
+@pytest.mark.build  # the C++ cases
+@pytest.mark.slow
 @pytest.mark.parametrize("id_", [case.id for case in CASES])
 def test_case(results, id_):
     result = results[id_]
@@ -40,6 +42,7 @@ def test_case(results, id_):
     assert result["outcome"] == "passed", result["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["soak::test_a_short_soak", "sequences::test_some_sequences", "corner_binding::"])
 def test_cases_that_bind_at_random_or_by_corner_hold_of_runtime_1_3(word, tmp_path):
     command = [sys.executable, ISOLATED, "-m", "tcim_lite.conformance", "--only", word]

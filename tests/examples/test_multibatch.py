@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = [
     "What is 12 + 30?",
     "Repeat after me: the quick brown fox jumps over the lazy dog",

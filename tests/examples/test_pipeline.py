@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from llm_packages import ROOT
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = ("--pipeline", "3", "--prefill-length", "16", "--context-length", "128")
 DEVICES = {"TCIM_LITE_DEVICE_NUM": "3"}
 QUESTIONS = ["What is 12 + 30?", "Repeat after me: the quick brown fox jumps over the lazy dog"]

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def answers(output: str) -> list[str]:
     return re.findall(r"^\[document \d\] .*\n  (.*)$", output, re.MULTILINE)

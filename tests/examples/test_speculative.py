@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from llm_packages import DEMO_CHECKPOINT
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = ["What is 12 + 30?", "Repeat after me: the quick brown fox jumps over the lazy dog", "7加5等于多少？"]
 ASKED = [argument for question in QUESTIONS for argument in ("--question", question)]
 WEAK = ("--draft-layers", "3")  # the target without its last block: often wrong

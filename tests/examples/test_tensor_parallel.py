@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DEVICES = {"TCIM_LITE_DEVICE_NUM": "2"}
 QUESTIONS = ["What is 12 + 30?", "Repeat after me: the quick brown fox jumps over the lazy dog"]
 ASKED = [argument for question in QUESTIONS for argument in ("--question", question)]

@@ -32,11 +32,13 @@ def verdicts() -> dict[str, dict[str, str]]:
         return dict(zip(jobs, pool.map(lambda name: run.outcomes(name, jobs[name]), jobs), strict=True))
 
 
+@pytest.mark.build
 def test_the_build_conforms_while_no_fault_is_chosen(verdicts):
     cases = {case for fault in FAULTS.values() for case in fault.caught_by}
     assert verdicts[""] == dict.fromkeys(cases, "passed")
 
 
+@pytest.mark.build
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_seeded_fault_is_caught(verdicts, name):
     assert verdicts[name].keys() == set(FAULTS[name].caught_by)

@@ -14,6 +14,8 @@ from llm_packages import ROOT, LoadedPackage
 
 from tcim_lite.llm import encode_chat, load_tokenizer
 
+pytestmark = pytest.mark.build
+
 STRICT = {"TCIM_LITE_STRICT": "error"}  # which must find nothing
 
 
