@@ -71,7 +71,7 @@ def static_package(tmp_path_factory) -> Path:
     return site
 
 
-@pytest.fixture(params=["installed", "static"])
+@pytest.fixture(params=["installed", pytest.param("static", marks=pytest.mark.build)])
 def package(request) -> Path:
     return PACKAGE if request.param == "installed" else request.getfixturevalue("static_package") / "tcim_lite"
 
@@ -92,6 +92,7 @@ def test_the_extension_shows_its_entry(package):
     assert exported(package / BINDINGS) == [("T", "PyInit__core")]
 
 
+@pytest.mark.build
 def test_the_static_build_needs_no_other_cpp_runtime(static_package):
     for name in (CORE, BINDINGS):
         needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "--dynamic", static_package / "tcim_lite" / name))
@@ -132,6 +133,7 @@ def test_the_package_works_beside_torch(package, order, add_model):
     run(sys.executable, "-c", BESIDE_TORCH, order, add_model, env={"PYTHONPATH": str(package.parent)})
 
 
+@pytest.mark.build
 def test_a_compiler_without_the_shared_unwinder_is_refused(tmp_path):
     compiler = tmp_path / "g++"
     compiler.write_text(f"""#!/bin/sh
