@@ -112,7 +112,7 @@ std::ostream& operator<<(std::ostream& out, const TensorInfo& info) {
     size *= extent;
   }
   // One string, so that a width set on the stream pads the line and not its first word.
-  return out << "TensorInfo: shape: [" + shape + "], dtype: " + kDataTypeNames[info.DataType()] +
+  return out << std::string("TensorInfo: shape: [") + shape + "], dtype: " + kDataTypeNames[info.DataType()] +
                     ", format: " + std::string(name_of(to_core(info.Format()))) + ", size: " + std::to_string(size) +
                     ", memsize: " + std::to_string(info.MemSize());
 }

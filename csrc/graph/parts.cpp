@@ -11,7 +11,7 @@ namespace tcim_lite {
 namespace {
 
 template <typename... Parts>
-[[noreturn]] void refuse(const Parts&... parts) {
+[[noreturn]] void reject(const Parts&... parts) {
   fail(ErrorCode::Format, parts..., "; compile the model again");
 }
 
@@ -21,28 +21,28 @@ void check_ports(std::span<const Graph> parts, std::vector<uint32_t> Graph::* id
   const std::vector<uint32_t>& first = parts[0].*ids;
   for (size_t rank = 1; rank < parts.size(); ++rank) {
     if ((parts[rank].*ids).size() == first.size()) continue;
-    refuse("part ", rank, " has ", (parts[rank].*ids).size(), " ", what, "s, part 0 has ", first.size());
+    reject("part ", rank, " has ", (parts[rank].*ids).size(), " ", what, "s, part 0 has ", first.size());
   }
   if (axes.size() != first.size()) {
-    refuse("the split section has ", axes.size(), " axes of ", what, "s, the graphs have ", first.size(), " ", what,
+    reject("the split section has ", axes.size(), " axes of ", what, "s, the graphs have ", first.size(), " ", what,
            "s");
   }
   for (size_t port = 0; port < first.size(); ++port) {
     const Value& like = parts[0].values[first[port]];
     const int32_t axis = axes[port];
     if (axis < kWhole || axis >= int32_t(like.shape.size()))
-      refuse(what, " '", like.name, "', ", describe(like), ", is split on axis ", axis, ", expected -1 to ",
+      reject(what, " '", like.name, "', ", describe(like), ", is split on axis ", axis, ", expected -1 to ",
              int64_t(like.shape.size()) - 1);
     if (axis != kWhole && like.dtype == DType::Int32)
-      refuse(what, " '", like.name, "' is int32 and split on axis ", axis, ", expected a whole one on every device");
+      reject(what, " '", like.name, "' is int32 and split on axis ", axis, ", expected a whole one on every device");
     for (size_t rank = 1; rank < parts.size(); ++rank) {
       const Value& value = parts[rank].values[(parts[rank].*ids)[port]];
       if (value.name != like.name)
-        refuse(what, " ", port, " is '", like.name, "' in part 0, '", value.name, "' in part ", rank);
+        reject(what, " ", port, " is '", like.name, "' in part 0, '", value.name, "' in part ", rank);
       Shape shape = value.shape;
       if (axis != kWhole && shape.size() == like.shape.size()) shape[size_t(axis)] = like.shape[size_t(axis)];
       if (value.kind != like.kind || value.dtype != like.dtype || shape != like.shape)
-        refuse(what, " '", like.name, "' is ", describe(like), " in part 0 and ", describe(value), " in part ", rank,
+        reject(what, " '", like.name, "' is ", describe(like), " in part 0 and ", describe(value), " in part ", rank,
                "; parts may differ only along the split axis, which is ", axis);
     }
   }
@@ -58,7 +58,7 @@ void check_live_cuts(const Graph& part, const std::vector<uint32_t>& ids, const 
   for (size_t port = 0; port < ids.size(); ++port) {
     const Value& value = part.values[ids[port]];
     if (value.kind == ValueKind::State || value.shape.size() < 3 || axes[port] == kWhole || axes[port] > 1) continue;
-    refuse(what, " '", value.name, "', ", describe(value), ", has live rows and is split on axis ", axes[port],
+    reject(what, " '", value.name, "', ", describe(value), ", has live rows and is split on axis ", axes[port],
            ", expected -1 or more than 1");
   }
 }
@@ -67,7 +67,7 @@ void check_live_rows(std::span<const Graph> parts, const Split& split) {
   const auto position = [](const Graph& part) { return position_of(part.inputs, part.live_rows); };
   for (size_t rank = 1; rank < parts.size(); ++rank) {
     if (position(parts[rank]) != position(parts[0]))
-      refuse("live_rows of part ", rank, " is another input than that of part 0");
+      reject("live_rows of part ", rank, " is another input than that of part 0");
   }
   if (parts[0].live_rows == kNoValue) return;
   check_live_cuts(parts[0], parts[0].inputs, split.inputs, "input");
@@ -81,21 +81,21 @@ void check_gathers(std::span<const Graph> parts) {
     const Graph& part = parts[rank];
     const std::vector<const Op*> gathers = all_gathers(part);
     if (gathers.size() != first.size())
-      refuse("part ", rank, " has ", gathers.size(), " AllGather ops, part 0 has ", first.size());
+      reject("part ", rank, " has ", gathers.size(), " AllGather ops, part 0 has ", first.size());
     for (size_t i = 0; i < gathers.size(); ++i) {
       const Value& x = part.values[gathers[i]->inputs[0]];
       const Value& y = part.values[gathers[i]->outputs[0]];
       const Value& like = parts[0].values[first[i]->outputs[0]];
       if (y.dtype != like.dtype || y.shape != like.shape)
-        refuse("AllGather ", i, " gives '", like.name, "', ", describe(like), ", in part 0 and '", y.name, "', ",
+        reject("AllGather ", i, " gives '", like.name, "', ", describe(like), ", in part 0 and '", y.name, "', ",
                describe(y), ", in part ", rank);
       if (gathers[i]->attribute("offset", int64_t{0}) != columns[i])
-        refuse("AllGather ", i, " ('", y.name, "') of part ", rank, " begins at column ",
+        reject("AllGather ", i, " ('", y.name, "') of part ", rank, " begins at column ",
                gathers[i]->attribute("offset", int64_t{0}), ", expected ", columns[i],
                ", where the part before it ends");
       columns[i] += x.shape.back();
       if (rank + 1 == parts.size() && columns[i] != y.shape.back())
-        refuse("AllGather ", i, " ('", y.name, "'): the parts give ", columns[i], " columns of ", y.shape.back());
+        reject("AllGather ", i, " ('", y.name, "'): the parts give ", columns[i], " columns of ", y.shape.back());
     }
   }
 }

@@ -18,7 +18,7 @@ Backend& chosen_backend() {
   fail(ErrorCode::Unsupported, "TCIM_LITE_DEVICE='", kind, "': expected cpu or cuda");
 }
 
-struct Registry {
+struct OpenedDevices {
   std::mutex mutex;  // of the map
   std::map<int, std::unique_ptr<Device>> devices;
   // Of who publishes usage. Not the map's: runs publish while streams are locked, and a new device makes a stream.
@@ -26,8 +26,8 @@ struct Registry {
 };
 
 // Never destroyed: tensors may outlive every static object.
-Registry& registry() {
-  static auto* const instance = new Registry;
+OpenedDevices& opened() {
+  static auto* const instance = new OpenedDevices;
   return *instance;
 }
 
@@ -76,7 +76,7 @@ void Device::set_dvfs_mode(DvfsMode mode) noexcept {
 }
 
 DeviceUsage& Device::publish() {
-  const std::lock_guard lock(registry().publishing);
+  const std::lock_guard lock(opened().publishing);
   if (DeviceUsage* usage = usage_if_any()) return *usage;
   DeviceUsage* usage = share_usage(profile_);
   if (usage == nullptr) {
@@ -93,8 +93,8 @@ DeviceUsage& Device::publish() {
 Device& use_device(int id) {
   Backend& backend = chosen_backend();
   DeviceProfile profile = visible_device(id);
-  const std::lock_guard lock(registry().mutex);
-  std::unique_ptr<Device>& device = registry().devices[id];
+  const std::lock_guard lock(opened().mutex);
+  std::unique_ptr<Device>& device = opened().devices[id];
   if (device == nullptr) {
     if (profile.memory_bytes == 0) profile.memory_bytes = backend.memory_bytes(id);
     device = std::make_unique<Device>(std::move(profile), backend);
@@ -103,9 +103,9 @@ Device& use_device(int id) {
 }
 
 Device* find_device(int id) {
-  const std::lock_guard lock(registry().mutex);
-  const auto found = registry().devices.find(id);
-  return found == registry().devices.end() ? nullptr : found->second.get();
+  const std::lock_guard lock(opened().mutex);
+  const auto found = opened().devices.find(id);
+  return found == opened().devices.end() ? nullptr : found->second.get();
 }
 
 uint64_t device_memory_used(int id) {
@@ -118,7 +118,7 @@ uint64_t device_memory_used(int id) {
 }
 
 void forget_device_usage() noexcept {
-  for (const auto& [id, device] : registry().devices) device->forget_usage();
+  for (const auto& [id, device] : opened().devices) device->forget_usage();
   abandon_shared_usage();
 }
 

@@ -27,36 +27,36 @@ std::atomic<void (*)()> g_source{nullptr};
 std::atomic<std::string (*)()> g_site_source{nullptr};
 
 // Only used inside of calls and of runs, so a fork finds the mutexes free. Never destroyed, as the gate.
-struct Registry {
+struct Observing {
   std::mutex mutex;
   std::mutex start;  // held while the source runs
   std::shared_ptr<const Observers> observers = std::make_shared<const Observers>();
 };
 
-Registry& registry() {
-  static auto* const instance = new Registry;
+Observing& observing() {
+  static auto* const instance = new Observing;
   return *instance;
 }
 
 std::shared_ptr<const Observers> observers() {
-  const std::lock_guard lock(registry().mutex);
-  return registry().observers;
+  const std::lock_guard lock(observing().mutex);
+  return observing().observers;
 }
 
 // `mutex` is held.
 void replace_observers(Observers observers) {
-  registry().observers = std::make_shared<const Observers>(std::move(observers));
+  observing().observers = std::make_shared<const Observers>(std::move(observers));
   if (g_watch.load(std::memory_order_relaxed) == Watch::Unknown) return;
-  g_watch.store(registry().observers->empty() ? Watch::Nobody : Watch::Somebody, std::memory_order_relaxed);
+  g_watch.store(observing().observers->empty() ? Watch::Nobody : Watch::Somebody, std::memory_order_relaxed);
 }
 
 void read_environment() {
   if (g_watch.load(std::memory_order_acquire) != Watch::Unknown) return;
-  const std::lock_guard starting(registry().start);
+  const std::lock_guard starting(observing().start);
   if (g_watch.load(std::memory_order_relaxed) != Watch::Unknown) return;
   if (const auto source = g_source.load()) source();
-  const std::lock_guard lock(registry().mutex);
-  g_watch.store(registry().observers->empty() ? Watch::Nobody : Watch::Somebody, std::memory_order_release);
+  const std::lock_guard lock(observing().mutex);
+  g_watch.store(observing().observers->empty() ? Watch::Nobody : Watch::Somebody, std::memory_order_release);
 }
 
 uint64_t now_ns() noexcept {
@@ -88,15 +88,15 @@ void HostValues::describe(CallEvent& event, const Tensor& tensor) {
 }
 
 void add_observer(std::shared_ptr<Observer> observer) {
-  const std::lock_guard lock(registry().mutex);
-  Observers next = *registry().observers;
+  const std::lock_guard lock(observing().mutex);
+  Observers next = *observing().observers;
   next.push_back(std::move(observer));
   replace_observers(std::move(next));
 }
 
 void remove_observer(const Observer* observer) noexcept {
-  const std::lock_guard lock(registry().mutex);
-  Observers next = *registry().observers;
+  const std::lock_guard lock(observing().mutex);
+  Observers next = *observing().observers;
   std::erase_if(next, [&](const auto& each) { return each.get() == observer; });
   replace_observers(std::move(next));
 }

@@ -167,14 +167,14 @@ struct Stream::State {
 
 namespace {
 
-struct Registry {
+struct LiveStreams {
   std::mutex mutex;
   std::set<Stream*> streams;
 };
 
 // Never destroyed: the default streams of the devices live as long as the process.
-Registry& registry() {
-  static auto* const instance = new Registry;
+LiveStreams& live() {
+  static auto* const instance = new LiveStreams;
   return *instance;
 }
 
@@ -183,8 +183,8 @@ Registry& registry() {
 ProcessEnding::~ProcessEnding() = default;
 
 Stream::Stream(bool auto_yield) : state_(std::make_shared<State>()), handle_(next_handle()), auto_yield_(auto_yield) {
-  const std::lock_guard lock(registry().mutex);
-  registry().streams.insert(this);
+  const std::lock_guard lock(live().mutex);
+  live().streams.insert(this);
 }
 
 std::shared_ptr<Stream> Stream::create(bool auto_yield) {
@@ -200,8 +200,8 @@ std::shared_ptr<Stream> Stream::create(bool auto_yield) {
 
 Stream::~Stream() {
   {
-    const std::lock_guard lock(registry().mutex);
-    registry().streams.erase(this);
+    const std::lock_guard lock(live().mutex);
+    live().streams.erase(this);
   }
   drain();
   state_->join();
@@ -231,16 +231,16 @@ void set_interrupt_check(InterruptCheck check) { g_interrupt_check = check; }
 void Stream::drain_all() {
   std::vector<std::pair<std::shared_ptr<State>, uint64_t>> queued;
   {
-    const std::lock_guard lock(registry().mutex);
-    for (Stream* stream : registry().streams) queued.emplace_back(stream->state_, stream->state_->submitted.load());
+    const std::lock_guard lock(live().mutex);
+    for (Stream* stream : live().streams) queued.emplace_back(stream->state_, stream->state_->submitted.load());
   }
   for (const auto& [state, ticket] : queued) state->wait(ticket, true);
 }
 
 void Stream::stop_all() {
-  const std::lock_guard lock(registry().mutex);
-  for (Stream* stream : registry().streams) stream->state_->dropping = true;
-  for (Stream* stream : registry().streams) {
+  const std::lock_guard lock(live().mutex);
+  for (Stream* stream : live().streams) stream->state_->dropping = true;
+  for (Stream* stream : live().streams) {
     stream->drain();
     stream->state_->join();
     stream->state_->dropping = false;
@@ -248,14 +248,14 @@ void Stream::stop_all() {
 }
 
 void Stream::lock_all_and_drain() {
-  registry().mutex.lock();
-  for (Stream* stream : registry().streams) stream->drain();
+  live().mutex.lock();
+  for (Stream* stream : live().streams) stream->drain();
 }
 
-void Stream::unlock_all() { registry().mutex.unlock(); }
+void Stream::unlock_all() { live().mutex.unlock(); }
 
 void Stream::abandon_all() {
-  for (Stream* stream : registry().streams) {
+  for (Stream* stream : live().streams) {
     // The old state names a thread the child does not have and may hold that thread's lock: leave it behind.
     new std::shared_ptr<State>(stream->state_);
     auto fresh = std::make_shared<State>();
@@ -263,7 +263,7 @@ void Stream::abandon_all() {
     fresh->completed = stream->state_->completed.load();
     stream->state_ = std::move(fresh);
   }
-  new (&registry().mutex) std::mutex;
+  new (&live().mutex) std::mutex;
 }
 
 }  // namespace tcim_lite

@@ -1,7 +1,6 @@
 """The package with every fault in it, for PYTHONPATH; TCIM_LITE_FAULT chooses one.
 
-Only what is seeded is compiled, with the commands of a build of the package and its other objects: the build that pip
-keeps in build/, or, where that is missing or older than the sources, one made here, which takes minutes.
+Only what is seeded is compiled, with the commands of a build of the package and its other objects (package_build.py).
 """
 
 from __future__ import annotations
@@ -10,25 +9,20 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from catalogue import FAULTS
+from package_build import ROOT, package_build, run
 
 import tcim_lite
 
-ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build/faults"
 INSTALLED = Path(tcim_lite.__file__).parent
-# cmake and ninja come with the test environment; the machine itself may have none. Another version of ninja than the
-# one that made a build would make it all again.
-_TOOLS = [Path(spec.origin).parents[4] / "bin" for spec in [find_spec("ninja")] if spec and spec.origin]
-PATH = os.pathsep.join(map(str, [Path(sys.executable).parent, *_TOOLS, os.environ.get("PATH", os.defpath)]))
 SEEDED_PY = """import os
 
 
@@ -46,7 +40,7 @@ def seeded_package() -> Path:
     shutil.rmtree(package, ignore_errors=True)
     shutil.copytree(INSTALLED, package / "tcim_lite", ignore=shutil.ignore_patterns("__pycache__"))
     _seed_python(package)
-    library, core = _compile(_base())
+    library, core = _compile(package_build())
     shutil.copy(library, package / "tcim_lite/sdk/lib")
     (built,) = (package / "tcim_lite").glob("_core*.so")
     shutil.copy(core, built)
@@ -83,58 +77,64 @@ def _seeded_texts(suffix: str, root: Path) -> dict[str, str]:
     return texts
 
 
-def _base() -> Path:
-    """A build folder of ninja's in which everything is up to date."""
-    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    for folder in (ROOT / "build").glob(f"{version}-*"):
-        if (folder / "build.ninja").exists() and "no work to do" in _run("ninja", "-C", folder, "-n", check=False):
-            return folder
-    folder = FOLDER / "base"
-    import pybind11
-
-    paths = [f"-Dpybind11_DIR={pybind11.get_cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}"]
-    _run("cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", *paths)
-    _run("cmake", "--build", folder)
-    return folder
-
-
 def _compile(base: Path) -> tuple[Path, Path]:
     """Compiles the seeded sources and links; returns libtcim_runtime_lite.so and _core.so."""
-    listed = _run("ninja", "-C", base, "-t", "compdb")
+    listed = run("ninja", "-C", base, "-t", "compdb")
     edges = json.loads(listed[listed.index("[\n") :])
-    by_source = {edge["file"]: edge for edge in edges}
-    objects: dict[str, str] = {}  # of the base, by those that replace them
-    commands = []
+    seeded = {}  # the copies, by the sources
     for name, text in _seeded_texts(".cpp", ROOT).items():
-        source = FOLDER / name
-        source.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(text, encoding="utf-8")
-        edge = by_source[str(ROOT / name)]
-        objects[edge["output"]] = str(source.with_suffix(".o"))
-        command = _replaced(edge["command"], {edge["file"]: str(source), **objects})
-        # -O0: the compiler's time is what this costs.
-        commands.append(f"{command} -O0 -include {Path(__file__).with_name('seeded.h')}")
+        copy = FOLDER / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
+        seeded[str(ROOT / name)] = str(copy)
+    objects: dict[str, str] = {}  # those of the base, and what replaces them
+    compiled: set[str] = set()
+    commands = []
+    for edge in edges:
+        if not edge["output"].startswith("csrc/"):  # a test program with a source of its own
+            continue
+        source = _seeded_source(Path(edge["file"]), seeded)
+        if source is not None:
+            objects[edge["output"]] = f"{source}.o"
+            command = _replaced(edge["command"], {edge["file"]: str(source), **objects})
+            # -O0: the compiler's time is what this costs.
+            commands.append(f"{command} -O0 -include {Path(__file__).with_name('seeded.h')}")
+            compiled.update(_sources(Path(edge["file"])))
+    assert seeded.keys() <= compiled, f"nothing compiles {', '.join(seeded.keys() - compiled)}"
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        list(pool.map(lambda command: _run("sh", "-c", command, cwd=base), commands))
+        list(pool.map(lambda command: run("sh", "-c", command, cwd=base), commands))
 
     made = []
     for name in ("libtcim_runtime_lite", "_core"):
         (edge,) = (e for e in edges if Path(e["output"]).name.startswith(name) and " -shared " in e["command"])
         target = FOLDER / Path(edge["output"]).name
-        _run("sh", "-c", _replaced(edge["command"], {edge["output"]: str(target), **objects}), cwd=base)
+        run("sh", "-c", _replaced(edge["command"], {edge["output"]: str(target), **objects}), cwd=base)
         made.append(target)
     return made[0], made[1]
+
+
+def _sources(compiled: Path) -> list[str]:
+    """The sources in a file that is compiled: itself, or what a file of CMake's unity builds includes."""
+    if compiled.suffix == ".cxx":
+        return re.findall(r'#include "(.+)"', compiled.read_text(encoding="utf-8"))
+    return [str(compiled)]
+
+
+def _seeded_source(compiled: Path, seeded: dict[str, str]) -> Path | None:
+    """What to compile instead of a file; None if nothing is seeded in it."""
+    copies = [seeded.get(path, path) for path in _sources(compiled)]
+    if copies == _sources(compiled):
+        return None
+    if compiled.suffix != ".cxx":
+        return Path(copies[0])
+    # Each library has a unity_0_cxx.cxx.
+    source = FOLDER / compiled.parent.parent.name / compiled.name
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_text("".join(f'#include "{path}"\n' for path in copies), encoding="utf-8")
+    return source
 
 
 def _replaced(command: str, other: dict[str, str]) -> str:
     """The part of a shell's command line that has the compiler, with other files."""
     (part,) = (part for part in command.split(" && ") if " -o " in part)
     return re.sub(r"\S+", lambda word: other.get(word[0], word[0]), part)
-
-
-def _run(*command: str | Path, cwd: Path = ROOT, check: bool = True) -> str:
-    done = subprocess.run(
-        command, cwd=cwd, env={**os.environ, "PATH": PATH}, capture_output=True, text=True, timeout=1200, check=False
-    )
-    assert not check or done.returncode == 0, f"{shlex.join(map(str, command))}\n{(done.stdout + done.stderr)[-8000:]}"
-    return done.stdout
