@@ -11,6 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+# The build of the core alone, with sanitizers. Its sources are compiled one by one, so each includes what it uses.
+SANITIZED_BUILD = ROOT / "build/cpp-tests/sanitized"
+SANITIZED = (
+    "-DTCIM_LITE_PYTHON=OFF",
+    "-DTCIM_LITE_TESTS=ON",
+    "-DTCIM_LITE_SANITIZE=address,undefined",
+    "-DCMAKE_BUILD_TYPE=Debug",
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g",
+)
 # cmake and ninja come with the test environment; the machine itself may have none.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
@@ -20,7 +29,7 @@ def run(*command: str | Path, env: dict[str, str] | None = None, text: str | Non
     environment = {**os.environ, "PATH": PATH, "PYTHONSAFEPATH": "1", **(env or {})}
     # Not in the checkout, whose tcim_lite has no compiled core.
     result = subprocess.run(
-        command, cwd="/", input=text, capture_output=True, text=True, encoding="utf-8", timeout=600, env=environment
+        command, cwd="/", input=text, capture_output=True, text=True, encoding="utf-8", timeout=1200, env=environment
     )
     assert result.returncode == 0, f"{command[0]} exits {result.returncode}:\n{(result.stdout + result.stderr)[-8000:]}"
     return result.stdout

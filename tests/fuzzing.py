@@ -29,6 +29,7 @@ TARGETS = {
 CONFIGURE = [
     "-DTCIM_LITE_PYTHON=OFF",
     "-DTCIM_LITE_FUZZ=ON",
+    "-DTCIM_LITE_UNITY=ON",
     "-DTCIM_LITE_SANITIZE=address,undefined",
     "-DCMAKE_CXX_COMPILER=clang++",
     "-DCMAKE_BUILD_TYPE=Debug",

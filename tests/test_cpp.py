@@ -1,42 +1,42 @@
-"""Builds the C++ test programs, as they ship and with sanitizers, and runs each; then the fuzz targets for a while.
+"""The C++ test programs, with the objects of the package and with sanitizers; then the fuzz targets for a while.
 
-The build folder is build/cpp-tests of the checkout and is kept between runs. TCIM_LITE_FUZZ_SECONDS says how long to
-fuzz, default 60; 0 skips.
+The folders are the package's and build/cpp-tests of the checkout; they are kept between runs. TCIM_LITE_FUZZ_SECONDS
+says how long to fuzz, default 60; 0 skips.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import cpp_programs
 import fuzzing
+import package_build
 import pytest
 
 pytestmark = pytest.mark.build
 
 ROOT = Path(__file__).parent.parent
-BUILD = ROOT / "build/cpp-tests"
 PROGRAMS = re.findall(r"^\s*tcim_lite_add_test\((\w+) ", (ROOT / "tests/cpp/CMakeLists.txt").read_text(), re.MULTILINE)
-SANITIZED = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g", "-DTCIM_LITE_SANITIZE=address,undefined"]
-VARIANTS = {"release": ["-DCMAKE_BUILD_TYPE=Release"], "sanitized": SANITIZED}
-# cmake and ninja come with the test environment; the machine itself may have none.
-PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-ENVIRONMENT = {**os.environ, "PATH": PATH, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
+ENVIRONMENT = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
 
 
-def build(name: str, options: list[str], *targets: str) -> Path:
-    """Configures and builds; returns the folder of the programs."""
-    folder = BUILD / name
-    if not (folder / "CMakeCache.txt").exists() and shutil.which("ninja", path=PATH):
-        options = ["-G", "Ninja", *options]
-    run(["cmake", "-S", ROOT, "-B", folder, "-DTCIM_LITE_PYTHON=OFF", *options])
-    jobs = str(len(os.sched_getaffinity(0)))
-    run(["cmake", "--build", folder, "--parallel", jobs, *(part for name in targets for part in ("--target", name))])
-    return folder / "bin"
+def shipped() -> Path:
+    """Adds the programs to the build of the package: what is tested are the objects that users get."""
+    folder = package_build.package_build()
+    package_build.run("cmake", "-S", ROOT, "-B", folder, "-DTCIM_LITE_TESTS=BY_NAME")
+    package_build.run("cmake", "--build", folder, *(part for name in PROGRAMS for part in ("--target", name)))
+    return folder
+
+
+def sanitized() -> Path:
+    """Builds them with ASan and UBSan."""
+    return cpp_programs.build(ROOT, cpp_programs.SANITIZED_BUILD, *cpp_programs.SANITIZED, targets=tuple(PROGRAMS))
+
+
+VARIANTS = {"release": shipped, "sanitized": sanitized}
 
 
 def run(command: list[str | Path], timeout: float = 1200) -> str:
@@ -50,7 +50,7 @@ def run(command: list[str | Path], timeout: float = 1200) -> str:
 
 @pytest.fixture(scope="module", params=VARIANTS)
 def programs(request: pytest.FixtureRequest) -> Path:
-    return build(request.param, ["-DTCIM_LITE_TESTS=ON", *VARIANTS[request.param]], *PROGRAMS)
+    return VARIANTS[request.param]() / "bin"
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -65,7 +65,7 @@ def test_fuzz(tmp_path, capsys):
         pytest.skip("TCIM_LITE_FUZZ_SECONDS is 0")
     if not fuzzing.can_build():
         pytest.skip("clang++ with libFuzzer is missing")
-    programs = fuzzing.build(BUILD / "fuzz")
+    programs = fuzzing.build(ROOT / "build/cpp-tests/fuzz")
     limit = f"-max_total_time={max(1, seconds // len(fuzzing.TARGETS))}"
     jobs = fuzzing.fuzz(programs, tmp_path, [limit], share=0, jobs=1, seed=1)
     assert fuzzing.report(jobs, seconds), capsys.readouterr().out

@@ -42,7 +42,7 @@ def programs() -> Path:
     if shutil.which("aarch64-linux-gnu-g++") is None or QEMU is None:
         pytest.skip("no aarch64-linux-gnu-g++ or qemu-aarch64: apt install g++-aarch64-linux-gnu qemu-user-static")
     toolchain = f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'tests/cpp/aarch64.cmake'}"
-    options = [toolchain, "-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_TESTS=ON"]
+    options = [toolchain, "-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_TESTS=ON", "-DTCIM_LITE_UNITY=ON"]
     return cpp_programs.build(ROOT, ROOT / "build/aarch64-tests", *options, targets=(*KERNELS, *CORE)) / "bin"
 
 

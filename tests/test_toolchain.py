@@ -44,7 +44,9 @@ def configure(folder: Path, *options: str, env: dict[str, str] | None = None) ->
     flags = [f"-DCMAKE_{kind}_LINKER_FLAGS={STATIC}" for kind in ("SHARED", "MODULE")]
     pybind11 = run(sys.executable, "-m", "pybind11", "--cmakedir").strip()
     python = [f"-Dpybind11_DIR={pybind11}", f"-DPython_EXECUTABLE={sys.executable}"]
-    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, "-DTCIM_LITE_CUDA=OFF", *flags, *python, *options, env=env)
+    unity = "-DTCIM_LITE_UNITY=ON"  # as pyproject.toml has it: the names of the objects
+    options = ("-DTCIM_LITE_CUDA=OFF", unity, *flags, *python, *options)
+    run("cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, *options, env=env)
 
 
 @pytest.fixture(scope="session")
