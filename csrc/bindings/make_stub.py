@@ -33,7 +33,7 @@ WORDS = {
     r"(collections\.abc|typing|typing_extensions)\.": "",
     r"numpy\.ndarray\b": "_Array",
     r"\bdict\b(?!\[)": "dict[str, Any]",
-    r"\blist\b(?!\[)": "list[Any]",
+    r"\blist\b(?!\[)": "list[dict[str, Any]]",  # rows of a table
     r"\btuple\b(?!\[)": "tuple[int, ...]",  # shapes
     "'": '"',
 }
