@@ -31,12 +31,8 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition AllGather = {
-    .signature = "x [.., n] T {offset: int} -> [.., width] T",
-    .meaning = "columns [offset, offset + n) are x, the other devices give the rest",
-    .cut = Cut::None,
-    .check = check,
-    .plan = plan,
-};
+extern const OpDefinition AllGather = {"x [.., n] T {offset: int} -> [.., width] T",
+                                       "columns [offset, offset + n) are x, the other devices give the rest", Cut::None,
+                                       check, plan};
 
 }  // namespace tcim_lite::ops

@@ -30,12 +30,7 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition BatchGather = {
-    .signature = "x [1, T, H] T, current int32 [1] -> [1, 1, H] T",
-    .meaning = "row current - 1",
-    .cut = Cut::Columns,
-    .check = check,
-    .plan = plan,
-};
+extern const OpDefinition BatchGather = {"x [1, T, H] T, current int32 [1] -> [1, 1, H] T", "row current - 1",
+                                         Cut::Columns, check, plan};
 
 }  // namespace tcim_lite::ops

@@ -32,13 +32,7 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 #define TCIM_LITE_ELEMENTWISE(name, version, what) \
-  extern const OpDefinition name = {               \
-      .signature = "a T, b like a -> like a",      \
-      .meaning = what,                             \
-      .cut = Cut::Columns,                         \
-      .check = check,                              \
-      .plan = plan<k##name>,                       \
-  };
+  extern const OpDefinition name = {"a T, b like a -> like a", what, Cut::Columns, check, plan<k##name>};
 #include "graph/ops.def"
 
 }  // namespace tcim_lite::ops

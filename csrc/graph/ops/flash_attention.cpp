@@ -61,13 +61,13 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition FlashAttention = {
-    .signature = "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
-                 "current int32 [1] {scale: float, default 1/sqrt(D)} -> [B, T, q_heads * D] T",
-    .meaning = "softmax(q k^T * scale) v; token t sees cache rows up to valid + t",
-    .cut = Cut::Columns,
-    .check = check,
-    .plan = plan,
-    .state_dtype_from = 1,
-};
+    "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
+    "current int32 [1] {scale: float, default 1/sqrt(D)} -> [B, T, q_heads * D] T",
+    "softmax(q k^T * scale) v; token t sees cache rows up to valid + t",
+    Cut::Columns,
+    check,
+    plan,
+    nullptr,
+    1};
 
 }  // namespace tcim_lite::ops

@@ -36,14 +36,13 @@ void plan(PlanBuilder& plan, const Op& op) { plan.add_heads(op); }
 }  // namespace
 
 extern const OpDefinition KVcache = {
-    .signature = "new [B, T, heads, D] T, then per slot: cache [1, heads, C, D] T, valid int32 [1], current int32 [1] "
-                 "-> per slot the updated cache",
-    .meaning = "writes rows [valid, valid + current) of each cache; the result is the same storage",
-    .cut = Cut::Heads,
-    .check = check,
-    .plan = plan,
-    .states = states,
-    .state_dtype_from = 0,
-};
+    "new [B, T, heads, D] T, then per slot: cache [1, heads, C, D] T, valid int32 [1], current int32 [1] "
+    "-> per slot the updated cache",
+    "writes rows [valid, valid + current) of each cache; the result is the same storage",
+    Cut::Heads,
+    check,
+    plan,
+    states,
+    0};
 
 }  // namespace tcim_lite::ops

@@ -67,12 +67,7 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition Linear = {
-    .signature = "x [.., K] T, weight [N, K] packed, bias [N] float32 (optional) -> [.., N] T",
-    .meaning = "x weight^T + bias",
-    .cut = Cut::Columns,
-    .check = check,
-    .plan = plan,
-};
+extern const OpDefinition Linear = {"x [.., K] T, weight [N, K] packed, bias [N] float32 (optional) -> [.., N] T",
+                                    "x weight^T + bias", Cut::Columns, check, plan};
 
 }  // namespace tcim_lite::ops

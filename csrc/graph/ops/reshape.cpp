@@ -30,12 +30,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition Reshape = {
-    .signature = "x -> same dtype and number of elements, another shape",
-    .meaning = "a view",
-    .cut = Cut::Follows,
-    .check = check,
-    .plan = plan,
-    .state_dtype_from = 0,
-};
+    "x -> same dtype and number of elements, another shape", "a view", Cut::Follows, check, plan, nullptr, 0};
 
 }  // namespace tcim_lite::ops

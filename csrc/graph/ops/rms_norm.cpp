@@ -34,12 +34,8 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition RMSNorm = {
-    .signature = "x [.., D] T, weight [D] float32 {epsilon: float} -> like x",
-    .meaning = "x / sqrt(mean(x^2) + epsilon) * weight over the last axis",
-    .cut = Cut::Rows,
-    .check = check,
-    .plan = plan,
-};
+extern const OpDefinition RMSNorm = {"x [.., D] T, weight [D] float32 {epsilon: float} -> like x",
+                                     "x / sqrt(mean(x^2) + epsilon) * weight over the last axis", Cut::Rows, check,
+                                     plan};
 
 }  // namespace tcim_lite::ops

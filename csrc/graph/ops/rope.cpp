@@ -24,11 +24,7 @@ void plan(PlanBuilder& plan, const Op& op) { plan.add_heads(op); }
 }  // namespace
 
 extern const OpDefinition Rope = {
-    .signature = "x [B, T, heads, D] T, cos [C, D/2] T, sin [C, D/2] T, valid_0 .. valid_{B-1} int32 [1] -> like x",
-    .meaning = "rotates the halves of each head by the position, valid + token",
-    .cut = Cut::Heads,
-    .check = check,
-    .plan = plan,
-};
+    "x [B, T, heads, D] T, cos [C, D/2] T, sin [C, D/2] T, valid_0 .. valid_{B-1} int32 [1] -> like x",
+    "rotates the halves of each head by the position, valid + token", Cut::Heads, check, plan};
 
 }  // namespace tcim_lite::ops

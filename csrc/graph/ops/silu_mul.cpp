@@ -26,12 +26,8 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition SiluMul = {
-    .signature = "x [.., 2 I] T -> [.., I] T",
-    .meaning = "silu(gate) * up; gate and up alternate in blocks of 16 columns of x",
-    .cut = Cut::Columns,
-    .check = check,
-    .plan = plan,
-};
+extern const OpDefinition SiluMul = {"x [.., 2 I] T -> [.., I] T",
+                                     "silu(gate) * up; gate and up alternate in blocks of 16 columns of x",
+                                     Cut::Columns, check, plan};
 
 }  // namespace tcim_lite::ops

@@ -28,12 +28,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition Slice = {
-    .signature = "x T {start: int, stop: int} -> x[.., start:stop]",
-    .meaning = "a view",
-    .cut = Cut::Follows,
-    .check = check,
-    .plan = plan,
-    .state_dtype_from = 0,
-};
+    "x T {start: int, stop: int} -> x[.., start:stop]", "a view", Cut::Follows, check, plan, nullptr, 0};
 
 }  // namespace tcim_lite::ops
