@@ -15,7 +15,9 @@ from tcim_lite.cli import main
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("qwen3_*.py"))
-FLOWS = re.findall(r"^\| (.+?) \| `(tcim-lite compile .+?)` \| `(.+?)` \|$", (ROOT / "examples/README.md").read_text(), re.M)
+FLOWS = re.findall(
+    r"^\| (.+?) \| `(tcim-lite compile .+?)` \| `(.+?)` \|$", (ROOT / "examples/README.md").read_text(), re.M
+)
 
 
 def test_the_api_reference_is_what_the_docstrings_say():
@@ -34,7 +36,9 @@ def test_the_table_of_ops_is_that_of_the_core():
     specification = importlib.util.spec_from_file_location("make_ops", ROOT / "docs" / "make_ops.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == module.page(), "docs/ops.md is old: run `make docs`"
+    assert (ROOT / "docs" / "ops.md").read_text(encoding="utf-8") == module.page(), (
+        "docs/ops.md is old: run `make docs`"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

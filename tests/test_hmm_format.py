@@ -234,7 +234,9 @@ def test_ops_are_those_of_the_core():
 
 def test_every_op_is_in_a_golden_file():
     """What a file of it looks like is kept for good: for a new op, add a file with make_golden.py."""
-    graphs = [graph for path in GOLDEN.glob("*.hmm*") if path.suffix in (".hmm", ".hmms") for graph in hmm.read(path).graphs]
+    graphs = [
+        graph for path in GOLDEN.glob("*.hmm*") if path.suffix in (".hmm", ".hmms") for graph in hmm.read(path).graphs
+    ]
     assert {op.kind for graph in graphs for op in graph.ops} == set(hmm.OPS)
 
 

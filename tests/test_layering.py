@@ -61,7 +61,9 @@ def test_kernel_files_include_the_table_vector_headers_and_intrinsics():
             if path.stem.endswith("_ref"):
                 assert include in allowed | reference or own, f"{path.name} includes {include}"
             else:
-                assert include in allowed or (own and not include.endswith('_ref.h"')), f"{path.name} includes {include}"
+                assert include in allowed or (own and not include.endswith('_ref.h"')), (
+                    f"{path.name} includes {include}"
+                )
 
 
 def test_the_public_header_includes_nothing_of_the_core():

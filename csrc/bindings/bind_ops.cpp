@@ -25,6 +25,8 @@ py::list op_table() {
 
 }  // namespace
 
-void bind_ops(py::module_& m) { m.def("op_table", &op_table, "The rows of graph/ops.def in order; for docs and tests."); }
+void bind_ops(py::module_& m) {
+  m.def("op_table", &op_table, "The rows of graph/ops.def in order; for docs and tests.");
+}
 
 }  // namespace tcim_lite

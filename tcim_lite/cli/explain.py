@@ -60,12 +60,12 @@ checks every call, from Python and from C++.
 |---|---|
 | `off` (default) | no checks |
 | `warn` | each finding is logged once per place in the program; the call continues |
-| `error` | the call raises `StrictError`; for queued work, the next call of that module raises it. In C++ the call fails |
+| `error` | the call raises `StrictError`; for queued work, the next call of that module. In C++ the call fails |
 
-In code, call `tcim_lite.layers.enable("strict", mode="error")`. `tcim_lite.layers.StrictError` is a `TcimError` with the
-`code` of the finding and the `status` that the call has without strict mode (`ERR_UNDEFINED` if it succeeds without). In
-tests, `pytest --tcim-strict` fails the test that caused a finding. Processes that a test starts are checked only if
-`TCIM_LITE_STRICT` is set for them.
+In code, call `tcim_lite.layers.enable("strict", mode="error")`. `tcim_lite.layers.StrictError` is a `TcimError` with
+the `code` of the finding and the `status` that the call has without strict mode (`ERR_UNDEFINED` if it succeeds
+without). In tests, `pytest --tcim-strict` fails the test that caused a finding. Processes that a test starts are
+checked only if `TCIM_LITE_STRICT` is set for them.
 
 What the vendor's own examples do is not reported: a `current_length` set once, dummies named after `load`, caches read
 back whole, float32 into float16 inputs, `valid_length` lowered to roll back, unused slots of a batch,

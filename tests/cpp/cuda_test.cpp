@@ -85,7 +85,8 @@ void test_ops_that_stand_alone_within_a_program() {
         GraphMaker maker(DType::Float16, uint32_t(rows + hidden));
         const uint32_t x = maker.input({1, rows, hidden}), other = maker.input({1, rows, hidden});
         const uint32_t a = maker.linear(x, hidden, format), b = maker.linear(a, hidden, format);
-        const uint32_t sum = maker.elementwise(OpKind::Mul, maker.add(a, b), b), inner = maker.linear(sum, 2 * hidden, format);
+        const uint32_t sum = maker.elementwise(OpKind::Mul, maker.add(a, b), b),
+                       inner = maker.linear(sum, 2 * hidden, format);
         const uint32_t gated = maker.silu_mul(inner), made = maker.add(maker.linear(gated, hidden, format), gated);
         check(concat("ops within a program ", name_of(format), " ", rows, " x ", hidden), maker,
               {made, inner, maker.add(x, other), maker.linear(made, 50, format)}, roundings(format), {}, 3);
@@ -129,9 +130,8 @@ void test_linears_beyond_fp16_saturate() {
 }
 
 void test_linear_of_fp32_tensors() {
-  for (const WeightFormat format :
-       {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4, WeightFormat::LinearW8,
-        WeightFormat::LinearMxfp4}) {
+  for (const WeightFormat format : {WeightFormat::LinearF32, WeightFormat::LinearF16, WeightFormat::LinearW4,
+                                    WeightFormat::LinearW8, WeightFormat::LinearMxfp4}) {
     for (const int64_t rows : {1, 5, 20}) {
       GraphMaker maker(DType::Float32);
       check(concat("Linear fp32 ", name_of(format), " ", rows), maker,

@@ -104,9 +104,8 @@ void test_elementwise_ops_take_two_operands_of_one_shape() {
             [=](Graph& graph) { first(graph, kind).attributes.emplace_back("alpha", 1.0); });
     refused("'Add_13' is float16 [1, 64, 4], expected float16 [1, 4, 64]",
             [=](Graph& graph) { output_of(graph, kind).shape = {1, 64, 4}; });
-    refused("'Slice_2' is float16 [1, 4, 64], expected float16 [1, 4, 128]", [=](Graph& graph) {
-      first(graph, kind).inputs = {id(graph, "Linear_1"), id(graph, "Slice_2")};
-    });
+    refused("'Slice_2' is float16 [1, 4, 64], expected float16 [1, 4, 128]",
+            [=](Graph& graph) { first(graph, kind).inputs = {id(graph, "Linear_1"), id(graph, "Slice_2")}; });
     refused("'cos' is a weight", [=](Graph& graph) { first(graph, kind).inputs[1] = id(graph, "cos"); });
   }
 }
@@ -176,7 +175,8 @@ void test_caches() {
       if (op.kind == OpKind::KVcache) op.inputs[1] = id(graph, cache);
     }
   });
-  refuses("is a state, which is updated in place", [](Graph& graph) { graph.outputs.push_back(first(graph, OpKind::KVcache).outputs[0]); });
+  refuses("is a state, which is updated in place",
+          [](Graph& graph) { graph.outputs.push_back(first(graph, OpKind::KVcache).outputs[0]); });
   refuses("expected an updated state",
           [](Graph& graph) { first(graph, OpKind::FlashAttention).inputs[1] = first(graph, OpKind::Rope).outputs[0]; });
   refuses("expected a multiple of the 2 of", [](Graph& graph) {

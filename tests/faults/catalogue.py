@@ -11,11 +11,11 @@ FAULTS = {fault.name: fault for layer in LAYERS.values() for fault in layer}
 
 INTRODUCTION = """# Seeded faults
 
-These {count} mistakes test the conformance suite itself: each is built into a copy of the emulator, and the suite catches
-each. The list is in `tests/faults`. `tests/faults/test_faults.py` builds the copy, checks that the cases named below pass
-while no fault is active, and that each fault fails the cases named beside it. Other cases may fail too:
-`python tests/faults/run.py --tier full NAME` runs a tier with one fault and prints every failing case; without a name it
-runs every fault in turn.
+These {count} mistakes test the conformance suite itself: each is built into a copy of the emulator, and the suite
+catches each. The list is in `tests/faults`. `tests/faults/test_faults.py` builds the copy, checks that the cases named
+below pass while no fault is active, and that each fault fails the cases named beside it. Other cases may fail too:
+`python tests/faults/run.py --tier full NAME` runs a tier with one fault and prints every failing case; without a name
+it runs every fault in turn.
 
 Faults are edits of a copy of the sources; the product contains none. The test fails if the line that an edit changes no
 longer exists.

@@ -129,7 +129,9 @@ def test_every_family_agrees_with_transformers(tmp_path, family, change):
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
 
 
-@pytest.mark.parametrize(("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5), ("mxfp4a8", 0.6)])
+@pytest.mark.parametrize(
+    ("quant", "bound"), [("float16", 0.01), ("w8a8h1_sefp", 0.08), ("w4a8h0_ssfp", 0.5), ("mxfp4a8", 0.6)]
+)
 def test_quantised_graphs_stay_near_transformers(tmp_path, quant, bound):
     """Not a derived bound: what rounding of this size leaves of random weights. A wrong layout gives errors near 1."""
     model = random_model(SHAPES["untied, 5 query heads on 1"])

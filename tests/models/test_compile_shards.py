@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tcim_lite import _core
-from tcim_lite import _core
 from tcim_lite.hmm import Container, Split, read
 from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.common.packing import unpack

@@ -140,7 +140,7 @@ struct CopySpec {
   Rows x, y;
 };
 
-using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec,
-                              ElementwiseSpec, SiluMulSpec, GatherRowSpec, CopySpec>;
+using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec,
+                              SiluMulSpec, GatherRowSpec, CopySpec>;
 
 }  // namespace tcim_lite

@@ -96,8 +96,8 @@ void Shadow::add_module(const ModuleFacts& facts) {
       module.batch = rows[0];
       const auto cache = port_of(graph, op.inputs[state.input]);
       if (!cache) continue;
-      CachePorts ports{*cache, port_of(graph, op.inputs[state.valid]), port_of(graph, op.inputs[state.current]), rows[1],
-                       graph.values[op.inputs[state.input]].shape[2]};
+      CachePorts ports{*cache, port_of(graph, op.inputs[state.valid]), port_of(graph, op.inputs[state.current]),
+                       rows[1], graph.values[op.inputs[state.input]].shape[2]};
       for (const auto& length : {ports.valid, ports.current}) {
         if (length) module.inputs[*length].is_length = true;
       }

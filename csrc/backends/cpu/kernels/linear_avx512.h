@@ -26,9 +26,7 @@ struct W4 : Packed<WeightFormat::LinearW4> {
     first = _mm512_and_si512(pairs, _mm512_set1_epi8(0x0f));
     second = _mm512_and_si512(pairs, _mm512_set1_epi8(char(0xf0)));
   }
-  static __m512i merge(__m512i first, __m512i second) {
-    return _mm512_add_epi32(first, _mm512_srai_epi32(second, 4));
-  }
+  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, _mm512_srai_epi32(second, 4)); }
 };
 
 struct W8 : Packed<WeightFormat::LinearW8> {

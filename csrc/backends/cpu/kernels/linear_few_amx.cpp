@@ -101,9 +101,9 @@ void few_rows(const LinearQuantArgs& args) {
 }
 
 template <typename F>
-constexpr void (*kKernels[kFewRows + 1])(const LinearQuantArgs&) = {
-    nullptr,        few_rows<F, 1>, few_rows<F, 2>, few_rows<F, 3>, few_rows<F, 4>,
-    few_rows<F, 5>, few_rows<F, 6>, few_rows<F, 7>, few_rows<F, 8>};
+constexpr void (*kKernels[kFewRows + 1])(const LinearQuantArgs&) = {nullptr,        few_rows<F, 1>, few_rows<F, 2>,
+                                                                    few_rows<F, 3>, few_rows<F, 4>, few_rows<F, 5>,
+                                                                    few_rows<F, 6>, few_rows<F, 7>, few_rows<F, 8>};
 
 template <typename Format>
 void linear_few(const LinearQuantArgs& args) {

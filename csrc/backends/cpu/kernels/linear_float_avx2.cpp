@@ -5,7 +5,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-
 // Input k of 16 outputs.
 struct HalfWeights {
   static void load(const uint8_t* block, int64_t k, __m256& low, __m256& high) {

@@ -5,7 +5,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-
 template <Elem E>
 void linear(const LinearFloatArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {

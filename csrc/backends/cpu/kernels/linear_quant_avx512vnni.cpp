@@ -46,9 +46,9 @@ __m512i start(int32_t code_sum) {
 // loses by any prefetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out of 0.76
 // (benchmarks/notes/log/cpu-kernels.md).
 template <typename Format, bool PastPage>
-constexpr int64_t kFarBytes = (PastPage                   ? 8
+constexpr int64_t kFarBytes = (PastPage                     ? 8
                                : Format::kScalesBehindBlock ? 0
-                                                          : 4) *
+                                                            : 4) *
                               Format::kUnitBytes;
 template <typename Format, bool PastPage>
 constexpr int64_t kNearBytes = PastPage ? 4 * Format::kUnitBytes : 0;
@@ -158,7 +158,7 @@ constexpr void (*kFewRowsKernels[kFewRows + 1])(const LinearQuantArgs&) = {nullp
 
 // [rows - 6]; more than kFewRows rows split evenly never give a tile of fewer.
 template <typename F, int B>
-constexpr TileKernel kTiles[] = {tile<F, 6, B>, tile<F, 7, B>,  tile<F, 8, B>, tile<F, 9, B>,
+constexpr TileKernel kTiles[] = {tile<F, 6, B>,  tile<F, 7, B>,  tile<F, 8, B>, tile<F, 9, B>,
                                  tile<F, 10, B>, tile<F, 11, B>, tile<F, 12, B>};
 
 template <typename Format, bool PastPage>

@@ -121,12 +121,11 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 }
 
 template <typename F>
-constexpr TileKernel kStream[kTileRows + 1] = {
-    nullptr,          tile<F, 1, true>, tile<F, 2, true>, tile<F, 3, true>,
-    tile<F, 4, true>, tile<F, 5, true>, tile<F, 6, true>};
+constexpr TileKernel kStream[kTileRows + 1] = {nullptr,          tile<F, 1, true>, tile<F, 2, true>, tile<F, 3, true>,
+                                               tile<F, 4, true>, tile<F, 5, true>, tile<F, 6, true>};
 template <typename F>
-constexpr TileKernel kTiles[kTileRows + 1] = {
-    nullptr, nullptr, nullptr, tile<F, 3, false>, tile<F, 4, false>, tile<F, 5, false>, tile<F, 6, false>};
+constexpr TileKernel kTiles[kTileRows + 1] = {nullptr,           nullptr,           nullptr,          tile<F, 3, false>,
+                                              tile<F, 4, false>, tile<F, 5, false>, tile<F, 6, false>};
 
 template <typename Format>
 void linear(const LinearQuantArgs& args) {

@@ -23,7 +23,7 @@ struct Ring {
   static constexpr int kItems = Tile::kOutputs / 16;
   static constexpr int kOperandBytes = Rows * kOperandRowBytes, kStageBytes = kOperandBytes + kItems * kItem;
   static constexpr int kStages = 216 * 1024 / kStageBytes < 12 ? 216 * 1024 / kStageBytes : 12;
-  static constexpr int kBytes = kStages * kStageBytes > Tile::kEndBytes ? kStages * kStageBytes : Tile::kEndBytes;
+  static constexpr int kBytes = kStages * kStageBytes > Tile::kEndBytes ? kStages* kStageBytes : Tile::kEndBytes;
 };
 
 #ifdef TCIM_LITE_HOPPER
