@@ -19,6 +19,8 @@ from pathlib import Path
 import cpp_programs
 import pytest
 
+pytestmark = pytest.mark.build
+
 ROOT = Path(__file__).parent.parent
 TOOLCHAINS = {
     "native": ([], "nm"),

@@ -13,6 +13,8 @@ import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package
 from tcim_lite.models.families import FAMILIES
 
+pytestmark = pytest.mark.slow
+
 
 def prompt(length: int, seed: int = 1) -> list[int]:
     return np.random.default_rng(seed).integers(0, 331, length).tolist()
