@@ -3,19 +3,16 @@
 #include "base/error.h"
 
 namespace tcim_lite {
-namespace {
 
-const AttributeValue* find(const Op& op, std::string_view key) {
-  for (const auto& [name, value] : op.attributes) {
+const AttributeValue* Op::find(std::string_view key) const {
+  for (const auto& [name, value] : attributes) {
     if (name == key) return &value;
   }
   return nullptr;
 }
 
-}  // namespace
-
 int64_t Op::attribute(std::string_view key, int64_t fallback) const {
-  const AttributeValue* value = find(*this, key);
+  const AttributeValue* value = find(key);
   if (value == nullptr) return fallback;
   if (const auto* number = std::get_if<int64_t>(value)) return *number;
   fail(ErrorCode::Format, "op ", name_of(kind), ": attribute '", key,
@@ -23,7 +20,7 @@ int64_t Op::attribute(std::string_view key, int64_t fallback) const {
 }
 
 double Op::attribute(std::string_view key, double fallback) const {
-  const AttributeValue* value = find(*this, key);
+  const AttributeValue* value = find(key);
   if (value == nullptr) return fallback;
   if (const auto* number = std::get_if<double>(value)) return *number;
   if (const auto* number = std::get_if<int64_t>(value)) return double(*number);

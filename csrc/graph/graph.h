@@ -56,6 +56,7 @@ struct Op {
   std::vector<uint32_t> outputs;  // value ids
   std::vector<std::pair<std::string, AttributeValue>> attributes;
 
+  const AttributeValue* find(std::string_view key) const;  // null when it is not there
   int64_t attribute(std::string_view key, int64_t fallback) const;
   double attribute(std::string_view key, double fallback) const;
 };

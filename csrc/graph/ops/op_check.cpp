@@ -33,15 +33,8 @@ void OpCheck::attributes(std::initializer_list<std::string_view> known) const {
   }
 }
 
-const AttributeValue* OpCheck::find(std::string_view key) const {
-  for (const auto& [name, value] : op_.attributes) {
-    if (name == key) return &value;
-  }
-  return nullptr;
-}
-
 double OpCheck::positive_number(std::string_view key, double fallback) const {
-  const AttributeValue* value = find(key);
+  const AttributeValue* value = op_.find(key);
   if (value == nullptr) return fallback;
   if (std::holds_alternative<std::string>(*value)) refuse("attribute '", key, "' is a string, expected a number");
   const double number = op_.attribute(key, fallback);
@@ -50,7 +43,7 @@ double OpCheck::positive_number(std::string_view key, double fallback) const {
 }
 
 int64_t OpCheck::whole_number(std::string_view key) const {
-  const AttributeValue* value = find(key);
+  const AttributeValue* value = op_.find(key);
   if (value == nullptr) refuse("attribute '", key, "' is missing");
   if (!std::holds_alternative<int64_t>(*value)) refuse("attribute '", key, "' is not a whole number");
   return std::get<int64_t>(*value);

@@ -46,7 +46,7 @@ class OpCheck {
   size_t slots(const Value& value, size_t fixed, size_t per_slot) const;
 
   void attributes(std::initializer_list<std::string_view> known) const;
-  bool has_attribute(std::string_view key) const { return find(key) != nullptr; }
+  bool has_attribute(std::string_view key) const { return op_.find(key) != nullptr; }
   double positive_number(std::string_view key, double fallback) const;
   int64_t whole_number(std::string_view key) const;
 
@@ -70,8 +70,6 @@ class OpCheck {
   }
 
  private:
-  const AttributeValue* find(std::string_view key) const;
-
   GraphFacts& facts_;
   uint32_t index_;
   const Op& op_;
