@@ -40,14 +40,15 @@ __device__ uint8_t item_byte_w8(const uint8_t* codes, const uint8_t* scales, int
 template <WeightFormat Format>
 __global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blocks, int inputs, int64_t block_stride) {
   constexpr int kItem = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
+  constexpr WeightLayout kLayout = layout_of(Format);  // the table itself is not in device memory
   const int groups = inputs / 64;
   const int64_t bytes = blocks * groups * kItem;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += int64_t(gridDim.x) * blockDim.x) {
     const int64_t item = i / kItem;
     const int group = int(item % groups), at = int(i % kItem);
     const uint8_t* block = packed + item / groups * block_stride;
-    const uint8_t* codes = block + codes_offset(Format, group);
-    const uint8_t* scales = block + scales_offset(Format, inputs, group);
+    const uint8_t* codes = block + codes_offset(kLayout, group);
+    const uint8_t* scales = block + scales_offset(kLayout, inputs, group);
     placed[i] = Format == WeightFormat::LinearW4 ? item_byte_w4(codes, scales, at) : item_byte_w8(codes, scales, at);
   }
 }
