@@ -57,6 +57,7 @@ def test_scripts_import_the_api_and_numpy_only(path):
     tree = ast.parse(path.read_text())
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    names = {name for name in names if name.split(".")[0] != "hmatc"}  # the vendor's, or the stand-in
     assert names <= {"tcim_lite", "tcim_lite.runtime", "numpy", "json", "multiprocessing", "re", "sys", "threading"}
 
 
@@ -76,6 +77,17 @@ def test_a_stored_prefix_changes_no_token(paths, prompts, expected):
     fresh = json.loads(run("chat", *paths(), json.dumps(second), NEW_TOKENS))
     found = json.loads(run("prefix_cache", *paths(), json.dumps(prompts[1]), json.dumps(second), NEW_TOKENS))
     assert found == [expected[1], fresh, 50]
+
+
+def test_the_vendors_tracker_times_a_chat(paths, prompts, expected):
+    """Without a PYTHONPATH: the installed package brings the stand-in for hmatc."""
+    *summary, last = run("summary", *paths(), json.dumps(prompts[0]), NEW_TOKENS).splitlines()
+    tokens, ttft, tpot, end_to_end, infer = json.loads(last)
+    assert tokens == expected[0]
+    assert f"batch 1, for each sequence 3 tokens in and {NEW_TOKENS} out" in summary[1]
+    assert 0 < infer / (NEW_TOKENS - 1) <= tpot
+    assert ttft + tpot * (NEW_TOKENS - 1) == pytest.approx(end_to_end * 1e3, rel=0.2)
+    assert [line.split("  ")[1] for line in summary if line.startswith("  load")] == ["load prefill", "load decode"]
 
 
 def test_batch_slots_answer_as_single_chats(paths, prompts, expected):
