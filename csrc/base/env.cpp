@@ -25,4 +25,11 @@ std::optional<int64_t> env_int(const char* name, int64_t low, int64_t high) {
   return number;
 }
 
+bool env_is(const char* name, const char* yes, const char* no) {
+  const auto text = env_text(name);
+  if (!text || *text == no) return false;
+  if (*text != yes) fail(ErrorCode::Argument, name, "='", *text, "': expected ", yes, " or ", no);
+  return true;
+}
+
 }  // namespace tcim_lite

@@ -13,4 +13,7 @@ std::optional<std::string> env_text(const char* name);
 // A whole number in [low, high]; anything else is an Error that names the variable, its value and the range.
 std::optional<int64_t> env_int(const char* name, int64_t low, int64_t high);
 
+// Whether the variable is `yes`; unset, empty and `no` are false, anything else is an Error that names all of it.
+bool env_is(const char* name, const char* yes, const char* no);
+
 }  // namespace tcim_lite

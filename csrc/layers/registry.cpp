@@ -36,13 +36,17 @@ State& state() {
   return *instance;
 }
 
+std::string known_layers() {
+  std::string names;
+  for (const Layer& layer : kLayers) names += (names.empty() ? "" : ", ") + std::string(layer.name);
+  return names;
+}
+
 const Layer& find(const std::string& name, const char* where) {
   const auto* const found =
       std::find_if(std::begin(kLayers), std::end(kLayers), [&](const Layer& layer) { return layer.name == name; });
   if (found != std::end(kLayers)) return *found;
-  std::string names;
-  for (const Layer& layer : kLayers) names += (names.empty() ? "" : ", ") + std::string(layer.name);
-  fail(ErrorCode::Argument, where, ": there is no layer '", name, "'; expected one of ", names);
+  fail(ErrorCode::Argument, where, ": there is no layer '", name, "'; expected one of ", known_layers());
 }
 
 void remove(std::vector<Active>& active, const std::string& name) {
@@ -70,14 +74,18 @@ std::vector<std::string> names_of(const std::string& list) {
     if (!name.empty()) names.push_back(std::move(name));
     begin = end + 1;
   }
+  if (names.empty()) {
+    fail(ErrorCode::Argument, "TCIM_LITE_LAYERS='", list, "' names no layer; expected a comma list of ",
+         known_layers());
+  }
   return names;
 }
 
 // All or nothing: a name that is wrong starts none.
 void start_from_environment() {
   std::vector<const Layer*> wanted;
-  for (const std::string& name : names_of(env_text("TCIM_LITE_LAYERS").value_or(""))) {
-    wanted.push_back(&find(name, "TCIM_LITE_LAYERS"));
+  if (const auto list = env_text("TCIM_LITE_LAYERS")) {
+    for (const std::string& name : names_of(*list)) wanted.push_back(&find(name, "TCIM_LITE_LAYERS"));
   }
   if (const auto strict = strict_wanted()) {
     const Layer& layer = find("strict", "TCIM_LITE_STRICT");

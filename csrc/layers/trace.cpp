@@ -3,11 +3,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "layers/trace_text.h"
 
 namespace tcim_lite::layers {
@@ -15,9 +19,20 @@ namespace {
 
 int64_t nanoseconds(uint64_t begin, uint64_t end) { return int64_t(end - begin); }
 
+// Of all traces of the process.
+std::atomic<uint64_t> lost_lines{0};
+
+// Says so at the first one, and how many there were when the process exits.
+void count_lost_line(const std::string& path, int error) {
+  if (lost_lines++ != 0) return;
+  std::atexit([] { log(LogLevel::Error, concat("trace: lines lost: ", lost_lines.load())); });
+  log(LogLevel::Error, concat("trace: TCIM_LITE_TRACE_FILE='", path, "' cannot be written (", std::strerror(error),
+                              "); its lines are lost"));
+}
+
 class Trace final : public Observer {
  public:
-  Trace(int file, TraceFormat format) : file_(file), format_(format) {}
+  Trace(int file, std::string path, TraceFormat format) : file_(file), path_(std::move(path)), format_(format) {}
   ~Trace() override {
     if (file_ != STDERR_FILENO) close(file_);
   }
@@ -98,12 +113,13 @@ class Trace final : public Observer {
     for (size_t done = 0; done < text.size();) {
       const ssize_t count = write(file_, text.data() + done, text.size() - done);
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return;
+      if (count <= 0) return count_lost_line(path_, count == 0 ? EIO : errno);
       done += size_t(count);
     }
   }
 
   const int file_;
+  const std::string path_;
   const TraceFormat format_;
 };
 
@@ -118,12 +134,15 @@ std::shared_ptr<Observer> make_trace(const Options& options) {
   const std::string path = setting(options, "file", "TCIM_LITE_TRACE_FILE", "");
   int file = STDERR_FILENO;
   if (!path.empty()) {
-    file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    // Not blocking: opening a FIFO nobody reads would hang. Lines are written as to any other file.
+    file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (file < 0) {
-      fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FILE='", path, "' cannot be opened: ", std::strerror(errno));
+      fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FILE='", path,
+           "' cannot be opened: ", errno == ENXIO ? "no process reads it" : std::strerror(errno));
     }
+    fcntl(file, F_SETFL, O_APPEND);
   }
-  return std::make_shared<Trace>(file, format == "json" ? TraceFormat::Json : TraceFormat::Text);
+  return std::make_shared<Trace>(file, path, format == "json" ? TraceFormat::Json : TraceFormat::Text);
 }
 
 }  // namespace tcim_lite::layers

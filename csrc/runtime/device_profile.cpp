@@ -4,17 +4,22 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
+#include <mutex>
+#include <sstream>
 #include <string_view>
 
 #include "base/env.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/named_file.h"
 #include "runtime/api_call.h"
 
 namespace tcim_lite {
 namespace {
 
 constexpr const char* kSources = "HOUMO_VISIBLE_DEVICES, TCIM_LITE_DEVICES and TCIM_LITE_DEVICE_NUM";
+
+constexpr uint64_t kMaxProfileBytes = 4 << 20;
 
 std::string_view strip(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r");
@@ -62,9 +67,19 @@ bool set_key(DeviceProfile& profile, std::string_view key, std::string_view valu
   return false;
 }
 
+// The start of a line that may be of any file.
+std::string printable(std::string_view line) {
+  constexpr size_t kMost = 80;
+  std::string text(line.substr(0, kMost));
+  for (char& each : text) {
+    if (static_cast<unsigned char>(each) < ' ' || each == '\x7f') each = '?';
+  }
+  return line.size() > kMost ? text + "..." : text;
+}
+
 std::vector<DeviceProfile> read_profile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the device profile cannot be read");
+  std::istringstream file(read_named_file(path, kMaxProfileBytes, ErrorCode::Device,
+                                          concat("TCIM_LITE_DEVICES='", path, "': the device profile")));
   std::vector<DeviceProfile> profiles;
   std::string text;
   for (int number = 1; std::getline(file, text); ++number) {
@@ -81,12 +96,23 @@ std::vector<DeviceProfile> read_profile(const std::string& path) {
     const auto equals = line.find('=');
     if (profiles.empty() || equals == std::string_view::npos ||
         !set_key(profiles.back(), strip(line.substr(0, equals)), strip(line.substr(equals + 1)))) {
-      fail(ErrorCode::Device, path, ":", number, ": '", line,
+      fail(ErrorCode::Device, path, ":", number, ": '", printable(line),
            "': expected [device] or one of name = text, memory = 16 GiB, cores = 2, clocks = 1400 below it");
     }
   }
   if (profiles.empty()) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the profile has no [device] section");
   return profiles;
+}
+
+// Once for each value of the variable: devices are looked up at every call that asks for them.
+void warn_of_repeated(const std::string& list, int id) {
+  static std::mutex mutex;
+  static auto* const warned = new std::string;
+  const std::lock_guard lock(mutex);
+  if (*warned == list) return;
+  *warned = list;
+  log(LogLevel::Warn, concat("HOUMO_VISIBLE_DEVICES='", list, "' lists device ", id,
+                             " more than once; it is one device. List as many different ids as devices are wanted"));
 }
 
 std::vector<int> parse_ids(const std::string& list) {
@@ -100,7 +126,11 @@ std::vector<int> parse_ids(const std::string& list) {
     if (item.empty() || !parse_number(item, id, rest) || !rest.empty() || id >= kMaxDevices) {
       fail(ErrorCode::Device, "HOUMO_VISIBLE_DEVICES='", list, "': expected a comma list of device ids such as 0,1");
     }
-    if (std::find(ids.begin(), ids.end(), int(id)) == ids.end()) ids.push_back(int(id));
+    if (std::find(ids.begin(), ids.end(), int(id)) == ids.end()) {
+      ids.push_back(int(id));
+    } else {
+      warn_of_repeated(list, int(id));
+    }
   }
   return ids;
 }

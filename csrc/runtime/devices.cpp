@@ -39,7 +39,7 @@ std::string resolve_backend(const std::string& name) {
   if (asked == "Xh1HdiBackend") {
     fail(ErrorCode::Unsupported, "backend 'Xh1HdiBackend' (M30) is not emulated; use Xh2HalBackend");
   }
-  fail(ErrorCode::Argument, "unknown backend '", asked, "'; expected Xh2HalBackend, Xh2aHalBackend or xh2");
+  fail(ErrorCode::Argument, name.empty() ? "TCIM_BACKEND: " : "", "unknown backend '", asked, "'; expected Xh2HalBackend, Xh2aHalBackend or xh2");
 }
 
 Device::Device(DeviceProfile profile, Backend& backend)

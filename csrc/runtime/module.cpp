@@ -93,7 +93,7 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
   const hmm::File& content = program->content();
   std::vector<int> ids;
   for (const Device* device : program->devices()) ids.push_back(device->id());
-  loaded_.reset(new Loaded{program, options.weights, options.backend, env_text("TCIM_XH2_USE_SYNC_MODE") == "1",
+  loaded_.reset(new Loaded{program, options.weights, options.backend, env_is("TCIM_XH2_USE_SYNC_MODE", "1", "0"),
                            emulated_version(), PortTable(content.parts, &Graph::inputs, content.split.inputs, ids),
                            PortTable(content.parts, &Graph::outputs, content.split.outputs, ids),
                            program->device().default_stream(), 0, nullptr});

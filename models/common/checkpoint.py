@@ -14,12 +14,17 @@ from .errors import CheckpointError, need_extra
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+_MOST_JSON_BYTES = 64 << 20
 _FLOATS = ("BF16", "F16", "F32")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns the JSON object in `path`; CheckpointError if there is none."""
+    if path.exists() and not path.is_file():  # reading a FIFO or a device might not end
+        raise CheckpointError(f"{path} is not a regular file; expected a Hugging Face checkpoint folder")
     try:
+        if path.stat().st_size > _MOST_JSON_BYTES:
+            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, expected at most {_MOST_JSON_BYTES}")
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; expected a Hugging Face checkpoint folder") from None

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from .small_file import read_small_file
+
 FOLDER = Path(__file__).parent / "must_pass"
 
 
@@ -58,17 +60,17 @@ def waivers(path: Path, known: Iterable[str]) -> dict[str, str]:
     """`case id: reason` per line; an id may end in * for all that begin so.
 
     Raises:
-        ValueError: a line without a reason, or one that names no case.
+        ValueError: a line without a reason, one that names no case, or no text file.
     """
     ids, found = list(known), {}
-    for line in _lines(path.read_text(encoding="utf-8")):
+    for line in _lines(read_small_file(path)):
         # Ids have colons; a reason follows the first colon with a space.
         pattern, colon, reason = line.partition(": ")
         if not colon or not reason.strip():
-            raise ValueError(f"{path}: {line!r}: expected `case id: reason`")
+            raise ValueError(f"{path}: {line!r:.80}: expected `case id: reason`")
         matching = [id_ for id_ in ids if id_ == pattern or (pattern[-1] == "*" and id_.startswith(pattern[:-1]))]
         if not matching:
-            raise ValueError(f"{path}: no case is called {pattern!r}; --list prints their ids")
+            raise ValueError(f"{path}: no case is called {pattern!r:.80}; --list prints their ids")
         found.update(dict.fromkeys(matching, reason.strip()))
     return found
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from .checks import NotRunError
+from .small_file import read_small_file
 
 SHIPPED = Path(__file__).parent / "models"
 MANIFEST = "models.json"
@@ -60,8 +61,8 @@ class Models:
         self.folder = folder.resolve()
         manifest = self.folder / MANIFEST
         try:
-            entries = json.loads(manifest.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            entries = json.loads(read_small_file(manifest))
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{manifest}: expected a JSON object of role: file name ({error})") from None
         unknown = sorted(set(entries) - set(ROLES)) if isinstance(entries, dict) else ["not an object"]
         if unknown:

@@ -166,6 +166,17 @@ def test_a_waiver_needs_a_reason_and_a_case(suite, tmp_path, text, words):
     assert words in output
 
 
+def test_a_file_of_waivers_is_a_small_regular_file(suite, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 40)
+    for path, words in (("/dev/zero", "is not a regular file"), (tmp_path / "fifo", "is not a regular file"),
+                        (tmp_path / "large", "expected at most"), (tmp_path / "none", "No such file")):  # fmt: skip
+        status, report, output = suite("--only", CASE, "--waivers", path)
+        assert (status, report) == (2, None)
+        assert words in output
+
+
 def test_nothing_executed_is_a_failure(suite):
     assert suite("--only", "no such case")[0] == 3
     status, report, output = suite("--only", "C-23 ids are consecutive")  # the emulator's shim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -129,4 +130,19 @@ def test_config_of(tmp_path: Path) -> None:
 def test_json_beyond_the_parser_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(CheckpointError, match="cannot be read as JSON"):
+        config_of(tmp_path)
+
+
+def test_a_config_that_might_not_end_is_refused_unread(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match=r"config\.json is not a regular file"):
+        config_of(tmp_path)
+    (tmp_path / "config.json").unlink()
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(CheckpointError, match=r"config\.json is not a regular file"):
+        config_of(tmp_path)
+    (tmp_path / "config.json").unlink()
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(CheckpointError, match="expected at most 67108864"):
         config_of(tmp_path)

@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/named_file.h"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -37,6 +38,9 @@ Library open_library() {
   if (wanted == "off") return library;
   void* file = nullptr;
   if (wanted) {
+    // A name without a slash is looked up by the loader.
+    if (wanted->find('/') != std::string::npos)
+      check_named_file(*wanted, ErrorCode::Unsupported, concat("TCIM_LITE_CUBLAS='", *wanted, "'"));
     file = dlopen(wanted->c_str(), RTLD_NOW | RTLD_LOCAL);
     if (file == nullptr) fail(ErrorCode::Unsupported, "TCIM_LITE_CUBLAS='", *wanted, "': ", dlerror());
   }

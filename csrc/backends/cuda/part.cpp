@@ -16,8 +16,8 @@ CudaPart::CudaPart(Part part, bool float_math, int gpu, int* refused_host)
       stream_(make_stream()),
       memory_(*graph_, plan_, std::move(part.placed), refused_host),
       steps_(plan_, memory_, stream_.get()) {
-  prepare_kernels(env_text("TCIM_LITE_CUDA_WGMMA") != "off");
-  if (env_text("TCIM_LITE_CUDA_CHAIN") != "off") plan_programs();
+  prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
+  if (!env_is("TCIM_LITE_CUDA_CHAIN", "off", "on")) plan_programs();
   memory_.allocate();
 }
 

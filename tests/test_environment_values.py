@@ -1,0 +1,132 @@
+"""Values of environment variables that are refused or explained, and the files they name (docs/environment.md)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import tcim_lite.runtime as rt
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
+    # Far below the time that reading a device without an end would take, far above what a slow machine needs.
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=30
+    )
+
+
+@pytest.fixture
+def fifo(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    return tmp_path / "fifo"
+
+
+def test_a_device_profile_is_a_regular_file(tmp_path, fifo, monkeypatch):
+    """Each of these would hang, or read gigabytes, if it were opened like a file."""
+    for path, words in (
+        ("/dev/zero", "is not a regular file"),
+        ("/dev/tty", "(is not a regular file|cannot be read)"),
+        (fifo, "is not a regular file"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "none", r"cannot be read \(No such file or directory\); check the path"),
+    ):
+        monkeypatch.setenv("TCIM_LITE_DEVICES", str(path))
+        with pytest.raises(rt.DeviceError, match=rf"TCIM_LITE_DEVICES='{path}': the device profile {words}"):
+            rt.get_device_num()
+
+
+def test_a_device_profile_is_small(tmp_path, monkeypatch):
+    profile = tmp_path / "devices.ini"
+    with profile.open("wb") as file:
+        file.truncate(1 << 40)
+    monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))
+    with pytest.raises(rt.DeviceError, match="has more than 4194304 bytes"):
+        rt.get_device_num()
+
+
+def test_a_foreign_device_profile_is_not_printed(tmp_path, monkeypatch):
+    profile = tmp_path / "devices.ini"
+    profile.write_bytes(b"\x7fELF\x1b[31m\0\0" + b"A" * 100_000)
+    monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))
+    with pytest.raises(rt.DeviceError, match=r"devices.ini:1: '\?ELF\?\[31m\?\?A{69}\.\.\.': expected") as caught:
+        rt.get_device_num()
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("TCIM_XH2_USE_SYNC_MODE", "maybe", "expected 1 or 0"),
+        ("TCIM_LITE_LAYERS", ",,", "names no layer; expected a comma list of strict, trace"),
+        ("TCIM_LITE_LAYERS", " ", "names no layer"),
+        ("TCIM_LITE_VERIFY", "maybe", "expected load or off"),
+        ("TCIM_LITE_NUMERICS", "maybe", "expected 'float' or nothing"),
+        ("TCIM_LITE_EMULATE", "maybe", "expected 1.3 or 1.4"),
+        ("TCIM_LITE_STRICT", "maybe", "expected off, warn or error"),
+        ("TCIM_LITE_THREADS", "maybe", "expected a whole number from 1 to 1024"),
+        ("TCIM_LITE_ISA", "maybe", "maybe"),
+        ("TCIM_LITE_DEVICE", "maybe", "expected cpu or cuda"),
+        ("TCIM_LITE_DEVICE_NUM", "maybe", "expected a whole number from 0 to 4096"),
+        ("TCIM_BACKEND", "maybe", "unknown backend 'maybe'"),
+        ("HOUMO_VISIBLE_DEVICES", "maybe", "expected a comma list of device ids such as 0,1"),
+    ],
+)
+def test_an_invalid_value_is_an_error_that_names_the_variable(linear_pair, variable, value, words):
+    code = f"""
+import tcim_lite.runtime as rt
+try:
+    rt.load({str(linear_pair[0])!r}).run(sync=True)
+except rt.TcimError as error:
+    print(error)
+"""
+    done = run_python(code, **{variable: value})
+    assert done.returncode == 0, done.stderr
+    assert words in done.stdout
+    assert variable in done.stdout
+
+
+def test_the_mode_of_runs_may_be_spelled_out(linear_pair, monkeypatch):
+    monkeypatch.setenv("TCIM_XH2_USE_SYNC_MODE", "0")
+    rt.load(linear_pair[0])
+
+
+def test_a_device_that_is_listed_twice_is_one_and_the_log_says_so():
+    code = "import tcim_lite.runtime as rt; print([rt.get_device_num() for _ in range(3)])"
+    done = run_python(code, HOUMO_VISIBLE_DEVICES="1,1")
+    assert done.stdout == "[1, 1, 1]\n"
+    assert done.stderr.count("lists device 1 more than once; it is one device") == 1
+
+
+def test_a_trace_that_cannot_be_written_says_so_once_and_at_exit():
+    code = "import tcim_lite.runtime as rt; [rt.get_device_num() for _ in range(5)]"
+    done = run_python(code, TCIM_LITE_LAYERS="trace", TCIM_LITE_TRACE_FILE="/dev/full")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        "tcim_lite error: trace: TCIM_LITE_TRACE_FILE='/dev/full' cannot be written (No space left on device); "
+        "its lines are lost",
+        "tcim_lite error: trace: lines lost: 5",
+    ]
+
+
+def test_a_trace_into_a_fifo_that_nobody_reads_is_refused(fifo):
+    code = "import tcim_lite.runtime as rt\ntry: rt.get_device_num()\nexcept rt.ArgumentError as error: print(error)"
+    done = run_python(code, TCIM_LITE_LAYERS="trace", TCIM_LITE_TRACE_FILE=str(fifo))
+    assert "cannot be opened: no process reads it" in done.stdout
+
+
+def test_a_trace_into_a_fifo_reaches_a_reader_that_is_slow(fifo):
+    """More lines than a FIFO holds: writing waits for the reader, and loses none."""
+    code = "import tcim_lite.runtime as rt; [rt.get_device_num() for _ in range(3000)]"
+    environment = os.environ | {"TCIM_LITE_LAYERS": "trace", "TCIM_LITE_TRACE_FILE": str(fifo)}
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    process = subprocess.Popen([sys.executable, "-P", "-c", code], env=environment, stderr=subprocess.PIPE)
+    with pytest.raises(subprocess.TimeoutExpired):  # it waits
+        process.wait(3)
+    os.set_blocking(reader, True)
+    with open(reader, "rb") as file:
+        lines = file.read().splitlines()
+    assert process.communicate(timeout=30)[1] == b""
+    assert len(lines) == 3000
