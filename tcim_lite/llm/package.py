@@ -11,6 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from .limited import LimitedWorkError, one_line, run_limited
+
+_TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
+_MOST_TOKENIZER_BYTES = 256 << 20
+
 # What graph() may be asked for, and the option of `tcim-lite compile` that makes it.
 _MADE_BY = {
     r"verify\.hmm": "--verify-length T",
@@ -146,8 +151,10 @@ def load_tokenizer(folder: str | Path) -> Any:
     Raises:
         ImportError: transformers is missing; it comes with the extra `[chat]`.
         FileNotFoundError: The folder holds no tokenizer.
+        ValueError: A file of the tokenizer cannot be used; the message is one line that names it.
     """
     folder = Path(folder)
+    _check_tokenizer_files(folder)
     whole = (folder / "tokenizer.json").exists()
     if not whole and not (folder / "vocab.json").exists():
         raise FileNotFoundError(f"no tokenizer in {folder}; compile a checkpoint folder that has tokenizer.json")
@@ -161,10 +168,46 @@ def load_tokenizer(folder: str | Path) -> Any:
             from transformers import AutoTokenizer as Tokenizer
     except ImportError as error:
         raise ImportError("the tokenizer needs transformers: pip install 'tcim-lite[chat]'") from error
-    return Tokenizer.from_pretrained(str(folder), local_files_only=True)
+    try:
+        return Tokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a Rust panic is no Exception
+        file = folder / ("tokenizer.json" if whole else "vocab.json")
+        raise ValueError(f"{file}: the tokenizer cannot be loaded: {one_line(error)}") from None
 
 
 def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
-    """Token ids of a conversation up to where the assistant's next reply begins, by the tokenizer's chat template."""
-    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
-    return list(encoded["input_ids"])
+    """Token ids of a conversation up to where the assistant's next reply begins, by the tokenizer's chat template.
+
+    Raises:
+        ValueError: The template or the tokenizer fails, takes 10 s, or needs too much memory; the message is one line
+            that names the file.
+    """
+
+    def encode() -> list[int]:
+        encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+        return list(encoded["input_ids"])
+
+    try:
+        return run_limited(encode)
+    except LimitedWorkError as error:
+        raise ValueError(f"{_template_file(tokenizer)}: the chat template fails: {error}") from None
+
+
+def _template_file(tokenizer: Any) -> Path:
+    folder = Path(getattr(tokenizer, "name_or_path", "") or "")
+    return next((folder / name for name in _TEMPLATE_FILES if (folder / name).is_file()), folder)
+
+
+def _check_tokenizer_files(folder: Path) -> None:
+    """Refuses what transformers would read without an end, or for very long."""
+    for path in folder.glob("*"):
+        if path.is_dir():
+            continue
+        if not path.is_file():
+            raise ValueError(f"{path}: is not a regular file; copy the whole package folder again")
+        if path.stat().st_size > _MOST_TOKENIZER_BYTES:
+            raise ValueError(
+                f"{path}: has {path.stat().st_size} bytes; a tokenizer's file has at most {_MOST_TOKENIZER_BYTES}"
+            )

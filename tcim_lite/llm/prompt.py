@@ -21,7 +21,16 @@ def prompt_chunks(
 
     Yields:
         Rows [1, P, H] of the table's dtype, zero after the last token; the valid length; the current length.
+
+    Raises:
+        ValueError: An id is not in the table.
     """
+    largest = max(tokens, default=0)
+    if largest >= len(embedding) or min(tokens, default=0) < 0:
+        raise ValueError(
+            f"token ids {min(tokens)} to {largest}, but the embedding has {len(embedding)} rows; the tokenizer belongs "
+            "to another package"
+        )
     for begin in range(0, len(tokens), length):
         chunk = tokens[begin : begin + length]
         rows = np.zeros((1, length, embedding.shape[1]), embedding.dtype)
