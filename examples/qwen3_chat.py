@@ -9,6 +9,7 @@ import sys
 import time
 
 import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
 from tcim_lite.llm import Generator, Package, Sampler, cache_names, encode_chat, load_tokenizer, print_answer
 
 
@@ -86,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
 from tcim_lite.llm import Package, Sampler, context_length, encode_chat, load_tokenizer, prefill
 
 QUESTIONS = [
@@ -178,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
 from tcim_lite.llm import (
     LanguageModel,
     Package,
@@ -196,9 +197,7 @@ def main() -> None:
                 print(f"  [{pipeline.stats}]", flush=True)
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted")
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

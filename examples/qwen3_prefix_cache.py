@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
 from tcim_lite.llm import (
     Generator,
     Package,
@@ -132,4 +133,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
 from tcim_lite.llm import (
     Generator,
     Package,
@@ -204,4 +205,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
 from tcim_lite.llm import (
     Generator,
     LanguageModel,
@@ -118,4 +119,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

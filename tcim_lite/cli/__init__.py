@@ -11,15 +11,17 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from .. import __version__
+from ..console import run_main
 from ..errors import TcimError
 
 COMMANDS = ("bench", "compile", "conformance", "explain", "inspect", "sdk_path", "smi")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a sub-command and returns the exit status: 0, 2 for an error of the user's, 130 when interrupted."""
+    """Runs a sub-command and returns the exit status: 0, or 2 for an error of the user's."""
     parser = argparse.ArgumentParser(prog="tcim-lite", description="An open emulator of the Houmo AI M50 runtime.")
     parser.add_argument("--version", action="version", version=f"tcim-lite {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -38,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         print(f"error: not enough memory ({error}); free some, or compile a smaller model", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+
+
+def entry_point() -> NoReturn:
+    """The installed command: `main`, which an interrupt ends with status 130."""
+    run_main(main)

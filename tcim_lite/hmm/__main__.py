@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from ..console import run_main
 from ..errors import HmmFormatError
 from . import layout
 from .graph import Value
@@ -91,4 +92,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

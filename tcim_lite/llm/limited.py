@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -32,14 +33,14 @@ def run_limited(work: Callable[[], list[int]], seconds: float = SECONDS) -> list
         LimitedWorkError: `work` raised, or went beyond a limit.
     """
     reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        # Python warns of locks that other threads hold; a child that waits for one ends at its limit.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    interrupted: list[int] = []
+    child = _fork(interrupted)
     if child == 0:
         _run_in_child(work, writer, seconds)
     os.close(writer)
     try:
+        if interrupted:
+            signal.raise_signal(signal.SIGINT)
         answer = _read(reader, time.monotonic() + seconds)
     finally:
         os.close(reader)
@@ -55,6 +56,25 @@ def run_limited(work: Callable[[], list[int]], seconds: float = SECONDS) -> list
     if kind == b"e":
         raise LimitedWorkError(value.decode("utf-8", "replace"))
     return memoryview(value).cast("q").tolist()
+
+
+def _fork(interrupted: list[int]) -> int:
+    """`os.fork`; a Ctrl-C meanwhile goes into `interrupted`, because hooks of Python's would print and forget it."""
+    handler = signal.getsignal(signal.SIGINT)
+    is_mine = threading.current_thread() is threading.main_thread() and handler is not None
+    if is_mine:
+        signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
+    try:
+        with warnings.catch_warnings():
+            # Python warns of locks that other threads hold; a child that waits for one ends at its limit.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0 and is_mine:
+            handler = signal.SIG_IGN  # the parent is told, and ends the child
+        return child
+    finally:
+        if is_mine:
+            signal.signal(signal.SIGINT, handler)
 
 
 def one_line(error: BaseException) -> str:

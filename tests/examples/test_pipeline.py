@@ -124,8 +124,8 @@ def test_an_interrupt_ends_parent_and_stages(compile_demo):
     with Chat(compile_demo(*OPTIONS).folder) as chat:
         chat.process.send_signal(signal.SIGINT)
         _, errors = chat.finish()
-        assert chat.process.returncode == 1
-        assert errors.strip() == "interrupted"
+        assert chat.process.returncode == 130
+        assert errors == "interrupted\n"
         wait_until_gone(chat.stages)
 
 

@@ -1,0 +1,54 @@
+"""How a program at a terminal ends when it is interrupted: one line, status 130, at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+GRACE_S = 0.25
+INTERRUPTED = 130
+
+
+def run_main(main: Callable[[], int | None]) -> NoReturn:
+    """Runs a program's `main` and exits with its status, 0 for None.
+
+    Ctrl-C raises KeyboardInterrupt as ever, so that `main` can clean up; then the process ends with status 130 and the
+    line "interrupted". After a quarter of a second it ends in any case: a library may be busy for seconds before it
+    gives Python a chance to raise. Work of the device that is still running is given up.
+    """
+    told = threading.Semaphore()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        threading.Thread(target=_end_soon, args=(reader, told), daemon=True).start()
+    try:
+        status = main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        _tell(told)
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def _end_soon(pipe: int, told: threading.Semaphore) -> None:
+    """Waits for the byte that Python's handler writes when the signal comes, long before it can raise anything."""
+    while os.read(pipe, 1) != bytes([signal.SIGINT]):
+        pass
+    time.sleep(GRACE_S)
+    _tell(told)
+    os._exit(INTERRUPTED)
+
+
+def _tell(told: threading.Semaphore) -> None:
+    """Prints the line, of two threads that come here once."""
+    if told.acquire(blocking=False):
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # closed, or in use by the other thread
+            sys.stdout.flush()
+        os.write(2, b"interrupted\n")

@@ -1,0 +1,119 @@
+"""Ctrl-C in examples and commands: the line "interrupted", status 130, and an end within half a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from llm_packages import ROOT
+
+pytestmark = pytest.mark.slow
+
+# A program, and what it prints before it is interrupted; None: it is given some seconds to get into its work.
+EXAMPLES = {
+    "qwen3_chat": ((), "loaded in"),
+    "qwen3_multibatch": (("--batch", "2"), "requests"),
+    "qwen3_prefix_cache": ((), "prefilled in"),
+    "qwen3_speculative": (("--draft-layers", "2"), ">"),
+    "qwen3_tensor_parallel": (("--ndevice", "2"), "loaded in"),
+    "qwen3_pipeline": (("--pipeline", "3"), "stage 2"),
+}
+QUESTIONS = ["--question", "Repeat after me: one two three four five six seven eight nine ten"] * 400
+
+
+def interrupt(command, until, *, after=0.3, **environment):
+    """Starts a program, waits, interrupts it; its output and the seconds that it still took."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", *map(str, command)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TCIM_LITE_DEVICE_NUM": "3", "PYTHONUNBUFFERED": "1"} | environment,
+        start_new_session=True,
+    )
+    try:
+        if until is not None:
+            for line in process.stdout:
+                if until in line:
+                    break
+        time.sleep(after)
+        assert process.poll() is None, process.communicate()
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        seconds = time.monotonic() - start
+        _, errors = process.communicate(timeout=30)
+        return process.returncode, errors, seconds
+    finally:
+        # Of a session of its own: whatever a program started is in its group.
+        left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True).stdout.split()
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+        process.wait()
+
+
+def check(*arguments, **keywords):
+    """Three times: half a second is for the program, not for what else a machine does."""
+    seconds = []
+    for _ in range(3):
+        status, errors, spent = interrupt(*arguments, **keywords)
+        assert (status, errors) == (130, "interrupted\n")
+        seconds.append(spent)
+        if spent < 0.5:
+            return
+    pytest.fail(f"ended after {seconds} s")
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_that_works(compile_demo, example):
+    options, until = EXAMPLES[example]
+    folder = compile_demo(*options).folder
+    check([ROOT / "examples" / f"{example}.py", folder, *QUESTIONS], until)
+
+
+@pytest.mark.parametrize("example", ["qwen3_chat", "qwen3_tensor_parallel", "qwen3_pipeline"])
+def test_an_example_that_waits_for_a_question(compile_demo, example):
+    options, until = EXAMPLES[example]
+    check([ROOT / "examples" / f"{example}.py", compile_demo(*options).folder], until, after=0.5)
+
+
+@pytest.mark.parametrize("after", [0.4, 1.2, 2.5])
+def test_bench(compile_demo, after):
+    """Rates of memory and of arithmetic are measured in calls of seconds, which listen to nothing."""
+    check(["-m", "tcim_lite", "bench", compile_demo().folder], None, after=after)
+
+
+def test_conformance():
+    check(["-m", "tcim_lite", "conformance"], "cases", after=1.0)
+
+
+def test_compile(tmp_path):
+    checkpoint = json.loads((ROOT / "examples" / "demo_checkpoint" / "config.json").read_text())
+    checkpoint |= {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 24, "vocab_size": 50000}
+    checkpoint["layer_types"] = ["full_attention"] * 24
+    (tmp_path / "in").mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(ROOT / "examples" / "demo_checkpoint" / name, tmp_path / "in")
+    (tmp_path / "in" / "config.json").write_text(json.dumps(checkpoint))
+    command = ["-m", "tcim_lite", "compile", tmp_path / "in", "-o", tmp_path / "out", "--random-weights", "-q"]
+    check(command, None, after=3.0)
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]  # temporary files are gone
+
+
+def test_a_program_that_ignores_interrupts_goes_on(compile_demo):
+    """As a shell starts jobs in the background."""
+    command = [sys.executable, "-P", "-m", "tcim_lite", "bench", str(compile_demo().folder), "--quick"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    )
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    assert b"tokens/s" in process.communicate(timeout=60)[0]
+    assert process.returncode == 0
