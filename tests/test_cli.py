@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 
+import pytest
+from tiny_graphs import add_graph
+
 import tcim_lite
+import tcim_lite.runtime as rt
+from tcim_lite import hmm
+from tcim_lite.cli import main, make_parser
 
 
 def run(*arguments: object, **keywords) -> subprocess.CompletedProcess:
@@ -18,3 +30,109 @@ def test_python_m_tcim_lite_is_the_command():
     assert (done.returncode, done.stdout) == (0, f"tcim-lite {tcim_lite.__version__}\n")
     done = run("inspect", "/none.hmm")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+def test_inspect_of_a_folder_goes_on_after_a_foreign_file(tmp_path, add_model, capfd):
+    shutil.copy(add_model, tmp_path / "b.hmm")
+    (tmp_path / "a.hmm").write_bytes(b"\x7fELF\2\1\1")
+    (tmp_path / "c.hmm").mkdir()
+    (tmp_path / "hmquant").mkdir()
+    assert main(["inspect", str(tmp_path)]) == 2
+    printed, errors = capfd.readouterr()
+    assert f"{tmp_path / 'b.hmm'}  model" in printed
+    assert "hmquant/" in printed
+    assert "a.hmm: not a .hmm of this project: it looks like an ELF program" in errors
+    assert "c.hmm: cannot be read" in errors
+    assert errors.count("error: ") == 2
+
+
+SECRET = b"-----BEGIN SECRET\x1b[31m"
+
+
+@pytest.mark.parametrize("content", [SECRET, b"\x90" + SECRET, SECRET.replace(b"\x1b", b""), b"\x08\x07\x12" + SECRET])
+def test_bytes_of_a_foreign_file_are_not_printed(tmp_path, capfd, content):
+    path = tmp_path / "key.hmm"
+    path.write_bytes(content)
+    assert main(["inspect", str(path)]) == 2
+    with pytest.raises(rt.HmmFormatError, match="of this project: ") as caught:
+        rt.load(path)
+    for text in (*capfd.readouterr(), str(caught.value)):
+        assert "SECRET" not in text
+        assert "-----" not in text
+        assert "\x1b" not in text
+
+
+def test_what_a_model_says_of_itself_is_no_command_to_a_terminal(tmp_path, capfd):
+    hmm.write_model(tmp_path / "m.hmm", add_graph(), [], custom_msg='{"kind": "\\u001b[31m"}')
+    assert main(["inspect", str(tmp_path / "m.hmm")]) == 0
+    assert "custom_msg: kind=?[31m" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.gguf", b"GGUF\3\0\0\0", "it looks like a GGUF model; compile the checkpoint with"),
+        ("x.onnx", b"\x08\x07\x12\x07pytorch", "it looks like an ONNX model; compile the checkpoint with"),
+        ("x.hmm", None, "it is a compiled file already"),
+        ("config.json", b"{}", "it looks like text or JSON; give the checkpoint's folder"),
+        ("x.bin", b"\x01\x02", "its first bytes are not known here"),
+    ],
+)
+def test_compile_of_a_file_says_what_it_is(tmp_path, add_model, capfd, name, content, words):
+    path = tmp_path / name
+    path.write_bytes(add_model.read_bytes() if content is None else content)
+    assert main(["compile", str(path), "-o", str(tmp_path / "out")]) == 2
+    assert f"{path} is a file, expected a Hugging Face checkpoint folder: {words}" in capfd.readouterr().err
+
+
+def completed(shell, script, *words):
+    """What the shell offers for the last of these words."""
+    line = " ".join(map(shlex.quote, words))
+    text = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _tcim_lite; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run([shell, "-c", text], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def test_bash_completes_commands_options_and_values(capsys):
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert completed("bash", script, "tcim-lite", "c") == ["compile", "completion", "conformance"]
+    assert completed("bash", script, "tcim-lite", "compile", "--quant", "w8a8h1") == ["w8a8h1_sefp"]
+    assert set(completed("bash", script, "tcim-lite", "smi", "-")) == {"-h", "--help", "--json"}
+    assert completed("bash", script, "tcim-lite", "conformance", "--tier", "") == ["quick", "full", "llm", "stress"]
+    assert completed("bash", script, "tcim-lite", "completion", "f") == ["fish"]
+    assert completed("bash", script, "tcim-lite", "inspect", "") == []  # files, which bash adds itself
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_of_other_shells_has_every_option(capsys, shell):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for name, parser in make_parser()._subparsers._group_actions[0].choices.items():
+        assert name in script
+        for option in parser._option_string_actions:
+            assert option in script if shell == "zsh" else re.search(rf"-[ls] {option.lstrip('-')}\b", script)
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=30)
+
+
+def test_conformance_shows_its_progress_at_a_terminal_only():
+    """A pseudo-terminal sees each case; a pipe sees what it always saw."""
+    command = [sys.executable, "-P", "-m", "tcim_lite", "conformance", "--only", "C-19"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert "\r" not in done.stdout
+    parent, child = pty.openpty()
+    process = subprocess.Popen(command, stdout=child)
+    os.close(child)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(parent, 4096):
+            seen += part
+    assert process.wait(60) == 0
+    os.close(parent)
+    count = int(re.search(r"^(\d+) cases", done.stdout, re.MULTILINE)[1])
+    assert re.search(rf"\r\x1b\[K{count} of {count} cases, \d+ s: corner_identity::", seen.decode())
+    shown = [line.rpartition("\x1b[K")[2] for line in seen.decode().splitlines()]
+    assert [line for line in shown if line][:2] == done.stdout.splitlines()[:2]

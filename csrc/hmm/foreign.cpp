@@ -10,20 +10,6 @@ namespace {
 
 constexpr std::string_view kCompile = "compile the checkpoint with `tcim-lite compile HF_DIR -o OUT`";
 
-std::string printable(std::string_view bytes) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string text = "'";
-  for (const char signed_byte : bytes) {
-    const auto byte = uint8_t(signed_byte);
-    if (byte >= 0x20 && byte < 0x7f) {
-      text += char(byte);
-    } else {
-      text += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
-    }
-  }
-  return text + "'";
-}
-
 bool looks_like_safetensors(std::string_view head) {
   uint64_t header_bytes;
   if (head.size() < 10 || head.substr(8, 2) != "{\"") return false;
@@ -62,10 +48,9 @@ std::string describe_foreign(std::span<const std::byte> bytes) {
     return "it looks like an ELF program or library; give the path of a .hmm";
   if (head.starts_with("\x1f\x8b")) return "it looks like a gzip archive; unpack it first";
   if (looks_like_onnx(head)) return compile("an ONNX model");
-  if (looks_like_text(head))
-    return "it looks like text or JSON (it begins with " + printable(head.substr(0, 16)) + "); give the path of a .hmm";
-  return "its first bytes (" + printable(head.substr(0, 8)) +
-         ") are not known here; a .hmm of the vendor's compiler cannot run here, " + std::string(kCompile);
+  if (looks_like_text(head)) return "it looks like text or JSON; give the path of a .hmm";
+  return "its first bytes are not known here; a .hmm of the vendor's compiler cannot run here, " +
+         std::string(kCompile);
 }
 
 }  // namespace tcim_lite::hmm

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tcim_lite.hmm.foreign import describe_foreign
+from tcim_lite.hmm.layout import MAGIC_MODEL, MAGIC_WEIGHTS
+
 from .errors import CheckpointError, need_extra
 
 _INDEX = "model.safetensors.index.json"
@@ -149,6 +152,16 @@ def _open(path: Path, name: str | None = None) -> Any:
 
 def config_of(folder: Path) -> Mapping[str, Any]:
     """Returns the parsed `config.json` of a checkpoint folder; CheckpointError if the folder has none."""
+    if folder.is_file():
+        with folder.open("rb") as file:
+            head = file.read(512)
+        what = (
+            "it is a compiled file already"
+            if head.startswith((MAGIC_MODEL, MAGIC_WEIGHTS))
+            else describe_foreign(memoryview(head))
+        )
+        what = what.replace("give the path of a .hmm", "give the checkpoint's folder")
+        raise CheckpointError(f"{folder} is a file, expected a Hugging Face checkpoint folder: {what}")
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected a Hugging Face checkpoint folder")
     return read_json(folder / "config.json")

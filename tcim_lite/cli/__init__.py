@@ -17,20 +17,24 @@ from .. import __version__
 from ..console import run_main
 from ..errors import TcimError
 
-COMMANDS = ("bench", "compile", "conformance", "explain", "inspect", "sdk_path", "smi")
+COMMANDS = ("bench", "compile", "completion", "conformance", "explain", "inspect", "sdk_path", "smi")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the command and all sub-commands."""
+    parser = argparse.ArgumentParser(prog="tcim-lite", description="An open emulator of the Houmo AI M50 runtime.")
+    parser.add_argument("--version", action="version", version=f"tcim-lite {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        importlib.import_module(f".{name}", __package__).add_parser(commands)
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a sub-command and returns the exit status: 0, or 2 for an error of the user's."""
-    parser = argparse.ArgumentParser(prog="tcim-lite", description="An open emulator of the Houmo AI M50 runtime.")
-    parser.add_argument("--version", action="version", version=f"tcim-lite {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    modules = {name: importlib.import_module(f".{name}", __package__) for name in COMMANDS}
-    for module in modules.values():
-        module.add_parser(commands)
-    args = parser.parse_args(argv)
+    args = make_parser().parse_args(argv)
     try:
-        return modules[args.command.replace("-", "_")].run(args)
+        return importlib.import_module(f".{args.command.replace('-', '_')}", __package__).run(args)
     except BrokenPipeError:  # `tcim-lite inspect ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,14 +38,20 @@ def run(args: argparse.Namespace) -> int:
     files = sorted(file for file in args.path.iterdir() if file.suffix in (".hmm", ".hmms", ".hmw"))
     if not files:
         raise HmmFormatError(f"{args.path} has no .hmm file; expected a folder that `tcim-lite compile` wrote")
+    status = 0
     for file in files:
-        _print_container(file, list_weights=args.weights, verify=args.verify)
-        print()
+        try:
+            _print_container(file, list_weights=args.weights, verify=args.verify)
+            print()
+        except HmmFormatError as error:
+            status = 2
+            sys.stdout.flush()
+            print(f"error: {error}\n", file=sys.stderr, flush=True)
     for folder in ("hmquant", "tokenizer"):
         found = sorted(path for path in (args.path / folder).glob("*") if path.is_file())
         sizes = ", ".join(f"{path.name} ({_megabytes(path.stat().st_size)})" for path in found)
         print(f"{folder}/  {sizes or '(nothing)'}")
-    return 0
+    return status
 
 
 def _print_container(path: Path, *, list_weights: bool, verify: bool) -> None:
@@ -55,15 +62,15 @@ def _print_container(path: Path, *, list_weights: bool, verify: bool) -> None:
     version = ".".join(map(str, container.version))
     print(f"{path}  {container.kind}, {_megabytes(path.stat().st_size)}")
     print(f"  format {version}, target {container.target}, {container.ncore} core(s), {container.ndevice} device(s), "
-          f"by {container.producer}, id {container.id.hex()[:16]}")  # fmt: skip
+          f"by {_printable(container.producer)}, id {container.id.hex()[:16]}")  # fmt: skip
     sibling = None
     if container.sibling is not None:
         place = path.parent / container.sibling.file
         sibling = read(place) if place.is_file() else None
         state = "missing" if sibling is None else "id matches" if sibling.id == container.sibling.id else "ANOTHER ID"
-        print(f"  weights in {container.sibling.file} ({state})")
+        print(f"  weights in {_printable(container.sibling.file)} ({state})")
     if container.custom_msg:
-        print(f"  custom_msg: {_message(container.custom_msg)}")
+        print(f"  custom_msg: {_printable(_message(container.custom_msg))}")
     if container.graph is not None:
         _print_graphs(container)
     _print_weights(container, list_weights=list_weights)
@@ -84,7 +91,7 @@ def _print_graphs(container: Container) -> None:
         axes = getattr(split, what) if split else [WHOLE] * len(parts[0])
         print(f"  {what}:")
         for line in _port_lines([_whole(slot, axis) for *slot, axis in zip(*parts, axes, strict=True)]):
-            print(f"    {line}")
+            print(f"    {_printable(line)}")
     ops = Counter(op.kind for op in first.ops)
     each = " on each device" if split else ""
     print(f"  {len(first.ops)} ops{each}: " + ", ".join(f"{count} {kind}" for kind, count in ops.most_common()))
@@ -111,7 +118,8 @@ def _print_weights(container: Container, *, list_weights: bool) -> None:
     print(f"  {len(container.weights)} weights: {summary}")
     if list_weights:
         for entry in container.weights:
-            print(f"    {entry.name}  {entry.format} {entry.dtype} {list(entry.shape)}  {entry.hash.hex()[:16]}")
+            what = f"{entry.format} {entry.dtype} {list(entry.shape)}  {entry.hash.hex()[:16]}"
+            print(f"    {_printable(entry.name)}  {what}")
 
 
 def _port_lines(ports: Sequence[tuple[Value, str]]) -> list[str]:
@@ -164,6 +172,11 @@ def _message(text: str) -> str:
         return ", ".join(f"{key}={value}" for key, value in content.items())
     except (ValueError, AttributeError):
         return text if len(text) <= 500 else f"{text[:500]}... ({len(text)} characters)"
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal takes for a command."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _megabytes(nbytes: int) -> str:

@@ -6,7 +6,10 @@ _COMPILE = "compile the checkpoint with `tcim-lite compile HF_DIR -o OUT`"
 
 
 def describe_foreign(data: memoryview) -> str:
-    """Returns a sentence on what `data` looks like and what to do; `data` does not start with a magic of ours."""
+    """Returns a sentence on what `data` looks like and what to do; `data` does not start with a magic of ours.
+
+    None of its bytes are in the sentence: they may be a secret, or commands to a terminal.
+    """
     head = bytes(data[:512])
     if head.startswith(b"version https://git-lfs"):
         return "it is a git-lfs pointer, not the file itself; fetch it with `git lfs pull`"
@@ -26,12 +29,5 @@ def describe_foreign(data: memoryview) -> str:
     if len(head) > 3 and head[0] == 0x08 and 0 < head[1] < 0x20 and head[2] in (0x12, 0x1A, 0x42, 0x3A):
         return f"it looks like an ONNX model; {_COMPILE}"
     if all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in head) and b"\x7f" not in head:
-        return f"it looks like text or JSON (it begins with {_printable(head[:16])}); give the path of a .hmm"
-    return (
-        f"its first bytes ({_printable(head[:8])}) are not known here; a .hmm of the vendor's compiler cannot run "
-        f"here, {_COMPILE}"
-    )
-
-
-def _printable(data: bytes) -> str:
-    return "'" + "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in data) + "'"
+        return "it looks like text or JSON; give the path of a .hmm"
+    return f"its first bytes are not known here; a .hmm of the vendor's compiler cannot run here, {_COMPILE}"
