@@ -74,6 +74,12 @@ class PrefixCache:
             del self._entries[next(iter(self._entries))]
 
 
+def read_document(path: Path) -> str:
+    if (path.exists() and not path.is_file()) or path.stat().st_size > 16 << 20:
+        raise ValueError(f"--document {path}: expected a text file of at most 16 MiB")
+    return path.read_text(encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", help="folder written by `tcim-lite compile`")
@@ -90,7 +96,7 @@ def main() -> None:
         parser.error(f"--capacity-mb {args.capacity_mb}: expected 0 or more")
 
     try:
-        documents = [path.read_text(encoding="utf-8") for path in args.document] if args.document else DOCUMENTS
+        documents = [read_document(path) for path in args.document] if args.document else DOCUMENTS
         package = Package.open(args.package, args.name)
         prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
         tokenizer = load_tokenizer(package.tokenizer_folder)

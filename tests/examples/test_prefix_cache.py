@@ -69,3 +69,9 @@ def test_a_document_that_is_not_there_is_one_sentence(compile_demo, run_example)
     assert done.returncode != 0
     assert "/nowhere.txt" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_document_that_might_not_end_is_refused(compile_demo, run_example):
+    done = run_example("qwen3_prefix_cache.py", compile_demo().folder, "--document", "/dev/zero")
+    assert done.returncode != 0
+    assert done.stderr == "error: --document /dev/zero: expected a text file of at most 16 MiB\n"
