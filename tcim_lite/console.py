@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -33,7 +34,9 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         sys.stdout.flush()
     except KeyboardInterrupt:
         _tell(told)
-        status = INTERRUPTED
+        atexit._run_exitfuncs()
+        # Not sys.exit: an interrupt that went through C code which runs Python makes it end by the signal instead.
+        os._exit(INTERRUPTED)
     sys.exit(status)
 
 
