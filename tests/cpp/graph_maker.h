@@ -159,12 +159,13 @@ class GraphMaker {
         continue;
       }
       for (int64_t i = 0; i < bytes; ++i) data[i] = std::byte(random_());
-      for (int64_t i = 0; i < inputs / kGroup * kBlockOutputs; ++i) {
+      const WeightLayout layout = layout_of(format);
+      for (int64_t i = 0; i < inputs / layout.scale_inputs * kBlockOutputs; ++i) {
         const uint16_t scale = float_to_half(0.01f + 0.01f * (uniform() + 1));
-        std::byte* scales = data + scales_offset(format, inputs, i / kBlockOutputs);
+        std::byte* scales = data + scales_offset(layout, inputs, i / kBlockOutputs);
         const int64_t n = i % kBlockOutputs;
-        if (format == WeightFormat::LinearW4) std::memcpy(scales + 2 * n, &scale, 2);
-        if (format == WeightFormat::LinearW8) scales[n] = std::byte(uint8_t(-10 - int(random_() % 3)));
+        if (layout.scale_dtype == DType::Float16) std::memcpy(scales + 2 * n, &scale, 2);
+        if (layout.scale_dtype == DType::Int8) scales[n] = std::byte(uint8_t(-10 - int(random_() % 3)));
       }
     }
     return id;
