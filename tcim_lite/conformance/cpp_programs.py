@@ -84,10 +84,10 @@ def build(sdk: Path, folder: Path, name: str, sources: list[Path], *options: str
     return program
 
 
-def case_bodies() -> dict[str, str]:
+def case_bodies(files: str = "*_cases.cpp") -> dict[str, str]:
     """The text of every CASE by its name."""
     found: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*_cases.cpp")):
+    for path in sorted(FOLDER.glob(files)):
         for part in re.split(r"^(?=CASE\()", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             found[part[5 : part.index(")")]] = part
     return found

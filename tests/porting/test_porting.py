@@ -15,6 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tcim_lite.conformance import cpp_programs
+from tcim_lite.conformance.checks import NotRunError
+
 SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in {"conftest", "test_porting"}]
 NEW_TOKENS = 8
 
@@ -110,3 +113,23 @@ def test_streams_of_several_devices_do_not_mix(linear_pair, reference_weight):
 def test_forked_processes_run_every_round(add_model):
     rounds = 4 * 5
     assert json.loads(run("perf", add_model, devices=3)) == [[rounds + 1.0] * 2] * 3
+
+
+def test_a_cpp_program_with_device_control_compiles_and_runs(tmp_path, add_model):
+    sdk = cpp_programs.sdk_folder(None)
+    try:
+        cpp_programs.compiler()
+    except NotRunError as error:
+        pytest.skip(str(error))
+    program = cpp_programs.build(
+        sdk, tmp_path, "power", [Path(__file__).parent / "power.cpp"], "-std=c++17", "-w", "-O2"
+    )
+    done = subprocess.run([program, add_model], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "before reset of 0",
+        "after reset of 0",
+        "frequency: 1400000000 Hz",
+        "memory adds up: 1",
+        "utilization is a percentage: 1",
+    ]

@@ -6,11 +6,12 @@ import subprocess
 
 from .. import cpp_programs
 from .. import under_test as rt
-from ..checks import emulator_only
+from ..checks import NotRunError, emulator_only
 from ..models import ROLES
 from ..registry import each, seconds, tier
 
 VENDOR_STYLE = cpp_programs.FOLDER / "vendor_style.cpp"
+DEV_CTRL = cpp_programs.FOLDER / "dev_ctrl_cases.cpp"
 
 
 def run(kit, program, *arguments):
@@ -69,7 +70,12 @@ def _case(name, text):
         sdk = cpp_programs.sdk_folder(kit.sdk_folder)
         if not is_corner:
             emulator_only("statuses of the C++ API")
-        sources = sorted(path for path in cpp_programs.FOLDER.glob("*.cpp") if path != VENDOR_STYLE)
+        left_out = {VENDOR_STYLE}
+        if not (sdk / "include/tcim/tcim_dev_ctrl.h").is_file():
+            left_out.add(DEV_CTRL)
+            if name in cpp_programs.case_bodies(DEV_CTRL.name):
+                raise NotRunError(f"{sdk} has no include/tcim/tcim_dev_ctrl.h")
+        sources = sorted(set(cpp_programs.FOLDER.glob("*.cpp")) - left_out)
         options = ("-std=c++17", "-Wall", "-Wextra", "-O0")
         program = cpp_programs.build(sdk, kit.shared, "cpp_cases", sources, *options)
         if rt.is_emulator() or "heads_" in text:
