@@ -54,3 +54,24 @@ def test_bad_option_arguments_are_named():
         with pytest.raises(TypeError, match="expected a str"):
             rt.get_device_num(bad)
     assert rt.Option(weight_manager=rt.WeightManager(0))
+
+
+def test_a_run_option_or_device_manager_in_the_wrong_place_shows_the_right_call(add_model):
+    module = rt.load(add_model)
+    with pytest.raises(TypeError, match=r"write run\(run_option=RunOption\(5\)\)"):
+        module.run(rt.RunOption(5))
+    with pytest.raises(TypeError, match=r"write load\(path, Option\(DevManager\(\[0\]"):
+        rt.load(add_model, rt.DevManager([0]))
+    with pytest.raises(TypeError, match=r"write load\(path, Option\(WeightManager"):
+        rt.load(add_model, rt.WeightManager(0))
+
+
+def test_modules_and_options_print_what_they_are(add_model):
+    option = rt.Option(rt.WeightManager(0)).set_dummy_tensors(["a"]).set_model_offset(3, 9)
+    assert repr(option) == "Option(WeightManager(DevManager([0], '')), dummies=['a'], offset=3, size=9)"
+    module = rt.load(add_model)
+    names = [module.get_input_name(index) for index in range(module.get_num_inputs())]
+    assert repr(module) == f"<Module on {module.get_backend_name()}: inputs [{', '.join(names)}], outputs [total]>"
+    module.release()
+    assert repr(module)
+    assert repr(rt.Module.__new__(rt.Module)) == "<Module without a model>"

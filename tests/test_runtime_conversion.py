@@ -1,5 +1,7 @@
 """What set_input does with host data (spec sections 13.2 and 13.3); C-3 to C-6 are in tests/corners."""
 
+from importlib import resources
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,11 @@ INTEGERS = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int6
 @pytest.fixture
 def add(add_model):
     return rt.load(add_model)
+
+
+@pytest.fixture
+def attention_model():
+    return resources.files("tcim_lite.conformance") / "models" / "attention_prefill.hmm"
 
 
 def through(module, name, value):
@@ -49,6 +56,18 @@ def test_integers_keep_their_value_or_are_refused(source, target):
         else:
             with pytest.raises(rt.ArgumentError, match=rf"value {value} .* does not fit"):
                 tensor_of(target, array)
+
+
+def test_integer_inputs_take_whole_numbers_of_any_dtype_and_refuse_the_rest(attention_model):
+    module = rt.load(attention_model)
+    whole = [np.array(3, dtype) for dtype in (np.int16, np.int64, np.float16, np.float32, np.float64)]
+    for value in (*whole, *(array.reshape(1) for array in whole), 3, 3.0, [3]):
+        np.testing.assert_array_equal(through(module, "valid_length", 0), [0])
+        np.testing.assert_array_equal(through(module, "valid_length", value), [3])
+    for value in (2.5, np.float16(0.5), 2**31, -(2.0**40), np.nan, np.inf):
+        with pytest.raises(rt.ArgumentError, match="does not fit int32, input 'valid_length'"):
+            module.set_input("valid_length", value)
+        np.testing.assert_array_equal(module.get_dev_input("valid_length").numpy(), [3])
 
 
 @pytest.mark.parametrize("source", [*INTEGERS, np.bool_])

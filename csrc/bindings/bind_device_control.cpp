@@ -20,21 +20,21 @@ py::str to_text(const std::string& bytes) {
 
 void bind_device_control(py::module_& m) {
   using Release = py::call_guard<NoGil>;
-  py::class_<DeviceProfile>(m, "DeviceProfile", "What the environment says about a device.")
+  py::class_<DeviceProfile>(m, "DeviceProfile", made_by_functions(), "What the environment says about a device.")
       .def_readonly("id", &DeviceProfile::id)
       .def_property_readonly("name", [](const DeviceProfile& profile) { return to_text(profile.name); })
       .def_readonly("cores", &DeviceProfile::cores)
       .def_readonly("clock_mhz", &DeviceProfile::clock_mhz)
       .def_property_readonly("memory_total", &DeviceProfile::total_memory);
 
-  py::class_<DeviceTelemetry>(m, "DeviceTelemetry", "A device as this process uses it.")
+  py::class_<DeviceTelemetry>(m, "DeviceTelemetry", made_by_functions(), "A device as this process uses it.")
       .def_property_readonly("mode", [](const DeviceTelemetry& telemetry) { return int(telemetry.mode); })
       .def_readonly("clock_mhz", &DeviceTelemetry::clock_mhz)
       .def_readonly("memory_total", &DeviceTelemetry::memory_total)
       .def_readonly("memory_used", &DeviceTelemetry::memory_used)
       .def_readonly("utilization", &DeviceTelemetry::utilization);
 
-  py::class_<ProcessUsage>(m, "ProcessUsage", "A device as some process uses it.")
+  py::class_<ProcessUsage>(m, "ProcessUsage", made_by_functions(), "A device as some process uses it.")
       .def_readonly("pid", &ProcessUsage::pid)
       .def_property_readonly("command", [](const ProcessUsage& usage) { return to_text(usage.command); })
       .def_readonly("device_id", &ProcessUsage::device_id)

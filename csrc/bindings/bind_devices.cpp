@@ -48,9 +48,11 @@ void bind_devices(py::module_& m) {
   m.def("machine_limits", &machine_limits, py::arg("model_bytes"), "Measures the roofs of this machine.");
   m.def("describe_model", &describe_model, py::arg("path"), py::call_guard<NoGil>(), "Text about a model file.");
 
-  shared_class<WeightStore>(m, "WeightStore", "Weights shared between modules.").def(py::init<>());
+  shared_class<WeightStore>(m, "WeightStore", "Weights shared between modules.").def_static("make", [] {
+    return std::make_shared<WeightStore>();
+  });
   shared_class<Stream>(m, "Stream", "A FIFO of runs.")
-      .def(py::init(&Stream::create), py::arg("auto_yield") = false)
+      .def_static("make", &Stream::create, py::arg("auto_yield") = false)
       .def_property_readonly("auto_yield", &Stream::auto_yield);
 }
 

@@ -53,7 +53,7 @@ void bind_layers(py::module_& m) {
   m.def("enable_layer", &layers::enable, py::arg("name"), py::arg("options"), Release());
   m.def("disable_layer", &layers::disable, py::arg("name"), Release());
   using layers::Finding, layers::FindingKind;
-  py::class_<FindingKind>(m, "FindingKind", "A finding that strict mode can make.")
+  py::class_<FindingKind>(m, "FindingKind", made_by_functions(), "A finding that strict mode can make.")
       .def_readonly("code", &FindingKind::code)
       .def_readonly("title", &FindingKind::title)
       .def_readonly("fault", &FindingKind::fault)
@@ -61,7 +61,7 @@ void bind_layers(py::module_& m) {
       .def_readonly("why", &FindingKind::why)
       .def_readonly("example", &FindingKind::example)
       .def_readonly("fix", &FindingKind::fix);
-  py::class_<Finding>(m, "Finding", "One that was made.")
+  py::class_<Finding>(m, "Finding", made_by_functions(), "One that was made.")
       .def_readonly("code", &Finding::code)
       .def_readonly("detail", &Finding::detail)
       .def_readonly("site", &Finding::site)

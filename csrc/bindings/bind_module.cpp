@@ -33,14 +33,16 @@ void set_input_array(Module& module, std::string_view name, const py::array& arr
 }  // namespace
 
 void bind_module(py::module_& m) {
-  py::class_<LoadOptions>(m, "LoadOptions", "How to load a model.")
-      .def(py::init([](std::vector<int> device_ids, std::string backend, std::shared_ptr<WeightStore> weights,
-                       std::vector<std::string> dummies, uint64_t offset, uint64_t size) {
-             return LoadOptions{
-                 std::move(device_ids), std::move(backend), std::move(weights), std::move(dummies), offset, size};
-           }),
-           py::kw_only(), py::arg("device_ids"), py::arg("backend"), py::arg("weights"), py::arg("dummies"),
-           py::arg("offset"), py::arg("size"));
+  py::class_<LoadOptions>(m, "LoadOptions", made_by_functions(), "How to load a model.")
+      .def_static(
+          "make",
+          [](std::vector<int> device_ids, std::string backend, std::shared_ptr<WeightStore> weights,
+             std::vector<std::string> dummies, uint64_t offset, uint64_t size) {
+            return LoadOptions{
+                std::move(device_ids), std::move(backend), std::move(weights), std::move(dummies), offset, size};
+          },
+          py::kw_only(), py::arg("device_ids"), py::arg("backend"), py::arg("weights"), py::arg("dummies"),
+          py::arg("offset"), py::arg("size"));
 
   shared_class<Module>(m, "Module", "A loaded model.", py::release_gil_before_calling_cpp_dtor())
       .def_property_readonly("num_inputs", py::cpp_function(&Module::num_inputs, Release()))

@@ -44,12 +44,14 @@ bool matches(const TensorInfo& a, const TensorInfo& b) {
 }  // namespace
 
 void bind_tensor(py::module_& m) {
-  py::class_<TensorInfo>(m, "TensorInfo", "Dtype, shape, strides, format and place of a tensor.")
-      .def(py::init([](const std::string& dtype, Shape shape, int device_id, std::string name) {
-             return TensorInfo::dense(dtype_from_name(dtype), std::move(shape), device_id, std::move(name))
-                 .astype(dtype_from_name(dtype));
-           }),
-           py::arg("dtype"), py::arg("shape"), py::arg("device_id") = kHost, py::arg("name") = "")
+  py::class_<TensorInfo>(m, "TensorInfo", made_by_functions(), "Dtype, shape, strides, format and place of a tensor.")
+      .def_static(
+          "make",
+          [](const std::string& dtype, Shape shape, int device_id, std::string name) {
+            return TensorInfo::dense(dtype_from_name(dtype), std::move(shape), device_id, std::move(name))
+                .astype(dtype_from_name(dtype));
+          },
+          py::arg("dtype"), py::arg("shape"), py::arg("device_id") = kHost, py::arg("name") = "")
       .def_property_readonly("dtype", [](const TensorInfo& info) { return std::string(name_of(info.dtype)); })
       .def_property_readonly("shape", [](const TensorInfo& info) { return to_tuple(info.shape); })
       .def_property_readonly("strides", [](const TensorInfo& info) { return to_tuple(info.strides); })
@@ -64,7 +66,7 @@ void bind_tensor(py::module_& m) {
           py::arg("dtype"))
       .def("is_match", &matches, py::arg("other"));
 
-  py::class_<Tensor>(m, "Tensor", "Shared memory and what it looks like.")
+  py::class_<Tensor>(m, "Tensor", made_by_functions(), "Shared memory and what it looks like.")
       .def_static(
           "allocate", [](const TensorInfo& info) { return Tensor::allocate(info); }, py::arg("info"), Release(),
           "Zeroed storage where the info lives.")

@@ -50,11 +50,23 @@ class NoGil {
   PyThreadState* thread_;
 };
 
+// For every class: functions make its objects. Python's __new__ would make one with no C++ object behind it, which
+// crashes when it is used; so would copy and pickle, which call it.
+inline py::custom_type_setup made_by_functions() {
+  return py::custom_type_setup([](PyHeapTypeObject* made) {
+    made->ht_type.tp_new = [](PyTypeObject* type, PyObject*, PyObject*) -> PyObject* {
+      PyErr_Format(PyExc_TypeError, "%s: objects of this class come from functions of tcim_lite, not from the class",
+                   type->tp_name);
+      return nullptr;
+    };
+  });
+}
+
 // A class that Python shares with the runtime, with the calls that it lists in python_calls(), if it lists any. Other
 // Python threads run during such a call.
 template <typename Shared, typename... Extra>
 py::class_<Shared, std::shared_ptr<Shared>> shared_class(py::module_& m, const char* name, const Extra&... extra) {
-  py::class_<Shared, std::shared_ptr<Shared>> bound(m, name, extra...);
+  py::class_<Shared, std::shared_ptr<Shared>> bound(m, name, made_by_functions(), extra...);
   if constexpr (requires { Shared::python_calls(); }) {
     const auto def_call = [&](const auto& call) {
       std::apply(

@@ -96,7 +96,7 @@ class WeightManager:
 
     def _store(self) -> _core.WeightStore:
         # setdefault is atomic: threads that load at once get the same store.
-        store: _core.WeightStore = self.__dict__.setdefault("_core_store", _core.WeightStore())
+        store: _core.WeightStore = self.__dict__.setdefault("_core_store", _core.WeightStore.make())
         return store
 
     def __getstate__(self) -> dict[str, object]:

@@ -6,7 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from tcim_lite import _core
+from tcim_lite.errors import StateError
 from tcim_lite.runtime.arguments import checked, file_path, flag, integer, slot_name
+from tcim_lite.runtime.managers import DevManager, WeightManager
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
 from tcim_lite.runtime.tensor import Tensor, TensorInfo, as_array
@@ -38,7 +40,9 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
     if option is None:
         option = Option()
     elif not isinstance(option, Option):
-        raise TypeError(f"option={option!r:.200}: expected an Option")
+        wrap = isinstance(option, (DevManager, WeightManager))
+        hint = f"; write load(path, Option({option!r:.200}))" if wrap else ""
+        raise TypeError(f"option={option!r:.200}: expected an Option{hint}")
     options = option._load_options()
     if not isinstance(path, (str, os.PathLike)):
         try:
@@ -84,6 +88,18 @@ class Module:
         return load(path, option)
 
     # -- what the model looks like
+
+    def __repr__(self) -> str:
+        def listed(names: list[str]) -> str:
+            more = f", and {len(names) - 4} more" if len(names) > 4 else ""
+            return f"[{', '.join(names[:4])}{more}]"
+
+        try:
+            inputs = [self.get_input_name(index) for index in range(self.get_num_inputs())]
+            outputs = [self.get_output_name(index) for index in range(self.get_num_outputs())]
+        except (StateError, AttributeError):  # released, or made without load
+            return "<Module without a model>"
+        return f"<Module on {self.get_backend_name()}: inputs {listed(inputs)}, outputs {listed(outputs)}>"
 
     def get_num_inputs(self) -> int:
         """The number of inputs."""
@@ -200,6 +216,8 @@ class Module:
         """
         if run_option is not None and option is not None:
             raise TypeError("run: option is another name of run_option; give one of them")
+        if isinstance(sync, RunOption):
+            raise TypeError(f"run: sync: expected a bool, got {sync!r}; write run(run_option={sync!r})")
         chosen = option if run_option is None else run_option
         self._core.run(flag(sync, "run: sync"), 1 if chosen is None else checked(chosen, RunOption).rounds)
 

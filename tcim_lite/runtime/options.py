@@ -70,9 +70,17 @@ class Option:
         self._host_lazy_loading = flag(enable, "enable_host_lazy_loading: enable")
         return self
 
+    def __repr__(self) -> str:
+        parts = [repr(self._weight_manager)]
+        if self._dummies:
+            parts.append(f"dummies={list(self._dummies)!r:.200}")
+        if self._size:
+            parts.append(f"offset={self._offset}, size={self._size}")
+        return f"Option({', '.join(parts)})"
+
     def _load_options(self) -> _core.LoadOptions:
         devices = self._weight_manager._dev_manager
-        return _core.LoadOptions(
+        return _core.LoadOptions.make(
             device_ids=devices.device_ids,
             backend=devices.backend_name,
             weights=self._weight_manager._store(),

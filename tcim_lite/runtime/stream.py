@@ -22,7 +22,7 @@ class Stream:
         Args:
             auto_yield: accepted; has no effect on results.
         """
-        self._core = _core.Stream(flag(auto_yield, "Stream: auto_yield"))
+        self._core = _core.Stream.make(flag(auto_yield, "Stream: auto_yield"))
 
     def __repr__(self) -> str:
         return f"Stream({self._core.auto_yield})"

@@ -89,7 +89,7 @@ class TensorInfo:
             ShapeError: an extent below 1.
             TypeError: an extent is no int.
         """
-        self._core = _core.TensorInfo(_dtype_name(dtype), integers(shape, "shape"), name=text(name, "name"))
+        self._core = _core.TensorInfo.make(_dtype_name(dtype), integers(shape, "shape"), name=text(name, "name"))
 
     @classmethod
     def _wrap(cls, core: _core.TensorInfo) -> TensorInfo:
