@@ -67,13 +67,17 @@ class Bytes {
  public:
   virtual ~Bytes() = default;
   std::span<const std::byte> span() const noexcept { return span_; }
+  // A sentence about what somebody did to the mapped file meanwhile; empty if nothing, and for a copy. The bytes are
+  // not looked at: size and time of writing are.
+  virtual std::string change() const { return {}; }
 
  protected:
   std::span<const std::byte> span_;
 };
 
 // Maps [offset, offset + size) of the file; size 0 means to the end. An offset that leaves the weights unaligned to
-// 64 bytes falls back to a copy. Error(Format) when the file is missing, unreadable, a folder, or too short.
+// 64 bytes falls back to a copy, and TCIM_LITE_WEIGHTS=copy always makes one. Error(Format) when the file is missing,
+// unreadable, a folder, or too short.
 std::shared_ptr<const Bytes> map_file(const std::string& path, uint64_t offset = 0, uint64_t size = 0);
 
 // Copies the caller's bytes into aligned memory.

@@ -37,6 +37,8 @@ class ModelFile {
   // The folder siblings are looked for in; none for a model from memory.
   const std::optional<std::string>& folder() const noexcept { return folder_; }
 
+  // A sentence about what became of the file on disk since it was mapped; empty if nothing (hmm::Bytes::change).
+  std::string change() const { return bytes_->change(); }
   std::span<const std::byte> bytes_of(const hmm::WeightEntry& entry) const;
   // The index of the stored weight with this content, or -1.
   int64_t find(const hmm::Hash& hash) const;
@@ -57,5 +59,4 @@ class ModelFile {
   std::unordered_map<hmm::Hash, uint32_t, HashOfHash> by_hash_;
   std::shared_ptr<Checked> checked_;
 };
-
 }  // namespace tcim_lite

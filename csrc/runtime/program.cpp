@@ -10,7 +10,7 @@ namespace tcim_lite {
 
 Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
                  const ShouldAbort& should_abort)
-    : devices_(std::move(devices)), file_(std::move(file)) {
+    : devices_(std::move(devices)), file_(std::move(file)), files_{file_} {
   std::vector<Part> parts;
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
     const Graph& graph = file_->content().parts[rank];
@@ -19,6 +19,7 @@ Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> 
     Part& part = parts.emplace_back(Part{std::shared_ptr<const Graph>(file_, &graph), {}});
     part.device_id = devices_[rank]->id();
     for (const auto& weight : weights) {
+      if (weight != nullptr) files_.insert(weight->file());
       part.weights.push_back(weight == nullptr ? WeightBytes() : weight->bytes());
       part.placed.push_back(weight == nullptr ? nullptr : weight->placed());
     }
@@ -27,6 +28,14 @@ Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> 
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
     scratch_.emplace_back(*devices_[rank], executable_->scratch_bytes(rank), MemoryUse::Scratch, file_->label());
   }
+}
+
+std::vector<std::string> Program::changed_files() const {
+  std::vector<std::string> changes;
+  for (const auto& file : files_) {
+    if (std::string change = file->change(); !change.empty()) changes.push_back(std::move(change));
+  }
+  return changes;
 }
 
 void Program::keep_error(std::exception_ptr error) noexcept {
@@ -105,6 +114,7 @@ RunEvent BoundRun::describe() const {
     event.outputs.push_back(facts(graph.inputs.size() + port, graph.outputs[port]));
   }
   for (const Sink& sink : sinks_) event.outputs.emplace_back(sink.to);
+  event.changed_files = program_->changed_files();
   return event;
 }
 

@@ -8,6 +8,8 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "backends/backend.h"
@@ -37,6 +39,8 @@ class Program {
   const hmm::File& content() const noexcept { return file_->content(); }
   const ModelFile& file() const noexcept { return *file_; }
   Executable& executable() noexcept { return *executable_; }
+  // ModelFile::change() of the model and of the files that its weights lie in, where it is not empty.
+  std::vector<std::string> changed_files() const;
 
   // Keeps the first error until it is raised. Thread-safe.
   void keep_error(std::exception_ptr error) noexcept;
@@ -46,6 +50,7 @@ class Program {
   const std::vector<Device*> devices_;  // by rank
   std::shared_ptr<const ModelFile> file_;
   std::vector<Weights> weights_;  // by rank
+  std::set<std::shared_ptr<const ModelFile>> files_;
   std::unique_ptr<Executable> executable_;
   std::vector<Charge> scratch_;  // by rank
   std::atomic<bool> failed_{false};

@@ -32,6 +32,7 @@ class Weight {
 
   const hmm::WeightEntry& entry() const noexcept { return file_->content().weights[index_]; }
   std::span<const std::byte> bytes() const noexcept { return file_->bytes_of(entry()); }
+  const std::shared_ptr<const ModelFile>& file() const noexcept { return file_; }
   const std::shared_ptr<DeviceMemory>& placed() const noexcept { return placed_; }
 
  private:

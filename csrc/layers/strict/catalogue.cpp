@@ -113,6 +113,14 @@ constexpr FindingKind kCatalogue[] = {
      "user error", "uint8 and int8 are reinterpreted, never converted (tcim-api 13.2, C-5).",
      "200 as uint8 arrives as -56.", "add = rt.load('add.hmm')\nadd.set_input('image', np.full(4, 200, np.uint8))\n",
      "Give the input's own dtype: array.view(numpy.int8) if that is meant, else scale the values."},
+    {"S-601", "A file that is loaded has changed on disk.", "user error",
+     "A loaded file is replaced by rename, never written in place (docs/environment.md, TCIM_LITE_WEIGHTS).",
+     "Weights are used where they lie in the file: the run computes with others, or the process ends with SIGBUS "
+     "where the file became shorter.",
+     "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.set_input('b', np.ones((2, 3)))\n"
+     "with open('add.hmm', 'ab') as file:\n    file.write(b'more')\nadd.run(True)\n",
+     "Write the new file beside the old one and rename it (mv, rsync without --inplace), not cp over it; then load it "
+     "again. TCIM_LITE_WEIGHTS=copy reads files into memory instead."},
     {"S-901", "The emulator failed inside.", "our bug", "No call ends in an internal error.",
      "The result of the call is missing.", "",
      "Please report it with the message and a trace (TCIM_LITE_LAYERS=trace)."},
