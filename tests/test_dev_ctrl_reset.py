@@ -1,7 +1,10 @@
 """HalDevice.ipu_reset and its callbacks (spec tcim-api section 11, C-17)."""
 
+import contextlib
+import gc
 import os
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -148,3 +151,92 @@ def test_a_callback_that_raises_stops_nobody_and_is_raised_at_the_end(hal, devic
             hal.ipu_reset(device)
         assert capfd.readouterr().err.count("OSError: the second") == 1
     assert calls == [("pre", device), ("post", device)] * 2
+
+
+class UnprintableError(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("phase", ["pre", "post"])
+def test_after_a_callback_that_raised_and_unregistered_itself_a_reset_is_as_ever(hal, device, calls, add_model, phase):
+    module = rt.load(str(add_model), rt.Option(device))
+
+    def fail(_):
+        assert hal.unregister_reset_callback(handle) == Status.OK
+        module.run()
+        raise UnprintableError
+
+    calls.note("pre", device, "pre")
+    handle = calls.add(phase, device, fail)
+    calls.note("post", device, "post")
+    with pytest.raises(UnprintableError):
+        hal.ipu_reset(device)
+    for _ in range(2):
+        assert hal.ipu_reset(device) == Status.OK
+    assert calls == [("pre", device), ("post", device)] * 3
+    module.run(True)
+
+
+def test_a_further_exception_without_a_text_is_logged_by_its_type(hal, device, calls, capfd):
+    def fail(error):
+        def raise_it(_):
+            raise error
+
+        return raise_it
+
+    calls.add("pre", device, fail(LookupError("the first")))
+    calls.add("post", device, fail(UnprintableError()))
+    with pytest.raises(LookupError, match="the first"):
+        hal.ipu_reset(device)
+    assert capfd.readouterr().err.count("a further callback failed: UnprintableError") == 1
+
+
+def test_an_interrupt_in_a_callback_comes_before_other_exceptions(hal, device, calls, capfd):
+    def fail(_):
+        raise LookupError("the first")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    calls.add("pre", device, fail)
+    handle = calls.add("pre", device, interrupt)
+    calls.note("post", device, "post")
+    with pytest.raises(KeyboardInterrupt):
+        hal.ipu_reset(device)
+    assert "LookupError: the first" in capfd.readouterr().err
+    assert calls == [("post", device)]
+    hal.unregister_reset_callback(handle)
+    with pytest.raises(LookupError, match="the first"):
+        hal.ipu_reset(device)
+
+
+def test_post_reset_callbacks_run_even_if_the_reset_itself_fails(hal, device, calls, monkeypatch):
+    """As they do when Ctrl-C ends its wait for queued work: what a pre-reset callback destroyed is made again."""
+    calls.add("pre", device, lambda _: monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "many"))
+    calls.note("post", device, "post")
+    with pytest.raises(rt.TcimError, match="TCIM_LITE_DEVICE_NUM='many'"):
+        hal.ipu_reset(device)
+    assert calls == [("post", device)]
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", str(device + 1))
+
+
+def test_what_a_raising_callback_held_dies_with_its_exception(hal, device, calls):
+    class Held:
+        pass
+
+    alive = []
+
+    def fail(_):
+        held = Held()
+        alive.append(weakref.ref(held))
+        raise LookupError(str(alive))
+
+    calls.add("pre", device, fail)
+    gc.disable()
+    try:
+        with contextlib.suppress(LookupError):
+            hal.ipu_reset(device)
+        assert alive[0]() is None
+    finally:
+        gc.enable()

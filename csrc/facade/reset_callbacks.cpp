@@ -57,6 +57,24 @@ class Turn {
   const int device_id_;
 };
 
+// The first failure is kept, further ones go to the log.
+template <typename Step>
+void attempt(std::exception_ptr& first, const Step& step) {
+  const auto log_further = [](const char* text) {
+    tcim_lite::log(tcim_lite::LogLevel::Warn,
+                   tcim_lite::concat("HalDevice::IpuReset: a further callback failed: ", text));
+  };
+  try {
+    step();
+  } catch (const std::exception& error) {
+    if (first != nullptr) return log_further(error.what());
+    first = std::current_exception();
+  } catch (...) {
+    if (first != nullptr) return log_further("an exception of unknown type");
+    first = std::current_exception();
+  }
+}
+
 void call(int device_id, ResetPhase phase, std::exception_ptr& first) {
   std::vector<std::shared_ptr<const Callback>> callbacks;
   {
@@ -70,15 +88,7 @@ void call(int device_id, ResetPhase phase, std::exception_ptr& first) {
       const auto& now = registry().callbacks;
       if (std::find(now.begin(), now.end(), each) == now.end()) continue;
     }
-    try {
-      each->function(device_id);
-    } catch (...) {
-      if (first == nullptr) {
-        first = std::current_exception();
-      } else {
-        tcim_lite::log(tcim_lite::LogLevel::Warn, "HalDevice::IpuReset: a further callback failed");
-      }
-    }
+    attempt(first, [&] { each->function(device_id); });
   }
 }
 
@@ -109,7 +119,7 @@ void reset_with_callbacks(int device_id) {
   {
     const Turn turn(device_id);
     call(device_id, ResetPhase::Before, first);
-    tcim_lite::reset_device(device_id);
+    attempt(first, [&] { tcim_lite::reset_device(device_id); });
     call(device_id, ResetPhase::After, first);
   }
   if (first != nullptr) std::rethrow_exception(first);

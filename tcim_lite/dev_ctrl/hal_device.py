@@ -116,8 +116,9 @@ class HalDevice:
             a reset of the same device is under way, on this thread (in a callback) or on another.
 
         Raises:
-            BaseException: what a callback raised. All other callbacks and the reset have been done even so; the first
-                exception is raised, further ones go to the log.
+            BaseException: what a callback or the reset itself raised. All other callbacks and the reset have been
+                done even so, and the next reset is not affected. The first exception is raised, but KeyboardInterrupt
+                and SystemExit come before others; the rest goes to the log.
         """
         device_id = _existing(dev_id)
         return Status.INVALID_ARGUMENT if device_id is None else reset.run(device_id)

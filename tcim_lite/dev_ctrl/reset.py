@@ -53,28 +53,48 @@ def unregister(handle: CallbackHandle) -> bool:
 def run(device_id: int) -> Status:
     """Resets a device that exists; what `HalDevice.ipu_reset` says."""
     turn = object()
-    if _resetting.setdefault(device_id, turn) is not turn:
-        _core.log_warning(f"ipu_reset: a reset of device {device_id} is under way; this one is not done")
-        return Status.UNSUPPORTED
     errors: list[BaseException] = []
     try:
+        if _resetting.setdefault(device_id, turn) is not turn:
+            _core.log_warning(f"ipu_reset: a reset of device {device_id} is under way; this one is not done")
+            return Status.UNSUPPORTED
         _call(device_id, Phase.PRE, errors)
-        _core.reset_device(device_id)
+        _attempt(_core.reset_device, device_id, errors)
         _call(device_id, Phase.POST, errors)
     finally:
-        _resetting.pop(device_id, None)
-    for error in errors[1:]:
-        _core.log_warning(f"ipu_reset: a further callback failed: {type(error).__name__}: {error}")
-    if errors:
-        raise errors[0]
-    return Status.OK
+        if _resetting.get(device_id) is turn:
+            del _resetting[device_id]
+    if not errors:
+        return Status.OK
+    # Ctrl-C and sys.exit end the program, whatever failed before them.
+    first = next((error for error in errors if not isinstance(error, Exception)), errors[0])
+    for error in errors:
+        if error is not first:
+            _core.log_warning(f"ipu_reset: a further callback failed: {_text(error)}")
+    # The frames of its traceback must not hold the exception: what a callback's frame holds would stay alive with it.
+    errors.clear()
+    del error
+    try:
+        raise first
+    finally:
+        del first
 
 
 def _call(device_id: int, phase: Phase, errors: list[BaseException]) -> None:
     for handle in list(_registered):
-        if handle.device_id != device_id or handle.phase is not phase or handle not in _registered:
-            continue
-        try:
-            handle.fn(device_id)
-        except BaseException as error:
-            errors.append(error)
+        if handle.device_id == device_id and handle.phase is phase and handle in _registered:
+            _attempt(handle.fn, device_id, errors)
+
+
+def _attempt(fn: Callable[[int], object], device_id: int, errors: list[BaseException]) -> None:
+    try:
+        fn(device_id)
+    except BaseException as error:
+        errors.append(error)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its __str__ fails
+        return type(error).__name__

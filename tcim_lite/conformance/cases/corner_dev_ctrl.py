@@ -3,7 +3,7 @@
 import importlib
 import itertools
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -173,3 +173,20 @@ def test_c17_a_second_unregister_is_an_invalid_argument(kit):
     handle = hal.register_pre_reset_callback(device, print)
     assert hal.unregister_reset_callback(handle) == control.Status.OK == 0
     assert hal.unregister_reset_callback(handle) == control.Status.INVALID_ARGUMENT
+
+
+def test_c17_a_callback_that_raises_does_not_spoil_the_next_reset(kit):
+    control, device = dev_ctrl(), fresh_device(kit)
+    hal = control.HalDeviceFactory.create("Xh2HalBackend")
+    calls = []
+
+    def fail(device_id):
+        calls.append("failed")
+        raise LookupError(f"a broken callback of device {device_id}")
+
+    for phase in ("pre", "post"):
+        with callbacks(hal, device, **{phase: fail}), suppress(LookupError):
+            hal.ipu_reset(device)
+        with callbacks(hal, device, pre=lambda _: calls.append("pre"), post=lambda _: calls.append("post")):
+            assert hal.ipu_reset(device) == 0
+    assert calls == ["failed", "pre", "post"] * 2

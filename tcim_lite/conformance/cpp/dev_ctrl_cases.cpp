@@ -1,4 +1,5 @@
 // C-17 in C++: device control.
+#include <cstdlib>
 #include <stdexcept>
 
 #include "check.h"
@@ -116,6 +117,26 @@ CASE(a_reset_within_a_reset_is_refused_and_one_after_a_throwing_callback_is_done
   CHECK_EQ(hal->UnregisterResetCallback(last), tcim::OK);
 }
 
+CASE(post_reset_callbacks_run_even_if_the_reset_itself_fails) {
+  const auto hal = HalDeviceFactory::Create();
+  const char* const declared = std::getenv("TCIM_LITE_DEVICE_NUM");
+  const std::string before = declared == nullptr ? "" : declared;
+  const auto restore = [&] {
+    if (before.empty()) return unsetenv("TCIM_LITE_DEVICE_NUM");
+    return setenv("TCIM_LITE_DEVICE_NUM", before.c_str(), 1);
+  };
+  bool reached = false;
+  const auto broken = hal->RegisterPreResetCallback(0, [](int) { setenv("TCIM_LITE_DEVICE_NUM", "many", 1); });
+  const auto last = hal->RegisterPostResetCallback(0, [&](int) { reached = true; });
+  CHECK(hal->IpuReset(0) != tcim::OK);
+  CHECK(LastErrorHas("TCIM_LITE_DEVICE_NUM='many'"));
+  CHECK(reached);
+  CHECK_EQ(restore(), 0);
+  CHECK_EQ(hal->UnregisterResetCallback(broken), tcim::OK);
+  CHECK_EQ(hal->IpuReset(0), tcim::OK);
+  CHECK_EQ(hal->UnregisterResetCallback(last), tcim::OK);
+}
+
 CASE(a_callback_may_unregister_another_that_is_not_called_then) {
   const auto hal = HalDeviceFactory::Create();
   int calls = 0;
@@ -125,4 +146,27 @@ CASE(a_callback_may_unregister_another_that_is_not_called_then) {
   CHECK_EQ(hal->IpuReset(0), tcim::OK);
   CHECK_EQ(calls, 0);
   CHECK_EQ(hal->UnregisterResetCallback(first), tcim::OK);
+}
+
+CASE(c17_cpp_a_callback_that_throws_does_not_spoil_the_next_reset) {
+  const auto hal = HalDeviceFactory::Create("Xh2HalBackend");
+  std::string order;
+  ResetCallbackHandle broken = 0;
+  const auto fail = [&](int) {
+    order += "failed ";
+    CHECK_EQ(hal->UnregisterResetCallback(broken), tcim::OK);
+    throw 7;
+  };
+  const auto before = hal->RegisterPreResetCallback(0, [&](int) { order += "before "; });
+  const auto after = hal->RegisterPostResetCallback(0, [&](int) { order += "after "; });
+  for (const bool early : {true, false}) {
+    broken = early ? hal->RegisterPreResetCallback(0, fail) : hal->RegisterPostResetCallback(0, fail);
+    order.clear();
+    CHECK(hal->IpuReset(0) != tcim::OK);
+    CHECK_EQ(order, early ? "before failed after " : "before after failed ");
+    order.clear();
+    CHECK_EQ(hal->IpuReset(0), tcim::OK);
+    CHECK_EQ(order, "before after ");
+  }
+  for (const auto handle : {before, after}) CHECK_EQ(hal->UnregisterResetCallback(handle), tcim::OK);
 }

@@ -64,7 +64,8 @@ class TCIM_API HalDevice {
   //
   // Callbacks run on this thread without any lock of the runtime and may use the whole API. One that is unregistered
   // meanwhile is not called; a post-reset callback that is registered meanwhile is. If one throws, all the rest is done
-  // even so and the Status is ERR_UNDEFINED. UNSUPPORTED while a reset of the same device is under way.
+  // even so, GetLastError tells of the first that threw, and the Status is ERR_UNDEFINED; the next reset is not
+  // affected. UNSUPPORTED while a reset of the same device is under way.
   tcim::Status IpuReset(int device_id);
 
   // 0 for a device that does not exist or an empty function, which the log explains.
