@@ -38,9 +38,10 @@ ArrayView view_of(const py::array& array, std::string_view what) {
     const auto axes = size_t(array.ndim());
     return {static_cast<const std::byte*>(array.data()), dtype, {array.shape(), axes}, {array.strides(), axes}};
   }
-  fail(ErrorCode::Argument, what, ": an array of dtype ", py::str(numpy).cast<std::string>(),
-       " cannot be converted; expected integers, bool, float16, float32 or float64, so convert it before, for example "
-       "with astype(numpy.float32)");
+  fail(
+      ErrorCode::Argument, what, ": an array of dtype ", py::str(numpy).cast<std::string>(),
+      " cannot be converted; expected integers, bool, bfloat16, float16, float32 or float64, so convert it before, for "
+      "example with astype(numpy.float32)");
 }
 
 py::dtype numpy_dtype(DType dtype) { return py::dtype(std::string(name_of(dtype))); }

@@ -20,6 +20,7 @@ void register_errors();
 void bind_devices(py::module_& m);
 void bind_device_control(py::module_& m);
 void bind_tensor(py::module_& m);
+void bind_dlpack(py::module_& m);
 void bind_module(py::module_& m);
 void bind_layers(py::module_& m);
 void bind_ops(py::module_& m);

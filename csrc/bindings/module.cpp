@@ -8,6 +8,7 @@ PYBIND11_MODULE(_core, m) {
   bind_devices(m);
   bind_device_control(m);
   bind_tensor(m);
+  bind_dlpack(m);
   bind_module(m);
   bind_layers(m);
   bind_ops(m);

@@ -16,7 +16,8 @@ from tcim_lite.runtime.managers import DevManager, WeightManager
 from tcim_lite.runtime.module import Module, load, load_model_info
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
-from tcim_lite.runtime.tensor import DataFmt, Device, Tensor, TensorInfo
+from tcim_lite.runtime.tensor import Tensor, from_dlpack
+from tcim_lite.runtime.tensor_info import DataFmt, Device, TensorInfo
 
 __all__ = [
     "ArgumentError",
@@ -38,6 +39,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedError",
     "WeightManager",
+    "from_dlpack",
     "get_device_num",
     "get_version",
     "load",

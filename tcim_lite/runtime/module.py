@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tcim_lite import _core
 from tcim_lite.errors import StateError
 from tcim_lite.runtime.arguments import checked, file_path, flag, integer, slot_name
+from tcim_lite.runtime.arrays import as_array
 from tcim_lite.runtime.managers import DevManager, WeightManager
 from tcim_lite.runtime.options import Option, RunOption
 from tcim_lite.runtime.stream import Stream
-from tcim_lite.runtime.tensor import Tensor, TensorInfo, as_array
+from tcim_lite.runtime.tensor import Tensor
+from tcim_lite.runtime.tensor_info import TensorInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -166,8 +168,9 @@ class Module:
 
         Args:
             name: the input.
-            value: a device `Tensor` to bind; or a host `Tensor`, or anything `numpy.asarray` takes, with as many
-                elements as the input, in any shape.
+            value: a device `Tensor` to bind; or a host `Tensor`, anything `numpy.asarray` takes, or a host array with
+                `__dlpack__` (torch, jax), with as many elements as the input, in any shape. bfloat16 is converted as
+                the float32 of the same value.
 
         Raises:
             UnknownNameError: no input has the name.

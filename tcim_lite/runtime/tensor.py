@@ -1,9 +1,7 @@
-"""TensorInfo and Tensor."""
+"""Tensor."""
 
 from __future__ import annotations
 
-import contextlib
-import enum
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,155 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite import _core
-from tcim_lite.errors import ArgumentError
-from tcim_lite.runtime.arguments import checked, flag, integers, text
+from tcim_lite.runtime.arguments import checked, flag, integers
+from tcim_lite.runtime.arrays import as_array, export_dlpack, import_dlpack
+from tcim_lite.runtime.tensor_info import DTYPES, Device, TensorInfo, dtype_name
 
-__all__ = ["DataFmt", "Device", "Tensor", "TensorInfo", "as_array"]
-
-_DTYPES: dict[str, type[np.generic]] = {
-    "int8": np.int8,
-    "uint8": np.uint8,
-    "int16": np.int16,
-    "uint16": np.uint16,
-    "int32": np.int32,
-    "uint32": np.uint32,
-    "float16": np.float16,
-    "float32": np.float32,
-}
-
-
-def _dtype_name(dtype: Any) -> str:
-    """numpy's name of a runtime dtype; TypeError if it is no dtype, ArgumentError if it is another."""
-    name = ""
-    if dtype is not None:  # numpy would make it float64
-        with contextlib.suppress(TypeError, ValueError):
-            name = str(np.dtype(dtype).name)
-    if not name:
-        raise TypeError(f"dtype={dtype!r:.200}: expected a numpy type such as numpy.float16")
-    if name not in _DTYPES:
-        raise ArgumentError(f"a tensor cannot be {name}; expected {', '.join(_DTYPES)}")
-    return name
-
-
-class DataFmt(enum.IntEnum):
-    """Layout of a tensor's content."""
-
-    ND = 0
-    YUV420SP = 1
-    YUV422SP = 2
-    YUV444SP = 3
-
-
-class Device(enum.IntEnum):
-    """Where memory is: the host (CPU) or a device (HDPL)."""
-
-    CPU = 0
-    HDPL = 1
-
-
-def as_array(value: Any) -> NDArray[Any]:
-    """What `numpy.asarray` makes of it (CPU torch tensors included), in native byte order."""
-    try:
-        array = np.asarray(value)
-    except TypeError as error:  # a torch tensor of bfloat16 says only what it is
-        raise TypeError(
-            f"a {type(value).__name__} that numpy cannot read ({error}); expected integers, bool, float16, float32 or "
-            "float64 on the host, so convert it before, for example with tensor.float()"
-        ) from error
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-class TensorInfo:
-    """What a tensor looks like (spec section 8, C-14). Immutable."""
-
-    __slots__ = ("_core",)
-
-    def __init__(self, shape: Sequence[int], dtype: Any = np.float16, name: str = "") -> None:
-        """Describes a dense host tensor; infos of a module's slots come from the module.
-
-        Extra: not in the vendor's Python API.
-
-        Args:
-            shape: extents, each at least 1; () is a scalar.
-            dtype: one of the eight numpy types of spec section 13.1.
-            name: free text.
-
-        Raises:
-            ArgumentError: another dtype.
-            ShapeError: an extent below 1.
-            TypeError: an extent is no int.
-        """
-        self._core = _core.TensorInfo.make(_dtype_name(dtype), integers(shape, "shape"), name=text(name, "name"))
-
-    @classmethod
-    def _wrap(cls, core: _core.TensorInfo) -> TensorInfo:
-        info = cls.__new__(cls)
-        info._core = core
-        return info
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents."""
-        return self._core.shape
-
-    @property
-    def dtype(self) -> type[np.generic]:
-        """A numpy scalar class such as `numpy.float16`."""
-        return _DTYPES[self._core.dtype]
-
-    @property
-    def format(self) -> DataFmt:
-        """The layout; `.name` is "ND" for everything but images."""
-        return DataFmt[self._core.format]
-
-    @property
-    def stride(self) -> tuple[int, ...]:
-        """Strides in elements, one per axis."""
-        return self._core.strides
-
-    @property
-    def mem_size(self) -> int:
-        """Bytes of the elements."""
-        return self._core.mem_size
-
-    @property
-    def device(self) -> Device:
-        """Where the tensor lives."""
-        return Device.CPU if self._core.device_id < 0 else Device.HDPL
-
-    @property
-    def device_id(self) -> int:
-        """The logical device, -1 for the host. Extra: not in the vendor's Python API."""
-        return self._core.device_id
-
-    @property
-    def name(self) -> str:
-        """The compiled name of the slot, or ""."""
-        return self._core.name
-
-    def ascontiguous(self) -> TensorInfo:
-        """A copy with dense strides (the host layout)."""
-        return TensorInfo._wrap(self._core.ascontiguous())
-
-    def astype(self, np_type: Any) -> TensorInfo:
-        """A copy with another dtype.
-
-        Raises:
-            ArgumentError: a dtype the runtime does not have.
-        """
-        return TensorInfo._wrap(self._core.astype(_dtype_name(np_type)))
-
-    def clone(self) -> TensorInfo:
-        """A copy."""
-        return TensorInfo._wrap(self._core)
-
-    def is_match(self, other: TensorInfo) -> bool:
-        """Whether shape, dtype and format are equal."""
-        return self._core.is_match(checked(other, TensorInfo)._core)
-
-    def __repr__(self) -> str:
-        core = self._core
-        return f"TensorInfo(shape={core.shape}, dtype={core.dtype}, format={core.format}, device_id={core.device_id})"
+__all__ = ["Tensor", "from_dlpack"]
 
 
 class Tensor:
@@ -172,8 +26,8 @@ class Tensor:
 
         Args:
             info: dtype, shape and layout.
-            data: None for zeroed storage where the info lives; else an array with as many elements, which is copied and
-                converted (spec section 13.2) into a host tensor.
+            data: None for zeroed storage where the info lives; else anything that `Module.set_input` takes from the
+                host, with as many elements, which is copied and converted (spec section 13.2) into a host tensor.
 
         Raises:
             ShapeError: the element counts differ.
@@ -205,7 +59,7 @@ class Tensor:
     @property
     def dtype(self) -> type[np.generic]:
         """A numpy scalar class."""
-        return _DTYPES[self._core.info.dtype]
+        return DTYPES[self._core.info.dtype]
 
     @property
     def device(self) -> Device:
@@ -241,6 +95,35 @@ class Tensor:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """What `from_dlpack` of numpy, torch and others calls; arguments as the array API standard defines them.
+
+        The capsule shares a host tensor's memory and keeps it alive, as `numpy()` does. A device tensor is exported as
+        a host copy, where the caller asks for one: `numpy.from_dlpack(tensor, device="cpu")`.
+
+        Extra: not in the vendor's Python API.
+
+        Raises:
+            BufferError: memory that cannot be shared: a device tensor's without `dl_device=(1, 0)`, or another device.
+            StateError: the tensor has no memory.
+        """
+        device_id = self._core.info.device_id
+        return export_dlpack(
+            self.numpy, device_id, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's device: (1, 0) is the host, (12, id) a device, an "extension device" there."""
+        device_id = self._core.info.device_id
+        return (1, 0) if device_id < 0 else (12, device_id)
+
     def to_host(self, to_contiguous: bool = False) -> Tensor:
         """A host tensor: a new one from a device; itself on the host, unless strided and `to_contiguous` is set.
 
@@ -256,7 +139,7 @@ class Tensor:
         Raises:
             ArgumentError: a dtype the runtime does not have, or a value that does not fit it.
         """
-        return self._wrap(self._core.astype(_dtype_name(np_type)))
+        return self._wrap(self._core.astype(dtype_name(np_type)))
 
     cast = astype
 
@@ -302,3 +185,22 @@ class Tensor:
         place = "host" if info.device_id < 0 else f"device {info.device_id}"
         storage = "" if self._core.has_storage else ", no storage"
         return f"Tensor(shape={info.shape}, dtype={info.dtype}, {place}{storage})"
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """A host tensor with the values of another library's array; a copy, so neither follows the other.
+
+    Extra: not in the vendor's Python API. `Module.set_input` and `Tensor(info, data)` take such arrays as they are.
+
+    Args:
+        source: a host array with `__dlpack__` (torch, jax, numpy), of DLPack 0.x or 1.x, any strides, read-only or
+            not; or a capsule that `__dlpack__` gave, which can be used once. bfloat16 becomes float32, exactly.
+
+    Raises:
+        ArgumentError: memory that is not the host's, a dtype no tensor has, or a capsule that was used or is damaged.
+        ShapeError: the array has no elements.
+        TypeError: `source` has no `__dlpack__`.
+        UnsupportedError: a DLPack version after 1.x.
+    """
+    array = import_dlpack(source)
+    return Tensor(TensorInfo(array.shape, array.dtype), array)

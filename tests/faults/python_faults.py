@@ -92,7 +92,7 @@ PYTHON = [
         "byte_order_ignored",
         "A big-endian array is read as if it were little-endian.",
         "layouts of host arrays",
-        "tcim_lite/runtime/tensor.py",
+        "tcim_lite/runtime/arrays.py",
         "return array if array.dtype.isnative else array.astype(",
         'return array if array.dtype.isnative else (array.view if seeded("byte_order_ignored") else array.astype)(',
         ("metamorphic::test_the_layout_of_host_arrays_does_not_matter",),

@@ -1,0 +1,149 @@
+"""TensorInfo: what a tensor looks like."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tcim_lite import _core
+from tcim_lite.errors import ArgumentError
+from tcim_lite.runtime.arguments import checked, integers, text
+
+__all__ = ["DTYPES", "DataFmt", "Device", "TensorInfo", "dtype_name"]
+
+DTYPES: dict[str, type[np.generic]] = {
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "int16": np.int16,
+    "uint16": np.uint16,
+    "int32": np.int32,
+    "uint32": np.uint32,
+    "float16": np.float16,
+    "float32": np.float32,
+}
+
+
+def dtype_name(dtype: Any) -> str:
+    """numpy's name of a runtime dtype; TypeError if it is no dtype, ArgumentError if it is another."""
+    name = ""
+    if dtype is not None:  # numpy would make it float64
+        with contextlib.suppress(TypeError, ValueError):
+            name = str(np.dtype(dtype).name)
+    if not name:
+        raise TypeError(f"dtype={dtype!r:.200}: expected a numpy type such as numpy.float16")
+    if name not in DTYPES:
+        raise ArgumentError(f"a tensor cannot be {name}; expected {', '.join(DTYPES)}")
+    return name
+
+
+class DataFmt(enum.IntEnum):
+    """Layout of a tensor's content."""
+
+    ND = 0
+    YUV420SP = 1
+    YUV422SP = 2
+    YUV444SP = 3
+
+
+class Device(enum.IntEnum):
+    """Where memory is: the host (CPU) or a device (HDPL)."""
+
+    CPU = 0
+    HDPL = 1
+
+
+class TensorInfo:
+    """What a tensor looks like (spec section 8, C-14). Immutable."""
+
+    __slots__ = ("_core",)
+
+    def __init__(self, shape: Sequence[int], dtype: Any = np.float16, name: str = "") -> None:
+        """Describes a dense host tensor; infos of a module's slots come from the module.
+
+        Extra: not in the vendor's Python API.
+
+        Args:
+            shape: extents, each at least 1; () is a scalar.
+            dtype: one of the eight numpy types of spec section 13.1.
+            name: free text.
+
+        Raises:
+            ArgumentError: another dtype.
+            ShapeError: an extent below 1.
+            TypeError: an extent is no int.
+        """
+        self._core = _core.TensorInfo.make(dtype_name(dtype), integers(shape, "shape"), name=text(name, "name"))
+
+    @classmethod
+    def _wrap(cls, core: _core.TensorInfo) -> TensorInfo:
+        info = cls.__new__(cls)
+        info._core = core
+        return info
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return self._core.shape
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """A numpy scalar class such as `numpy.float16`."""
+        return DTYPES[self._core.dtype]
+
+    @property
+    def format(self) -> DataFmt:
+        """The layout; `.name` is "ND" for everything but images."""
+        return DataFmt[self._core.format]
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """Strides in elements, one per axis."""
+        return self._core.strides
+
+    @property
+    def mem_size(self) -> int:
+        """Bytes of the elements."""
+        return self._core.mem_size
+
+    @property
+    def device(self) -> Device:
+        """Where the tensor lives."""
+        return Device.CPU if self._core.device_id < 0 else Device.HDPL
+
+    @property
+    def device_id(self) -> int:
+        """The logical device, -1 for the host. Extra: not in the vendor's Python API."""
+        return self._core.device_id
+
+    @property
+    def name(self) -> str:
+        """The compiled name of the slot, or ""."""
+        return self._core.name
+
+    def ascontiguous(self) -> TensorInfo:
+        """A copy with dense strides (the host layout)."""
+        return TensorInfo._wrap(self._core.ascontiguous())
+
+    def astype(self, np_type: Any) -> TensorInfo:
+        """A copy with another dtype.
+
+        Raises:
+            ArgumentError: a dtype the runtime does not have.
+        """
+        return TensorInfo._wrap(self._core.astype(dtype_name(np_type)))
+
+    def clone(self) -> TensorInfo:
+        """A copy."""
+        return TensorInfo._wrap(self._core)
+
+    def is_match(self, other: TensorInfo) -> bool:
+        """Whether shape, dtype and format are equal."""
+        return self._core.is_match(checked(other, TensorInfo)._core)
+
+    def __repr__(self) -> str:
+        core = self._core
+        return f"TensorInfo(shape={core.shape}, dtype={core.dtype}, format={core.format}, device_id={core.device_id})"
