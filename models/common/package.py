@@ -24,8 +24,13 @@ _COPIED = (
     "chat_template.jinja",
     "chat_template.json",
 )
-EMBEDDING = Path("hmquant/quant_embedding")  # without its role in a speculative pair and without its suffix
-_EMBEDDINGS = [f"{EMBEDDING}{role}{suffix}" for role in ("", "_draft", "_target") for suffix in (".bin", ".pt")]
+# Where the embedding is, without suffix, by its role in a speculative pair. The vendor's build writes the first name of
+# a role, and its speculative demo opens the second by default.
+EMBEDDING = Path("hmquant/quant_embedding")
+ROLE_EMBEDDINGS = {
+    role: (EMBEDDING.with_name(f"{EMBEDDING.name}_{role}"), role / EMBEDDING) for role in ("draft", "target")
+}
+EMBEDDING_SUFFIXES = (".bin", ".pt")
 TOKENIZER_DIR = Path("tokenizer")
 
 
@@ -51,7 +56,7 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
         files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
         _check_places(output, files)
         graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))
-        for stale in (*map(Path, _EMBEDDINGS), *(TOKENIZER_DIR / name for name in _COPIED), *graphs):
+        for stale in (*_embeddings_in(output), *(TOKENIZER_DIR / name for name in _COPIED), *graphs):
             if stale not in files:
                 (output / stale).unlink(missing_ok=True)
         # Weights first: a .hmm never stands beside a .hmw it has not met.
@@ -64,14 +69,22 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
             output.rmdir()
 
 
+def _embeddings_in(output: Path) -> Iterator[Path]:
+    for suffix in EMBEDDING_SUFFIXES:
+        yield EMBEDDING.with_suffix(suffix)
+        for first, second in ROLE_EMBEDDINGS.values():
+            if (output / first.with_suffix(suffix)).is_file():  # else the second may be a file of the vendor's
+                yield from (first.with_suffix(suffix), second.with_suffix(suffix))
+
+
 def _check_places(output: Path, files: Iterable[Path]) -> None:
     """Refuses before the first file is moved what would stop the move half-way."""
     for file in files:
         if (output / file).is_dir():
             raise CompileError(f"cannot write {output / file}: there is a folder of that name; move it away")
-        folder = (output / file).parent
-        if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK)):
-            raise CompileError(f"cannot write into {folder}: it is no folder, or not writable; move it away")
+        for folder in (output / parent for parent in file.parents):
+            if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK)):
+                raise CompileError(f"cannot write into {folder}: it is no folder, or not writable; move it away")
 
 
 def copy_tokenizer(checkpoint: Path, target: Path) -> bool:

@@ -6,8 +6,9 @@ A package `OUT` named `qwen3` holds::
     qwen3_verify.hmm                                  with --verify-length
     qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
     qwen3_prefill.hmms  qwen3_decode.hmms             with --ndevice
-    qwen3_draft_prefill.hmm  qwen3_draft_decode.hmm  qwen3_draft.hmw    with --draft
+    qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
+    draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
     tokenizer/                                        tokenizer files and config.json of the checkpoint
 
 The embedding is fp16, in a `float32` package fp32. `custom_msg` of each graph is a JSON object that says which
@@ -18,12 +19,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..common.embedding import pt_hint, write_embedding_bin, write_embedding_pt
 from ..common.errors import CompileError
 from ..common.pack_stream import worker_pool
-from ..common.package import EMBEDDING, TOKENIZER_DIR, copy_tokenizer, staged_package
+from ..common.package import (
+    EMBEDDING,
+    EMBEDDING_SUFFIXES,
+    ROLE_EMBEDDINGS,
+    TOKENIZER_DIR,
+    copy_tokenizer,
+    staged_package,
+)
 from ..common.progress import Progress
 from ..common.roles import EMBEDDING as EMBEDDING_ROLE
 from .graph_files import owned_files, write_graphs
@@ -52,7 +61,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     target = prepare(options)
     draft = None
     if options.has_draft:
-        draft = prepare(options.of_draft(target.name), options.draft_layers)
+        draft = prepare(options.of_draft(target.name), options.draft_layers, "_draft")
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
 
@@ -67,13 +76,14 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             for model in models:
                 entries, sibling = write_weights(staging, model, workers, bar)
                 write_graphs(staging, model, entries, sibling)
-            has_pt = _write_embedding(staging, "", target, bar)
+            has_pt = _write_embedding(staging / EMBEDDING, target, bar)
             if draft is not None:
-                _name_again(staging, "_target")
-                if draft.table_source == target.table_source:
-                    _name_again(staging, "_draft")
-                else:
-                    _write_embedding(staging, "_draft", draft, bar)
+                source = EMBEDDING
+                if draft.table_source != target.table_source:
+                    source = ROLE_EMBEDDINGS["draft"][0]
+                    _write_embedding(staging / source, draft, bar)
+                _name_again(staging, source, ROLE_EMBEDDINGS["draft"])
+                _name_again(staging, EMBEDDING, ROLE_EMBEDDINGS["target"])
         files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
     return CompileResult(output=options.output, files=files, notes=() if has_pt else (pt_hint(options.output),))
 
@@ -87,25 +97,26 @@ def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:
         )
 
 
-def _write_embedding(folder: Path, role: str, model: PreparedModel, bar: Progress) -> bool:
-    """Writes the table; returns whether it could be written as `.pt` as well."""
-    binary, dtype = _embedding(folder, role, ".bin"), model.profile.tensor_dtype
+def _write_embedding(path: Path, model: PreparedModel, bar: Progress) -> bool:
+    """Writes the table to `path` with its suffixes; returns whether it could be written as `.pt` as well."""
+    binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
+    dtype = model.profile.tensor_dtype
     table = model.tensors.matrix(model.config.family.tensor(EMBEDDING_ROLE), model.table_shape)
     if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
         warn_saturated(saturated, "of the embedding")
-    return write_embedding_pt(_embedding(folder, role, ".pt"), binary, model.table_shape, dtype)
+    return write_embedding_pt(pt, binary, model.table_shape, dtype)
 
 
-def _name_again(folder: Path, role: str) -> None:
-    """Gives the target's embedding files second names, at no cost where the file system can."""
-    for path in (_embedding(folder, "", suffix) for suffix in (".bin", ".pt")):
-        if path.exists():
-            other = _embedding(folder, role, path.suffix)
+def _name_again(folder: Path, source: Path, others: Iterable[Path]) -> None:
+    """Gives embedding files second names, at no cost where the file system can."""
+    for suffix in EMBEDDING_SUFFIXES:
+        path = folder / source.with_suffix(suffix)
+        for other in others:
+            if not path.exists() or other == source:
+                continue
+            named = folder / other.with_suffix(suffix)
+            named.parent.mkdir(parents=True, exist_ok=True)
             try:
-                os.link(path, other)
+                os.link(path, named)
             except OSError:
-                shutil.copyfile(path, other)
-
-
-def _embedding(folder: Path, role: str, suffix: str) -> Path:
-    return folder / EMBEDDING.with_name(f"{EMBEDDING.name}{role}{suffix}")
+                shutil.copyfile(path, named)

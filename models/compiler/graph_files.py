@@ -19,7 +19,10 @@ from .prepare import PreparedModel
 
 def owned_files(name: str) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have."""
-    return re.compile(rf"{re.escape(name)}(_draft)?(_(prefill|decode|verify)(_part\d+)?\.hmms?|\.hmw)")
+    stage = "_(prefill|decode|verify)"
+    # NAME_draft_prefill.hmm is how earlier versions called NAME_prefill_draft.hmm.
+    graphs = rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm"
+    return re.compile(rf"{re.escape(name)}({graphs}|(_draft)?\.hmw)")
 
 
 def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEntry], sibling: Sibling) -> None:
@@ -35,7 +38,7 @@ def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEnt
         shards = model.shards if spec.ndevice > 1 else shards_of(model.config, 1)
         parts = [build_graph(model.config, model.profile, entries, spec, options.context_length, s) for s in shards]
         parts, used = used_weights(parts, stored)
-        path = folder / f"{model.name}_{spec.name}{spec.file_suffix}"
+        path = folder / model.graph_file(spec)
         message = json.dumps(_custom_msg(model, spec))
         split = split_of(parts[0]) if spec.ndevice > 1 else None
         write_model(path, parts, used, custom_msg=message, split=split, sibling=sibling_of_graphs)

@@ -15,7 +15,7 @@ class GraphSpec:
     """Which graph of the model.
 
     Attributes:
-        name: What its file is called after the package's name, `prefill` for example.
+        name: What its file is called between the package's name and its suffix, `prefill` for example.
         tokens: T, the token axis of input 0.
         batch: B, slots with lengths and caches of their own; more than one only where T is 1.
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
@@ -34,7 +34,7 @@ class GraphSpec:
 
     @property
     def file_suffix(self) -> str:
-        """`<name of the package>_<name><suffix>` is its file."""
+        """What its file's name ends in."""
         return ".hmms" if self.ndevice > 1 else ".hmm"
 
 

@@ -37,8 +37,8 @@ class CompileOptions:
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.
         self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.
-        draft: Checkpoint of a draft model for speculative decoding, also written, as `<name>_draft`. Either of the two
-            options below asks for a draft as well, by default from `checkpoint` itself.
+        draft: Checkpoint of a draft model for speculative decoding, also written, as `<name>_prefill_draft` and so on.
+            Either of the two options below asks for a draft as well, by default from `checkpoint` itself.
         draft_quant: Its profile, or None for `quant` and `head_quant`.
         draft_layers: How many of its blocks to use, from the first on; None for all.
 
@@ -102,12 +102,12 @@ class CompileOptions:
         """Returns the options of the draft model: prefill and decode of one slot, with the same chunk and context.
 
         Args:
-            target_name: Prefix of the target's files.
+            target_name: Prefix of the package's files.
         """
         return CompileOptions(
             checkpoint=self.draft or self.checkpoint,
             output=self.output,
-            name=f"{target_name}_draft",
+            name=target_name,
             prefill_length=self.prefill_length,
             context_length=self.context_length,
             quant=self.draft_quant or self.quant,

@@ -30,7 +30,8 @@ class PreparedModel:
 
     Attributes:
         options: What was asked for.
-        name: Prefix of its files.
+        name: Prefix of the package's files.
+        role: What the names of its files end in, before the suffix: `_draft` or nothing.
         folder: Of the checkpoint.
         config: Of the part of the checkpoint that is compiled.
         profile: Dtypes and formats.
@@ -42,6 +43,7 @@ class PreparedModel:
 
     options: CompileOptions
     name: str
+    role: str
     folder: Path
     config: ModelConfig
     profile: Profile
@@ -49,6 +51,15 @@ class PreparedModel:
     tensors: TensorSource
     graphs: Sequence[GraphSpec]
     shards: Sequence[Shard]
+
+    @property
+    def weights_file(self) -> str:
+        """Name of its `.hmw`."""
+        return f"{self.name}{self.role}.hmw"
+
+    def graph_file(self, graph: GraphSpec) -> str:
+        """Returns the name of a graph's file."""
+        return f"{self.name}_{graph.name}{self.role}{graph.file_suffix}"
 
     @property
     def table_shape(self) -> tuple[int, int]:
@@ -72,8 +83,10 @@ class PreparedModel:
         return sum(linears) + math.prod(self.table_shape)
 
 
-def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel:
+def prepare(options: CompileOptions, layers: int | None = None, role: str = "") -> PreparedModel:
     """Returns what `options` describe, of the checkpoint's first `layers` blocks only if that is given.
+
+    `role` is as in `PreparedModel`.
 
     Raises:
         CompileError: The checkpoint or its config does not fit.
@@ -112,6 +125,7 @@ def prepare(options: CompileOptions, layers: int | None = None) -> PreparedModel
     model = PreparedModel(
         options=options,
         name=options.name or config.family.model_type,
+        role=role,
         folder=folder,
         config=config,
         profile=profile,

@@ -25,8 +25,8 @@ from .prepare import PreparedModel, warn
 def write_weights(
     folder: Path, model: PreparedModel, workers: ThreadPoolExecutor, bar: Progress
 ) -> tuple[list[WeightEntry], Sibling]:
-    """Writes `<name>.hmw`; returns its weights in the order of use, and how a `.hmm` names it."""
-    file = f"{model.name}.hmw"
+    """Writes the `.hmw`; returns its weights in the order of use, and how a `.hmm` names it."""
+    file = model.weights_file
     config, dtype = model.config, model.profile.tensor_dtype
     saturated: list[int] = []
     rope = rope_table(

@@ -54,7 +54,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=argparse.SUPPRESS,
         help="the same for the head (default: w8a8h1_sefp, in float packages that of the body)",
     )
-    draft = parser.add_argument_group("speculative decoding", "Any of these also writes a draft model, NAME_draft.")
+    draft = parser.add_argument_group(
+        "speculative decoding", "Any of these also writes a draft model, NAME_prefill_draft and NAME_decode_draft."
+    )
     draft.add_argument(
         "--draft", metavar="HF_DIR", type=Path, default=argparse.SUPPRESS, help="its checkpoint (default: the target's)"
     )

@@ -13,13 +13,14 @@ import numpy as np
 
 from .limited import LimitedWorkError, one_line, run_limited
 
+_DRAFT = "_draft"
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 _MOST_TOKENIZER_BYTES = 256 << 20
 
 # What graph() may be asked for, and the option of `tcim-lite compile` that makes it.
 _MADE_BY = {
     r"verify\.hmm": "--verify-length T",
-    r"draft_(prefill|decode)\.hmm": "--draft HF_DIR or --draft-layers K",
+    r"(prefill|decode)_draft\.hmm": "--draft HF_DIR or --draft-layers K",
     r"(prefill|decode)_part\d+\.hmm": "--pipeline S",
     r"(prefill|decode)\.hmms": "--ndevice N",
 }
@@ -31,7 +32,7 @@ class Package:
 
     Attributes:
         folder: the folder.
-        name: prefix of the file names.
+        name: prefix of the file names; the draft model of a package NAME is the package NAME_draft.
     """
 
     folder: Path
@@ -57,26 +58,27 @@ class Package:
         names = sorted(stages["prefill"] & stages["decode"])
         if name is None:
             drafts = {f"{found}_draft" for found in names}  # each belongs to the package it is named after
-            names = [found for found in names if found not in drafts]
+            names = [found for found in names if found not in drafts]  # as packages of earlier versions name them
             if len(names) > 1:
                 raise ValueError(f"{folder} holds several packages ({', '.join(names)}); say which with name=")
             name = names[0] if names else None
-        if name not in names:
+        found = cls(folder, name or "")
+        if name not in names and not (found.prefill_path.is_file() and found.decode_path.is_file()):
             raise FileNotFoundError(
                 f"no compiled package {name + ' ' if name else ''}in {folder}: expected <name>_prefill.hmm and "
                 "<name>_decode.hmm; make one with `tcim-lite compile HF_DIR -o OUT`"
             )
-        return cls(folder, name)
+        return found
 
     @property
     def prefill_path(self) -> Path:
-        """`<name>_prefill.hmm`."""
-        return self.folder / f"{self.name}_prefill.hmm"
+        """`<name>_prefill.hmm`, of a draft model `<target's name>_prefill_draft.hmm`."""
+        return self._path("prefill.hmm")
 
     @property
     def decode_path(self) -> Path:
-        """`<name>_decode.hmm`."""
-        return self.folder / f"{self.name}_decode.hmm"
+        """`<name>_decode.hmm`, of a draft model `<target's name>_decode_draft.hmm`."""
+        return self._path("decode.hmm")
 
     def graph(self, kind: str) -> Path:
         """Path of a graph that not every package has, `<name>_<kind>`, such as "verify.hmm" or "decode.hmms".
@@ -84,7 +86,7 @@ class Package:
         Raises:
             FileNotFoundError: The package lacks it; the message names the compile option that makes it.
         """
-        path = self.folder / f"{self.name}_{kind}"
+        path = self._path(kind)
         if not path.is_file():
             option = next(option for pattern, option in _MADE_BY.items() if re.fullmatch(pattern, kind))
             raise FileNotFoundError(f"{path} is missing; compile the package with {option}")
@@ -105,6 +107,13 @@ class Package:
         vocab_size = prefill.get_output_info(prefill.get_output_name(0)).shape[-1]
         return self.embedding(hidden_size, vocab_size)
 
+    def _path(self, kind: str) -> Path:
+        path = self.folder / f"{self.name}_{kind}"
+        if not self.name.endswith(_DRAFT) or path.is_file():  # the latter is how earlier versions named a draft
+            return path
+        stage, suffix = kind.split(".")
+        return self.folder / f"{self.name.removesuffix(_DRAFT)}_{stage}{_DRAFT}.{suffix}"
+
     @property
     def draft(self) -> Package:
         """The draft model that `tcim-lite compile --draft` wrote beside this one.
@@ -112,9 +121,11 @@ class Package:
         Raises:
             FileNotFoundError: As `graph`.
         """
-        for kind in ("draft_prefill.hmm", "draft_decode.hmm"):
-            self.graph(kind)
-        return Package(self.folder, f"{self.name}_draft")
+        draft = Package(self.folder, self.name + _DRAFT)
+        if not (draft.prefill_path.is_file() and draft.decode_path.is_file()):
+            for stage in ("prefill", "decode"):
+                self.graph(f"{stage}{_DRAFT}.hmm")
+        return draft
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -129,7 +140,7 @@ class Package:
             ValueError: The file does not have that many elements.
         """
         path = self.folder / "hmquant" / "quant_embedding_draft.bin"
-        if not self.name.endswith("_draft") or not path.is_file():
+        if not self.name.endswith(_DRAFT) or not path.is_file():
             path = path.with_name("quant_embedding.bin")
         if not path.is_file():
             raise FileNotFoundError(

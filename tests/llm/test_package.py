@@ -22,10 +22,22 @@ def test_a_package_is_a_prefill_and_a_decode_graph_for_one_device_or_several(fol
     assert Package.open(folder(f"m_prefill.{kind}", f"m_decode.{kind}", "other_prefill.hmm")).name == "m"
 
 
-def test_the_draft_belongs_to_its_target(folder):
-    path = folder(*(f"m{role}_{stage}.hmm" for role in ("", "_draft") for stage in ("prefill", "decode")))
+@pytest.mark.parametrize("draft", ["m_{}_draft.hmm", "m_draft_{}.hmm"], ids=["as the vendor", "of earlier versions"])
+def test_the_draft_belongs_to_its_target(folder, draft):
+    path = folder(*(name.format(stage) for name in ("m_{}.hmm", draft) for stage in ("prefill", "decode")))
     package = Package.open(path)
     assert (package.name, package.draft) == ("m", Package(path, "m_draft"))
+    assert Package.open(path, "m_draft") == package.draft
+    assert package.draft.prefill_path == path / draft.format("prefill")
+    assert package.draft.decode_path == path / draft.format("decode")
+
+
+def test_half_a_draft_is_none(folder):
+    package = Package.open(folder("m_prefill.hmm", "m_decode.hmm", "m_prefill_draft.hmm"))
+    with pytest.raises(FileNotFoundError, match=r"m_decode_draft\.hmm is missing; compile the package with --draft"):
+        _ = package.draft
+    with pytest.raises(FileNotFoundError, match="no compiled package m_draft"):
+        Package.open(package.folder, "m_draft")
 
 
 def test_one_of_several_packages_must_be_named(folder):
@@ -39,7 +51,7 @@ def test_one_of_several_packages_must_be_named(folder):
     ("kind", "option"),
     [
         ("verify.hmm", "--verify-length"),
-        ("draft_decode.hmm", "--draft"),
+        ("decode_draft.hmm", "--draft"),
         ("prefill_part0.hmm", "--pipeline"),
         ("decode.hmms", "--ndevice"),
     ],

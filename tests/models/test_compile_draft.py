@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ def files_of(folder: Path) -> set[str]:
 
 
 PAIR = {
-    *(f"qwen3_{graph}.hmm" for graph in ("prefill", "decode", "verify", "draft_prefill", "draft_decode")),
+    *(f"qwen3_{graph}.hmm" for graph in ("prefill", "decode", "verify", "prefill_draft", "decode_draft")),
     *("qwen3.hmw", "qwen3_draft.hmw"),
     *(f"hmquant/quant_embedding{role}.bin" for role in ("", "_draft", "_target")),
+    *(f"{role}/hmquant/quant_embedding.bin" for role in ("draft", "target")),
 }
 
 
@@ -35,7 +37,7 @@ def test_draft_of_another_checkpoint(make_checkpoint: Make, make_package: Make) 
     assert files_of(package) == PAIR
     shared = read(package / "qwen3_draft.hmw")
     for stage, tokens in (("prefill", 8), ("decode", 1)):
-        model = read(package / f"qwen3_draft_{stage}.hmm")
+        model = read(package / f"qwen3_{stage}_draft.hmm")
         model.verify(shared)
         values = [model.graph.values[id_] for id_ in model.graph.inputs]
         assert [(value.name, tuple(value.shape)) for value in values] == [
@@ -51,6 +53,10 @@ def test_draft_of_another_checkpoint(make_checkpoint: Make, make_package: Make) 
     }
     assert tables[""].tobytes() == tables["_target"].tobytes()
     assert (tables[""].size, tables["_draft"].size) == (83 * 64, 83 * 128)
+    for role in ("draft", "target"):  # the defaults of the vendor's demo
+        assert np.fromfile(package / role / "hmquant/quant_embedding.bin", np.float16).tobytes() == (
+            tables[f"_{role}"].tobytes()
+        )
 
 
 def test_the_first_blocks_of_the_target_are_a_draft(make_checkpoint: Make, make_package: Make) -> None:
@@ -78,18 +84,41 @@ def test_embeddings_of_a_pair_load_with_torch(make_checkpoint: Make, make_packag
     torch = pytest.importorskip("torch", reason="the .pt files are written where torch is installed")
     package = make_package(make_checkpoint(), draft=make_checkpoint(hidden_size=128))
     shapes = {
-        role: tuple(torch.load(package / f"hmquant/quant_embedding_{role}.pt", map_location="cpu")["weight"].shape)
+        file: tuple(torch.load(package / file, map_location="cpu")["weight"].shape)
         for role in ("draft", "target")
+        for file in (f"hmquant/quant_embedding_{role}.pt", f"{role}/hmquant/quant_embedding.pt")
     }
-    assert shapes == {"draft": (83, 128), "target": (83, 64)}
+    assert list(shapes.values()) == [(83, 128)] * 2 + [(83, 64)] * 2
 
 
 def test_compiling_again_without_a_draft_takes_it_away(make_checkpoint: Make, tmp_path: Path) -> None:
     options = {"checkpoint": make_checkpoint(), "output": tmp_path / "out", "context_length": 256}
     compile_checkpoint(CompileOptions(**options, draft_layers=2))
+    for stage in ("prefill", "decode"):  # as earlier versions named them
+        shutil.copy(tmp_path / f"out/qwen3_{stage}_draft.hmm", tmp_path / f"out/qwen3_draft_{stage}.hmm")
     compile_checkpoint(CompileOptions(**options))
     kept = {"qwen3_prefill.hmm", "qwen3_decode.hmm", "qwen3.hmw", "hmquant/quant_embedding.bin"}
     assert files_of(tmp_path / "out") == kept
+
+
+def test_an_embedding_of_the_vendor_is_kept_where_there_is_no_pair(make_checkpoint: Make, tmp_path: Path) -> None:
+    theirs = tmp_path / "out/draft/hmquant/quant_embedding.pt"
+    theirs.parent.mkdir(parents=True)
+    theirs.touch()
+    compile_checkpoint(CompileOptions(checkpoint=make_checkpoint(), output=tmp_path / "out", context_length=256))
+    assert theirs.exists()
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_moves(
+    make_checkpoint: Make, tmp_path: Path
+) -> None:
+    options = {"checkpoint": make_checkpoint(), "output": tmp_path / "out", "context_length": 256}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/draft").touch()
+    with pytest.raises(CompileError, match=r"cannot write into .*out/draft: it is no folder"):
+        compile_checkpoint(CompileOptions(**options, draft_layers=1))
+    assert files_of(tmp_path / "out") == {"draft"}
+    compile_checkpoint(CompileOptions(**options))
 
 
 @pytest.mark.parametrize(

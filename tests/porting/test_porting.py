@@ -22,11 +22,13 @@ SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if path.stem not 
 NEW_TOKENS = 8
 
 
-def run(script: str, *arguments: object, devices: int = 1) -> str:
+def run(script: str, *arguments: object, devices: int = 1, folder: Path | None = None) -> str:
     # What vendor code does is no finding of strict mode.
     environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices), "TCIM_LITE_STRICT": "error"}
     command = [sys.executable, Path(__file__).parent / f"{script}.py", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, check=False, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -95,6 +97,17 @@ def test_the_vendors_tracker_times_a_chat(paths, prompts, expected):
 
 def test_batch_slots_answer_as_single_chats(paths, prompts, expected):
     assert json.loads(run("multibatch", *paths(batch=2), json.dumps(prompts), NEW_TOKENS)) == expected
+
+
+@pytest.mark.parametrize("layers", [1, 2], ids=["another draft", "the target itself as draft"])
+def test_a_speculative_pair_lies_where_the_demo_looks_by_default(tiny_package, prompts, expected, tmp_path, layers):
+    package = tiny_package(prefill_length=32, context_length=128, draft_layers=layers)
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "xh2").symlink_to(package.folder)
+    found = [json.loads(run("speculative", json.dumps(prompt), NEW_TOKENS, folder=tmp_path)) for prompt in prompts]
+    assert [answer for answer, _ in found] == expected
+    if layers == 2:
+        assert [accepted for _, accepted in found] == [NEW_TOKENS] * len(prompts)  # two rounds of four proposals
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
