@@ -34,7 +34,7 @@ struct LoadOptions {
   std::vector<std::string> dummies;      // inputs without memory of their own
   uint64_t offset = 0;                   // of the model in the file or buffer
   uint64_t size = 0;                     // 0: to the end
-  ShouldAbort should_abort;              // asked several times during a load
+  ShouldAbort should_abort = {};         // asked several times during a load
 };
 
 class Module;

@@ -23,7 +23,7 @@ struct Placement {
 struct SlabLayout {
   std::vector<int> device_ids;
   uint64_t rows = 1;
-  std::vector<uint64_t> runs;
+  std::vector<uint64_t> runs = {};
 
   static SlabLayout of(const Placement& placement, const Shape& shape, DType dtype);
 

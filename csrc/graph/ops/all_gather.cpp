@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_all_gather(const OpCheck& op) {
   op.arity(1, 1, 1);
   op.attributes({"offset"});
   const Value &x = op.input(0), &y = op.output(0);
@@ -17,7 +17,7 @@ void check(const OpCheck& op) {
               describe(y));
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_all_gather(PlanBuilder& plan, const Op& op) {
   const Value& x = plan.value(op.inputs[0]);
   if (x.shape.size() > 3) {
     fail(ErrorCode::Unsupported, "AllGather of '", x.name, "' ", to_string(x.shape),
@@ -33,6 +33,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition AllGather = {"x [.., n] T {offset: int} -> [.., width] T",
                                        "columns [offset, offset + n) are x, the other devices give the rest", Cut::None,
-                                       check, plan};
+                                       check_all_gather, plan_all_gather};
 
 }  // namespace tcim_lite::ops

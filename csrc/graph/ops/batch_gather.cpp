@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_batch_gather(const OpCheck& op) {
   op.arity(2, 2, 1);
   op.attributes({});
   const Value& x = op.input(0);
@@ -16,7 +16,7 @@ void check(const OpCheck& op) {
   op.expect(op.output(0), dtype, {1, 1, x.shape[2]});
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_batch_gather(PlanBuilder& plan, const Op& op) {
   GatherRowSpec step;
   step.elem = plan.values.elem(op.inputs[0]);
   step.x = plan.values.rows(op.inputs[0]);
@@ -31,6 +31,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition BatchGather = {"x [1, T, H] T, current int32 [1] -> [1, 1, H] T", "row current - 1",
-                                         Cut::Columns, check, plan};
+                                         Cut::Columns, check_batch_gather, plan_batch_gather};
 
 }  // namespace tcim_lite::ops

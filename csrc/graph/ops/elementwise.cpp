@@ -8,7 +8,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_elementwise(const OpCheck& op) {
   op.arity(2, 2, 1);
   op.attributes({});
   const DType dtype = op.tensor(op.input(0));
@@ -18,7 +18,7 @@ void check(const OpCheck& op) {
 }
 
 template <ElementwiseOp kind>
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_elementwise(PlanBuilder& plan, const Op& op) {
   ElementwiseSpec step;
   step.op = kind;
   step.elem = plan.values.elem(op.inputs[0]);
@@ -31,8 +31,9 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-#define TCIM_LITE_ELEMENTWISE(name, version, what) \
-  extern const OpDefinition name = {"a T, b like a -> like a", what, Cut::Columns, check, plan<k##name>};
+#define TCIM_LITE_ELEMENTWISE(name, version, what)                                                    \
+  extern const OpDefinition name = {"a T, b like a -> like a", what, Cut::Columns, check_elementwise, \
+                                    plan_elementwise<k##name>};
 #include "graph/ops.def"
 
 }  // namespace tcim_lite::ops

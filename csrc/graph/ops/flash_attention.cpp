@@ -7,7 +7,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_flash_attention(const OpCheck& op) {
   const Value& q = op.first_input();
   const DType dtype = op.tensor(q);
   op.attributes({"scale"});
@@ -32,7 +32,7 @@ void check(const OpCheck& op) {
   op.expect(op.output(0), dtype, {q.shape[0], q.shape[1], q.shape[2] * q.shape[3]});
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   AttentionSpec step;
   const Shape &q = plan.value(op.inputs[0]).shape, &cache = plan.value(op.inputs[1]).shape;
   step.elem = plan.values.elem(op.inputs[0]);
@@ -65,8 +65,8 @@ extern const OpDefinition FlashAttention = {
     "current int32 [1] {scale: float, default 1/sqrt(D)} -> [B, T, q_heads * D] T",
     "softmax(q k^T * scale) v; token t sees cache rows up to valid + t",
     Cut::Columns,
-    check,
-    plan,
+    check_flash_attention,
+    plan_flash_attention,
     nullptr,
     1};
 

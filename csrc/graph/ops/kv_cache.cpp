@@ -6,20 +6,20 @@ namespace tcim_lite::ops {
 namespace {
 
 // After `new`, each slot has its cache, valid and current.
-std::vector<StateOperand> states(const Op& op) {
+std::vector<StateOperand> states_of_kv_cache(const Op& op) {
   std::vector<StateOperand> found;
   for (size_t i = 1; i + 2 < op.inputs.size(); i += 3) found.push_back({i, i / 3, i + 1, i + 2});
   return found;
 }
 
-void check(const OpCheck& op) {
+void check_kv_cache(const OpCheck& op) {
   const Value& fresh = op.first_input();
   const DType dtype = op.tensor(fresh);
   op.attributes({});
   if (fresh.kind == ValueKind::State) op.refuse("'", fresh.name, "' is ", describe(fresh), ", expected new rows");
   const size_t num_slots = op.slots(fresh, 1, 3);
   op.arity(1 + 3 * num_slots, 1 + 3 * num_slots, num_slots);
-  for (const StateOperand& state : states(op.op())) {
+  for (const StateOperand& state : states_of_kv_cache(op.op())) {
     const Value& cache = op.input(state.input);
     if (cache.kind != ValueKind::State) op.refuse("'", cache.name, "' is ", describe(cache), ", expected a state");
     op.rank(cache, 4);
@@ -31,7 +31,7 @@ void check(const OpCheck& op) {
   }
 }
 
-void plan(PlanBuilder& plan, const Op& op) { plan.add_heads(op); }
+void plan_kv_cache(PlanBuilder& plan, const Op& op) { plan.add_heads(op); }
 
 }  // namespace
 
@@ -40,9 +40,9 @@ extern const OpDefinition KVcache = {
     "-> per slot the updated cache",
     "writes rows [valid, valid + current) of each cache; the result is the same storage",
     Cut::Heads,
-    check,
-    plan,
-    states,
+    check_kv_cache,
+    plan_kv_cache,
+    states_of_kv_cache,
     0};
 
 }  // namespace tcim_lite::ops

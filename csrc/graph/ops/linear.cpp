@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_linear(const OpCheck& op) {
   op.arity(2, 3, 1);
   op.attributes({});
   const Value &x = op.input(0), &weight = op.input(1);
@@ -38,7 +38,7 @@ uint32_t absorb_epilogue(PlanBuilder& plan, LinearSpec& step, uint32_t y) {
   return consumer->outputs[0];
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_linear(PlanBuilder& plan, const Op& op) {
   LinearSpec step;
   uint32_t x = op.inputs[0];
   if (const Op* norm = plan.prologue_norm(x)) {
@@ -68,6 +68,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition Linear = {"x [.., K] T, weight [N, K] packed, bias [N] float32 (optional) -> [.., N] T",
-                                    "x weight^T + bias", Cut::Columns, check, plan};
+                                    "x weight^T + bias", Cut::Columns, check_linear, plan_linear};
 
 }  // namespace tcim_lite::ops

@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_reshape(const OpCheck& op) {
   op.arity(1, 1, 1);
   op.attributes({});
   const Value &x = op.input(0), &y = op.output(0);
@@ -15,7 +15,7 @@ void check(const OpCheck& op) {
               ", expected the same dtype and number of elements");
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_reshape(PlanBuilder& plan, const Op& op) {
   const uint32_t x = op.inputs[0], y = op.outputs[0];
   const Rows source = plan.values.rows(x), form = plan.values.rows(y);
   const bool dense = source.stride == source.cols && !source.limited;
@@ -29,7 +29,12 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition Reshape = {
-    "x -> same dtype and number of elements, another shape", "a view", Cut::Follows, check, plan, nullptr, 0};
+extern const OpDefinition Reshape = {"x -> same dtype and number of elements, another shape",
+                                     "a view",
+                                     Cut::Follows,
+                                     check_reshape,
+                                     plan_reshape,
+                                     nullptr,
+                                     0};
 
 }  // namespace tcim_lite::ops

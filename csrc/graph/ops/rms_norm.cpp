@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_rms_norm(const OpCheck& op) {
   op.arity(2, 2, 1);
   op.attributes({"epsilon"});
   const DType dtype = op.tensor(op.input(0));
@@ -15,7 +15,7 @@ void check(const OpCheck& op) {
   op.expect(op.output(0), dtype, op.input(0).shape);
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_rms_norm(PlanBuilder& plan, const Op& op) {
   if (plan.starts_heads(op)) return plan.add_heads(op);
   const Op* consumer = plan.values.sole_consumer(op.outputs[0]);
   if (consumer != nullptr && consumer->kind == OpKind::Linear && consumer->inputs[0] == op.outputs[0])
@@ -35,7 +35,7 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition RMSNorm = {"x [.., D] T, weight [D] float32 {epsilon: float} -> like x",
-                                     "x / sqrt(mean(x^2) + epsilon) * weight over the last axis", Cut::Rows, check,
-                                     plan};
+                                     "x / sqrt(mean(x^2) + epsilon) * weight over the last axis", Cut::Rows,
+                                     check_rms_norm, plan_rms_norm};
 
 }  // namespace tcim_lite::ops

@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_rope(const OpCheck& op) {
   op.arity(4, SIZE_MAX, 1);
   op.attributes({});
   const Value& x = op.input(0);
@@ -19,12 +19,12 @@ void check(const OpCheck& op) {
   op.expect(op.output(0), dtype, x.shape);
 }
 
-void plan(PlanBuilder& plan, const Op& op) { plan.add_heads(op); }
+void plan_rope(PlanBuilder& plan, const Op& op) { plan.add_heads(op); }
 
 }  // namespace
 
 extern const OpDefinition Rope = {
     "x [B, T, heads, D] T, cos [C, D/2] T, sin [C, D/2] T, valid_0 .. valid_{B-1} int32 [1] -> like x",
-    "rotates the halves of each head by the position, valid + token", Cut::Heads, check, plan};
+    "rotates the halves of each head by the position, valid + token", Cut::Heads, check_rope, plan_rope};
 
 }  // namespace tcim_lite::ops

@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_silu_mul(const OpCheck& op) {
   op.arity(1, 1, 1);
   op.attributes({});
   const Value& x = op.input(0);
@@ -15,7 +15,7 @@ void check(const OpCheck& op) {
   op.expect(op.output(0), dtype, OpCheck::with_last(x.shape, x.shape.back() / 2));
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_silu_mul(PlanBuilder& plan, const Op& op) {
   SiluMulSpec step;
   step.elem = plan.values.elem(op.inputs[0]);
   step.x = plan.values.rows(op.inputs[0]);
@@ -28,6 +28,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition SiluMul = {"x [.., 2 I] T -> [.., I] T",
                                      "silu(gate) * up; gate and up alternate in blocks of 16 columns of x",
-                                     Cut::Columns, check, plan};
+                                     Cut::Columns, check_silu_mul, plan_silu_mul};
 
 }  // namespace tcim_lite::ops

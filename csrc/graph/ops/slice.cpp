@@ -5,7 +5,7 @@
 namespace tcim_lite::ops {
 namespace {
 
-void check(const OpCheck& op) {
+void check_slice(const OpCheck& op) {
   op.arity(1, 1, 1);
   op.attributes({"start", "stop"});
   const Value& x = op.input(0);
@@ -16,7 +16,7 @@ void check(const OpCheck& op) {
   op.expect(op.output(0), dtype, OpCheck::with_last(x.shape, stop - start));
 }
 
-void plan(PlanBuilder& plan, const Op& op) {
+void plan_slice(PlanBuilder& plan, const Op& op) {
   const Value& x = plan.value(op.inputs[0]);
   if (x.shape.size() > 3) {
     fail(ErrorCode::Unsupported, "Slice of '", x.name, "': the planner slices values of rank 3 or less");
@@ -28,6 +28,6 @@ void plan(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition Slice = {
-    "x T {start: int, stop: int} -> x[.., start:stop]", "a view", Cut::Follows, check, plan, nullptr, 0};
+    "x T {start: int, stop: int} -> x[.., start:stop]", "a view", Cut::Follows, check_slice, plan_slice, nullptr, 0};
 
 }  // namespace tcim_lite::ops
