@@ -8,18 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fuzzing
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# The build of the core alone, with sanitizers. Its sources are compiled one by one, so each includes what it uses.
-SANITIZED_BUILD = ROOT / "build/cpp-tests/sanitized"
-SANITIZED = (
-    "-DTCIM_LITE_PYTHON=OFF",
-    "-DTCIM_LITE_TESTS=ON",
-    "-DTCIM_LITE_SANITIZE=address,undefined",
-    "-DCMAKE_BUILD_TYPE=Debug",
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g",
-)
 # cmake and ninja come with the test environment; the machine itself may have none.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
@@ -42,6 +34,17 @@ def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None 
     jobs = str(len(os.sched_getaffinity(0)))
     run("cmake", "--build", folder, "--parallel", jobs, *(part for name in targets for part in ("--target", name)))
     return folder
+
+
+def sanitized(*targets: str) -> Path:
+    """Builds targets of the core with sanitizers: one build for the test programs, the fuzz targets and the SDK.
+
+    Where clang++ makes fuzz targets it is theirs, whose SIMD kernels are not instrumented; else the default compiler's.
+    """
+    folder = ROOT / "build/cpp-tests"
+    if fuzzing.can_build():
+        return build(ROOT, folder / "fuzz", *fuzzing.CONFIGURE, targets=targets)
+    return build(ROOT, folder / "sanitized", *fuzzing.SANITIZED, targets=targets)
 
 
 def facade_programs(sdk: Path, *targets: str) -> Path:

@@ -31,12 +31,7 @@ def shipped() -> Path:
     return folder
 
 
-def sanitized() -> Path:
-    """Builds them with ASan and UBSan."""
-    return cpp_programs.build(ROOT, cpp_programs.SANITIZED_BUILD, *cpp_programs.SANITIZED, targets=tuple(PROGRAMS))
-
-
-VARIANTS = {"release": shipped, "sanitized": sanitized}
+VARIANTS = {"release": shipped, "sanitized": lambda: cpp_programs.sanitized(*PROGRAMS)}
 
 
 def run(command: list[str | Path], timeout: float = 1200) -> str:
@@ -65,7 +60,7 @@ def test_fuzz(tmp_path, capsys):
         pytest.skip("TCIM_LITE_FUZZ_SECONDS is 0")
     if not fuzzing.can_build():
         pytest.skip("clang++ with libFuzzer is missing")
-    programs = fuzzing.build(ROOT / "build/cpp-tests/fuzz")
+    programs = cpp_programs.sanitized(*fuzzing.TARGETS) / "bin"
     limit = f"-max_total_time={max(1, seconds // len(fuzzing.TARGETS))}"
     jobs = fuzzing.fuzz(programs, tmp_path, [limit], share=0, jobs=1, seed=1)
     assert fuzzing.report(jobs, seconds), capsys.readouterr().out

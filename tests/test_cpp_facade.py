@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cpp_programs import ROOT, SANITIZED, SANITIZED_BUILD, build, facade_programs, run
+from cpp_programs import facade_programs, run, sanitized
 
 pytestmark = pytest.mark.build
 
@@ -51,9 +51,7 @@ def test_the_sdks_python_folder_leads_to_the_package(sdk):
 
 
 def test_a_build_without_python_installs_the_same_sdk(sdk, tmp_path):
-    # The one of test_cpp.py with sanitizers, where most of it is compiled already.
-    folder = build(ROOT, SANITIZED_BUILD, *SANITIZED, targets=("tcim_runtime_lite",))
-    run("cmake", "--install", folder, "--prefix", tmp_path / "sdk")
+    run("cmake", "--install", sanitized("tcim_runtime_lite"), "--prefix", tmp_path / "sdk")
 
     def files(prefix: Path) -> set[Path]:
         found = {path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()}

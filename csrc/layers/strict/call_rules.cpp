@@ -141,8 +141,9 @@ void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& 
       return;
     }
   }
-  for (const auto& [handle, other] : shadow.modules()) {
-    if (handle == event.module || !other.pending || other.stream == event.stream) continue;
+  for (const auto& entry : shadow.modules()) {
+    const ModuleShadow& other = entry.second;
+    if (entry.first == event.module || !other.pending || other.stream == event.stream) continue;
     const auto clash = [&](const PortShadow& port, bool writes) {
       const auto use = other.used.find(port.memory.buffer);
       if (use == other.used.end() || !(writes || use->second)) return false;
