@@ -28,11 +28,17 @@ def load(package: Package) -> tuple[tcim.Module, tcim.Module]:
     return prefill, decode
 
 
-def answer(generator: Generator, tokenizer, messages: list[dict], args: argparse.Namespace) -> str:
+def sampler_of(generator: Generator, args: argparse.Namespace) -> Sampler:
+    """Greedy unless the command line says otherwise; --sample starts from the package's generation_config.json."""
+    given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p") if getattr(args, name) is not None}
+    return generator.defaults.sampler(args.seed, **given) if args.sample else Sampler(**given, seed=args.seed)
+
+
+def answer(generator: Generator, tokenizer, stop_tokens, messages: list[dict], args: argparse.Namespace) -> str:
     """Streams the reply to the conversation so far, prints what it cost, and returns it."""
-    prompt = encode_chat(tokenizer, messages)
-    sampler = Sampler(args.temperature, args.top_k, args.top_p, args.seed)
-    tokens = generator.generate(prompt, sampler, args.max_new_tokens, {tokenizer.eos_token_id})
+    thinking = False if args.no_thinking else None
+    prompt = encode_chat(tokenizer, messages, raw=args.raw or None, enable_thinking=thinking)
+    tokens = generator.generate(prompt, sampler_of(generator, args), args.max_new_tokens, stop_tokens)
     reply = print_answer(tokens, tokenizer)
     print(f"  [{generator.stats}]", flush=True)
     return reply
@@ -62,11 +68,16 @@ def main() -> None:
     parser.add_argument("--name", help="package name, when the folder holds several")
     parser.add_argument("--question", action="append", help="ask this and stop; repeat it for further turns")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) is greedy")
-    parser.add_argument("--top-k", type=int, default=0, help="sample from the k likeliest tokens; 0 (default): all")
+    parser.add_argument("--raw", action="store_true", help="give the questions to the model without a chat template")
+    parser.add_argument("--no-thinking", action="store_true", help="ask the chat template for an answer at once")
     parser.add_argument(
-        "--top-p", type=float, default=1.0, help="sample from the likeliest that reach p; 1 (default): all"
+        "--sample",
+        action="store_true",
+        help="choose tokens as the model's generation_config.json says (default: greedy)",
     )
+    parser.add_argument("--temperature", type=float, help="0 is greedy")
+    parser.add_argument("--top-k", type=int, help="sample from the k likeliest tokens; 0: all")
+    parser.add_argument("--top-p", type=float, help="sample from the likeliest that reach p; 1: all")
     parser.add_argument("--seed", type=int, help="equal seeds give equal answers")
     args = parser.parse_args()
 
@@ -76,12 +87,14 @@ def main() -> None:
         prefill, decode = load(package)
         loaded = time.perf_counter() - started
         tokenizer = load_tokenizer(package.tokenizer_folder)
-        generator = Generator(prefill, decode, package.embedding_for(prefill))
+        stop_tokens = package.stop_tokens(tokenizer)
+        generator = Generator(prefill, decode, package.embedding_for(prefill), package.generation_defaults)
         print(f"{package.name}: loaded in {loaded * 1e3:.0f} ms, context {generator.context_length} tokens")
         messages: list[dict] = []
         for question in questions(args):
             messages.append({"role": "user", "content": question})
-            messages.append({"role": "assistant", "content": answer(generator, tokenizer, messages, args)})
+            reply = answer(generator, tokenizer, stop_tokens, messages, args)
+            messages.append({"role": "assistant", "content": reply})
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         sys.exit(f"error: {error}")
 

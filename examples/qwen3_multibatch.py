@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -96,7 +97,9 @@ class BatchDecoder:
         return {number: self.sampler(logits[number]) for number in busy}
 
 
-def serve(decoder: BatchDecoder, requests: list[Request], stop_token: int, limit: int | None, done) -> dict[str, float]:
+def serve(
+    decoder: BatchDecoder, requests: list[Request], stop_tokens: Collection[int], limit: int | None, done
+) -> dict[str, float]:
     """Answers all requests, calls done(slot number, request) as each ends, and returns what it cost."""
     for request in requests:
         if not 0 < len(request.prompt) <= decoder.context:
@@ -112,7 +115,7 @@ def serve(decoder: BatchDecoder, requests: list[Request], stop_token: int, limit
         """Adds a token to the slot's answer, or ends the answer and frees the slot."""
         slot = decoder.slots[number]
         request = slot.request
-        if token != stop_token:
+        if token not in stop_tokens:
             request.tokens.append(token)
             if len(request.tokens) != limit and slot.cached < decoder.context:
                 return
@@ -145,6 +148,7 @@ def main() -> None:
     parser.add_argument("package", help="folder written by `tcim-lite compile --batch B`")
     parser.add_argument("--name", help="package name, when the folder holds several")
     parser.add_argument("--question", action="append", help="one request; repeat it. Default: eight for the demo model")
+    parser.add_argument("--raw", action="store_true", help="give the question to the model without a chat template")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 (default) is greedy")
     parser.add_argument("--seed", type=int, help="for a temperature above 0")
@@ -158,7 +162,7 @@ def main() -> None:
         decoder = BatchDecoder(package, Sampler(args.temperature, seed=args.seed))
         tokenizer = load_tokenizer(package.tokenizer_folder)
         requests = [
-            Request(question, encode_chat(tokenizer, [{"role": "user", "content": question}]))
+            Request(question, encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None))
             for question in args.question or QUESTIONS
         ]
         print(f"{package.name}: {len(decoder.slots)} slots, {len(requests)} requests, context {decoder.context} tokens")
@@ -169,7 +173,7 @@ def main() -> None:
             answer = request.tokens if args.show_tokens else tokenizer.decode(request.tokens, skip_special_tokens=True)
             print(f"[slot {slot}] {request.question}\n  {answer}", flush=True)
 
-        cost = serve(decoder, requests, tokenizer.eos_token_id, args.max_new_tokens, show)
+        cost = serve(decoder, requests, package.stop_tokens(tokenizer), args.max_new_tokens, show)
         print(
             f"{cost['steps']} decode steps, slots busy {cost['occupancy']:.0%} | "
             f"decode {cost['decode_rate']:.0f} tok/s | with prefill {cost['total_rate']:.0f} tok/s"

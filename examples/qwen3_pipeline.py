@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument("--name", help="package name, when the folder holds several")
     parser.add_argument("--devices", type=device_list, help="device of each stage, as in 2,3; default: 0,1,...")
     parser.add_argument("--question", action="append", help="repeatable. Default: the lines of standard input")
+    parser.add_argument("--raw", action="store_true", help="give the question to the model without a chat template")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
     args = parser.parse_args()
@@ -189,10 +190,10 @@ def main() -> None:
             for stage, process in enumerate(pipeline.processes):
                 print(f"stage {stage}: device {pipeline.devices[stage]}, pid {process.pid}", flush=True)
             for question in args.question or map(str.strip, sys.stdin):
-                prompt = encode_chat(tokenizer, [{"role": "user", "content": question}])
+                prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
                 print(f"> {question}")
                 pipeline.cached_tokens = []  # prefill's caches lack what decode wrote: nothing to build on
-                tokens = pipeline.generate(prompt, Sampler(), args.max_new_tokens, {tokenizer.eos_token_id})
+                tokens = pipeline.generate(prompt, Sampler(), args.max_new_tokens, package.stop_tokens(tokenizer))
                 print_answer(tokens, tokenizer, as_ids=args.show_tokens)
                 print(f"  [{pipeline.stats}]", flush=True)
     except (OSError, ValueError, ImportError, RuntimeError) as error:

@@ -88,6 +88,7 @@ def main() -> None:
         "--document", action="append", type=Path, help="text file that every question is asked about; repeatable"
     )
     parser.add_argument("--question", action="append", help="asked about each document; repeat it")
+    parser.add_argument("--raw", action="store_true", help="give the question to the model without a chat template")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument("--capacity-mb", type=float, default=1024, help="host memory for cache rows (default: 1024)")
     parser.add_argument("--no-cache", action="store_true", help="prefill every prompt from its first token")
@@ -100,19 +101,22 @@ def main() -> None:
         package = Package.open(args.package, args.name)
         prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
         tokenizer = load_tokenizer(package.tokenizer_folder)
+        stop_tokens = package.stop_tokens(tokenizer)
         generator = Generator(prefill, decode, package.embedding_for(prefill))
         cache = PrefixCache(prefill, 0 if args.no_cache else int(args.capacity_mb * 1e6))
         prompt_tokens = restored_tokens = 0
         restore_s = prefill_s = 0.0
         for question in args.question or QUESTIONS:
             for number, document in enumerate(documents, 1):
-                prompt = encode_chat(tokenizer, [{"role": "user", "content": f"{document}\n{question}"}])
+                prompt = encode_chat(
+                    tokenizer, [{"role": "user", "content": f"{document}\n{question}"}], raw=args.raw or None
+                )
                 started = time.perf_counter()
                 matched = cache.restore(prompt)
                 restored_s = time.perf_counter() - started
                 # What the device holds already: the rows just restored, and nothing else.
                 generator.cached_tokens = prompt[:matched]
-                tokens = list(generator.generate(prompt, Sampler(), args.max_new_tokens, {tokenizer.eos_token_id}))
+                tokens = list(generator.generate(prompt, Sampler(), args.max_new_tokens, stop_tokens))
                 if not args.no_cache:
                     cache.store(generator.cached_tokens)  # prompt and answer: a next turn begins with both
                 stats = generator.stats

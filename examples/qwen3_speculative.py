@@ -8,7 +8,7 @@ python examples/qwen3_speculative.py OUT --accept classic --temperature 0.8 --se
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,7 +126,9 @@ class Speculator:
             )
         self.fast = args.accept == "fast"
 
-    def generate(self, prompt: Sequence[int], stop_token: int, limit: int | None, stats: Stats) -> Iterator[int]:
+    def generate(
+        self, prompt: Sequence[int], stop_tokens: Collection[int], limit: int | None, stats: Stats
+    ) -> Iterator[int]:
         """Yields the answer. Rejected rows stay in the caches; lengths alone say what is valid."""
         started = time.perf_counter()
         logits = prefill(self.prefill, self.embedding, prompt)
@@ -136,7 +138,7 @@ class Speculator:
         while True:
             for token in fresh:
                 stats.seconds += time.perf_counter() - started
-                if token == stop_token:
+                if token in stop_tokens:
                     return
                 stats.tokens += 1
                 text.append(token)
@@ -170,6 +172,7 @@ def main() -> None:
     parser.add_argument("package", help="folder written by `tcim-lite compile --draft HF_DIR`")
     parser.add_argument("--name", help="package name, when the folder holds several")
     parser.add_argument("--question", action="append", help="repeatable. Default: three for the demo model")
+    parser.add_argument("--raw", action="store_true", help="give the question to the model without a chat template")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument(
         "--accept",
@@ -195,8 +198,8 @@ def main() -> None:
         tokenizer = load_tokenizer(package.tokenizer_folder)
         total = Stats()
         for question in args.question or QUESTIONS:
-            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}])
-            tokens = list(speculator.generate(prompt, tokenizer.eos_token_id, args.max_new_tokens, total))
+            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
+            tokens = list(speculator.generate(prompt, package.stop_tokens(tokenizer), args.max_new_tokens, total))
             print(f"> {question}")
             print(f"  {tokens if args.show_tokens else tokenizer.decode(tokens, skip_special_tokens=True)}", flush=True)
         print(total)

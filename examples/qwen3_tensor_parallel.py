@@ -96,6 +96,7 @@ def main() -> None:
         "--prefill", choices=("tensor", "pipeline"), default="tensor", help="how prompts run (default: tensor)"
     )
     parser.add_argument("--question", action="append", help="repeatable. Default: the lines of standard input")
+    parser.add_argument("--raw", action="store_true", help="give the question to the model without a chat template")
     parser.add_argument("--max-new-tokens", type=int, help="limit per answer; default: until eos or a full context")
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
     args = parser.parse_args()
@@ -108,10 +109,10 @@ def main() -> None:
         print(f"{package.name}: devices {','.join(map(str, args.devices))}, loaded in {loaded_s * 1e3:.0f} ms")
         tokenizer = load_tokenizer(package.tokenizer_folder)
         for question in args.question or map(str.strip, sys.stdin):
-            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}])
+            prompt = encode_chat(tokenizer, [{"role": "user", "content": question}], raw=args.raw or None)
             print(f"> {question}")
             model.cached_tokens = []  # each question stands alone; after `pipeline`, prefill lacks what decode wrote
-            tokens = model.generate(prompt, Sampler(), args.max_new_tokens, {tokenizer.eos_token_id})
+            tokens = model.generate(prompt, Sampler(), args.max_new_tokens, package.stop_tokens(tokenizer))
             print_answer(tokens, tokenizer, as_ids=args.show_tokens)
             print(f"  [{model.stats}]", flush=True)
     except (OSError, ValueError, ImportError, RuntimeError) as error:

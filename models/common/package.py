@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 import re
 import shutil
@@ -55,8 +56,9 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
         yield staging
         files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
         _check_places(output, files)
+        _check_foreign(output, staging)
         graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))
-        for stale in (*_embeddings_in(output), *(TOKENIZER_DIR / name for name in _COPIED), *graphs):
+        for stale in (*_embeddings_in(output), *_tokenizer_files_in(output), *graphs):
             if stale not in files:
                 (output / stale).unlink(missing_ok=True)
         # Weights first: a .hmm never stands beside a .hmw it has not met.
@@ -77,6 +79,32 @@ def _embeddings_in(output: Path) -> Iterator[Path]:
                 yield from (first.with_suffix(suffix), second.with_suffix(suffix))
 
 
+def _tokenizer_files_in(output: Path) -> Iterator[Path]:
+    for name in _COPIED:
+        if _is_second_name(output, name):
+            yield Path(name)
+        yield TOKENIZER_DIR / name
+
+
+def _is_second_name(output: Path, name: str) -> bool:
+    """Whether a file in the root of `output` is the one in its tokenizer folder, so that a compilation put it there."""
+    first, second = output / TOKENIZER_DIR / name, output / name
+    return first.is_file() and second.is_file() and filecmp.cmp(first, second, shallow=False)
+
+
+def _check_foreign(output: Path, staging: Path) -> None:
+    """Refuses to replace the configs of something else, such as those of another checkpoint."""
+    for name in _COPIED:
+        ours, theirs = staging / name, output / name
+        if not (ours.is_file() and theirs.is_file()) or _is_second_name(output, name):
+            continue
+        if not filecmp.cmp(ours, theirs, shallow=False):
+            raise CompileError(
+                f"{theirs} is not of a package, and the checkpoint's {name} would replace it; write the package into a "
+                "folder of its own, or move the file away"
+            )
+
+
 def _check_places(output: Path, files: Iterable[Path]) -> None:
     """Refuses before the first file is moved what would stop the move half-way."""
     for file in files:
@@ -87,10 +115,24 @@ def _check_places(output: Path, files: Iterable[Path]) -> None:
                 raise CompileError(f"cannot write into {folder}: it is no folder, or not writable; move it away")
 
 
-def copy_tokenizer(checkpoint: Path, target: Path) -> bool:
-    """Copies tokenizer, chat template and configs; returns whether there was a tokenizer."""
+def copy_tokenizer(checkpoint: Path, package: Path) -> bool:
+    """Copies tokenizer, chat template and configs into a package; returns whether there was a tokenizer.
+
+    They lie in its tokenizer folder, and in the root for other tools, which take a model's folder to be one that has
+    config.json and the tokenizer.
+    """
+    target = package / TOKENIZER_DIR
     target.mkdir(parents=True, exist_ok=True)
     for name in _COPIED:
         if (checkpoint / name).is_file():
             shutil.copyfile(checkpoint / name, target / name)
+            link_or_copy(target / name, package / name)
     return any((target / name).exists() for name in _TOKENIZER)
+
+
+def link_or_copy(path: Path, other: Path) -> None:
+    """Gives a file a second name, at no cost where the file system can."""
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)

@@ -9,7 +9,8 @@ A package `OUT` named `qwen3` holds::
     qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
-    tokenizer/                                        tokenizer files and config.json of the checkpoint
+    tokenizer/                                        tokenizer files and configs of the checkpoint
+    config.json, tokenizer.json, ...                  the same, where other tools look
 
 The embedding is fp16, in a `float32` package fp32. `custom_msg` of each graph is a JSON object that says which
 (`embedding_dtype`), beside the keys the vendor's builds carry.
@@ -17,8 +18,6 @@ The embedding is fp16, in a `float32` package fp32. `custom_msg` of each graph i
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,8 +28,8 @@ from ..common.package import (
     EMBEDDING,
     EMBEDDING_SUFFIXES,
     ROLE_EMBEDDINGS,
-    TOKENIZER_DIR,
     copy_tokenizer,
+    link_or_copy,
     staged_package,
 )
 from ..common.progress import Progress
@@ -66,7 +65,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     models = [model for model in (target, draft) if model is not None]
 
     with staged_package(options.output, owned_files(target.name)) as staging:
-        if not copy_tokenizer(target.folder, staging / TOKENIZER_DIR):
+        if not copy_tokenizer(target.folder, staging):
             warn(
                 f"{target.folder} has no tokenizer files; the package works, but chat programs will not find a "
                 "tokenizer"
@@ -116,7 +115,4 @@ def _name_again(folder: Path, source: Path, others: Iterable[Path]) -> None:
                 continue
             named = folder / other.with_suffix(suffix)
             named.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(path, named)
-            except OSError:
-                shutil.copyfile(path, named)
+            link_or_copy(path, named)

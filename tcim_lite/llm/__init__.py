@@ -5,6 +5,7 @@ Everything here uses the public `tcim_lite.runtime` API and would run on the rea
 """
 
 from .generate import GenerationStats, Generator, LanguageModel
+from .generation_defaults import GenerationDefaults
 from .kv_cache import cache_names, load_pair, share_kv_cache
 from .package import Package, encode_chat, load_tokenizer
 from .prompt import common_prefix, context_length, last_logits, prefill, prompt_chunks, run_graph
@@ -12,6 +13,7 @@ from .sampling import Sampler
 from .text_stream import TextStream, print_answer
 
 __all__ = [
+    "GenerationDefaults",
     "GenerationStats",
     "Generator",
     "LanguageModel",

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .generation_defaults import GenerationDefaults
 from .prompt import common_prefix, context_length, prefill
 from .sampling import Sampler
 
@@ -68,12 +69,15 @@ class LanguageModel(ABC):
     Attributes:
         context_length: Tokens the caches hold.
         vocab_size: Number of token ids.
+        defaults: What `generate` does where the caller does not say: `Package.generation_defaults`, or greedy and
+            without stop tokens.
         cached_tokens: What the caches hold now; a prefix of it may be assigned to forget the rest.
         stats: Of the last `generate`.
     """
 
-    def __init__(self, context_length: int, vocab_size: int):
+    def __init__(self, context_length: int, vocab_size: int, defaults: GenerationDefaults | None = None):
         self.context_length, self.vocab_size = context_length, vocab_size
+        self.defaults = defaults or GenerationDefaults()
         self.cached_tokens: list[int] = []
         self.stats = GenerationStats()
 
@@ -94,11 +98,11 @@ class LanguageModel(ABC):
         tokens: Sequence[int],
         sampler: Sampler | None = None,
         max_new_tokens: int | None = None,
-        stop_tokens: Collection[int] = (),
+        stop_tokens: Collection[int] | None = None,
     ) -> Iterator[int]:
         """Yields tokens after the prompt `tokens` until a stop token (not yielded), the limit, or a full context.
 
-        `self.stats` is complete when the iterator ends.
+        Without a sampler or stop tokens, `self.defaults` decide. `self.stats` is complete when the iterator ends.
 
         Raises:
             ValueError: An empty prompt, one that leaves no room in the context, an id outside the vocabulary, or
@@ -107,7 +111,8 @@ class LanguageModel(ABC):
         """
         if max_new_tokens is not None and max_new_tokens < 1:
             raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1, or None for no limit")
-        sampler = sampler or Sampler()
+        sampler = self.defaults.sampler() if sampler is None else sampler
+        stop_tokens = self.defaults.stop_tokens if stop_tokens is None else stop_tokens
         tokens = [int(token) for token in tokens]
         self._check_prompt(tokens)
         started = time.perf_counter()
@@ -121,7 +126,7 @@ class LanguageModel(ABC):
         stats.prefill_s = time.perf_counter() - started
 
         while True:
-            token = sampler(logits)
+            token = sampler(logits, self.cached_tokens)
             stats.new_tokens += 1
             if stats.new_tokens == 1:
                 stats.first_token_s = time.perf_counter() - started
@@ -163,13 +168,14 @@ class Generator(LanguageModel):
         prefill: Module with inputs as above.
         decode: Module of the same package, its caches bound to those of `prefill`.
         embedding: [V, H] table; row i is what token i looks like to the graph.
+        defaults: As in `LanguageModel`.
 
     Raises:
         ValueError: The decode graph has several batch slots.
     """
 
-    def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray):
-        super().__init__(context_length(prefill), embedding.shape[0])
+    def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray, defaults: GenerationDefaults | None = None):
+        super().__init__(context_length(prefill), embedding.shape[0], defaults)
         self._prefill, self._decode, self._embedding = prefill, decode, embedding
         self._rows, self._valid, current = (decode.get_input_name(i) for i in range(3))
         self._logits = decode.get_output_name(0)

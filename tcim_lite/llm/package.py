@@ -11,10 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from .generation_defaults import GenerationDefaults
 from .limited import LimitedWorkError, one_line, run_limited
 
 _DRAFT = "_draft"
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
+# Of apply_chat_template, what decides on the form of the result.
+_OUTPUT_ARGUMENTS = {
+    "add_generation_prompt",
+    "padding",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+}
 _MOST_TOKENIZER_BYTES = 256 << 20
 
 # What graph() may be asked for, and the option of `tcim-lite compile` that makes it.
@@ -129,8 +139,22 @@ class Package:
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Tokenizer files and config.json of the checkpoint."""
+        """Tokenizer files and configs of the checkpoint; the package's root has them too, for other tools."""
         return self.folder / "tokenizer"
+
+    @property
+    def generation_defaults(self) -> GenerationDefaults:
+        """What the checkpoint's generation_config.json says; greedy, without stop tokens, where there is none.
+
+        Raises:
+            ValueError: As `GenerationDefaults.read`.
+        """
+        return GenerationDefaults.read(self.tokenizer_folder)
+
+    def stop_tokens(self, tokenizer: Any) -> frozenset[int]:
+        """Ids that end an answer: those of `generation_defaults`, and the tokenizer's own end token."""
+        own = tokenizer.eos_token_id
+        return self.generation_defaults.stop_tokens | (frozenset() if own is None else {own})
 
     def embedding(self, hidden_size: int, vocab_size: int) -> np.ndarray:
         """The embedding table, mapped and read-only: [vocab_size, hidden_size], float16 (float32 in a float32 package).
@@ -188,22 +212,53 @@ def load_tokenizer(folder: str | Path) -> Any:
         raise ValueError(f"{file}: the tokenizer cannot be loaded: {one_line(error)}") from None
 
 
-def encode_chat(tokenizer: Any, messages: list[dict[str, str]]) -> list[int]:
+def encode_chat(
+    tokenizer: Any,
+    messages: list[dict[str, str]],
+    *,
+    raw: bool | None = None,
+    enable_thinking: bool | None = None,
+    **template_arguments: Any,
+) -> list[int]:
     """Token ids of a conversation up to where the assistant's next reply begins, by the tokenizer's chat template.
+
+    Args:
+        tokenizer: From `load_tokenizer`.
+        messages: With "role" and "content".
+        raw: True leaves the template out: the contents one after the other, with no more than the special tokens that
+            the tokenizer puts around every text. None does so where the tokenizer has no template, as that of a base
+            model.
+        enable_thinking: For templates of models that can think before they answer; None leaves it to the template.
+        template_arguments: Further variables of the template, such as `tools`; it ignores those that it does not know.
 
     Raises:
         ValueError: The template or the tokenizer fails, takes 10 s, or needs too much memory; the message is one line
-            that names the file.
+            that names the file. Or `raw` is False and there is no template.
+        TypeError: A template argument that would change what is returned.
     """
+    if reserved := _OUTPUT_ARGUMENTS & template_arguments.keys():
+        raise TypeError(f"encode_chat: {', '.join(sorted(reserved))} cannot be chosen; it returns a list of token ids")
+    if enable_thinking is not None:
+        template_arguments["enable_thinking"] = enable_thinking
+    has_template = bool(getattr(tokenizer, "chat_template", None) or template_arguments.get("chat_template"))
+    if raw is False and not has_template:
+        raise ValueError(
+            f"{_template_file(tokenizer)}: there is no chat template; encode_chat(..., raw=True) needs none"
+        )
 
     def encode() -> list[int]:
-        encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+        if raw or not has_template:
+            return list(tokenizer("".join(message["content"] for message in messages))["input_ids"])
+        encoded = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True, **template_arguments
+        )
         return list(encoded["input_ids"])
 
     try:
         return run_limited(encode)
     except LimitedWorkError as error:
-        raise ValueError(f"{_template_file(tokenizer)}: the chat template fails: {error}") from None
+        what = "the tokenizer" if raw or not has_template else "the chat template"
+        raise ValueError(f"{_template_file(tokenizer)}: {what} fails: {error}") from None
 
 
 def _template_file(tokenizer: Any) -> Path:

@@ -66,6 +66,14 @@ def test_the_cpp_chat_answers_as_the_python_chat_does(examples, package):
     assert re.search(r"\((\d+) cached\)", printed.splitlines()[-1]).group(1) != "0"
 
 
+def test_a_raw_prompt_is_raw_in_both_languages(examples, package):
+    arguments = ("--raw", "--max-new-tokens", "6", "--question", "What is", "--question", " 12 + 30?")
+    printed = run(examples / "qwen3_chat", package.folder, *arguments, env=STRICT)
+    expected = run(sys.executable, ROOT / "examples/qwen3_chat.py", package.folder, *arguments)
+    assert replies(printed) == replies(expected)
+    assert f"[{len(load_tokenizer(package.tokenizer_folder)('What is')['input_ids'])} prompt tokens" in printed
+
+
 def test_the_cpp_chats_greedy_tokens_are_pythons(examples, package, demo_prompts):
     tokenizer, loaded = load_tokenizer(package.tokenizer_folder), LoadedPackage(package)
     texts = [entry["messages"][0]["content"] for entry in demo_prompts if len(entry["messages"]) == 1]

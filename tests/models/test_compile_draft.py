@@ -20,7 +20,7 @@ Make = Callable[..., Path]
 
 def files_of(folder: Path) -> set[str]:
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return {file for file in found if not file.endswith(".pt") and not file.startswith("tokenizer")}
+    return {file for file in found if not file.endswith((".pt", ".json"))}
 
 
 PAIR = {

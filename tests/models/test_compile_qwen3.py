@@ -42,6 +42,9 @@ def inputs_of(path: Path) -> list[tuple[str, str, str, tuple[int, ...]]]:
     return [(value.name, value.kind, value.dtype, tuple(value.shape)) for value in values]
 
 
+TOKENIZER = ("tokenizer.json", "config.json", "generation_config.json", "chat_template.jinja", "merges.txt")
+
+
 def test_package_layout(make_checkpoint: Make, make_package: Make) -> None:
     checkpoint = make_checkpoint()
     for name in ("generation_config.json", "chat_template.jinja", "merges.txt"):
@@ -53,8 +56,7 @@ def test_package_layout(make_checkpoint: Make, make_package: Make) -> None:
         "qwen3_decode.hmm",
         "qwen3.hmw",
         "hmquant/quant_embedding.bin",
-        *(f"tokenizer/{n}" for n in ("tokenizer.json", "config.json", "generation_config.json", "chat_template.jinja")),
-        "tokenizer/merges.txt",
+        *(folder + name for folder in ("", "tokenizer/") for name in TOKENIZER),
     }
     weights = read(package / "qwen3.hmw")
     for stage in ("prefill", "decode"):

@@ -1,8 +1,9 @@
 // Chat with a compiled Qwen3 package through the C++ runtime API.
 //
-//   qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids]
+//   qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids] [--raw]
 //
-// Without --question it reads questions from standard input. --ids prints token ids instead of text.
+// Without --question it reads questions from standard input. --ids prints token ids instead of text. --raw gives the
+// questions to the model without a chat template.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,13 +14,15 @@
 
 namespace {
 
-constexpr char kUsage[] = "usage: qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids]";
+constexpr char kUsage[] =
+    "usage: qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids] [--raw]";
 
 struct Arguments {
   std::string folder, name = "qwen3";
   std::vector<std::string> questions;
   int max_new_tokens = 0;  // 0: until the answer ends
   bool ids = false;
+  bool raw = false;
 };
 
 Arguments Parse(int argc, char** argv) {
@@ -38,6 +41,8 @@ Arguments Parse(int argc, char** argv) {
       arguments.max_new_tokens = std::atoi(argv[++i]);
     } else if (word == "--ids") {
       arguments.ids = true;
+    } else if (word == "--raw") {
+      arguments.raw = true;
     } else if (arguments.folder.empty() && word[0] != '-') {
       arguments.folder = word;
     } else {
@@ -68,13 +73,13 @@ void Chat(const Arguments& arguments) {
       return;
     }
     std::cout << "> " << question << std::endl;
-    conversation += "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n";
+    conversation += arguments.raw ? question : "<|im_start|>user\n" + question + "<|im_end|>\n<|im_start|>assistant\n";
     const auto stats =
         generator.Generate(tokenizer.Encode(conversation), stop, arguments.max_new_tokens, [&](int token) {
           conversation += tokenizer.Bytes(token);
           std::cout << (arguments.ids ? std::to_string(token) + " " : tokenizer.Bytes(token)) << std::flush;
         });
-    conversation += "<|im_end|>\n";
+    if (!arguments.raw) conversation += "<|im_end|>\n";
     std::printf("\n  [%zu prompt tokens (%zu cached), %zu new | prefill %.1f ms | decode %.0f tok/s]\n",
                 stats.prompt_tokens, stats.cached_tokens, stats.new_tokens, stats.prefill_s * 1e3,
                 stats.decode_s > 0 ? (stats.new_tokens - 1) / stats.decode_s : 0.0);
