@@ -19,6 +19,7 @@ from tcim_lite.hmm import read
 
 from .blocks import Attention
 from .common import roles
+from .common.hidden_exponent import codes_of
 from .common.packing import unpack
 from .common.roles import Role
 from .families import read_config
@@ -55,6 +56,7 @@ class Reference:
         message = json.loads(model.custom_msg)
         self.config = read_config(json.loads((package / "tokenizer/config.json").read_text()))
         self.dtype = np.dtype(message["embedding_dtype"])
+        self._quantize = codes_of if message.get("activations") == "hidden_exponent" else quantize_activations
         self.embedding = np.fromfile(package / "hmquant/quant_embedding.bin", self.dtype).reshape(
             self.config.vocab_size, self.config.hidden_size
         )
@@ -115,7 +117,11 @@ class Reference:
     def _linear(self, x: Array, role: Role, layer: int | None = None, bias: Role | None = None) -> Array:
         """With the bias if the package has one."""
         codes, scales = self._linears[role.name_of(layer)]
-        acc = _float_product(x, codes) if scales is None else _quantized_product(x.astype(_F32), codes, scales)
+        acc = (
+            _float_product(x, codes)
+            if scales is None
+            else _quantized_product(*self._quantize(x.astype(_F32)), codes, scales)
+        )
         vector = None if bias is None else self._vectors.get(bias.name_of(layer))
         return self._round(acc if vector is None else acc + vector)
 
@@ -149,15 +155,14 @@ def quantize_activations(x: Floats) -> tuple[Floats, NDArray[np.int32]]:
     return codes.reshape(x.shape).astype(_F32), exponents
 
 
-def _quantized_product(x: Floats, codes: Array, scales: Array) -> Floats:
-    activations, exponents = quantize_activations(x)
+def _quantized_product(activations: Array, exponents: Array, codes: Array, scales: Array) -> Floats:
     factors = np.ldexp(1.0, scales.astype(np.int32)) if scales.dtype == np.int8 else scales.astype(np.float64)
     weights = codes.astype(_F32)
-    acc = np.zeros((len(x), len(codes)), _F32)
+    acc = np.zeros((len(activations), len(codes)), _F32)
     inputs = codes.shape[1] // scales.shape[1]  # that share a scale: all or half of a group of activations
     for group in range(scales.shape[1]):
         part = slice(group * inputs, (group + 1) * inputs)
-        dot = activations[:, part] @ weights[:, part].T  # below 2^24: exact in any order
+        dot = activations[:, part].astype(_F32) @ weights[:, part].T  # below 2^24: exact in any order
         scale = np.ldexp(factors[:, group][None], exponents[:, group * inputs // _GROUP][:, None])
         acc = (acc + dot.astype(np.float64) * scale).astype(_F32)
     return acc

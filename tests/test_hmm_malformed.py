@@ -297,6 +297,7 @@ CASES: dict[str, tuple[bytes, str]] = {
         "its weight 'w' is float32 dense"),
     "op_unknown": (with_graph(ops=(op("Softmax"),)), "op 'Softmax' version 1 is unknown"),
     "op_version_newer": (with_graph(ops=(op(version=2),)), "op 'Add' version 2 is unknown"),
+    "op_version_0": (with_graph(ops=(op(version=0),)), "op 'Add' version 0 is unknown"),
     "op_value_outside": (with_graph(ops=(op(inputs=(0, 7)),)), "names value 7"),
     "op_reads_too_early": (with_graph(ops=(op(inputs=(0, 1)),)), "reads 'y' before it is produced"),
     "op_writes_input": (with_graph(ops=(op(outputs=(0,)),)), "writes 'x', which is of kind input"),

@@ -73,7 +73,7 @@ struct Graph {
 };
 
 std::string_view name_of(OpKind kind);
-uint16_t version_of(OpKind kind);
+uint16_t version_of(OpKind kind);  // the newest; older ones are read too
 std::optional<OpKind> find_op(std::string_view name);
 
 // Throws Error(Format) naming the op and value at fault: wrong arity, shape or dtype, a value used before it is

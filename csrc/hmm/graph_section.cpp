@@ -51,9 +51,9 @@ Op decode_op(Cursor& cursor) {
   const std::string name = cursor.text(kMaxNameBytes, "an op's name");
   const auto version = cursor.get<uint16_t>(concat("the version of op ", name));
   const std::optional<OpKind> kind = find_op(name);
-  if (!kind || version_of(*kind) != version)
+  if (!kind || version == 0 || version > version_of(*kind))
     fail(ErrorCode::Format, cursor.label(), ": op '", name, "' version ", version, " is unknown, ",
-         kind ? concat("this reader knows version ", version_of(*kind)) : "as is any op of this name",
+         kind ? concat("this reader knows versions up to ", version_of(*kind)) : "as is any op of this name",
          "; update tcim_lite or compile again");
   op.kind = *kind;
   const auto attribute_count = cursor.get<uint16_t>(concat("the attributes of op ", name));

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 
 from tcim_lite.hmm import Graph, Op, Role, Value, WeightEntry
 
+from .profiles import DEFAULT_ACTIVATIONS
+from .quantize import QUANTIZERS
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:
@@ -38,10 +41,13 @@ class GraphBuilder:
         name: Of the graph.
         tensor_dtype: float16 or float32; what flows between ops.
         weights: The package's weight table; weights are referred to by name.
+        activations: How quantised Linears round what they read; one of `profiles.ACTIVATIONS`.
     """
 
-    def __init__(self, name: str, tensor_dtype: str, weights: Sequence[WeightEntry]) -> None:
-        self._name, self._tensor_dtype = name, tensor_dtype
+    def __init__(
+        self, name: str, tensor_dtype: str, weights: Sequence[WeightEntry], activations: str = DEFAULT_ACTIVATIONS
+    ) -> None:
+        self._name, self._tensor_dtype, self._activations = name, tensor_dtype, activations
         self._entries = {entry.name: (index, entry) for index, entry in enumerate(weights)}
         self._weights: dict[str, Ref] = {}
         self._values: list[Value] = []
@@ -76,7 +82,10 @@ class GraphBuilder:
         operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
         outputs, inputs = operands[1].shape
         assert x.shape[-1] == inputs, (name, x.shape, operands[1].shape)
-        return self._op("Linear", name, operands, (*x.shape[:-1], outputs))
+        quantised = self._entries[weight][1].format in QUANTIZERS
+        other = quantised and self._activations != DEFAULT_ACTIVATIONS
+        attributes = {"activations": self._activations} if other else {}
+        return self._op("Linear", name, operands, (*x.shape[:-1], outputs), attributes)
 
     def rms_norm(self, name: str, x: Ref, weight: str, epsilon: float) -> Ref:
         """Normalises over the last axis."""

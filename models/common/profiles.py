@@ -9,13 +9,17 @@ from .errors import CompileError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
-    """Dtypes and formats of a graph: of the tensors between ops, of the body's weights and of the head's."""
+    """Dtypes and formats of a graph: of the tensors between ops, of the body's weights and of the head's.
+
+    `activations` says how quantised Linears round what they read.
+    """
 
     tensor_dtype: str
     body_format: str
     head_format: str
     quant: str
     head_quant: str
+    activations: str
 
 
 # name: (tensor dtype, weight format, head when none is asked for)
@@ -27,14 +31,17 @@ _QUANTS = {
     "float32": ("float32", "linear_f32", "float32"),
 }
 QUANTS = tuple(_QUANTS)
+DEFAULT_ACTIVATIONS = "a8"
+ACTIVATIONS = (DEFAULT_ACTIVATIONS, "hidden_exponent")  # docs/numerics.md section 3
+_HIDDEN_EXPONENT_FORMATS = ("linear_w4", "linear_w8")  # of weights; graph/ops/linear.cpp says why
 
 
-def profile_for(quant: str, head_quant: str | None = None) -> Profile:
+def profile_for(quant: str, head_quant: str | None = None, activations: str = DEFAULT_ACTIVATIONS) -> Profile:
     """Returns the profile of `quant`, with the head as `head_quant` says.
 
     Raises:
-        CompileError: An unknown name, or a head that does not fit the body: tensors are fp32 in a float32 graph and
-            fp16 in all others, and the head's format must take them.
+        CompileError: An unknown name; a head that does not fit the body: tensors are fp32 in a float32 graph and
+            fp16 in all others, and the head's format must take them; or activations that the body does not have.
     """
     for option, value in (("quant", quant), ("head-quant", head_quant)):
         if value is not None and value not in _QUANTS:
@@ -46,6 +53,18 @@ def profile_for(quant: str, head_quant: str | None = None) -> Profile:
         raise CompileError(
             f"--head-quant {head} does not fit --quant {quant}: its tensors are {head_dtype}, the body's {tensor_dtype}"
         )
+    if activations not in ACTIVATIONS:
+        raise CompileError(f"unknown --activations {activations!r}; choose from {', '.join(ACTIVATIONS)}")
+    if activations != DEFAULT_ACTIVATIONS and (
+        body_format not in _HIDDEN_EXPONENT_FORMATS or head_format == "linear_mxfp4"
+    ):
+        fitting = " and ".join(name for name in QUANTS if _QUANTS[name][1] in _HIDDEN_EXPONENT_FORMATS)
+        raise CompileError(f"--activations {activations} fits --quant {fitting}; got {quant} with the head {head}")
     return Profile(
-        tensor_dtype=tensor_dtype, body_format=body_format, head_format=head_format, quant=quant, head_quant=head
+        tensor_dtype=tensor_dtype,
+        body_format=body_format,
+        head_format=head_format,
+        quant=quant,
+        head_quant=head,
+        activations=activations,
     )

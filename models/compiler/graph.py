@@ -34,7 +34,7 @@ def build_graph(
     assert spec.ndevice == shard.ndevice
     contract = config.family.contract
     layers = spec.layers or range(config.num_layers)
-    builder = GraphBuilder(spec.name, profile.tensor_dtype, weights)
+    builder = GraphBuilder(spec.name, profile.tensor_dtype, weights, profile.activations)
     first_block = sum(len(config.blocks(layer)) for layer in range(layers.start))
     numbers = itertools.count(first_block)
     (embeddings,) = contract.shared

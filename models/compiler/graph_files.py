@@ -11,6 +11,7 @@ from typing import Any
 from tcim_lite.hmm import Sibling, WeightData, WeightEntry, read, write_model
 
 from ..blocks.shards import shards_of
+from ..common.profiles import DEFAULT_ACTIVATIONS
 from ..common.used_weights import used_weights
 from .graph import build_graph, split_of
 from .graph_specs import GraphSpec
@@ -63,6 +64,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         "hidden_size": model.config.hidden_size,
         "vocab_size": model.config.vocab_size,
     }
+    if profile.activations != DEFAULT_ACTIVATIONS:
+        message["activations"] = profile.activations
     if spec.layers is not None:
         message |= {"pipeline": options.pipeline, "first_block": spec.layers.start, "blocks": len(spec.layers)}
     if spec.ndevice > 1:

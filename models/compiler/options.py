@@ -8,7 +8,7 @@ from pathlib import Path
 from tcim_lite.hmm.layout import MAX_DEVICES
 
 from ..common.errors import CompileError
-from ..common.profiles import QUANTS, profile_for
+from ..common.profiles import DEFAULT_ACTIVATIONS, QUANTS, profile_for
 
 _MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
 _MAX_STAGES = 1 << 10
@@ -34,6 +34,8 @@ class CompileOptions:
         single_device: Write the graphs for one device; False only with `ndevice`.
         quant: Profile, one of `profiles.QUANTS`.
         head_quant: Profile of the head, or None for the one that goes with `quant`.
+        activations: How quantised Linears round what they read: "a8", or "hidden_exponent" for the vendor's block
+            format. The draft's are the same.
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.
         self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.
@@ -59,6 +61,7 @@ class CompileOptions:
     single_device: bool = True
     quant: str = "w4a8h0_ssfp"
     head_quant: str | None = None
+    activations: str = DEFAULT_ACTIVATIONS
     random_weights: bool = False
     seed: int = 0
     self_contained: bool = False
@@ -84,9 +87,11 @@ class CompileOptions:
             raise CompileError(f"--name must be a plain file name, got {self.name!r}")
         if self.seed < 0:
             raise CompileError(f"--seed must not be negative, got {self.seed}")
-        profile_for(self.quant, self.head_quant)
+        profile_for(self.quant, self.head_quant, self.activations)
         if self.draft_quant not in (None, *QUANTS):
             raise CompileError(f"unknown --draft-quant {self.draft_quant!r}; choose from {', '.join(QUANTS)}")
+        if self.draft_quant is not None:
+            profile_for(self.draft_quant, activations=self.activations)
 
     @property
     def has_draft(self) -> bool:
@@ -112,6 +117,7 @@ class CompileOptions:
             context_length=self.context_length,
             quant=self.draft_quant or self.quant,
             head_quant=None if self.draft_quant else self.head_quant,
+            activations=self.activations,
             random_weights=self.random_weights,
             seed=self.seed,
             self_contained=self.self_contained,

@@ -112,7 +112,7 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
             f"embedding; taking {config.family.tensor(HEAD)}, as transformers does"
         )
         config = replace(config, tie_word_embeddings=False)
-    profile = profile_for(options.quant, options.head_quant)
+    profile = profile_for(options.quant, options.head_quant, options.activations)
     if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, profile)):
         warn(
             f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the sub-command."""
-    from ..models.common.profiles import QUANTS
+    from ..models.common.profiles import ACTIVATIONS, DEFAULT_ACTIVATIONS, QUANTS
 
     parser = commands.add_parser(
         "compile",
@@ -54,6 +54,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default=argparse.SUPPRESS,
         help="the same for the head (default: w8a8h1_sefp, in float packages that of the body)",
     )
+    parser.add_argument(
+        "--activations",
+        choices=ACTIVATIONS,
+        default=DEFAULT_ACTIVATIONS,
+        help="how quantised Linears round what they read; hidden_exponent: the vendor's block format, on the CPU only",
+    )
     draft = parser.add_argument_group(
         "speculative decoding", "Any of these also writes a draft model, NAME_prefill_draft and NAME_decode_draft."
     )
@@ -95,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
         single_device=not args.no_single_device,
         quant=args.quant,
         head_quant=getattr(args, "head_quant", None),
+        activations=args.activations,
         random_weights=args.random_weights,
         seed=args.seed,
         self_contained=args.self_contained,

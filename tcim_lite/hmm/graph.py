@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from . import layout
 
-# By version, as in csrc/graph/ops.def; a test compares the two.
+# By newest version, as in csrc/graph/ops.def; a test compares the two.
 OPS = {
-    "Linear": 1,
+    "Linear": 2,
     "RMSNorm": 1,
     "Rope": 1,
     "KVcache": 1,
@@ -27,7 +27,8 @@ OPS = {
     "Reshape": 1,
     "AllGather": 1,
 }
-OPS_OF_1_1 = frozenset({"Mul"})  # what version 1.1 of the format added; runtimes of 1.0 refuse them by name
+_OPS_OF_1_1 = frozenset({"Mul"})  # what version 1.1 of the format added; runtimes of 1.0 refuse them by name
+_ATTRIBUTES_OF_2 = frozenset({("Linear", "activations")})  # that raise an op's version
 
 Attribute = int | float | str
 
@@ -72,6 +73,16 @@ class Op:
         object.__setattr__(self, "inputs", tuple(int(value) for value in self.inputs))
         object.__setattr__(self, "outputs", tuple(int(value) for value in self.outputs))
         object.__setattr__(self, "attributes", dict(self.attributes))
+
+
+def version_of(op: Op) -> int:
+    """The lowest version of the op that has its attributes; 1.0 of the format has version 1 of each."""
+    return 2 if any((op.kind, key) in _ATTRIBUTES_OF_2 for key in op.attributes) else 1
+
+
+def needs_1_1(op: Op) -> bool:
+    """Whether runtimes of version 1.0 of the format refuse the op, or its version."""
+    return op.kind in _OPS_OF_1_1 or version_of(op) > 1
 
 
 @dataclass(frozen=True, slots=True)

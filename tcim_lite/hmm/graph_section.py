@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..errors import HmmFormatError
 from . import layout
 from .cursor import Cursor
-from .graph import OPS, Attribute, Graph, Op, Value, check_graph
+from .graph import OPS, Attribute, Graph, Op, Value, check_graph, version_of
 from .parts import Split
 
 
@@ -46,7 +46,7 @@ def encode_graph(graph: Graph) -> bytes:
         parts.append(encode_text(op.kind))
         if len(op.attributes) > layout.MAX_ATTRIBUTES:
             raise ValueError(f"op {op.kind} has {len(op.attributes)} attributes, the limit is {layout.MAX_ATTRIBUTES}")
-        parts.append(struct.pack("<HHII", OPS[op.kind], len(op.attributes), len(op.inputs), len(op.outputs)))
+        parts.append(struct.pack("<HHII", version_of(op), len(op.attributes), len(op.inputs), len(op.outputs)))
         parts += [_ids(op.inputs), _ids(op.outputs)]
         for key, attribute in op.attributes.items():
             parts += [encode_text(key), _encode_attribute(op, key, attribute)]
@@ -147,8 +147,8 @@ def _decode_value(cursor: Cursor) -> Value:
 def _decode_op(cursor: Cursor) -> Op:
     kind = cursor.text(layout.MAX_NAME_BYTES, "an op's name")
     version = cursor.u16(f"the version of op {kind}")
-    if OPS.get(kind) != version:
-        known = f"version {OPS[kind]}" if kind in OPS else f"the ops {', '.join(OPS)}"
+    if not 1 <= version <= OPS.get(kind, 0):
+        known = f"versions up to {OPS[kind]}" if kind in OPS else f"the ops {', '.join(OPS)}"
         raise HmmFormatError(
             f"{cursor.label}: op '{kind}' version {version} is unknown, this reader knows {known}; "
             "update tcim_lite or compile again"

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from . import layout
 from .crc32c import crc32c
-from .graph import OPS_OF_1_1, Graph, check_weight_values
+from .graph import Graph, check_weight_values, needs_1_1
 from .graph_section import encode_graph, encode_split, encode_text
 from .layout import Sibling, WeightEntry
 from .parts import Split, check_parts
@@ -290,7 +290,7 @@ def _write_model(
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    newer = bool(ports) or any(op.kind in OPS_OF_1_1 for graph in graphs for op in graph.ops)
+    newer = bool(ports) or any(needs_1_1(op) for graph in graphs for op in graph.ops)
     version = _lowest_version(entries, newer)
     file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

@@ -278,6 +278,14 @@ void test_a_refused_input_is_named_wherever_it_is() {
 
 }  // namespace
 
+void test_hidden_exponents_are_refused() {
+  GraphMaker maker(DType::Float16);
+  maker.graph().outputs = {maker.linear(maker.input({1, 4, 64}), 64, WeightFormat::LinearW8)};
+  maker.graph().ops.front().attributes.emplace_back("activations", "hidden_exponent");
+  CHECK_ERROR(Side(cuda_backend(), maker, maker.graph(), 1, Placing::NearDevice),
+              "compiled with --activations hidden_exponent, which the CUDA backend does not compute");
+}
+
 int main() {
   try {
     cuda_backend();
@@ -300,5 +308,6 @@ int main() {
   }
   test_bad_inputs_are_refused_and_the_next_run_is_right();
   test_a_refused_input_is_named_wherever_it_is();
+  test_hidden_exponents_are_refused();
   return check_result();
 }

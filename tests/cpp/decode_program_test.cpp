@@ -201,6 +201,17 @@ void test_too_few_phases_are_no_program() {
   CHECK(!Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors));
 }
 
+void test_hidden_exponents_are_no_phase() {
+  GraphMaker maker(DType::Float16);
+  uint32_t x = maker.input({1, 1, 64});
+  for (int i = 0; i < 5; ++i) x = maker.linear(x, 64, WeightFormat::LinearW8);
+  maker.graph().outputs = {x};
+  CHECK(Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors));
+  maker.graph().ops[3].attributes.emplace_back("activations", "hidden_exponent");
+  const auto program = Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors);
+  CHECK(program && program->end_step() == 3);
+}
+
 void test_a_program_ends_where_a_step_does_not_fit() {
   GraphMaker maker(DType::Float16);
   uint32_t x = maker.input({1, 1, 64});
@@ -224,6 +235,7 @@ int main() {
   test_a_launch_finds_its_values_where_they_are_bound();
   test_ops_that_no_linear_takes_along_are_phases();
   test_too_few_phases_are_no_program();
+  test_hidden_exponents_are_no_phase();
   test_a_program_ends_where_a_step_does_not_fit();
   return check_result();
 }

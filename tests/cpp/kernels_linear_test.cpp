@@ -75,9 +75,10 @@ struct QuantCase {
     for (int64_t i = 0; i < scales.size(); ++i) {
       scales[i] = std::ldexp(1.0f, uniform(-30, 9));
       sums[i] = 0;
-      const int sign = uniform(0, 1) ? 127 : -127;
+      const int lowest = format == WeightFormat::LinearMxfp4 ? -127 : -128;  // -128: hidden exponents
+      const int sign = uniform(0, 1) ? 127 : lowest;
       for (int64_t k = 0; k < kGroup; ++k) {
-        const int code = values == Values::Random ? uniform(-127, 127) : sign;
+        const int code = values == Values::Random ? uniform(lowest, 127) : sign;
         codes[i * kGroup + k] = int8_t(code);
         sums[i] += code;
       }

@@ -110,6 +110,29 @@ void test_elementwise_ops_take_two_operands_of_one_shape() {
   }
 }
 
+void test_activations_of_a_linear() {
+  const auto with = [](const char* weight, AttributeValue value) {
+    return [=](Graph& graph) {
+      for (Op& op : graph.ops) {
+        if (op.kind == OpKind::Linear && op.inputs[1] == id(graph, weight))
+          op.attributes.emplace_back("activations", value);
+      }
+    };
+  };
+  for (const char* quantised : {"qkv", "gate_up"}) {
+    Graph graph = golden();
+    with(quantised, "hidden_exponent")(graph);
+    validate(graph);
+  }
+  refuses("(Linear): attribute 'activations' is 'a9', which this version does not know", with("qkv", "a9"));
+  refuses("(Linear): attribute 'activations' is no string", with("qkv", int64_t{1}));
+  refuses("the weight 'down', linear_f16 float16 [64, 64]; expected float16 activations and a weight linear_w4",
+          with("down", "hidden_exponent"));
+  refuses("does not know the attribute 'activation'", [](Graph& graph) {
+    first(graph, OpKind::Linear).attributes.emplace_back("activation", "hidden_exponent");
+  });
+}
+
 void test_tensors_share_a_dtype() {
   refuses("the graph's other tensors are float16", [](Graph& graph) {
     const uint32_t other = uint32_t(graph.values.size());
@@ -234,6 +257,7 @@ int main() {
   test_every_op_checks_its_output();
   test_all_gather();
   test_elementwise_ops_take_two_operands_of_one_shape();
+  test_activations_of_a_linear();
   test_tensors_share_a_dtype();
   test_constants_are_weights_and_activations_are_not();
   test_linear();

@@ -28,7 +28,8 @@ struct RmsNormArgs {
   float epsilon;
 };
 
-// Activations of a quantised Linear: codes in [-127, 127] with one power of two per 64.
+// Activations of a quantised Linear: codes in [-127, 127] with one power of two per 64. In the hidden-exponent format
+// (docs/numerics.md section 3) codes go down to -128, and those of elements 16, 18, .. 30 of every 32 are even.
 struct QuantizeArgs {
   const void* x;  // [rows, 64 * groups] T
   int8_t* codes;  // [rows, 64 * groups], dense, 64-byte aligned
@@ -182,8 +183,9 @@ struct KernelTable {
 
   void (*rms_norm[2])(const RmsNormArgs&);
   void (*quantize[2])(const QuantizeArgs&);
-  LinearKernels linear[kWeightFormats];  // by WeightFormat
-  int64_t many_from, many_rows;          // rows from which `many` is used; so many at a time are best
+  void (*quantize_hidden)(const QuantizeArgs&);  // of fp16
+  LinearKernels linear[kWeightFormats];          // by WeightFormat
+  int64_t many_from, many_rows;                  // rows from which `many` is used; so many at a time are best
   void (*store[2])(const StoreArgs&);
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
   void (*elementwise[kElementwiseOps][2])(const ElementwiseArgs&);

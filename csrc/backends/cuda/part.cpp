@@ -1,7 +1,9 @@
 #include "backends/cuda/part.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <variant>
 
 #include "backends/cuda/decode/kernel.h"
 #include "backends/cuda/kernels/kernels.h"
@@ -9,6 +11,19 @@
 #include "base/error.h"
 
 namespace tcim_lite::cuda {
+namespace {
+
+void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
+  for (const StepSpec& step : plan.steps) {
+    const auto* linear = std::get_if<LinearSpec>(&step);
+    if (linear != nullptr && linear->hidden_exponent && linear->quantized())
+      fail(ErrorCode::Unsupported, "'", graph, "' was compiled with --activations hidden_exponent, which the CUDA ",
+           "backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu) or compile it without");
+  }
+}
+
+}  // namespace
+
 CudaPart::CudaPart(Part part, bool float_math, int gpu, int* refused_host)
     : graph_(std::move(part.graph)),
       gpu_(gpu),
@@ -16,6 +31,7 @@ CudaPart::CudaPart(Part part, bool float_math, int gpu, int* refused_host)
       stream_(make_stream()),
       memory_(*graph_, plan_, std::move(part.placed), refused_host),
       steps_(plan_, memory_, stream_.get()) {
+  refuse_hidden_exponents(plan_, graph_->name);
   prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
   if (!env_is("TCIM_LITE_CUDA_CHAIN", "off", "on")) plan_programs();
   memory_.allocate();

@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "graph/ops/op_check.h"
 #include "graph/ops/op_definition.h"
 #include "graph/plan/planner.h"
@@ -5,9 +7,21 @@
 namespace tcim_lite::ops {
 namespace {
 
+// How activations are quantised, where it is not the usual way.
+constexpr std::string_view kActivations = "activations", kHiddenExponent = "hidden_exponent";
+
+// A code of -128 has no negative, which the kernels of MXFP4 need.
+void check_activations(const OpCheck& op, DType dtype, const Value& weight) {
+  op.text_in(kActivations, {kHiddenExponent});
+  const bool quantised = weight.format == WeightFormat::LinearW4 || weight.format == WeightFormat::LinearW8;
+  if (dtype != DType::Float16 || !quantised)
+    op.refuse("attribute 'activations' with activations ", name_of(dtype), " and the weight '", weight.name, "', ",
+              describe(weight), "; expected float16 activations and a weight linear_w4 or linear_w8");
+}
+
 void check_linear(const OpCheck& op) {
   op.arity(2, 3, 1);
-  op.attributes({});
+  op.attributes({kActivations});
   const Value &x = op.input(0), &weight = op.input(1);
   const DType dtype = op.tensor(x);
   if (weight.kind != ValueKind::Weight || weight.format == WeightFormat::Dense)
@@ -15,6 +29,7 @@ void check_linear(const OpCheck& op) {
   if (weight.shape[1] != x.shape.back())
     op.refuse("'", x.name, "' is ", describe(x), ", the weight '", weight.name, "' is ", describe(weight),
               ": the last extents must agree");
+  if (op.has_attribute(kActivations)) check_activations(op, dtype, weight);
   if (op.num_inputs() == 3) op.constant(op.input(2), DType::Float32, {weight.shape[0]});
   op.expect(op.output(0), dtype, OpCheck::with_last(x.shape, weight.shape[0]));
 }
@@ -59,6 +74,7 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
   step.inputs = matrix.shape[1];
   if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
   step.float_math = plan.float_math();
+  step.hidden_exponent = op.find(kActivations) != nullptr;
   plan.values.reads(x, plan.next_step());
   const uint32_t y = absorb_epilogue(plan, step, op.outputs[0]);
   step.y = plan.result(y, x);
@@ -67,7 +83,9 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-extern const OpDefinition Linear = {"x [.., K] T, weight [N, K] packed, bias [N] float32 (optional) -> [.., N] T",
-                                    "x weight^T + bias", Cut::Columns, check_linear, plan_linear};
+extern const OpDefinition Linear = {
+    "x [.., K] T, weight [N, K] packed, bias [N] float32 (optional) "
+    "{activations: \"hidden_exponent\", optional} -> [.., N] T",
+    "x weight^T + bias", Cut::Columns, check_linear, plan_linear};
 
 }  // namespace tcim_lite::ops

@@ -49,6 +49,14 @@ int64_t OpCheck::whole_number(std::string_view key) const {
   return std::get<int64_t>(*value);
 }
 
+void OpCheck::text_in(std::string_view key, std::initializer_list<std::string_view> known) const {
+  const AttributeValue* value = op_.find(key);
+  if (value == nullptr || !std::holds_alternative<std::string>(*value)) refuse("attribute '", key, "' is no string");
+  const std::string& text = std::get<std::string>(*value);
+  if (std::find(known.begin(), known.end(), text) == known.end())
+    refuse("attribute '", key, "' is '", text, "', which this version does not know");
+}
+
 void OpCheck::rank(const Value& value, size_t expected) const {
   if (value.shape.size() != expected) refuse("'", value.name, "' is ", describe(value), ", expected rank ", expected);
 }

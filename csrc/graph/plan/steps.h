@@ -42,9 +42,10 @@ struct LinearSpec {
   int64_t outputs = 0, inputs = 0;
   uint32_t bias_id = kNoValue;  // [outputs] float32
   Epilogue epilogue = Epilogue::Store;
-  Rows residual;            // [rows, outputs], for AddResidual
-  Rows y;                   // [rows, outputs], for SiluMul [rows, outputs / 2]
-  bool float_math = false;  // TCIM_LITE_NUMERICS=float: quantised weights are dequantised, activations stay float
+  Rows residual;                 // [rows, outputs], for AddResidual
+  Rows y;                        // [rows, outputs], for SiluMul [rows, outputs / 2]
+  bool float_math = false;       // TCIM_LITE_NUMERICS=float: quantised weights are dequantised, activations stay float
+  bool hidden_exponent = false;  // activations take the vendor's block format (docs/numerics.md section 3), fp16 only
 
   bool quantized() const { return is_quantized(format) && !float_math; }
 };

@@ -192,6 +192,17 @@ def mul_graph() -> Graph:
     return Graph("mul", values, [Op("Add", [0, 1], [2]), Op("Mul", [2, 0], [3])], [0, 1], [3])
 
 
+def hidden_exponent_graph() -> Graph:
+    """Linear in its second version."""
+    values = [
+        Value("x", "input", "float16", [1, 4, 64]),
+        Value("weight", "weight", "uint8", [20, 64], "linear_w8", weight=0),
+        Value("y", "intermediate", "float16", [1, 4, 20]),
+    ]
+    ops = [Op("Linear", [0, 1], [2], {"activations": "hidden_exponent"})]
+    return Graph("hidden_exponent", values, ops, [0], [2])
+
+
 # name, dtype, format, shape
 WEIGHTS = [
     ("norm", "float32", "dense", (64,)),
@@ -228,6 +239,10 @@ def make(folder: Path) -> None:
     write_two_devices(folder / "ports_two_devices.hmms", [with_ports(part) for part in parts])
     write_model(folder / "ports.hmm", ports_graph(), [], producer=_PRODUCER)
     write_model(folder / "mul.hmm", mul_graph(), [], producer=_PRODUCER)
+    weight = WeightData(
+        "weight", "uint8", "linear_w8", (20, 64), pattern(packed_bytes("linear_w8", (20, 64), "uint8"), 3)
+    )
+    write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")
 

@@ -10,11 +10,11 @@ __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const
 
 // An unpacker adds to dot[row][half of the outputs] the products of the stored codes of one group.
 
-// Codes in nibbles. vpmaddubsw cannot saturate with them: a pair is at most 2 * 15 * 127, and eight of them still fit
+// Codes in nibbles. vpmaddubsw cannot saturate with them: a pair is at most 2 * 15 * 128, and eight of them still fit
 // 16 bits, so the widening to 32 bits happens once per 32 inputs.
 template <typename Format, WeightFormat F>
 struct Nibbles : Packed<F> {
-  static_assert(8 * 2 * 15 * 127 <= 32767);
+  static_assert(8 * 2 * 15 * 128 <= 32767);
 
   static __m256i broadcast4(const int8_t* a) {
     int32_t four;

@@ -20,7 +20,7 @@ int8x16_t broadcast4(const int8_t* a) {
 // fit, so widening to 32 bits happens once per group.
 template <typename Format, typename Base>
 struct Nibbles : Base {
-  static_assert(16 * 15 * 127 <= 32767);
+  static_assert(16 * 15 * 128 <= 32767);
 
   template <int R, int Q>
   static void dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
@@ -66,14 +66,15 @@ struct SumsMxfp4 : Nibbles<SumsMxfp4, Mxfp4> {
   static constexpr int32_t kExcess = 0;
 };
 
-// The stored codes become signed by flipping their top bit; two products fit a 16-bit lane.
+// The stored codes become signed by flipping their top bit. The negative of two products fits a 16-bit lane; their sum
+// would not where all four codes are -128.
 struct SumsW8 : W8 {
   static constexpr int32_t kExcess = 0;
-  static_assert(2 * 128 * 127 <= 32767);
+  static_assert(-2 * 128 * 128 >= -32768 && 2 * 128 * 127 <= 32767);
 
   template <int R, int Q>
   static void dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
-    int32x4_t sums[R][Q][2];  // of two outputs: places 0 and 1, 2 and 3
+    int32x4_t sums[R][Q][2];  // negative, of two outputs: places 0 and 1, 2 and 3
     for (int r = 0; r < R; ++r) {
       for (int q = 0; q < Q; ++q) sums[r][q][0] = sums[r][q][1] = vdupq_n_s32(0);
     }
@@ -91,16 +92,17 @@ struct SumsW8 : W8 {
         }
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) {
-          const int16x8_t low = vmlal_s8(vmull_s8(vget_low_s8(stored[0]), vget_low_s8(a[r][0])), vget_low_s8(stored[1]),
-                                         vget_low_s8(a[r][1]));
-          const int16x8_t high = vmlal_high_s8(vmull_high_s8(stored[0], a[r][0]), stored[1], a[r][1]);
+          const int16x8_t zero = vdupq_n_s16(0);
+          const int16x8_t low = vmlsl_s8(vmlsl_s8(zero, vget_low_s8(stored[0]), vget_low_s8(a[r][0])),
+                                         vget_low_s8(stored[1]), vget_low_s8(a[r][1]));
+          const int16x8_t high = vmlsl_high_s8(vmlsl_high_s8(zero, stored[0], a[r][0]), stored[1], a[r][1]);
           sums[r][q][0] = vpadalq_s16(sums[r][q][0], low);
           sums[r][q][1] = vpadalq_s16(sums[r][q][1], high);
         }
       }
     }
     for (int r = 0; r < R; ++r) {
-      for (int q = 0; q < Q; ++q) dot[r][q] = vpaddq_s32(sums[r][q][0], sums[r][q][1]);
+      for (int q = 0; q < Q; ++q) dot[r][q] = vnegq_s32(vpaddq_s32(sums[r][q][0], sums[r][q][1]));
     }
   }
 };

@@ -6,9 +6,33 @@ namespace {
 constexpr int64_t kGroup = 64;
 constexpr int kVecs = kGroup / kLanes;
 
-template <typename T>
+// The 16 codes of vector `part` of a group, from x * 2^-e.
+
+struct OurFormat {
+  static constexpr int kLowest = -30;
+  static Ints codes(Vec scaled, int) { return nearest(min(max(scaled, broadcast(-127.0f)), broadcast(127.0f))); }
+};
+
+// Adding 1.5 * 2^23 rounds to whole numbers, 1.5 * 2^24 to even ones, both with ties to even.
+alignas(64) constexpr float kRounders[kLanes] = {0x1.8p24f, 0x1.8p23f, 0x1.8p24f, 0x1.8p23f, 0x1.8p24f, 0x1.8p23f,
+                                                 0x1.8p24f, 0x1.8p23f, 0x1.8p24f, 0x1.8p23f, 0x1.8p24f, 0x1.8p23f,
+                                                 0x1.8p24f, 0x1.8p23f, 0x1.8p24f, 0x1.8p23f};
+alignas(64) constexpr float kHighest[kLanes] = {126, 127, 126, 127, 126, 127, 126, 127,
+                                                126, 127, 126, 127, 126, 127, 126, 127};
+
+struct HiddenExponent {
+  static constexpr int kLowest = -20;
+  static Ints codes(Vec scaled, int part) {
+    const bool some_even = part % 2 != 0;  // elements 16, 18, .. 30 and 48, 50, .. 62
+    const Vec rounder = some_even ? load(kRounders) : broadcast(0x1.8p23f);
+    const Vec highest = some_even ? load(kHighest) : broadcast(127.0f);
+    const Vec rounded = (scaled + rounder) - rounder;
+    return nearest(min(max(rounded, broadcast(-128.0f)), highest));
+  }
+};
+
+template <typename T, typename Format>
 void quantize(const QuantizeArgs& args) {
-  const Vec low = broadcast(-127.0f), high = broadcast(127.0f);
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
     int8_t* codes = args.codes + row * args.groups * kGroup;
@@ -20,12 +44,12 @@ void quantize(const QuantizeArgs& args) {
         magnitude = max(magnitude, bits(abs(values[i])));
       }
       int exponent = (largest(magnitude) >> 23) - 127 - 6;
-      exponent = exponent < -30 ? -30 : exponent;
+      exponent = exponent < Format::kLowest ? Format::kLowest : exponent;
       exponent = exponent > 9 ? 9 : exponent;
       const Vec inverse = from_bits(broadcast(int32_t{(127 - exponent) << 23}));
       Ints total = broadcast(0);
       for (int i = 0; i < kVecs; ++i) {
-        const Ints code = nearest(min(max(values[i] * inverse, low), high));
+        const Ints code = Format::codes(values[i] * inverse, i);
         total = total + code;
         store_bytes(codes + kLanes * i, code);
       }
@@ -37,6 +61,9 @@ void quantize(const QuantizeArgs& args) {
 
 }  // namespace
 
-void TCIM_LITE_USE(quantize)(KernelTable& table) { enter(table.quantize, quantize<uint16_t>, quantize<float>); }
+void TCIM_LITE_USE(quantize)(KernelTable& table) {
+  enter(table.quantize, quantize<uint16_t, OurFormat>, quantize<float, OurFormat>);
+  table.quantize_hidden = quantize<uint16_t, HiddenExponent>;
+}
 
 }  // namespace tcim_lite::cpu

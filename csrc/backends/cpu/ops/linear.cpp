@@ -80,8 +80,9 @@ void LinearStep::prepare(const RunContext& context, int64_t rows) const {
       }
       if (quantized()) {
         const int64_t groups = prepared.groups();
-        kernels.quantize[elem]({source, prepared.codes() + row * inputs, prepared.scales() + row * groups,
-                                prepared.sums() + row * groups, 1, groups, inputs});
+        const auto quantize = hidden_exponent ? kernels.quantize_hidden : kernels.quantize[elem];
+        quantize({source, prepared.codes() + row * inputs, prepared.scales() + row * groups,
+                  prepared.sums() + row * groups, 1, groups, inputs});
       } else {
         kernels.widen[elem]({source, prepared.widened() + row * inputs, 1, inputs, inputs, inputs, 1.0f});
       }

@@ -60,6 +60,7 @@ class ProgramBuilder {
     const bool known = spec.format == WeightFormat::LinearW4 || spec.format == WeightFormat::LinearW8 ||
                        spec.format == WeightFormat::LinearF16;
     if (!known || spec.elem != kF16 || (is_quantized(spec.format) && !spec.quantized())) return false;
+    if (spec.hidden_exponent) return false;
     if (program_.format_ != WeightFormat::Dense && spec.format != program_.format_) return false;
     if (spec.inputs % 64 != 0 || spec.inputs > kMostInputs) return false;
     if (spec.epilogue == LinearSpec::Epilogue::SiluMul && spec.outputs % 32 != 0) return false;
