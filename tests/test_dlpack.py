@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
+from tcim_lite.runtime import arrays
 
 DTYPES = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.float16, np.float32]
 
@@ -29,6 +30,19 @@ class Wrapped:
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
+
+
+class CapsuleOnly:
+    """What hands out a capsule that is there already."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
 
 
 @pytest.fixture
@@ -91,6 +105,23 @@ def test_capsules_of_both_versions_come_as_asked():
         np.testing.assert_array_equal(rt.from_dlpack(capsule).numpy(), np.arange(3))
         with pytest.raises(rt.ArgumentError, match="the capsule was used before"):
             rt.from_dlpack(capsule)
+
+
+def test_a_numpy_before_2_1_exports_version_0(monkeypatch):
+    """It takes no arguments but `stream`; a consumer must accept version 0 where it asked for up to 1."""
+
+    class OldArray(np.ndarray):
+        def __dlpack__(self, *, stream=None):
+            return np.asarray(self).__dlpack__(stream=stream)
+
+    monkeypatch.setattr(arrays, "_NUMPY_EXPORTS_VERSIONS", False)
+    values = np.arange(3, dtype=np.float16)
+    asked = {"stream": None, "dl_device": None, "max_version": (1, 0)}
+    for copy in (None, True, False):
+        capsule = arrays.export_dlpack(lambda: values.view(OldArray), -1, copy=copy, **asked)
+        shared = np.from_dlpack(CapsuleOnly(capsule))
+        assert np.shares_memory(shared, values) is not bool(copy)
+        np.testing.assert_array_equal(shared, values)
 
 
 def test_a_device_tensor_is_exported_as_a_host_copy_where_one_is_asked_for(add):
