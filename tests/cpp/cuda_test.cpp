@@ -283,7 +283,7 @@ void test_hidden_exponents_are_refused() {
   maker.graph().outputs = {maker.linear(maker.input({1, 4, 64}), 64, WeightFormat::LinearW8)};
   maker.graph().ops.front().attributes.emplace_back("activations", "hidden_exponent");
   CHECK_ERROR(Side(cuda_backend(), maker, maker.graph(), 1, Placing::NearDevice),
-              "compiled with --activations hidden_exponent, which the CUDA backend does not compute");
+              "hidden exponents (--activations or TCIM_LITE_NUMERICS), which the CUDA backend does not compute");
 }
 
 int main() {

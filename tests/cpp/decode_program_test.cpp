@@ -43,7 +43,7 @@ class Model {
     }
     maker_.graph().outputs = {maker_.linear(maker_.rms_norm(x), 50, s.format)};
     validate(maker_.graph());
-    plan_ = build_plan(maker_.graph(), false);
+    plan_ = build_plan(maker_.graph(), Numerics::AsCompiled);
   }
 
   const Plan& plan() const { return plan_; }
@@ -175,7 +175,7 @@ void test_ops_that_no_linear_takes_along_are_phases() {
     const uint32_t sum = maker.elementwise(OpKind::Mul, maker.add(a, b), b),
                    inner = maker.linear(sum, 128, WeightFormat::LinearW8);
     maker.graph().outputs = {maker.linear(maker.silu_mul(inner), 64, WeightFormat::LinearW8), inner};
-    const Plan plan = build_plan(maker.graph(), false);
+    const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled);
     auto program = Program::plan(plan, 0, kMultiprocessors);
     CHECK(program && program->end_step() == plan.steps.size());
     const ProgramArgs& args = program->args();
@@ -198,7 +198,7 @@ void test_too_few_phases_are_no_program() {
   uint32_t x = maker.input({1, 1, 64});
   for (int i = 0; i < 2; ++i) x = maker.linear(x, 64, WeightFormat::LinearF16);
   maker.graph().outputs = {x};
-  CHECK(!Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors));
+  CHECK(!Program::plan(build_plan(maker.graph(), Numerics::AsCompiled), 0, kMultiprocessors));
 }
 
 void test_hidden_exponents_are_no_phase() {
@@ -206,9 +206,9 @@ void test_hidden_exponents_are_no_phase() {
   uint32_t x = maker.input({1, 1, 64});
   for (int i = 0; i < 5; ++i) x = maker.linear(x, 64, WeightFormat::LinearW8);
   maker.graph().outputs = {x};
-  CHECK(Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors));
+  CHECK(Program::plan(build_plan(maker.graph(), Numerics::AsCompiled), 0, kMultiprocessors));
   maker.graph().ops[3].attributes.emplace_back("activations", "hidden_exponent");
-  const auto program = Program::plan(build_plan(maker.graph(), false), 0, kMultiprocessors);
+  const auto program = Program::plan(build_plan(maker.graph(), Numerics::AsCompiled), 0, kMultiprocessors);
   CHECK(program && program->end_step() == 3);
 }
 
@@ -218,7 +218,7 @@ void test_a_program_ends_where_a_step_does_not_fit() {
   for (int i = 0; i < 3; ++i) x = maker.linear(x, 64, WeightFormat::LinearW8);
   for (int i = 0; i < 300; ++i) x = maker.linear(x, 64, WeightFormat::LinearF16);
   maker.graph().outputs = {x};
-  const Plan plan = build_plan(maker.graph(), false);
+  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled);
   const auto first = Program::plan(plan, 0, kMultiprocessors);
   CHECK(first && first->format() == WeightFormat::LinearW8 && first->end_step() == 3);
   const auto second = Program::plan(plan, 3, kMultiprocessors);

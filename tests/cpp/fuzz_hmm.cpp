@@ -14,7 +14,8 @@ namespace {
 void plan(const hmm::File& file) {
   try {
     for (const Graph& graph : file.parts) {
-      for (const bool float_math : {false, true}) build_plan(graph, float_math);
+      for (const Numerics numerics : {Numerics::AsCompiled, Numerics::HiddenExponent, Numerics::Float})
+        build_plan(graph, numerics);
     }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::Unsupported) __builtin_trap();

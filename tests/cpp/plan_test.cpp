@@ -99,7 +99,7 @@ void check_fusion(GraphMaker& maker, const std::vector<uint32_t>& outputs, const
 // Heads and attention are one step, in which a backend may write y while it still reads q, k and v.
 void check_heads_and_attention_are_one_step(Graph graph, const std::vector<uint32_t>& outputs) {
   graph.outputs = outputs;
-  const Plan plan = build_plan(graph, false);
+  const Plan plan = build_plan(graph, Numerics::AsCompiled);
   const auto range = [&](const Rows& rows) {
     const int64_t begin = plan.storage[rows.value].offset, last = (rows.rows - 1) * rows.stride + rows.cols;
     return std::pair(begin, begin + last * 2);
@@ -191,7 +191,7 @@ std::vector<size_t> steps_of(const AttentionCase& wanted) {
   maker.graph().outputs = outputs;
   validate(maker.graph());
   std::vector<size_t> kinds;
-  for (const StepSpec& step : build_plan(maker.graph(), false).steps) kinds.push_back(step.index());
+  for (const StepSpec& step : build_plan(maker.graph(), Numerics::AsCompiled).steps) kinds.push_back(step.index());
   return kinds;
 }
 
@@ -246,7 +246,7 @@ void test_a_product_is_a_step_of_its_own() {
   Graph graph = maker.graph();
   graph.outputs = {y};
   int products = 0;
-  for (const StepSpec& step : build_plan(graph, false).steps) {
+  for (const StepSpec& step : build_plan(graph, Numerics::AsCompiled).steps) {
     const auto* spec = std::get_if<ElementwiseSpec>(&step);
     products += spec != nullptr && spec->op == kMul;
   }
@@ -353,8 +353,8 @@ void test_what_the_backend_cannot_do_is_refused_at_load() {
     const uint32_t rows = maker.reshape(maker.kv_cache(x, {cache, maker.length(), maker.length()})[0], {16, 8});
     maker.graph().outputs = {maker.add(rows, rows)};
     validate(maker.graph());
-    build_plan(maker.graph(), false);
-    CHECK(code_of([&] { build_plan(maker.graph(), true); }) == ErrorCode::Unsupported);
+    build_plan(maker.graph(), Numerics::AsCompiled);
+    CHECK(code_of([&] { build_plan(maker.graph(), Numerics::Float); }) == ErrorCode::Unsupported);
   }
 }
 

@@ -104,8 +104,9 @@ def test_bytes_and_values_are_those_of_the_plain_codec(halves: list[int]) -> Non
 @given(st.one_of(st.lists(HALVES, min_size=64, max_size=64), NEAR))
 def test_what_was_decoded_encodes_to_the_same_bytes(halves: list[int]) -> None:
     """But where -128 became the largest magnitude, which is the next power of two."""
-    packed = encode(np.array(halves, np.uint16).view(np.float16))
-    if (packed > -128).all():
+    values = np.array(halves, np.uint16).view(np.float16)
+    packed, codes = encode(values), codes_of(values)[0]
+    if codes.min() > -128:
         np.testing.assert_array_equal(encode(decode(packed)), packed)
 
 
@@ -251,6 +252,31 @@ def test_numerics_float_rounds_no_activations(
     packages = [make_package(checkpoint, activations=how) for how in ("a8", "hidden_exponent")]
     monkeypatch.setenv("TCIM_LITE_NUMERICS", "float")
     assert logits_of(packages[0]).tobytes() == logits_of(packages[1]).tobytes()
+
+
+@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "w8a8h1_sefp"])
+def test_the_environment_asks_any_package_for_it(
+    make_checkpoint: Make, make_package: Make, monkeypatch: pytest.MonkeyPatch, quant: str
+) -> None:
+    checkpoint = make_checkpoint()
+    plain, compiled = (make_package(checkpoint, quant=quant, activations=how) for how in ("a8", "hidden_exponent"))
+    expected = logits_of(compiled).tobytes()
+    assert logits_of(plain).tobytes() != expected
+    monkeypatch.setenv("TCIM_LITE_NUMERICS", "hidden_exponent")
+    for package in (plain, compiled):
+        assert logits_of(package).tobytes() == expected
+
+
+def test_the_environment_cannot_ask_it_of_mxfp4_and_changes_no_float_package(
+    make_checkpoint: Make, make_package: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = make_checkpoint()
+    mxfp4, floats = (make_package(checkpoint, quant=quant) for quant in ("mxfp4a8", "float16"))
+    expected = logits_of(floats).tobytes()
+    monkeypatch.setenv("TCIM_LITE_NUMERICS", "hidden_exponent")
+    assert logits_of(floats).tobytes() == expected
+    with pytest.raises(rt.UnsupportedError, match=r"TCIM_LITE_NUMERICS=hidden_exponent.*linear_mxfp4.*unset it"):
+        logits_of(mxfp4)
 
 
 def test_devices_and_stages_of_a_package_round_alike(make_checkpoint: Make, make_package: Make) -> None:

@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
   }
 
   std::unique_ptr<Executable> compile(std::vector<Part> parts) override {
-    return std::make_unique<cpu::CpuExecutable>(std::move(parts), float_math_wanted());
+    return std::make_unique<cpu::CpuExecutable>(std::move(parts), wanted_numerics());
   }
 };
 

@@ -43,8 +43,8 @@ using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
 
 }  // namespace
 
-CpuPart::CpuPart(Part part, bool float_math)
-    : graph_(std::move(part.graph)), weights_(std::move(part.weights)), plan_(build_plan(*graph_, float_math)) {
+CpuPart::CpuPart(Part part, Numerics numerics)
+    : graph_(std::move(part.graph)), weights_(std::move(part.weights)), plan_(build_plan(*graph_, numerics)) {
   make_steps();
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
   arena_ = AlignedBuffer(plan_.arena_bytes);
@@ -160,9 +160,9 @@ void CpuPart::check_finite(const RunContext& context) const {
   }
 }
 
-CpuExecutable::CpuExecutable(std::vector<Part> parts, bool float_math) {
+CpuExecutable::CpuExecutable(std::vector<Part> parts, Numerics numerics) {
   for (Part& part : parts) {
-    parts_.push_back(std::make_unique<CpuPart>(std::move(part), float_math));
+    parts_.push_back(std::make_unique<CpuPart>(std::move(part), numerics));
     parts_.back()->check_exchange(*parts_.front());
   }
 }

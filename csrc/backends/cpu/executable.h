@@ -16,7 +16,7 @@ namespace tcim_lite::cpu {
 // One device's plan.
 class CpuPart {
  public:
-  CpuPart(Part part, bool float_math);
+  CpuPart(Part part, Numerics numerics);
 
   // Throws Error(Unsupported) unless the first part computes the same rows of what is gathered.
   void check_exchange(const CpuPart& first) const;
@@ -59,7 +59,7 @@ class CpuPart {
 
 class CpuExecutable final : public Executable {
  public:
-  CpuExecutable(std::vector<Part> parts, bool float_math);
+  CpuExecutable(std::vector<Part> parts, Numerics numerics);
 
   void run(std::span<const PartMemory> memory) override;
   uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }

@@ -110,7 +110,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Executable> compile(std::vector<Part> parts) override {
     check_process();
     const AllocationGate gate;
-    return std::make_unique<CudaExecutable>(std::move(parts), float_math_wanted(), gpu_count_);
+    return std::make_unique<CudaExecutable>(std::move(parts), wanted_numerics(), gpu_count_);
   }
 
  private:

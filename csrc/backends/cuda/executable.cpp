@@ -28,13 +28,13 @@ struct CudaExecutable::Bound {
   GraphExec graph;
 };
 
-CudaExecutable::CudaExecutable(std::vector<Part> parts, bool float_math, int gpu_count)
+CudaExecutable::CudaExecutable(std::vector<Part> parts, Numerics numerics, int gpu_count)
     : refused_host_(pinned_bytes(sizeof(int))) {
   for (Part& part : parts) {
     const int gpu = part.device_id % gpu_count;
     const UseGpu use(gpu);
     parts_.push_back(
-        std::make_unique<CudaPart>(std::move(part), float_math, gpu, reinterpret_cast<int*>(refused_host_.get())));
+        std::make_unique<CudaPart>(std::move(part), numerics, gpu, reinterpret_cast<int*>(refused_host_.get())));
     parts_.back()->check_exchange(*parts_.front());
     events_.push_back(make_event());
   }

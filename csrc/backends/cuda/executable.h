@@ -14,7 +14,7 @@ namespace tcim_lite::cuda {
 
 class CudaExecutable final : public Executable {
  public:
-  CudaExecutable(std::vector<Part> parts, bool float_math, int gpu_count);
+  CudaExecutable(std::vector<Part> parts, Numerics numerics, int gpu_count);
   ~CudaExecutable() override;
 
   void run(std::span<const PartMemory> memory) override;

@@ -17,17 +17,19 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
   for (const StepSpec& step : plan.steps) {
     const auto* linear = std::get_if<LinearSpec>(&step);
     if (linear != nullptr && linear->hidden_exponent && linear->quantized())
-      fail(ErrorCode::Unsupported, "'", graph, "' was compiled with --activations hidden_exponent, which the CUDA ",
-           "backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu) or compile it without");
+      fail(ErrorCode::Unsupported, "'", graph, "' rounds activations with hidden exponents (--activations or ",
+           "TCIM_LITE_NUMERICS), which the CUDA backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu), "
+           "or ",
+           "do without");
   }
 }
 
 }  // namespace
 
-CudaPart::CudaPart(Part part, bool float_math, int gpu, int* refused_host)
+CudaPart::CudaPart(Part part, Numerics numerics, int gpu, int* refused_host)
     : graph_(std::move(part.graph)),
       gpu_(gpu),
-      plan_(build_plan(*graph_, float_math)),
+      plan_(build_plan(*graph_, numerics)),
       stream_(make_stream()),
       memory_(*graph_, plan_, std::move(part.placed), refused_host),
       steps_(plan_, memory_, stream_.get()) {

@@ -11,10 +11,13 @@ namespace {
 constexpr std::string_view kActivations = "activations", kHiddenExponent = "hidden_exponent";
 
 // A code of -128 has no negative, which the kernels of MXFP4 need.
+bool may_hide_exponents(bool halves, WeightFormat format) {
+  return halves && (format == WeightFormat::LinearW4 || format == WeightFormat::LinearW8);
+}
+
 void check_activations(const OpCheck& op, DType dtype, const Value& weight) {
   op.text_in(kActivations, {kHiddenExponent});
-  const bool quantised = weight.format == WeightFormat::LinearW4 || weight.format == WeightFormat::LinearW8;
-  if (dtype != DType::Float16 || !quantised)
+  if (!may_hide_exponents(dtype == DType::Float16, weight.format))
     op.refuse("attribute 'activations' with activations ", name_of(dtype), " and the weight '", weight.name, "', ",
               describe(weight), "; expected float16 activations and a weight linear_w4 or linear_w8");
 }
@@ -53,6 +56,15 @@ uint32_t absorb_epilogue(PlanBuilder& plan, LinearSpec& step, uint32_t y) {
   return consumer->outputs[0];
 }
 
+bool forces_hidden_exponent(const PlanBuilder& plan, const LinearSpec& step) {
+  if (plan.numerics() != Numerics::HiddenExponent || !is_quantized(step.format)) return false;
+  if (!may_hide_exponents(step.elem == kF16, step.format))
+    fail(ErrorCode::Unsupported, "TCIM_LITE_NUMERICS=hidden_exponent: Linear with '", plan.value(step.weights_id).name,
+         "', ", describe(plan.value(step.weights_id)),
+         "; expected float16 activations and linear_w4 or linear_w8, so unset it");
+  return true;
+}
+
 void plan_linear(PlanBuilder& plan, const Op& op) {
   LinearSpec step;
   uint32_t x = op.inputs[0];
@@ -73,8 +85,8 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
   step.outputs = matrix.shape[0];
   step.inputs = matrix.shape[1];
   if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
-  step.float_math = plan.float_math();
-  step.hidden_exponent = op.find(kActivations) != nullptr;
+  step.float_math = plan.numerics() == Numerics::Float;
+  step.hidden_exponent = op.find(kActivations) != nullptr || forces_hidden_exponent(plan, step);
   plan.values.reads(x, plan.next_step());
   const uint32_t y = absorb_epilogue(plan, step, op.outputs[0]);
   step.y = plan.result(y, x);

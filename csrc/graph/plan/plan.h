@@ -62,10 +62,17 @@ struct Plan {
   int64_t arena_bytes = 0;
 };
 
-// float_math: TCIM_LITE_NUMERICS=float. Throws Error(Unsupported) for a legal graph there is no step for.
-Plan build_plan(const Graph& graph, bool float_math);
+// What TCIM_LITE_NUMERICS asks for.
+enum class Numerics {
+  AsCompiled,
+  Float,           // weights are dequantised, activations are not quantised, nothing is rounded between ops
+  HiddenExponent,  // activations of quantised Linears take the vendor's block format, as --activations compiles it
+};
 
-// Whether TCIM_LITE_NUMERICS asks for float. Throws Error(Argument) for a value it cannot have.
-bool float_math_wanted();
+// Throws Error(Unsupported) for a legal graph there is no step for.
+Plan build_plan(const Graph& graph, Numerics numerics);
+
+// By TCIM_LITE_NUMERICS. Throws Error(Argument) for a value it cannot have.
+Numerics wanted_numerics();
 
 }  // namespace tcim_lite

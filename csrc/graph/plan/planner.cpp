@@ -32,7 +32,7 @@ void PlanBuilder::add_inputs() {
     if (value.dtype != DType::Float16 && value.dtype != DType::Float32) continue;
     plan_.float_inputs.push_back({values.rows(id), values.elem(id), port});
     if (values.rows(id).limited) add_length_rule({kNoValue, graph_.live_rows}, values.rows(id).rows, 0);
-    if (!float_math_ || value.dtype != DType::Float16) continue;
+    if (numerics_ != Numerics::Float || value.dtype != DType::Float16) continue;
     CopySpec copy;
     copy.from = kF16;
     copy.to = kF32;
@@ -63,7 +63,7 @@ Rows PlanBuilder::result(uint32_t y, uint32_t x) {
 
 // With TCIM_LITE_NUMERICS=float states keep their dtype, which only some operands tell from that of the others.
 void PlanBuilder::check_state_dtypes(const Op& op) const {
-  if (!float_math_) return;
+  if (numerics_ != Numerics::Float) return;
   const size_t count = std::min(op.inputs.size(), definition_of(op.kind).state_dtype_from);
   for (size_t i = 0; i < count; ++i) {
     if (!values.is_state(op.inputs[i]) || values.elem(op.inputs[i]) == kF32) continue;
@@ -120,13 +120,14 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
   plan_.lengths.push_back({slot, tokens, context});
 }
 
-Plan build_plan(const Graph& graph, bool float_math) { return PlanBuilder(graph, float_math).build(); }
+Plan build_plan(const Graph& graph, Numerics numerics) { return PlanBuilder(graph, numerics).build(); }
 
-bool float_math_wanted() {
+Numerics wanted_numerics() {
   const auto profile = env_text("TCIM_LITE_NUMERICS");
-  if (!profile) return false;
-  if (*profile == "float") return true;
-  fail(ErrorCode::Argument, "TCIM_LITE_NUMERICS='", *profile, "': expected 'float' or nothing");
+  if (!profile) return Numerics::AsCompiled;
+  if (*profile == "float") return Numerics::Float;
+  if (*profile == "hidden_exponent") return Numerics::HiddenExponent;
+  fail(ErrorCode::Argument, "TCIM_LITE_NUMERICS='", *profile, "': expected 'float', 'hidden_exponent' or nothing");
 }
 
 }  // namespace tcim_lite

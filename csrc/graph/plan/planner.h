@@ -13,15 +13,15 @@ namespace tcim_lite {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, bool float_math)
-      : values(graph, float_math), graph_(graph), float_math_(float_math) {}
+  PlanBuilder(const Graph& graph, Numerics numerics)
+      : values(graph, numerics == Numerics::Float), graph_(graph), numerics_(numerics) {}
 
   Plan build();
 
   PlanValues values;
 
   const Value& value(uint32_t id) const { return graph_.values[id]; }
-  bool float_math() const { return float_math_; }
+  Numerics numerics() const { return numerics_; }
 
   // The time of the next step or gather, for lifetimes.
   int64_t next_step() const { return int64_t(plan_.steps.size() + plan_.gathers.size()); }
@@ -52,7 +52,7 @@ class PlanBuilder {
   bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;
 
   const Graph& graph_;
-  const bool float_math_;
+  const Numerics numerics_;
   Plan plan_;
   std::set<const Op*> absorbed_;
   std::map<uint32_t, const Op*> norms_;  // by output
