@@ -15,7 +15,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
-from tcim_lite.llm import Package, Sampler, context_length, encode_chat, load_tokenizer, prefill
+from tcim_lite.llm import Package, Sampler, context_length, encode_chat, load_tokenizer, prefill, takes_positions
 
 QUESTIONS = [
     "What is 12 + 30?",
@@ -65,6 +65,8 @@ class BatchDecoder:
 
     def _slots(self) -> list[Slot]:
         """After input 0, the rows [B, 1, H], every slot has valid length, current length and its caches."""
+        if takes_positions(self.decode):
+            raise ValueError("this package was compiled with --position-ids, which no graph of several slots has")
         batch = self.decode.get_input_info(self.decode.get_input_name(0)).shape[0]
         names = [self.decode.get_input_name(i) for i in range(1, self.decode.get_num_inputs())]
         each = len(names) // batch

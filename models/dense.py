@@ -76,6 +76,7 @@ CONTRACT = Contract(
         Port("valid_length", "valid_length", "past_seq_length"),
         Port("current_length", "current_length", "current_input_length"),
     ),
+    positions=Port("position_ids", "position_ids", ""),  # spec models B.1
     per_layer=(
         Port("k_cache", "model_layers_{layer}_self_attn_kcache_input", "past_key_cache_{layer}"),
         Port("v_cache", "model_layers_{layer}_self_attn_vcache_input", "past_value_cache_{layer}"),

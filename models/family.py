@@ -42,10 +42,11 @@ class Port:
     Attributes:
         role: What it is to the model; the `.hmm` stores it (docs/hmm-format.md section 5.2).
         name: In the compiled graph; `{layer}` stands for the layer's number.
-        alias: What the vendor's exporter calls it. The `.hmm` stores it, and the runtime takes either name.
+        alias: What the vendor's exporter calls it, or nothing where it is the same. The `.hmm` stores it, and the
+            runtime takes either name.
     """
 
-    role: Literal["embeddings", "valid_length", "current_length", "k_cache", "v_cache"]
+    role: Literal["embeddings", "valid_length", "current_length", "position_ids", "k_cache", "v_cache"]
     name: str
     alias: str
 
@@ -62,6 +63,7 @@ class Contract:
     Attributes:
         shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages.
         per_slot: Then, for each batch slot, these,
+        positions: with `--position-ids` this one, [1, T],
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
             of one layer after the other in a pipeline stage.
         output: Name of the logits.
@@ -69,6 +71,7 @@ class Contract:
 
     shared: tuple[Port, ...]
     per_slot: tuple[Port, ...]
+    positions: Port
     per_layer: tuple[Port, ...]
     output: str
 

@@ -37,12 +37,14 @@ def silu_mul_model() -> tuple[hmm.Graph, list[hmm.WeightData]]:
     return hmm.Graph("silu_mul", values, [hmm.Op("SiluMul", [0], [1])], inputs=[0], outputs=[1]), []
 
 
-def rope_model() -> tuple[hmm.Graph, list[hmm.WeightData]]:
-    """Rotates two heads of 32 by positions from `valid_length` on."""
+def rope_model(given: bool = False) -> tuple[hmm.Graph, list[hmm.WeightData]]:
+    """Rotates two heads of 32 by positions from `valid_length` on, or by those in `position_ids`."""
     rows, table = (1, TOKENS, HEADS, HEAD_DIM), (CONTEXT, HEAD_DIM // 2)
     values = [
         hmm.Value("x", "input", "float16", rows),
-        hmm.Value("valid_length", "input", "int32", (1,)),
+        hmm.Value("position_ids", "input", "int32", (1, TOKENS))
+        if given
+        else hmm.Value("valid_length", "input", "int32", (1,)),
         hmm.Value("cos", "weight", "float16", table, "dense", weight=0),
         hmm.Value("sin", "weight", "float16", table, "dense", weight=1),
         hmm.Value("y", "intermediate", "float16", rows),
@@ -52,7 +54,10 @@ def rope_model() -> tuple[hmm.Graph, list[hmm.WeightData]]:
         hmm.WeightData(name, "float16", "dense", table, function(angles).astype(np.float16))
         for name, function in {"cos": np.cos, "sin": np.sin}.items()
     ]
-    return hmm.Graph("rope", values, [hmm.Op("Rope", [0, 2, 3, 1], [4])], inputs=[0, 1], outputs=[4]), weights
+    attributes = {"positions": "given"} if given else {}
+    return hmm.Graph(
+        "rope", values, [hmm.Op("Rope", [0, 2, 3, 1], [4], attributes)], inputs=[0, 1], outputs=[4]
+    ), weights
 
 
 def linear_model(fmt: str) -> tuple[hmm.Graph, list[hmm.WeightData]]:

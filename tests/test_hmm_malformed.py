@@ -382,6 +382,8 @@ CASES: dict[str, tuple[bytes, str]] = {
     "ports_slot_without_role": (with_ports((port(slot=0),)), "'x' has role '', layer -1, slot 0; expected a name"),
     "ports_cache_no_state": (
         with_ports((port("v_cache", 0, 0),)), "'x', .*, has role 'v_cache', .*; expected a state of some layer"),
+    "ports_positions_shape": (
+        with_ports((port("position_ids"),)), r"'x', .*, has role 'position_ids', .*; expected an input int32 \[1, T\]"),
     "ports_cache_without_layer": (
         container([CACHED, Part(7, ports((port(), port("k_cache")))), W]), "'c', .*; expected a state of some layer"),
     "ports_length_shape": (

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny_graphs import positions_graph
 
 import tcim_lite.runtime as rt
-from tcim_lite import layers
+from tcim_lite import hmm, layers
 from tcim_lite.cli import main
 from tcim_lite.errors import StrictError
 
@@ -28,9 +29,10 @@ FAILS_ANYWAY = {"S-101", "S-102", "S-105", "S-201", "S-304", "S-402", "S-902"}
 
 @pytest.fixture(autouse=True)
 def models(attention_pair, add_model, tmp_path, monkeypatch):
-    """A folder with add.hmm, prefill.hmm and decode.hmm, the current one."""
+    """A folder with add.hmm, prefill.hmm, decode.hmm and positions.hmm, the current one."""
     attention_pair[0].rename(tmp_path / "prefill.hmm")
     attention_pair[1].rename(tmp_path / "decode.hmm")
+    hmm.write_model(tmp_path / "positions.hmm", *positions_graph(4))
     monkeypatch.chdir(tmp_path)
     layers.take_findings()
 

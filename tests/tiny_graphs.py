@@ -61,6 +61,34 @@ def attention_graph(tokens: int, context: int = CONTEXT) -> hmm.Graph:
     return hmm.Graph(f"attention_{tokens}", values, ops, inputs=[0, 1, 2, 3, 4], outputs=[8], live_rows=2)
 
 
+def positions_graph(tokens: int, context: int = CONTEXT) -> tuple[hmm.Graph, list[hmm.WeightData]]:
+    """As `attention_graph`, with queries and keys rotated by the input `position_ids`."""
+    plain, table = attention_graph(tokens, context), (context, HEAD_DIM // 2)
+    values = [
+        *plain.values,
+        hmm.Value("position_ids", "input", "int32", (1, tokens)),
+        hmm.Value("cos", "weight", "float16", table, "dense", weight=0),
+        hmm.Value("sin", "weight", "float16", table, "dense", weight=1),
+        hmm.Value("q", "intermediate", "float16", plain.values[5].shape),
+        hmm.Value("k", "intermediate", "float16", plain.values[5].shape),
+    ]
+    ops = [
+        plain.ops[0],
+        hmm.Op("Rope", [5, 10, 11, 9], [12], {"positions": "given"}),
+        hmm.Op("Rope", [5, 10, 11, 9], [13], {"positions": "given"}),
+        hmm.Op("KVcache", [13, 3, 1, 2], [6]),
+        plain.ops[2],
+        hmm.Op("FlashAttention", [12, 6, 7, 1, 2], [8]),
+    ]
+    angles = np.outer(np.arange(context), 10000.0 ** (-np.arange(HEAD_DIM // 2) / (HEAD_DIM // 2)))
+    weights = [
+        hmm.WeightData(name, "float16", "dense", table, function(angles).astype(np.float16))
+        for name, function in {"cos": np.cos, "sin": np.sin}.items()
+    ]
+    graph = hmm.Graph(f"positions_{tokens}", values, ops, inputs=[0, 1, 2, 9, 3, 4], outputs=[8], live_rows=2)
+    return graph, weights
+
+
 def heads_graphs(tokens: int, heads: tuple[int, ...]) -> list[hmm.Graph]:
     """Attention of the input with itself over caches of `sum(heads)` heads, so many of them on each device."""
     return [_heads_part(tokens, sum(heads[:rank]), count, sum(heads)) for rank, count in enumerate(heads)]

@@ -43,6 +43,9 @@ void check_role(const Value& value, const std::string& label) {
   } else if (role.name == "valid_length" || role.name == "current_length") {
     if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape != Shape{1})
       expected = "an input int32 [1]";
+  } else if (role.name == "position_ids") {
+    if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape.size() != 2 || value.shape[0] != 1)
+      expected = "an input int32 [1, T]";
   }
   if (!expected.empty())
     fail(ErrorCode::Format, label, ": '", value.name, "', ", tcim_lite::describe(value), ", has ", describe(role),

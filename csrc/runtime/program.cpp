@@ -107,6 +107,11 @@ RunEvent BoundRun::describe() const {
   for (size_t port = 0; port < graph.inputs.size(); ++port) {
     const TensorFacts& input = event.inputs.emplace_back(facts(port, graph.inputs[port]));
     std::optional<int32_t>& length = event.lengths.emplace_back();
+    std::vector<int32_t>& positions = event.positions.emplace_back();
+    if (input.dtype == DType::Int32 && input.shape.size() == 2) {
+      positions.resize(size_t(num_elements(input.shape)));
+      buffers_[port]->read(input.offset, input.span_bytes, reinterpret_cast<std::byte*>(positions.data()));
+    }
     if (input.dtype != DType::Int32 || num_elements(input.shape) != 1) continue;
     buffers_[port]->read(input.offset, sizeof(int32_t), reinterpret_cast<std::byte*>(&length.emplace()));
   }

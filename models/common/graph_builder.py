@@ -26,10 +26,14 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D]."""
+    """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D].
+
+    `positions` (int32 [1, T]) are those of its tokens where the graph takes them; otherwise they begin at `valid`.
+    """
 
     valid: Ref
     current: Ref
+    positions: Ref | None
     keys: tuple[Ref, ...]
     values: tuple[Ref, ...]
 
@@ -94,8 +98,11 @@ class GraphBuilder:
         return self._op("RMSNorm", name, [x, operand], x.shape, {"epsilon": float(epsilon)})
 
     def rope(self, name: str, x: Ref, cos: str, sin: str, slots: Sequence[Slot]) -> Ref:
-        """Rotates [B, T, heads, D] by positions that start at each slot's valid length."""
-        return self._op("Rope", name, [x, self.weight(cos), self.weight(sin), *(s.valid for s in slots)], x.shape)
+        """Rotates [B, T, heads, D] by the positions of each slot's tokens."""
+        given = slots[0].positions is not None
+        positions = (s.valid if s.positions is None else s.positions for s in slots)
+        attributes = {"positions": "given"} if given else {}
+        return self._op("Rope", name, [x, self.weight(cos), self.weight(sin), *positions], x.shape, attributes)
 
     def kv_cache(self, names: Sequence[str], new: Ref, caches: Sequence[Ref], slots: Sequence[Slot]) -> list[Ref]:
         """Writes rows [valid, valid + current) of each slot's cache; returns the updated caches, named `names`."""

@@ -44,7 +44,7 @@ def build_graph(
     else:
         x = _add_port(builder.input, embeddings, rows)
     cache_shape = (1, len(shard.my_kv_heads), context_length, config.head_dim)
-    slots = [_slot(builder, contract, slot, layers, spec.layers is not None, cache_shape) for slot in range(spec.batch)]
+    slots = [_slot(builder, contract, slot, layers, spec, cache_shape) for slot in range(spec.batch)]
     # Of one token, that token is the live row.
     live_rows = slots[0].current if spec.tokens > 1 else None
     part = GraphPart(
@@ -78,25 +78,29 @@ def _add_port(
     **options: str,
 ) -> Ref:
     name, alias = port.names(slot, layer)
-    return add(name, shape, role=Role(port.role, layer, slot), aliases=[alias], **options)
+    return add(name, shape, role=Role(port.role, layer, slot), aliases=[alias] if port.alias else [], **options)
 
 
 def _slot(
-    builder: GraphBuilder, contract: Contract, slot: int, layers: range, is_stage: bool, cache_shape: tuple[int, ...]
+    builder: GraphBuilder, contract: Contract, slot: int, layers: range, spec: GraphSpec, cache_shape: tuple[int, ...]
 ) -> Slot:
     """Adds the inputs of a batch slot."""
     refs: dict[tuple[str, int | None], Ref] = {}
     for port in contract.per_slot:
         refs[port.role, None] = _add_port(builder.input, port, (1,), slot, dtype="int32")
+    positions = None
+    if spec.position_ids:
+        positions = _add_port(builder.input, contract.positions, (1, spec.tokens), slot, dtype="int32")
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(port, layer) for port in contract.per_layer for layer in layers]
-    if is_stage:
+    if spec.layers is not None:
         pairs = [(port, layer) for layer in layers for port in contract.per_layer]
     for port, layer in pairs:
         refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer)
     return Slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],
+        positions=positions,
         keys=tuple(refs["k_cache", layer] for layer in layers),
         values=tuple(refs["v_cache", layer] for layer in layers),
     )

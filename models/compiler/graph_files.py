@@ -66,6 +66,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     }
     if profile.activations != DEFAULT_ACTIVATIONS:
         message["activations"] = profile.activations
+    if spec.position_ids:
+        message["position_ids"] = True
     if spec.layers is not None:
         message |= {"pipeline": options.pipeline, "first_block": spec.layers.start, "blocks": len(spec.layers)}
     if spec.ndevice > 1:

@@ -20,6 +20,7 @@ class GraphSpec:
         batch: B, slots with lengths and caches of their own; more than one only where T is 1.
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
+        position_ids: Positions of the tokens are an input, [1, T]; otherwise they begin at the valid length.
         layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
         ndevice: Devices that run it together.
@@ -29,6 +30,7 @@ class GraphSpec:
     tokens: int
     batch: int = 1
     all_logits: bool = False
+    position_ids: bool = False
     layers: range | None = None
     ndevice: int = 1
 
@@ -44,9 +46,10 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     Raises:
         CompileError: More pipeline stages than blocks.
     """
+    given = options.position_ids
     specs = [
-        GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
-        GraphSpec(name="decode", tokens=1, batch=options.batch),
+        GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits, position_ids=given),
+        GraphSpec(name="decode", tokens=1, batch=options.batch, position_ids=given),
     ]
     stages = [
         replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
@@ -55,7 +58,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         if options.pipeline > 1
     ]
     if options.verify_tokens is not None:
-        specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
+        specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True, position_ids=given))
     shared = [replace(spec, ndevice=options.ndevice) for spec in specs if options.ndevice > 1]
     return [*(specs if options.single_device else []), *stages, *shared]
 

@@ -27,6 +27,8 @@ class CompileOptions:
         context_length: Rows of the KV caches.
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
+        position_ids: Every graph takes the positions of its tokens as input 3, int32 [1, P | 1], as the vendor's Llama
+            exports do; only with a batch of one.
         verify_length: Also write a verify graph of so many tokens, which returns all their logits; None for none, or
             where a draft asks for one, for the vendor's 5.
         pipeline: Also write prefill and decode in so many stages; 1 for none.
@@ -55,6 +57,7 @@ class CompileOptions:
     context_length: int = 2048
     batch: int = 1
     all_logits: bool = False
+    position_ids: bool = False
     verify_length: int | None = None
     pipeline: int = 1
     ndevice: int = 1
@@ -77,6 +80,11 @@ class CompileOptions:
         self._check_range("ndevice", MAX_DEVICES)
         if not self.single_device and self.ndevice == 1:
             raise CompileError("--no-single-device leaves no graph; give --ndevice 2 or more")
+        if self.position_ids and self.batch > 1:
+            raise CompileError(
+                f"--position-ids with --batch {self.batch}: the vendor has no graph of several slots with positions; "
+                "leave one of the two out"
+            )
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
@@ -115,6 +123,7 @@ class CompileOptions:
             name=target_name,
             prefill_length=self.prefill_length,
             context_length=self.context_length,
+            position_ids=self.position_ids,
             quant=self.draft_quant or self.quant,
             head_quant=None if self.draft_quant else self.head_quant,
             activations=self.activations,

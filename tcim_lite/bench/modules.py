@@ -10,7 +10,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..llm import Package, context_length, share_kv_cache
+from ..llm import Package, context_length, set_positions, share_kv_cache, takes_positions
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Slot:
 class Graph:
     """A loaded graph and the rows it gets: input 0 is [B, T, H], then valid length, current length and caches a slot.
 
+    A graph of one slot may have its tokens' positions before the caches.
+
     The rows are numbers of a usual size; the time of a run does not depend on them.
     """
 
@@ -35,7 +37,8 @@ class Graph:
         names = [module.get_input_name(index) for index in range(1, module.get_num_inputs())]
         each = len(names) // batch
         lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
-        self.slots = [Slot(valid, current, caches) for valid, current, *caches in lanes]
+        skipped = int(takes_positions(module))
+        self.slots = [Slot(valid, current, caches[skipped:]) for valid, current, *caches in lanes]
         self._rows = np.random.default_rng(0).standard_normal(info.shape, np.float32).astype(info.dtype)
 
     def run(self, valid: int, current: int) -> None:
@@ -49,6 +52,7 @@ class Graph:
         for slot in self.slots:
             self.module.set_input(slot.valid, np.array([valid], np.int32))
             self.module.set_input(slot.current, np.array([current], np.int32))
+        set_positions(self.module, valid)
         self.module.run()
         self.module.sync()
         self.module.get_output(self.module.get_output_name(0)).numpy()

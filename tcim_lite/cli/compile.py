@@ -32,6 +32,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--batch", metavar="B", type=int, default=1, help="slots of the decode graph")
     parser.add_argument("--all-logits", action="store_true", help="prefill returns the logits of all rows, [1, P, V]")
     parser.add_argument(
+        "--position-ids",
+        action="store_true",
+        help="graphs take the positions of their tokens as input 3, int32 [1, P | 1], as the vendor's Llama exports",
+    )
+    parser.add_argument(
         "--verify-length",
         metavar="T",
         type=int,
@@ -95,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
         context_length=args.context_length,
         batch=args.batch,
         all_logits=args.all_logits,
+        position_ids=args.position_ids,
         verify_length=getattr(args, "verify_length", None),
         pipeline=args.pipeline,
         ndevice=args.ndevice,

@@ -33,6 +33,7 @@ ROLES = {
     "silu_mul": "y = silu(gate) * up, float16 [1, 4, 32]; x [1, 4, 64] has 16 columns of gate, 16 of up, and so again",
     "rope": "y = x, float16 [1, 4, 2, 32], with columns i and i + 16 of a head rotated by valid_length + row times "
     "10000^(-i/16); cos and sin rounded to float16",
+    "rope_positions": "the same, each row by its value in position_ids, int32 [1, 4], not by valid_length + row",
     "linear_w4": "y = x w, x float16 [1, 4, 128], w[n, k] = ((7 n + 3 k) mod 16 - 8) / 32, n < 32, quantised to 4 bits "
     "per 64 and x to 8; " + _CURRENT,
     "linear_w8": "the same with w[n, k] = ((37 n + 11 k) mod 255 - 127) / 128, quantised to 8 bits per 64; " + _CURRENT,

@@ -16,7 +16,7 @@ from . import layout
 OPS = {
     "Linear": 2,
     "RMSNorm": 1,
-    "Rope": 1,
+    "Rope": 2,
     "KVcache": 1,
     "FlashAttention": 1,
     "BatchGather": 1,
@@ -28,7 +28,7 @@ OPS = {
     "AllGather": 1,
 }
 _OPS_OF_1_1 = frozenset({"Mul"})  # what version 1.1 of the format added; runtimes of 1.0 refuse them by name
-_ATTRIBUTES_OF_2 = frozenset({("Linear", "activations")})  # that raise an op's version
+_ATTRIBUTES_OF_2 = frozenset({("Linear", "activations"), ("Rope", "positions")})  # that raise an op's version
 
 Attribute = int | float | str
 

@@ -115,6 +115,9 @@ def _check_role(value: Value, role: Role, error: Callable[[str], Exception], lab
         fits, expected = value.kind == "state" and role.layer is not None, "a state of some layer"
     elif role.name in ("valid_length", "current_length"):
         fits, expected = (value.kind, value.dtype, value.shape) == ("input", "int32", (1,)), "an input int32 [1]"
+    elif role.name == "position_ids":
+        fits = (value.kind, value.dtype, value.shape[:-1]) == ("input", "int32", (1,))
+        expected = "an input int32 [1, T]"
     else:
         return
     if not fits:

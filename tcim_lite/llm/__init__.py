@@ -8,7 +8,16 @@ from .generate import GenerationStats, Generator, LanguageModel
 from .generation_defaults import GenerationDefaults
 from .kv_cache import cache_names, load_pair, share_kv_cache
 from .package import Package, encode_chat, load_tokenizer
-from .prompt import common_prefix, context_length, last_logits, prefill, prompt_chunks, run_graph
+from .prompt import (
+    common_prefix,
+    context_length,
+    last_logits,
+    prefill,
+    prompt_chunks,
+    run_graph,
+    set_positions,
+    takes_positions,
+)
 from .sampling import Sampler
 from .text_stream import TextStream, print_answer
 
@@ -31,5 +40,7 @@ __all__ = [
     "print_answer",
     "prompt_chunks",
     "run_graph",
+    "set_positions",
     "share_kv_cache",
+    "takes_positions",
 ]

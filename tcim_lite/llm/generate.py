@@ -2,7 +2,7 @@
 
 Shapes (llm-graphs 2.1): input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the
 valid and current lengths, the first KV cache is input 3 with the context length C as its axis 2; output 0 is the logits
-[1, 1, V].
+[1, 1, V]. A package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .generation_defaults import GenerationDefaults
-from .prompt import common_prefix, context_length, prefill
+from .prompt import common_prefix, context_length, prefill, takes_positions
 from .sampling import Sampler
 
 
@@ -182,6 +182,7 @@ class Generator(LanguageModel):
         slots = decode.get_input_info(self._rows).shape[0]
         if slots != 1:
             raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
+        self._positions = decode.get_input_name(3) if takes_positions(decode) else None
         decode.set_input(current, np.array([1], np.int32))  # set once: inputs keep their value
 
     def prefill(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
@@ -192,6 +193,8 @@ class Generator(LanguageModel):
         """As `LanguageModel.decode`."""
         self._decode.set_input(self._rows, self._embedding[token].reshape(1, 1, -1))
         self._decode.set_input(self._valid, np.array([position], np.int32))
+        if self._positions is not None:
+            self._decode.set_input(self._positions, np.array([[position]], np.int32))
         self._decode.run()
         self._decode.sync()
         return self._decode.get_output(self._logits).numpy().reshape(-1)

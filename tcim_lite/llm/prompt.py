@@ -42,7 +42,7 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
     """Runs an LLM graph once and returns its first output.
 
     Args:
-        module: Inputs 0, 1 and 2 are rows, valid length and current length.
+        module: Inputs 0, 1 and 2 are rows, valid length and current length; input 3 may be the tokens' positions.
         rows: As input 0.
         valid: Tokens already in the cache.
         current: Real rows; what follows is padding.
@@ -50,6 +50,7 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
     module.set_input(module.get_input_name(0), rows)
     module.set_input(module.get_input_name(1), np.array([valid], np.int32))
     module.set_input(module.get_input_name(2), np.array([current], np.int32))
+    set_positions(module, valid)
     module.run()
     module.sync()
     return module.get_output(module.get_output_name(0)).numpy()
@@ -100,6 +101,19 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     return next((i for i in range(length) if first[i] != second[i]), length)
 
 
+def takes_positions(module: Any) -> bool:
+    """Whether input 3 of an LLM graph is the positions of its tokens, [1, T], and the caches begin at 4."""
+    return len(module.get_input_info(module.get_input_name(3)).shape) == 2
+
+
+def set_positions(module: Any, valid: int) -> None:
+    """Says to a graph that takes positions that the next run's tokens follow `valid` others; does nothing to others."""
+    if takes_positions(module):
+        name = module.get_input_name(3)
+        count = module.get_input_info(name).shape[1]
+        module.set_input(name, np.arange(valid, valid + count, dtype=np.int32).reshape(1, count))
+
+
 def context_length(module: Any) -> int:
-    """Rows of the KV caches of an LLM graph; the first is input 3."""
-    return module.get_input_info(module.get_input_name(3)).shape[2]
+    """Rows of the KV caches of an LLM graph; the first is input 3, or 4 after positions."""
+    return module.get_input_info(module.get_input_name(3 + takes_positions(module))).shape[2]

@@ -70,6 +70,7 @@ def make(folder: Path) -> None:
 
     for role, model in {"norm": norm_model, "silu_mul": silu_mul_model, "rope": rope_model}.items():
         write(role, *model())
+    write("rope_positions", *rope_model(given=True))
     for role in ("linear_w4", "linear_w8", "linear_f16"):
         write(role, *linear_model(role))
 

@@ -48,7 +48,12 @@ class Side {
     }
   }
 
-  void set_length(uint32_t id, int32_t length) { set_first(id, &length, sizeof(length)); }
+  // Of positions [1, T] the first; each further one is three more.
+  void set_length(uint32_t id, int32_t length) {
+    std::vector<int32_t> values(size_t(num_elements(graph_.values[id].shape)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = length + 3 * int32_t(i);
+    set_first(id, values.data(), values.size() * sizeof(int32_t));
+  }
   // The first number of an fp16 input.
   void set_first(uint32_t id, float number) {
     const uint16_t half = float_to_half(number);

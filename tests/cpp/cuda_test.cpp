@@ -147,10 +147,12 @@ void test_ops_that_stand_alone() {
     const uint32_t heads = maker.reshape(x, {2, 3, 3, 64});
     const uint32_t valid_0 = maker.length(), valid_1 = maker.length();
     const uint32_t rotated = maker.rope(heads, 40, {valid_0, valid_1});
+    const uint32_t given_0 = maker.positions(3), given_1 = maker.positions(3);
+    const uint32_t placed = maker.rope(heads, 40, {given_0, given_1});
     check("ops", maker,
           {maker.rms_norm(x), maker.add(x, other), maker.elementwise(OpKind::Mul, x, other), maker.silu_mul(x),
-           maker.rms_norm(heads), rotated, maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
-          kSums, {{valid_0, 3}, {valid_1, 30}});
+           maker.rms_norm(heads), rotated, placed, maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
+          kSums, {{valid_0, 3}, {valid_1, 30}, {given_0, -2}, {given_1, 35}});
   }
 }
 

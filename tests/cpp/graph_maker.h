@@ -21,6 +21,7 @@ class GraphMaker {
 
   uint32_t input(Shape shape) { return interface(ValueKind::Input, dtype_, std::move(shape)); }
   uint32_t length() { return interface(ValueKind::Input, DType::Int32, {1}); }
+  uint32_t positions(int64_t tokens) { return interface(ValueKind::Input, DType::Int32, {1, tokens}); }
   uint32_t cache(Shape shape) { return interface(ValueKind::State, dtype_, std::move(shape)); }
 
   uint32_t linear(uint32_t x, int64_t outputs, WeightFormat format, bool with_bias = false) {
@@ -70,7 +71,8 @@ class GraphMaker {
     const auto [cos, sin] = tables_[table];
     std::vector<uint32_t> operands = {x, cos, sin};
     operands.insert(operands.end(), valid.begin(), valid.end());
-    return op(OpKind::Rope, operands, shape(x));
+    if (shape(valid[0]).size() == 1) return op(OpKind::Rope, operands, shape(x));
+    return op(OpKind::Rope, operands, shape(x), {{"positions", std::string("given")}});
   }
   // operands: per slot cache, valid, current.
   std::vector<uint32_t> kv_cache(uint32_t fresh, const std::vector<uint32_t>& operands) {

@@ -166,7 +166,7 @@ void check_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens
 // q, k and v as a layer has them, but for what a case changes.
 struct AttentionCase {
   bool q_is_read_twice = false, q_turns_elsewhere = false, v_has_a_norm = false, another_between = false,
-       no_norms = false, other_caches = false;
+       no_norms = false, other_caches = false, positions_are_given = false;
 };
 
 std::vector<size_t> steps_of(const AttentionCase& wanted) {
@@ -179,8 +179,10 @@ std::vector<size_t> steps_of(const AttentionCase& wanted) {
     return norm ? maker.rms_norm(heads) : heads;
   };
   const uint32_t turned = wanted.q_turns_elsewhere ? maker.length() : valid;
-  const uint32_t q = maker.rope(part(0, 2, !wanted.no_norms), 40, {turned});
-  const uint32_t k = maker.rope(part(2, 1, !wanted.no_norms), 40, {valid});
+  const uint32_t given = maker.positions(2);
+  const auto where = [&](uint32_t first) { return std::vector{wanted.positions_are_given ? given : first}; };
+  const uint32_t q = maker.rope(part(0, 2, !wanted.no_norms), 40, where(turned));
+  const uint32_t k = maker.rope(part(2, 1, !wanted.no_norms), 40, where(valid));
   const uint32_t k_cache = maker.kv_cache(k, {keys, valid, current})[0];
   const uint32_t v_cache = maker.kv_cache(part(3, 1, wanted.v_has_a_norm), {values, valid, current})[0];
   std::vector<uint32_t> outputs;
@@ -208,7 +210,8 @@ void test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows(
                                      {.q_turns_elsewhere = true},
                                      {.v_has_a_norm = true},
                                      {.another_between = true},
-                                     {.other_caches = true}}) {
+                                     {.other_caches = true},
+                                     {.positions_are_given = true}}) {
     CHECK(!has(steps_of(other), both));
     CHECK(has(steps_of(other), apart));
   }

@@ -128,9 +128,8 @@ void test_activations_of_a_linear() {
   refuses("(Linear): attribute 'activations' is no string", with("qkv", int64_t{1}));
   refuses("the weight 'down', linear_f16 float16 [64, 64]; expected float16 activations and a weight linear_w4",
           with("down", "hidden_exponent"));
-  refuses("does not know the attribute 'activation'", [](Graph& graph) {
-    first(graph, OpKind::Linear).attributes.emplace_back("activation", "hidden_exponent");
-  });
+  refuses("does not know the attribute 'activation'",
+          [](Graph& graph) { first(graph, OpKind::Linear).attributes.emplace_back("activation", "hidden_exponent"); });
 }
 
 void test_tensors_share_a_dtype() {
@@ -184,6 +183,11 @@ void test_norm_rope_and_lengths() {
   refuses("'cos' is float16 [32, 4]", shape("cos", {32, 4}));
   refuses("'sin' is float16 [16, 8]", shape("sin", {16, 8}));
   refuses("expected an input int32 [1]", [](Graph& graph) { named(graph, "valid_length").dtype = DType::UInt32; });
+  refuses("'positions' is 'counted', which this version does not know",
+          [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"positions", std::string("counted")}}; });
+  refuses("expected an input int32 [1, 4]",
+          [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"positions", std::string("given")}}; });
+  refuses("expected an input int32 [1]", shape("valid_length", {1, 4}));
   refuses("expected an input int32 [1]", [](Graph& graph) { first(graph, OpKind::BatchGather).inputs[1] = 0; });
 }
 

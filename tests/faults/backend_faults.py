@@ -72,9 +72,8 @@ BACKEND = [
         "Decode takes the RoPE position after the token's own; prefill takes the right one.",
         "equivalence of prefill and decode",
         _HEADS,
-        "std::min(context.length(chain.rope_valid[slot]) + token,",
-        "std::min(context.length(chain.rope_valid[slot]) + token +\n"
-        '                                            (chain.x.slot_rows == 1 && seeded("decode_position_one_off")),',
+        "where[0] + token;",
+        'where[0] + token + (chain.x.slot_rows == 1 && seeded("decode_position_one_off"));',
         ("llm::test_prefill_equals_decode_at_every_length",),
     ),
     Fault(
@@ -86,6 +85,15 @@ BACKEND = [
         'const int64_t turned = position + (position + 1 < chain.table_rows && seeded("rope_position_one_off"));\n'
         "    const int64_t table_row = turned *",
         ("op_numbers::test_rope_is_near_the_exact_rotation[ordinary-17]",),
+    ),
+    Fault(
+        "given_positions_counted",
+        "RoPE takes the first of the given positions and counts on from there.",
+        "positions",
+        _HEADS,
+        "chain.rope_given ? where[token]",
+        'chain.rope_given && !seeded("given_positions_counted") ? where[token]',
+        ("op_numbers::test_rope_takes_positions_as_they_are_given[mixed]",),
     ),
     Fault(
         "norm_without_epsilon",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cpp_programs import build, facade_programs, run
-from llm_packages import ROOT, LoadedPackage
+from llm_packages import DEMO_CHECKPOINT, ROOT, LoadedPackage, compile_package
 
 from tcim_lite.llm import encode_chat, load_tokenizer
 
@@ -64,6 +64,14 @@ def test_the_cpp_chat_answers_as_the_python_chat_does(examples, package):
     assert "Anna" in replies(printed)[4]
     # The cache is kept between turns.
     assert re.search(r"\((\d+) cached\)", printed.splitlines()[-1]).group(1) != "0"
+
+
+def test_the_cpp_chat_feeds_position_ids(examples, package, tmp_path):
+    given = compile_package(DEMO_CHECKPOINT, tmp_path / "package", position_ids=True)
+    run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", given.folder)
+    arguments = ("--question", QUESTIONS[0], "--question", QUESTIONS[2])
+    printed = run(examples / "qwen3_chat", given.folder, *arguments, env=STRICT)
+    assert replies(printed) == replies(run(examples / "qwen3_chat", package.folder, *arguments))
 
 
 def test_a_raw_prompt_is_raw_in_both_languages(examples, package):

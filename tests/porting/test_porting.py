@@ -110,6 +110,14 @@ def test_a_speculative_pair_lies_where_the_demo_looks_by_default(tiny_package, p
         assert [accepted for _, accepted in found] == [NEW_TOKENS] * len(prompts)  # two rounds of four proposals
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_chat_with_position_ids_answers_as_one_without(paths, prompts, expected, given):
+    found = [
+        json.loads(run("positions", *paths(position_ids=given), json.dumps(prompt), NEW_TOKENS)) for prompt in prompts
+    ]
+    assert found == [[answer, given] for answer in expected]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_pipeline_of_processes_answers_as_a_single_chat(paths, prompts, expected, method):
     found = run("pipeline", *paths(), json.dumps(prompts), NEW_TOKENS, method, devices=2)

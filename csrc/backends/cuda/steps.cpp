@@ -138,6 +138,7 @@ HeadsArgs StepLauncher::heads_args(const HeadChainSpec& chain) const {
   args.sin = memory_.weight(chain.sin_id);
   args.table_elem = chain.table_elem;
   args.table_rows = int(chain.table_rows);
+  args.rope_given = chain.rope_given;
   args.live = memory_.live(chain.x);
   check_slots(std::max(chain.caches.size(), chain.rope_valid.size()));
   for (size_t slot = 0; slot < chain.rope_valid.size(); ++slot)

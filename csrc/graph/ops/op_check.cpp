@@ -92,6 +92,11 @@ void OpCheck::length(const Value& value) const {
     refuse("'", value.name, "' is ", describe(value), ", expected an input int32 [1]");
 }
 
+void OpCheck::positions(const Value& value, int64_t tokens) const {
+  if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape != Shape{1, tokens})
+    refuse("'", value.name, "' is ", describe(value), ", expected an input int32 [1, ", tokens, "]");
+}
+
 void OpCheck::context_length(const Value& value, int64_t length) const {
   if (!facts_.context) facts_.context = length;
   if (length != *facts_.context)

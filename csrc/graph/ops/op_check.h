@@ -61,6 +61,8 @@ class OpCheck {
   void not_a_weight(const Value& value) const;
   // valid or current: the runtime reads and checks it before the run.
   void length(const Value& value) const;
+  // Where each of `tokens` tokens of a slot is in the text.
+  void positions(const Value& value, int64_t tokens) const;
   // One C holds for the whole graph.
   void context_length(const Value& value, int64_t length) const;
   // Whether `input` is what an op left of a state it updated.

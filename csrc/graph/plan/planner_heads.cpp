@@ -44,7 +44,10 @@ void PlanBuilder::add_heads(const Op& first) {
     chain.table_elem = table.dtype == DType::Float16 ? kF16 : kF32;
     chain.table_rows = table.shape[0];
     chain.rope_valid.assign(op->inputs.begin() + 3, op->inputs.end());
-    for (uint32_t valid : chain.rope_valid) add_length_rule({valid, kNoValue}, chain.x.slot_rows, 0);
+    chain.rope_given = op->find("positions") != nullptr;
+    for (uint32_t valid : chain.rope_valid) {
+      if (!chain.rope_given) add_length_rule({valid, kNoValue}, chain.x.slot_rows, 0);
+    }
     follow(OpKind::KVcache);
   }
 

@@ -62,7 +62,8 @@ struct HeadChainSpec {
   uint32_t sin_id = kNoValue;
   Elem table_elem = kF16;
   int64_t table_rows = 0;
-  std::vector<uint32_t> rope_valid;  // per slot
+  std::vector<uint32_t> rope_valid;  // per slot: int32, the first token's position, or with rope_given every token's
+  bool rope_given = false;
 
   // Destination: rows of y, or, when `caches` is not empty, cache rows [valid, valid + current) of each slot.
   Rows y;

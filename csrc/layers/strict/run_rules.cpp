@@ -55,6 +55,20 @@ void check_cache(Shadow& shadow, const ModuleShadow& module, const CachePorts& p
   }
 }
 
+// Whether the positions of a slot's tokens are those that its lengths say.
+void check_positions(const RunEvent& event, const ModuleShadow& module, const CachePorts& ports, const Lengths& lengths,
+                     Found& found) {
+  if (!ports.positions) return;
+  const std::vector<int32_t>& positions = event.positions[*ports.positions];
+  for (int64_t token = 0; token < lengths.current; ++token) {
+    if (positions[size_t(token)] == lengths.valid + token) continue;
+    found.emplace_back("S-205", concat("'", module.inputs[*ports.positions].name, "' says ", positions[size_t(token)],
+                                       " for token ", token, ", but '", module.inputs[*ports.valid].name, "' is ",
+                                       lengths.valid, " (", module.file, ")."));
+    return;
+  }
+}
+
 }  // namespace
 
 Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
@@ -85,6 +99,7 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
       return found;
     }
     check_cache(shadow, *module, ports, lengths, found);
+    if (found.empty()) check_positions(event, *module, ports, lengths, found);
     if (!found.empty()) return found;  // the other layers' caches would say the same
   }
   return found;

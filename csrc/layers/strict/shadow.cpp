@@ -72,6 +72,17 @@ std::vector<PortShadow> ports_of(const std::vector<PortFacts>& facts) {
   return ports;
 }
 
+// By batch slot: the inputs that say where its tokens are; empty for a graph that counts from the valid length on.
+std::vector<std::optional<size_t>> given_positions(const Graph& graph) {
+  std::vector<std::optional<size_t>> ports;
+  for (const Op& op : graph.ops) {
+    if (op.kind != OpKind::Rope || op.find("positions") == nullptr) continue;
+    for (size_t i = 3; i < op.inputs.size(); ++i) ports.push_back(port_of(graph, op.inputs[i]));
+    break;
+  }
+  return ports;
+}
+
 }  // namespace
 
 void Shadow::add_module(const ModuleFacts& facts) {
@@ -83,21 +94,26 @@ void Shadow::add_module(const ModuleFacts& facts) {
   for (size_t port = 0; port < graph.inputs.size(); ++port) {
     module.inputs[port].is_state = graph.values[graph.inputs[port]].kind == ValueKind::State;
   }
+  const auto positions = given_positions(graph);
   for (const Op& op : graph.ops) {
     for (const uint32_t value : op.inputs) {
       if (const auto port = value == kNoValue ? std::nullopt : port_of(graph, value)) {
         module.inputs[*port].is_read = true;
       }
     }
+    size_t slot = 0;
     for (const StateOperand& state : states_of(op)) {
+      const auto given = slot < positions.size() ? positions[slot] : std::nullopt;
+      ++slot;
       if (state.valid == kNoOperand) continue;  // written whole
       // The rows that go into it: [B, T, ...].
       const Shape& rows = graph.values[op.inputs[0]].shape;
       module.batch = rows[0];
       const auto cache = port_of(graph, op.inputs[state.input]);
       if (!cache) continue;
-      CachePorts ports{*cache, port_of(graph, op.inputs[state.valid]), port_of(graph, op.inputs[state.current]),
-                       rows[1], graph.values[op.inputs[state.input]].shape[2]};
+      CachePorts ports{
+          *cache,  port_of(graph, op.inputs[state.valid]),       port_of(graph, op.inputs[state.current]), given,
+          rows[1], graph.values[op.inputs[state.input]].shape[2]};
       for (const auto& length : {ports.valid, ports.current}) {
         if (length) module.inputs[*length].is_length = true;
       }

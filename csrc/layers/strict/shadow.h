@@ -52,8 +52,9 @@ struct PortShadow {
 struct CachePorts {
   size_t cache;
   std::optional<size_t> valid, current;
-  int64_t tokens = 0;   // of the token axis
-  int64_t context = 0;  // rows of the cache
+  std::optional<size_t> positions;  // of the tokens that go into it, where the graph takes them
+  int64_t tokens = 0;               // of the token axis
+  int64_t context = 0;              // rows of the cache
 };
 
 // A run that was called for and has not ended.

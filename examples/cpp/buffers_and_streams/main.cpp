@@ -72,6 +72,7 @@ Branch MakeBranch(Package& package, const std::string& path, const tcim::Module:
 void Decode(const std::string& folder, int count, int limit) {
   const Tokenizer tokenizer(folder + "/tokenizer/cpp_tokenizer.txt");
   Package package(folder, "qwen3");
+  if (TakesPositions(package.decode)) throw std::runtime_error("compile the package without --position-ids");
   const auto prompt = tokenizer.Encode("<|im_start|>user\nWhat is 12 + 30?<|im_end|>\n<|im_start|>assistant\n");
   const tcim::Tensor first = Prefill(package, prompt);
   const auto* scores = static_cast<const float*>(first.Data());

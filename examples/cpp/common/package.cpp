@@ -1,6 +1,7 @@
 #include "package.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace {
 
@@ -25,8 +26,22 @@ tcim::Module LoadDecode(const std::string& path, const tcim::Module::WeightManag
 
 std::vector<std::string> CacheNames(const tcim::Module& module) {
   std::vector<std::string> names;
-  for (int i = 3; i < module.GetInputNum(); ++i) names.push_back(module.GetInputName(i));
+  for (int i = TakesPositions(module) ? 4 : 3; i < module.GetInputNum(); ++i) names.push_back(module.GetInputName(i));
   return names;
+}
+
+bool TakesPositions(const tcim::Module& module) {
+  return module.GetInputInfo(module.GetInputName(3)).Shape().size() == 2;
+}
+
+void SetPositions(tcim::Module& module, int64_t start) {
+  if (!TakesPositions(module)) return;
+  const std::string name = module.GetInputName(3);
+  const auto info = module.GetInputInfo(name);
+  std::vector<int32_t> positions(size_t(info.Shape()[1]));
+  std::iota(positions.begin(), positions.end(), int32_t(start));
+  const auto tensor = tcim::Tensor::CreateHostTensor(info, positions.size() * sizeof(int32_t), positions.data());
+  Check(module.SetInput(name, tensor), "setting " + name);
 }
 
 Embedding::Embedding(const std::string& path, int64_t vocabulary, int64_t hidden)
@@ -48,7 +63,7 @@ Package::Package(const std::string& folder, const std::string& name)
       prefill(Load(folder + "/" + name + "_prefill.hmm", tcim::Module::Option(weights))),
       decode(LoadDecode(folder + "/" + name + "_decode.hmm", weights, prefill)),
       prefill_length(prefill.GetInputInfo(prefill.GetInputName(0)).Shape()[1]),
-      context_length(prefill.GetInputInfo(prefill.GetInputName(3)).Shape()[2]),
+      context_length(prefill.GetInputInfo(CacheNames(prefill).front()).Shape()[2]),
       hidden(prefill.GetInputInfo(prefill.GetInputName(0)).Shape()[2]),
       vocabulary(prefill.GetOutputInfo(prefill.GetOutputName(0)).Shape().back()),
       embedding(folder + "/hmquant/quant_embedding.bin", vocabulary, hidden) {}

@@ -36,6 +36,7 @@ int Generator::Run(tcim::Module& module, const int* tokens, int64_t count, int64
     const auto tensor = tcim::Tensor::CreateHostTensor(module.GetInputInfo(name), sizeof(int32_t), &lengths[i]);
     Check(module.SetInput(name, tensor), "setting " + name);
   }
+  SetPositions(module, start);
   Check(module.Run(), "running");
   Check(module.Sync(), "running");
   Check(module.GetOutput(module.GetOutputName(0)).CastTo(logits_), "reading the logits");

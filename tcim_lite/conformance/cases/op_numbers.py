@@ -143,6 +143,22 @@ def test_rope_is_near_the_exact_rotation(kit, kind, position):
         np.testing.assert_array_equal(bits(found), bits(saturated(expected)))
 
 
+POSITIONS = {"first": [0, 1, 2, 3], "later": [17, 18, 19, 20], "mixed": [28, 3, 3, 0], "backwards": [31, 30, 29, 28]}
+
+
+@each("order", POSITIONS)
+def test_rope_takes_positions_as_they_are_given(kit, order):
+    """Row by row what a graph that counts by itself makes of a row that is there."""
+    positions = POSITIONS[order]
+    x = rows_of("ordinary", (1, 4, 64)).reshape(1, 4, 2, 32)
+    found = out(kit, "rope_positions", x=x, position_ids=np.array([positions], np.int32))
+    for row, position in enumerate(positions):
+        alone = np.zeros_like(x)
+        alone[0, 0] = x[0, row]
+        expected = out(kit, "rope", x=alone, valid_length=position)
+        np.testing.assert_array_equal(bits(found[0, row]), bits(expected[0, 0]))
+
+
 def weight_of(role):
     """w [32, 128], which the quantisers keep as it is."""
     n, k = np.ogrid[:32, :128]

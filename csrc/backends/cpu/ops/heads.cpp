@@ -9,6 +9,13 @@ namespace {
 // Scratch of one row: the heads in fp32 at most, then cos and sin in fp32.
 int64_t heads_bytes(const HeadChain& chain) { return (chain.heads * chain.head_dim * 4 + 63) / 64 * 64; }
 
+// A position outside the tables belongs to a row that is dropped or is padding (G-7), or was given so.
+int64_t table_row_of(const RunContext& context, const HeadChain& chain, int64_t slot, int64_t token) {
+  const auto* where = reinterpret_cast<const int32_t*>(context.at(chain.rope_valid[slot]));
+  const int64_t position = chain.rope_given ? where[token] : where[0] + token;
+  return std::clamp(position, int64_t{0}, chain.table_rows - 1);
+}
+
 }  // namespace
 
 int64_t HeadsStep::member_bytes() const {
@@ -41,8 +48,7 @@ void HeadsStep::run_row(const RunContext& context, const HeadChain& chain, int64
     heads = out;
   }
   if (chain.cos != nullptr) {
-    // A position beyond the table belongs to a row that is dropped (G-7); its numbers only have to be finite.
-    const int64_t position = std::min(context.length(chain.rope_valid[slot]) + token, chain.table_rows - 1);
+    const int64_t position = table_row_of(context, chain, slot, token);
     float* cos = reinterpret_cast<float*>(scratch + 2 * heads_bytes(chain));
     float* sin = cos + dim / 2;
     const int64_t table_row = position * (dim / 2) * elem_bytes(chain.table_elem);

@@ -14,6 +14,11 @@ __device__ __forceinline__ float table_at(const void* table, int elem, int64_t i
   return elem == kF16 ? __half2float(static_cast<const __half*>(table)[i]) : static_cast<const float*>(table)[i];
 }
 
+// A position outside the tables belongs to a row that is dropped or is padding (G-7), or was given so.
+__device__ __forceinline__ int64_t table_row(const int* valid, int given, int token, int rows) {
+  return max(0, min(given ? valid[token] : *valid + token, rows - 1));
+}
+
 // Shared memory: a head in T's value for each warp.
 template <typename T>
 __global__ void heads_kernel(HeadsArgs args) {
@@ -39,8 +44,7 @@ __global__ void heads_kernel(HeadsArgs args) {
   }
   __syncwarp();
   if (args.cos != nullptr) {
-    // A position beyond the table belongs to a row that is dropped (G-7).
-    const int64_t position = min(*args.rope_valid[slot] + token, args.table_rows - 1);
+    const int64_t position = table_row(args.rope_valid[slot], args.rope_given, token, args.table_rows);
     const int half = dim / 2;
     for (int i = lane; i < half; i += 32) {
       const float cos = table_at(args.cos, args.table_elem, position * half + i);
@@ -78,7 +82,7 @@ struct HeadChains {
     const __half *cos, *sin;
     const int *live, *refused;
     float epsilon;
-    int heads, table_rows, context;
+    int heads, table_rows, rope_given, context;
   } chains[kMostChains];
   struct Slot {
     __half* cache;
@@ -118,8 +122,7 @@ __global__ void half_heads_kernel(const __grid_constant__ HeadChains all) {
   }
   if (!inside) return;
   if (args.cos != nullptr) {
-    // A position beyond the table belongs to a row that is dropped (G-7).
-    const int64_t position = min(*slot.rope_valid + token, args.table_rows - 1);
+    const int64_t position = table_row(slot.rope_valid, args.rope_given, token, args.table_rows);
     const float2 cos = load_pair(args.cos + position * (dim / 2) + low);
     const float2 sin = load_pair(args.sin + position * (dim / 2) + low);
     const float2 x1 = a, x2 = b;
@@ -173,7 +176,7 @@ void launch_heads(Elem elem, const HeadsArgs* chains, int count, cudaStream_t st
     together.chains[pairs] = {halves(from.x),   from.x_stride,    from.y_stride,    static_cast<__half*>(from.y),
                               from.norm_weight, halves(from.cos), halves(from.sin), from.live,
                               from.refused,     from.epsilon,     from.heads,       from.table_rows,
-                              from.context};
+                              from.rope_given,  from.context};
     for (int slot = 0; slot < from.rows / from.slot_rows; ++slot) {
       together.slots[slot][pairs] = {static_cast<__half*>(from.caches[slot]), from.rope_valid[slot], from.valid[slot],
                                      from.current[slot]};

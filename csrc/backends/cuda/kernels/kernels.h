@@ -75,7 +75,8 @@ struct HeadsArgs {
   const void* cos;  // null: no RoPE
   const void* sin;
   int table_elem, table_rows;
-  void* y;  // null: to the caches
+  int rope_given;  // rope_valid are the positions of all tokens, not of the first
+  void* y;         // null: to the caches
   int64_t y_stride;
   int cache_elem, context;
   const int* live;
