@@ -301,7 +301,7 @@ int main() {
   test_linear_of_fp32_tensors();
   test_ops_that_stand_alone();
   for (const char* chain : {"off", "on"}) {  // one launch for each step, then one for all of a token's
-    setenv("TCIM_LITE_CUDA_CHAIN", chain, 1);
+    setenv("TCIM_LITE_CUDA_ONE_LAUNCH", chain, 1);
     test_linears_of_a_chain();
     test_what_the_phases_of_a_chain_hand_on();
     test_ops_that_stand_alone_within_a_program();

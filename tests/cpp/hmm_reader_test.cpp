@@ -1,5 +1,4 @@
-// Without arguments: the reader's own tests, golden files included. With files: prints for each its summary, or one
-// line "error: ..." (tests/test_hmm_malformed.py).
+// What the reader does with golden and damaged files. Each rule of the format: tests/test_hmm_malformed.py.
 #include <unistd.h>
 
 #include <cstdio>
@@ -107,15 +106,7 @@ void test_damage_is_refused() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    try {
-      std::cout << summarize(hmm::map_file(argv[i])->span(), argv[i]);
-    } catch (const Error& error) {
-      std::cout << "error: " << error.what() << "\n";
-    }
-  }
-  if (argc > 1) return 0;
+int main() {
   test_crc32c_known_values();
   test_crc32c_equals_table_at_every_length();
   test_sha256_known_values();

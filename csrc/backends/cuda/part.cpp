@@ -35,7 +35,7 @@ CudaPart::CudaPart(Part part, Numerics numerics, int gpu, int* refused_host)
       steps_(plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
   prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
-  if (!env_is("TCIM_LITE_CUDA_CHAIN", "off", "on")) plan_programs();
+  if (!env_is("TCIM_LITE_CUDA_ONE_LAUNCH", "off", "on")) plan_programs();
   memory_.allocate();
 }
 
