@@ -37,8 +37,9 @@ class Graph:
         names = [module.get_input_name(index) for index in range(1, module.get_num_inputs())]
         each = len(names) // batch
         lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
-        skipped = int(takes_positions(module))
-        self.slots = [Slot(valid, current, caches[skipped:]) for valid, current, *caches in lanes]
+        self._has_positions = takes_positions(module)
+        first = int(self._has_positions)
+        self.slots = [Slot(valid, current, caches[first:]) for valid, current, *caches in lanes]
         self._rows = np.random.default_rng(0).standard_normal(info.shape, np.float32).astype(info.dtype)
 
     def run(self, valid: int, current: int) -> None:
@@ -52,7 +53,8 @@ class Graph:
         for slot in self.slots:
             self.module.set_input(slot.valid, np.array([valid], np.int32))
             self.module.set_input(slot.current, np.array([current], np.int32))
-        set_positions(self.module, valid)
+        if self._has_positions:
+            set_positions(self.module, valid)
         self.module.run()
         self.module.sync()
         self.module.get_output(self.module.get_output_name(0)).numpy()
