@@ -1,6 +1,7 @@
 """One number, however it is computed: splits, chunks, padding, slots, instruction sets, threads. All bit for bit."""
 
 import functools
+import itertools
 import os
 import subprocess
 import sys
@@ -156,8 +157,7 @@ def reference_digest(tiny_package):
 # How work is cut over threads does not depend on the instruction set, but for kernels that take several rows at once.
 @pytest.mark.parametrize(
     ("isa", "threads"),
-    [("ref", 7), ("avx2", 2), ("avxvnni", 3), ("avx512vnni", 1), ("avx512vnni", 3), ("avx512vnni", 7)]
-    + [("amx", 1), ("amx", 3), ("amx", 7)],
+    [("ref", 7), ("avx2", 2), ("avxvnni", 3), *itertools.product(["avx512vnni", "amx"], [1, 3, 7])],
 )
 @pytest.mark.parametrize("quant", QUANTS)
 def test_every_instruction_set_and_thread_count_gives_the_same_bits(
