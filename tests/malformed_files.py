@@ -110,7 +110,15 @@ CASES: dict[str, tuple[bytes, str]] = {
     "weight_bytes": (with_weights(weight(bytes=12)), r"has 12 bytes; dense float32 \[4\] takes 16"),
     "weight_packed_dtype": (
         with_weights(weight(format=1, rank=2, extents=(16, 64, 0, 0))), "format linear_w4 has dtype uint8"),
-    "weight_packed_rank": (with_weights(weight(format=4)), r"has a shape \[N, K\]"),
+    "weight_packed_rank": (with_weights(weight(format=4)), r"has a shape \[N, K\] or \[E, N, K\], got \[4\]"),
+    "weight_packed_rank_4": (
+        with_weights(weight(format=4, rank=4, extents=(1, 1, 1, 1))), r"has a shape \[N, K\] or \[E, N, K\]"),
+    "weight_experts_bytes": (
+        with_weights(weight(format=4, rank=3, extents=(3, 2, 1, 0), bytes=64)), r"has 64 bytes; .* takes 192"),
+    "weight_experts_inputs": (
+        with_weights(weight(format=2, dtype=2, rank=3, extents=(2, 16, 32, 0))), "K to be a multiple of 64"),
+    "weight_experts_wrap": (
+        with_weights(weight(format=4, rank=3, extents=(1 << 30, 1 << 20, 1, 0))), r"2\^48"),
     "weight_packed_inputs": (
         with_weights(weight(format=2, dtype=2, rank=2, extents=(16, 32, 0, 0))), "K to be a multiple of 64"),
     "weight_unaligned": (with_weights(weight(offset=4100)), "expected a multiple of 64"),

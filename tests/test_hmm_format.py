@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/data/hmm"
 FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
 FILES += ["mul.hmm", "ports.hmm", "ports_two_devices.hmms"]  # version 1.1
+FILES += ["moe.hmm"]  # version 1.2
 
 _spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
 make_golden = importlib.util.module_from_spec(_spec)
@@ -74,7 +75,7 @@ def test_roles_and_aliases_round_trip():
 
 def test_a_file_says_the_lowest_version_that_has_what_it_needs():
     versions = {path.name: hmm.read(path).version for path in GOLDEN.iterdir() if path.name in FILES}
-    assert versions == {name: (1, int(name.startswith(("mul", "ports")))) for name in FILES}
+    assert versions == {name: (1, 2 * name.startswith("moe") + name.startswith(("mul", "ports"))) for name in FILES}
 
 
 def test_anything_with_a_buffer_is_read(tmp_path):
@@ -213,6 +214,7 @@ def test_packed_bytes_is_what_the_format_page_says():
     assert hmm.packed_bytes("linear_w8", (16, 64), "uint8") == 1088
     assert hmm.packed_bytes("linear_f16", (16, 3), "float16") == 128
     assert hmm.packed_bytes("linear_f32", (1, 3), "float32") == 192
+    assert hmm.packed_bytes("linear_w8", (5, 17, 64), "uint8") == 5 * 2 * 1088
 
 
 @pytest.mark.parametrize(("data", "crc"), [(b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"", 0)])

@@ -37,7 +37,7 @@ struct Value {
   ValueKind kind = ValueKind::Intermediate;
   DType dtype = DType::Float16;
   WeightFormat format = WeightFormat::Dense;  // of a weight; Dense otherwise
-  Shape shape;                                // logical; of a packed weight [N, K] without padding
+  Shape shape;                                // logical; of a packed weight [N, K] or [E, N, K] without padding
   uint32_t weight = kNoValue;                 // index into the weight table, for kind Weight
   Role role = {};                             // of an input or output
   std::vector<std::string> aliases = {};      // other names that an input or output answers to

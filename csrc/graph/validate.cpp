@@ -57,8 +57,9 @@ void check_value(const Value& value) {
   if (value.dtype != layout.dtype)
     refuse("value '", value.name, "' has format ", layout.name, " and dtype ", name_of(value.dtype), ", expected ",
            name_of(layout.dtype));
-  if (shape.size() != 2) refuse("value '", value.name, "' has shape ", to_string(shape), ", expected [N, K]");
-  if (is_quantized(value.format) && shape[1] % kGroup != 0)
+  if (shape.size() != 2 && shape.size() != 3)
+    refuse("value '", value.name, "' has shape ", to_string(shape), ", expected [N, K] or [E, N, K]");
+  if (is_quantized(value.format) && shape.back() % kGroup != 0)
     refuse("value '", value.name, "' has shape ", to_string(shape), ", expected K to be a multiple of ", kGroup);
 }
 

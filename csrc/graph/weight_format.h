@@ -2,8 +2,9 @@
 // only description in C++: readers, kernels and repacking derive sizes and places from it. Python has the same table,
 // tcim_lite/hmm/weight_format.py; tests/test_weight_format.py compares the two.
 //
-// Packed Linear weights are [N, K]: a row of blocks, one per 16 outputs, each block holding all of K. A block is made
-// of lines of 64 bytes, four bytes for each of the 16 outputs: byte 4*n+j of a line belongs to output n.
+// Packed Linear weights are [N, K], or [E, N, K] for E experts, one behind the other: a row of blocks, one per 16
+// outputs, each block holding all of K. A block is made of lines of 64 bytes, four bytes for each of the 16 outputs:
+// byte 4*n+j of a line belongs to output n.
 //   8 inputs in a line  byte j holds input j in its low nibble and input j+4 in its high one, as code + code_offset or,
 //                       where that is 0, as E2M1 (sign, two bits of exponent, one of mantissa)
 //   4 inputs in a line  byte j holds input j as code + code_offset

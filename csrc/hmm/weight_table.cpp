@@ -25,14 +25,16 @@ uint64_t expected_bytes(DType dtype, WeightFormat format, const Shape& shape, co
   if (dtype != wanted)
     fail(ErrorCode::Format, what, ": format ", name_of(format), " has dtype ", name_of(wanted), ", got ",
          name_of(dtype));
-  if (shape.size() != 2)
-    fail(ErrorCode::Format, what, ": format ", name_of(format), " has a shape [N, K], got ", to_string(shape));
-  if (is_quantized(format) && shape[1] % kGroup != 0)
+  if (shape.size() != 2 && shape.size() != 3)
+    fail(ErrorCode::Format, what, ": format ", name_of(format), " has a shape [N, K] or [E, N, K], got ",
+         to_string(shape));
+  const int64_t experts = shape.size() == 3 ? shape[0] : 1, outputs = shape[shape.size() - 2], inputs = shape.back();
+  if (is_quantized(format) && inputs % kGroup != 0)
     fail(ErrorCode::Format, what, ": format ", name_of(format), " needs K to be a multiple of ", kGroup, ", got shape ",
          to_string(shape));
   // An extent is at most 2^40 and a block takes at most 64 bytes an input, so block_bytes cannot wrap.
-  const auto blocks = uint64_t((shape[0] + kBlockOutputs - 1) / kBlockOutputs);
-  return checked(uint64_t(block_bytes(format, shape[1])), blocks);
+  const auto blocks = uint64_t((outputs + kBlockOutputs - 1) / kBlockOutputs);
+  return checked(checked(uint64_t(block_bytes(format, inputs)), blocks), uint64_t(experts));
 }
 
 WeightEntry decode_entry(const WeightRecord& record, uint32_t index, std::span<const std::byte> names,

@@ -86,10 +86,7 @@ class GraphBuilder:
         operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
         outputs, inputs = operands[1].shape
         assert x.shape[-1] == inputs, (name, x.shape, operands[1].shape)
-        quantised = self._entries[weight][1].format in QUANTIZERS
-        other = quantised and self._activations != DEFAULT_ACTIVATIONS
-        attributes = {"activations": self._activations} if other else {}
-        return self._op("Linear", name, operands, (*x.shape[:-1], outputs), attributes)
+        return self._op("Linear", name, operands, (*x.shape[:-1], outputs), self._rounding(weight))
 
     def rms_norm(self, name: str, x: Ref, weight: str, epsilon: float) -> Ref:
         """Normalises over the last axis."""
@@ -136,6 +133,28 @@ class GraphBuilder:
         assert x.shape[-1] % 32 == 0
         return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2))
 
+    def moe_route(self, name: str, logits: Ref, chosen: int, order: str, normalise: bool) -> tuple[Ref, Ref]:
+        """[B, T, E] -> ids int32 [B, T, chosen] of the experts with the largest logits, and what each counts."""
+        shape = (*logits.shape[:-1], chosen)
+        results = (
+            self._value(f"{name}_ids", "intermediate", "int32", shape),
+            self._value(name, "intermediate", self._tensor_dtype, shape),
+        )
+        self._append("MoERoute", [logits], results, {"k": chosen, "order": order, "normalise": int(normalise)})
+        return results
+
+    def moe_linear(self, name: str, x: Ref, ids: Ref, weight: str, bias: str | None = None) -> Ref:
+        """[B, T, K], or [B, T, k, K] with one row for each expert, -> [B, T, k, N]."""
+        operands = [x, ids, self.weight(weight)] + ([self.weight(bias)] if bias else [])
+        _, outputs, inputs = operands[2].shape
+        assert x.shape in ((*ids.shape[:2], inputs), (*ids.shape, inputs)), (name, x.shape, operands[2].shape)
+        return self._op("MoELinear", name, operands, (*ids.shape, outputs), self._rounding(weight))
+
+    def moe_combine(self, name: str, x: Ref, weights: Ref) -> Ref:
+        """[B, T, k, N] -> [B, T, N]: what a token's experts give, added up by weight."""
+        assert x.shape[:-1] == weights.shape, (name, x.shape, weights.shape)
+        return self._op("MoECombine", name, [x, weights], (*x.shape[:2], x.shape[-1]))
+
     def add(self, name: str, a: Ref, b: Ref) -> Ref:
         """Sum of two values of equal shape."""
         assert a.shape == b.shape, (name, a.shape, b.shape)
@@ -172,6 +191,12 @@ class GraphBuilder:
             outputs=[ref.id for ref in outputs],
             live_rows=None if live_rows is None else live_rows.id,
         )
+
+    def _rounding(self, weight: str) -> dict[str, int | float | str]:
+        """How an op with this weight rounds what it reads, where that is not the usual way."""
+        quantised = self._entries[weight][1].format in QUANTIZERS
+        other = quantised and self._activations != DEFAULT_ACTIVATIONS
+        return {"activations": self._activations} if other else {}
 
     def _op(
         self,

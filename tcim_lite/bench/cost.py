@@ -23,8 +23,9 @@ class Cost:
 
     Attributes:
         tokens: Of all slots together.
-        read_bytes: Weights and scales once, and the cache rows that are live.
-        operations: Of the Linear layers; a multiply-add counts as two. Attention is not counted.
+        read_bytes: Weights and scales once, and the cache rows that are live. Of experts as many as the rows can
+            choose, each another one while there are any.
+        operations: Of the Linear layers and of chosen experts; a multiply-add counts as two. Attention is not counted.
         quantized: The operations are int8; otherwise fp32.
     """
 
@@ -57,11 +58,16 @@ def slot_count(file: Container) -> int:
 
 
 def weight_bytes(file: Container) -> int:
-    """Bytes of weights that one run reads."""
+    """Bytes of weights that one run reads; of experts as `Cost.read_bytes` has it."""
     total = 0
     for graph in file.graphs:
-        used = {value.weight for op, operands in _ops(graph) if op.kind not in _ROW_LOOKUPS for value in operands}
-        total += sum(file.weights[weight].nbytes for weight in used if weight is not None)
+        used: dict[int, int] = {}  # bytes, by weight
+        for op, operands in _ops(graph):
+            for value in operands if op.kind not in _ROW_LOOKUPS else ():
+                if value.weight is not None:
+                    nbytes = file.weights[value.weight].nbytes
+                    used[value.weight] = _chosen_bytes(nbytes, operands) if op.kind == "MoELinear" else nbytes
+        total += sum(used.values())
     return total
 
 
@@ -75,19 +81,33 @@ def cost_of(file: Container, depth: int) -> Cost:
     """
     queries = _a_query(file)
     batch, length = queries.shape[:2]
-    linears = [operands for graph in file.graphs for op, operands in _ops(graph) if op.kind == "Linear"]
+    linears = [product for graph in file.graphs for op, operands in _ops(graph) for product in _product(op, operands)]
     row_bytes = sum(each.cache_row_bytes for graph in file.graphs for each in _attentions(graph))
     return Cost(
         tokens=batch * length,
         read_bytes=weight_bytes(file) + row_bytes * (depth + length),
-        operations=sum(2 * math.prod(x.shape[:-1]) * math.prod(weight.shape) for x, weight, *_ in linears),
-        quantized=any(LAYOUTS[weight.format].scale_inputs for _, weight, *_ in linears),
+        operations=sum(2 * rows * math.prod(weight.shape[-2:]) for rows, weight in linears),
+        quantized=any(LAYOUTS[weight.format].scale_inputs for _, weight in linears),
     )
 
 
 def _ops(graph: Graph) -> Iterator[tuple[Op, list[Value]]]:
     """Every op with its operands."""
     return ((op, [graph.values[id_] for id_ in op.inputs]) for op in graph.ops)
+
+
+def _product(op: Op, operands: Sequence[Value]) -> Iterator[tuple[int, Value]]:
+    """Rows and the weight of a Linear; of experts a row for each that a token chooses."""
+    if op.kind == "Linear":
+        yield math.prod(operands[0].shape[:-1]), operands[1]
+    if op.kind == "MoELinear":
+        yield math.prod(operands[1].shape), operands[2]
+
+
+def _chosen_bytes(nbytes: int, operands: Sequence[Value]) -> int:
+    """Of the weight or bias of a MoELinear."""
+    experts = operands[2].shape[0]
+    return nbytes // experts * min(experts, math.prod(operands[1].shape))
 
 
 def _attentions(graph: Graph) -> Iterator[_Attention]:

@@ -26,8 +26,12 @@ OPS = {
     "Slice": 1,
     "Reshape": 1,
     "AllGather": 1,
+    "MoERoute": 1,
+    "MoELinear": 1,
+    "MoECombine": 1,
 }
-_OPS_OF_1_1 = frozenset({"Mul"})  # what version 1.1 of the format added; runtimes of 1.0 refuse them by name
+# By the minor version of the format that added them; older runtimes refuse them by name.
+_MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2}
 _ATTRIBUTES_OF_2 = frozenset({("Linear", "activations"), ("Rope", "positions")})  # that raise an op's version
 
 Attribute = int | float | str
@@ -49,7 +53,7 @@ class Value:
     name: str
     kind: str  # "input", "state", "weight", "intermediate"
     dtype: str
-    shape: Sequence[int]  # logical; of a packed weight [N, K] without padding
+    shape: Sequence[int]  # logical; of a packed weight [N, K] or [E, N, K] without padding
     format: str = "dense"  # of a weight
     weight: int | None = None  # index into the weight table, for kind "weight"
     role: Role | None = None  # of an input or output
@@ -80,9 +84,9 @@ def version_of(op: Op) -> int:
     return 2 if any((op.kind, key) in _ATTRIBUTES_OF_2 for key in op.attributes) else 1
 
 
-def needs_1_1(op: Op) -> bool:
-    """Whether runtimes of version 1.0 of the format refuse the op, or its version."""
-    return op.kind in _OPS_OF_1_1 or version_of(op) > 1
+def minor_of(op: Op) -> int:
+    """The minor version of the format that has the op in its version."""
+    return max(_MINOR_OF_OP.get(op.kind, 0), version_of(op) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ MAX_ALIASES = 16
 # Section 2: the header.
 MAGIC_MODEL = b"TCIMHMM\0"
 MAGIC_WEIGHTS = b"TCIMHMW\0"
-VERSION = (1, 1)
-VERSION_1_0 = (1, 0)  # what the writer gives a file that needs nothing newer
+VERSION = (1, 2)
+MINOR_OF_PORTS, MINOR_OF_EXPERTS = 1, 2  # that have the ports section, and packed weights [E, N, K], first
 HEADER = struct.Struct("<8sHHIQII32s16s32sIIQ")
 HEADER_BYTES = 128
 HEADER_CRC_OFFSET = 116
@@ -82,7 +82,7 @@ class WeightEntry:
     name: str
     dtype: str
     format: str
-    shape: tuple[int, ...]  # logical: [N, K] of a packed Linear weight
+    shape: tuple[int, ...]  # logical: [N, K] of a packed Linear weight, [E, N, K] of experts
     nbytes: int  # of the packed bytes
     hash: bytes  # SHA-256 of format, dtype, shape and packed bytes
     crc32c: int  # of the packed bytes
@@ -134,12 +134,12 @@ def packed_bytes(format: str, shape: Sequence[int], dtype: str) -> int:
         layout = LAYOUTS[format]
         if dtype != layout.dtype:
             raise ValueError(f"format {format} has dtype {layout.dtype}, got {dtype}")
-        if len(shape) != 2:
-            raise ValueError(f"format {format} has a shape [N, K], got {list(shape)}")
-        outputs, inputs = shape
+        if len(shape) not in (2, 3):
+            raise ValueError(f"format {format} has a shape [N, K] or [E, N, K], got {list(shape)}")
+        *experts, outputs, inputs = shape
         if layout.scale_inputs and inputs % GROUP:
             raise ValueError(f"format {format} needs K to be a multiple of {GROUP}, got shape {list(shape)}")
-        nbytes = -(-outputs // BLOCK_OUTPUTS) * layout.block_bytes(inputs)
+        nbytes = math.prod(experts) * -(-outputs // BLOCK_OUTPUTS) * layout.block_bytes(inputs)
     if nbytes > MAX_TENSOR_BYTES:
         raise ValueError(f"shape {list(shape)} takes {nbytes} bytes, the limit is 2^48")
     return nbytes

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from . import layout
 from .crc32c import crc32c
-from .graph import Graph, check_weight_values, needs_1_1
+from .graph import Graph, check_weight_values, minor_of
 from .graph_section import encode_graph, encode_split, encode_text
 from .layout import Sibling, WeightEntry
 from .parts import Split, check_parts
@@ -160,10 +160,11 @@ def _encode_weight_table(entries: Sequence[WeightEntry]) -> bytes:
     return layout.WEIGHT_TABLE_HEADER.pack(len(entries), name_offset) + b"".join(rows) + b"".join(names)
 
 
-def _lowest_version(entries: Sequence[WeightEntry], newer: bool = False) -> tuple[int, int]:
-    """The lowest version that has the formats of these weights (section 7); `newer` asks for this one."""
-    needed = [(1, LAYOUTS[entry.format].minor) for entry in entries if entry.format != "dense"]
-    return max([layout.VERSION if newer else layout.VERSION_1_0, *needed])
+def _lowest_version(entries: Sequence[WeightEntry], minor: int = 0) -> tuple[int, int]:
+    """The lowest version that has the formats and shapes of these weights (section 7), and no lower than `minor`."""
+    packed = [entry for entry in entries if entry.format != "dense"]
+    needed = [layout.MINOR_OF_EXPERTS if len(entry.shape) > 2 else LAYOUTS[entry.format].minor for entry in packed]
+    return layout.VERSION[0], max([minor, *needed])
 
 
 def _encode_front(
@@ -290,7 +291,7 @@ def _write_model(
         sections.append(layout.Section(layout.PAYLOAD, required, begin, payload.nbytes, 0))
     id_ = layout.container_id([blob for _, blob in blobs])
     file.seek(0)
-    newer = bool(ports) or any(needs_1_1(op) for graph in graphs for op in graph.ops)
-    version = _lowest_version(entries, newer)
+    minor = max([layout.MINOR_OF_PORTS if ports else 0, *(minor_of(op) for graph in graphs for op in graph.ops)])
+    version = _lowest_version(entries, minor)
     file.write(_encode_front(layout.MAGIC_MODEL, version, file_bytes, sections, id_, ncore, len(graphs), producer))
     return id_

@@ -53,6 +53,33 @@ class GraphMaker {
     out.back() /= 2;
     return op(OpKind::SiluMul, {x}, out);
   }
+  // ids and shares.
+  std::pair<uint32_t, uint32_t> moe_route(uint32_t logits, int64_t chosen, const std::string& order, bool normalise) {
+    Shape out = shape(logits);
+    out.back() = chosen;
+    const uint32_t ids = value(ValueKind::Intermediate, DType::Int32, out);
+    const uint32_t shares = value(ValueKind::Intermediate, dtype_, out);
+    graph_.ops.push_back({OpKind::MoERoute,
+                          {logits},
+                          {ids, shares},
+                          {{"k", chosen}, {"order", order}, {"normalise", int64_t{normalise}}}});
+    return {ids, shares};
+  }
+  uint32_t moe_linear(uint32_t x, uint32_t ids, int64_t experts, int64_t outputs, WeightFormat format,
+                      bool with_bias = false) {
+    const int64_t blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs, inputs = shape(x).back();
+    const uint32_t weight = packed(format, experts * blocks * kBlockOutputs, inputs);
+    graph_.values[weight].shape = {experts, outputs, inputs};
+    std::vector<uint32_t> operands = {x, ids, weight};
+    if (with_bias) operands.push_back(floats(DType::Float32, {experts, outputs}));
+    Shape out = shape(ids);
+    out.push_back(outputs);
+    return op(OpKind::MoELinear, operands, out);
+  }
+  uint32_t moe_combine(uint32_t x, uint32_t shares) {
+    const Shape& s = shape(x);
+    return op(OpKind::MoECombine, {x, shares}, {s[0], s[1], s[3]});
+  }
   uint32_t slice(uint32_t x, int64_t start, int64_t stop) {
     Shape out = shape(x);
     out.back() = stop - start;

@@ -284,6 +284,26 @@ void check_elementwise(int64_t rows, int64_t cols, int wildest) {
 }
 
 template <typename T>
+void check_weighted_sum(int64_t count, int64_t cols, int wildest) {
+  const Matrix<T> x(1, count * cols, 0), residual(1, cols, 0), y(1, cols, 0);
+  const Matrix<float> weights(1, count, 0);
+  x.fill(wildest);
+  residual.fill(wildest);
+  weights.fill(-1);
+  for (const bool adds : {false, true}) {
+    same_everywhere<T>("weighted_sum", y, [&](const KernelTable& table, const Matrix<T>& out) {
+      table.weighted_sum[kElem<T>](
+          {x.data(), weights.data(), adds ? residual.data() : nullptr, out.data(), count, cols});
+    });
+    for (int64_t i = 0; i < cols; ++i) {
+      float sum = 0;
+      for (int64_t k = 0; k < count; ++k) sum = std::fma(weights.at(0, k), from(x.at(0, k * cols + i)), sum);
+      check_equal("weighted_sum", y.at(0, i), adds ? from(residual.at(0, i)) + rounded<T>(sum) : sum);
+    }
+  }
+}
+
+template <typename T>
 void check_silu(int64_t rows, int64_t cols, int wildest) {
   const Matrix<T> x(rows, 2 * cols, uniform(0, 3)), y(rows, cols, uniform(0, 3));
   const Matrix<float> acc(rows, 2 * cols, 0), bias(1, 2 * cols, 0);
@@ -369,6 +389,7 @@ void check_all() {
       for (const int wildest : {-1, 4}) {
         check_norm<T>(rows, cols, wildest);
         check_elementwise<T>(rows, cols, wildest);
+        check_weighted_sum<T>(rows, cols, wildest);
         if (cols % 16 == 0) check_silu<T>(rows, cols, wildest);
       }
     }

@@ -166,7 +166,8 @@ void test_linear() {
     named(graph, "qkv").dtype = DType::Float16;
   });
   refuses("K to be a multiple of 64", shape("gate_up", {128, 32}));
-  refuses("expected [N, K]", shape("gate_up", {128, 64, 1}));
+  refuses("expected [N, K] or [E, N, K]", shape("gate_up", {128, 64, 1, 64}));
+  refuses("(Linear): 'gate_up' is linear_w8 uint8 [1, 128, 64], expected rank 2", shape("gate_up", {1, 128, 64}));
   refuses("format linear_w4 and dtype int8, expected uint8",
           [](Graph& graph) { named(graph, "qkv").dtype = DType::Int8; });
   refuses("'bias' is float32 [63], expected float32 [64]", shape("bias", {63}));

@@ -121,18 +121,18 @@ BACKEND = [
         "quantised_scale_off",
         "The scale of the first 64 activations of a row is twice what it is.",
         "numbers",
-        "csrc/backends/cpu/ops/linear.cpp",
+        "csrc/backends/cpu/ops/linear_rows.cpp",
         "prepared.sums() + row * groups, 1, groups, inputs});",
         "prepared.sums() + row * groups, 1, groups, inputs});\n"
-        '        if (seeded("quantised_scale_off")) prepared.scales()[row * groups] *= 2;',
+        '    if (seeded("quantised_scale_off")) prepared.scales()[row * groups] *= 2;',
         ("op_numbers::test_linear_is_near_the_exact_product[ordinary-linear_w8]",),
     ),
     Fault(
         "scale_of_the_first_row",
         "Every row of a quantised product takes the scales of the first.",
         "equivalence of prefill and decode",
-        "csrc/backends/cpu/ops/linear.cpp",
-        "prepared.codes() + row * inputs, prepared.scales() + row * groups,",
+        "csrc/backends/cpu/ops/linear_rows.cpp",
+        "prepared.codes() + row * inputs,\n                               prepared.scales() + row * groups,",
         "prepared.codes() + row * inputs,\n"
         '                                prepared.scales() + (seeded("scale_of_the_first_row") ? 0 : row) * groups,',
         ("llm::test_prefill_equals_decode_at_every_length",),
@@ -174,15 +174,6 @@ BACKEND = [
         "const int64_t rows = context.rows_of(input.rows);\n    const uint32_t id",
         'const int64_t rows = seeded("nan_ignored") ? 0 : context.rows_of(input.rows);\n    const uint32_t id',
         ("refusals::test_an_error_of_queued_work_is_raised_once",),
-    ),
-    Fault(
-        "odd_cache_row_used",
-        "A NaN or an infinity in a live cache row is computed with.",
-        "numbers",
-        _ATTENTION,
-        "if (!finite) run.odd_attention",
-        'if (!finite && !seeded("odd_cache_row_used")) run.odd_attention',
-        ("attention_numbers::test_a_quantised_llm_refuses_a_live_cache_row_that_is_not_finite[0]",),
     ),
     Fault(
         "output_written_over_its_input",

@@ -10,9 +10,9 @@
 #include "backends/cpu/ops/attention.h"
 #include "backends/cpu/ops/heads.h"
 #include "backends/cpu/ops/linear.h"
+#include "backends/cpu/ops/moe.h"
 #include "backends/cpu/ops/row_steps.h"
 #include "base/error.h"
-#include "graph/plan/cache_rows.h"
 #include "graph/plan/lengths.h"
 
 namespace tcim_lite::cpu {
@@ -38,6 +38,12 @@ template <>
 struct StepFor<GatherRowSpec> : std::type_identity<GatherRowStep> {};
 template <>
 struct StepFor<CopySpec> : std::type_identity<CopyStep> {};
+template <>
+struct StepFor<MoERouteSpec> : std::type_identity<MoERouteStep> {};
+template <>
+struct StepFor<MoELinearSpec> : std::type_identity<MoELinearStep> {};
+template <>
+struct StepFor<MoECombineSpec> : std::type_identity<MoECombineStep> {};
 
 template <typename Spec>
 using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
@@ -80,8 +86,7 @@ uint64_t CpuPart::scratch_bytes() const noexcept {
 }
 
 RunContext CpuPart::context() {
-  return {kernels(),       ThreadPool::instance(), values_.data(), live_rows_, shared_scratch_.data(),
-          member_scratch_, odd_attention_};
+  return {kernels(), ThreadPool::instance(), values_.data(), live_rows_, shared_scratch_.data(), member_scratch_};
 }
 
 void CpuPart::check_exchange(const CpuPart& first) const {
@@ -98,7 +103,6 @@ void CpuPart::begin(const PartMemory& memory) {
   check_lengths(plan_, *graph_, [this](uint32_t id) { return length(id); }, warned_context_);
   if (plan_.live_rows != kNoValue) live_rows_ = length(plan_.live_rows);
   check_finite(context());
-  odd_attention_ = false;
 }
 
 void CpuPart::run_until(size_t index) {
@@ -114,18 +118,14 @@ void CpuPart::give(size_t index, CpuPart& target) const {
   const int64_t bytes = elem_bytes(from.elem);
   const RunContext context = target.context();
   for_rows(context, context.rows_of(to.whole), [&](int64_t begin, int64_t end, int) {
+    const int64_t own = from.own.cols / from.parts, whole = to.whole.cols / from.parts;
     for (int64_t row = begin; row < end; ++row) {
-      std::memcpy(target.values_[to.whole.value] + (row * to.whole.stride + from.offset) * bytes,
-                  values_[from.own.value] + row * from.own.stride * bytes, size_t(from.own.cols * bytes));
+      for (int64_t part = 0; part < from.parts; ++part) {
+        std::memcpy(target.values_[to.whole.value] + (row * to.whole.stride + part * whole + from.offset) * bytes,
+                    values_[from.own.value] + (row * from.own.stride + part * own) * bytes, size_t(own * bytes));
+      }
     }
   });
-}
-
-void CpuPart::check_caches() {
-  if (!odd_attention_) return;
-  check_cache_rows(
-      plan_, *graph_, [this](uint32_t id) { return length(id); },
-      [this](const Plan::Cache& cache, int64_t offset, int64_t) { return values_[cache.value] + offset; });
 }
 
 void CpuPart::finish(const PartMemory& memory) {
@@ -187,7 +187,6 @@ void CpuExecutable::run(std::span<const PartMemory> memory) {
   }
   for (size_t rank = 0; rank < parts_.size(); ++rank) {
     parts_[rank]->run_until(parts_[rank]->num_gathers());
-    parts_[rank]->check_caches();
     parts_[rank]->finish(memory[rank]);
   }
 }

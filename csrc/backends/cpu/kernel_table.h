@@ -90,6 +90,16 @@ struct ElementwiseArgs {
   int64_t rows, cols, a_stride, b_stride, y_stride;
 };
 
+// y = round(sum over k of weights[k] * x[k]), k ascending from 0 with fma; with a residual y = round(residual + that).
+// y may be residual.
+struct WeightedSumArgs {
+  const void* x;         // [count, cols] T
+  const float* weights;  // [count]
+  const void* residual;  // [cols] T or null
+  void* y;               // [cols] T
+  int64_t count, cols;
+};
+
 // SiluMulStoreArgs on T, without a bias.
 struct SiluMulArgs {
   const void* x;  // [rows, 2 * cols] T, alternating in blocks of 16
@@ -123,9 +133,7 @@ struct NarrowArgs {
 };
 
 // One block of at most 256 keys for several query rows that share a KV head. T is the element of the cache. Row r sees
-// keys [0, keys[r]), keys[r] >= 1. Writes the block's own m, l and o (numerics.md section 4). Returns false when a
-// score or an element of o of row 0 is NaN or infinite: what row 0 sees, all rows see, so a NaN or an infinity in it
-// shows there.
+// keys [0, keys[r]), keys[r] >= 1. Writes the block's own m, l and o (numerics.md section 4).
 struct AttentionBlockArgs {
   const float* q;       // [rows, head_dim], scaled
   const void* k;        // [256 or fewer, head_dim] T, dense
@@ -192,10 +200,11 @@ struct KernelTable {
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
   void (*elementwise[kElementwiseOps][2])(const ElementwiseArgs&);
   void (*silu_mul[2])(const SiluMulArgs&);
+  void (*weighted_sum[2])(const WeightedSumArgs&);
   void (*rope[2])(const RopeArgs&);
   void (*widen[2])(const WidenArgs&);
   void (*narrow[2])(const NarrowArgs&);
-  bool (*attention_block[2])(const AttentionBlockArgs&);
+  void (*attention_block[2])(const AttentionBlockArgs&);
   void (*attention_merge)(const AttentionMergeArgs&);
   void (*attention_finish[2])(const AttentionFinishArgs&);
   bool (*all_finite[2])(const FiniteArgs&);

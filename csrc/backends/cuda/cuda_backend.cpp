@@ -85,7 +85,10 @@ class CudaBackend final : public Backend {
       CUDA_CHECK(cudaMemcpy(memory->data(), packed.data(), packed.size(), cudaMemcpyHostToDevice));
       return memory;
     }
-    const int64_t outputs = form.shape[0], inputs = form.shape[1];
+    // Every expert is padded to whole blocks, so together they are one matrix.
+    const int64_t rows = form.shape[form.shape.size() - 2], inputs = form.shape.back();
+    const int64_t padded = (rows + kBlockOutputs - 1) / kBlockOutputs * kBlockOutputs;
+    const int64_t outputs = form.shape.size() == 3 ? form.shape[0] * padded : rows;
     auto memory = std::make_shared<GpuMemory>(uint64_t(placed_bytes(form.format, outputs, inputs)));
     // A slice of blocks at a time: what is uploaded need not lie on the GPU twice.
     const int64_t stride = block_bytes(form.format, inputs), blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs;

@@ -15,7 +15,8 @@ namespace {
 
 void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
   for (const StepSpec& step : plan.steps) {
-    const auto* linear = std::get_if<LinearSpec>(&step);
+    const auto* experts = std::get_if<MoELinearSpec>(&step);
+    const auto* linear = experts != nullptr ? &experts->linear : std::get_if<LinearSpec>(&step);
     if (linear != nullptr && linear->hidden_exponent && linear->quantized())
       fail(ErrorCode::Unsupported, "'", graph, "' rounds activations with hidden exponents (--activations or ",
            "TCIM_LITE_NUMERICS), which the CUDA backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu), "
@@ -26,12 +27,12 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
 
 }  // namespace
 
-CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
+CudaPart::CudaPart(Part part, Numerics numerics, int gpu, int* refused_host)
     : graph_(std::move(part.graph)),
       gpu_(gpu),
       plan_(build_plan(*graph_, numerics)),
       stream_(make_stream()),
-      memory_(*graph_, plan_, std::move(part.placed), flags),
+      memory_(*graph_, plan_, std::move(part.placed), refused_host),
       steps_(plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
   prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
@@ -76,9 +77,8 @@ void CudaPart::launch_until(size_t index) {
 const decode::Program* CudaPart::bound_program(size_t step) {
   for (Placed& each : programs_) {
     if (each.program.first_step() != step) continue;
-    const bool fits =
-        each.program.bind(memory_.values(), memory_.scratch(each.scratch), memory_.refused(), memory_.odd_attention());
-    return fits ? &each.program : nullptr;
+    return each.program.bind(memory_.values(), memory_.scratch(each.scratch), memory_.refused()) ? &each.program
+                                                                                                 : nullptr;
   }
   return nullptr;
 }
@@ -86,11 +86,11 @@ const decode::Program* CudaPart::bound_program(size_t step) {
 void CudaPart::give(size_t index, CudaPart& target) const {
   const Plan::Gather& from = plan_.gathers[index];
   const Plan::Gather& to = target.plan_.gathers[index];
-  const size_t bytes = size_t(elem_bytes(from.elem));
+  const size_t bytes = size_t(elem_bytes(from.elem)), parts = size_t(from.parts);  // of a dense row, if there are any
   std::byte* const columns = target.memory_.at(to.whole.value) + size_t(from.offset) * bytes;
-  CUDA_CHECK(cudaMemcpy2DAsync(columns, size_t(to.whole.stride) * bytes, memory_.at(from.own.value),
-                               size_t(from.own.stride) * bytes, size_t(from.own.cols) * bytes, size_t(from.own.rows),
-                               cudaMemcpyDefault, target.stream()));
+  CUDA_CHECK(cudaMemcpy2DAsync(columns, size_t(to.whole.stride) / parts * bytes, memory_.at(from.own.value),
+                               size_t(from.own.stride) / parts * bytes, size_t(from.own.cols) / parts * bytes,
+                               size_t(from.own.rows) * parts, cudaMemcpyDefault, target.stream()));
 }
 
 }  // namespace tcim_lite::cuda

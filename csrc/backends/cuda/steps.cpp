@@ -78,7 +78,7 @@ RowArgs StepLauncher::row_args(const Rows& x, const Rows& y) const {
           memory_.live(y),     memory_.refusal(y)};
 }
 
-void StepLauncher::launch_step(const LinearSpec& spec) {
+LinearArgs StepLauncher::linear_args(const LinearSpec& spec) const {
   LinearArgs args{};
   args.x = memory_.at(spec.x.value);
   args.x_stride = spec.x.stride;
@@ -96,7 +96,11 @@ void StepLauncher::launch_step(const LinearSpec& spec) {
   args.y_stride = spec.y.stride;
   args.live = memory_.live(spec.x);
   args.refused = memory_.refusal(spec.y);
+  return args;
+}
 
+void StepLauncher::launch_step(const LinearSpec& spec) {
+  LinearArgs args = linear_args(spec);
   const bool float_of_codes = is_quantized(spec.format) && !spec.quantized();
   if (spec.elem == kF16 && !float_of_codes && args.rows <= kStreamRows && linear_stream_supports(spec.format, args))
     return launch_linear_stream(spec.format, args, stream_);
@@ -181,7 +185,6 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);
   args.refused = memory_.refusal(spec.y);
-  args.odd = memory_.odd_attention();
   for (size_t slot = 0; slot < spec.k.size(); ++slot) {
     args.k[slot] = memory_.at(spec.k[slot]);
     args.v[slot] = memory_.at(spec.v[slot]);
@@ -261,6 +264,48 @@ void StepLauncher::launch_step(const GatherRowSpec& spec) {
 
 void StepLauncher::launch_step(const CopySpec& spec) {
   launch_copy(spec.from, spec.to, row_args(spec.x, spec.y), stream_);
+}
+
+void StepLauncher::launch_step(const MoERouteSpec& spec) {
+  RouteArgs args{};
+  args.logits = memory_.at(spec.logits.value);
+  args.ids = reinterpret_cast<int*>(memory_.at(spec.ids.value));
+  args.shares = memory_.at(spec.weights.value);
+  args.stride = spec.logits.stride;
+  args.rows = int(spec.logits.rows);
+  args.experts = int(spec.experts);
+  args.chosen = int(spec.chosen);
+  args.softmax_first = spec.softmax_first;
+  args.normalise = spec.normalise;
+  args.live = memory_.live(spec.logits);
+  args.refused = memory_.refusal(spec.weights);
+  launch_route(spec.elem, args, stream_);
+}
+
+void StepLauncher::launch_step(const MoELinearSpec& spec) {
+  const LinearSpec& linear = spec.linear;
+  ExpertsArgs args{};
+  args.linear = linear_args(linear);
+  args.ids = reinterpret_cast<const int*>(memory_.at(spec.ids.value));
+  args.expert_bytes = placed_bytes(linear.format, linear.outputs, linear.inputs);
+  args.experts = int(spec.experts);
+  args.chosen = int(spec.chosen);
+  args.own_rows = spec.x_per_expert();
+  const bool float_of_codes = is_quantized(linear.format) && !linear.quantized();
+  if (linear.elem == kF16 && !float_of_codes && args.linear.rows <= kStreamRows &&
+      linear_stream_supports(linear.format, args.linear))
+    return launch_experts_stream(linear.format, args, stream_);
+  launch_experts_any(linear.elem, linear.format, args, linear.quantized(), stream_);
+}
+
+void StepLauncher::launch_step(const MoECombineSpec& spec) {
+  CombineArgs args{};
+  args.row = row_args(spec.x, spec.y);
+  args.shares = memory_.at(spec.weights.value);
+  args.residual = spec.adds ? memory_.at(spec.residual.value) : nullptr;
+  args.residual_stride = spec.residual.stride;
+  args.chosen = int(spec.chosen);
+  launch_combine(spec.elem, args, stream_);
 }
 
 }  // namespace tcim_lite::cuda

@@ -28,7 +28,11 @@ class StepLauncher {
   void launch_step(const SiluMulSpec& spec);
   void launch_step(const GatherRowSpec& spec);
   void launch_step(const CopySpec& spec);
+  void launch_step(const MoERouteSpec& spec);
+  void launch_step(const MoELinearSpec& spec);
+  void launch_step(const MoECombineSpec& spec);
 
+  LinearArgs linear_args(const LinearSpec& spec) const;
   RowArgs row_args(const Rows& x, const Rows& y) const;
   HeadsArgs heads_args(const HeadChainSpec& chain) const;
   AttentionArgs attention_args(const AttentionSpec& spec) const;

@@ -19,14 +19,16 @@ void check_all_gather(const OpCheck& op) {
 
 void plan_all_gather(PlanBuilder& plan, const Op& op) {
   const Value& x = plan.value(op.inputs[0]);
-  if (x.shape.size() > 3) {
+  if (x.shape.size() > 4) {
     fail(ErrorCode::Unsupported, "AllGather of '", x.name, "' ", to_string(x.shape),
-         ": the planner gathers values of rank 3 or less");
+         ": the planner gathers values of rank 4 or less");
   }
   const Elem elem = plan.values.elem(op.inputs[0]);
   const Rows own = plan.values.rows(op.inputs[0]);
   plan.values.reads(op.inputs[0], plan.next_step());
-  plan.append_gather({0, elem, own, plan.result(op.outputs[0], op.inputs[0]), op.attribute("offset", int64_t{0})});
+  const int64_t parts = x.shape.size() == 4 ? x.shape[2] : 1;
+  plan.append_gather(
+      {0, elem, own, plan.result(op.outputs[0], op.inputs[0]), op.attribute("offset", int64_t{0}), parts});
 }
 
 }  // namespace

@@ -1,26 +1,10 @@
-#include <string_view>
-
+#include "graph/ops/activations.h"
 #include "graph/ops/op_check.h"
 #include "graph/ops/op_definition.h"
 #include "graph/plan/planner.h"
 
 namespace tcim_lite::ops {
 namespace {
-
-// How activations are quantised, where it is not the usual way.
-constexpr std::string_view kActivations = "activations", kHiddenExponent = "hidden_exponent";
-
-// A code of -128 has no negative, which the kernels of MXFP4 need.
-bool may_hide_exponents(bool halves, WeightFormat format) {
-  return halves && (format == WeightFormat::LinearW4 || format == WeightFormat::LinearW8);
-}
-
-void check_activations(const OpCheck& op, DType dtype, const Value& weight) {
-  op.text_in(kActivations, {kHiddenExponent});
-  if (!may_hide_exponents(dtype == DType::Float16, weight.format))
-    op.refuse("attribute 'activations' with activations ", name_of(dtype), " and the weight '", weight.name, "', ",
-              describe(weight), "; expected float16 activations and a weight linear_w4 or linear_w8");
-}
 
 void check_linear(const OpCheck& op) {
   op.arity(2, 3, 1);
@@ -29,10 +13,11 @@ void check_linear(const OpCheck& op) {
   const DType dtype = op.tensor(x);
   if (weight.kind != ValueKind::Weight || weight.format == WeightFormat::Dense)
     op.refuse("'", weight.name, "' is ", describe(weight), ", expected a weight in a packed format");
+  op.rank(weight, 2);
   if (weight.shape[1] != x.shape.back())
     op.refuse("'", x.name, "' is ", describe(x), ", the weight '", weight.name, "' is ", describe(weight),
               ": the last extents must agree");
-  if (op.has_attribute(kActivations)) check_activations(op, dtype, weight);
+  check_activations(op, dtype, weight);
   if (op.num_inputs() == 3) op.constant(op.input(2), DType::Float32, {weight.shape[0]});
   op.expect(op.output(0), dtype, OpCheck::with_last(x.shape, weight.shape[0]));
 }
@@ -56,15 +41,6 @@ uint32_t absorb_epilogue(PlanBuilder& plan, LinearSpec& step, uint32_t y) {
   return consumer->outputs[0];
 }
 
-bool forces_hidden_exponent(const PlanBuilder& plan, const LinearSpec& step) {
-  if (plan.numerics() != Numerics::HiddenExponent || !is_quantized(step.format)) return false;
-  if (!may_hide_exponents(step.elem == kF16, step.format))
-    fail(ErrorCode::Unsupported, "TCIM_LITE_NUMERICS=hidden_exponent: Linear with '", plan.value(step.weights_id).name,
-         "', ", describe(plan.value(step.weights_id)),
-         "; expected float16 activations and linear_w4 or linear_w8, so unset it");
-  return true;
-}
-
 void plan_linear(PlanBuilder& plan, const Op& op) {
   LinearSpec step;
   uint32_t x = op.inputs[0];
@@ -86,7 +62,7 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
   step.inputs = matrix.shape[1];
   if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
   step.float_math = plan.numerics() == Numerics::Float;
-  step.hidden_exponent = op.find(kActivations) != nullptr || forces_hidden_exponent(plan, step);
+  step.hidden_exponent = wants_hidden_exponents(plan, op, step);
   plan.values.reads(x, plan.next_step());
   const uint32_t y = absorb_epilogue(plan, step, op.outputs[0]);
   step.y = plan.result(y, x);

@@ -104,12 +104,16 @@ void OpCheck::context_length(const Value& value, int64_t length) const {
            *facts_.context);
 }
 
+const Op* OpCheck::producer_of(size_t i) const {
+  const uint32_t producer = facts_.producer[op_.inputs[i]];
+  return producer == kNoValue ? nullptr : &facts_.graph.ops[producer];
+}
+
 bool OpCheck::is_updated_state(size_t input) const {
+  const Op* op = producer_of(input);
+  if (op == nullptr) return false;
   const uint32_t id = op_.inputs[input];
-  const uint32_t producer = facts_.producer[id];
-  if (producer == kNoValue) return false;
-  const Op& op = facts_.graph.ops[producer];
-  return std::ranges::any_of(states_of(op), [&](const StateOperand& state) { return op.outputs[state.output] == id; });
+  return std::ranges::any_of(states_of(*op), [&](const StateOperand& s) { return op->outputs[s.output] == id; });
 }
 
 std::string describe(const Value& value) {

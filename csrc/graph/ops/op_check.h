@@ -65,6 +65,9 @@ class OpCheck {
   void positions(const Value& value, int64_t tokens) const;
   // One C holds for the whole graph.
   void context_length(const Value& value, int64_t length) const;
+  const Value& value(uint32_t id) const { return facts_.graph.values[id]; }
+  // The op that makes input `i`; null for what no op makes.
+  const Op* producer_of(size_t i) const;
   // Whether `input` is what an op left of a state it updated.
   bool is_updated_state(size_t input) const;
 

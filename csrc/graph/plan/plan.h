@@ -2,7 +2,7 @@
 //
 // Fusions, each keeping every rounding of the unfused graph:
 //   RMSNorm -> Linear               the norm is the Linear's prologue and is never stored
-//   Linear -> Add, Linear -> SiluMul  the Linear's epilogue
+//   Linear -> Add, Linear -> SiluMul  the Linear's epilogue; so with MoELinear -> SiluMul and MoECombine -> Add
 //   [RMSNorm ->] [Rope ->] KVcache    one pass over the rows for q, k and v together
 //   the paths of q, k and v -> FlashAttention  one step
 // Slice and Reshape are views and cost nothing.
@@ -42,21 +42,14 @@ struct Plan {
     int64_t row_bytes;
     int64_t bytes;
   };
-  // Keys or values that attention reads: [heads, context, head_dim] of one slot.
-  struct Cache {
-    uint32_t value;
-    Elem elem;
-    int64_t heads, context, head_dim;
-    uint32_t valid;  // value id of the slot's length
-    size_t slot, slots;
-  };
 
   // Before steps[next_step], this device's columns and those of the others meet in `whole`.
   struct Gather {
     size_t next_step;
     Elem elem;
     Rows own, whole;
-    int64_t offset;  // of the own columns
+    int64_t offset;     // of the own columns
+    int64_t parts = 1;  // a row is so many vectors, each gathered by itself: [B, T, parts, n]
   };
 
   std::vector<StepSpec> steps;
@@ -65,7 +58,6 @@ struct Plan {
   std::vector<int64_t> input_bytes;
   std::vector<OutputPort> outputs;
   std::vector<FloatInput> float_inputs;  // checked for NaN and infinity
-  std::vector<Cache> caches;
   std::vector<LengthRule> lengths;
   uint32_t live_rows = kNoValue;
   int64_t arena_bytes = 0;

@@ -50,6 +50,38 @@ struct LinearSpec {
   bool quantized() const { return is_quantized(format) && !float_math; }
 };
 
+// What MoERoute chooses for each row: the ids of `chosen` experts and what their outputs count.
+struct MoERouteSpec {
+  Elem elem = kF16;  // of logits and weights
+  Rows logits;       // [rows, experts]
+  Rows ids;          // [rows, chosen] int32
+  Rows weights;      // [rows, chosen]
+  int64_t experts = 0, chosen = 0;
+  bool softmax_first = true;  // over all experts; otherwise over the chosen ones
+  bool normalise = false;     // divide by the sum of the chosen ones
+};
+
+// As `linear`, with the matrix and the bias of the expert that a row chose: packed [experts * outputs, inputs] and
+// [experts, outputs].
+struct MoELinearSpec {
+  LinearSpec linear;  // x [rows, inputs], or one of its own for each expert: [rows, chosen * inputs]; y likewise
+  Rows ids;           // [rows, chosen] int32, each below `experts`
+  int64_t experts = 0, chosen = 0;
+
+  bool x_per_expert() const { return linear.x.cols != linear.inputs; }
+};
+
+// y = sum over the chosen experts of weight * x, with a residual y = residual + that.
+struct MoECombineSpec {
+  Elem elem = kF16;
+  Rows x;        // [rows, chosen * cols]
+  Rows weights;  // [rows, chosen]
+  Rows y;        // [rows, cols]
+  bool adds = false;
+  Rows residual;  // [rows, cols]
+  int64_t chosen = 0;
+};
+
 // What happens to q, k or v between the merged projection and attention, head by head: RMSNorm, RoPE, then a store or
 // the write into the caches.
 struct HeadChainSpec {
@@ -143,6 +175,6 @@ struct CopySpec {
 };
 
 using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec,
-                              SiluMulSpec, GatherRowSpec, CopySpec>;
+                              SiluMulSpec, GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec>;
 
 }  // namespace tcim_lite

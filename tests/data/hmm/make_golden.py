@@ -203,6 +203,42 @@ def hidden_exponent_graph() -> Graph:
     return Graph("hidden_exponent", values, ops, [0], [2])
 
 
+def moe_graph() -> Graph:
+    """Three experts, two for a row: gate and up with biases, their product, down, and the sum."""
+    values = [
+        Value("x", "input", "float16", [1, 4, 64]),
+        Value("router", "weight", "uint8", [3, 64], "linear_w8", weight=0),
+        Value("gate_up", "weight", "uint8", [3, 128, 64], "linear_w4", weight=1),
+        Value("gate_up_bias", "weight", "float32", [3, 128], weight=2),
+        Value("down", "weight", "uint8", [3, 20, 64], "linear_w8", weight=3),
+        Value("logits", "intermediate", "float16", [1, 4, 3]),
+        Value("ids", "intermediate", "int32", [1, 4, 2]),
+        Value("shares", "intermediate", "float16", [1, 4, 2]),
+        Value("pairs", "intermediate", "float16", [1, 4, 2, 128]),
+        Value("product", "intermediate", "float16", [1, 4, 2, 64]),
+        Value("outs", "intermediate", "float16", [1, 4, 2, 20]),
+        Value("y", "intermediate", "float16", [1, 4, 20]),
+    ]
+    ops = [
+        Op("Linear", [0, 1], [5]),
+        Op("MoERoute", [5], [6, 7], {"k": 2, "order": "softmax_topk", "normalise": 1}),
+        Op("MoELinear", [0, 6, 2, 3], [8]),
+        Op("SiluMul", [8], [9]),
+        Op("MoELinear", [9, 6, 4], [10]),
+        Op("MoECombine", [10, 7], [11]),
+    ]
+    return Graph("moe", values, ops, [0], [11])
+
+
+def moe_data() -> list[WeightData]:
+    return [
+        WeightData(value.name, value.dtype, value.format, value.shape, pattern(size, value.weight))
+        for value in moe_graph().values
+        if value.weight is not None
+        for size in [packed_bytes(value.format, value.shape, value.dtype)]
+    ]
+
+
 # name, dtype, format, shape
 WEIGHTS = [
     ("norm", "float32", "dense", (64,)),
@@ -242,6 +278,7 @@ def make(folder: Path) -> None:
     weight = WeightData(
         "weight", "uint8", "linear_w8", (20, 64), pattern(packed_bytes("linear_w8", (20, 64), "uint8"), 3)
     )
+    write_model(folder / "moe.hmm", moe_graph(), moe_data(), producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")

@@ -122,9 +122,8 @@ void weigh_all_values(const float* p, const T* v, const T* next, int64_t begin, 
 }
 
 // R rows share every load of K and V. Row r uses the keys up to keys[r], ascending, so the rows have keys[0] in common.
-// False when the scores or outputs of row 0 of the block are not finite.
 template <int R, typename T>
-bool attend(const AttentionBlockArgs& args, int64_t row) {
+void attend(const AttentionBlockArgs& args, int64_t row) {
   alignas(64) float scores[R * kAttentionBlock];
   const int64_t dim = args.head_dim;
   const float* q = args.q + row * dim;
@@ -135,7 +134,6 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
   const int32_t* keys = args.keys + row;
   const int64_t most = keys[R - 1];
   for (int64_t key = 0; key < most; key += kSums / R) score_keys<R>(q, k, v, key, most - 1, dim, scores);
-  const bool finite_scores = row > 0 || are_finite(scores, keys[0]);
   for (int r = 0; r < R; ++r) softmax(scores + r * kAttentionBlock, keys[r], args.m + row + r, args.l + row + r);
   for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
   weigh_all_values<R>(scores, v, next, 0, keys[0], dim, o);
@@ -144,26 +142,23 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
       weigh_all_values<1>(scores + r * kAttentionBlock, v, next, keys[0], keys[r], dim, o + r * dim);
     }
   }
-  return finite_scores && (row > 0 || are_finite(o, dim));
 }
 
 template <typename T>
-bool attention_block(const AttentionBlockArgs& args) {
+void attention_block(const AttentionBlockArgs& args) {
   int64_t row = 0;
-  bool finite = true;
 #ifdef TCIM_LITE_SIMD_TRANSPOSE
   if (args.head_dim <= kMaxTileHeadDim) {
     while (args.rows - row >= kMinTileRows) {
       const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
-      finite &= attend_tile<T>(args, row, rows, softmax);
+      attend_tile<T>(args, row, rows, softmax);
       row += rows;
     }
   }
 #endif
-  for (; row + 4 <= args.rows; row += 4) finite &= attend<4, T>(args, row);
-  for (; row + 2 <= args.rows; row += 2) finite &= attend<2, T>(args, row);
-  for (; row < args.rows; ++row) finite &= attend<1, T>(args, row);
-  return finite;
+  for (; row + 4 <= args.rows; row += 4) attend<4, T>(args, row);
+  for (; row + 2 <= args.rows; row += 2) attend<2, T>(args, row);
+  for (; row < args.rows; ++row) attend<1, T>(args, row);
 }
 
 void attention_merge(const AttentionMergeArgs& args) {

@@ -163,18 +163,14 @@ void weigh_tile(const float* scores, const T* v, const int32_t* keys, int64_t ro
 }
 
 // Rows [row, row + rows) of an attention_block; softmax(scores, keys, m, l) turns one row's scores into probabilities.
-// False when the scores or outputs of row 0 of the block are not finite.
 template <typename T, typename Softmax>
-bool attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
+void attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
   alignas(64) float scores[kMaxTileRows * kAttentionBlock];
   const int32_t* keys = args.keys + row;
   const int64_t dim = args.head_dim;
   score_tile(args.q + row * dim, static_cast<const T*>(args.k), rows, keys[rows - 1], dim, scores);
-  const bool finite_scores = row > 0 || are_finite(scores, keys[0]);
   for (int64_t r = 0; r < rows; ++r) softmax(scores + r * kAttentionBlock, keys[r], args.m + row + r, args.l + row + r);
-  float* o = args.o + row * dim;
-  weigh_tile(scores, static_cast<const T*>(args.v), keys, rows, dim, o);
-  return finite_scores && (row > 0 || are_finite(o, dim));
+  weigh_tile(scores, static_cast<const T*>(args.v), keys, rows, dim, args.o + row * dim);
 }
 
 }  // namespace

@@ -37,6 +37,18 @@ void store_rows(const StoreArgs& args) {
 }
 
 template <typename T>
+void weighted_sum(const WeightedSumArgs& args) {
+  const T *x = static_cast<const T*>(args.x), *residual = static_cast<const T*>(args.residual);
+  for_lanes(args.cols, [&](int64_t i, auto lanes) {
+    Vec sum = broadcast(0.0f);
+    for (int64_t k = 0; k < args.count; ++k)
+      sum = fma(broadcast(args.weights[k]), load(x + k * args.cols + i, lanes), sum);
+    if (residual) sum = load(residual + i, lanes) + round_to<T>(sum);
+    store(static_cast<T*>(args.y) + i, sum, lanes);
+  });
+}
+
+template <typename T>
 void widen(const WidenArgs& args) {
   const Vec factor = broadcast(args.factor);
   for (int64_t row = 0; row < args.rows; ++row) {
@@ -55,10 +67,17 @@ void narrow(const NarrowArgs& args) {
   }
 }
 
+// Of NaN and infinity, x - x is NaN, and stays so in a sum.
 template <typename T>
 bool all_finite(const FiniteArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    if (!are_finite(static_cast<const T*>(args.x) + row * args.x_stride, args.cols)) return false;
+    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+    Vec differences = broadcast(0.0f);
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      const Vec value = load(x + i, lanes);
+      differences = differences + (value - value);
+    });
+    if (any_nan(differences)) return false;
   }
   return true;
 }
@@ -77,6 +96,7 @@ void enter_ops(KernelTable& table) {
 void TCIM_LITE_USE(elementwise)(KernelTable& table) {
   enter_ops(table);
   enter(table.store, store_rows<uint16_t>, store_rows<float>);
+  enter(table.weighted_sum, weighted_sum<uint16_t>, weighted_sum<float>);
   enter(table.widen, widen<uint16_t>, widen<float>);
   enter(table.narrow, narrow<uint16_t>, narrow<float>);
   enter(table.all_finite, all_finite<uint16_t>, all_finite<float>);

@@ -39,6 +39,18 @@ void elementwise(const ElementwiseArgs& args) {
 }
 
 template <Elem E>
+void weighted_sum(const WeightedSumArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t i = 0; i < args.cols; ++i) {
+    float sum = 0;
+    for (int64_t k = 0; k < args.count; ++k)
+      sum = std::fmaf(args.weights[k], Row::load(args.x, k * args.cols + i), sum);
+    if (args.residual) sum = Row::load(args.residual, i) + Row::round(sum);
+    Row::store(args.y, i, sum);
+  }
+}
+
+template <Elem E>
 void widen(const WidenArgs& args) {
   using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
@@ -84,6 +96,7 @@ void enter_ops(KernelTable& table) {
 void use_elementwise_ref(KernelTable& table) {
   enter_ops(table);
   enter(table.store, store<kF16>, store<kF32>);
+  enter(table.weighted_sum, weighted_sum<kF16>, weighted_sum<kF32>);
   enter(table.widen, widen<kF16>, widen<kF32>);
   enter(table.narrow, narrow<kF16>, narrow<kF32>);
   enter(table.all_finite, all_finite<kF16>, all_finite<kF32>);

@@ -6,6 +6,8 @@
 
 namespace tcim_lite::cpu {
 
+struct PreparedRows;
+
 struct LinearStep final : Step, LinearSpec {
   LinearStep(LinearSpec spec, const WeightFinder& finder)
       : LinearSpec(std::move(spec)),
@@ -22,8 +24,7 @@ struct LinearStep final : Step, LinearSpec {
   int64_t member_bytes() const override;
 
  private:
-  void prepare(const RunContext& context, int64_t rows) const;
-  void multiply(const RunContext& context, int64_t row, int64_t rows, int64_t block, int64_t blocks, float* acc) const;
+  void prepare(const RunContext& context, const PreparedRows& prepared, int64_t rows) const;
   void finish(const RunContext& context, int64_t row, int64_t rows, int64_t block, int64_t blocks,
               const float* acc) const;
 };

@@ -96,7 +96,6 @@ struct AttentionArgs {
   float scale;
   const int* live;
   const int* refused;
-  int* odd;  // the host's: becomes 1 when a result is NaN or infinite
   const void* k[kMaxSlots];
   const void* v[kMaxSlots];
   const int* valid[kMaxSlots];
@@ -169,6 +168,43 @@ void launch_linear_any(Elem elem, WeightFormat format, const LinearArgs& args, b
 constexpr int kStreamRows = 8;
 bool linear_stream_supports(WeightFormat format, const LinearArgs& args);
 void launch_linear_stream(WeightFormat format, const LinearArgs& args, cudaStream_t stream);
+
+// A Linear whose matrix each row chooses: y of a row is that of each of its experts side by side.
+struct ExpertsArgs {
+  LinearArgs linear;     // rows are tokens; the first expert's weights and bias
+  const int* ids;        // [rows, chosen], each below `experts`
+  int64_t expert_bytes;  // from one expert's weights to the next, as repacked
+  int experts, chosen;
+  bool own_rows;  // a row of x has one part for each expert
+};
+// Any format and rows; an expert's weights are read once for eight rows. As launch_linear_any, with `quantize_x` for
+// every quantised format.
+void launch_experts_any(Elem elem, WeightFormat format, const ExpertsArgs& args, bool quantize_x, cudaStream_t stream);
+// Where linear_stream_supports() one row; up to kStreamRows tokens.
+void launch_experts_stream(WeightFormat format, const ExpertsArgs& args, cudaStream_t stream);
+
+// The experts of each row, and their shares of type T.
+struct RouteArgs {
+  const void* logits;  // [rows, experts] T
+  int* ids;            // [rows, chosen]
+  void* shares;        // [rows, chosen] T
+  int64_t stride;      // of logits
+  int rows, experts, chosen;
+  bool softmax_first, normalise;
+  const int* live;
+  const int* refused;
+};
+void launch_route(Elem elem, const RouteArgs& args, cudaStream_t stream);
+
+// y = sum over `chosen` of shares * x, with a residual y = residual + that.
+struct CombineArgs {
+  RowArgs row;         // x [rows, chosen * cols], y [rows, cols]
+  const void* shares;  // [rows, chosen] T
+  const void* residual;
+  int64_t residual_stride;
+  int chosen;
+};
+void launch_combine(Elem elem, const CombineArgs& args, cudaStream_t stream);
 
 // Any rows of quantised weights: x is quantised into `scratch`, then tiles of outputs and rows run on the tensor cores:
 // Hopper's on exact fp16 codes where linear_wgmma_supports(), the int8 ones elsewhere.

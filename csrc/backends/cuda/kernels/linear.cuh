@@ -36,6 +36,21 @@ __device__ __forceinline__ bool is_refused(const LinearArgs& args) {
   return args.refused != nullptr && *args.refused != 0;
 }
 
+// A token and one of its experts, as the one row of a Linear.
+template <typename T>
+__device__ __forceinline__ LinearArgs pair_of(const ExpertsArgs& experts, int pair, int id) {
+  LinearArgs args = experts.linear;
+  const int token = pair / experts.chosen, rank = pair % experts.chosen;
+  const int width = args.epilogue == kSiluMul ? args.outputs / 2 : args.outputs;
+  args.x = static_cast<const T*>(args.x) + token * args.x_stride + (experts.own_rows ? int64_t(rank) * args.inputs : 0);
+  args.y = static_cast<T*>(args.y) + token * args.y_stride + int64_t(rank) * width;
+  args.weights = static_cast<const char*>(args.weights) + id * experts.expert_bytes;
+  if (args.bias != nullptr) args.bias += int64_t(id) * args.outputs;
+  args.rows = 1;
+  args.live = nullptr;
+  return args;
+}
+
 constexpr int kGroupInputs = 64;
 constexpr int kItemW4 = 512 + 32;  // bytes of 16 outputs and 64 inputs
 constexpr int kItemW8 = 1024 + 16;

@@ -4,6 +4,8 @@
 // A block takes tiles of 16 outputs (a gate and an up tile with SiLU-mul), its warps every eighth group of 64 inputs;
 // the warps' sums meet in shared memory. The ring is filled before the input is waited for, so that weights arrive
 // while the kernel before this one drains and while the norm and the quantiser of the prologue run.
+#include <algorithm>
+
 #include "backends/cuda/kernels/linear_stream_rows.cuh"
 
 namespace tcim_lite::cuda {
@@ -81,7 +83,7 @@ __device__ __forceinline__ void multiply(float (&acc)[4], const char* slot, cons
 
 // Blocks: outputs / 16 of a tile.
 template <WeightFormat Format, int Blocks, bool One>
-__global__ void __launch_bounds__(kThreads) stream_kernel(LinearArgs args, Pass pass) {
+__device__ __forceinline__ void stream_tiles(const LinearArgs& args, const Pass& pass) {
   constexpr int kItem = Ring<Format>::kItem, kStages = Ring<Format>::kStages, kColumns = One ? 1 : 8;
   extern __shared__ __align__(128) char shared[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -172,6 +174,21 @@ __global__ void __launch_bounds__(kThreads) stream_kernel(LinearArgs args, Pass 
   }
 }
 
+template <WeightFormat Format, int Blocks, bool One>
+__global__ void __launch_bounds__(kThreads) stream_kernel(LinearArgs args, Pass pass) {
+  stream_tiles<Format, Blocks, One>(args, pass);
+}
+
+// Grid: (blocks of a pair, pairs). A pair is a token and one of its experts, whose matrix is chosen when the ids are
+// there; two tokens that chose one expert find its weights in the second cache.
+template <WeightFormat Format, int Blocks>
+__global__ void __launch_bounds__(kThreads) stream_experts_kernel(ExpertsArgs experts, Pass pass) {
+  wait_for_inputs();
+  const int pair = blockIdx.y;
+  if (pair / experts.chosen >= live_rows(experts.linear)) return;
+  stream_tiles<Format, Blocks, true>(pair_of<__half>(experts, pair, experts.ids[pair]), pass);
+}
+
 template <WeightFormat Format>
 size_t shared_bytes(int rows, int inputs, int blocks) {
   const int columns = rows == 1 ? 1 : 8;
@@ -216,6 +233,21 @@ void launch_format(const LinearArgs& args, cudaStream_t stream) {
   }
 }
 
+template <WeightFormat Format, int Blocks>
+void launch_pairs(const ExpertsArgs& args, cudaStream_t stream) {
+  const int pairs = args.linear.rows * args.chosen, tiles = (args.linear.outputs + 16 * Blocks - 1) / (16 * Blocks);
+  const int each = std::max(1, 3 * multiprocessors() / pairs), rounds = (tiles + each - 1) / each;
+  const dim3 grid(unsigned((tiles + rounds - 1) / rounds), unsigned(pairs));
+  launch(stream_experts_kernel<Format, Blocks>, grid, dim3(kThreads),
+         shared_bytes<Format>(1, args.linear.inputs, Blocks), stream, args, Pass{0, 1, tiles});
+}
+
+template <WeightFormat Format>
+void launch_experts_format(const ExpertsArgs& args, cudaStream_t stream) {
+  if (args.linear.epilogue == kSiluMul) return launch_pairs<Format, 2>(args, stream);
+  launch_pairs<Format, 1>(args, stream);
+}
+
 template <WeightFormat Format>
 void prepare_format() {
   const auto allow = [](auto kernel) {
@@ -225,6 +257,8 @@ void prepare_format() {
   allow(stream_kernel<Format, 1, false>);
   allow(stream_kernel<Format, 2, true>);
   allow(stream_kernel<Format, 2, false>);
+  allow(stream_experts_kernel<Format, 1>);
+  allow(stream_experts_kernel<Format, 2>);
 }
 
 }  // namespace
@@ -244,6 +278,12 @@ void launch_linear_stream(WeightFormat format, const LinearArgs& args, cudaStrea
   if (format == WeightFormat::LinearW4) launch_format<WeightFormat::LinearW4>(args, stream);
   if (format == WeightFormat::LinearW8) launch_format<WeightFormat::LinearW8>(args, stream);
   if (format == WeightFormat::LinearF16) launch_format<WeightFormat::LinearF16>(args, stream);
+}
+
+void launch_experts_stream(WeightFormat format, const ExpertsArgs& args, cudaStream_t stream) {
+  if (format == WeightFormat::LinearW4) launch_experts_format<WeightFormat::LinearW4>(args, stream);
+  if (format == WeightFormat::LinearW8) launch_experts_format<WeightFormat::LinearW8>(args, stream);
+  if (format == WeightFormat::LinearF16) launch_experts_format<WeightFormat::LinearF16>(args, stream);
 }
 
 void prepare_linear_stream() {

@@ -1,0 +1,21 @@
+// How Linear and MoELinear round the activations that they read, where it is not the usual way: the attribute
+// `activations`.
+#pragma once
+
+#include <string_view>
+
+#include "graph/ops/op_check.h"
+#include "graph/plan/planner.h"
+
+namespace tcim_lite::ops {
+
+constexpr std::string_view kActivations = "activations";
+
+// Refuses the attribute where it is wrong; absent is right.
+void check_activations(const OpCheck& op, DType dtype, const Value& weight);
+
+// Whether the step of `op` takes the vendor's block format, by the attribute or by TCIM_LITE_NUMERICS. Throws
+// Error(Unsupported) where it cannot.
+bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearSpec& step);
+
+}  // namespace tcim_lite::ops

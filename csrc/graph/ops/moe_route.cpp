@@ -1,0 +1,55 @@
+#include "base/error.h"
+#include "graph/ops/op_check.h"
+#include "graph/ops/op_definition.h"
+#include "graph/plan/planner.h"
+
+namespace tcim_lite::ops {
+namespace {
+
+constexpr int64_t kMostChosen = 64, kMostExperts = 4096;  // far above any real model; a row's choice is in registers
+
+void check_moe_route(const OpCheck& op) {
+  op.arity(1, 1, 2);
+  op.attributes({"k", "order", "normalise"});
+  const Value& logits = op.input(0);
+  const DType dtype = op.tensor(logits);
+  op.rank(logits, 3);
+  const int64_t chosen = op.whole_number("k"), experts = logits.shape[2];
+  if (chosen < 1 || chosen > experts)
+    op.refuse("attribute 'k' is ", chosen, ", expected 1 to the ", experts, " experts of '", logits.name, "'");
+  op.text_in("order", {"softmax_topk", "topk_softmax"});
+  if (op.has_attribute("normalise")) {
+    const int64_t normalise = op.whole_number("normalise");
+    if (normalise != 0 && normalise != 1) op.refuse("attribute 'normalise' is ", normalise, ", expected 0 or 1");
+  }
+  op.expect(op.output(0), DType::Int32, OpCheck::with_last(logits.shape, chosen));
+  op.expect(op.output(1), dtype, OpCheck::with_last(logits.shape, chosen));
+}
+
+void plan_moe_route(PlanBuilder& plan, const Op& op) {
+  MoERouteSpec step;
+  step.elem = plan.values.elem(op.inputs[0]);
+  step.logits = plan.values.rows(op.inputs[0]);
+  step.experts = step.logits.cols;
+  step.chosen = op.attribute("k", int64_t{0});
+  step.softmax_first = std::get<std::string>(*op.find("order")) == "softmax_topk";
+  step.normalise = op.attribute("normalise", int64_t{0}) != 0;
+  if (step.chosen > kMostChosen || step.experts > kMostExperts)
+    fail(ErrorCode::Unsupported, "MoERoute: ", step.chosen, " of ", step.experts, " experts; backends take at most ",
+         kMostChosen, " of ", kMostExperts);
+  plan.values.reads(op.inputs[0], plan.next_step());
+  step.ids = plan.result(op.outputs[0], op.inputs[0]);
+  step.weights = plan.result(op.outputs[1], op.inputs[0]);
+  plan.append(std::move(step));
+}
+
+}  // namespace
+
+extern const OpDefinition MoERoute = {
+    "logits [B, T, E] T {k: int, order: \"softmax_topk\" or \"topk_softmax\", normalise: 0 or 1, default 0} -> "
+    "ids [B, T, k] int32, weights [B, T, k] T",
+    "the k largest logits, the largest first, of equal ones the lower id, and what each counts: its softmax over all "
+    "experts, divided by the sum of the k where normalised, or its softmax over the k",
+    Cut::None, check_moe_route, plan_moe_route};
+
+}  // namespace tcim_lite::ops

@@ -1,0 +1,283 @@
+"""Mixture of experts, op by op: what is chosen, what each expert gives, and the sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite import hmm
+from tcim_lite.errors import HmmFormatError
+from tcim_lite.hmm import Role, WeightData
+from tcim_lite.hmm.weight_format import LAYOUTS
+from tcim_lite.models.common.graph_builder import GraphBuilder
+from tcim_lite.models.common.packing import pack
+from tcim_lite.models.common.quantize import RANDOM_CODES
+
+EXPERTS, CHOSEN, TOKENS, INPUTS, OUTPUTS = 8, 3, 12, 128, 64
+ORDERS = ("softmax_topk", "topk_softmax")
+
+
+def load(builder, outputs, weights, live=None):
+    roles = {output: Role("result", layer=index) for index, output in enumerate(outputs)}
+    return rt.load(hmm.model_bytes(builder.build(roles, live), weights))
+
+
+def run(module, **inputs):
+    for name, value in inputs.items():
+        module.set_input(name, value)
+    module.run(True)
+    names = map(module.get_output_name, range(module.get_num_outputs()))
+    return [module.get_output(name).numpy() for name in names]
+
+
+def experts_weight(name, fmt, shape, seed=0):
+    """Random weights [E, N, K], and each expert's [N, K] as a weight of its own."""
+    random = np.random.default_rng([seed, LAYOUTS[fmt].code])
+    each = []
+    for _ in range(shape[0]):
+        if fmt in RANDOM_CODES:
+            each.append(pack(fmt, *RANDOM_CODES[fmt](random, *shape[1:])))
+        else:
+            each.append(pack(fmt, random.standard_normal(shape[1:]).astype(LAYOUTS[fmt].dtype)))
+    dtype = LAYOUTS[fmt].dtype
+    whole = WeightData(name, dtype, fmt, shape, np.stack(each))
+    return whole, [WeightData(f"{name}_{i}", dtype, fmt, shape[1:], data) for i, data in enumerate(each)]
+
+
+# Routing
+
+
+def routed(logits, chosen, order, normalise=False):
+    """ids and shares [rows, chosen] that MoERoute gives; ids through experts that answer with their number."""
+    rows, experts = logits.shape
+    dtype = str(logits.dtype)
+    fmt = "linear_f32" if dtype == "float32" else "linear_f16"
+    numbers = np.repeat(np.arange(experts, dtype=logits.dtype), 16).reshape(experts, 16, 1)
+    weight = WeightData("w", dtype, fmt, (experts, 16, 1), np.stack([pack(fmt, each) for each in numbers]))
+    builder = GraphBuilder("route", dtype, [weight])
+    x, one = builder.input("logits", (1, rows, experts)), builder.input("one", (1, rows, 1))
+    ids, shares = builder.moe_route("route", x, chosen, order, normalise)
+    module = load(builder, [builder.moe_linear("ids", one, ids, "w"), shares], [weight])
+    found, shares = run(module, logits=logits[None], one=np.ones((1, rows, 1), dtype))
+    assert (found == found[..., :1]).all()
+    return found[0, :, :, 0].astype(int), shares[0]
+
+
+def expected_route(logits, chosen, order, normalise=False):
+    wide = logits.astype(np.float64)
+    ids = np.argsort(-wide, axis=1, kind="stable")[:, :chosen]
+    exps = np.exp(wide - wide.max(axis=1, keepdims=True))
+    best = np.take_along_axis(exps, ids, axis=1)
+    whole = best if normalise or order == "topk_softmax" else exps
+    return ids, best / whole.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(("experts", "chosen"), [(1, 1), (8, 2), (8, 8), (37, 5), (128, 8)])
+def test_routing(experts, chosen, dtype, order, normalise):
+    logits = np.random.default_rng(experts).normal(0, 3, (TOKENS, experts)).astype(dtype)
+    logits[1] = np.round(logits[1])  # many ties
+    ids, shares = routed(logits, chosen, order, normalise)
+    want_ids, want = expected_route(logits, chosen, order, normalise)
+    np.testing.assert_array_equal(ids, want_ids)
+    np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_ties_go_to_the_lower_id(order):
+    logits = np.array([[1, 2, 2, 2], [0, -0.0, 0, -0.0], [-5, -5, -4, -5], [3, 1, 3, 2]], np.float32)
+    ids, shares = routed(logits, 2, order, True)
+    assert ids.tolist() == [[1, 2], [0, 1], [2, 0], [0, 2]]
+    assert shares[[0, 1, 3]].tolist() == [[0.5, 0.5]] * 3
+
+
+def test_ids_are_those_of_experts_whatever_the_logits_are():
+    """Logits of a graph may overflow; NaN is below everything."""
+    shape = (1, 4, 4)
+    numbers = np.repeat(np.arange(4, dtype=np.float32), 16).reshape(4, 16, 1)
+    weight = WeightData("w", "float32", "linear_f32", (4, 16, 1), np.stack([pack("linear_f32", n) for n in numbers]))
+    builder = GraphBuilder("wild", "float32", [weight])
+    a, b, one = builder.input("a", shape), builder.input("b", shape), builder.input("one", (1, 4, 1))
+    twice = builder.mul("twice", a, builder.input("two", shape))
+    logits = builder.add("logits", twice, builder.mul("other", twice, b))
+    ids, _ = builder.moe_route("route", logits, 3, "softmax_topk", False)
+    module = load(builder, [builder.moe_linear("ids", one, ids, "w")], [weight])
+    big = np.array([[3e38, 1, 2, -3e38], [3e38, -3e38, 3e38, 1], [1, 2, 3, 4], [3e38] * 4], np.float32)
+    sign = np.array([[-1, 0, 0, 1], [1, 1, -1, 0], [0] * 4, [-1] * 4], np.float32)
+    found = run(module, a=big[None], b=sign[None], two=np.full(shape, 2, np.float32), one=np.ones((1, 4, 1)))[0]
+    # [nan, 2, 4, -inf], [inf, -inf, nan, 2], [2, 4, 6, 8], all NaN
+    assert found[0, :, :, 0].astype(int).tolist() == [[2, 1, 3], [0, 3, 1], [3, 2, 1], [0, 1, 2]]
+
+
+# The experts' products
+
+
+@pytest.mark.parametrize("own_rows", [False, True])
+@pytest.mark.parametrize("tokens", [1, 3, TOKENS, 40])
+@pytest.mark.parametrize("fmt", [*LAYOUTS])
+def test_an_expert_is_a_linear_with_its_matrix(fmt, tokens, own_rows):
+    """Bit for bit, with its bias, whether a token's experts read one row or one each."""
+    dtype = "float32" if fmt == "linear_f32" else "float16"
+    random = np.random.default_rng([tokens, own_rows])
+    whole, each = experts_weight("w", fmt, (EXPERTS, OUTPUTS + 8, INPUTS))
+    bias = random.standard_normal((EXPERTS, OUTPUTS + 8)).astype(np.float32)
+    weights = [whole, WeightData("b", "float32", "dense", bias.shape, bias)]
+    builder = GraphBuilder("moe", dtype, weights)
+    logits = builder.input("logits", (1, tokens, EXPERTS))
+    x = builder.input("x", (1, tokens, CHOSEN, INPUTS) if own_rows else (1, tokens, INPUTS))
+    live = builder.input("live", (1,), "int32")
+    ids, _ = builder.moe_route("route", logits, CHOSEN, "softmax_topk", True)
+    module = load(builder, [builder.moe_linear("y", x, ids, "w", "b")], weights, live)
+    scores = random.standard_normal((tokens, EXPERTS)).astype(dtype)
+    rows = random.standard_normal(x.shape[1:]).astype(dtype)
+    current = max(1, tokens - 2)
+    (found,) = run(module, logits=scores[None], x=rows[None], live=current)
+
+    chosen, _ = expected_route(scores, CHOSEN, "softmax_topk")
+    want = np.zeros((tokens, CHOSEN, OUTPUTS + 8), dtype)
+    for expert in range(EXPERTS):
+        own = [each[expert], WeightData("b", "float32", "dense", bias.shape[1:], bias[expert])]
+        builder = GraphBuilder("linear", dtype, own)
+        one = builder.input("x", (1, tokens * CHOSEN, INPUTS))
+        linear = load(builder, [builder.linear("y", one, f"w_{expert}", "b")], own)
+        every = rows if own_rows else np.repeat(rows[:, None], CHOSEN, axis=1)
+        (out,) = run(linear, x=every.reshape(1, -1, INPUTS))
+        mine = chosen[:current] == expert
+        want[:current][mine] = out.reshape(tokens, CHOSEN, -1)[:current][mine]
+    assert found[0].tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("columns", [16, 48, 37])
+def test_the_sum_ascends_by_rank(dtype, columns):
+    random = np.random.default_rng(columns)
+    builder = GraphBuilder("combine", dtype, [])
+    x, shares = builder.input("x", (2, 3, CHOSEN, columns)), builder.input("w", (2, 3, CHOSEN))
+    residual = builder.input("r", (2, 3, columns))
+    alone = builder.moe_combine("alone", x, shares)
+    total = builder.moe_combine("total", x, shares)
+    module = load(builder, [alone, builder.add("sum", residual, total)], [])
+    # Few bits, so that a product and a sum in float64 are exact.
+    values = (random.integers(-2048, 2048, x.shape) / 64).astype(dtype)
+    weights = (random.integers(0, 256, shares.shape) / 256).astype(dtype)
+    add = random.standard_normal(residual.shape).astype(dtype)
+    found = run(module, x=values, w=weights, r=add)
+    acc = np.zeros((2, 3, columns), np.float32)
+    for rank in range(CHOSEN):
+        product = weights[..., rank, None].astype(np.float64) * values[..., rank, :].astype(np.float64)
+        acc = (acc.astype(np.float64) + product).astype(np.float32)
+    assert found[0].tobytes() == acc.astype(dtype).tobytes()
+    assert found[1].tobytes() == (add.astype(np.float32) + acc.astype(dtype)).astype(dtype).tobytes()
+
+
+@pytest.mark.parametrize("fmt", ["linear_w4", "linear_f32"])
+def test_a_block_is_the_same_fused_and_not(fmt):
+    """Where what is between the ops is an output too, nothing is fused."""
+    dtype = "float32" if fmt == "linear_f32" else "float16"
+    up, _ = experts_weight("up", fmt, (EXPERTS, 2 * OUTPUTS, INPUTS), 1)
+    down, _ = experts_weight("down", fmt, (EXPERTS, INPUTS, OUTPUTS), 2)
+    random = np.random.default_rng(4)
+    inputs = {
+        "x": random.standard_normal((1, TOKENS, INPUTS)).astype(dtype),
+        "logits": random.standard_normal((1, TOKENS, EXPERTS)).astype(dtype),
+        "live": np.array([TOKENS - 3], np.int32),
+    }
+    results = []
+    for shown in (False, True):
+        builder = GraphBuilder("block", dtype, [up, down])
+        x, logits = builder.input("x", (1, TOKENS, INPUTS)), builder.input("logits", (1, TOKENS, EXPERTS))
+        live = builder.input("live", (1,), "int32")
+        ids, shares = builder.moe_route("route", logits, CHOSEN, "topk_softmax", False)
+        pairs = builder.moe_linear("pairs", x, ids, "up")
+        combined = builder.moe_combine(
+            "combined", builder.moe_linear("outs", builder.silu_mul("product", pairs), ids, "down"), shares
+        )
+        outputs = [builder.add("y", x, combined), *([pairs, combined] if shown else [])]
+        results.append(run(load(builder, outputs, [up, down], live), **inputs)[0].tobytes())
+    assert results[0] == results[1]
+
+
+# What is refused
+
+
+def moe_values(**changes):
+    """Values of a legal MoELinear and its MoERoute, float32."""
+    values = {
+        "logits": hmm.Value("logits", "input", "float32", (1, 4, 8)),
+        "x": hmm.Value("x", "input", "float32", (1, 4, 16)),
+        "w": hmm.Value("w", "weight", "float32", (8, 32, 16), "linear_f32", weight=0),
+        "b": hmm.Value("b", "weight", "float32", (8, 32), weight=1),
+        "ids": hmm.Value("ids", "intermediate", "int32", (1, 4, 2)),
+        "shares": hmm.Value("shares", "intermediate", "float32", (1, 4, 2)),
+        "pairs": hmm.Value("pairs", "intermediate", "float32", (1, 4, 2, 32)),
+        "y": hmm.Value("y", "intermediate", "float32", (1, 4, 32)),
+    }
+    for name, shape in changes.items():
+        old = values[name]
+        values[name] = hmm.Value(name, old.kind, old.dtype, shape, old.format, old.weight)
+    return list(values.values())
+
+
+ROUTE = {"k": 2, "order": "softmax_topk"}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "route", "message"),
+    [
+        ({}, {"k": 9}, r"\(MoERoute\): attribute 'k' is 9, expected 1 to the 8 experts of 'logits'"),
+        ({}, {"k": 0}, "attribute 'k' is 0"),
+        ({}, {"order": "random"}, "attribute 'order' is 'random'"),
+        ({}, {"normalise": 2}, "attribute 'normalise' is 2, expected 0 or 1"),
+        ({"ids": (1, 4, 3)}, {}, r"'ids' is int32 \[1, 4, 3\], expected int32 \[1, 4, 2\]"),
+        ({"w": (7, 32, 16)}, {}, r"weight 'w' is .*\[7, 32, 16\], expected 8 experts: so many logits choose 'ids'"),
+        ({"w": (32, 16)}, {}, r"expected a weight \[E, N, K\] in a packed format"),
+        ({"w": (8, 32, 17)}, {}, r"'x' is .*\[1, 4, 16\], expected \[1, 4, 17\] or \[1, 4, 2, 17\]"),
+        ({"b": (8, 31)}, {}, r"'b' is float32 \[8, 31\], expected float32 \[8, 32\]"),
+        ({"pairs": (1, 4, 2, 16)}, {}, r"'pairs' is .*expected float32 \[1, 4, 2, 32\]"),
+        ({"y": (1, 4, 16)}, {}, r"\(MoECombine\): 'y' is"),
+    ],
+)
+def test_graphs_that_do_not_fit_are_refused(shapes, route, message):
+    with pytest.raises(HmmFormatError, match=message):
+        rt.load(moe_bytes(shapes, {**ROUTE, **route}))
+
+
+def moe_bytes(shapes=(), route=ROUTE, ids=4):
+    values = moe_values(**dict(shapes))
+    ops = [
+        hmm.Op("MoERoute", [0], [4, 5], route),
+        hmm.Op("MoELinear", [1, ids, 2, 3], [6]),
+        hmm.Op("MoECombine", [6, 5], [7]),
+    ]
+    weights = []
+    for value in values[2:4]:
+        size = hmm.packed_bytes(value.format, value.shape, value.dtype)
+        weights.append(WeightData(value.name, value.dtype, value.format, value.shape, bytes(size)))
+    return hmm.model_bytes(hmm.Graph("moe", values, ops, [0, 1], [7]), weights)
+
+
+def test_ids_come_from_a_route_only():
+    rt.load(moe_bytes())
+    with pytest.raises(HmmFormatError, match=r"'logits' is .*, expected the ids that a MoERoute makes"):
+        rt.load(moe_bytes(ids=0))
+    with pytest.raises(HmmFormatError, match=r"'shares' is .*, expected the ids that a MoERoute makes"):
+        rt.load(moe_bytes(ids=5))
+
+
+def test_a_linear_takes_no_experts():
+    values = [
+        hmm.Value("x", "input", "float32", (1, 4, 16)),
+        hmm.Value("w", "weight", "float32", (1, 32, 16), "linear_f32", weight=0),
+        hmm.Value("y", "intermediate", "float32", (1, 4, 32)),
+    ]
+    weight = WeightData("w", "float32", "linear_f32", (1, 32, 16), bytes(2048))
+    data = hmm.model_bytes(hmm.Graph("g", values, [hmm.Op("Linear", [0, 1], [2])], [0], [2]), [weight])
+    with pytest.raises(HmmFormatError, match=r"'w' is .*\[1, 32, 16\], expected rank 2"):
+        rt.load(data)
+
+
+def test_files_with_experts_need_version_1_2():
+    assert hmm.read(moe_bytes()).version == (1, 2)
