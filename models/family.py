@@ -24,15 +24,15 @@ class Tensors:
         transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two in turns of 16
             rows, each padded with zeros to a multiple of 16; `tied` is the embedding where the config ties the two, and
             otherwise the tensor named.
-        names: Of the tensors; `{layer}` stands for the layer's number.
+        names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
     """
 
     transform: Literal["plain", "stack", "alternate", "tied"]
     names: tuple[str, ...]
 
-    def of(self, layer: int | None) -> tuple[str, ...]:
+    def of(self, layer: int | None, expert: int | None = None) -> tuple[str, ...]:
         """Returns the names in a layer."""
-        return tuple(name.format(layer=layer) for name in self.names)
+        return tuple(name.format(layer=layer, expert=expert) for name in self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,7 @@ class Family:
         layer: Returns the blocks of a layer in order.
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
+        experts: Reads the sizes of a mixture of experts from the values of `keys`; None without one.
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -101,6 +102,7 @@ class Family:
     tensors: Mapping[Role, Tensors]
     contract: Contract
     tiny: Mapping[str, Any]
+    experts: Callable[[Mapping[str, Any]], Experts] | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -137,10 +139,36 @@ class Family:
             rope_theta=theta,
             rope_scaling=scaling,
             window=self.window(raw, renamed["num_layers"]),
+            experts=None if self.experts is None else self.experts({**values, **flags}),
             flags=flags,
         )
         config.check()
         return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """Sizes of a mixture of experts.
+
+    Attributes:
+        count: Experts in a layer.
+        chosen: Of them that work on a token.
+        inner: Intermediate size of one.
+    """
+
+    count: int
+    chosen: int
+    inner: int
+
+    @property
+    def padded_inner(self) -> int:
+        """`inner` rounded up as `ModelConfig.padded_intermediate` is."""
+        return _padded(self.inner)
+
+    def check(self) -> None:
+        """Raises CompileError if more experts are chosen than there are."""
+        if self.chosen > self.count:
+            raise CompileError(f"num_experts_per_tok={self.chosen} is more than the {self.count} experts of a layer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,12 +193,13 @@ class ModelConfig:
     rope_theta: float
     rope_scaling: Mapping[str, Any]
     window: int | None
-    flags: Mapping[str, bool] = field(default_factory=dict)
+    experts: Experts | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def padded_intermediate(self) -> int:
         """intermediate_size rounded up to 16, the block in which gate and up alternate. Padding rows are zero."""
-        return -(-self.intermediate_size // BLOCK) * BLOCK
+        return _padded(self.intermediate_size)
 
     def blocks(self, layer: int) -> tuple[Block, ...]:
         """Returns the blocks of a layer in order."""
@@ -183,6 +212,8 @@ class ModelConfig:
             raise CompileError(f"num_attention_heads={heads} is not a multiple of num_key_value_heads={kv_heads}")
         if self.head_dim % 2:
             raise CompileError(f"head_dim={self.head_dim} is odd; RoPE rotates pairs")
+        if self.experts is not None:
+            self.experts.check()
 
     def check_context(self, context_length: int) -> None:
         """Raises CompileError if a sliding window would cut attention within `context_length`."""
@@ -192,3 +223,7 @@ class ModelConfig:
                 f"context of {context_length}; compile with --context-length {self.window} or less, where the window "
                 "has no effect"
             )
+
+
+def _padded(rows: int) -> int:
+    return -(-rows // BLOCK) * BLOCK

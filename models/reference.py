@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import read
 
-from .blocks import Attention
+from .blocks import Attention, Moe
 from .common import roles
 from .common.hidden_exponent import codes_of
 from .common.packing import unpack
@@ -68,7 +68,7 @@ class Reference:
             if entry.format == "dense":
                 self._vectors[entry.name] = np.frombuffer(data, entry.dtype).reshape(entry.shape).astype(_F32)
             else:
-                self._linears[entry.name] = unpack(data, entry.format, *entry.shape)
+                self._linears[entry.name] = _unpacked(data, entry.format, entry.shape)
 
     def run(self, token_ids: list[int], cache: ReferenceCache) -> Floats:
         """Appends tokens to the cache and returns the logits [tokens, V] of every one of them."""
@@ -78,17 +78,49 @@ class Reference:
             for block in config.blocks(layer):
                 if isinstance(block, Attention):
                     x = self._attention(x, block, layer, start, cache)
+                elif isinstance(block, Moe):
+                    x = self._moe(x, block, layer)
                 else:
                     x = self._mlp(x, layer)
         return self._linear(self._rms_norm(x, roles.FINAL_NORM), roles.HEAD).astype(_F32)
 
     def _mlp(self, x: Array, layer: int) -> Array:
         normed = self._rms_norm(x, roles.MLP_NORM, layer)
-        pairs = self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS).reshape(len(x), -1, 2, 16).astype(_F32)
-        gate, up = pairs[:, :, 0].reshape(len(x), -1), pairs[:, :, 1].reshape(len(x), -1)
-        with np.errstate(over="ignore"):
-            product = self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
+        product = self._silu_mul(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS))
         return self._add(x, self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS))
+
+    def _silu_mul(self, gate_up: Array) -> Array:
+        pairs = gate_up.reshape(len(gate_up), -1, 2, 16).astype(_F32)
+        gate, up = pairs[:, :, 0].reshape(len(pairs), -1), pairs[:, :, 1].reshape(len(pairs), -1)
+        with np.errstate(over="ignore"):
+            return self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
+
+    def _moe(self, x: Array, block: Moe, layer: int) -> Array:
+        normed = self._rms_norm(x, roles.MLP_NORM, layer)
+        ids, shares = self._route(self._linear(normed, roles.ROUTER, layer).astype(_F32), block)
+        total = np.zeros(x.shape, _F32)
+        for rank in range(ids.shape[1]):
+            for row, expert in enumerate(ids[:, rank]):
+                gate_up = self._linear(normed[row : row + 1], roles.EXPERT_GATE_UP, layer, expert=expert)
+                product = self._silu_mul(gate_up)
+                out = self._linear(product, roles.EXPERT_DOWN, layer, expert=expert)[0]
+                total[row] = (total[row] + shares[row, rank].astype(np.float64) * out).astype(_F32)
+        return self._add(x, self._round(total))
+
+    def _route(self, logits: Floats, block: Moe) -> tuple[NDArray[np.intp], Array]:
+        assert self.config.experts is not None
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, : self.config.experts.chosen]
+        chosen = np.take_along_axis(logits, ids, axis=1)
+        exps = np.exp(chosen - chosen[:, :1])
+        if block.order == "softmax_topk":
+            every = np.exp(logits - chosen[:, :1])
+            exps = exps / _sum_of_products(every, np.ones_like(every))[:, None]
+        if block.order == "topk_softmax" or block.normalise:
+            total = np.zeros(len(ids), _F32)
+            for rank in range(ids.shape[1]):
+                total = total + exps[:, rank]
+            exps = exps / total[:, None]
+        return ids, self._round(exps)
 
     def _attention(self, x: Array, block: Attention, layer: int, start: int, cache: ReferenceCache) -> Array:
         config = self.config
@@ -114,9 +146,13 @@ class Reference:
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
         return self._add(x, self._linear(mixed, roles.ATTENTION_OUT, layer, roles.ATTENTION_OUT_BIAS))
 
-    def _linear(self, x: Array, role: Role, layer: int | None = None, bias: Role | None = None) -> Array:
+    def _linear(
+        self, x: Array, role: Role, layer: int | None = None, bias: Role | None = None, expert: int | None = None
+    ) -> Array:
         """With the bias if the package has one."""
         codes, scales = self._linears[role.name_of(layer)]
+        if expert is not None:
+            codes, scales = codes[expert], None if scales is None else scales[expert]
         acc = (
             _float_product(x, codes)
             if scales is None
@@ -153,6 +189,15 @@ def quantize_activations(x: Floats) -> tuple[Floats, NDArray[np.int32]]:
     exponents[live] = np.clip(np.floor(np.log2(amax[live].astype(np.float64))).astype(int) - 6, -30, 9)
     codes = np.clip(np.rint(np.ldexp(groups, -exponents[:, :, None])), -127, 127)
     return codes.reshape(x.shape).astype(_F32), exponents
+
+
+def _unpacked(data: memoryview, fmt: str, shape: tuple[int, ...]) -> tuple[Array, Array | None]:
+    """As `unpack`; of experts with their axis in front."""
+    if len(shape) == 2:
+        return unpack(data, fmt, *shape)
+    each = np.frombuffer(data, np.uint8).reshape(shape[0], -1)
+    matrices, scales = zip(*(unpack(expert, fmt, *shape[1:]) for expert in each), strict=True)
+    return np.stack(matrices), None if scales[0] is None else np.stack(scales)
 
 
 def _quantized_product(activations: Array, exponents: Array, codes: Array, scales: Array) -> Floats:

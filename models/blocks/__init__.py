@@ -4,7 +4,8 @@ from typing import TypeAlias
 
 from .attention import Attention
 from .mlp import Mlp
+from .moe import Moe
 
-Block: TypeAlias = Attention | Mlp
+Block: TypeAlias = Attention | Mlp | Moe
 
-__all__ = ["Attention", "Block", "Mlp"]
+__all__ = ["Attention", "Block", "Mlp", "Moe"]

@@ -24,6 +24,7 @@ class Shard:
         my_kv_heads: Its KV heads.
         hidden: Its outputs of the projections back to the hidden size.
         inner: Its outputs of gate and of up.
+        expert_inner: The same of each expert; empty where there are none.
         vocab: Its logits.
     """
 
@@ -35,6 +36,7 @@ class Shard:
     my_kv_heads: range
     hidden: range
     inner: range
+    expert_inner: range
     vocab: range
 
     @property
@@ -56,6 +58,8 @@ class Shard:
             return [self.mixed, _moved(kv, k_begin), _moved(kv, v_begin)]
         if role.cut == "inner":
             return [_scaled(self.inner, 2)]  # a block of gate, a block of up
+        if role.cut == "expert_inner":
+            return [_scaled(self.expert_inner, 2)]
         if role.cut == "hidden":
             return [self.hidden]
         return [self.vocab] if role.cut == "vocab" else None
@@ -80,6 +84,10 @@ def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
     each = config.num_kv_heads // ndevice
     hidden = _tiles("hidden_size", config.hidden_size, ndevice)
     inner = _tiles("intermediate_size", config.padded_intermediate, ndevice)
+    experts = config.experts
+    expert_inner = (
+        [range(0)] * ndevice if experts is None else _tiles("the size of an expert", experts.padded_inner, ndevice)
+    )
     vocab = _tiles("vocab_size", config.vocab_size, ndevice)
     return [
         Shard(
@@ -91,6 +99,7 @@ def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
             my_kv_heads=range(rank * each, (rank + 1) * each),
             hidden=hidden[rank],
             inner=inner[rank],
+            expert_inner=expert_inner[rank],
             vocab=vocab[rank],
         )
         for rank in range(ndevice)

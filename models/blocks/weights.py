@@ -16,9 +16,11 @@ class Weight:
         outputs: Rows of each checkpoint tensor that it is merged from; of a vector their lengths.
         inputs: Columns; None for a vector.
         padded_inputs: Columns in the package, zeros beyond `inputs`.
+        experts: How many of it there are, one for each expert; None for a weight that all tokens share.
     """
 
     role: Role
     outputs: tuple[int, ...]
     inputs: int | None = None
     padded_inputs: int | None = None
+    experts: int | None = None

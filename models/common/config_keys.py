@@ -12,7 +12,7 @@ _MAX_FLOAT = 3.4e38
 _MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
 
 # A value, or a function of the keys that were read before.
-Default: TypeAlias = "int | float | bool | Callable[[Mapping[str, Any]], int] | None"
+Default: TypeAlias = "int | float | bool | tuple[int, ...] | Callable[[Mapping[str, Any]], int] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,18 @@ class Key:
 
     Attributes:
         name: In `config.json`.
-        kind: `size` is a positive integer, `number` a positive number, `flag` true or false.
+        kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layers` a list of numbers
+            of layers.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
+        also: Another name of the key, of files that do not have `name`.
     """
 
     name: str
-    kind: Literal["size", "number", "flag"] = "size"
+    kind: Literal["size", "number", "flag", "layers"] = "size"
     absent: Default = None
     null: Default = None
+    also: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,9 @@ def read_keys(keys: Sequence[Key | Only], raw: Mapping[str, Any], family: str) -
 
 
 def _value(key: Key, raw: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
-    value = raw.get(key.name, key.absent)
-    if value is None and key.name in raw:
+    name = key.also if key.also in raw and key.name not in raw else key.name
+    value = raw.get(name, key.absent)
+    if value is None and name in raw:
         value = key.null
     return value(values) if callable(value) else value
 
@@ -87,4 +91,11 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-_READERS: dict[str, Callable[[str, Any], Any]] = {"size": size, "number": positive, "flag": flag}
+def layers(name: str, value: Any) -> list[int]:
+    """Returns `value` if it is a list of numbers of layers."""
+    if not isinstance(value, (list, tuple)) or not all(type(item) is int and item >= 0 for item in value):
+        raise CompileError(f"config.json: {name} must be a list of layers, got {value!r:.80}")
+    return list(value)
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {"size": size, "number": positive, "flag": flag, "layers": layers}

@@ -15,13 +15,13 @@ class Role:
         name: Of the weight in the package; `{layer}` stands for the layer's number.
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors.
         cut: Outputs that several devices share out: those of attention heads, of the hidden size, of the intermediate
-            size, or of the vocabulary. None: every device has the whole weight.
+            size, of the experts' intermediate size, or of the vocabulary. None: every device has the whole weight.
     """
 
     id: str
     name: str
     kind: Literal["linear", "norm", "bias"]
-    cut: Literal["heads", "hidden", "inner", "vocab"] | None = None
+    cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab"] | None = None
 
     def name_of(self, layer: int | None) -> str:
         """Returns the name in the package."""
@@ -40,6 +40,12 @@ GATE_UP = Role("gate_up", "layers.{layer}.mlp.gate_up.weight", "linear", "inner"
 GATE_UP_BIAS = Role("gate_up_bias", "layers.{layer}.mlp.gate_up.bias", "bias", "inner")
 DOWN = Role("down", "layers.{layer}.mlp.down_proj.weight", "linear", "hidden")
 DOWN_BIAS = Role("down_bias", "layers.{layer}.mlp.down_proj.bias", "bias", "hidden")
+ROUTER = Role("router", "layers.{layer}.mlp.router.weight", "linear")
+ROUTER_BIAS = Role("router_bias", "layers.{layer}.mlp.router.bias", "bias")
+EXPERT_GATE_UP = Role("expert_gate_up", "layers.{layer}.mlp.experts.gate_up.weight", "linear", "expert_inner")
+EXPERT_GATE_UP_BIAS = Role("expert_gate_up_bias", "layers.{layer}.mlp.experts.gate_up.bias", "bias", "expert_inner")
+EXPERT_DOWN = Role("expert_down", "layers.{layer}.mlp.experts.down_proj.weight", "linear", "hidden")
+EXPERT_DOWN_BIAS = Role("expert_down_bias", "layers.{layer}.mlp.experts.down_proj.bias", "bias", "hidden")
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -32,12 +32,14 @@ class LinearSpec:
         tensors: Names of the checkpoint tensors it is merged from.
         tensor_shapes: Their shapes.
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros.
+
+    Of experts the shape is [E, N, K], and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
     """
 
     role: Role
     layer: int | None
     format: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     tensors: tuple[str, ...]
     tensor_shapes: tuple[tuple[int, int], ...]
     merge: Merge = "stack"
@@ -50,6 +52,18 @@ class LinearSpec:
     @property
     def dtype(self) -> str:
         return DTYPES[self.format]
+
+    def matrices(self) -> Iterator[LinearSpec]:
+        """Yields the matrix [N, K] of each expert; itself where there are none."""
+        if len(self.shape) == 2:
+            yield self
+            return
+        each = len(self.tensors) // self.shape[0]
+        for first in range(0, len(self.tensors), each):
+            part = slice(first, first + each)
+            yield replace(
+                self, shape=self.shape[1:], tensors=self.tensors[part], tensor_shapes=self.tensor_shapes[part]
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +138,8 @@ class CheckpointTensors:
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
     ) -> Iterator[NDArray[np.uint8]]:
-        return packed_chunks(self._merged(spec), spec.format, workers, on_saturated)
+        for matrix in spec.matrices():
+            yield from packed_chunks(self._merged(matrix), spec.format, workers, on_saturated)
 
     def _merged(self, spec: LinearSpec) -> Matrix:
         parts: list[Matrix] = [self.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
@@ -163,9 +178,13 @@ class RandomTensors:
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
     ) -> Iterator[NDArray[np.uint8]]:
         seed = self._seed_of(spec.name)
-        if is_quantized(spec.format):
-            return random_chunks(spec.shape, spec.format, seed, workers)
-        return packed_chunks(RandomMatrix(spec.shape, seed), spec.format, workers, on_saturated)
+        for index, matrix in enumerate(spec.matrices()):
+            shape = matrix.shape[0], matrix.shape[1]
+            own = seed if matrix is spec else [*seed, index]
+            if is_quantized(spec.format):
+                yield from random_chunks(shape, spec.format, own, workers)
+            else:
+                yield from packed_chunks(RandomMatrix(shape, own), spec.format, workers, on_saturated)
 
     def _seed_of(self, name: str) -> list[int]:
         return [self._seed, zlib.crc32(name.encode())]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import mmap
 import tempfile
 from collections.abc import Iterator
@@ -83,18 +85,22 @@ def _add_linear(
         spool.flush()
         packed = np.frombuffer(mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     entries = []
-    if model.uses_whole_weights:
+    if model.uses_whole_weights or spec.role.cut is None:
         entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
     for shard in model.shards:
-        rows = shard.rows(spec.role)
-        assert rows is not None, spec.name
-        shape = (sum(map(len, rows)), spec.shape[1])
-        part = packed_rows(packed, spec.format, spec.shape, rows)
-        entries.append(writer.add(shard.weight_name(spec.role, spec.layer), spec.dtype, spec.format, shape, part))
+        if (rows := shard.rows(spec.role)) is None:
+            continue
+        *experts, outputs, inputs = spec.shape
+        parts = (
+            packed_rows(expert, spec.format, (outputs, inputs), rows)
+            for expert in packed.reshape(math.prod(experts), -1)
+        )
+        name, shape = shard.weight_name(spec.role, spec.layer), (*experts, sum(map(len, rows)), inputs)
+        entries.append(writer.add(name, spec.dtype, spec.format, shape, itertools.chain.from_iterable(parts)))
     return entries
 
 
 def _counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progress) -> Iterator[NDArray[np.uint8]]:
     for chunk in chunks:
         yield chunk
-        bar.advance(len(chunk) * BLOCK * spec.shape[1])
+        bar.advance(len(chunk) * BLOCK * spec.shape[-1])

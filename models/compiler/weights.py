@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from tcim_lite.hmm.layout import GROUP
@@ -46,18 +47,22 @@ def _specs(
     for weight in weights:
         source = config.family.tensors[weight.role]
         tied = source.transform == "tied" and config.tie_word_embeddings
-        names = config.family.tensors[roles.EMBEDDING].names if tied else source.of(layer)
+        experts = [None] if weight.experts is None else range(weight.experts)
+        named = (source.of(layer, expert) for expert in experts)
+        names = config.family.tensors[roles.EMBEDDING].names if tied else tuple(itertools.chain(*named))
         merge: Merge = "alternate" if source.transform == "alternate" else "stack"
         if weight.inputs is None:
             specs.append(VectorSpec(role=weight.role, layer=layer, tensors=names, lengths=weight.outputs, merge=merge))
             continue
+        shape = (merged_length(weight.outputs, merge), weight.padded_inputs or weight.inputs)
         spec = LinearSpec(
             role=weight.role,
             layer=layer,
-            format=profile.head_format if weight.role is roles.HEAD else profile.body_format,
-            shape=(merged_length(weight.outputs, merge), weight.padded_inputs or weight.inputs),
+            # A router decides by small differences, and is small.
+            format=profile.head_format if weight.role in (roles.HEAD, roles.ROUTER) else profile.body_format,
+            shape=shape if weight.experts is None else (weight.experts, *shape),
             tensors=names,
-            tensor_shapes=tuple((rows, weight.inputs) for rows in weight.outputs),
+            tensor_shapes=tuple((rows, weight.inputs) for rows in weight.outputs) * len(experts),
             merge=merge,
         )
         if is_quantized(spec.format) and weight.inputs % GROUP:

@@ -39,7 +39,7 @@ def test_defaults(tiny_config: dict[str, Any]) -> None:
     ("changes", "message"),
     [
         ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, "GemmaForCausalLM.*Qwen3ForCausalLM"),
-        ({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe"}, "Qwen3MoeForCausalLM.*Qwen3 dense"),
+        ({"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_moe"}, "Qwen3NextForCausalLM.*Qwen3 dense"),
         ({"architectures": ["Qwen3ForSequenceClassification"]}, "another architecture"),
         ({"architectures": None, "model_type": None}, "another architecture"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
@@ -84,6 +84,9 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 2.0}
 

@@ -1,0 +1,68 @@
+"""Qwen3 with a mixture of experts, 30B-A3B and 235B-A22B: attention as in Qwen3, no shared expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp, Moe
+from ..common import roles
+from ..common.config_keys import Key
+from ..common.config_rules import window_of_some_layers
+from ..dense import CONTRACT, KEYS, TENSORS, TINY
+from ..family import Experts, Family, ModelConfig, Tensors
+
+_MLP = "model.layers.{layer}.mlp"
+_EXPERT = f"{_MLP}.experts.{{expert}}"
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    bias = config.flags["attention_bias"]
+    attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias)
+    sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
+    return attention, Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"]) if sparse else Mlp()
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    return Experts(
+        count=values["num_experts"], chosen=values["num_experts_per_tok"], inner=values["moe_intermediate_size"]
+    )
+
+
+FAMILY = Family(
+    model_type="qwen3_moe",
+    architecture="Qwen3MoeForCausalLM",
+    title="Qwen3 MoE",
+    keys=(
+        *KEYS,
+        Key("max_position_embeddings", absent=32768),
+        Key("attention_bias", "flag", absent=False),
+        Key("num_experts", also="num_local_experts"),  # the other since transformers 5
+        Key("num_experts_per_tok"),
+        Key("moe_intermediate_size"),
+        Key("norm_topk_prob", "flag", absent=False),
+        Key("decoder_sparse_step", absent=1),
+        Key("mlp_only_layers", "layers", absent=(), null=()),
+    ),
+    window=window_of_some_layers,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
+        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.gate_proj.weight", f"{_EXPERT}.up_proj.weight")),
+        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
+    },
+    contract=CONTRACT,
+    experts=_experts,
+    tiny={
+        **TINY,
+        "head_dim": 64,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 128,
+        "norm_topk_prob": True,
+    },
+)
