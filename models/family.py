@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from .common.config_keys import Key, Only, read_keys
-from .common.config_rules import WindowRule, read_rope
+from .common.config_rules import WindowRule, Windows, read_rope
 from .common.errors import CompileError
 from .common.packing import BLOCK
 from .common.roles import Role
@@ -85,7 +85,7 @@ class Family:
         architecture: The entry of `architectures` in `config.json`.
         title: What people call it.
         keys: Keys of `config.json`. The sizes that `ModelConfig` has must be among them; flags are for `layer`.
-        window: Reads the sliding window.
+        window: Reads the sliding windows.
         layer: Returns the blocks of a layer in order.
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
@@ -138,7 +138,7 @@ class Family:
             **values,
             rope_theta=theta,
             rope_scaling=scaling,
-            window=self.window(raw, renamed["num_layers"]),
+            windows=self.window(raw, renamed["num_layers"]),
             experts=None if self.experts is None else self.experts({**values, **flags}),
             flags=flags,
         )
@@ -175,8 +175,8 @@ class Experts:
 class ModelConfig:
     """Sizes and constants of a model.
 
-    `rope_scaling` always holds `rope_type`; `window` is the smallest sliding window of any layer, None without one;
-    `flags` holds the family's own keys.
+    `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
+    the whole context; `flags` holds the family's own keys.
     """
 
     family: Family
@@ -192,7 +192,7 @@ class ModelConfig:
     max_position_embeddings: int
     rope_theta: float
     rope_scaling: Mapping[str, Any]
-    window: int | None
+    windows: Windows
     experts: Experts | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
 
@@ -214,15 +214,6 @@ class ModelConfig:
             raise CompileError(f"head_dim={self.head_dim} is odd; RoPE rotates pairs")
         if self.experts is not None:
             self.experts.check()
-
-    def check_context(self, context_length: int) -> None:
-        """Raises CompileError if a sliding window would cut attention within `context_length`."""
-        if self.window is not None and self.window < context_length:
-            raise CompileError(
-                f"the checkpoint uses sliding-window attention over {self.window} tokens, which is not supported in a "
-                f"context of {context_length}; compile with --context-length {self.window} or less, where the window "
-                "has no effect"
-            )
 
 
 def _padded(rows: int) -> int:

@@ -141,7 +141,8 @@ class Reference:
         values = np.repeat(cache.values[layer].astype(_F32), repeat, axis=1)
         scaled = q.astype(_F32) * _F32(1 / np.sqrt(config.head_dim))
         rows = [
-            _attend(row, keys[: start + index + 1], values[: start + index + 1]) for index, row in enumerate(scaled)
+            _attend(row, keys[: start + index + 1], values[: start + index + 1], block.window)
+            for index, row in enumerate(scaled)
         ]
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
         return self._add(x, self._linear(mixed, roles.ATTENTION_OUT, layer, roles.ATTENTION_OUT_BIAS))
@@ -235,16 +236,20 @@ def _sum_of_products(a: Floats, b: Floats) -> Floats:
     return partial[..., 0]
 
 
-def _attend(q: Floats, keys: Floats, values: Floats) -> Floats:
-    """One row: q [heads, D] over keys and values [rows, heads, D] -> [heads, D]."""
+def _attend(q: Floats, keys: Floats, values: Floats, window: int | None) -> Floats:
+    """One row: q [heads, D] over the last `window` of keys and values [rows, heads, D] -> [heads, D]."""
+    first = 0 if window is None else max(len(keys) - window, 0)
     best = np.full(len(q), -np.inf, _F32)
     total, out = np.zeros_like(best), np.zeros_like(q)
-    for begin in range(0, len(keys), _KEY_BLOCK):
-        block_keys, block_values = keys[begin : begin + _KEY_BLOCK], values[begin : begin + _KEY_BLOCK]
+    for block in range(first // _KEY_BLOCK * _KEY_BLOCK, len(keys), _KEY_BLOCK):
+        seen = slice(max(block, first), block + _KEY_BLOCK)
+        block_keys, block_values = keys[seen], values[seen]
         scores = _sum_of_products(np.broadcast_to(q, block_keys.shape), block_keys)  # [rows, heads]
         peak = scores.max(axis=0)
         weights = np.exp(scores - peak)
-        weight_sum = _sum_of_products(weights.T, np.ones_like(weights.T))
+        hidden = np.zeros((len(q), seen.start - block), _F32)  # the 16 sums go by the number of the row in its block
+        shares = np.concatenate((hidden, weights.T), axis=1)
+        weight_sum = _sum_of_products(shares, np.ones_like(shares))
         mixed = np.zeros_like(q)
         for row in range(len(weights)):
             mixed = (mixed + weights[row, :, None].astype(np.float64) * block_values[row]).astype(_F32)

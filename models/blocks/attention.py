@@ -20,11 +20,13 @@ class Attention:
         qk_norm: Each head of q and k is normalised before the rotation.
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
+        window: Tokens that each token sees, the last of them itself; None for all before it.
     """
 
     qk_norm: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
+    window: int | None = None
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -83,7 +85,7 @@ class Attention:
             f"{here}.mix",
             shard.mixed.start,
             config.num_heads * head_dim,
-            lambda name: builder.attention(name, q, keys, values, slots),
+            lambda name: builder.attention(name, q, keys, values, slots, self.window),
         )
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.

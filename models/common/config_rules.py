@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 from .config_keys import flag, positive, size
 from .errors import CompileError
 
-# (config.json, number of layers) -> the smallest sliding window of any layer, None without one
-WindowRule: TypeAlias = Callable[[Mapping[str, Any], int], "int | None"]
+# (config.json, number of layers) -> the sliding window of each layer, None for one that sees the whole context
+Windows: TypeAlias = "tuple[int | None, ...]"
+WindowRule: TypeAlias = Callable[[Mapping[str, Any], int], Windows]
 
 
 def read_rope(raw: Mapping[str, Any], max_positions: int) -> tuple[float, dict[str, Any]]:
@@ -34,12 +35,12 @@ def read_rope(raw: Mapping[str, Any], max_positions: int) -> tuple[float, dict[s
     return theta, scaling
 
 
-def no_window(raw: Mapping[str, Any], layers: int) -> int | None:
+def no_window(raw: Mapping[str, Any], layers: int) -> Windows:
     """Every layer attends to the whole context."""
-    return None
+    return (None,) * layers
 
 
-def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> int | None:
+def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     """`use_sliding_window` turns the window on, in layers that `layer_types` or `max_window_layers` names."""
     types = raw.get("layer_types")
     slides = flag("use_sliding_window", raw.get("use_sliding_window", False))
@@ -48,12 +49,15 @@ def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> int | None:
         first = raw.get("max_window_layers", 28)
         if isinstance(first, bool) or not isinstance(first, int):
             raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
-        slides = first < layers
+        sliding = [layer >= first for layer in range(layers)]
     else:
         kinds = ("full_attention", "sliding_attention")
         if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
             raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
-        slides = "sliding_attention" in types
-        if slides and window is None:
+        sliding = [kind == "sliding_attention" for kind in types]
+        if window is None:
             window = raw.get("sliding_window")
-    return size("sliding_window", window) if slides and window is not None else None
+    if window is None or not any(sliding):
+        return no_window(raw, layers)
+    window = size("sliding_window", window)
+    return tuple(window if slides else None for slides in sliding)

@@ -114,14 +114,24 @@ class GraphBuilder:
         self._append("KVcache", operands, results, {})
         return results
 
-    def attention(self, name: str, q: Ref, keys: Sequence[Ref], values: Sequence[Ref], slots: Sequence[Slot]) -> Ref:
-        """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows."""
+    def attention(
+        self,
+        name: str,
+        q: Ref,
+        keys: Sequence[Ref],
+        values: Sequence[Ref],
+        slots: Sequence[Slot],
+        window: int | None = None,
+    ) -> Ref:
+        """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows, the last `window` of them."""
         operands = [q]
         for key, value, slot in zip(keys, values, slots, strict=True):
             operands += [key, value, slot.valid, slot.current]
         batch, tokens, heads, head_dim = q.shape
-        scale = 1 / math.sqrt(head_dim)
-        return self._op("FlashAttention", name, operands, (batch, tokens, heads * head_dim), {"scale": scale})
+        attributes: dict[str, int | float | str] = {"scale": 1 / math.sqrt(head_dim)}
+        if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
+            attributes["window"] = window
+        return self._op("FlashAttention", name, operands, (batch, tokens, heads * head_dim), attributes)
 
     def last_row(self, name: str, x: Ref, current: Ref) -> Ref:
         """[1, T, H] -> [1, 1, H]: row current - 1."""

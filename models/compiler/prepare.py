@@ -99,7 +99,6 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
     if options.random_weights and folder.name == "config.json":
         folder = folder.parent
     config = read_config(config_of(folder))
-    config.check_context(options.context_length)
     if options.context_length > config.max_position_embeddings:
         warn(
             f"--context-length {options.context_length} is beyond the checkpoint's "

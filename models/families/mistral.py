@@ -7,17 +7,18 @@ from typing import Any
 
 from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only, size
+from ..common.config_rules import Windows
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
 from ..family import Family, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    return Attention(), Mlp()
+    return Attention(window=config.windows[layer]), Mlp()
 
 
-def _window(raw: Mapping[str, Any], layers: int) -> int | None:
+def _window(raw: Mapping[str, Any], layers: int) -> Windows:
     window = raw.get("sliding_window", 4096)  # null in files of models without one
-    return None if window is None else size("sliding_window", window)
+    return (None if window is None else size("sliding_window", window),) * layers
 
 
 FAMILY = Family(

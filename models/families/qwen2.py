@@ -10,7 +10,7 @@ from ..family import Family, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    return Attention(qkv_bias=True), Mlp()
+    return Attention(qkv_bias=True, window=config.windows[layer]), Mlp()
 
 
 FAMILY = Family(

@@ -11,7 +11,7 @@ from ..family import Family, ModelConfig
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
-    return Attention(qk_norm=True, qkv_bias=bias, out_bias=bias), Mlp()
+    return Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer]), Mlp()
 
 
 FAMILY = Family(

@@ -18,7 +18,7 @@ _EXPERT = f"{_MLP}.experts.{{expert}}"
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
     bias = config.flags["attention_bias"]
-    attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias)
+    attention = Attention(qk_norm=True, qkv_bias=bias, out_bias=bias, window=config.windows[layer])
     sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
     return attention, Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"]) if sparse else Mlp()
 

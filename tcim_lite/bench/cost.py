@@ -41,11 +41,18 @@ class _Attention:
 
     queries: Value
     caches: Sequence[Value]
+    window: int | None = None  # rows that a token sees; None: all before it
 
     @property
     def cache_row_bytes(self) -> int:
         """One row of every cache."""
         return sum(math.prod(c.shape) // c.shape[2] * ITEM_BYTES[c.dtype] for c in self.caches)
+
+    def read_bytes(self, depth: int) -> int:
+        """The rows of every cache that tokens from `depth` on see."""
+        tokens = self.queries.shape[1]
+        before = depth if self.window is None else min(depth, self.window - 1)
+        return self.cache_row_bytes * (before + tokens)
 
 
 def slot_count(file: Container) -> int:
@@ -82,10 +89,10 @@ def cost_of(file: Container, depth: int) -> Cost:
     queries = _a_query(file)
     batch, length = queries.shape[:2]
     linears = [product for graph in file.graphs for op, operands in _ops(graph) for product in _product(op, operands)]
-    row_bytes = sum(each.cache_row_bytes for graph in file.graphs for each in _attentions(graph))
+    cache_bytes = sum(each.read_bytes(depth) for graph in file.graphs for each in _attentions(graph))
     return Cost(
         tokens=batch * length,
-        read_bytes=weight_bytes(file) + row_bytes * (depth + length),
+        read_bytes=weight_bytes(file) + cache_bytes,
         operations=sum(2 * rows * math.prod(weight.shape[-2:]) for rows, weight in linears),
         quantized=any(LAYOUTS[weight.format].scale_inputs for _, weight in linears),
     )
@@ -115,7 +122,9 @@ def _attentions(graph: Graph) -> Iterator[_Attention]:
         if op.kind == "FlashAttention":
             queries, *slots = operands
             # Of every slot: keys, values, valid length, current length.
-            yield _Attention(queries, [cache for at in range(0, len(slots), 4) for cache in slots[at : at + 2]])
+            caches = [cache for at in range(0, len(slots), 4) for cache in slots[at : at + 2]]
+            window = op.attributes.get("window")
+            yield _Attention(queries, caches, None if window is None else int(window))
 
 
 def _a_query(file: Container) -> Value:

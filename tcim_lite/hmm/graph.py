@@ -18,7 +18,7 @@ OPS = {
     "RMSNorm": 1,
     "Rope": 2,
     "KVcache": 1,
-    "FlashAttention": 1,
+    "FlashAttention": 2,
     "BatchGather": 1,
     "SiluMul": 1,
     "Add": 1,
@@ -32,7 +32,8 @@ OPS = {
 }
 # By the minor version of the format that added them; older runtimes refuse them by name.
 _MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2}
-_ATTRIBUTES_OF_2 = frozenset({("Linear", "activations"), ("Rope", "positions")})  # that raise an op's version
+# Attributes that raise an op's version to 2, by the minor version of the format that added them.
+_MINOR_OF_ATTRIBUTE = {("FlashAttention", "window"): 2, ("Linear", "activations"): 1, ("Rope", "positions"): 1}
 
 Attribute = int | float | str
 
@@ -81,12 +82,12 @@ class Op:
 
 def version_of(op: Op) -> int:
     """The lowest version of the op that has its attributes; 1.0 of the format has version 1 of each."""
-    return 2 if any((op.kind, key) in _ATTRIBUTES_OF_2 for key in op.attributes) else 1
+    return 2 if any((op.kind, key) in _MINOR_OF_ATTRIBUTE for key in op.attributes) else 1
 
 
 def minor_of(op: Op) -> int:
     """The minor version of the format that has the op in its version."""
-    return max(_MINOR_OF_OP.get(op.kind, 0), version_of(op) - 1)
+    return max([_MINOR_OF_OP.get(op.kind, 0), *(_MINOR_OF_ATTRIBUTE.get((op.kind, key), 0) for key in op.attributes)])
 
 
 @dataclass(frozen=True, slots=True)

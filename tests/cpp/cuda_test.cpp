@@ -186,7 +186,7 @@ void test_ops_that_stand_alone() {
 }
 
 void test_a_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens, bool live, int64_t dim,
-                  int64_t heads, int64_t kv_heads, int64_t context, int32_t filled) {
+                  int64_t heads, int64_t kv_heads, int64_t context, int32_t filled, int64_t window = 0) {
   const int64_t hidden = 256;
   GraphMaker maker(dtype);
   uint32_t x = maker.input({slots, tokens, hidden});
@@ -217,13 +217,13 @@ void test_a_layer(DType dtype, WeightFormat format, int64_t slots, int64_t token
   for (int64_t slot = 0; slot < slots; ++slot) {
     for (uint32_t id : {k_caches[slot], v_caches[slot], valid[slot], current[slot]}) attended.push_back(id);
   }
-  const uint32_t attention = maker.attention(q, attended);
+  const uint32_t attention = maker.attention(q, attended, window);
   x = maker.add(x, maker.linear(attention, hidden, format));
   x = maker.add(maker.linear(maker.silu_mul(maker.linear(maker.rms_norm(x), 2 * 320, format)), hidden, format), x);
   uint32_t last = x;
   if (slots == 1 && live) last = maker.gather(x, current[0]);
   check(concat("layer ", name_of(dtype), " ", name_of(format), " slots ", slots, " tokens ", tokens, " dim ", dim,
-               " heads ", heads, "/", kv_heads, " filled ", filled),
+               " heads ", heads, "/", kv_heads, " filled ", filled, " window ", window),
         maker, {maker.linear(maker.rms_norm(last), 50, format), x}, roundings(format), lengths, 3, int32_t(tokens));
 }
 
@@ -243,6 +243,17 @@ void test_layers() {
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 1, 40, 38);  // the last round has no room
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 8, 4, 40, 38);
     test_a_layer(DType::Float16, format, 1, 1, false, 128, 16, 8, 5000, 4800);  // more keys than a block takes at once
+  }
+  for (const int64_t window : {1, 2, 63, 64, 65, 100, 300, 1000}) {
+    for (const int32_t filled : {0, 40, 700}) {
+      test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 1, true, 128, 4, 2, 1024, filled, window);
+      test_a_layer(DType::Float16, WeightFormat::LinearW8, 2, 1, false, 64, 4, 4, 1024, filled, window);
+      test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 150, true, 128, 4, 2, 1024, filled, window);
+      test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 37, false, 64, 6, 2, 1024, filled, window);
+      test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 9, true, 96, 2, 1, 1024, filled, window);
+    }
+    test_a_layer(DType::Float32, WeightFormat::LinearF32, 1, 9, true, 64, 2, 1, 300, 60, window);
+    test_a_layer(DType::Float16, WeightFormat::LinearW8, 1, 300, false, 128, 32, 8, 1000, 90, window);
   }
   // A chain takes keys by 8 and 16, and a warp's share grows.
   for (const int32_t filled : {7, 8, 15, 16, 63, 64, 71, 72, 80, 127, 128, 136, 256, 264})

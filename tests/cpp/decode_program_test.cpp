@@ -24,6 +24,7 @@ struct Decoder {
   bool norms = true;  // of q and k
   bool bias = false;  // of q, k and v
   int layers = 2;
+  int64_t window = 0;  // of attention; 0: none
 };
 
 class Model {
@@ -78,7 +79,7 @@ class Model {
     const auto keys = maker_.kv_cache(k, k_operands), values = maker_.kv_cache(v, v_operands);
     for (size_t slot = 0; slot < valid.size(); ++slot)
       for (uint32_t id : {keys[slot], values[slot], valid[slot], current[slot]}) attended.push_back(id);
-    return maker_.add(x, maker_.linear(maker_.attention(q, attended), maker_.shape(x)[2], s.format));
+    return maker_.add(x, maker_.linear(maker_.attention(q, attended, s.window), maker_.shape(x)[2], s.format));
   }
 
   GraphMaker maker_;
@@ -107,6 +108,8 @@ void test_what_no_phase_does_is_no_program() {
   CHECK(!Model({.slots = 9}).program());
   CHECK(!Model({.format = WeightFormat::LinearF32}).program());
   CHECK(!is_one_program({.dim = 64}));
+  CHECK(!is_one_program({.window = 100}));
+  CHECK(is_one_program({.window = 256}));  // the context
   CHECK(!is_one_program({.heads = 16, .kv_heads = 2}));
   CHECK(!is_one_program({.slots = 8, .heads = 34, .kv_heads = 17}));  // more pairs than multiprocessors
 }

@@ -111,12 +111,13 @@ class GraphMaker {
     graph_.ops.push_back(made);
     return made.outputs;
   }
-  // operands: per slot k, v, valid, current.
-  uint32_t attention(uint32_t q, const std::vector<uint32_t>& operands) {
+  // operands: per slot k, v, valid, current. A window of 0: none.
+  uint32_t attention(uint32_t q, const std::vector<uint32_t>& operands, int64_t window = 0) {
     std::vector<uint32_t> all = {q};
     all.insert(all.end(), operands.begin(), operands.end());
     const Shape& s = shape(q);
-    return op(OpKind::FlashAttention, all, {s[0], s[1], s[2] * s[3]});
+    const Shape y = {s[0], s[1], s[2] * s[3]};
+    return window == 0 ? op(OpKind::FlashAttention, all, y) : op(OpKind::FlashAttention, all, y, {{"window", window}});
   }
   uint32_t gather(uint32_t x, uint32_t current) { return op(OpKind::BatchGather, {x, current}, {1, 1, shape(x)[2]}); }
 

@@ -64,13 +64,14 @@ float value(Values values) {
   return kind == 0 ? -0.0f : kind == 1 ? 0.0f : (kind == 2 ? -1.0f : 1.0f) * std::ldexp(1.0f, uniform(-24, -15));
 }
 
-// Row r sees keys[r]. With hidden_poison the rows of K and V that only the last row sees hold NaN.
+// Row r sees `window` keys before keys[r]; 0: all. With hidden_poison the rows of K and V that only the last row sees
+// hold NaN, and with a window those that no row sees.
 template <typename T>
 void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per_token, Values values,
-                 bool hidden_poison) {
+                 bool hidden_poison, int64_t window = 0) {
   const GuardedBuffer<float> q(rows * dim);
   const GuardedBuffer<T> k(most_keys * dim), v(most_keys * dim);
-  const GuardedBuffer<int32_t> keys(rows);
+  const GuardedBuffer<int32_t> keys(rows), begins(rows);
   for (float& x : q) {
     x = value(values);
     if (values == Values::Tiny)
@@ -85,7 +86,9 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t tokens_after = (rows - 1) / heads_per_token - row / heads_per_token;
     keys[row] = int32_t(std::max<int64_t>(1, most_keys - tokens_after));
+    begins[row] = window == 0 ? 0 : int32_t(std::max<int64_t>(0, keys[row] - window));
   }
+  for (int64_t i = 0; i < begins[0] * dim; ++i) k[i] = v[i] = to<T>(std::nanf(""));
   if (hidden_poison && keys[0] < most_keys) {
     for (int64_t i = (most_keys - 1) * dim; i < most_keys * dim; ++i) {
       k[i] = to<T>(std::nanf(""));
@@ -99,8 +102,8 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     const Result& result = &table == &all[0] ? expected : own;
     int64_t used = rows;
     while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
-    table.attention_block[kElem<T>](
-        {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), rows, dim});
+    table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(),
+                                     result.o.data(), rows, dim, window == 0 ? nullptr : begins.data()});
     if (hidden_poison) {
       for (int64_t i = 0; i < used * dim; ++i) {
         if (std::bit_cast<uint32_t>(result.o[i]) != std::bit_cast<uint32_t>(expected.o[i]) ||
@@ -112,7 +115,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     } else if (!result.same_bytes(expected)) {
       report_failure(__FILE__, __LINE__,
                      concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ", most_keys,
-                            ", T ", sizeof(T), ", values ", int(values)));
+                            ", window ", window, ", T ", sizeof(T), ", values ", int(values)));
     }
   }
   if (values == Values::MinusZero) CHECK_EQ(std::bit_cast<uint32_t>(expected.m[0]), 0u);
@@ -121,16 +124,16 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
   const int64_t row = rows - 1;
   std::vector<double> p(most_keys);
   double high = -1e300, sum = 0;
-  for (int64_t key = 0; key < keys[row]; ++key) {
+  for (int64_t key = begins[row]; key < keys[row]; ++key) {
     for (int64_t d = 0; d < dim; ++d) p[key] += double(q[row * dim + d]) * from(k[key * dim + d]);
     high = std::max(high, p[key]);
   }
-  for (int64_t key = 0; key < keys[row]; ++key) sum += p[key] = std::exp(p[key] - high);
+  for (int64_t key = begins[row]; key < keys[row]; ++key) sum += p[key] = std::exp(p[key] - high);
   CHECK(std::fabs(expected.m[row] - high) <= 1e-5 * (1 + std::fabs(high)));
   CHECK(std::fabs(expected.l[row] - sum) <= 3e-4 * sum);
   for (int64_t d = 0; d < dim; ++d) {
     double o = 0, size = 0;
-    for (int64_t key = 0; key < keys[row]; ++key) {
+    for (int64_t key = begins[row]; key < keys[row]; ++key) {
       o += p[key] * from(v[key * dim + d]);
       size += p[key] * std::fabs(from(v[key * dim + d]));
     }
@@ -195,6 +198,10 @@ void check_all(bool quick) {
       check_block<T>(8, dim, keys, 3, Values::Tiny, false);
       check_block<T>(5, dim, keys, 2, Values::MinusZero, false);
       check_block<T>(7, dim, keys, 2, Values::Usual, true);
+      for (const int64_t window : {1, 2, 13, 90, 255}) {
+        for (const int64_t rows : {1, 4, 7, 23}) check_block<T>(rows, dim, keys, 1, Values::Usual, false, window);
+        check_block<T>(38, dim, keys, 3, Values::Usual, false, window);
+      }
     }
     for (const int64_t rows : {1, 5}) check_merge_and_finish<T>(rows, dim);
   }

@@ -212,6 +212,10 @@ void test_caches() {
     first(graph, OpKind::Slice).attributes = {{"start", int64_t{0}}, {"stop", int64_t{48}}};
     named(graph, "Reshape_3").shape = named(graph, "Rope_8").shape = {1, 4, 3, 16};
   });
+  refuses("'window' is 0, expected 1 or more",
+          [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"window", int64_t{0}}}; });
+  refuses("'window' is not a whole number",
+          [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"window", 4.0}}; });
   refuses("'scale' is 0", [](Graph& graph) { first(graph, OpKind::FlashAttention).attributes = {{"scale", 0.0}}; });
 }
 

@@ -25,8 +25,8 @@ BACKEND = [
         "A token sees the row after its own.",
         "C-1, numbers",
         _ATTENTION,
-        "tile.first + row / heads + 1, context)",
-        'tile.first + row / heads + (seeded("one_row_too_many") ? 2 : 1), context)',
+        "tile.end(row / heads) - start",
+        'std::min(tile.end(row / heads) + seeded("one_row_too_many"), context) - start',
         ("numbers::test_attention_float16_is_near_the_exact_one[1.0-attention_prefill]",),
     ),
     Fault(
@@ -43,10 +43,10 @@ BACKEND = [
         "Blocks of a long cache are added up without bringing them to one maximum.",
         "numbers",
         _ATTENTION,
-        "const int64_t skip = tile.blind_rows(block, heads_per_kv());\n  run.kernels",
-        "const int64_t skip = tile.blind_rows(block, heads_per_kv());\n"
-        '  for (int64_t row = skip; seeded("blocks_merged_wrongly") && row < tile.rows(heads_per_kv()); ++row)\n'
-        "    later.m[row] = running.m[row];\n  run.kernels",
+        "const int64_t end = tile.begun_rows(block, heads_per_kv());\n",
+        "const int64_t end = tile.begun_rows(block, heads_per_kv());\n"
+        '  for (int64_t row = skip; seeded("blocks_merged_wrongly") && row < fresh; ++row)\n'
+        "    later.m[row] = running.m[row];\n",
         ("long_context::test_attention_over_a_long_cache_is_near_the_exact_one[592-1.0]",),
     ),
     Fault(

@@ -45,14 +45,14 @@ class LoadedPackage(Generator):
 
 @pytest.fixture(scope="session")
 def tiny_package(tmp_path_factory):
-    """Compiles the tiny configuration of a family with random weights; equal options give the same package."""
+    """Compiles the tiny config of a family, with changes, with random weights; equal options give the same package."""
     made = {}
 
-    def make(family: str = "qwen3", **options) -> Package:
-        key = json.dumps([family, options], sort_keys=True)
+    def make(family: str = "qwen3", config: dict | None = None, **options) -> Package:
+        key = json.dumps([family, config, options], sort_keys=True)
         if key not in made:
             folder = tmp_path_factory.mktemp("tiny")
-            (folder / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
+            (folder / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config | (config or {})))
             made[key] = compile_package(folder, folder / "out", random_weights=True, seed=7, **options)
         return made[key]
 

@@ -78,6 +78,18 @@ CHANGES = {
         "head_dim": 38,
     },
 }
+# Sliding windows, by family and a tag: in all layers, some, one of both kinds; shorter than a chunk and than a block.
+WINDOWS = {
+    "mistral, all layers": {"sliding_window": 100},
+    "mistral, two tokens": {"sliding_window": 2},
+    "mistral, longer than a block": {"sliding_window": 270, "num_attention_heads": 2, "head_dim": 128},
+    "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
+    "qwen3, the first layer": {
+        "use_sliding_window": True,
+        "sliding_window": 33,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+}
 
 
 def random_model(shape: dict, family: str = "qwen3"):
@@ -127,6 +139,12 @@ def test_float32_graphs_agree_with_transformers(tmp_path, shape):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_agrees_with_transformers(tmp_path, family, change):
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+def test_sliding_windows_agree_with_transformers(tmp_path, window):
+    family = window.split(",")[0]
+    assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **WINDOWS[window]}, family))
 
 
 @pytest.mark.parametrize(

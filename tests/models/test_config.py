@@ -67,14 +67,13 @@ def test_refusals(tiny_config: dict[str, Any], changes: dict[str, Any], message:
         read_config({**tiny_config, **changes})
 
 
-def test_sliding_window_matters_only_inside_the_context(tiny_config: dict[str, Any]) -> None:
+def test_sliding_windows_by_layer(tiny_config: dict[str, Any]) -> None:
     sliding = {**tiny_config, "use_sliding_window": True, "sliding_window": 128, "max_window_layers": 1}
-    config = read_config(sliding)
-    config.check_context(128)
-    with pytest.raises(CompileError, match=r"over 128 tokens.* context of 129; .*--context-length 128 or less"):
-        config.check_context(129)
+    assert read_config(sliding).windows == (None, 128)
+    named = {"layer_types": ["sliding_attention", "full_attention"]}
+    assert read_config({**sliding, **named}).windows == (128, None)
     for changes in ({"max_window_layers": 2}, {"use_sliding_window": False}, {"layer_types": ["full_attention"] * 2}):
-        assert read_config({**sliding, **changes}).window is None
+        assert read_config({**sliding, **changes}).windows == (None, None)
 
 
 SIZES = {
@@ -127,4 +126,6 @@ def test_reads_as_transformers_does(family: str, changes: dict[str, Any]) -> Non
     types = getattr(want, "layer_types", None)
     # A model that has no window ignores the key.
     window = want.sliding_window if hasattr(type(want), "sliding_window") else None
-    assert got.window == (None if types and "sliding_attention" not in types else window)
+    assert got.windows == tuple(
+        window if kind == "sliding_attention" else None for kind in types or ["sliding_attention"] * 2
+    )

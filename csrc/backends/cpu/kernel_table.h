@@ -133,7 +133,7 @@ struct NarrowArgs {
 };
 
 // One block of at most 256 keys for several query rows that share a KV head. T is the element of the cache. Row r sees
-// keys [0, keys[r]), keys[r] >= 1. Writes the block's own m, l and o (numerics.md section 4).
+// keys [begin_of(r), keys[r]), at least one. Writes the block's own m, l and o (numerics.md section 4).
 struct AttentionBlockArgs {
   const float* q;       // [rows, head_dim], scaled
   const void* k;        // [256 or fewer, head_dim] T, dense
@@ -143,7 +143,11 @@ struct AttentionBlockArgs {
   float* l;             // [rows]
   float* o;             // [rows, head_dim]
   int64_t rows, head_dim;
+  const int32_t* begins = nullptr;  // [rows], ascending or equal; null: 0
 };
+static inline int64_t begin_of(const AttentionBlockArgs& args, int64_t row) {
+  return args.begins == nullptr ? 0 : args.begins[row];
+}
 
 // Merges a later block (m, l, o) into the running (m, l, o) of an earlier one:
 //   m' = max(M, m); a = exp(M - m'); b = exp(m - m'); L = fma(L, a, l * b); O = fma(O, a, o * b).

@@ -182,6 +182,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.kv_heads = int(spec.kv_heads);
   args.head_dim = int(spec.head_dim);
   args.context = int(spec.context);
+  args.window = int(spec.window);
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);
   args.refused = memory_.refusal(spec.y);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "graph/ops/op_check.h"
 #include "graph/ops/op_definition.h"
@@ -7,10 +9,15 @@
 namespace tcim_lite::ops {
 namespace {
 
+// How many rows a token sees, the last of them its own; all without it.
+constexpr std::string_view kWindow = "window";
+
 void check_flash_attention(const OpCheck& op) {
   const Value& q = op.first_input();
   const DType dtype = op.tensor(q);
-  op.attributes({"scale"});
+  op.attributes({"scale", kWindow});
+  if (op.has_attribute(kWindow) && op.whole_number(kWindow) < 1)
+    op.refuse("attribute 'window' is ", op.whole_number(kWindow), ", expected 1 or more");
   op.positive_number("scale", 1);
   const size_t num_slots = op.slots(q, 1, 4);
   op.arity(1 + 4 * num_slots, 1 + 4 * num_slots, 1);
@@ -42,6 +49,7 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   step.head_dim = q[3];
   step.kv_heads = cache[1];
   step.context = cache[2];
+  step.window = std::min(op.attribute(kWindow, step.context), step.context);
   if (step.q_heads / step.kv_heads > kMaxHeadsPerKv) {
     fail(ErrorCode::Unsupported, "FlashAttention: ", step.q_heads, " query heads over ", step.kv_heads,
          " KV heads; backends share a KV head among at most ", kMaxHeadsPerKv);
@@ -62,8 +70,8 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
-    "current int32 [1] {scale: float, default 1/sqrt(D)} -> [B, T, q_heads * D] T",
-    "softmax(q k^T * scale) v; token t sees cache rows up to valid + t",
+    "current int32 [1] {scale: float, default 1/sqrt(D); window: int, default C} -> [B, T, q_heads * D] T",
+    "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,

@@ -121,6 +121,7 @@ struct AttentionSpec {
   std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
   std::vector<SlotLengths> lengths;
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
+  int64_t window = 0;  // keys that a token sees, the last of them its own; no limit where it is the context
   float scale = 0;
 
   int64_t heads_per_kv() const { return q_heads / kv_heads; }

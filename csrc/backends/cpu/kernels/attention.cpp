@@ -64,9 +64,12 @@ void score_keys(const float* q, const T* k, const T* v, int64_t key, int64_t las
   }
 }
 
-// Turns the scores of one row into probabilities, up to the next multiple of 16 keys. exp(-inf - m) is 0, which changes
-// no sum.
-void softmax(float* scores, int64_t keys, float* m, float* l) {
+// Turns the scores of keys [begin, end) of one row into probabilities, and what shares their 16 lanes. exp(-inf - m) is
+// 0, which changes no sum.
+void softmax(float* scores, int64_t begin, int64_t end, float* m, float* l) {
+  const int64_t first = begin / kLanes * kLanes, keys = end - first;  // the 16 sums go by the number of the key
+  scores += first;
+  for (int64_t key = 0; key < begin - first; ++key) scores[key] = -__builtin_inff();
   const Vec lowest = broadcast(-__builtin_inff());
   Vec high = lowest;
   for_lanes(keys, [&](int64_t i, auto lanes) { high = max(first_lanes(load(scores + i), lowest, lanes), high); });
@@ -121,7 +124,8 @@ void weigh_all_values(const float* p, const T* v, const T* next, int64_t begin, 
   if (d < dim) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Tail(dim - d));
 }
 
-// R rows share every load of K and V. Row r uses the keys up to keys[r], ascending, so the rows have keys[0] in common.
+// R rows share every load of K and V. Row r uses keys begin_of(r) to keys[r], both ascending, so the rows have in
+// common what lies from the last row's begin to the first row's end.
 template <int R, typename T>
 void attend(const AttentionBlockArgs& args, int64_t row) {
   alignas(64) float scores[R * kAttentionBlock];
@@ -132,16 +136,20 @@ void attend(const AttentionBlockArgs& args, int64_t row) {
   const T* next = k + kAttentionBlock * dim;  // the next block's keys, if there is one: only fetched
   float* o = args.o + row * dim;
   const int32_t* keys = args.keys + row;
-  const int64_t most = keys[R - 1];
-  for (int64_t key = 0; key < most; key += kSums / R) score_keys<R>(q, k, v, key, most - 1, dim, scores);
-  for (int r = 0; r < R; ++r) softmax(scores + r * kAttentionBlock, keys[r], args.m + row + r, args.l + row + r);
-  for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
-  weigh_all_values<R>(scores, v, next, 0, keys[0], dim, o);
-  for (int r = 1; r < R; ++r) {
-    if (keys[r] > keys[0]) {
-      weigh_all_values<1>(scores + r * kAttentionBlock, v, next, keys[0], keys[r], dim, o + r * dim);
-    }
+  const int64_t most = keys[R - 1], begin = begin_of(args, row + R - 1), end = keys[0];
+  for (int64_t key = begin_of(args, row) / kLanes * kLanes; key < most; key += kSums / R)
+    score_keys<R>(q, k, v, key, most - 1, dim, scores);
+  for (int r = 0; r < R; ++r) {
+    softmax(scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r, args.l + row + r);
   }
+  for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
+  const auto weigh_alone = [&](int r, int64_t from, int64_t to) {
+    if (from < to) weigh_all_values<1>(scores + r * kAttentionBlock, v, next, from, to, dim, o + r * dim);
+  };
+  for (int r = 0; r < R - 1; ++r) weigh_alone(r, begin_of(args, row + r), begin < keys[r] ? begin : keys[r]);
+  if (begin < end) weigh_all_values<R>(scores, v, next, begin, end, dim, o);
+  const int64_t rest = begin < end ? end : begin;
+  for (int r = 1; r < R; ++r) weigh_alone(r, rest, keys[r]);
 }
 
 template <typename T>

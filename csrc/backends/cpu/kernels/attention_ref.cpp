@@ -19,10 +19,10 @@ void attention_block(const AttentionBlockArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* q = args.q + row * dim;
     float* o = args.o + row * dim;
-    const int64_t keys = args.keys[row];
+    const int64_t begin = begin_of(args, row), keys = args.keys[row];
     float p[kAttentionBlock];
     float m = -INFINITY;
-    for (int64_t key = 0; key < keys; ++key) {
+    for (int64_t key = begin; key < keys; ++key) {
       float partial[16] = {};
       const void* k = Row::at(args.k, key * dim);
       for (int64_t d = 0; d < dim; ++d) partial[d % 16] = std::fmaf(q[d], Row::load(k, d), partial[d % 16]);
@@ -31,12 +31,12 @@ void attention_block(const AttentionBlockArgs& args) {
     }
     m += 0.0f;  // -0 becomes +0: which zero a maximum picks depends on the order
     float sums[16] = {};
-    for (int64_t key = 0; key < keys; ++key) {
+    for (int64_t key = begin; key < keys; ++key) {
       p[key] = exp_ref(p[key] - m);
       sums[key % 16] += p[key];
     }
     for (int64_t d = 0; d < dim; ++d) o[d] = 0.0f;
-    for (int64_t key = 0; key < keys; ++key) {
+    for (int64_t key = begin; key < keys; ++key) {
       const void* v = Row::at(args.v, key * dim);
       for (int64_t d = 0; d < dim; ++d) o[d] = std::fmaf(p[key], Row::load(v, d), o[d]);
     }

@@ -75,11 +75,12 @@ void score_rows(const float* q, const float* columns, int64_t dim, float* scores
   }
 }
 
-// scores[r * kAttentionBlock + key] = q[r] . k[key]. Up to 31 scores behind the last key are written too.
+// scores[r * kAttentionBlock + key] = q[r] . k[key] of keys from `first` on. Up to 31 scores behind the last key are
+// written too.
 template <typename T>
-void score_tile(const float* q, const T* k, int64_t rows, int64_t keys, int64_t dim, float* scores) {
+void score_tile(const float* q, const T* k, int64_t rows, int64_t first, int64_t keys, int64_t dim, float* scores) {
   alignas(64) float columns[kMaxTileHeadDim * kTileKeys];
-  for (int64_t key = 0; key < keys; key += kTileKeys) {
+  for (int64_t key = first; key < keys; key += kTileKeys) {
     key_columns(k + key * dim, keys - key, dim, columns);
     float* out = scores + key;
     int64_t row = 0;
@@ -123,54 +124,66 @@ void weigh_all(const float* p, const float* values, int64_t keys, int64_t stride
   });
 }
 
-// o[r] = sum over keys of scores[r * kAttentionBlock + key] * v[key], keys ascending, row r over keys [0, keys[r]).
-// Four rows share the keys that the first of them sees; the rest of each row's keys come one row at a time.
+template <int Count>
+struct Together {
+  static constexpr int kCount = Count;
+};
+
+// o[r] = sum over keys of scores[r * kAttentionBlock + key] * v[key], keys ascending, of the keys that a row sees. Four
+// rows share the keys that all of them see; the rest of each row's keys come one row at a time.
 template <typename T>
-void weigh_tile(const float* scores, const T* v, const int32_t* keys, int64_t rows, int64_t dim, float* o) {
+void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows, int64_t first_key,
+                const float* scores) {
   alignas(64) float values[kTileKeys * kMaxTileHeadDim];
+  const T* v = static_cast<const T*>(args.v);
+  const int32_t* keys = args.keys + first_row;
+  const int64_t dim = args.head_dim;
+  float* o = args.o + first_row * dim;
   const int64_t stride = (dim + kLanes - 1) / kLanes * kLanes;
   for_lanes(rows * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
   const int64_t most = keys[rows - 1];
-  for (int64_t first = 0; first < most; first += kTileKeys) {
+  for (int64_t first = first_key; first < most; first += kTileKeys) {
     const int64_t count = most - first < kTileKeys ? most - first : kTileKeys;
     for (int64_t key = 0; key < count; ++key) {
       for_lanes(dim, [&](int64_t d, auto lanes) {
         store(values + key * stride + d, load(v + (first + key) * dim + d, lanes));
       });
     }
-    const auto seen = [&](int64_t row) {
-      const int64_t here = keys[row] - first;
+    const auto inside = [&](int64_t key) {
+      const int64_t here = key - first;
       return here < 0 ? 0 : here < count ? here : count;
+    };
+    const auto first_of = [&](int64_t row) { return inside(begin_of(args, first_row + row)); };
+    const auto end_of = [&](int64_t row) { return inside(keys[row]); };
+    const auto weigh = [&](auto together, int64_t row, int64_t from, int64_t to) {
+      if (from >= to) return;
+      const float* p = scores + row * kAttentionBlock + first + from;
+      weigh_all<decltype(together)::kCount>(p, values + from * stride, to - from, stride, dim, o + row * dim);
     };
     int64_t row = 0;
     for (; row + 4 <= rows; row += 4) {
-      const float* p = scores + row * kAttentionBlock + first;
-      const int64_t shared = seen(row);
-      if (shared > 0) weigh_all<4>(p, values, shared, stride, dim, o + row * dim);
-      for (int64_t r = 1; r < 4; ++r) {
-        const int64_t more = seen(row + r) - shared;
-        if (more > 0) {
-          weigh_all<1>(p + r * kAttentionBlock + shared, values + shared * stride, more, stride, dim,
-                       o + (row + r) * dim);
-        }
-      }
+      const int64_t begin = first_of(row + 3), end = end_of(row);
+      for (int64_t r = row; begin > 0 && r < row + 3; ++r)
+        weigh(Together<1>{}, r, first_of(r), begin < end_of(r) ? begin : end_of(r));
+      weigh(Together<4>{}, row, begin, end);
+      const int64_t rest = begin < end ? end : begin;
+      for (int64_t r = row + 1; r < row + 4; ++r) weigh(Together<1>{}, r, rest, end_of(r));
     }
-    for (; row < rows; ++row) {
-      if (seen(row) > 0)
-        weigh_all<1>(scores + row * kAttentionBlock + first, values, seen(row), stride, dim, o + row * dim);
-    }
+    for (; row < rows; ++row) weigh(Together<1>{}, row, first_of(row), end_of(row));
   }
 }
 
-// Rows [row, row + rows) of an attention_block; softmax(scores, keys, m, l) turns one row's scores into probabilities.
+// Rows [row, row + rows) of an attention_block; softmax(scores, begin, end, m, l) turns one row's scores into
+// probabilities.
 template <typename T, typename Softmax>
 void attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
   alignas(64) float scores[kMaxTileRows * kAttentionBlock];
   const int32_t* keys = args.keys + row;
-  const int64_t dim = args.head_dim;
-  score_tile(args.q + row * dim, static_cast<const T*>(args.k), rows, keys[rows - 1], dim, scores);
-  for (int64_t r = 0; r < rows; ++r) softmax(scores + r * kAttentionBlock, keys[r], args.m + row + r, args.l + row + r);
-  weigh_tile(scores, static_cast<const T*>(args.v), keys, rows, dim, args.o + row * dim);
+  const int64_t dim = args.head_dim, first = begin_of(args, row) / kTileKeys * kTileKeys;
+  score_tile(args.q + row * dim, static_cast<const T*>(args.k), rows, first, keys[rows - 1], dim, scores);
+  for (int64_t r = 0; r < rows; ++r)
+    softmax(scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r, args.l + row + r);
+  weigh_tile<T>(args, row, rows, first, scores);
 }
 
 }  // namespace

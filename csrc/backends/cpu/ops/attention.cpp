@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 
 namespace tcim_lite::cpu {
 namespace {
@@ -15,14 +16,24 @@ int64_t blocks_of(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttenti
 // Tokens [first, first + count) of one slot and one KV head.
 struct AttentionStep::Tile {
   int64_t slot, kv_head, first, count, valid;
+  int64_t context, window;
 
   int64_t rows(int64_t heads) const { return count * heads; }
+  // Keys [begin, end) are those that a token sees.
+  int64_t end(int64_t token) const { return std::min(valid + first + token + 1, context); }
+  int64_t begin(int64_t token) const { return std::max<int64_t>(end(token) - window, 0); }
   // Leading rows whose last key lies before the block.
   int64_t blind_rows(int64_t block, int64_t heads) const {
     return std::clamp<int64_t>(block * kAttentionBlock - valid - first, 0, count) * heads;
   }
-  // Blocks with a key that the last token sees.
-  int64_t blocks(int64_t context) const { return blocks_of(std::min(valid + first + count, context)); }
+  // Leading rows whose first key lies before the end of the block.
+  int64_t begun_rows(int64_t block, int64_t heads) const {
+    const int64_t last = (block + 1) * kAttentionBlock + window;  // the end of a token whose first key is too far
+    return (last > context ? count : std::clamp<int64_t>(last - 1 - valid - first, 0, count)) * heads;
+  }
+  // Blocks [first_block, end_block) have a key that a token sees.
+  int64_t first_block() const { return begin(0) / kAttentionBlock; }
+  int64_t end_block() const { return blocks_of(end(count - 1)); }
 };
 
 // (m, l, o) of the rows of a tile, one after the other in partial_floats() floats.
@@ -64,17 +75,20 @@ void AttentionStep::run(const RunContext& run) const {
   const int64_t per_tile = tokens_per_tile();
   const int64_t tiles = (live + per_tile - 1) / per_tile;
   if (per_tile >= q.slot_rows && slots * kv_heads < 2 * run.pool.size()) {
-    int64_t max_keys = 0;
-    for (const SlotLengths& slot : lengths) max_keys = std::max(max_keys, run.length(slot.valid) + live);
-    const int64_t blocks = blocks_of(std::min(max_keys, context));
-    if (blocks > 1) return run_split(run, blocks);
+    int64_t first = std::numeric_limits<int64_t>::max(), end = 0;
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      const Tile tile = tile_of(run, slot, 0, 0, live);
+      first = std::min(first, tile.first_block());
+      end = std::max(end, tile.end_block());
+    }
+    if (end - first > 1) return run_split(run, first, end);
   }
   const auto attend = [&](int64_t task, int member) {
     const int64_t tile = tiles - 1 - task / (slots * kv_heads);
     const int64_t pair = task % (slots * kv_heads);
     const int64_t slot = pair / kv_heads;
     const int64_t first = tile * per_tile;
-    attend_tile(run, {slot, pair % kv_heads, first, std::min(per_tile, live - first), run.length(lengths[slot].valid)},
+    attend_tile(run, tile_of(run, slot, pair % kv_heads, first, std::min(per_tile, live - first)),
                 reinterpret_cast<float*>(run.member(member)));
   };
   // Later tiles see more keys: they go first, so that the last tasks are short.
@@ -88,8 +102,9 @@ void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* 
   const Partial running(queries + rows * head_dim, rows);
   const Partial later(running.m + partial_floats(), rows);
   load_queries(run, tile, queries);
-  attend_block(run, tile, 0, queries, running);
-  for (int64_t block = 1; block < tile.blocks(context); ++block) {
+  const int64_t first = tile.first_block();
+  attend_block(run, tile, first, queries, running);
+  for (int64_t block = first + 1; block < tile.end_block(); ++block) {
     attend_block(run, tile, block, queries, later);
     merge(run, tile, block, running, later);
   }
@@ -97,43 +112,54 @@ void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* 
 }
 
 // One task per (slot, KV head, block); whoever finishes the last block of a pair merges all of them in order.
-void AttentionStep::run_split(const RunContext& run, int64_t max_blocks) const {
+void AttentionStep::run_split(const RunContext& run, int64_t first_block, int64_t end_block) const {
+  const int64_t max_blocks = end_block - first_block;
   const int64_t slots = int64_t(k.size());
   const int64_t pairs = slots * kv_heads;
   const int64_t live = live_tokens(run);
   auto* open_blocks = reinterpret_cast<std::atomic<int64_t>*>(run.shared_scratch);
   float* partials = reinterpret_cast<float*>(open_blocks + pairs);
-  const auto tile_of = [&](int64_t pair) {
-    const int64_t slot = pair / kv_heads;
-    return Tile{slot, pair % kv_heads, 0, live, run.length(lengths[slot].valid)};
-  };
-  for (int64_t pair = 0; pair < pairs; ++pair) open_blocks[pair].store(tile_of(pair).blocks(context));
+  const auto tile_of_pair = [&](int64_t pair) { return tile_of(run, pair / kv_heads, pair % kv_heads, 0, live); };
+  for (int64_t pair = 0; pair < pairs; ++pair) {
+    const Tile tile = tile_of_pair(pair);
+    open_blocks[pair].store(tile.end_block() - tile.first_block());
+  }
 
   run.pool.parallel_runs(pairs * max_blocks, [&](int64_t task, int member) {
     const int64_t pair = task / max_blocks;
-    const int64_t block = task % max_blocks;
-    const Tile tile = tile_of(pair);
-    const int64_t blocks = tile.blocks(context);
-    if (block >= blocks) return;
+    const int64_t block = first_block + task % max_blocks;
+    const Tile tile = tile_of_pair(pair);
+    const int64_t first = tile.first_block(), end = tile.end_block();
+    if (block < first || block >= end) return;
     const int64_t rows = tile.rows(heads_per_kv());
     float* queries = reinterpret_cast<float*>(run.member(member));
     load_queries(run, tile, queries);
     const auto partial_of = [&](int64_t index) {
-      return Partial(partials + (pair * max_blocks + index) * partial_floats(), rows);
+      return Partial(partials + (pair * max_blocks + index - first_block) * partial_floats(), rows);
     };
     attend_block(run, tile, block, queries, partial_of(block));
     if (open_blocks[pair].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    for (int64_t later = 1; later < blocks; ++later) merge(run, tile, later, partial_of(0), partial_of(later));
-    store(run, tile, partial_of(0));
+    for (int64_t later = first + 1; later < end; ++later) merge(run, tile, later, partial_of(first), partial_of(later));
+    store(run, tile, partial_of(first));
   });
 }
 
-// Rows whose last key lies before the block keep what they have.
+AttentionStep::Tile AttentionStep::tile_of(const RunContext& run, int64_t slot, int64_t kv_head, int64_t first,
+                                           int64_t count) const {
+  return {slot, kv_head, first, count, run.length(lengths[slot].valid), context, window};
+}
+
+// Rows whose last key lies before the block keep what they have; for those whose first key lies in it, it is the start.
 void AttentionStep::merge(const RunContext& run, const Tile& tile, int64_t block, const Partial& running,
                           const Partial& later) const {
   const int64_t skip = tile.blind_rows(block, heads_per_kv());
+  const int64_t fresh = std::max(skip, tile.begun_rows(block - 1, heads_per_kv()));
+  const int64_t end = tile.begun_rows(block, heads_per_kv());
   run.kernels.attention_merge({running.m + skip, running.l + skip, running.o + skip * head_dim, later.m + skip,
-                               later.l + skip, later.o + skip * head_dim, tile.rows(heads_per_kv()) - skip, head_dim});
+                               later.l + skip, later.o + skip * head_dim, fresh - skip, head_dim});
+  std::copy(later.m + fresh, later.m + end, running.m + fresh);
+  std::copy(later.l + fresh, later.l + end, running.l + fresh);
+  std::copy(later.o + fresh * head_dim, later.o + end * head_dim, running.o + fresh * head_dim);
 }
 
 // Rows are token-major: row = token * heads_per_kv + head.
@@ -146,22 +172,23 @@ void AttentionStep::load_queries(const RunContext& run, const Tile& tile, float*
   }
 }
 
-// Leading rows that see nothing of the block are not written.
+// Rows that see nothing of the block are not written.
 void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
                                  const Partial& out) const {
   const int64_t heads = heads_per_kv();
-  const int64_t rows = tile.rows(heads);
+  const int64_t rows = tile.begun_rows(block, heads);
   const int64_t start = block * kAttentionBlock;
-  int32_t keys[kMaxHeadsPerKv];  // rows <= max(kTileRows, heads)
+  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];  // rows <= max(kTileRows, heads)
   const int64_t skip = tile.blind_rows(block, heads);
   for (int64_t row = skip; row < rows; ++row) {
-    const int64_t seen = std::min(tile.valid + tile.first + row / heads + 1, context) - start;
-    keys[row] = int32_t(std::min(seen, kAttentionBlock));
+    begins[row] = int32_t(std::max<int64_t>(tile.begin(row / heads) - start, 0));
+    keys[row] = int32_t(std::min(tile.end(row / heads) - start, kAttentionBlock));
   }
   const int64_t offset = (tile.kv_head * context + start) * head_dim * elem_bytes(cache_elem);
   run.kernels.attention_block[cache_elem]({queries + skip * head_dim, run.at(k[tile.slot]) + offset,
                                            run.at(v[tile.slot]) + offset, keys + skip, out.m + skip, out.l + skip,
-                                           out.o + skip * head_dim, rows - skip, head_dim});
+                                           out.o + skip * head_dim, rows - skip, head_dim,
+                                           window < context ? begins + skip : nullptr});
 }
 
 void AttentionStep::store(const RunContext& run, const Tile& tile, const Partial& done) const {

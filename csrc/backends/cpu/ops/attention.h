@@ -21,10 +21,11 @@ struct AttentionStep final : Step, AttentionSpec {
   struct Tile;
   struct Partial;
   int64_t live_tokens(const RunContext& context) const;
+  Tile tile_of(const RunContext& context, int64_t slot, int64_t kv_head, int64_t first, int64_t count) const;
   int64_t tokens_per_tile() const;
   int64_t partial_floats() const;
   void attend_tile(const RunContext& context, const Tile& tile, float* scratch) const;
-  void run_split(const RunContext& context, int64_t max_blocks) const;
+  void run_split(const RunContext& context, int64_t first_block, int64_t end_block) const;
   void load_queries(const RunContext& context, const Tile& tile, float* queries) const;
   void attend_block(const RunContext& context, const Tile& tile, int64_t block, const float* queries,
                     const Partial& out) const;

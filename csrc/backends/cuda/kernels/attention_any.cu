@@ -31,7 +31,7 @@ __global__ void attention_kernel(AttentionArgs args) {
   const int keys = min(*args.valid[slot] + token + 1, args.context);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float m = -INFINITY, l = 0;
-  for (int first = 0; first < keys; first += kKeys) {
+  for (int first = max(keys - args.window, 0); first < keys; first += kKeys) {
     const int count = min(kKeys, keys - first);
     float most = -INFINITY;
     for (int key = warp; key < count; key += kThreads / 32) {

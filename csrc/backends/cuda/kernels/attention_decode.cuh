@@ -80,9 +80,10 @@ __device__ __forceinline__ Share share_of(const DecodeAttentionArgs& args) {
   Share share{};
   share.valid = *a.valid[share.slot()];
   const int keys = min(share.valid + 1, a.context);
-  const int chunk = ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
-  share.active = (keys + chunk - 1) / chunk;
-  share.begin = share.split() * chunk;
+  const int seen = min(keys, a.window);
+  const int chunk = ((seen + args.splits - 1) / args.splits + 15) / 16 * 16;
+  share.active = (seen + chunk - 1) / chunk;
+  share.begin = keys - seen + share.split() * chunk;
   share.end = min(share.begin + chunk, keys);
   return share;
 }

@@ -49,9 +49,9 @@ __device__ __forceinline__ void sync_part(int part) {
 template <int Dim>
 constexpr int kPartFloats = Dim / 2 + 4;
 
-// The rows of a block and the keys that the last of them sees.
+// The rows of a block; what they see lies in keys [first_key, keys).
 struct Block {
-  int slot, kv_head, heads, rows, first_row, valid, keys;
+  int slot, kv_head, heads, rows, first_row, valid, first_key, keys;
 
   // Of a lane's two rows; beyond the last one, whatever is there.
   __device__ __forceinline__ int row_of(int warp, int g, int half) const {
@@ -63,7 +63,7 @@ struct Block {
 template <int Dim>
 struct LaneRows {
   uint32_t queries[Dim / 16][4];
-  int limit[2];  // keys that a row sees
+  int begin[2], limit[2];  // keys that a row sees
   __half* y[2];
 };
 template <int Dim>
@@ -77,6 +77,7 @@ __device__ __forceinline__ void load_rows(const AttentionArgs& args, const Block
     const int head = block.kv_head * block.heads + row % block.heads;
     const int64_t at = int64_t(block.slot) * args.slot_rows + token;
     lane_rows.limit[half] = min(block.valid + token + 1, args.context);
+    lane_rows.begin[half] = max(lane_rows.limit[half] - args.window, 0);
     q[half] = static_cast<const __half*>(args.q) + at * args.q_stride + int64_t(head) * Dim;
     lane_rows.y[half] = static_cast<__half*>(args.y) + at * args.y_stride + int64_t(head) * Dim;
   }
@@ -116,9 +117,9 @@ __device__ __forceinline__ void score_tile(const uint32_t (&a)[Dim / 16][4], con
 
 // Scores of keys from `first` on to probabilities under the largest score so far; what was there before shrinks.
 template <int Dim>
-__device__ __forceinline__ void take_shares(Sums<Dim>& sums, float (&s)[kKeys / 8][4], const int (&limit)[2], int first,
-                                            float scale, int t) {
-  const bool all = first + kKeys <= min(limit[0], limit[1]);
+__device__ __forceinline__ void take_shares(Sums<Dim>& sums, float (&s)[kKeys / 8][4], const int (&begin)[2],
+                                            const int (&limit)[2], int first, float scale, int t) {
+  const bool all = first >= max(begin[0], begin[1]) && first + kKeys <= min(limit[0], limit[1]);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float now = sums.m[half];
@@ -127,7 +128,8 @@ __device__ __forceinline__ void take_shares(Sums<Dim>& sums, float (&s)[kKeys / 
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& score = s[n][2 * half + i];
-        if (!all && first + n * 8 + 2 * t + i >= limit[half]) score = -INFINITY;
+        const int key = first + n * 8 + 2 * t + i;
+        if (!all && (key < begin[half] || key >= limit[half])) score = -INFINITY;
         now = fmaxf(now, score);
       }
     }
@@ -238,7 +240,8 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
   block.valid = *args.valid[block.slot];
   const int last_token = (min(block.first_row + kRows, block.rows) - 1) / block.heads;
   block.keys = min(block.valid + last_token + 1, args.context);
-  const int tiles = (block.keys + kKeys - 1) / kKeys;
+  block.first_key = max(min(block.valid + block.first_row / block.heads + 1, args.context) - args.window, 0);
+  const int first_tile = block.first_key / kKeys + part, tiles = (block.keys + kKeys - 1) / kKeys;
   const int64_t cache_at = int64_t(block.kv_head) * args.context * Dim;
   const __half* k = static_cast<const __half*>(args.k[block.slot]) + cache_at;
   const __half* v = static_cast<const __half*>(args.v[block.slot]) + cache_at;
@@ -246,14 +249,14 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
   constexpr int kTileBytes = kKeys * Dim * 2;
   char* k_tiles = shared + part * 4 * kTileBytes;  // [2]
   char* v_tiles = k_tiles + 2 * kTileBytes;        // [2]
-  fetch_tile<Dim>(k_tiles, k, part * kKeys, block.keys);
-  fetch_tile<Dim>(v_tiles, v, part * kKeys, block.keys);
+  fetch_tile<Dim>(k_tiles, k, first_tile * kKeys, block.keys);
+  fetch_tile<Dim>(v_tiles, v, first_tile * kKeys, block.keys);
   commit_copies();
   LaneRows<Dim> rows;
   load_rows<Dim>(args, block, warp, lane, rows);
   const float scale = args.scale * 1.4426950408889634f;  // probabilities by exp2
   Sums<Dim> sums;
-  for (int tile = part, place = 0; tile < tiles; tile += Parts, place ^= 1) {
+  for (int tile = first_tile, place = 0; tile < tiles; tile += Parts, place ^= 1) {
     const int first = tile * kKeys;
     if (tile + Parts < tiles) {
       fetch_tile<Dim>(k_tiles + (place ^ 1) * kTileBytes, k, first + Parts * kKeys, block.keys);
@@ -264,7 +267,7 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
     sync_part(part);
     float s[kKeys / 8][4] = {};
     score_tile<Dim>(rows.queries, k_tiles + place * kTileBytes, lane, s);
-    take_shares<Dim>(sums, s, rows.limit, first, scale, lane % 4);
+    take_shares<Dim>(sums, s, rows.begin, rows.limit, first, scale, lane % 4);
     add_values<Dim>(sums, s, v_tiles + place * kTileBytes, lane);
     sync_part(part);
   }

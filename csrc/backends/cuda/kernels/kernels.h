@@ -93,6 +93,7 @@ struct AttentionArgs {
   void* y;
   int64_t q_stride, y_stride;
   int slots, slot_rows, q_heads, kv_heads, head_dim, context;
+  int window;  // keys that a token sees, at least 1
   float scale;
   const int* live;
   const int* refused;
