@@ -77,6 +77,21 @@ class Contract:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gguf:
+    """How llama.cpp's converter writes a family.
+
+    Attributes:
+        arch: Its `general.architecture`.
+        interleaved: Rows of q and k come from the first and the second half of a head in turns.
+        windowed: Of two families with one architecture, this is the one with sliding windows.
+    """
+
+    arch: str
+    interleaved: bool = False
+    windowed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A model family.
 
@@ -90,6 +105,7 @@ class Family:
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
         experts: Reads the sizes of a mixture of experts from the values of `keys`; None without one.
+        gguf: Its form in GGUF files; None: it is not read from them.
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -103,6 +119,7 @@ class Family:
     contract: Contract
     tiny: Mapping[str, Any]
     experts: Callable[[Mapping[str, Any]], Experts] | None = None
+    gguf: Gguf | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:

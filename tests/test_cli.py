@@ -71,7 +71,6 @@ def test_what_a_model_says_of_itself_is_no_command_to_a_terminal(tmp_path, capfd
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.gguf", b"GGUF\3\0\0\0", "it looks like a GGUF model; compile the checkpoint with"),
         ("x.onnx", b"\x08\x07\x12\x07pytorch", "it looks like an ONNX model; compile the checkpoint with"),
         ("x.hmm", None, "it is a compiled file already"),
         ("config.json", b"{}", "it looks like text or JSON; give the checkpoint's folder"),
@@ -82,7 +81,9 @@ def test_compile_of_a_file_says_what_it_is(tmp_path, add_model, capfd, name, con
     path = tmp_path / name
     path.write_bytes(add_model.read_bytes() if content is None else content)
     assert main(["compile", str(path), "-o", str(tmp_path / "out")]) == 2
-    assert f"{path} is a file, expected a Hugging Face checkpoint folder: {words}" in capfd.readouterr().err
+    assert (
+        f"{path} is a file, expected a Hugging Face checkpoint folder or a GGUF file: {words}" in capfd.readouterr().err
+    )
 
 
 def completed(shell, script, *words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,28 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds {type(content).__name__}, expected a JSON object")
     return content
+
+
+class TensorStore(Protocol):
+    """Tensors under the names of Hugging Face, read a few rows at a time as fp32, by several threads at once."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        ...
+
+    def check(self, name: str, shape: Sequence[int]) -> None:
+        """Raises CheckpointError unless the tensor exists, is a float and has `shape`."""
+        ...
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Returns rows start..stop of a tensor; CheckpointError if it is missing or holds NaN or infinity."""
+        ...
 
 
 class Checkpoint:
@@ -161,7 +183,7 @@ def config_of(folder: Path) -> Mapping[str, Any]:
             else describe_foreign(memoryview(head))
         )
         what = what.replace("give the path of a .hmm", "give the checkpoint's folder")
-        raise CheckpointError(f"{folder} is a file, expected a Hugging Face checkpoint folder: {what}")
+        raise CheckpointError(f"{folder} is a file, expected a Hugging Face checkpoint folder or a GGUF file: {what}")
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected a Hugging Face checkpoint folder")
     return read_json(folder / "config.json")

@@ -17,6 +17,6 @@ class CompileWarning(UserWarning):
     """The package was written, but something about it deserves a look."""
 
 
-def need_extra(package: str, purpose: str) -> CompileError:
+def need_extra(package: str, purpose: str, extra: str = "compile") -> CompileError:
     """Returns the error that names the extra to install when `package`, needed for `purpose`, is missing."""
-    return CompileError(f"{purpose} needs the package {package!r}: pip install 'tcim-lite[compile]'")
+    return CompileError(f"{purpose} needs the package {package!r}: pip install 'tcim-lite[{extra}]'")

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import Checkpoint
+from .checkpoint import TensorStore
 from .packing import BLOCK
 
 
@@ -25,7 +25,7 @@ class Matrix(Protocol):
 class TensorMatrix:
     """A matrix tensor of a checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, name: str, shape: tuple[int, int]) -> None:
+    def __init__(self, checkpoint: TensorStore, name: str, shape: tuple[int, int]) -> None:
         """Raises CheckpointError unless the tensor is there with `shape`."""
         checkpoint.check(name, shape)
         self.shape = shape

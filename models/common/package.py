@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -115,19 +115,30 @@ def _check_places(output: Path, files: Iterable[Path]) -> None:
                 raise CompileError(f"cannot write into {folder}: it is no folder, or not writable; move it away")
 
 
-def copy_tokenizer(checkpoint: Path, package: Path) -> bool:
-    """Copies tokenizer, chat template and configs into a package; returns whether there was a tokenizer.
+def host_files_in(checkpoint: Path) -> dict[str, Path]:
+    """Returns what a checkpoint folder has of tokenizer, chat template and configs."""
+    return {name: checkpoint / name for name in _COPIED if (checkpoint / name).is_file()}
+
+
+def write_host_files(files: Mapping[str, Path | bytes], package: Path) -> bool:
+    """Writes tokenizer, chat template and configs into a package; returns whether there was a tokenizer.
 
     They lie in its tokenizer folder, and in the root for other tools, which take a model's folder to be one that has
     config.json and the tokenizer.
+
+    Args:
+        files: By name: to copy, or what to write.
+        package: Folder to write into.
     """
     target = package / TOKENIZER_DIR
     target.mkdir(parents=True, exist_ok=True)
-    for name in _COPIED:
-        if (checkpoint / name).is_file():
-            shutil.copyfile(checkpoint / name, target / name)
-            link_or_copy(target / name, package / name)
-    return any((target / name).exists() for name in _TOKENIZER)
+    for name, content in files.items():
+        if isinstance(content, Path):
+            shutil.copyfile(content, target / name)
+        else:
+            (target / name).write_bytes(content)
+        link_or_copy(target / name, package / name)
+    return any(name in files for name in _TOKENIZER)
 
 
 def link_or_copy(path: Path, other: Path) -> None:

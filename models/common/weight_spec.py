@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .checkpoint import Checkpoint
+from .checkpoint import TensorStore
 from .matrix import Alternating, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
 from .pack_stream import packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
@@ -116,7 +116,7 @@ class TensorSource(Protocol):
 class CheckpointTensors:
     """Tensors of a checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: TensorStore) -> None:
         self._checkpoint = checkpoint
 
     def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:

@@ -28,9 +28,9 @@ from ..common.package import (
     EMBEDDING,
     EMBEDDING_SUFFIXES,
     ROLE_EMBEDDINGS,
-    copy_tokenizer,
     link_or_copy,
     staged_package,
+    write_host_files,
 )
 from ..common.progress import Progress
 from ..common.roles import EMBEDDING as EMBEDDING_ROLE
@@ -65,9 +65,9 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     models = [model for model in (target, draft) if model is not None]
 
     with staged_package(options.output, owned_files(target.name)) as staging:
-        if not copy_tokenizer(target.folder, staging):
+        if not write_host_files(target.source.host_files, staging):
             warn(
-                f"{target.folder} has no tokenizer files; the package works, but chat programs will not find a "
+                f"{target.source.path} has no tokenizer files; the package works, but chat programs will not find a "
                 "tokenizer"
             )
         (staging / EMBEDDING).parent.mkdir()
@@ -91,8 +91,8 @@ def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:
     ours, theirs = target.config.vocab_size, draft.config.vocab_size
     if ours != theirs:
         raise CompileError(
-            f"the draft {draft.folder} has vocab_size={theirs}, the target {target.folder} {ours}; a pair must use one "
-            "tokenizer"
+            f"the draft {draft.source.path} has vocab_size={theirs}, the target {target.source.path} {ours}; a pair "
+            "must use one tokenizer"
         )
 
 

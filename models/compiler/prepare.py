@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ..blocks.shards import Shard, shards_of
-from ..common.checkpoint import Checkpoint, config_of
+from ..common.checkpoint import TensorStore
 from ..common.errors import CompileError, CompileWarning
 from ..common.pack_stream import row_chunks
 from ..common.profiles import Profile, profile_for
@@ -21,6 +21,7 @@ from ..families import read_config
 from ..family import Family, ModelConfig
 from .graph_specs import GraphSpec, graph_specs
 from .options import CompileOptions
+from .source import Source, open_source
 from .weights import embedding_spec, weight_specs
 
 
@@ -32,7 +33,7 @@ class PreparedModel:
         options: What was asked for.
         name: Prefix of the package's files.
         role: What the names of its files end in, before the suffix: `_draft` or nothing.
-        folder: Of the checkpoint.
+        source: What it is compiled from.
         config: Of the part of the checkpoint that is compiled.
         profile: Dtypes and formats.
         weights: All weights but the RoPE tables.
@@ -44,7 +45,7 @@ class PreparedModel:
     options: CompileOptions
     name: str
     role: str
-    folder: Path
+    source: Source
     config: ModelConfig
     profile: Profile
     weights: Sequence[LinearSpec | VectorSpec]
@@ -74,7 +75,7 @@ class PreparedModel:
     @property
     def table_source(self) -> tuple[Path, str]:
         """What the numbers of the embedding file depend on, beside options that a pair shares."""
-        return self.folder.resolve(), self.profile.tensor_dtype
+        return self.source.path.resolve(), self.profile.tensor_dtype
 
     @property
     def elements(self) -> int:
@@ -95,16 +96,14 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
         CompileWarning: A context beyond what the model was made for, a head that should be tied and is not, tensors
             without a place in the graph.
     """
-    folder = options.checkpoint
-    if options.random_weights and folder.name == "config.json":
-        folder = folder.parent
-    config = read_config(config_of(folder))
+    source = open_source(options.checkpoint, random_weights=options.random_weights)
+    config = read_config(source.config)
     if options.context_length > config.max_position_embeddings:
         warn(
             f"--context-length {options.context_length} is beyond the checkpoint's "
             f"max_position_embeddings={config.max_position_embeddings}"
         )
-    checkpoint = None if options.random_weights else Checkpoint(folder)
+    checkpoint = source.tensors
     if checkpoint is not None and config.tie_word_embeddings and not _head_is_the_embedding(checkpoint, config.family):
         warn(
             f"config.json says tie_word_embeddings, but the checkpoint's {config.family.tensor(HEAD)} differs from its "
@@ -119,13 +118,15 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
         )
     if layers is not None:
         if not 1 <= layers <= config.num_layers:
-            raise CompileError(f"--draft-layers must be 1 to {config.num_layers}, the blocks in {folder}, got {layers}")
+            raise CompileError(
+                f"--draft-layers must be 1 to {config.num_layers}, the blocks in {source.path}, got {layers}"
+            )
         config = replace(config, num_layers=layers)
     model = PreparedModel(
         options=options,
         name=options.name or config.family.model_type,
         role=role,
-        folder=folder,
+        source=source,
         config=config,
         profile=profile,
         weights=weight_specs(config, profile),
@@ -142,7 +143,7 @@ def warn(text: str) -> None:
     warnings.warn(text, CompileWarning, stacklevel=4)
 
 
-def _head_is_the_embedding(checkpoint: Checkpoint, family: Family) -> bool:
+def _head_is_the_embedding(checkpoint: TensorStore, family: Family) -> bool:
     """False only where a head is stored whose values are not those of the embedding."""
     head, embedding = family.tensor(HEAD), family.tensor(EMBEDDING)
     if head not in checkpoint or embedding not in checkpoint:
@@ -153,7 +154,7 @@ def _head_is_the_embedding(checkpoint: Checkpoint, family: Family) -> bool:
     )
 
 
-def _unused_tensors(checkpoint: Checkpoint, config: ModelConfig, profile: Profile) -> list[str]:
+def _unused_tensors(checkpoint: TensorStore, config: ModelConfig, profile: Profile) -> list[str]:
     used = {name for spec in weight_specs(config, profile) for name in spec.tensors}
     used |= {config.family.tensor(role) for role in (HEAD, EMBEDDING)}
     # Old checkpoints carry the RoPE frequencies, which are computed here.

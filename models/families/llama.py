@@ -6,7 +6,7 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Family, ModelConfig
+from ..family import Family, Gguf, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -28,6 +28,7 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="llama", interleaved=True),
     tiny={
         **TINY,
         "rms_norm_eps": 1e-5,

@@ -9,7 +9,7 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only, size
 from ..common.config_rules import Windows
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
-from ..family import Family, ModelConfig
+from ..family import Family, Gguf, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -35,6 +35,7 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="llama", interleaved=True, windowed=True),
     tiny={
         **TINY,
         "head_dim": 64,

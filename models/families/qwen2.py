@@ -6,7 +6,7 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key, Only
 from ..common.config_rules import window_of_some_layers
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Family, ModelConfig
+from ..family import Family, Gguf, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -26,6 +26,7 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="qwen2"),
     tiny={
         **TINY,
         "rms_norm_eps": 1e-6,

@@ -6,7 +6,7 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_some_layers
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
-from ..family import Family, ModelConfig
+from ..family import Family, Gguf, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -28,5 +28,6 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="qwen3"),
     tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False},
 )

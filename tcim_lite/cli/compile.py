@@ -1,4 +1,4 @@
-"""`tcim-lite compile`: a Hugging Face checkpoint to a package folder."""
+"""`tcim-lite compile`: a Hugging Face checkpoint or a GGUF file to a package folder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "compile",
         help="compile a checkpoint into a package folder",
         description="Compiles a checkpoint into OUT: prefill and decode graphs, shared weights, embedding, tokenizer. "
-        "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]'.",
+        "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]', for GGUF 'tcim-lite[gguf]'.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("checkpoint", metavar="HF_DIR", type=Path, help="Hugging Face folder with config.json")
+    parser.add_argument(
+        "checkpoint",
+        metavar="MODEL",
+        type=Path,
+        help="Hugging Face folder with config.json and safetensors, or a GGUF file (its first part)",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="package folder to write")
     parser.add_argument(
         "--name",
@@ -69,7 +74,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "speculative decoding", "Any of these also writes a draft model, NAME_prefill_draft and NAME_decode_draft."
     )
     draft.add_argument(
-        "--draft", metavar="HF_DIR", type=Path, default=argparse.SUPPRESS, help="its checkpoint (default: the target's)"
+        "--draft", metavar="MODEL", type=Path, default=argparse.SUPPRESS, help="its checkpoint (default: the target's)"
     )
     draft.add_argument(
         "--draft-quant", choices=QUANTS, default=argparse.SUPPRESS, help="as --quant (default: that of the target)"

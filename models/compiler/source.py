@@ -1,0 +1,50 @@
+"""What is compiled: a Hugging Face folder or a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..common.checkpoint import Checkpoint, TensorStore, config_of
+from ..common.package import host_files_in
+from ..gguf import GgufCheckpoint, is_gguf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A model to compile.
+
+    Attributes:
+        path: Its folder or file.
+        config: As config.json has it.
+        tensors: Its tensors; None where weights are drawn.
+        host_files: Tokenizer, chat template and configs by name: to copy, or what to write.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: TensorStore | None
+    host_files: Mapping[str, Path | bytes]
+
+
+def open_source(path: Path, *, random_weights: bool) -> Source:
+    """Opens a folder or a file; `random_weights` needs no tensors.
+
+    Raises:
+        CheckpointError: It is neither, or cannot be read.
+        CompileError: An extra is not installed.
+    """
+    if is_gguf(path):
+        gguf = GgufCheckpoint(path)
+        tensors = None if random_weights else gguf
+        return Source(path=path, config=gguf.config, tensors=tensors, host_files=gguf.host_files())
+    folder = path.parent if random_weights and path.name == "config.json" else path
+    config = config_of(folder)
+    return Source(
+        path=folder,
+        config=config,
+        tensors=None if random_weights else Checkpoint(folder),
+        host_files=host_files_in(folder),
+    )

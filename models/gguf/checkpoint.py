@@ -1,0 +1,168 @@
+"""The tensors of a GGUF file under the names and in the order of a Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import CheckpointError
+from .config import ROPE_FACTORS, config_json, family_of
+from .file import MAGIC, open_parts
+from .tokenizer import tokenizer_files
+
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
+_ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a path is a GGUF file, by its first bytes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+class GgufCheckpoint:
+    """As `common.checkpoint.Checkpoint`, of a GGUF file or of the parts it was split into."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads metadata and tensor tables, no tensor.
+
+        Raises:
+            CheckpointError: A file cannot be read, or its model is none of this compiler's families.
+            CompileError: The extra ``[gguf]`` is not installed.
+        """
+        self.path = path
+        parts = open_parts(path)
+        self._metadata = parts[0].metadata
+        self._family = family_of(self._metadata, str(path))
+        self._own = {name: part for part in parts for name in part.tensors}
+        if (total := sum(len(part.tensors) for part in parts)) != len(self._own):
+            raise CheckpointError(
+                f"{path}: its parts have {total} tensors of {len(self._own)} names, expected one each"
+            )
+        self._names = {_name(name): name for name in self._own if name != ROPE_FACTORS}
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """What `config.json` would say; CheckpointError for what is missing or not supported."""
+        embedding = "model.embed_tokens.weight"
+        if embedding not in self:
+            raise CheckpointError(f"{self.path} has no tensor {self._theirs(embedding)!r}")
+        factors = None
+        if (part := self._own.get(ROPE_FACTORS)) is not None:
+            factors = part.rows(ROPE_FACTORS, 0, 1)[0]
+        return config_json(self._metadata, self._own, self.shape(embedding)[0], factors, str(self.path))
+
+    def host_files(self) -> Mapping[str, bytes]:
+        """The files that a Hugging Face folder has beside the tensors, by name.
+
+        Raises:
+            CheckpointError: The tokenizer's lists contradict each other.
+
+        Warns:
+            CompileWarning: A tokenizer of a kind that has no files here.
+        """
+        return tokenizer_files(self._metadata, self.config, str(self.path))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._names)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        own = self._find(name)
+        return self._own[own].tensors[own].shape
+
+    def check(self, name: str, shape: Sequence[int]) -> None:
+        """Raises CheckpointError unless the tensor exists and has `shape`."""
+        own = self._find(name)
+        if (got := self.shape(name)) != tuple(shape):
+            raise CheckpointError(
+                f"tensor {own!r} in {self._own[own].path} has shape {list(got)}, expected {list(shape)} by its metadata"
+            )
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Returns rows start..stop of a tensor in fp32.
+
+        Raises:
+            CheckpointError: The tensor is missing or holds NaN or infinity.
+        """
+        own = self._find(name)
+        shape = self.shape(name)
+        stop = shape[0] if stop is None else stop
+        heads = self._interleaved_heads(name)
+        if len(shape) == 1:
+            values = self._finite(own, 0, 1)[0]
+            return (_halves(values[:, None], heads)[:, 0] if heads else values)[start:stop]
+        if not heads:
+            return self._finite(own, start, stop)
+        rows = shape[0] // heads  # of a head, which is read whole
+        first, last = start // rows, -(-stop // rows)
+        whole = _halves(self._finite(own, first * rows, last * rows), last - first)
+        return whole[start - first * rows : stop - first * rows]
+
+    def _interleaved_heads(self, name: str) -> int:
+        """How many heads' halves llama.cpp keeps in turns in a tensor; 0: none."""
+        found = _ROTATED.fullmatch(name)
+        if found is None or self._family.gguf is None or not self._family.gguf.interleaved:
+            return 0
+        return int(self.config["num_attention_heads" if found[1] == "q" else "num_key_value_heads"])
+
+    def _finite(self, own: str, start: int, stop: int) -> NDArray[np.float32]:
+        rows = self._own[own].rows(own, start, stop)
+        if not np.isfinite(rows).all():
+            raise CheckpointError(f"tensor {own!r} in {self._own[own].path} holds NaN or infinity")
+        return rows
+
+    def _find(self, name: str) -> str:
+        if name not in self._names:
+            raise CheckpointError(f"{self.path} has no tensor {self._theirs(name)!r} ({name})")
+        return self._names[name]
+
+    def _theirs(self, name: str) -> str:
+        """What the file would call a tensor."""
+        stem, _, kind = name.rpartition(".")
+        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
+        ours = next((ours for ours, theirs in _NAMES.items() if theirs == (layer[2] if layer else stem)), stem)
+        return f"blk.{layer[1]}.{ours}.{kind}" if layer else f"{ours}.{kind}"
+
+
+def _name(own: str) -> str:
+    """The name in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
+    found = _TENSOR.fullmatch(own)
+    if found is None or found[2] not in _NAMES:
+        return own
+    layer, stem, kind = found.groups()
+    return f"model.layers.{layer}.{_NAMES[stem]}.{kind}" if layer else f"{_NAMES[stem]}.{kind}"
+
+
+def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Heads whose rows alternate between first and second half -> one half after the other. [rows, K]."""
+    pairs = rows.reshape(heads, -1, 2, rows.shape[1])
+    return pairs.swapaxes(1, 2).reshape(rows.shape)

@@ -1,0 +1,191 @@
+"""The metadata of a GGUF file as a `config.json`, for the families to read as any other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..common.errors import CheckpointError
+from ..common.rope import inverse_frequencies
+from ..families import FAMILIES
+from ..family import Family
+
+ROPE_FACTORS = "rope_freqs.weight"  # [head_dim / 2] by which the frequencies are divided
+# Keys of attention and RoPE, behind the architecture's name, that are read or change nothing. Others are refused.
+_KNOWN = {
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.sliding_window",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scale_linear",
+    "rope.scaling.type",
+    "rope.scaling.factor",
+    "rope.scaling.attn_factor",
+    "rope.scaling.original_context_length",
+    "rope.scaling.finetuned",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+}
+_ARITHMETIC = ("attention.", "rope.", "expert_", "logit_scale", "residual_scale", "embedding_scale", "attn_")
+
+
+def family_of(metadata: Mapping[str, Any], where: str) -> Family:
+    """Returns the family of a GGUF file.
+
+    Raises:
+        CheckpointError: None of this compiler.
+    """
+    arch = metadata.get("general.architecture")
+    windowed = bool(metadata.get(f"{arch}.attention.sliding_window"))
+    known = {family.gguf.arch for family in FAMILIES.values() if family.gguf is not None}
+    fitting = [family for family in FAMILIES.values() if family.gguf is not None and family.gguf.arch == arch]
+    for family in fitting:
+        if len(fitting) == 1 or (family.gguf is not None and family.gguf.windowed == windowed):
+            return family
+    raise CheckpointError(f"{where}: general.architecture is {arch!r}, supported are {', '.join(sorted(known))}")
+
+
+class _Keys:
+    """The keys of one architecture; numbers of 32 bits as they were meant, 1e-6 for 9.9999999e-07."""
+
+    def __init__(self, metadata: Mapping[str, Any], arch: str, where: str) -> None:
+        self._values = {
+            key.removeprefix(f"{arch}."): value for key, value in metadata.items() if key.startswith(f"{arch}.")
+        }
+        self._arch, self._where = arch, where
+        for key, value in self._values.items():
+            if key.startswith(_ARITHMETIC) and key not in _KNOWN and np.any(value):
+                raise CheckpointError(
+                    f"{where}: {arch}.{key}={value!r:.60} is not supported; known are {', '.join(sorted(_KNOWN))}"
+                )
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self._values.get(key, default)
+        if isinstance(value, np.ndarray):  # by layer
+            if value.size == 0 or (value != value[0]).any():
+                raise CheckpointError(
+                    f"{self._where}: {self._arch}.{key} differs between layers, expected one number for all"
+                )
+            value = value.tolist()[0]
+        return float(str(np.float32(value))) if isinstance(value, float) else value
+
+    def need(self, key: str) -> Any:
+        if (value := self.get(key)) is None:
+            raise CheckpointError(f"{self._where} has no key {self._arch}.{key}")
+        return value
+
+
+def config_json(
+    metadata: Mapping[str, Any],
+    tensors: Collection[str],
+    vocab_size: int,
+    rope_factors: NDArray[np.float32] | None,
+    where: str,
+) -> dict[str, Any]:
+    """Returns the `config.json` of a GGUF file.
+
+    Args:
+        metadata: Of the file.
+        tensors: Names of its tensors, in its own spelling.
+        vocab_size: Rows of its embedding.
+        rope_factors: Its tensor `rope_freqs.weight`, if it has one.
+        where: Names the file in messages.
+
+    Raises:
+        CheckpointError: A key is missing or not supported.
+    """
+    family = family_of(metadata, where)
+    assert family.gguf is not None
+    keys = _Keys(metadata, family.gguf.arch, where)
+    hidden, heads = keys.need("embedding_length"), keys.need("attention.head_count")
+    if not all(isinstance(number, int) and number > 0 for number in (hidden, heads)):
+        raise CheckpointError(
+            f"{where}: embedding_length={hidden!r} and attention.head_count={heads!r} must be positive"
+        )
+    head_dim = keys.get("attention.key_length", keys.get("rope.dimension_count", hidden // heads))
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if keys.get(key, head_dim) != head_dim:
+            raise CheckpointError(
+                f"{where}: {family.gguf.arch}.{key} is {keys.get(key)}, expected the {head_dim} of a head of keys"
+            )
+    config = {
+        "architectures": [family.architecture],
+        "model_type": family.model_type,
+        "vocab_size": vocab_size,
+        "hidden_size": hidden,
+        "intermediate_size": keys.need("feed_forward_length"),
+        "num_hidden_layers": keys.need("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys.get("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "hidden_act": "silu",
+        "max_position_embeddings": keys.need("context_length"),
+        "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "rope_theta": keys.get("rope.freq_base", 10000.0),
+        "rope_scaling": _rope_scaling(keys, where),
+        "attention_bias": "blk.0.attn_output.bias" in tensors,
+        "mlp_bias": "blk.0.ffn_down.bias" in tensors,
+        "sliding_window": keys.get("attention.sliding_window"),
+    }
+    if rope_factors is not None:
+        if config["rope_scaling"] is not None:
+            raise CheckpointError(f"{where} has both {ROPE_FACTORS} and rope.scaling, expected one of them")
+        config["rope_scaling"] = _factors_as_scaling(rope_factors, config)
+    if config["sliding_window"] and not family.gguf.windowed:
+        raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
+    return config
+
+
+def _rope_scaling(keys: _Keys, where: str) -> dict[str, Any] | None:
+    kind = keys.get("rope.scaling.type", "linear" if keys.get("rope.scale_linear") else "none")
+    factor = keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 0.0))
+    if kind == "none" or not factor:
+        return None
+    if kind not in ("linear", "yarn"):
+        raise CheckpointError(f"{where}: rope.scaling.type is {kind!r}, supported are none, linear and yarn")
+    scaling: dict[str, Any] = {"rope_type": kind, "factor": factor}
+    if kind == "yarn":
+        if original := keys.get("rope.scaling.original_context_length"):
+            scaling["original_max_position_embeddings"] = original
+        for ours, theirs in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
+            if keys.get(f"rope.scaling.{theirs}"):
+                scaling[ours] = keys.get(f"rope.scaling.{theirs}")
+        # Theirs multiplies the usual one, config.json's takes its place.
+        if (attention := keys.get("rope.scaling.attn_factor", 1.0)) != 1.0:
+            scaling["attention_factor"] = attention * (0.1 * math.log(factor) + 1.0)
+    return scaling
+
+
+def _factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Llama 3's rule where the factors are what it gives, so that the table is the original's; else the factors."""
+    common = {"head_dim": config["head_dim"], "theta": config["rope_theta"], "max_position_embeddings": 1 << 20}
+    plain, _ = inverse_frequencies(**common, scaling={"rope_type": "default"}, context_length=1)
+    for exponent in range(5, 21):
+        rule = {
+            "rope_type": "llama3",
+            "factor": float(factors.max()),
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 1 << exponent,
+        }
+        if rule["factor"] > 1 and factors.shape == plain.shape:
+            scaled, _ = inverse_frequencies(**common, scaling=rule, context_length=1)
+            if np.allclose(plain / scaled, factors, rtol=1e-5, atol=0):
+                return rule
+    numbers = [float(factor) for factor in factors]
+    return {
+        "rope_type": "longrope",
+        "factor": 1.0,
+        "attention_factor": 1.0,
+        "short_factor": numbers,
+        "long_factor": numbers,
+    }

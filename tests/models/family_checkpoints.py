@@ -1,0 +1,53 @@
+"""Random checkpoints of every family from its record alone: config, tensors, a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tcim_lite.models.common import roles
+from tcim_lite.models.families import FAMILIES, read_config
+
+Tensors = dict[str, np.ndarray]
+
+
+def family_config(family: str, **changes: Any) -> dict[str, Any]:
+    """The family's tiny config with a head_dim, which is usually left out."""
+    tiny = FAMILIES[family].tiny_config
+    return {"head_dim": tiny["hidden_size"] // tiny["num_attention_heads"], **tiny, **changes}
+
+
+def family_tensors(config: dict[str, Any], seed: int = 7) -> Tensors:
+    """Every tensor that the record asks for, in fp16 values: norms near 1, all else near 0."""
+    read, rng = read_config(config), np.random.default_rng(seed)
+    tensors: Tensors = {}
+
+    def add(role: roles.Role, layer: int | None, outputs: tuple[int, ...], inputs: int | None) -> None:
+        for name, rows in zip(read.family.tensors[role].of(layer), outputs, strict=True):
+            values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1 + (role.kind == "norm")
+            tensors[name] = values.astype(np.float16)
+
+    add(roles.EMBEDDING, None, (read.vocab_size,), read.hidden_size)
+    for layer in range(read.num_layers):
+        for block in read.blocks(layer):
+            for weight in block.weights(read):
+                add(weight.role, layer, weight.outputs, weight.inputs)
+    add(roles.FINAL_NORM, None, (read.hidden_size,), None)
+    if not read.tie_word_embeddings:
+        add(roles.HEAD, None, (read.vocab_size,), read.hidden_size)
+    return tensors
+
+
+def write_family(folder: Path, config: dict[str, Any], dtype: Any, *, seed: int = 7) -> Path:
+    """A folder with config.json and model.safetensors."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(
+        {name: tensor.astype(dtype) for name, tensor in family_tensors(config, seed).items()},
+        folder / "model.safetensors",
+    )
+    return folder

@@ -1,0 +1,167 @@
+"""Tiny GGUF files, written with the `gguf` package the way llama.cpp's converter writes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+Tensors = dict[str, np.ndarray]
+NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name: str) -> str:
+    stem, kind = name.rsplit(".", 1)
+    if stem.startswith("model.layers."):
+        _, _, layer, stem = stem.split(".", 3)
+        return f"blk.{layer}.{NAMES[stem]}.{kind}"
+    return f"{NAMES[stem]}.{kind}"
+
+
+def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
+    """`permute` of llama.cpp's convert_hf_to_gguf.py."""
+    halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tensors:
+    """Under the names and in the order of a GGUF file, in fp32."""
+    made = {}
+    for name, tensor in tensors.items():
+        for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
+            if arch == "llama" and part in name:
+                tensor = permuted(tensor, config[heads])
+        made[gguf_name(name)] = tensor.astype(np.float32)
+    rope = config.get("rope_parameters") or {}
+    if rope.get("rope_type") == "llama3":
+        made["rope_freqs.weight"] = llama3_factors(config, rope)
+    return made
+
+
+def llama3_factors(config: Mapping[str, Any], rope: Mapping[str, Any]) -> np.ndarray:
+    """As `generate_extra_tensors` of LlamaModel in llama.cpp's convert_hf_to_gguf.py."""
+    dim = config["head_dim"]
+    freqs = 1.0 / (rope["rope_theta"] ** (np.arange(0, dim, 2, dtype=np.float32) / dim))
+    low, high, old = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
+    factors = []
+    for freq in freqs:
+        wavelength = 2 * math.pi / freq
+        if wavelength < old / high:
+            factors.append(1.0)
+        elif wavelength > old / low:
+            factors.append(rope["factor"])
+        else:
+            smooth = (old / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return np.array(factors, np.float32)
+
+
+def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
+    """Keys behind the architecture's name."""
+    head_dim = config["head_dim"]
+    rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
+    keys: dict[str, Any] = {
+        "block_count": config["num_hidden_layers"],
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "rope.freq_base": float(rope["rope_theta"]),
+        "rope.dimension_count": head_dim,
+        "vocab_size": config["vocab_size"],
+    }
+    if config.get("sliding_window"):
+        keys["attention.sliding_window"] = config["sliding_window"]
+    if rope.get("rope_type") in ("yarn", "linear"):
+        keys |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": float(rope["factor"])}
+    if rope.get("rope_type") == "yarn":
+        keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    return {f"{arch}.{key}": value for key, value in keys.items()}
+
+
+def add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    if isinstance(value, bool):
+        writer.add_bool(key, value)
+    elif isinstance(value, int):
+        writer.add_uint32(key, value)
+    elif isinstance(value, float):
+        writer.add_float32(key, value)
+    elif isinstance(value, str):
+        writer.add_string(key, value)
+    else:
+        writer.add_array(key, value)
+
+
+def write_gguf(
+    path: Path,
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    *,
+    parts: int = 1,
+) -> Path:
+    """Writes a file, or parts beside each other; returns the first. Vectors stay fp32, as llama.cpp has them."""
+    names = list(tensors)
+    first = path
+    for part in range(parts):
+        if parts > 1:
+            path = first.with_name(f"{first.stem}-{part + 1:05}-of-{parts:05}.gguf")
+        writer = gguf.GGUFWriter(path, str(metadata["general.architecture"]))
+        keys = {key: value for key, value in metadata.items() if key != "general.architecture"} if part == 0 else {}
+        if parts > 1:
+            keys |= {"split.no": part, "split.count": parts, "split.tensors.count": len(names)}
+        for key, value in keys.items():
+            add_key(writer, key, value)
+        for name in names[part::parts]:
+            add_tensor(writer, name, tensors[name], kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return first if parts == 1 else first.with_name(f"{first.stem}-00001-of-{parts:05}.gguf")
+
+
+def add_tensor(writer: gguf.GGUFWriter, name: str, tensor: np.ndarray, kind: gguf.GGMLQuantizationType) -> None:
+    if tensor.ndim == 1:
+        writer.add_tensor(name, tensor.astype(np.float32))
+    else:
+        writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(tensor), kind), raw_dtype=kind)
+
+
+def raw_gguf(
+    keys: Iterable[bytes] = (), tensors: Iterable[bytes] = (), *, version: int = 3, tail: bytes = b""
+) -> bytes:
+    """A file from the bytes of its keys and of its tensor table."""
+    keys, tensors = list(keys), list(tensors)
+    head = (
+        b"GGUF" + version.to_bytes(4, "little") + len(tensors).to_bytes(8, "little") + len(keys).to_bytes(8, "little")
+    )
+    return head + b"".join(keys) + b"".join(tensors) + tail
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return len(data).to_bytes(8, "little") + data

@@ -1,0 +1,243 @@
+"""Packages from GGUF files: those from safetensors bit for bit, or the `gguf` package's own dequantisation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+gguf = pytest.importorskip("gguf", reason="needs the extra [gguf]")
+
+import sys  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from family_checkpoints import family_config, family_tensors, write_family  # noqa: E402
+from gguf_files import gguf_tensors, metadata_of, raw_gguf, text, write_gguf  # noqa: E402
+
+from tcim_lite.models.common.errors import CheckpointError, CompileError  # noqa: E402
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint  # noqa: E402
+from tcim_lite.models.gguf import GgufCheckpoint  # noqa: E402
+
+Type = gguf.GGMLQuantizationType
+SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
+# llama.cpp's name of the architecture, and what a family's tiny config is without.
+ARCH = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+CHANGES: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 20}}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
+
+
+def make_gguf(path: Path, family: str, kind: Type = Type.F32, *, parts: int = 1, **metadata: Any) -> Path:
+    """The family's checkpoint as a GGUF file."""
+    config = family_config(family, **CHANGES.get(family, {}))
+    keys = {"general.architecture": ARCH[family], **metadata_of(config, ARCH[family]), **metadata}
+    return write_gguf(path, keys, gguf_tensors(config, family_tensors(config), ARCH[family]), kind, parts=parts)
+
+
+def compiled(source: Path, output: Path, **options: Any) -> dict[str, bytes]:
+    compile_checkpoint(CompileOptions(checkpoint=source, output=output, **{**SIZES, **options}))
+    kinds = (".hmm", ".hmw", ".bin")
+    return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.suffix in kinds}
+
+
+@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
+@pytest.mark.parametrize("family", ARCH)
+def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family: str, quant: str) -> None:
+    folder = write_family(tmp_path / "hf", family_config(family, **CHANGES.get(family, {})), np.float16)
+    kind = Type.F16 if quant == "w4a8h0_ssfp" else Type.F32
+    want = compiled(folder, tmp_path / "a", quant=quant)
+    got = compiled(make_gguf(tmp_path / "m.gguf", family, kind), tmp_path / "b", quant=quant)
+    assert len(want) == 4
+    assert got == want
+
+
+def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
+    want = compiled(make_gguf(tmp_path / "one.gguf", "llama"), tmp_path / "a")
+    first = make_gguf(tmp_path / "m.gguf", "llama", parts=3)
+    assert first.name == "m-00001-of-00003.gguf"
+    assert compiled(first, tmp_path / "b") == want
+    (tmp_path / "m-00002-of-00003.gguf").rename(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match=r"is part 1 of 3, and m-00002-of-00003\.gguf is not beside it"):
+        GgufCheckpoint(first)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "BF16", "F16"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_quantised_tensors_are_what_the_gguf_package_makes_of_them(tmp_path: Path, family: str, kind: str) -> None:
+    checkpoint = GgufCheckpoint(make_gguf(tmp_path / "m.gguf", family, Type[kind]))
+    config = family_config(family)
+    for name, tensor in family_tensors(config).items():
+        want = tensor.astype(np.float32)
+        if want.ndim == 2:  # rows are quantised one by one, so their order does not matter
+            want = gguf.quants.dequantize(gguf.quants.quantize(want, Type[kind]), Type[kind])
+        np.testing.assert_array_equal(checkpoint.read(name), want, err_msg=name)
+        np.testing.assert_array_equal(checkpoint.read(name, 3, 7), want[3:7], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "TQ1_0"])
+def test_types_that_only_llama_cpp_writes_are_dequantised_by_the_gguf_package(tmp_path: Path, kind: str) -> None:
+    block, block_bytes = gguf.GGML_QUANT_SIZES[Type[kind]]
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 60, (5, 2 * block_bytes), np.uint8)  # small bytes: fp16 scales below 2
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "qwen2")
+    writer.add_tensor("output.weight", rows, raw_dtype=Type[kind])
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    got = GgufCheckpoint(tmp_path / "m.gguf").read("lm_head.weight", 1, 4)
+    np.testing.assert_array_equal(got, gguf.quants.dequantize(rows[1:4], Type[kind]))
+    assert got.shape == (3, 2 * block)
+    assert np.ptp(got) > 0
+
+
+def test_config_says_what_the_file_says(tmp_path: Path) -> None:
+    def config(family: str, **metadata: Any) -> dict[str, Any]:
+        return GgufCheckpoint(make_gguf(tmp_path / "m.gguf", family, **metadata)).config
+
+    assert config("mistral")["model_type"] == "mistral"
+    assert config("mistral")["sliding_window"] == 20
+    llama, rope = config("llama"), family_config("llama")["rope_parameters"]
+    assert {**llama["rope_scaling"], "rope_theta": llama["rope_theta"]} == rope
+    assert (llama["rms_norm_eps"], llama["tie_word_embeddings"], llama["attention_bias"]) == (1e-5, True, True)
+    yarn = config("qwen2", **{"qwen2.rope.scaling.attn_factor": 2.0})["rope_scaling"]
+    assert yarn["attention_factor"] == pytest.approx(2 * (0.1 * np.log(4.0) + 1))
+    linear = config("qwen3", **{"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 3.0})
+    assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 3.0}
+
+
+def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
+    """As llama.cpp does, whatever rule they come from."""
+    from tcim_lite.models.common.rope import inverse_frequencies
+    from tcim_lite.models.families import read_config
+
+    config = family_config("llama")
+    factors = np.linspace(1, 5, config["head_dim"] // 2, dtype=np.float32)
+    tensors = {**gguf_tensors(config, family_tensors(config), "llama"), "rope_freqs.weight": factors}
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama", **metadata_of(config, "llama")}, tensors)
+    read = read_config(GgufCheckpoint(path).config)
+    sizes = {"head_dim": read.head_dim, "theta": read.rope_theta, "max_position_embeddings": 64, "context_length": 64}
+    got, factor = inverse_frequencies(**sizes, scaling=read.rope_scaling)
+    plain, _ = inverse_frequencies(**sizes, scaling={"rope_type": "default"})
+    np.testing.assert_allclose(got, plain / factors, rtol=1e-6)
+    assert factor == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "metadata", "message"),
+    [
+        ("qwen2", {"general.architecture": "gemma3"}, "general.architecture is 'gemma3', supported are llama, qwen2, "),
+        ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
+        ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
+        ("qwen2", {"qwen2.attention.clamp_kqv": 3.0}, "qwen2.attention.clamp_kqv=3.0 is not supported; known are"),
+        ("qwen2", {"qwen2.attention.sliding_window": 9}, "qwen2.attention.sliding_window is not supported here"),
+        ("llama", {"llama.expert_count": 8}, "llama.expert_count=8 is not supported"),
+        (
+            "llama",
+            {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0},
+            "both rope_freqs.weight and",
+        ),
+        ("qwen3", {"qwen3.attention.head_count_kv": [2, 1]}, "head_count_kv differs between layers"),
+        ("qwen3", {"qwen3.block_count": 3}, r"has no tensor 'blk.2.attn_norm.weight' \(model.layers.2.input_layernorm"),
+        (
+            "qwen3",
+            {"qwen3.feed_forward_length": 640},
+            r"'blk.0.ffn_gate.weight' in .* has shape \[320, 192\], expected",
+        ),
+        ("qwen3", {"qwen3.embedding_length": 0}, "embedding_length=0 and attention.head_count=6 must be positive"),
+    ],
+)
+def test_what_the_metadata_asks_for_is_refused_by_name(
+    tmp_path: Path, family: str, metadata: dict[str, Any], message: str
+) -> None:
+    path = make_gguf(tmp_path / "m.gguf", family, **metadata)
+    with pytest.raises(CheckpointError, match=message) as raised:
+        compile_checkpoint(CompileOptions(checkpoint=path, output=tmp_path / "out", **SIZES))
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+HUGE = (1 << 62).to_bytes(8, "little")
+KEY = text("general.architecture")
+U32 = (4).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"GGUF", "it ends in the version, after 4 bytes"),
+        (raw_gguf(version=4), "it has version 4, expected 2 or 3"),
+        (b"GGUF" + (3).to_bytes(4, "big") + bytes(16), "it is big-endian, expected little-endian"),
+        (b"GGUF" + (3).to_bytes(4, "little") + HUGE + bytes(8), "it says it has 4611686018427387904 tensors"),
+        (b"GGUF" + (3).to_bytes(4, "little") + bytes(8) + HUGE, "it says it has 4611686018427387904 keys"),
+        (raw_gguf([HUGE + bytes(20)]), "a key has 4611686018427387904 bytes, expected at most"),
+        (raw_gguf([text(b"\xff") + U32 + bytes(8)]), "a key is no UTF-8"),
+        (raw_gguf([KEY + (99).to_bytes(4, "little") + bytes(8)]), "has type 99, expected 0 to 12"),
+        (
+            raw_gguf([KEY + (9).to_bytes(4, "little") + U32 + HUGE]),
+            "4611686018427387904 items of 'general.architecture'",
+        ),
+        (raw_gguf([KEY + (9).to_bytes(4, "little") + (9).to_bytes(4, "little") + bytes(8)]), "is an array of type 9"),
+        (raw_gguf([KEY + U32 + bytes(4)] * 2), "it has the key 'general.architecture' twice"),
+        (raw_gguf([], [text("a") + (9).to_bytes(4, "little") + bytes(84)]), "tensor 'a' has 9 axes, expected 1 to 4"),
+        (
+            raw_gguf([], [text("a") + (1).to_bytes(4, "little") + (64).to_bytes(8, "little") + bytes(12)]),
+            "'a' takes bytes",
+        ),
+        (
+            raw_gguf([], [text("a") + (1).to_bytes(4, "little") + HUGE + bytes(12)]),
+            r"tensor 'a' takes bytes \d+ to \d+, but the file has \d+ \(truncated download\?\)",
+        ),
+        (
+            raw_gguf([], [text("a") + (1).to_bytes(4, "little") + (31).to_bytes(8, "little") + U32[:1] + bytes(11)]),
+            "type 4, which the package gguf does not know",
+        ),
+        (
+            raw_gguf([], [text("a") + (1).to_bytes(4, "little") + (31).to_bytes(8, "little") + b"\2" + bytes(11)]),
+            r"'a' of type Q4_0 has shape \[31\], expected rows of a multiple of 32",
+        ),
+        (
+            raw_gguf([text("general.alignment") + U32 + (3).to_bytes(4, "little")]) + bytes(32),
+            "general.alignment is 3, expected a power of two",
+        ),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=message) as raised:
+        compile_checkpoint(CompileOptions(checkpoint=path, output=tmp_path / "out", **SIZES))
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    data = make_gguf(tmp_path / "m.gguf", "qwen3").read_bytes()
+    for length in [*range(4, 3000, 7), len(data) // 2, len(data) - 100]:
+        (tmp_path / "m.gguf").write_bytes(data[:length])
+        with pytest.raises(CheckpointError, match=r"m\.gguf"):
+            GgufCheckpoint(tmp_path / "m.gguf").config  # noqa: B018
+
+
+def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    config = family_config("qwen3")
+    tensors = gguf_tensors(config, family_tensors(config), "qwen3")
+    tensors["blk.1.attn_k.weight"][3, 3] = np.nan
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "qwen3", **metadata_of(config, "qwen3")}, tensors)
+    with pytest.raises(CheckpointError, match=r"tensor 'blk\.1\.attn_k\.weight' in .*m\.gguf holds NaN or infinity"):
+        compile_checkpoint(CompileOptions(checkpoint=path, output=tmp_path / "out", **SIZES))
+
+
+def test_the_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_gguf(tmp_path / "m.gguf", "qwen3")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(CompileError, match=r"needs the package 'gguf': pip install 'tcim-lite\[gguf\]'"):
+        GgufCheckpoint(path)
+
+
+def test_random_weights_need_the_metadata_only(tmp_path: Path) -> None:
+    path = make_gguf(tmp_path / "m.gguf", "qwen3")
+    assert "qwen3.hmw" in compiled(path, tmp_path / "out", random_weights=True)
+    assert json.loads((tmp_path / "out/config.json").read_text())["model_type"] == "qwen3"
