@@ -40,6 +40,14 @@ def no_window(raw: Mapping[str, Any], layers: int) -> Windows:
     return (None,) * layers
 
 
+def window_of_all_layers(raw: Mapping[str, Any], layers: int) -> Windows:
+    """`use_sliding_window` turns the window on, in every layer."""
+    window = (
+        raw.get("sliding_window", 4096) if flag("use_sliding_window", raw.get("use_sliding_window", False)) else None
+    )
+    return (None if window is None else size("sliding_window", window),) * layers
+
+
 def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     """`use_sliding_window` turns the window on, in layers that `layer_types` or `max_window_layers` names."""
     types = raw.get("layer_types")

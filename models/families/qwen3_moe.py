@@ -8,7 +8,7 @@ from typing import Any
 from ..blocks import Attention, Block, Mlp, Moe
 from ..common import roles
 from ..common.config_keys import Key
-from ..common.config_rules import window_of_some_layers
+from ..common.config_rules import window_of_all_layers
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
 from ..family import Experts, Family, ModelConfig, Tensors
 
@@ -44,7 +44,7 @@ FAMILY = Family(
         Key("decoder_sparse_step", absent=1),
         Key("mlp_only_layers", "layers", absent=(), null=()),
     ),
-    window=window_of_some_layers,
+    window=window_of_all_layers,
     layer=_layer,
     tensors={
         **TENSORS,
