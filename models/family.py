@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .common.config_keys import Key, Only, read_keys
 from .common.config_rules import WindowRule, Windows, read_rope
 from .common.errors import CompileError
+from .common.four_bit import four_bit_scheme
 from .common.packing import BLOCK
 from .common.roles import Role
 
@@ -137,9 +138,7 @@ class Family:
         Raises:
             CompileError: A value that is missing, malformed or not supported.
         """
-        if quantization := raw.get("quantization_config"):
-            method = quantization.get("quant_method", "?") if isinstance(quantization, Mapping) else quantization
-            raise CompileError(f"the checkpoint is already quantised ({method!r}); use the original bf16 checkpoint")
+        four_bit_scheme(raw)
         values = read_keys(self.keys, raw, self.title)
         renamed = {
             "num_layers": values.pop("num_hidden_layers"),

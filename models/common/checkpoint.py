@@ -95,16 +95,16 @@ class Checkpoint:
         with self._open(name) as file:
             return tuple(file.get_slice(name).get_shape())
 
-    def check(self, name: str, shape: Sequence[int]) -> None:
-        """Raises CheckpointError unless the tensor exists, is a float and has `shape`."""
+    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = _FLOATS) -> None:
+        """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
         with self._open(name) as file:
             entry = file.get_slice(name)
             got, dtype = tuple(entry.get_shape()), entry.get_dtype()
         where = f"tensor {name!r} in {self._files[name]}"
         if got != tuple(shape):
             raise CheckpointError(f"{where} has shape {list(got)}, expected {list(shape)} by config.json")
-        if dtype not in _FLOATS:
-            raise CheckpointError(f"{where} has dtype {dtype}, expected one of {', '.join(_FLOATS)}")
+        if dtype not in dtypes:
+            raise CheckpointError(f"{where} has dtype {dtype}, expected one of {', '.join(dtypes)}")
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
         """Returns rows start..stop of a tensor in fp32.
@@ -117,6 +117,13 @@ class Checkpoint:
         if not np.isfinite(rows).all():
             raise CheckpointError(f"tensor {name!r} in {self._files[name]} holds NaN or infinity")
         return rows
+
+    def integers(self, name: str, columns: slice = slice(None)) -> NDArray[np.int32]:
+        """Returns a tensor of int32, or some columns of a matrix; CheckpointError if it is missing."""
+        with self._open(name) as file:
+            entry = file.get_slice(name)
+            values = entry[:] if columns == slice(None) else entry[:, columns]
+        return np.ascontiguousarray(values, np.int32)
 
     def _open(self, name: str) -> Any:
         if name not in self._files:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tcim_lite.hmm.weight_format import GROUP
+
 from .checkpoint import TensorStore
+from .four_bit import FourBitCheckpoint
 from .packing import BLOCK
 
 
 class Matrix(Protocol):
-    """A matrix [N, K] of fp32 that need not be in memory; `read` may be called from several threads."""
+    """A matrix [N, K] of fp32 that need not be in memory; `read` may be called from several threads.
+
+    Of a `CodeMatrix` and what is merged from such, the numbers are bytes.
+    """
 
     shape: tuple[int, int]
 
-    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+    def read(self, start: int, stop: int) -> NDArray[Any]:
         """Returns rows start..stop, [stop - start, K]; 0 <= start < stop <= N."""
         ...
 
@@ -33,6 +39,20 @@ class TensorMatrix:
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         return self._checkpoint.read(self._name, start, stop)
+
+
+class CodeMatrix:
+    """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes."""
+
+    def __init__(self, checkpoint: FourBitCheckpoint, name: str, shape: tuple[int, int]) -> None:
+        """Raises CheckpointError unless the tensor is there with `shape`."""
+        checkpoint.check(name, shape)
+        self.shape = (shape[0], shape[1] + 2 * (shape[1] // GROUP))
+        self._checkpoint, self._name = checkpoint, name
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        codes, scales = self._checkpoint.codes(self._name, start, stop)
+        return np.concatenate((codes.view(np.uint8), np.ascontiguousarray(scales).view(np.uint8)), axis=1)
 
 
 class RandomMatrix:
@@ -61,7 +81,7 @@ class Stacked:
         self.shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
         self._parts = parts
 
-    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+    def read(self, start: int, stop: int) -> NDArray[Any]:
         pieces, offset = [], 0
         for part in self._parts:
             first, last = max(start - offset, 0), min(stop - offset, part.shape[0])
@@ -80,7 +100,7 @@ class Alternating:
         self.shape = (2 * first.shape[0], first.shape[1])
         self._first, self._second = first, second
 
-    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+    def read(self, start: int, stop: int) -> NDArray[Any]:
         assert start % (2 * BLOCK) == stop % (2 * BLOCK) == 0
         shape = (-1, BLOCK, self.shape[1])
         pair = [part.read(start // 2, stop // 2).reshape(shape) for part in (self._first, self._second)]

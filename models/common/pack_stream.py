@@ -45,6 +45,23 @@ def packed_chunks(
     return _in_order(work, matrix.shape, workers)
 
 
+def code_chunks(matrix: Matrix, inputs: int, workers: ThreadPoolExecutor) -> Iterator[NDArray[np.uint8]]:
+    """Yields the packed bytes of a matrix of 4-bit codes (`CodeMatrix`, or merged from such) as linear_w4, in order.
+
+    Args:
+        matrix: [N, inputs + inputs / 32] bytes.
+        inputs: K, a multiple of 64.
+        workers: Pool that reads and packs.
+    """
+
+    def work(start: int, stop: int) -> NDArray[np.uint8]:
+        rows = matrix.read(start, stop)
+        scales = np.ascontiguousarray(rows[:, inputs:]).view(np.float16)
+        return pack("linear_w4", rows[:, :inputs].view(np.int8), scales)
+
+    return _in_order(work, matrix.shape, workers)
+
+
 def random_chunks(
     shape: tuple[int, int], fmt: str, seed: Sequence[int], workers: ThreadPoolExecutor
 ) -> Iterator[NDArray[np.uint8]]:

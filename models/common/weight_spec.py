@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .checkpoint import TensorStore
-from .matrix import Alternating, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
-from .pack_stream import packed_chunks, random_chunks
+from .four_bit import FourBitCheckpoint
+from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
+from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
 from .roles import Role
 
@@ -124,6 +125,9 @@ class CheckpointTensors:
             shapes = spec.tensor_shapes if isinstance(spec, LinearSpec) else [(length,) for length in spec.lengths]
             for name, shape in zip(spec.tensors, shapes, strict=True):
                 self._checkpoint.check(name, shape)
+            if isinstance(spec, LinearSpec) and (coded := self._coded(spec)) is not None:
+                for name in spec.tensors:
+                    coded.check_codes(name)
 
     def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
         return TensorMatrix(self._checkpoint, name, shape)
@@ -139,17 +143,29 @@ class CheckpointTensors:
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
     ) -> Iterator[NDArray[np.uint8]]:
         for matrix in spec.matrices():
-            yield from packed_chunks(self._merged(matrix), spec.format, workers, on_saturated)
+            tensors = list(zip(matrix.tensors, matrix.tensor_shapes, strict=True))
+            if (coded := self._coded(matrix)) is not None:
+                parts: list[Matrix] = [CodeMatrix(coded, *pair) for pair in tensors]
+                yield from code_chunks(self._merged(matrix, parts), matrix.shape[1], workers)
+            else:
+                parts = [self.matrix(*pair) for pair in tensors]
+                yield from packed_chunks(self._merged(matrix, parts), spec.format, workers, on_saturated)
 
-    def _merged(self, spec: LinearSpec) -> Matrix:
-        parts: list[Matrix] = [self.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
-        inputs = spec.shape[1]
+    def _coded(self, spec: LinearSpec) -> FourBitCheckpoint | None:
+        """The checkpoint, where the codes of all tensors of a weight go into the package as they are."""
+        store = self._checkpoint
+        if spec.format != "linear_w4" or not isinstance(store, FourBitCheckpoint):
+            return None
+        return store if all(store.has_codes(name) for name in spec.tensors) else None
+
+    def _merged(self, spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
+        inputs = parts[0].shape[1] if spec.shape[1] == spec.tensor_shapes[0][1] else spec.shape[1]
         if spec.merge == "alternate":
             rows = _padded(parts[0].shape[0])
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)
         merged = parts[0] if len(parts) == 1 else Stacked(parts)
-        return merged if merged.shape == spec.shape else ZeroPadded(merged, spec.shape)
+        return merged if merged.shape == (spec.shape[0], inputs) else ZeroPadded(merged, (spec.shape[0], inputs))
 
 
 class RandomTensors:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.checkpoint import Checkpoint, TensorStore, config_of
+from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
 from ..common.package import host_files_in
 from ..gguf import GgufCheckpoint, is_gguf
 
@@ -42,9 +43,8 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
         return Source(path=path, config=gguf.config, tensors=tensors, host_files=gguf.host_files())
     folder = path.parent if random_weights and path.name == "config.json" else path
     config = config_of(folder)
-    return Source(
-        path=folder,
-        config=config,
-        tensors=None if random_weights else Checkpoint(folder),
-        host_files=host_files_in(folder),
-    )
+    tensors: TensorStore | None = None
+    if not random_weights:
+        scheme, tensors = four_bit_scheme(config), Checkpoint(folder)
+        tensors = tensors if scheme is None else FourBitCheckpoint(tensors, scheme)
+    return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

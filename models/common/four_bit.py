@@ -1,0 +1,212 @@
+"""Checkpoints whose Linears are GPTQ or AWQ, 4 bits: their codes as they are, or what these stand for.
+
+A weight is (code - zero) * scale, with a scale and a zero for each output and group of inputs. GPTQ packs eight inputs
+of an output into an int32, AWQ eight outputs of an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm.weight_format import GROUP
+
+from .checkpoint import Checkpoint
+from .errors import CheckpointError, CompileError
+
+METHODS = ("gptq", "awq")
+_PER_WORD = 8
+_MIDDLE = 8  # the zero of symmetric codes: 0..15 stand for -8..7
+# Which of eight neighbouring outputs each nibble of an AWQ word holds, the lowest first.
+_AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+_PARTS = ("qweight", "qzeros", "scales", "g_idx")
+_OTHER_WAY = "; another --quant, such as w8a8h1_sefp, quantises its values again"
+
+
+@dataclass(frozen=True, slots=True)
+class FourBit:
+    """How the weights of a checkpoint are stored.
+
+    Attributes:
+        method: Who wrote them.
+        group: Inputs that share a scale; None for all of them.
+        stored_zero: What is added to a zero of the file.
+    """
+
+    method: Literal["gptq", "awq"]
+    group: int | None
+    stored_zero: int
+
+
+def four_bit_scheme(config: Mapping[str, Any]) -> FourBit | None:
+    """Reads `quantization_config` of a config.json; None where there is none.
+
+    Raises:
+        CompileError: A method or layout that is not read here.
+    """
+    scheme = config.get("quantization_config")
+    if not scheme:
+        return None
+    method = scheme.get("quant_method", "?") if isinstance(scheme, Mapping) else scheme
+    if not isinstance(scheme, Mapping) or method not in METHODS:
+        raise CompileError(
+            f"the checkpoint is already quantised ({method!r}); use the original bf16 checkpoint, or one of "
+            f"{' or '.join(METHODS)} in 4 bits"
+        )
+    bits, group = scheme.get("bits"), scheme.get("group_size", 128)
+    if bits != 4:
+        raise CompileError(
+            f"quantization_config: bits={bits!r} is not supported, only 4: the scales of our 8-bit format are powers "
+            "of two; use the original bf16 checkpoint"
+        )
+    if isinstance(group, bool) or not isinstance(group, int) or not (group == -1 or group > 0):
+        raise CompileError(f"quantization_config: group_size must be a positive integer or -1, got {group!r}")
+    layouts: dict[str, tuple[str, dict[str, int]]] = {
+        "gptq": ("checkpoint_format", {"gptq": 1, "gptq_v2": 0}),
+        "awq": ("version", {"gemm": 0}),
+    }
+    key, known = layouts[method]
+    layout = str(scheme.get(key) or next(iter(known))).lower()
+    if layout not in known:
+        raise CompileError(f"quantization_config: {key}={layout!r} is not supported, only {' and '.join(known)}")
+    return FourBit(method, None if group == -1 else group, known[layout])
+
+
+class FourBitCheckpoint:
+    """As `Checkpoint`; `X.qweight`, `X.qzeros`, `X.scales` and `X.g_idx` are seen as one tensor `X.weight`."""
+
+    def __init__(self, checkpoint: Checkpoint, scheme: FourBit) -> None:
+        self._inner, self._scheme = checkpoint, scheme
+        self._packed = {name.removesuffix(".qweight") for name in checkpoint.names() if name.endswith(".qweight")}
+
+    def __contains__(self, name: str) -> bool:
+        return self._stem(name) is not None or name in self._inner
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        own = {f"{stem}.{part}" for stem in self._packed for part in _PARTS}
+        return [f"{stem}.weight" for stem in self._packed] + [name for name in self._inner.names() if name not in own]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        if (stem := self._stem(name)) is None:
+            return self._inner.shape(name)
+        first, second = self._inner.shape(f"{stem}.qweight")
+        return (second, first * _PER_WORD) if self._scheme.method == "gptq" else (second * _PER_WORD, first)
+
+    def check(self, name: str, shape: Sequence[int]) -> None:
+        """Raises CheckpointError unless the tensor exists and all that it is made of has the shape for it."""
+        if (stem := self._stem(name)) is None:
+            return self._inner.check(name, shape)
+        outputs, inputs = shape
+        groups = -(-inputs // self._group(inputs))
+        gptq = self._scheme.method == "gptq"
+        words = (inputs // _PER_WORD, outputs) if gptq else (inputs, outputs // _PER_WORD)
+        self._inner.check(f"{stem}.qweight", words, ("I32",))
+        self._inner.check(f"{stem}.qzeros", (groups, outputs // _PER_WORD), ("I32",))
+        self._inner.check(f"{stem}.scales", (groups, outputs))
+        if f"{stem}.g_idx" in self._inner:
+            self._inner.check(f"{stem}.g_idx", (inputs,), ("I32",))
+            used = self._inner.integers(f"{stem}.g_idx")
+            if used.min() < 0 or used.max() >= groups:
+                raise CheckpointError(f"tensor '{stem}.g_idx' names groups {used.min()} to {used.max()} of {groups}")
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Returns rows start..stop of a tensor in fp32.
+
+        Raises:
+            CheckpointError: The tensor is missing or holds NaN or infinity.
+        """
+        if (stem := self._stem(name)) is None:
+            return self._inner.read(name, start, stop)
+        outputs, inputs = self.shape(name)
+        stop = outputs if stop is None else stop
+        group_of = self._groups_of_inputs(stem, inputs)
+        zeros, scales = self._zeros(stem, start, stop), self._inner.read(f"{stem}.scales")[:, start:stop]
+        codes = self._words(stem, start, stop)
+        return np.ascontiguousarray(((codes - zeros[group_of]) * scales[group_of]).T, np.float32)
+
+    def has_codes(self, name: str) -> bool:
+        """Whether a tensor is stored as codes."""
+        return self._stem(name) is not None
+
+    def check_codes(self, name: str) -> None:
+        """Raises CheckpointError where our 4-bit format cannot hold the codes of a tensor."""
+        stem = self._stem(name)
+        assert stem is not None
+        outputs, inputs = self.shape(name)
+        group = self._group(inputs)
+        if group % GROUP:
+            raise CheckpointError(
+                f"tensor {name!r} has a scale for each {group} inputs, our 4-bit format one for {GROUP}{_OTHER_WAY}"
+            )
+        if (self._groups_of_inputs(stem, inputs) != np.arange(inputs) // group).any():
+            raise CheckpointError(
+                f"tensor '{stem}.g_idx' puts inputs in the order of their activations (desc_act), but those of a group "
+                f"lie side by side in our 4-bit format{_OTHER_WAY}"
+            )
+        zeros = self._zeros(stem, 0, outputs)
+        if (other := zeros[zeros != _MIDDLE]).size:
+            raise CheckpointError(
+                f"tensor '{stem}.qzeros' holds a zero of {other[0]}, expected {_MIDDLE} everywhere (symmetric): our "
+                f"4-bit format has no zeros{_OTHER_WAY}"
+            )
+        scales = self._inner.read(f"{stem}.scales")
+        if (scales.astype(np.float16) != scales).any():
+            raise CheckpointError(f"tensor '{stem}.scales' holds numbers that fp16 does not{_OTHER_WAY}")
+
+    def codes(self, name: str, start: int, stop: int) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
+        """Returns rows of a tensor as `packing.pack` takes them, where `check_codes` has nothing against it.
+
+        Returns:
+            Codes [stop - start, K] in -8..7 and scales [stop - start, K / 64].
+        """
+        stem = self._stem(name)
+        assert stem is not None
+        _, inputs = self.shape(name)
+        codes = (self._words(stem, start, stop) - np.int8(_MIDDLE)).T
+        scales = self._inner.read(f"{stem}.scales")[:, start:stop].T.astype(np.float16)
+        return np.ascontiguousarray(codes), np.repeat(scales, self._group(inputs) // GROUP, axis=1)
+
+    def _stem(self, name: str) -> str | None:
+        stem = name.removesuffix(".weight")
+        return stem if stem != name and stem in self._packed else None
+
+    def _group(self, inputs: int) -> int:
+        return self._scheme.group or inputs
+
+    def _groups_of_inputs(self, stem: str, inputs: int) -> NDArray[np.int32]:
+        if f"{stem}.g_idx" in self._inner:
+            return self._inner.integers(f"{stem}.g_idx")
+        return np.arange(inputs, dtype=np.int32) // self._group(inputs)
+
+    def _words(self, stem: str, start: int, stop: int) -> NDArray[np.int8]:
+        """Codes [K, stop - start] in 0..15."""
+        name = f"{stem}.qweight"
+        if self._scheme.method == "awq":
+            return self._by_outputs(name, start, stop)
+        nibbles = _nibbles(self._inner.integers(name, columns=slice(start, stop)))  # [K / 8, n, 8]
+        return nibbles.transpose(0, 2, 1).reshape(-1, stop - start)
+
+    def _zeros(self, stem: str, start: int, stop: int) -> NDArray[np.int8]:
+        """[groups, stop - start]."""
+        return self._by_outputs(f"{stem}.qzeros", start, stop) + np.int8(self._scheme.stored_zero)
+
+    def _by_outputs(self, name: str, start: int, stop: int) -> NDArray[np.int8]:
+        """Nibbles of words that hold eight neighbouring outputs each, [rows, stop - start]."""
+        first = start // _PER_WORD
+        nibbles = _nibbles(self._inner.integers(name, columns=slice(first, -(-stop // _PER_WORD))))
+        if self._scheme.method == "awq":
+            nibbles = nibbles[:, :, np.argsort(_AWQ_ORDER)]
+        flat = nibbles.reshape(len(nibbles), -1)
+        return flat[:, start - first * _PER_WORD : stop - first * _PER_WORD]
+
+
+def _nibbles(words: NDArray[np.int32]) -> NDArray[np.int8]:
+    """[..] -> [.., 8], the lowest first."""
+    shifts = np.arange(0, 32, 4, dtype=np.uint32)
+    return ((words.view(np.uint32)[..., None] >> shifts) & 15).astype(np.int8)

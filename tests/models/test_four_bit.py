@@ -1,0 +1,267 @@
+"""GPTQ and AWQ checkpoints: their codes in the package as they are, their values where they are quantised again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from family_checkpoints import Tensors, family_config, family_tensors
+
+from tcim_lite.hmm import read
+from tcim_lite.models.common.checkpoint import Checkpoint
+from tcim_lite.models.common.errors import CheckpointError, CompileError
+from tcim_lite.models.common.four_bit import FourBitCheckpoint, four_bit_scheme
+from tcim_lite.models.common.packing import unpack
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+
+SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
+# Groups of 128 need inputs in multiples of it.
+WIDTHS = {"hidden_size": 256, "intermediate_size": 384, "num_attention_heads": 4, "head_dim": 64}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 64, "sym": True, "desc_act": False}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": False, "version": "gemm"}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files", "ignore:.*does not ask for")
+
+
+def packed_words(nibbles: np.ndarray) -> np.ndarray:
+    """[.., 8] -> int32, the lowest first."""
+    return sum(nibbles[..., i].astype(np.uint32) << np.uint32(4 * i) for i in range(8)).view(np.int32)
+
+
+def by_outputs(values: np.ndarray, order: list[int]) -> np.ndarray:
+    """[rows, N] -> [rows, N / 8]; nibble i holds output order[i] of eight."""
+    return packed_words(values.reshape(len(values), -1, 8)[:, :, order])
+
+
+def stored(stem: str, codes: np.ndarray, zeros: np.ndarray, scales: np.ndarray, scheme: dict[str, Any]) -> Tensors:
+    """The tensors of a Linear as AutoGPTQ or AutoAWQ write them: codes [K, N], zeros and scales [groups, N]."""
+    if scheme["quant_method"] == "awq":
+        order = [0, 2, 4, 6, 1, 3, 5, 7]
+        parts = {"qweight": by_outputs(codes, order), "qzeros": by_outputs(zeros, order)}
+    else:
+        older = scheme.get("checkpoint_format", "gptq") == "gptq"
+        by_inputs = codes.reshape(-1, 8, codes.shape[1]).transpose(0, 2, 1)
+        parts = {"qweight": packed_words(by_inputs), "qzeros": by_outputs((zeros - older) & 15, list(range(8)))}
+    return {f"{stem}.{part}": words for part, words in {**parts, "scales": scales.astype(np.float16)}.items()}
+
+
+class Made:
+    """A random checkpoint whose projections are 4-bit codes."""
+
+    def __init__(self, folder: Path, scheme: dict[str, Any], *, symmetric: bool = True, family: str = "qwen3") -> None:
+        self.folder = folder
+        self.config = {**family_config(family, **WIDTHS), "quantization_config": scheme}
+        plain = {key: value for key, value in self.config.items() if key != "quantization_config"}
+        self.floats = family_tensors(plain)
+        self.tensors: Tensors = {}
+        self.codes: dict[str, np.ndarray] = {}  # [N, K], -8..7
+        self.scales: dict[str, np.ndarray] = {}  # [N, groups]
+        rng = np.random.default_rng(6)
+        for name, tensor in self.floats.items():
+            if "_proj.weight" not in name:
+                self.tensors[name] = tensor
+                continue
+            outputs, inputs = tensor.shape
+            groups = 1 if scheme["group_size"] == -1 else inputs // scheme["group_size"]
+            codes = rng.integers(0, 16, (inputs, outputs), np.int32)
+            zeros = np.full((groups, outputs), 8) if symmetric else rng.integers(1, 16, (groups, outputs))
+            scales = rng.uniform(0.001, 0.02, (groups, outputs)).astype(np.float16)
+            self.tensors |= stored(name.removesuffix(".weight"), codes, zeros, scales, scheme)
+            each = inputs // groups
+            self.codes[name], self.scales[name] = (codes - 8).T.astype(np.int8), scales.T
+            values = (codes - np.repeat(zeros, each, axis=0)) * np.repeat(scales.astype(np.float32), each, axis=0)
+            self.floats[name] = values.T.astype(np.float32)
+
+    def write(self) -> Path:
+        self.folder.mkdir()
+        (self.folder / "config.json").write_text(json.dumps(self.config))
+        save_file({k: np.ascontiguousarray(v) for k, v in self.tensors.items()}, self.folder / "model.safetensors")
+        return self.folder
+
+    def write_floats(self) -> Path:
+        """The same values, not quantised."""
+        folder = self.folder.with_name("floats")
+        folder.mkdir()
+        config = {key: value for key, value in self.config.items() if key != "quantization_config"}
+        (folder / "config.json").write_text(json.dumps(config))
+        floats = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in self.floats.items()}
+        save_file(floats, folder / "model.safetensors")
+        return folder
+
+
+def compiled(source: Path, output: Path, **options: Any) -> Path:
+    compile_checkpoint(CompileOptions(checkpoint=source, output=output, **{**SIZES, **options}))
+    return output
+
+
+def weights_of(package: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Codes and scales of the 4-bit weights of a package."""
+    store = read(next(package.glob("*.hmw")))
+    entries = [entry for entry in store.weights if entry.format == "linear_w4"]
+    return {entry.name: unpack(store.weight_bytes(entry), entry.format, *entry.shape) for entry in entries}
+
+
+SCHEMES = [
+    GPTQ,
+    {**GPTQ, "group_size": 128},
+    {**GPTQ, "group_size": -1, "checkpoint_format": "gptq_v2"},
+    AWQ,
+    {**AWQ, "group_size": 128, "version": "GEMM"},
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s['quant_method']}{s['group_size']}")
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_codes_and_scales_go_into_the_package_as_they_are(tmp_path: Path, scheme: dict[str, Any], family: str) -> None:
+    made = Made(tmp_path / "hf", scheme, family=family)
+    got = weights_of(compiled(made.write(), tmp_path / "out"))
+    assert len(got) == 4 * 2
+    for layer in range(2):
+        prefix = f"model.layers.{layer}."
+
+        def whole(name: str, prefix: str = prefix) -> tuple[np.ndarray, np.ndarray]:
+            codes, scales = made.codes[f"{prefix}{name}_proj.weight"], made.scales[f"{prefix}{name}_proj.weight"]
+            return codes, np.repeat(scales, codes.shape[1] // 64 // scales.shape[1], axis=1)
+
+        qkv = [np.concatenate(parts) for parts in zip(*(whole(f"self_attn.{name}") for name in "qkv"), strict=True)]
+        turns = [
+            np.stack([part.reshape(-1, 16, part.shape[1]) for part in parts], axis=1).reshape(-1, parts[0].shape[1])
+            for parts in zip(whole("mlp.gate"), whole("mlp.up"), strict=True)
+        ]
+        expected = {"self_attn.qkv": qkv, "self_attn.o_proj": whole("self_attn.o"), "mlp.gate_up": turns}
+        expected["mlp.down_proj"] = whole("mlp.down")
+        for name, (codes, scales) in expected.items():
+            np.testing.assert_array_equal(got[f"layers.{layer}.{name}.weight"][0], codes, err_msg=name)
+            np.testing.assert_array_equal(got[f"layers.{layer}.{name}.weight"][1], scales, err_msg=name)
+
+
+@pytest.mark.parametrize("scheme", [GPTQ, AWQ], ids=lambda s: s["quant_method"])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("quant", ["float32", "w8a8h1_sefp"])
+def test_another_quant_takes_the_values(tmp_path: Path, scheme: dict[str, Any], symmetric: bool, quant: str) -> None:
+    """As of the same values without quantisation, bit for bit."""
+    made = Made(tmp_path / "hf", scheme, symmetric=symmetric)
+    got, want = (
+        compiled(made.write(), tmp_path / "a", quant=quant),
+        compiled(made.write_floats(), tmp_path / "b", quant=quant),
+    )
+    for name in ("qwen3.hmw", "qwen3_prefill.hmm", "qwen3_decode.hmm"):
+        assert (got / name).read_bytes() == (want / name).read_bytes(), name
+
+
+def test_rows_may_begin_anywhere(tmp_path: Path) -> None:
+    for scheme in (GPTQ, AWQ):
+        made = Made(tmp_path / scheme["quant_method"], scheme, symmetric=False)
+        made.write()
+        parsed = four_bit_scheme(made.config)
+        assert parsed is not None
+        checkpoint = FourBitCheckpoint(Checkpoint(made.folder), parsed)
+        name = "model.layers.1.mlp.down_proj.weight"
+        assert checkpoint.shape(name) == (256, 384)
+        np.testing.assert_array_equal(checkpoint.read(name, 5, 21), made.floats[name][5:21])
+        assert set(checkpoint.names()) == set(made.floats)
+
+
+def test_inputs_in_the_order_of_their_activations(tmp_path: Path) -> None:
+    """Their values are right; their codes are refused, unless the order is the usual one after all."""
+    made = Made(tmp_path / "hf", {**GPTQ, "desc_act": True})
+    stem = "model.layers.0.mlp.up_proj"
+    order = (np.arange(256) % 4).astype(np.int32)
+    for name in [name.removesuffix(".qweight") for name in made.tensors if name.endswith(".qweight")]:
+        inputs = made.floats[f"{name}.weight"].shape[1]
+        made.tensors[f"{name}.g_idx"] = (np.arange(inputs) // 64).astype(np.int32)
+    compiled(made.write(), tmp_path / "usual")
+    made.tensors[f"{stem}.g_idx"] = order
+    made.folder = tmp_path / "ordered"
+    folder = made.write()
+    with pytest.raises(
+        CheckpointError, match=rf"'{stem}\.g_idx' puts inputs in the order of their activations.*another"
+    ):
+        compiled(folder, tmp_path / "out")
+    parsed = four_bit_scheme(made.config)
+    assert parsed is not None
+    scales = made.scales[f"{stem}.weight"].astype(np.float32)
+    values = FourBitCheckpoint(Checkpoint(folder), parsed).read(f"{stem}.weight")
+    np.testing.assert_array_equal(values, made.codes[f"{stem}.weight"] * scales[:, order])
+    made.tensors[f"{stem}.g_idx"] = order + 1
+    made.folder = tmp_path / "beyond"
+    with pytest.raises(CheckpointError, match=rf"'{stem}\.g_idx' names groups 1 to 4 of 4"):
+        compiled(made.write(), tmp_path / "out", quant="float16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"quant_method": "fp8"},
+            r"already quantised \('fp8'\); use the original bf16 checkpoint, or one of gptq or awq",
+        ),
+        ({"bits": 8}, "bits=8 is not supported, only 4: the scales of our 8-bit format are powers of two"),
+        ({"group_size": "64"}, "group_size must be a positive integer or -1, got '64'"),
+        ({"checkpoint_format": "marlin"}, "checkpoint_format='marlin' is not supported, only gptq and gptq_v2"),
+        ({"quant_method": "awq", "version": "gemv"}, "version='gemv' is not supported, only gemm"),
+    ],
+)
+def test_other_schemes_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        four_bit_scheme({"quantization_config": {**GPTQ, **changes}})
+
+
+STEM = "model.layers.1.self_attn.v_proj"
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda t: t.pop(f"{STEM}.scales"), rf"has no tensor '{STEM}\.scales'"),
+        (lambda t: t.pop(f"{STEM}.qweight"), rf"has no tensor '{STEM}\.weight'"),
+        (
+            lambda t: t.update({f"{STEM}.qzeros": t[f"{STEM}.qzeros"][:-1]}),
+            rf"tensor '{STEM}\.qzeros' in .* has shape \[3, 16\], expected \[4, 16\]",
+        ),
+        (
+            lambda t: t.update({f"{STEM}.qweight": t[f"{STEM}.qweight"][:-1]}),
+            rf"tensor '{STEM}\.qweight' in .* has shape \[31, 128\], expected \[32, 128\]",
+        ),
+        (
+            lambda t: t.update({f"{STEM}.qweight": t[f"{STEM}.qweight"].astype(np.float32)}),
+            rf"tensor '{STEM}\.qweight' in .* has dtype F32, expected one of I32",
+        ),
+        (
+            lambda t: t.update({f"{STEM}.qzeros": t[f"{STEM}.qzeros"] ^ 1}),
+            rf"tensor '{STEM}\.qzeros' holds a zero of 7, expected 8 everywhere \(symmetric\).*another --quant",
+        ),
+        (
+            lambda t: t.update({f"{STEM}.scales": t[f"{STEM}.scales"].astype(np.float32) * np.float32(1.0001)}),
+            rf"tensor '{STEM}\.scales' holds numbers that fp16 does not",
+        ),
+        (
+            lambda t: t.update({f"{STEM}.scales": t[f"{STEM}.scales"] * np.float16("nan")}),
+            rf"tensor '{STEM}\.scales' in .* holds NaN or infinity",
+        ),
+    ],
+)
+def test_bad_tensors_are_named(tmp_path: Path, edit: Any, message: str) -> None:
+    made = Made(tmp_path / "hf", GPTQ)
+    edit(made.tensors)
+    with pytest.raises(CheckpointError, match=message):
+        compiled(made.write(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_groups_that_our_format_does_not_have(tmp_path: Path) -> None:
+    made = Made(tmp_path / "hf", {**GPTQ, "group_size": 32})
+    folder = made.write()
+    with pytest.raises(
+        CheckpointError, match=r"has a scale for each 32 inputs, our 4-bit format one for 64; another --q"
+    ):
+        compiled(folder, tmp_path / "out")
+    compiled(folder, tmp_path / "out", quant="mxfp4a8")
