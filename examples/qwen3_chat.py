@@ -1,4 +1,4 @@
-"""Chat with a compiled Qwen3 package through the runtime API, step by step as the vendor's example does.
+"""Chat with a compiled package through the runtime API, step by step as the vendor's example does.
 
 tcim-lite compile HF_DIR -o OUT
 python examples/qwen3_chat.py OUT

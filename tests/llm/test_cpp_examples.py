@@ -74,6 +74,20 @@ def test_the_cpp_chat_feeds_position_ids(examples, package, tmp_path):
     assert replies(printed) == replies(run(examples / "qwen3_chat", package.folder, *arguments))
 
 
+def test_the_cpp_chat_takes_the_package_of_a_folder_whatever_its_name(examples, package, tmp_path):
+    other = compile_package(DEMO_CHECKPOINT, tmp_path / "package", name="mine")
+    run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", other.folder)
+    arguments = ("--question", QUESTIONS[2])
+    answer = run(examples / "qwen3_chat", package.folder, *arguments)
+    assert replies(run(examples / "qwen3_chat", other.folder, *arguments)) == replies(answer)
+    for path in other.folder.glob("mine_*.hmm"):
+        shutil.copyfile(path, path.with_name(path.name.replace("mine", "second")))
+    assert replies(run(examples / "qwen3_chat", other.folder, "--name", "second", *arguments)) == replies(answer)
+    done = subprocess.run([examples / "qwen3_chat", other.folder, *arguments], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "holds 2 packages, expected one" in done.stderr
+
+
 def test_a_raw_prompt_is_raw_in_both_languages(examples, package):
     arguments = ("--raw", "--max-new-tokens", "6", "--question", "What is", "--question", " 12 + 30?")
     printed = run(examples / "qwen3_chat", package.folder, *arguments, env=STRICT)

@@ -1,15 +1,11 @@
 """What a newcomer sees: the demo checkpoint answers, through the example as it stands."""
 
-import json
-import shutil
 import subprocess
 import sys
 
-import pytest
-from llm_packages import DEMO_CHECKPOINT, ROOT, LoadedPackage, compile_package
+from llm_packages import ROOT, LoadedPackage
 
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
-from tcim_lite.models.families import FAMILIES
 
 EXAMPLE = ROOT / "examples" / "qwen3_chat.py"
 
@@ -49,20 +45,6 @@ def test_the_example_explains_a_missing_package(tmp_path):
     assert done.returncode != 0
     assert "tcim-lite compile" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "qwen3"])
-def test_the_example_chats_with_every_family(tmp_path, family):
-    """Random weights behind the demo's tokenizer: what the model says means nothing, the path to it must work."""
-    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copyfile(DEMO_CHECKPOINT / file, tmp_path / file)
-    vocab_size = json.loads((DEMO_CHECKPOINT / "config.json").read_text())["vocab_size"]
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config | {"vocab_size": vocab_size}))
-    package = compile_package(tmp_path, tmp_path / "out", random_weights=True, prefill_length=16, context_length=256)
-    assert package.name == family
-    done = run_example(str(package.folder), "--question", "What is 12 + 30?", "--max-new-tokens", "4")
-    assert done.returncode == 0, done.stderr
-    assert "4 new" in done.stdout
 
 
 def accuracy(package: Package, prompts: list[dict]) -> dict[str, list[bool]]:

@@ -1,6 +1,5 @@
 """Sliding windows: as none where they are long enough; else one number however it is computed, bit for bit."""
 
-import numpy as np
 import pytest
 from llm_packages import LoadedPackage
 from test_equivalence import bits, cpu_has, prompt, run_with

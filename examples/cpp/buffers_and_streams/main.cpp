@@ -71,7 +71,8 @@ Branch MakeBranch(Package& package, const std::string& path, const tcim::Module:
 
 void Decode(const std::string& folder, int count, int limit) {
   const Tokenizer tokenizer(folder + "/tokenizer/cpp_tokenizer.txt");
-  Package package(folder, "qwen3");
+  const std::string name = PackageName(folder);
+  Package package(folder, name);
   if (TakesPositions(package.decode)) throw std::runtime_error("compile the package without --position-ids");
   const auto prompt = tokenizer.Encode("<|im_start|>user\nWhat is 12 + 30?<|im_end|>\n<|im_start|>assistant\n");
   const tcim::Tensor first = Prefill(package, prompt);
@@ -88,7 +89,7 @@ void Decode(const std::string& folder, int count, int limit) {
   option.SetDummyTensors(CacheNames(package.decode));
   std::vector<Branch> branches;
   for (int i = 0; i < count; ++i) {
-    branches.push_back(MakeBranch(package, folder + "/qwen3_decode.hmm", option,
+    branches.push_back(MakeBranch(package, folder + "/" + name + "_decode.hmm", option,
                                   staging.GetSubBuffer(row_bytes, i * slice),
                                   staging.GetSubBuffer(sizeof(int32_t), i * slice + row_bytes)));
     branches.back().tokens.push_back(ranked[i]);

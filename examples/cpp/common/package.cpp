@@ -1,6 +1,7 @@
 #include "package.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 namespace {
@@ -56,6 +57,21 @@ void Embedding::Row(int token, void* target) {
   if (token < 0 || token >= vocabulary_) throw std::runtime_error("no token " + std::to_string(token));
   file_.seekg(token * row_bytes_);
   if (!file_.read(static_cast<char*>(target), row_bytes_)) throw std::runtime_error("the embedding cannot be read");
+}
+
+std::string PackageName(const std::string& folder) {
+  const std::string suffix = "_prefill.hmm";
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    const auto length = file.size() - std::min(file.size(), suffix.size());
+    if (length > 0 && file.substr(length) == suffix) names.push_back(file.substr(0, length));
+  }
+  if (names.size() != 1) {
+    throw std::runtime_error(folder + " holds " + std::to_string(names.size()) +
+                             " packages, expected one; make one with tcim-lite compile");
+  }
+  return names[0];
 }
 
 Package::Package(const std::string& folder, const std::string& name)

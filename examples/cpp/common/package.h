@@ -34,6 +34,9 @@ class Embedding {
   int64_t vocabulary_, row_bytes_;
 };
 
+// The name of the package in a folder: that of the one prefill graph without a draft's.
+std::string PackageName(const std::string& folder);
+
 struct Package {
   // `folder` holds <name>_prefill.hmm, <name>_decode.hmm, hmquant/quant_embedding.bin.
   Package(const std::string& folder, const std::string& name);

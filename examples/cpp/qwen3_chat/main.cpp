@@ -1,6 +1,6 @@
-// Chat with a compiled Qwen3 package through the C++ runtime API.
+// Chat with a compiled package through the C++ runtime API.
 //
-//   qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids] [--raw]
+//   qwen3_chat OUT [--name NAME] [--question TEXT]... [--max-new-tokens N] [--ids] [--raw]
 //
 // Without --question it reads questions from standard input. --ids prints token ids instead of text. --raw gives the
 // questions to the model without a chat template.
@@ -15,10 +15,10 @@
 namespace {
 
 constexpr char kUsage[] =
-    "usage: qwen3_chat OUT [--name qwen3] [--question TEXT]... [--max-new-tokens N] [--ids] [--raw]";
+    "usage: qwen3_chat OUT [--name NAME] [--question TEXT]... [--max-new-tokens N] [--ids] [--raw]";
 
 struct Arguments {
-  std::string folder, name = "qwen3";
+  std::string folder, name;  // no name: the one package of the folder
   std::vector<std::string> questions;
   int max_new_tokens = 0;  // 0: until the answer ends
   bool ids = false;
@@ -59,9 +59,10 @@ Arguments Parse(int argc, char** argv) {
 void Chat(const Arguments& arguments) {
   const Tokenizer tokenizer(arguments.folder + "/tokenizer/cpp_tokenizer.txt");
   const int stop = tokenizer.Special("<|im_end|>");
-  Package package(arguments.folder, arguments.name);
+  const std::string name = arguments.name.empty() ? PackageName(arguments.folder) : arguments.name;
+  Package package(arguments.folder, name);
   Generator generator(package);
-  std::cout << arguments.name << ": context " << package.context_length << " tokens, runtime "
+  std::cout << name << ": context " << package.context_length << " tokens, runtime "
             << tcim::GetVersion().substr(0, tcim::GetVersion().find('\n')) << std::endl;
 
   std::string conversation;
