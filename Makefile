@@ -42,6 +42,7 @@ docs: $(VENV)/docs
 	$(BIN)/tcim-lite explain --markdown > docs/strict.md
 	$(BIN)/python csrc/bindings/make_stub.py
 	$(BIN)/python docs/make_ops.py > docs/ops.md
+	$(BIN)/python docs/make_models.py > docs/models.md
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt \

@@ -100,6 +100,8 @@ class Family:
         model_type: Of `config.json`.
         architecture: The entry of `architectures` in `config.json`.
         title: What people call it.
+        models: Models that people have of it, for the table of docs/models.md.
+        has: What is its own, beside what all families have, for the same table.
         keys: Keys of `config.json`. The sizes that `ModelConfig` has must be among them; flags are for `layer`.
         window: Reads the sliding windows.
         layer: Returns the blocks of a layer in order.
@@ -113,6 +115,8 @@ class Family:
     model_type: str
     architecture: str
     title: str
+    models: str
+    has: str
     keys: tuple[Key | Only, ...]
     window: WindowRule
     layer: Callable[[ModelConfig, int], tuple[Block, ...]]

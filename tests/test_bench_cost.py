@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from tcim_lite import hmm
 from tcim_lite.bench.cost import cost_of, slot_count, weight_bytes
 from tcim_lite.cli import main
 from tcim_lite.errors import UnsupportedError
-from tcim_lite.models.families import FAMILIES
+from tcim_lite.models.families import FAMILIES, read_config
 
+ROOT = Path(__file__).parent.parent
 CONFIG = FAMILIES["qwen3"].tiny_config
 PREFILL, CONTEXT, VERIFY, BATCH, DEPTH = 16, 64, 3, 3, 32
 
@@ -126,3 +128,28 @@ def test_a_graph_without_attention_is_refused(tmp_path):
         weights.add("w", "uint8", "dense", [4], b"abcd")
     with pytest.raises(UnsupportedError, match="a file of weights has no graph"):
         slot_count(hmm.read(tmp_path / "w.hmw"))
+
+
+def test_rows_before_a_window_are_not_read():
+    whole = attention_graph(2)
+    ops = [replace(op, attributes={"window": 10}) if op.kind == "FlashAttention" else op for op in whole.ops]
+
+    def read_bytes(graph: hmm.Graph, depth: int) -> int:
+        return cost_of(hmm.read(hmm.model_bytes(graph)), depth).read_bytes
+
+    row = read_bytes(whole, 1) - read_bytes(whole, 0)
+    for depth, rows in ((0, 2), (5, 7), (9, 11), (10, 11), (40, 11)):
+        assert read_bytes(replace(whole, ops=ops), depth) == rows * row
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
+    specification = importlib.util.spec_from_file_location("make_models", ROOT / "docs" / "make_models.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    config = FAMILIES[family].tiny_config
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = ["-o", str(tmp_path / "out"), "--random-weights", "--name", "p", "-q"]
+    assert main(["compile", str(tmp_path), *options, "--prefill-length", "8", "--context-length", "16"]) == 0
+    expected = weight_bytes(hmm.read(tmp_path / "out" / "p_decode.hmm"))
+    assert module.token_bytes(read_config(config), "w4a8h0_ssfp") == expected

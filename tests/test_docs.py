@@ -41,6 +41,15 @@ def test_the_table_of_ops_is_that_of_the_core():
     )
 
 
+def test_the_table_of_models_is_that_of_the_records():
+    specification = importlib.util.spec_from_file_location("make_models", ROOT / "docs" / "make_models.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    assert (ROOT / "docs" / "models.md").read_text(encoding="utf-8") == module.page(), (
+        "docs/models.md is old: run `make docs`"
+    )
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files_and_headings(page):
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):

@@ -18,6 +18,8 @@ FAMILY = Family(
     model_type="llama",
     architecture="LlamaForCausalLM",
     title="Llama",
+    models="Llama 2, 3, 3.1, 3.2 (text), 3.3, DeepSeek-R1-Distill-Llama",
+    has="`attention_bias` on q, k, v, o; `mlp_bias` on gate, up, down; Llama 3's RoPE",
     keys=(
         *KEYS,
         Key("max_position_embeddings", absent=2048),

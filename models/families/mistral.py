@@ -25,6 +25,8 @@ FAMILY = Family(
     model_type="mistral",
     architecture="MistralForCausalLM",
     title="Mistral",
+    models="Mistral 7B, Nemo, Small (text)",
+    has="`sliding_window` in all layers: 4096 if absent, null for none; heads of any size",
     keys=(
         *KEYS,
         Key("num_key_value_heads", absent=8, null=all_heads),

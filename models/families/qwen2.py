@@ -17,6 +17,8 @@ FAMILY = Family(
     model_type="qwen2",
     architecture="Qwen2ForCausalLM",
     title="Qwen2 and Qwen2.5",
+    models="Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen",
+    has="biases on q, k, v; `use_sliding_window` in the layers that `layer_types` or `max_window_layers` names; YaRN",
     keys=(
         *KEYS,
         Key("max_position_embeddings", absent=32768),

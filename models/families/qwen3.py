@@ -18,6 +18,8 @@ FAMILY = Family(
     model_type="qwen3",
     architecture="Qwen3ForCausalLM",
     title="Qwen3 dense",
+    models="Qwen3 0.6B to 32B, DeepSeek-R1-0528-Qwen3-8B",
+    has="norms on the heads of q and k; `attention_bias`; `use_sliding_window` as Qwen2",
     keys=(
         *KEYS,
         Key("head_dim", absent=128, null=hidden_per_head),

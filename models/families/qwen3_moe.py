@@ -33,6 +33,9 @@ FAMILY = Family(
     model_type="qwen3_moe",
     architecture="Qwen3MoeForCausalLM",
     title="Qwen3 MoE",
+    models="Qwen3-30B-A3B, 235B-A22B",
+    has="as Qwen3, with `num_experts_per_tok` of `num_experts` MLPs for each token; `norm_topk_prob`; dense layers by "
+    "`mlp_only_layers` and `decoder_sparse_step`; a window in all layers",
     keys=(
         *KEYS,
         Key("max_position_embeddings", absent=32768),

@@ -1,0 +1,101 @@
+"""Prints docs/models.md, the table of model families, from their records. Needs the package installed."""
+
+import json
+import math
+from pathlib import Path
+
+from tcim_lite.hmm.weight_format import LAYOUTS
+from tcim_lite.models.common.four_bit import METHODS
+from tcim_lite.models.common.profiles import profile_for
+from tcim_lite.models.common.rope import ROPE_TYPES
+from tcim_lite.models.common.weight_spec import LinearSpec
+from tcim_lite.models.compiler.weights import weight_specs
+from tcim_lite.models.families import FAMILIES, read_config
+from tcim_lite.models.family import ModelConfig
+
+SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
+QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
+
+INTRODUCTION = """# Models
+<!-- Made from models/families and benchmarks/shapes by docs/make_models.py: `make docs` does it. -->
+
+`tcim-lite compile` takes a Hugging Face folder or a GGUF file of these families ([compile.md](compile.md)).
+
+"""
+
+REST = """
+**Every family has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for
+several devices, `--position-ids` and every `--quant`. Every [example](../examples/README.md) runs it. Tests go over all
+records:
+
+| what | tests |
+|---|---|
+| float32 graphs agree with transformers, also with odd sizes and windows | `llm/test_oracle.py` |
+| splits, slots, instruction sets and threads change no bit | `llm/test_equivalence.py`, `llm/test_window.py` |
+| verify, all logits | `llm/test_verify.py` |
+| pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
+| chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
+| GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
+| GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
+
+**Checkpoints tried.** Random ones from each record's tiny config, and the demo checkpoint (Qwen3, trained for this
+repository). No released weights were compiled: the tests have no access to them. Names, keys and sizes are those of
+transformers' classes and of the public configs.
+
+## Bytes per token
+What one decode step of one token reads of the weights, in MB (10^6 bytes), with the head in its default format. Of
+experts the chosen ones count; the cache comes on top. The shapes are the configs in `benchmarks/shapes`, which can be
+measured with random weights:
+
+```sh
+tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weights && tcim-lite bench out/llama-1b
+```
+
+"""
+
+LIMITS = """
+## Not supported
+- Other values of `model_type`: refused, with the list above. So are models of images and sound.
+- RoPE other than {rope}; `partial_rotary_factor`; multimodal RoPE (`mrope`).
+- Quantised checkpoints other than {methods} in 4 bits; of these, [compile.md](compile.md#checkpoints) says what our
+  4-bit format cannot hold.
+- GGUF of families without an architecture in the table. Tokenizers in GGUF other than BPE over bytes and
+  SentencePiece's BPE.
+- PyTorch's own files (`.bin`, `.pt`): convert them to safetensors.
+- On CUDA, decode in one launch for a sliding window shorter than the context, `--position-ids`, experts, or a head_dim
+  other than 128: such graphs run step by step ([cuda-decode.md](cuda-decode.md)).
+"""
+
+
+def page() -> str:
+    """The page in Markdown."""
+    rows = ["| family | `model_type` | models | its own | GGUF | GPTQ, AWQ |", "|---|---|---|---|---|---|"]
+    for family in FAMILIES.values():
+        gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
+        rows.append(f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {gguf} | yes |")
+    sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
+    for folder in sorted(SHAPES.iterdir()):
+        config = read_config(json.loads((folder / "config.json").read_text()))
+        cells = [f"{token_bytes(config, quant) / 1e6:,.0f}" for quant in QUANTS]
+        sizes.append(f"| {folder.name} | {config.family.title} | {' | '.join(cells)} |")
+    limits = LIMITS.format(rope=", ".join(ROPE_TYPES), methods=" and ".join(method.upper() for method in METHODS))
+    return INTRODUCTION + "\n".join(rows) + "\n" + REST + "\n".join(sizes) + "\n" + limits
+
+
+def token_bytes(config: ModelConfig, quant: str) -> int:
+    """Bytes of weights that a decode step of one token reads."""
+    total = 0.0
+    for spec in weight_specs(config, profile_for(quant)):
+        if not isinstance(spec, LinearSpec):
+            total += 4 * math.prod(spec.shape)
+            continue
+        *experts, outputs, inputs = spec.shape
+        layout = LAYOUTS[spec.format]
+        each = -(-outputs // 16) * layout.block_bytes(inputs)
+        chosen = config.experts.chosen if experts and config.experts else 1
+        total += chosen * each
+    return round(total)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
