@@ -193,4 +193,6 @@ def config_of(folder: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{folder} is a file, expected a Hugging Face checkpoint folder or a GGUF file: {what}")
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; expected a Hugging Face checkpoint folder")
+    if not (folder / "config.json").exists() and (files := sorted(folder.glob("*.gguf"))):
+        raise CheckpointError(f"{folder} has no config.json, but {files[0].name}: give the path of that file")
     return read_json(folder / "config.json")

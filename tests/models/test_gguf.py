@@ -104,6 +104,7 @@ def test_config_says_what_the_file_says(tmp_path: Path) -> None:
     assert (llama["rms_norm_eps"], llama["tie_word_embeddings"], llama["attention_bias"]) == (1e-5, True, True)
     yarn = config("qwen2", **{"qwen2.rope.scaling.attn_factor": 2.0})["rope_scaling"]
     assert yarn["attention_factor"] == pytest.approx(2 * (0.1 * np.log(4.0) + 1))
+    assert config("qwen2", **{"qwen2.attention.causal": True}) == config("qwen2")
     linear = config("qwen3", **{"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 3.0})
     assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 3.0}
 
@@ -132,6 +133,7 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
         ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
         ("qwen2", {"qwen2.attention.clamp_kqv": 3.0}, "qwen2.attention.clamp_kqv=3.0 is not supported; known are"),
+        ("qwen2", {"qwen2.attention.causal": False}, "qwen2.attention.causal=False is not supported"),
         ("qwen2", {"qwen2.attention.sliding_window": 9}, "qwen2.attention.sliding_window is not supported here"),
         ("llama", {"llama.expert_count": 8}, "llama.expert_count=8 is not supported"),
         (
@@ -219,6 +221,34 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         (tmp_path / "m.gguf").write_bytes(data[:length])
         with pytest.raises(CheckpointError, match=r"m\.gguf"):
             GgufCheckpoint(tmp_path / "m.gguf").config  # noqa: B018
+
+
+def test_flipped_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    """Whatever a damaged header says, reading it ends soon, and with one kind of error."""
+    path = make_gguf(tmp_path / "m.gguf", "llama", Type.Q4_0)
+    data, rng, messages = path.read_bytes(), np.random.default_rng(8), []
+    for _ in range(400):
+        damaged = bytearray(data)
+        for place in rng.integers(4, 2500, rng.integers(1, 4)):
+            damaged[place] = rng.integers(0, 256)
+        path.write_bytes(damaged)
+        try:
+            GgufCheckpoint(path).host_files()
+        except CompileError as error:
+            messages.append(str(error))
+    assert 100 < len(messages) < 400
+    assert not [message for message in messages if "\n" in message or len(message) > 1000]
+
+
+def test_a_folder_with_a_gguf_file_says_which_to_give(tmp_path: Path) -> None:
+    make_gguf(tmp_path / "m.gguf", "llama")
+    with pytest.raises(CheckpointError, match=r"has no config\.json, but m\.gguf: give the path of that file"):
+        compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **SIZES))
+
+
+def test_a_draft_of_a_gguf_file(tmp_path: Path) -> None:
+    files = compiled(make_gguf(tmp_path / "m.gguf", "qwen2"), tmp_path / "out", draft_layers=1)
+    assert {"qwen2_prefill_draft.hmm", "qwen2_decode_draft.hmm", "qwen2_verify.hmm"} <= set(files)
 
 
 def test_values_that_are_not_finite_are_refused(tmp_path: Path) -> None:
