@@ -10,7 +10,7 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_all_layers
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Experts, Family, ModelConfig, Tensors
+from ..family import Experts, Family, Gguf, ModelConfig, Tensors
 
 _MLP = "model.layers.{layer}.mlp"
 _EXPERT = f"{_MLP}.experts.{{expert}}"
@@ -56,6 +56,7 @@ FAMILY = Family(
         roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
     },
     contract=CONTRACT,
+    gguf=Gguf(arch="qwen3moe"),
     experts=_experts,
     tiny={
         **TINY,

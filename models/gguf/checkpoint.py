@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,15 @@ _NAMES = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
 }
+# Tensors [E, N, K] of all experts of a layer.
+_EXPERTS = {
+    "ffn_gate_exps": "mlp.experts.{expert}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{expert}.up_proj",
+    "ffn_down_exps": "mlp.experts.{expert}.down_proj",
+}
+_MOST_EXPERTS = 1 << 12
 _TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 _ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
 
@@ -63,7 +71,11 @@ class GgufCheckpoint:
             raise CheckpointError(
                 f"{path}: its parts have {total} tensors of {len(self._own)} names, expected one each"
             )
-        self._names = {_name(name): name for name in self._own if name != ROPE_FACTORS}
+        # Names in a Hugging Face checkpoint: the tensor, and which of its experts.
+        self._names: dict[str, tuple[str, int | None]] = {}
+        for own, part in self._own.items():
+            if own != ROPE_FACTORS:
+                self._names |= dict(_names(own, part.tensors[own].shape))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -96,12 +108,13 @@ class GgufCheckpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        own = self._find(name)
-        return self._own[own].tensors[own].shape
+        own, expert = self._find(name)
+        shape = self._own[own].tensors[own].shape
+        return shape if expert is None else shape[1:]
 
     def check(self, name: str, shape: Sequence[int]) -> None:
         """Raises CheckpointError unless the tensor exists and has `shape`."""
-        own = self._find(name)
+        own, _ = self._find(name)
         if (got := self.shape(name)) != tuple(shape):
             raise CheckpointError(
                 f"tensor {own!r} in {self._own[own].path} has shape {list(got)}, expected {list(shape)} by its metadata"
@@ -113,9 +126,11 @@ class GgufCheckpoint:
         Raises:
             CheckpointError: The tensor is missing or holds NaN or infinity.
         """
-        own = self._find(name)
+        own, expert = self._find(name)
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop
+        if expert is not None:
+            return self._finite(own, expert * shape[0] + start, expert * shape[0] + stop)
         heads = self._interleaved_heads(name)
         if len(shape) == 1:
             values = self._finite(own, 0, 1)[0]
@@ -140,7 +155,7 @@ class GgufCheckpoint:
             raise CheckpointError(f"tensor {own!r} in {self._own[own].path} holds NaN or infinity")
         return rows
 
-    def _find(self, name: str) -> str:
+    def _find(self, name: str) -> tuple[str, int | None]:
         if name not in self._names:
             raise CheckpointError(f"{self.path} has no tensor {self._theirs(name)!r} ({name})")
         return self._names[name]
@@ -149,17 +164,22 @@ class GgufCheckpoint:
         """What the file would call a tensor."""
         stem, _, kind = name.rpartition(".")
         layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
-        ours = next((ours for ours, theirs in _NAMES.items() if theirs == (layer[2] if layer else stem)), stem)
+        wanted = re.sub(r"(?<=\.experts\.)\d+", "{expert}", layer[2]) if layer else stem
+        ours = next((ours for ours, theirs in {**_NAMES, **_EXPERTS}.items() if theirs == wanted), stem)
         return f"blk.{layer[1]}.{ours}.{kind}" if layer else f"{ours}.{kind}"
 
 
-def _name(own: str) -> str:
-    """The name in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
+def _names(own: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[str, int | None]]]:
+    """Yields the names in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
     found = _TENSOR.fullmatch(own)
-    if found is None or found[2] not in _NAMES:
-        return own
-    layer, stem, kind = found.groups()
-    return f"model.layers.{layer}.{_NAMES[stem]}.{kind}" if layer else f"{_NAMES[stem]}.{kind}"
+    layer, stem, kind = found.groups() if found else (None, "", "")
+    if stem in _EXPERTS and layer and len(shape) == 3 and shape[0] <= _MOST_EXPERTS:
+        for expert in range(shape[0]):
+            yield f"model.layers.{layer}.{_EXPERTS[stem].format(expert=expert)}.{kind}", (own, expert)
+    elif stem in _NAMES:
+        yield f"model.layers.{layer}.{_NAMES[stem]}.{kind}" if layer else f"{_NAMES[stem]}.{kind}", (own, None)
+    else:
+        yield own, (own, None)
 
 
 def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:

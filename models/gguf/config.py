@@ -34,6 +34,7 @@ _KNOWN = {
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
 }
+_OF_EXPERTS = {"expert_count", "expert_used_count", "expert_feed_forward_length"}
 _ARITHMETIC = ("attention.", "rope.", "expert_", "logit_scale", "residual_scale", "embedding_scale", "attn_")
 
 
@@ -56,7 +57,9 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
 class _Keys:
     """The keys of one architecture; numbers of 32 bits as they were meant, 1e-6 for 9.9999999e-07."""
 
-    def __init__(self, metadata: Mapping[str, Any], arch: str, where: str) -> None:
+    def __init__(self, metadata: Mapping[str, Any], family: Family, where: str) -> None:
+        assert family.gguf is not None
+        arch, known = family.gguf.arch, _KNOWN | (_OF_EXPERTS if family.experts else set())
         self._values = {
             key.removeprefix(f"{arch}."): value for key, value in metadata.items() if key.startswith(f"{arch}.")
         }
@@ -65,9 +68,9 @@ class _Keys:
             if key == "attention.causal" and value:
                 continue  # as all are
             changes = value.any() if isinstance(value, np.ndarray) else value or key == "attention.causal"
-            if key.startswith(_ARITHMETIC) and key not in _KNOWN and changes:
+            if key.startswith(_ARITHMETIC) and key not in known and changes:
                 raise CheckpointError(
-                    f"{where}: {arch}.{key}={value!r:.60} is not supported; known are {', '.join(sorted(_KNOWN))}"
+                    f"{where}: {arch}.{key}={value!r:.60} is not supported; known are {', '.join(sorted(known))}"
                 )
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -107,7 +110,7 @@ def config_json(
     """
     family = family_of(metadata, where)
     assert family.gguf is not None
-    keys = _Keys(metadata, family.gguf.arch, where)
+    keys = _Keys(metadata, family, where)
     hidden, heads = keys.need("embedding_length"), keys.need("attention.head_count")
     if not all(isinstance(number, int) and number > 0 for number in (hidden, heads)):
         raise CheckpointError(
@@ -139,6 +142,13 @@ def config_json(
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "sliding_window": keys.get("attention.sliding_window"),
     }
+    if family.experts is not None:
+        config |= {
+            "num_experts": keys.need("expert_count"),
+            "num_experts_per_tok": keys.need("expert_used_count"),
+            "moe_intermediate_size": keys.need("expert_feed_forward_length"),
+            "norm_topk_prob": True,  # as llama.cpp does in any case
+        }
     if rope_factors is not None:
         if config["rope_scaling"] is not None:
             raise CheckpointError(f"{where} has both {ROPE_FACTORS} and rope.scaling, expected one of them")

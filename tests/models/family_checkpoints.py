@@ -26,8 +26,10 @@ def family_tensors(config: dict[str, Any], seed: int = 7) -> Tensors:
     read, rng = read_config(config), np.random.default_rng(seed)
     tensors: Tensors = {}
 
-    def add(role: roles.Role, layer: int | None, outputs: tuple[int, ...], inputs: int | None) -> None:
-        for name, rows in zip(read.family.tensors[role].of(layer), outputs, strict=True):
+    def add(
+        role: roles.Role, layer: int | None, outputs: tuple[int, ...], inputs: int | None, expert: int | None = None
+    ) -> None:
+        for name, rows in zip(read.family.tensors[role].of(layer, expert), outputs, strict=True):
             values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1 + (role.kind == "norm")
             tensors[name] = values.astype(np.float16)
 
@@ -35,7 +37,8 @@ def family_tensors(config: dict[str, Any], seed: int = 7) -> Tensors:
     for layer in range(read.num_layers):
         for block in read.blocks(layer):
             for weight in block.weights(read):
-                add(weight.role, layer, weight.outputs, weight.inputs)
+                for expert in [None] if weight.experts is None else range(weight.experts):
+                    add(weight.role, layer, weight.outputs, weight.inputs, expert)
     add(roles.FINAL_NORM, None, (read.hidden_size,), None)
     if not read.tie_word_embeddings:
         add(roles.HEAD, None, (read.vocab_size,), read.hidden_size)

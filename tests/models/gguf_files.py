@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
 }
 
 
@@ -45,12 +47,17 @@ def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
 
 def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tensors:
     """Under the names and in the order of a GGUF file, in fp32."""
-    made = {}
+    made, experts = {}, {}
     for name, tensor in tensors.items():
+        if ".experts." in name:
+            layer, part = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.\d+\.(\w+)_proj\.weight", name).groups()
+            experts.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", []).append(tensor.astype(np.float32))
+            continue
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if arch == "llama" and part in name:
                 tensor = permuted(tensor, config[heads])
         made[gguf_name(name)] = tensor.astype(np.float32)
+    made |= {name: np.stack(parts) for name, parts in experts.items()}
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
         made["rope_freqs.weight"] = llama3_factors(config, rope)
@@ -93,6 +100,9 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         "rope.dimension_count": head_dim,
         "vocab_size": config["vocab_size"],
     }
+    if "num_experts" in config:
+        keys |= {"expert_count": config["num_experts"], "expert_used_count": config["num_experts_per_tok"]}
+        keys["expert_feed_forward_length"] = config["moe_intermediate_size"]
     if config.get("sliding_window"):
         keys["attention.sliding_window"] = config["sliding_window"]
     if rope.get("rope_type") in ("yarn", "linear"):

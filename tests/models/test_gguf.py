@@ -25,7 +25,7 @@ from tcim_lite.models.gguf import GgufCheckpoint  # noqa: E402
 Type = gguf.GGMLQuantizationType
 SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # llama.cpp's name of the architecture, and what a family's tiny config is without.
-ARCH = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+ARCH = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe"}
 CHANGES: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 20}}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
@@ -66,7 +66,7 @@ def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "BF16", "F16"])
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3_moe"])
 def test_quantised_tensors_are_what_the_gguf_package_makes_of_them(tmp_path: Path, family: str, kind: str) -> None:
     checkpoint = GgufCheckpoint(make_gguf(tmp_path / "m.gguf", family, Type[kind]))
     config = family_config(family)
@@ -148,6 +148,13 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
             {"qwen3.feed_forward_length": 640},
             r"'blk.0.ffn_gate.weight' in .* has shape \[320, 192\], expected",
         ),
+        (
+            "qwen3_moe",
+            {"qwen3moe.expert_count": 9},
+            r"'blk.0.ffn_gate_inp.weight' in .* has shape \[8, 192\], expected \[9, 192\]",
+        ),
+        ("qwen3_moe", {"qwen3moe.expert_used_count": 9}, "num_experts_per_tok=9 is more than the 8 experts of a layer"),
+        ("qwen3_moe", {"qwen3moe.expert_shared_count": 1}, "qwen3moe.expert_shared_count=1 is not supported"),
         ("qwen3", {"qwen3.embedding_length": 0}, "embedding_length=0 and attention.head_count=6 must be positive"),
     ],
 )
@@ -155,7 +162,7 @@ def test_what_the_metadata_asks_for_is_refused_by_name(
     tmp_path: Path, family: str, metadata: dict[str, Any], message: str
 ) -> None:
     path = make_gguf(tmp_path / "m.gguf", family, **metadata)
-    with pytest.raises(CheckpointError, match=message) as raised:
+    with pytest.raises(CompileError, match=message) as raised:
         compile_checkpoint(CompileOptions(checkpoint=path, output=tmp_path / "out", **SIZES))
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "out").exists()
