@@ -4,7 +4,7 @@
     python benchmarks/compare_cpu.py --work-dir DIR [--sizes 0.6B 1.7B] [--engines tcim llama-Q4_0] [--rounds 3]
     python benchmarks/compare_cpu.py --tables RESULTS.csv                    # the tables again
 
-Same Qwen3 shapes, the same random weights, two threads on the same processors. In every round each side runs once, in a
+Same shapes, the same random weights, two threads on the same processors. In every round each side runs once, in a
 process of its own, with the machine's limits measured before and after. Files are made when missing and, with several
 sizes, deleted when a size is done: the disk holds one. benchmarks/README.md says how to read the results.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from compare.environments import is_ready, python_of, set_up
 from compare.limits import probe
 from compare.report import tables
-from compare.shapes import SHAPES
+from compare.shapes import OTHERS, SHAPES
 from compare.sides import CPUS, SIDES, Files, run_side, sides_of
 
 RESULTS = Path(__file__).parent / "results"
@@ -81,7 +81,7 @@ def write_rows(path: Path, rows: list[dict]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", choices=SHAPES, default=["0.6B"])
+    parser.add_argument("--sizes", nargs="+", choices=[*SHAPES, *OTHERS], default=["0.6B"])
     parser.add_argument("--engines", nargs="+", help=f"sides or engines; all: {', '.join(side.name for side in SIDES)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work-dir", type=Path, help="environments and model files: up to 45 GB of disk")

@@ -1,4 +1,4 @@
-"""A random Qwen3 checkpoint: config.json, model.safetensors in bf16, a tokenizer. Only the sizes are those of Qwen3.
+"""A random checkpoint: config.json, model.safetensors in bf16. Only the sizes are those of the model.
 
 Every engine's files are made from it. Numbers come from one block of 16 M, so that the largest takes seconds; each
 tensor begins somewhere else in it, since OpenVINO stores equal tensors once.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .shapes import HEAD_DIM, KV_HEADS, VOCAB, config_of
+from .shapes import config_of, head_dim_of
 
 _DRAWN = 1 << 24
 
@@ -20,23 +20,28 @@ def tensors(shape: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of all tensors."""
     fields = config_of(shape)
     hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
-    yield "model.embed_tokens.weight", (VOCAB, hidden)
+    head_dim, kv_heads, vocab = head_dim_of(fields), fields["num_key_value_heads"], fields["vocab_size"]
+    yield "model.embed_tokens.weight", (vocab, hidden)
     for layer in range(fields["num_hidden_layers"]):
         prefix = f"model.layers.{layer}"
         yield f"{prefix}.input_layernorm.weight", (hidden,)
-        yield f"{prefix}.self_attn.q_proj.weight", (heads * HEAD_DIM, hidden)
+        yield f"{prefix}.self_attn.q_proj.weight", (heads * head_dim, hidden)
         for name in "kv":
-            yield f"{prefix}.self_attn.{name}_proj.weight", (KV_HEADS * HEAD_DIM, hidden)
-        yield f"{prefix}.self_attn.o_proj.weight", (hidden, heads * HEAD_DIM)
+            yield f"{prefix}.self_attn.{name}_proj.weight", (kv_heads * head_dim, hidden)
+        for name, rows in {"q": heads, "k": kv_heads, "v": kv_heads}.items():
+            if fields["model_type"] == "qwen2":
+                yield f"{prefix}.self_attn.{name}_proj.bias", (rows * head_dim,)
+        yield f"{prefix}.self_attn.o_proj.weight", (hidden, heads * head_dim)
         for name in "qk":
-            yield f"{prefix}.self_attn.{name}_norm.weight", (HEAD_DIM,)
+            if fields["model_type"] == "qwen3":
+                yield f"{prefix}.self_attn.{name}_norm.weight", (head_dim,)
         yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
         for name in ("gate", "up"):
             yield f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)
         yield f"{prefix}.mlp.down_proj.weight", (hidden, inner)
     yield "model.norm.weight", (hidden,)
     if not fields["tie_word_embeddings"]:
-        yield "lm_head.weight", (VOCAB, hidden)
+        yield "lm_head.weight", (vocab, hidden)
 
 
 def write_checkpoint(folder: Path, shape: str, weights: bool = True) -> None:

@@ -16,7 +16,9 @@ import gguf
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from compare.checkpoint import read_tensors
+from compare.shapes import head_dim_of
 
+ARCHITECTURES = {"qwen3": "qwen3", "qwen2": "qwen2", "llama": "llama", "mistral": "llama"}  # by model_type
 NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -40,22 +42,27 @@ OUTER = {
 def gguf_name(name: str) -> str:
     if name in OUTER:
         return OUTER[name]
-    _, _, layer, *middle, _ = name.split(".")
-    return f"blk.{layer}.{NAMES['.'.join(middle)]}.weight"
+    _, _, layer, *middle, kind = name.split(".")
+    return f"blk.{layer}.{NAMES['.'.join(middle)]}.{kind}"
 
 
 def write_bf16(checkpoint: Path, out: Path) -> None:
-    """Tensor by tensor: memory holds one of them."""
+    """Tensor by tensor: memory holds one of them.
+
+    Rows of q and k keep their order, and Llama 3's RoPE is left out: of random weights neither changes a time.
+    """
     config = json.loads((checkpoint / "config.json").read_text())
-    writer = gguf.GGUFWriter(out, "qwen3")
+    writer = gguf.GGUFWriter(out, ARCHITECTURES[config["model_type"]])
+    head_dim = head_dim_of(config)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
     writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from compare.shapes import linear_operations
+from compare.shapes import linear_operations, title_of
 from compare.timing import PROMPTS
 
 matplotlib.use("Agg")
@@ -48,7 +48,7 @@ def draw(axes, rows: list[dict]) -> None:
             operations = linear_operations(shape, tokens)
             points.append((operations / middle("token_bytes", chosen), operations / middle(key, chosen) / 1e9))
         axes.plot(*zip(*points, strict=True), label=side, markersize=5, linewidth=0.5, **style)
-    axes.set(xscale="log", yscale="log", title=f"Qwen3-{shape}", xlabel="operations per byte of weights")
+    axes.set(xscale="log", yscale="log", title=title_of(shape), xlabel="operations per byte of weights")
     axes.set_ylabel("Linear layers, GOP/s")
     axes.grid(True, which="both", linewidth=0.2)
     axes.legend(fontsize=6, loc="lower right")

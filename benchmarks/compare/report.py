@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 
-from .shapes import cache_row_bytes, linear_operations
+from .shapes import cache_row_bytes, linear_operations, title_of
 from .timing import DEPTH, PROMPTS, STEPS
 
 Row = dict  # of the CSV: figures in seconds and bytes, limits per second
@@ -58,7 +58,7 @@ def _heading(shape: str, rows: Sequence[Row]) -> str:
     moved = sum(max(pair) > MOVED * min(pair) for pair in pairs if min(pair) > 0)
     tile = f", int8 tiles (AMX) {span('int8_tile', 1e9)} GOP/s" if max(row["int8_tile"] for row in rows) else ""
     return (
-        f"## Qwen3-{shape} shape, random weights, {rounds} rounds\n\n"
+        f"## {title_of(shape)} shape, random weights, {rounds} rounds\n\n"
         f"{rows[0]['machine']}, {rows[0]['threads']:.0f} threads. "
         f"Read {span('read', 1e9, 1)} GB/s, int8 dot product {span('int8', 1e9)} GOP/s{tile}, fp32 {span('fp32', 1e9)} "
         f"GFLOP/s, core to core {span('core_to_core_ns', 1)} ns, another placement "

@@ -1,5 +1,11 @@
-"""The Qwen3 shapes that are measured, and what a prompt costs whatever runs it."""
+"""The shapes that are measured, and what a prompt costs whatever runs it."""
 
+import json
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent.parent / "shapes"
+
+# Of Qwen3.
 SHAPES = {
     # No model: all sides in a minute, to see that they work.
     "tiny": {"hidden_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8, "intermediate_size": 1024},
@@ -9,10 +15,15 @@ SHAPES = {
     "8B": {"hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 12288},
 }
 KV_HEADS, HEAD_DIM, VOCAB = 8, 128, 151936
+# Of other dense families, from ../shapes: compared with llama.cpp and transformers.
+OTHERS = ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-1.5b", "qwen2.5-7b")
+LARGE = ("8B", "llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-7b")  # 16-bit weights do not fit into memory
 
 
 def config_of(shape: str) -> dict:
     """As config.json of a checkpoint."""
+    if shape in OTHERS:
+        return json.loads((_FOLDER / shape / "config.json").read_text())
     return {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -35,12 +46,24 @@ def linear_operations(shape: str, tokens: int) -> int:
     """
     fields = config_of(shape)
     hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
-    qkv = hidden * HEAD_DIM * (heads + 2 * KV_HEADS)
-    rest = hidden * HEAD_DIM * heads + 3 * hidden * inner
+    head_dim = head_dim_of(fields)
+    qkv = hidden * head_dim * (heads + 2 * fields["num_key_value_heads"])
+    rest = hidden * head_dim * heads + 3 * hidden * inner
     layers = fields["num_hidden_layers"]
-    return 2 * (tokens * (qkv * layers + rest * (layers - 1)) + rest + hidden * VOCAB)
+    return 2 * (tokens * (qkv * layers + rest * (layers - 1)) + rest + hidden * fields["vocab_size"])
 
 
 def cache_row_bytes(shape: str, element_bytes: int = 2) -> int:
     """K and V of one token in all layers."""
-    return SHAPES[shape]["num_hidden_layers"] * 2 * KV_HEADS * HEAD_DIM * element_bytes
+    fields = config_of(shape)
+    return fields["num_hidden_layers"] * 2 * fields["num_key_value_heads"] * head_dim_of(fields) * element_bytes
+
+
+def head_dim_of(fields: dict) -> int:
+    """Of a config.json."""
+    return fields.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
+
+
+def title_of(shape: str) -> str:
+    """What tables and folders call a shape."""
+    return shape if shape in OTHERS else f"Qwen3-{shape}"

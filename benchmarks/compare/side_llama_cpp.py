@@ -10,7 +10,7 @@ import time
 
 import llama_cpp as llama
 import numpy as np
-from timing import CONTEXT, DEPTH, VOCAB, decode_seconds, measure, memory, report
+from timing import CONTEXT, DEPTH, decode_seconds, measure, memory, report
 
 
 class LlamaCpp:
@@ -20,6 +20,7 @@ class LlamaCpp:
         options.n_threads = options.n_threads_batch = threads
         options.flash_attn_type = flash_attention
         self.context = llama.llama_init_from_model(model, options)
+        self.vocabulary = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
         if not self.context:
             sys.exit("llama.cpp made no context; its own message is above")
 
@@ -36,7 +37,7 @@ class LlamaCpp:
         if status != 0:
             sys.exit(f"llama_decode returned {status} for {len(tokens)} tokens")
         logits = llama.llama_get_logits_ith(self.context, -1)
-        return int(np.ctypeslib.as_array(logits, (VOCAB,)).argmax())
+        return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
 
 
 @llama.llama_log_callback

@@ -5,12 +5,12 @@ import time
 
 import torch
 from timing import measure, memory, report
-from transformers import DynamicCache, Qwen3ForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 
 class Transformers:
     def __init__(self, folder: str):
-        self.model = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, local_files_only=True).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, local_files_only=True).eval()
         self.cache = None
 
     def prefill(self, tokens):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from .checkpoint import write_checkpoint
 from .environments import python_of
+from .shapes import LARGE as LARGE_SHAPES
+from .shapes import OTHERS, title_of
 
 HERE = Path(__file__).parent
 CPUS = 2  # every side has as many threads, on the same processors
@@ -48,7 +50,12 @@ SIDES = (
     SideSpec("llama-bf16", "llama_cpp", "bf16", "float"),
     SideSpec("transformers-bf16", "transformers", "bf16", "float"),
 )
-LARGE = ("tcim-w4", "llama-Q4_0", "openvino-int4", "tcim-w8")  # at 8B, where 16-bit weights do not fit into memory
+LARGE = (
+    "tcim-w4",
+    "llama-Q4_0",
+    "openvino-int4",
+    "tcim-w8",
+)  # of large shapes, where 16-bit weights do not fit into memory
 
 
 def sides_of(shape: str, wanted: list[str] | None) -> list[SideSpec]:
@@ -56,7 +63,8 @@ def sides_of(shape: str, wanted: list[str] | None) -> list[SideSpec]:
     return [
         side
         for side in SIDES
-        if (shape != "8B" or side.name in LARGE)
+        if (shape not in LARGE_SHAPES or side.name in LARGE)
+        and (shape not in OTHERS or side.engine != "openvino")  # its files are made for Qwen3
         and (not wanted or any(side.name == name or side.name.startswith(f"{name}-") for name in wanted))
     ]
 
@@ -66,7 +74,12 @@ class Files:
 
     def __init__(self, work: Path, shape: str, weights: bool = True):
         """Without `weights` there is no checkpoint, and this project's packages hold random codes."""
-        self.work, self.shape, self.weights, self.folder = work, shape, weights, work / f"qwen3-{shape}"
+        self.work, self.shape, self.weights, self.folder = (
+            work,
+            shape,
+            weights,
+            work / title_of(shape).replace("Qwen3", "qwen3"),
+        )
         self.checkpoint = self.folder / "checkpoint"
         self._bf16_gguf = self.folder / "llama-bf16.gguf"
         self._making_checkpoint = threading.Lock()

@@ -19,7 +19,7 @@ QUICK = os.environ.get("COMPARE_QUICK") == "1"  # to see that a side works
 STEPS = 4 if QUICK else 48  # decoded at each depth
 REPEATS = 1 if QUICK else 3  # of each prompt, after one that is not counted
 CONTEXT = 2048
-VOCAB = 151936
+PROMPT_TOKENS = 30_000  # of which prompts are made; every vocabulary has more
 
 
 class Side(Protocol):
@@ -34,7 +34,7 @@ class Side(Protocol):
 
 def prompt(length: int, seed: int = 0) -> list[int]:
     """Tokens that no cache of an engine has seen: each seed has its own."""
-    return random.Random(seed * 10_000 + length).choices(range(VOCAB - 1000), k=length)
+    return random.Random(seed * 10_000 + length).choices(range(PROMPT_TOKENS), k=length)
 
 
 def started_at() -> float:
