@@ -146,7 +146,8 @@ void test_a_launch_finds_its_values_where_they_are_bound() {
   auto addresses = model.addresses();
   std::byte* const scratch = kWhere + (1 << 24);
   const int* const refused = reinterpret_cast<const int*>(scratch + program->scratch_bytes());
-  CHECK(program->bind(addresses, scratch, refused));
+  int* const odd = reinterpret_cast<int*>(scratch + program->scratch_bytes() + 8);
+  CHECK(program->bind(addresses, scratch, refused, odd));
   const ProgramArgs& args = program->args();
   const auto& steps = model.plan().steps;
   const auto& first = std::get<LinearSpec>(steps[0]);
@@ -158,7 +159,7 @@ void test_a_launch_finds_its_values_where_they_are_bound() {
   CHECK(args.caches[3] == addresses[attention.attention.v[1]]);
   CHECK(args.cos == addresses[attention.of_q().cos_id]);
   CHECK(args.phases[4].quantize.codes == args.phases[5].linear.codes);
-  CHECK(args.refused == refused);
+  CHECK(args.refused == refused && args.odd == odd);
   // Memory of its own, each piece apart from the others.
   const auto own = [&](const void* pointer) { return static_cast<const std::byte*>(pointer) - scratch; };
   const int64_t barrier = own(args.barrier), arrived = own(args.arrived), partial = own(args.partial);
@@ -167,7 +168,7 @@ void test_a_launch_finds_its_values_where_they_are_bound() {
   CHECK(partial + kMultiprocessors * 2 * (kHeadDim + 2) * 4 <= end);
 
   addresses[attention.attention.k[0]] += 8;
-  CHECK(!program->bind(addresses, scratch, refused));
+  CHECK(!program->bind(addresses, scratch, refused, odd));
 }
 
 void test_ops_that_no_linear_takes_along_are_phases() {

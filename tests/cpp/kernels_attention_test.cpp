@@ -26,6 +26,14 @@ T to(float value) {
   else
     return value;
 }
+// NaN and infinities too.
+template <typename T>
+T exactly(float value) {
+  if constexpr (sizeof(T) == 2)
+    return std::isnan(value) ? 0x7e00 : value > 0 ? 0x7c00 : 0xfc00;
+  else
+    return value;
+}
 float from(uint16_t value) { return half_to_float(value); }
 float from(float value) { return value; }
 template <typename T>
@@ -102,8 +110,10 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     const Result& result = &table == &all[0] ? expected : own;
     int64_t used = rows;
     while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
-    table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(),
-                                     result.o.data(), rows, dim, window == 0 ? nullptr : begins.data()});
+    const bool finite = table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(),
+                                                         result.l.data(), result.o.data(), rows, dim,
+                                                         window == 0 ? nullptr : begins.data()});
+    if (!finite) report_failure(__FILE__, __LINE__, concat("what row 0 sees is finite, also on ", table.isa));
     if (hidden_poison) {
       for (int64_t i = 0; i < used * dim; ++i) {
         if (std::bit_cast<uint32_t>(result.o[i]) != std::bit_cast<uint32_t>(expected.o[i]) ||
@@ -138,6 +148,31 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
       size += p[key] * std::fabs(from(v[key * dim + d]));
     }
     CHECK(std::fabs(expected.o[row * dim + d] - o) <= 3e-4 * size + 1e-30);
+  }
+}
+
+// One element of a row of K or V that row 0 sees is NaN or infinite.
+template <typename T>
+void check_odd_row(int64_t rows, int64_t dim, int64_t most_keys) {
+  const GuardedBuffer<float> q(rows * dim);
+  const GuardedBuffer<T> k(most_keys * dim), v(most_keys * dim);
+  const GuardedBuffer<int32_t> keys(rows);
+  for (float& x : q) x = normal();
+  for (T& x : k) x = to<T>(normal());
+  for (T& x : v) x = to<T>(normal());
+  for (int64_t row = 0; row < rows; ++row) keys[row] = int32_t(std::max<int64_t>(1, most_keys - (rows - 1 - row)));
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const T odds[] = {exactly<T>(std::nanf("")), exactly<T>(kInfinity), exactly<T>(-kInfinity)};
+  const bool in_keys = uniform(0, 1) == 1;
+  T& place = (in_keys ? k : v)[uniform(0, keys[0] - 1) * dim + uniform(0, int(dim) - 1)];
+  place = odds[uniform(0, 2)];
+  const Result result(rows, dim);
+  for (const KernelTable& table : tables()) {
+    if (table.attention_block[kElem<T>](
+            {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), rows, dim}))
+      report_failure(__FILE__, __LINE__,
+                     concat(from(place), " in ", in_keys ? "K" : "V", " goes unnoticed on ", table.isa, ": rows ", rows,
+                            ", dim ", dim, ", keys ", most_keys));
   }
 }
 
@@ -202,6 +237,7 @@ void check_all(bool quick) {
         for (const int64_t rows : {1, 4, 7, 23}) check_block<T>(rows, dim, keys, 1, Values::Usual, false, window);
         check_block<T>(38, dim, keys, 3, Values::Usual, false, window);
       }
+      for (const int64_t rows : {1, 2, 5, 17}) check_odd_row<T>(rows, dim, keys);
     }
     for (const int64_t rows : {1, 5}) check_merge_and_finish<T>(rows, dim);
   }

@@ -176,6 +176,15 @@ BACKEND = [
         ("refusals::test_an_error_of_queued_work_is_raised_once",),
     ),
     Fault(
+        "odd_cache_row_used",
+        "A NaN or an infinity in a live cache row is computed with.",
+        "numbers",
+        _ATTENTION,
+        "if (!finite) run.odd_attention",
+        'if (!finite && !seeded("odd_cache_row_used")) run.odd_attention',
+        ("attention_numbers::test_a_quantised_llm_refuses_a_live_cache_row_that_is_not_finite[0]",),
+    ),
+    Fault(
         "output_written_over_its_input",
         "An output that overlaps an input is written while the input is still read.",
         "C-9",

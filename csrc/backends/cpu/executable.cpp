@@ -13,6 +13,7 @@
 #include "backends/cpu/ops/moe.h"
 #include "backends/cpu/ops/row_steps.h"
 #include "base/error.h"
+#include "graph/plan/cache_rows.h"
 #include "graph/plan/lengths.h"
 
 namespace tcim_lite::cpu {
@@ -86,7 +87,8 @@ uint64_t CpuPart::scratch_bytes() const noexcept {
 }
 
 RunContext CpuPart::context() {
-  return {kernels(), ThreadPool::instance(), values_.data(), live_rows_, shared_scratch_.data(), member_scratch_};
+  return {kernels(),       ThreadPool::instance(), values_.data(), live_rows_, shared_scratch_.data(),
+          member_scratch_, odd_attention_};
 }
 
 void CpuPart::check_exchange(const CpuPart& first) const {
@@ -103,6 +105,7 @@ void CpuPart::begin(const PartMemory& memory) {
   check_lengths(plan_, *graph_, [this](uint32_t id) { return length(id); }, warned_context_);
   if (plan_.live_rows != kNoValue) live_rows_ = length(plan_.live_rows);
   check_finite(context());
+  odd_attention_ = false;
 }
 
 void CpuPart::run_until(size_t index) {
@@ -126,6 +129,13 @@ void CpuPart::give(size_t index, CpuPart& target) const {
       }
     }
   });
+}
+
+void CpuPart::check_caches() {
+  if (!odd_attention_) return;
+  check_cache_rows(
+      plan_, *graph_, [this](uint32_t id) { return length(id); },
+      [this](const Plan::Cache& cache, int64_t offset, int64_t) { return values_[cache.value] + offset; });
 }
 
 void CpuPart::finish(const PartMemory& memory) {
@@ -187,6 +197,7 @@ void CpuExecutable::run(std::span<const PartMemory> memory) {
   }
   for (size_t rank = 0; rank < parts_.size(); ++rank) {
     parts_[rank]->run_until(parts_[rank]->num_gathers());
+    parts_[rank]->check_caches();
     parts_[rank]->finish(memory[rank]);
   }
 }

@@ -4,6 +4,7 @@
 // exchanged. All of them are in this process's memory, so the exchange is a copy.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,8 @@ class CpuPart {
   void begin(const PartMemory& memory);
   // The steps before gather `index`, or before the end.
   void run_until(size_t index);
+  // Throws Error(Argument) when attention met a NaN or an infinity that a live cache row holds.
+  void check_caches();
   // Zeroes the rows of outputs that are not live, and delivers those that were staged.
   void finish(const PartMemory& memory);
 
@@ -54,6 +57,7 @@ class CpuPart {
   std::vector<uint32_t> port_values_;          // value ids whose storage is a port
   std::vector<std::byte*> output_targets_;     // where the steps write each output
   int64_t live_rows_ = INT64_MAX;              // of this run
+  std::atomic<bool> odd_attention_ = false;
   bool warned_context_ = false;
 };
 

@@ -133,7 +133,9 @@ struct NarrowArgs {
 };
 
 // One block of at most 256 keys for several query rows that share a KV head. T is the element of the cache. Row r sees
-// keys [begin_of(r), keys[r]), at least one. Writes the block's own m, l and o (numerics.md section 4).
+// keys [begin_of(r), keys[r]), at least one. Writes the block's own m, l and o (numerics.md section 4). Returns false
+// when a score or an element of o of row 0 is NaN or infinite: no row sees a cached key that row 0 does not see, so a
+// NaN or an infinity in the cache shows there.
 struct AttentionBlockArgs {
   const float* q;       // [rows, head_dim], scaled
   const void* k;        // [256 or fewer, head_dim] T, dense
@@ -208,7 +210,7 @@ struct KernelTable {
   void (*rope[2])(const RopeArgs&);
   void (*widen[2])(const WidenArgs&);
   void (*narrow[2])(const NarrowArgs&);
-  void (*attention_block[2])(const AttentionBlockArgs&);
+  bool (*attention_block[2])(const AttentionBlockArgs&);
   void (*attention_merge)(const AttentionMergeArgs&);
   void (*attention_finish[2])(const AttentionFinishArgs&);
   bool (*all_finite[2])(const FiniteArgs&);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,7 @@ struct RunContext {
   int64_t live_rows;
   std::byte* shared_scratch;                // one step's own, 64-byte aligned
   std::span<AlignedBuffer> member_scratch;  // one per pool member
+  std::atomic<bool>& odd_attention;         // becomes true when attention meets a NaN or an infinity
 
   std::byte* at(uint32_t value) const { return values[value]; }
   int64_t rows_of(const Rows& x) const { return x.limited && live_rows < x.rows ? live_rows : x.rows; }

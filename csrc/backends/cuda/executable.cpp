@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/plan/cache_rows.h"
 #include "graph/plan/lengths.h"
 
 namespace tcim_lite::cuda {
@@ -29,12 +30,12 @@ struct CudaExecutable::Bound {
 };
 
 CudaExecutable::CudaExecutable(std::vector<Part> parts, Numerics numerics, int gpu_count)
-    : refused_host_(pinned_bytes(sizeof(int))) {
+    : flags_(pinned_bytes(sizeof(HostFlags))) {
   for (Part& part : parts) {
     const int gpu = part.device_id % gpu_count;
     const UseGpu use(gpu);
     parts_.push_back(
-        std::make_unique<CudaPart>(std::move(part), numerics, gpu, reinterpret_cast<int*>(refused_host_.get())));
+        std::make_unique<CudaPart>(std::move(part), numerics, gpu, reinterpret_cast<HostFlags*>(flags_.get())));
     parts_.back()->check_exchange(*parts_.front());
     events_.push_back(make_event());
   }
@@ -50,7 +51,7 @@ void CudaExecutable::run(std::span<const PartMemory> memory) {
   cudaStream_t stream = parts_.front()->stream();
   CUDA_CHECK(cudaGraphLaunch(bound.graph.get(), stream));
   CUDA_CHECK(cudaStreamSynchronize(stream));
-  if (*reinterpret_cast<const volatile int*>(refused_host_.get()) != 0) raise_refusal();
+  take_flags(bound);
 }
 
 CudaExecutable::Bound& CudaExecutable::bound_for(std::span<const PartMemory> memory) {
@@ -163,10 +164,16 @@ void CudaExecutable::check_lengths(const Bound& bound) {
   tcim_lite::check_lengths(first.plan(), first.graph(), read, warned_context_);
 }
 
-void CudaExecutable::raise_refusal() {
-  auto* flag = reinterpret_cast<volatile int*>(refused_host_.get());
-  const auto port = uint32_t(*flag - 1);
-  *flag = 0;
+void CudaExecutable::take_flags(const Bound& bound) {
+  auto* flags = reinterpret_cast<volatile HostFlags*>(flags_.get());
+  const int refused = flags->refused, odd_attention = flags->odd_attention;
+  flags->refused = 0;
+  flags->odd_attention = 0;
+  if (refused != 0) raise_refusal(uint32_t(refused - 1));
+  if (odd_attention != 0) check_caches(bound);
+}
+
+void CudaExecutable::raise_refusal(uint32_t port) {
   for (const auto& part : parts_) {
     const UseGpu use(part->gpu());
     part->clear_refusal();
@@ -176,6 +183,28 @@ void CudaExecutable::raise_refusal() {
     if (input.port == port) refuse_input(first.graph(), input);
   }
   fail(ErrorCode::Internal, "run: input ", port, " was refused, which is no float input");
+}
+
+void CudaExecutable::check_caches(const Bound& bound) {
+  std::vector<std::byte> copy;
+  for (size_t rank = 0; rank < parts_.size(); ++rank) {
+    const CudaPart& part = *parts_[rank];
+    const std::vector<std::byte*>& inputs = bound.memory[rank].inputs;
+    const UseGpu use(part.gpu());
+    const auto read = [&](const std::byte* device, int64_t bytes) {
+      const AllocationGate gate;
+      copy.resize(size_t(bytes));
+      CUDA_CHECK(cudaMemcpy(copy.data(), device, size_t(bytes), cudaMemcpyDefault));
+      return copy.data();
+    };
+    check_cache_rows(
+        part.plan(), part.graph(),
+        [&](uint32_t id) { return *reinterpret_cast<const int32_t*>(read(inputs[part.port_of(id)], sizeof(int32_t))); },
+        [&](const Plan::Cache& cache, int64_t offset, int64_t bytes) {
+          const Plan::Storage& storage = part.plan().storage[cache.value];
+          return read(inputs[storage.port] + storage.offset + offset, bytes);
+        });
+  }
 }
 
 }  // namespace tcim_lite::cuda

@@ -28,9 +28,12 @@ class CudaExecutable final : public Executable {
   void record(const Bound& bound);
   void meet();
   void check_lengths(const Bound& bound);
-  void raise_refusal();
+  // Throws what the kernels told of the run, and makes the next one possible.
+  void take_flags(const Bound& bound);
+  void raise_refusal(uint32_t port);
+  void check_caches(const Bound& bound);
 
-  PinnedBytes refused_host_;  // an int: the port of an input that holds a NaN or an infinity, plus 1
+  PinnedBytes flags_;  // HostFlags
   std::vector<std::unique_ptr<CudaPart>> parts_;
   std::vector<Event> events_;  // by rank
   std::list<Bound> bounds_;    // the latest first

@@ -18,8 +18,8 @@ bool is_staged(const Value& value) { return value.kind == ValueKind::Input; }
 }  // namespace
 
 CudaMemory::CudaMemory(const Graph& graph, const Plan& plan, std::vector<std::shared_ptr<DeviceMemory>> weights,
-                       int* refused_host)
-    : graph_(graph), plan_(plan), weights_(std::move(weights)), refused_host_(refused_host) {
+                       HostFlags* flags)
+    : graph_(graph), plan_(plan), weights_(std::move(weights)), flags_(flags) {
   reserve(uint64_t(plan_.arena_bytes));  // first: values of the arena lie at their offsets
   for (size_t port = 0; port < graph_.inputs.size(); ++port) {
     const bool staged = is_staged(graph_.values[graph_.inputs[port]]);
@@ -85,7 +85,7 @@ void CudaMemory::bind(const PartMemory& memory) {
 void CudaMemory::launch_inputs(cudaStream_t stream) {
   StageArgs args{};
   args.refused = reinterpret_cast<int*>(scratch(refused_));
-  args.refused_host = refused_host_;
+  args.refused_host = &flags_->refused;
   const auto flush = [&] {
     if (args.count > 0) launch_stage(args, stream);
     args.count = 0;

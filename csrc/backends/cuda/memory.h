@@ -12,11 +12,17 @@
 
 namespace tcim_lite::cuda {
 
+// What the kernels of a run tell the host.
+struct HostFlags {
+  int refused;        // the port of an input that holds a NaN or an infinity, plus 1
+  int odd_attention;  // 1: a result of attention is NaN or infinite
+};
+
 class CudaMemory {
  public:
-  // `graph`, `plan` and `refused_host`, which is pinned, outlive the memory.
+  // `graph`, `plan` and `flags`, which is pinned, outlive the memory.
   CudaMemory(const Graph& graph, const Plan& plan, std::vector<std::shared_ptr<DeviceMemory>> weights,
-             int* refused_host);
+             HostFlags* flags);
 
   // More scratch, zeros at first; returns where it is for scratch(). Only before allocate().
   uint64_t reserve(uint64_t bytes);
@@ -45,6 +51,8 @@ class CudaMemory {
   // The same for kernels that write the value; null where it does not outlive the run.
   const int* refusal(const Rows& rows) const;
 
+  int* odd_attention() const { return &flags_->odd_attention; }
+
   // The input port of a length.
   size_t port_of(uint32_t length) const;
 
@@ -52,7 +60,7 @@ class CudaMemory {
   const Graph& graph_;
   const Plan& plan_;
   const std::vector<std::shared_ptr<DeviceMemory>> weights_;
-  int* const refused_host_;
+  HostFlags* const flags_;
   DeviceBytes memory_;  // arena, copied inputs, scratch
   uint64_t bytes_ = 0, refused_ = 0;
   std::vector<uint64_t> staged_;             // by input port: where its copy is; states: none

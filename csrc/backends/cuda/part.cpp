@@ -27,12 +27,12 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
 
 }  // namespace
 
-CudaPart::CudaPart(Part part, Numerics numerics, int gpu, int* refused_host)
+CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
     : graph_(std::move(part.graph)),
       gpu_(gpu),
       plan_(build_plan(*graph_, numerics)),
       stream_(make_stream()),
-      memory_(*graph_, plan_, std::move(part.placed), refused_host),
+      memory_(*graph_, plan_, std::move(part.placed), flags),
       steps_(plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
   prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
@@ -77,8 +77,9 @@ void CudaPart::launch_until(size_t index) {
 const decode::Program* CudaPart::bound_program(size_t step) {
   for (Placed& each : programs_) {
     if (each.program.first_step() != step) continue;
-    return each.program.bind(memory_.values(), memory_.scratch(each.scratch), memory_.refused()) ? &each.program
-                                                                                                 : nullptr;
+    const bool fits =
+        each.program.bind(memory_.values(), memory_.scratch(each.scratch), memory_.refused(), memory_.odd_attention());
+    return fits ? &each.program : nullptr;
   }
   return nullptr;
 }

@@ -17,8 +17,8 @@ namespace tcim_lite::cuda {
 
 class CudaPart {
  public:
-  // On the current GPU, which is `gpu`. `refused_host` is pinned and outlives the part.
-  CudaPart(Part part, Numerics numerics, int gpu, int* refused_host);
+  // On the current GPU, which is `gpu`. `flags` is pinned and outlives the part.
+  CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags);
 
   // Throws Error(Unsupported) unless the first part computes the same rows of what is gathered.
   void check_exchange(const CudaPart& first) const;

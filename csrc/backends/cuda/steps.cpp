@@ -186,6 +186,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);
   args.refused = memory_.refusal(spec.y);
+  args.odd = memory_.odd_attention();
   for (size_t slot = 0; slot < spec.k.size(); ++slot) {
     args.k[slot] = memory_.at(spec.k[slot]);
     args.v[slot] = memory_.at(spec.v[slot]);

@@ -42,6 +42,14 @@ struct Plan {
     int64_t row_bytes;
     int64_t bytes;
   };
+  // Keys or values that attention reads: [heads, context, head_dim] of one slot.
+  struct Cache {
+    uint32_t value;
+    Elem elem;
+    int64_t heads, context, head_dim;
+    uint32_t valid;  // value id of the slot's length
+    size_t slot, slots;
+  };
 
   // Before steps[next_step], this device's columns and those of the others meet in `whole`.
   struct Gather {
@@ -58,6 +66,7 @@ struct Plan {
   std::vector<int64_t> input_bytes;
   std::vector<OutputPort> outputs;
   std::vector<FloatInput> float_inputs;  // checked for NaN and infinity
+  std::vector<Cache> caches;
   std::vector<LengthRule> lengths;
   uint32_t live_rows = kNoValue;
   int64_t arena_bytes = 0;

@@ -83,6 +83,12 @@ void PlanBuilder::add_attention(AttentionSpec step, const Op& op) {
   step.q = values.rows(op.inputs[0]);
   values.follows(op.outputs[0], op.inputs[0]);
   step.y = values.rows(op.outputs[0]);
+  for (size_t slot = 0; slot < step.k.size(); ++slot) {
+    for (const uint32_t cache : {step.k[slot], step.v[slot]}) {
+      plan_.caches.push_back({cache, step.cache_elem, step.kv_heads, step.context, step.head_dim,
+                              step.lengths[slot].valid, slot, step.k.size()});
+    }
+  }
   HeadsAttentionSpec both;
   const bool joins = heads_open_ && values.sole_consumer(op.inputs[0]) == &op && joins_heads(step, both);
   const int64_t index = joins ? next_step() - 1 : next_step();

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "graph/plan/cache_rows.h"
 
 namespace tcim_lite::layers {
 namespace {
@@ -195,6 +196,8 @@ Found check_error(const CallEvent& event) {
   Found found;
   if (event.error == ErrorCode::Internal) found.emplace_back("S-901", concat("It said: ", event.error_text));
   if (event.error == ErrorCode::Unsupported) found.emplace_back("S-902", concat("It said: ", event.error_text));
+  if (event.error_text.find(kOddCacheRow) != std::string::npos)
+    found.emplace_back("S-404", concat("It said: ", event.error_text));
   return found;
 }
 

@@ -116,6 +116,13 @@ constexpr FindingKind kCatalogue[] = {
      "An output has content after its first run (tcim-api section 19).",
      "The emulator gives zeros, and 0xFF in strict mode; the card gives anything.",
      "add = rt.load('add.hmm')\nadd.get_output('total')\n", "Run the module first, or write the tensor."},
+    {"S-404", "A live cache row holds a NaN or an infinity.", "user error",
+     "Rows [0, valid_length) hold keys and values of tokens, finite numbers (llm-graphs 2.1, G-6).",
+     "Every later token attends to the row. The run fails here; the card takes the number for another and answers.",
+     PAIR FEED "for name in caches:\n    prefill.set_input(name, np.full(prefill.get_input_info(name).shape, np.nan))\n"
+               "feed(prefill, 3, 1)\nprefill.run(True)\n",
+     "Look at what wrote the row: set_input, a restored prefix, or a module that shares the cache.",
+     ErrorCode::Argument},
     {"S-501", "Values change their meaning: 8-bit integers with the top bit set become the other signedness.",
      "user error", "uint8 and int8 are reinterpreted, never converted (tcim-api 13.2, C-5).",
      "200 as uint8 arrives as -56.", "add = rt.load('add.hmm')\nadd.set_input('image', np.full(4, 200, np.uint8))\n",

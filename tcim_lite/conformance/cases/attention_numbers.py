@@ -85,6 +85,63 @@ def test_cache_rows_beyond_the_valid_ones_may_hold_anything(kit, role):
         np.testing.assert_array_equal(result, results[0])
 
 
+def refuses_odd_cache_rows(module, caches, length, run):
+    """In every one of `caches` a live row is NaN or infinite; `run` gives bytes that the errors must not change."""
+    random = np.random.default_rng(11)
+    arrays = {name: random.standard_normal(module.get_input_info(name).shape).astype(np.float16) for name in caches}
+    for name, values in arrays.items():
+        module.set_input(name, values)
+    expected = run()
+    for name, values in arrays.items():
+        for row, value in zip((0, length // 2, length - 1), (np.nan, np.inf, -np.inf), strict=True):
+            for element in (0, 13):  # an infinity times numbers of either sign
+                odd = values.copy()
+                odd[0, -1, row, element] = value
+                module.set_input(name, odd)
+                with refused("ArgumentError", f"'{name}' holds .* in row {row}[ ,]"):
+                    run()
+                np.testing.assert_array_equal(module.get_dev_input(name).numpy()[:, :, :length], odd[:, :, :length])
+        module.set_input(name, values)
+        assert run() == expected
+
+
+@each("length", [4, 20])
+@each("role", [*ROLES, "attention_verify"])
+def test_a_live_cache_row_that_is_not_finite_is_an_error(kit, role, length):
+    emulator_only("rows that are not finite")
+    module = rt.load(kit.model(role))
+    tokens = module.get_input_info("input_1").shape[1]
+    refuses_odd_cache_rows(module, kit.caches, length, lambda: kit.step(module, kit.rows(tokens), length).tobytes())
+
+
+def test_a_long_cache_is_looked_at_as_a_whole(kit):
+    emulator_only("rows that are not finite")
+    module = rt.load(kit.model("attention_long"))
+    refuses_odd_cache_rows(module, kit.caches, 580, lambda: kit.step(module, kit.rows(8), 580).tobytes())
+
+
+@each("slot", [0, 2])
+def test_a_quantised_llm_refuses_a_live_cache_row_that_is_not_finite(kit, slot):
+    """Its activations have no code for NaN: without an error the answer is another one."""
+    emulator_only("rows that are not finite")
+    module = rt.load(kit.model("llm_decode_batch"))
+    names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
+    module.set_input("input_1", np.ones(module.get_input_info("input_1").shape, np.float16))
+    for name in names:
+        if name.startswith("valid_length"):
+            module.set_input(name, np.array([4], np.int32))
+        if name.startswith("current_length"):
+            module.set_input(name, np.array([1], np.int32))
+
+    def logits():
+        module.run()
+        module.sync()
+        return module.get_output("logits").numpy().tobytes()
+
+    caches = [name for name in names if "cache" in name and name.endswith(f"_batch_{slot}" if slot else "_input")]
+    refuses_odd_cache_rows(module, caches, 4, logits)
+
+
 @each("value", [np.nan, np.inf, -np.inf])
 @each("role", ROLES)
 def test_a_live_row_that_is_not_finite_is_refused_and_not_cached(kit, role, value):

@@ -125,9 +125,10 @@ void weigh_all_values(const float* p, const T* v, const T* next, int64_t begin, 
 }
 
 // R rows share every load of K and V. Row r uses keys begin_of(r) to keys[r], both ascending, so the rows have in
-// common what lies from the last row's begin to the first row's end.
+// common what lies from the last row's begin to the first row's end. False when the scores or outputs of row 0 of the
+// block are not finite.
 template <int R, typename T>
-void attend(const AttentionBlockArgs& args, int64_t row) {
+bool attend(const AttentionBlockArgs& args, int64_t row) {
   alignas(64) float scores[R * kAttentionBlock];
   const int64_t dim = args.head_dim;
   const float* q = args.q + row * dim;
@@ -136,9 +137,10 @@ void attend(const AttentionBlockArgs& args, int64_t row) {
   const T* next = k + kAttentionBlock * dim;  // the next block's keys, if there is one: only fetched
   float* o = args.o + row * dim;
   const int32_t* keys = args.keys + row;
-  const int64_t most = keys[R - 1], begin = begin_of(args, row + R - 1), end = keys[0];
-  for (int64_t key = begin_of(args, row) / kLanes * kLanes; key < most; key += kSums / R)
+  const int64_t most = keys[R - 1], begin = begin_of(args, row + R - 1), end = keys[0], first = begin_of(args, row);
+  for (int64_t key = first / kLanes * kLanes; key < most; key += kSums / R)
     score_keys<R>(q, k, v, key, most - 1, dim, scores);
+  const bool finite_scores = row > 0 || are_finite(scores + first, end - first);
   for (int r = 0; r < R; ++r) {
     softmax(scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r, args.l + row + r);
   }
@@ -150,23 +152,26 @@ void attend(const AttentionBlockArgs& args, int64_t row) {
   if (begin < end) weigh_all_values<R>(scores, v, next, begin, end, dim, o);
   const int64_t rest = begin < end ? end : begin;
   for (int r = 1; r < R; ++r) weigh_alone(r, rest, keys[r]);
+  return finite_scores && (row > 0 || are_finite(o, dim));
 }
 
 template <typename T>
-void attention_block(const AttentionBlockArgs& args) {
+bool attention_block(const AttentionBlockArgs& args) {
   int64_t row = 0;
+  bool finite = true;
 #ifdef TCIM_LITE_SIMD_TRANSPOSE
   if (args.head_dim <= kMaxTileHeadDim) {
     while (args.rows - row >= kMinTileRows) {
       const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
-      attend_tile<T>(args, row, rows, softmax);
+      finite &= attend_tile<T>(args, row, rows, softmax);
       row += rows;
     }
   }
 #endif
-  for (; row + 4 <= args.rows; row += 4) attend<4, T>(args, row);
-  for (; row + 2 <= args.rows; row += 2) attend<2, T>(args, row);
-  for (; row < args.rows; ++row) attend<1, T>(args, row);
+  for (; row + 4 <= args.rows; row += 4) finite &= attend<4, T>(args, row);
+  for (; row + 2 <= args.rows; row += 2) finite &= attend<2, T>(args, row);
+  for (; row < args.rows; ++row) finite &= attend<1, T>(args, row);
+  return finite;
 }
 
 void attention_merge(const AttentionMergeArgs& args) {

@@ -13,9 +13,10 @@ float tree_sum(float* partial) {
 }
 
 template <Elem E>
-void attention_block(const AttentionBlockArgs& args) {
+bool attention_block(const AttentionBlockArgs& args) {
   using Row = RefRow<E>;
   const int64_t dim = args.head_dim;
+  bool finite = true;
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* q = args.q + row * dim;
     float* o = args.o + row * dim;
@@ -28,6 +29,7 @@ void attention_block(const AttentionBlockArgs& args) {
       for (int64_t d = 0; d < dim; ++d) partial[d % 16] = std::fmaf(q[d], Row::load(k, d), partial[d % 16]);
       p[key] = tree_sum(partial);
       if (p[key] > m) m = p[key];
+      if (row == 0 && !std::isfinite(p[key])) finite = false;
     }
     m += 0.0f;  // -0 becomes +0: which zero a maximum picks depends on the order
     float sums[16] = {};
@@ -40,9 +42,11 @@ void attention_block(const AttentionBlockArgs& args) {
       const void* v = Row::at(args.v, key * dim);
       for (int64_t d = 0; d < dim; ++d) o[d] = std::fmaf(p[key], Row::load(v, d), o[d]);
     }
+    for (int64_t d = 0; row == 0 && d < dim; ++d) finite = finite && std::isfinite(o[d]);
     args.m[row] = m;
     args.l[row] = tree_sum(sums);
   }
+  return finite;
 }
 
 void attention_merge(const AttentionMergeArgs& args) {

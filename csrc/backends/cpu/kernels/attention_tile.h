@@ -174,16 +174,18 @@ void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
 }
 
 // Rows [row, row + rows) of an attention_block; softmax(scores, begin, end, m, l) turns one row's scores into
-// probabilities.
+// probabilities. False when the scores or outputs of row 0 of the block are not finite.
 template <typename T, typename Softmax>
-void attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
+bool attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
   alignas(64) float scores[kMaxTileRows * kAttentionBlock];
   const int32_t* keys = args.keys + row;
-  const int64_t dim = args.head_dim, first = begin_of(args, row) / kTileKeys * kTileKeys;
+  const int64_t dim = args.head_dim, begin = begin_of(args, row), first = begin / kTileKeys * kTileKeys;
   score_tile(args.q + row * dim, static_cast<const T*>(args.k), rows, first, keys[rows - 1], dim, scores);
+  const bool finite_scores = row > 0 || are_finite(scores + begin, keys[0] - begin);
   for (int64_t r = 0; r < rows; ++r)
     softmax(scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r, args.l + row + r);
   weigh_tile<T>(args, row, rows, first, scores);
+  return finite_scores && (row > 0 || are_finite(args.o, dim));
 }
 
 }  // namespace

@@ -60,6 +60,17 @@ inline Vec round_to(Vec a) {
   return a;
 }
 
+// Whether no element is NaN or infinite: of those x - x is NaN, and stays so in a sum.
+template <typename T>
+inline bool are_finite(const T* x, int64_t count) {
+  Vec differences = broadcast(0.0f);
+  for_lanes(count, [&](int64_t i, auto lanes) {
+    const Vec value = load(x + i, lanes);
+    differences = differences + (value - value);
+  });
+  return !any_nan(differences);
+}
+
 // exp_ref of activation_ref.cpp.
 inline Vec exp(Vec x) {
   const Vec lowest = broadcast(-0x1.5d589ep+6f), magic = broadcast(0x1.8p+23f);

@@ -185,10 +185,11 @@ void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_
     keys[row] = int32_t(std::min(tile.end(row / heads) - start, kAttentionBlock));
   }
   const int64_t offset = (tile.kv_head * context + start) * head_dim * elem_bytes(cache_elem);
-  run.kernels.attention_block[cache_elem]({queries + skip * head_dim, run.at(k[tile.slot]) + offset,
-                                           run.at(v[tile.slot]) + offset, keys + skip, out.m + skip, out.l + skip,
-                                           out.o + skip * head_dim, rows - skip, head_dim,
-                                           window < context ? begins + skip : nullptr});
+  const bool finite = run.kernels.attention_block[cache_elem](
+      {queries + skip * head_dim, run.at(k[tile.slot]) + offset, run.at(v[tile.slot]) + offset, keys + skip,
+       out.m + skip, out.l + skip, out.o + skip * head_dim, rows - skip, head_dim,
+       window < context ? begins + skip : nullptr});
+  if (!finite) run.odd_attention.store(true, std::memory_order_relaxed);
 }
 
 void AttentionStep::store(const RunContext& run, const Tile& tile, const Partial& done) const {

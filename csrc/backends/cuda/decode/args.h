@@ -82,6 +82,7 @@ struct ProgramArgs {
   const int* valid[kMostRows] = {};  // by slot
   const int* current[kMostRows] = {};
   const int* refused = nullptr;
+  int* odd = nullptr;           // as in AttentionArgs
   float* partial = nullptr;     // of the block that has this number: as in DecodeAttentionArgs
   int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
   unsigned* barrier = nullptr;  // two: 0 between runs; the number of runs so far

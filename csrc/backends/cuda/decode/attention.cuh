@@ -20,10 +20,12 @@ struct HeadsResult {
   const Handover<Shape>& handover;
   int column;
   __half* y;
+  int* odd;
 };
 // Element `at` of them.
 template <typename Shape>
 __device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, int at, float value) {
+  tell_unless_finite(value, to.odd);
   const __half own = to_half(value), next = __shfl_down_sync(0xffffffffu, own, 1);
   if (to.handover.keeps()) to.y[at] = own;
   if (to.handover.posts() && at % 2 == 0) to.handover.y().post((to.column + at) / 2, own, next);
@@ -136,7 +138,8 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
   const int stride = heads * (kDim + 2), pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
   const int column = unit.kv_head * heads * kDim;
-  const HeadsResult<Shape> to{handover, column, static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column};
+  const HeadsResult<Shape> to{handover, column, static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,
+                              args.odd};
   gather_warps(s, heads, unit.warps, unit.active == 1, to, all + unit.split * stride);
   if (unit.active == 1) return;
   __syncthreads();

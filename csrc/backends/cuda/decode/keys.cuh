@@ -89,7 +89,9 @@ __device__ __forceinline__ float take_shares(Attended& all, float (&score)[2][2]
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       // Rounded: in an FMA with what is taken off below, the error of a large product would be raised to a power.
-      score[u][i] = 8 * u + 2 * t + i < keys ? __fmul_rn(score[u][i], scale) : -INFINITY;
+      const bool seen = 8 * u + 2 * t + i < keys;
+      score[u][i] = seen ? __fmul_rn(score[u][i], scale) : -INFINITY;
+      if (seen) sum = marked(sum, score[u][i]);
       most = fmaxf(most, score[u][i]);
     }
   }

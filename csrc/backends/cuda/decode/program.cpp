@@ -239,7 +239,7 @@ std::optional<Program> Program::plan(const Plan& plan, size_t first, int multipr
   return ProgramBuilder(plan, multiprocessors).build(first);
 }
 
-bool Program::bind(std::span<std::byte* const> values, std::byte* scratch, const int* refused) {
+bool Program::bind(std::span<std::byte* const> values, std::byte* scratch, const int* refused, int* odd) {
   for (const Operand& operand : operands_) {
     std::byte* const address = values[operand.value];
     if (operand.aligned && reinterpret_cast<uintptr_t>(address) % 16 != 0) return false;
@@ -250,6 +250,7 @@ bool Program::bind(std::span<std::byte* const> values, std::byte* scratch, const
     std::memcpy(own.pointer, &address, sizeof(address));
   }
   args_->refused = refused;
+  args_->odd = odd;
   return true;
 }
 

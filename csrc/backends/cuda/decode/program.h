@@ -27,7 +27,7 @@ class Program {
 
   // For launches over values that lie at `values`, by id, weights too. False where one of them is not aligned as the
   // kernel reads it: then the steps are launched one by one.
-  bool bind(std::span<std::byte* const> values, std::byte* scratch, const int* refused);
+  bool bind(std::span<std::byte* const> values, std::byte* scratch, const int* refused, int* odd);
   // As bound.
   const ProgramArgs& args() const { return *args_; }
 

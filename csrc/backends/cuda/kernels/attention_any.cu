@@ -39,7 +39,10 @@ __global__ void attention_kernel(AttentionArgs args) {
       float score = 0;
       for (int i = lane; i < dim; i += 32) score = fmaf(query[i], load(at + i), score);
       score = warp_sum(score);
-      if (lane == 0) p[key] = score;
+      if (lane == 0) {
+        p[key] = score;
+        tell_unless_finite(score, args.odd);
+      }
       most = fmaxf(most, score);
     }
     if (lane == 0) scratch[warp] = most;
@@ -60,7 +63,11 @@ __global__ void attention_kernel(AttentionArgs args) {
     __syncthreads();
   }
   T* y = static_cast<T*>(args.y) + row * args.y_stride + int64_t(head) * dim;
-  for (int i = threadIdx.x; i < dim; i += kThreads) store(y + i, o[i] / l);
+  for (int i = threadIdx.x; i < dim; i += kThreads) {
+    const float result = o[i] / l;
+    tell_unless_finite(result, args.odd);
+    store(y + i, result);
+  }
 }
 
 }  // namespace

@@ -32,10 +32,10 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(DecodeAttentionArgs ar
   constexpr int64_t kStride = int64_t(Heads) * (Dim + 2);
   float* all = args.partial + pair * args.splits * kStride;
   auto* y = static_cast<__half*>(a.y) + share.slot() * a.y_stride + int64_t(share.kv_head()) * Heads * Dim;
-  const bool refused = is_refused(a);
-  gather_parts(share, refused, s, y, all + share.split() * kStride, warp, lane);
+  const Result result{y, is_refused(a), a.odd};
+  gather_parts(share, result, s, all + share.split() * kStride, warp, lane);
   if (share.active == 1 || !is_last(s, args.arrived + pair, share.active)) return;
-  merge_blocks(share, refused, s, all, y, warp, lane);
+  merge_blocks(share, result, s, all, warp, lane);
 }
 
 template <int Dim>

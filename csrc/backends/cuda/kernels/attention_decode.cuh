@@ -166,7 +166,7 @@ __device__ __forceinline__ void score_keys(const float (&q)[Heads][8], const uin
   }
 }
 
-// Scores to shares of the softmax so far; keys at or beyond `end` have none.
+// Scores to shares of the softmax so far; keys at or beyond `end`, whose scores are 0, have none.
 template <int Heads>
 __device__ __forceinline__ void take_shares(Sums<Heads>& sums, float (&score)[Heads][kUnroll], int base, int step,
                                             int end) {
@@ -175,6 +175,7 @@ __device__ __forceinline__ void take_shares(Sums<Heads>& sums, float (&score)[He
     float now = sums.m[h];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
+      if (h == 0) sums.l[h] = marked(sums.l[h], score[h][u]);  // a key that is not finite shows in every head
       if (base + u * step >= end) score[h][u] = -INFINITY;
       now = fmaxf(now, score[h][u]);
     }
@@ -248,9 +249,21 @@ __device__ __forceinline__ void attend_keys(const Share& share, Shared<Dim, Head
   }
 }
 
+// Where a block's results go.
+struct Result {
+  __half* y;
+  bool refused;
+  int* odd;
+
+  __device__ __forceinline__ void store(int at, float value) const {
+    tell_unless_finite(value, odd);
+    if (!refused) cuda::store(y + at, value);
+  }
+};
+
 // One (m, l, o) of the block: the result where it is the only one, else left at `mine` for the last block.
 template <int Dim, int Heads>
-__device__ __forceinline__ void gather_parts(const Share& share, bool refused, Shared<Dim, Heads>& s, __half* y,
+__device__ __forceinline__ void gather_parts(const Share& share, const Result& result, Shared<Dim, Heads>& s,
                                              float* mine, int warp, int lane) {
   constexpr int kStates = Shared<Dim, Heads>::kStates;
   for (int h = warp; h < Heads; h += kWarps) {
@@ -268,7 +281,7 @@ __device__ __forceinline__ void gather_parts(const Share& share, bool refused, S
 #pragma unroll
     for (int state = 0; state < kStates; ++state) total = fmaf(s.outputs[state][h][d], s.weights[state][h], total);
     if (share.active == 1) {
-      if (!refused) store(y + i, total / s.block_rest[h].l);
+      result.store(i, total / s.block_rest[h].l);
       continue;
     }
     mine[h * (Dim + 2) + d] = total;
@@ -291,8 +304,8 @@ __device__ __forceinline__ bool is_last(S& s, int* arrived, int active) {
 }
 
 template <int Dim, int Heads>
-__device__ __forceinline__ void merge_blocks(const Share& share, bool refused, Shared<Dim, Heads>& s, const float* all,
-                                             __half* y, int warp, int lane) {
+__device__ __forceinline__ void merge_blocks(const Share& share, const Result& result, Shared<Dim, Heads>& s,
+                                             const float* all, int warp, int lane) {
   constexpr int64_t kStride = int64_t(Heads) * (Dim + 2);
   const int active = share.active;
   float* weights = &s.outputs[0][0][0];  // [active][Heads], the weight of each block over the whole sum
@@ -319,7 +332,7 @@ __device__ __forceinline__ void merge_blocks(const Share& share, bool refused, S
 #pragma unroll 8
     for (int split = 0; split < active; ++split)
       total = fmaf(__ldcg(all + split * kStride + h * (Dim + 2) + d), weights[split * Heads + h], total);
-    if (!refused) store(y + i, total / s.block_rest[h].l);
+    result.store(i, total / s.block_rest[h].l);
   }
 }
 

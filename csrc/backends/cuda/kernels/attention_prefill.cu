@@ -154,6 +154,21 @@ __device__ __forceinline__ void take_shares(Sums<Dim>& sums, float (&s)[kKeys / 
   }
 }
 
+// A key that is not finite shows in the scores of every row that sees it, so one warp checks the keys [begin, end) of a
+// tile that were in the cache before this run.
+template <int Dim>
+__device__ __forceinline__ void mark_odd_keys(Sums<Dim>& sums, const float (&s)[kKeys / 8][4], int begin, int end,
+                                              int t) {
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int key = n * 8 + 2 * t + i;
+      if (key >= begin && key < end) sums.l[0] = marked(sums.l[0], s[n][i]);
+    }
+  }
+}
+
 template <int Dim>
 __device__ __forceinline__ void add_values(Sums<Dim>& sums, const float (&s)[kKeys / 8][4], const char* v_tile,
                                            int lane) {
@@ -210,8 +225,9 @@ __device__ __forceinline__ bool add_parts(Sums<Dim>& sums, char* shared, int par
 
 template <int Dim>
 __device__ __forceinline__ void store_rows(const Sums<Dim>& sums, const LaneRows<Dim>& lane_rows, const Block& block,
-                                           int warp, int lane) {
+                                           int* odd, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
+  float mark = 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float sum = sums.l[half];
@@ -220,10 +236,15 @@ __device__ __forceinline__ void store_rows(const Sums<Dim>& sums, const LaneRows
     if (block.row_of(warp, g, half) >= block.rows) continue;
 #pragma unroll
     for (int d = 0; d < Dim / 8; ++d) {
-      store(lane_rows.y[half] + d * 8 + 2 * t, sums.o[d][2 * half] / sum);
-      store(lane_rows.y[half] + d * 8 + 2 * t + 1, sums.o[d][2 * half + 1] / sum);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float result = sums.o[d][2 * half + i] / sum;
+        mark = marked(mark, result);
+        store(lane_rows.y[half] + d * 8 + 2 * t + i, result);
+      }
     }
   }
+  tell_unless_finite(mark, odd);
 }
 
 template <int Dim, int Parts>
@@ -267,6 +288,8 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
     sync_part(part);
     float s[kKeys / 8][4] = {};
     score_tile<Dim>(rows.queries, k_tiles + place * kTileBytes, lane, s);
+    if (block.first_row == 0 && warp == 0)
+      mark_odd_keys<Dim>(sums, s, block.first_key - first, block.valid - first, lane % 4);
     take_shares<Dim>(sums, s, rows.begin, rows.limit, first, scale, lane % 4);
     add_values<Dim>(sums, s, v_tiles + place * kTileBytes, lane);
     sync_part(part);
@@ -274,7 +297,7 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
   if constexpr (Parts > 1) {
     if (!add_parts<Dim, Parts>(sums, shared, part, scale)) return;
   }
-  store_rows<Dim>(sums, rows, block, warp, lane);
+  store_rows<Dim>(sums, rows, block, args.odd, warp, lane);
 }
 
 template <int Dim, int Parts>

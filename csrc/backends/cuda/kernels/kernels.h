@@ -97,6 +97,7 @@ struct AttentionArgs {
   float scale;
   const int* live;
   const int* refused;
+  int* odd;  // the host's: becomes 1 when a result is NaN or infinite
   const void* k[kMaxSlots];
   const void* v[kMaxSlots];
   const int* valid[kMaxSlots];

@@ -1,0 +1,143 @@
+// Linear with quantised weights on ymm registers: the tile loop and the formats. The instruction sets differ in dots(),
+// which each defines. Everything has internal linkage.
+#pragma once
+
+#include "backends/cpu/kernels/linear_x86.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+inline __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// A format gives the stored codes of inputs 4 * run .. of half the outputs of a group.
+struct W4 : Packed<WeightFormat::LinearW4> {
+  static constexpr int64_t kFarBytes = 4 * 1088;  // four units of two groups
+
+  static __m256i pairs(const uint8_t* weights, int run, int half) { return load(weights + 64 * (run / 2) + 32 * half); }
+  static __m256i stored(const uint8_t* weights, int run, int half) {
+    const __m256i both = pairs(weights, run, half), low_mask = _mm256_set1_epi8(0x0f);
+    return _mm256_and_si256(run % 2 == 0 ? both : _mm256_srli_epi16(both, 4), low_mask);
+  }
+  static __m256 scales(const uint8_t* at, int half) {
+    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at + 16 * half)));
+  }
+};
+
+struct W8 : Packed<WeightFormat::LinearW8> {
+  static constexpr int64_t kFarBytes = 0;
+
+  static __m256i stored(const uint8_t* weights, int run, int half) { return load(weights + 64 * run + 32 * half); }
+  // 2^e.
+  static __m256 scales(const uint8_t* at, int half) {
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at + 8 * half)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(wide, _mm256_set1_epi32(127)), 23));
+  }
+};
+
+// E2M1, doubled: the codes have a sign.
+struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
+  static constexpr int64_t kFarBytes = W4::kFarBytes;
+
+  static __m256i stored(const uint8_t* weights, int run, int half) {
+    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), W4::stored(weights, run, half));
+  }
+  static __m256 scales(const uint8_t* at, int half) { return W8::scales(at, half); }
+};
+
+// R rows of one group: where they and their weights lie.
+template <int R>
+struct Group {
+  const uint8_t* weights;
+  const int8_t* codes;  // of the first row
+  int64_t inputs;       // codes from one row to the next
+  const int32_t* sums;  // of the activations
+  int64_t stride;       // sums from one row to the next
+
+  // What the offset of the stored codes adds to the dots of row r.
+  template <typename Format>
+  __m256i excess(int r) const {
+    constexpr auto kOffset = uint32_t(Format::kLayout.code_offset);
+    static_assert((kOffset & (kOffset - 1)) == 0);
+    if constexpr (kOffset == 0) return _mm256_setzero_si256();
+    return _mm256_slli_epi32(_mm256_set1_epi32(sums[r * stride]), __builtin_ctz(kOffset));
+  }
+};
+
+// Calls use(run, stored codes of both halves) for runs [begin, begin + count). With Stream the weights come from memory
+// and are fetched ahead.
+template <typename Format, bool Stream, typename Use>
+__attribute__((always_inline)) inline void for_runs(const uint8_t* weights, int begin, int count, Use use) {
+  constexpr int kRuns = int(Format::kInputs / 4);
+#pragma GCC unroll 16
+  for (int run = begin; run < begin + count; ++run) {
+    if (Stream && run % (kRuns / Format::kLines) == 0)
+      prefetch<Format::kFarBytes>(weights + 64 * (run * Format::kLines / kRuns));
+    use(run);
+  }
+}
+
+// The dots of R rows with both halves of the outputs of a group, exact.
+template <typename Format, int R, bool Stream>
+void dots(const Group<R>& group, __m256i (&dot)[R][2]);
+
+// R rows of one block.
+template <typename Format, int R, bool Stream>
+void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
+  const Tile t(args, row, block);
+  const int64_t groups = args.groups * Format::kParts;
+  for (int r = 0; r < R; ++r) {
+    for (int half = 0; half < 2; ++half) _mm256_store_ps(t.acc + r * t.acc_stride + 8 * half, _mm256_setzero_ps());
+  }
+  for (int64_t index = 0; index < groups; ++index) {
+    const uint8_t* scales = t.weights + Format::scales_at(groups, index);
+    if constexpr (Stream) prefetch_scales<Format, Format::kFarBytes>(scales, args.block_stride);
+    const Group<R> group{t.weights + Format::codes_at(index), t.codes + index * Format::kInputs, t.inputs,
+                         t.sums + index / Format::kParts, t.stride};
+    __m256i dot[R][2];
+    dots<Format, R, Stream>(group, dot);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __m256 weight_scale = Format::scales(scales, half);
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const __m256 row_scale = _mm256_set1_ps(t.scales[r * t.stride + index / Format::kParts]);
+        const __m256 scale = _mm256_mul_ps(weight_scale, row_scale);
+        float* sum = t.acc + r * t.acc_stride + 8 * half;
+        _mm256_store_ps(sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][half]), scale, _mm256_load_ps(sum)));
+      }
+    }
+  }
+}
+
+// Tiles have at most `most` rows, and at least half as many where there are several.
+template <typename Format, int most, bool Stream, int rows>
+constexpr TileKernel tile_of() {
+  if constexpr (rows <= most && rows >= (Stream ? 1 : most / 2))
+    return tile<Format, rows, Stream>;
+  else
+    return nullptr;
+}
+
+template <typename Format, int most, bool Stream>
+void linear_in_tiles(const LinearQuantArgs& args) {
+  constexpr TileKernel kernels[] = {nullptr,
+                                    tile_of<Format, most, Stream, 1>(),
+                                    tile_of<Format, most, Stream, 2>(),
+                                    tile_of<Format, most, Stream, 3>(),
+                                    tile_of<Format, most, Stream, 4>(),
+                                    tile_of<Format, most, Stream, 5>(),
+                                    tile_of<Format, most, Stream, 6>()};
+  static_assert(most < sizeof(kernels) / sizeof(kernels[0]));
+  run_tiles(args, most, kernels);
+}
+
+template <typename Format, int most>
+void linear(const LinearQuantArgs& args) {
+  if (args.rows > most) return linear_in_tiles<Format, most, false>(args);
+  prefetch_first_scales<Format>(args);
+  linear_in_tiles<Format, most, true>(args);
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu
