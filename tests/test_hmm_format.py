@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests/data/hmm"
 FILES = ["every_op.hmm", "external.hmm", "minimal.hmm", "shared.hmw", "two_devices.hmms"]  # version 1.0
 FILES += ["mul.hmm", "ports.hmm", "ports_two_devices.hmms"]  # version 1.1
-FILES += ["moe.hmm"]  # version 1.2
+FILES += ["moe.hmm", "window.hmm"]  # version 1.2
 
 _spec = importlib.util.spec_from_file_location("make_golden", GOLDEN / "make_golden.py")
 make_golden = importlib.util.module_from_spec(_spec)
@@ -75,7 +75,9 @@ def test_roles_and_aliases_round_trip():
 
 def test_a_file_says_the_lowest_version_that_has_what_it_needs():
     versions = {path.name: hmm.read(path).version for path in GOLDEN.iterdir() if path.name in FILES}
-    assert versions == {name: (1, 2 * name.startswith("moe") + name.startswith(("mul", "ports"))) for name in FILES}
+    assert versions == {
+        name: (1, 2 * name.startswith(("moe", "window")) + name.startswith(("mul", "ports"))) for name in FILES
+    }
 
 
 def test_anything_with_a_buffer_is_read(tmp_path):

@@ -158,4 +158,11 @@ def _unused_tensors(checkpoint: TensorStore, config: ModelConfig, profile: Profi
     used = {name for spec in weight_specs(config, profile) for name in spec.tensors}
     used |= {config.family.tensor(role) for role in (HEAD, EMBEDDING)}
     # Old checkpoints carry the RoPE frequencies, which are computed here.
-    return [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]
+    unused = [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]
+    # GPTQ's writers give every Linear a bias; one of zeros is none.
+    return [name for name in unused if not name.endswith(".bias") or _holds_numbers(checkpoint, name)]
+
+
+def _holds_numbers(checkpoint: TensorStore, name: str) -> bool:
+    """False of a vector of zeros."""
+    return len(checkpoint.shape(name)) != 1 or bool(checkpoint.read(name).any())

@@ -474,7 +474,7 @@ def test_tensor_problems_are_found_before_the_work(make_checkpoint: Make, make_p
 
 def test_tensors_without_a_place_are_named(make_checkpoint: Make, make_package: Make) -> None:
     def edit(tensors: dict[str, np.ndarray]) -> None:
-        tensors["model.layers.0.self_attn.q_proj.bias"] = np.zeros(192, np.float32)
+        tensors["model.layers.0.self_attn.q_proj.bias"] = np.ones(192, np.float32)
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(16, np.float32)
 
     with pytest.warns(CompileWarning, match=r"1 tensors .*'model\.layers\.0\.self_attn\.q_proj\.bias'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,23 @@ def test_bad_tensors_are_named(tmp_path: Path, edit: Any, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
         compiled(made.write(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_biases_of_zeros_are_none(tmp_path: Path) -> None:
+    """AutoGPTQ writes one for each Linear; one that holds numbers is named as what is left out."""
+    made = Made(tmp_path / "hf", GPTQ)
+    name = "model.layers.1.mlp.down_proj.bias"
+    made.tensors[name] = np.zeros(256, np.float16)
+    want = compiled(made.write(), tmp_path / "a")
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert compiled(made.folder, tmp_path / "b")
+    assert not [str(warning.message) for warning in seen if "does not ask for" in str(warning.message)]
+    made.tensors[name][7] = 1
+    made.folder = tmp_path / "biased"
+    with pytest.warns(match=rf"1 tensors that config\.json does not ask for, such as '{name}'"):
+        got = compiled(made.write(), tmp_path / "c")
+    assert (got / "qwen3.hmw").read_bytes() == (want / "qwen3.hmw").read_bytes()
 
 
 def test_groups_that_our_format_does_not_have(tmp_path: Path) -> None:

@@ -203,6 +203,29 @@ def hidden_exponent_graph() -> Graph:
     return Graph("hidden_exponent", values, ops, [0], [2])
 
 
+def window_graph() -> Graph:
+    """FlashAttention in its second version: a sliding window of 5."""
+    rows, heads, cache = [1, 4, 32], [1, 4, 2, 16], [1, 2, 32, 16]
+    values = [
+        Value("x", "input", "float16", rows),
+        Value("valid", "input", "int32", [1]),
+        Value("current", "input", "int32", [1]),
+        Value("k", "state", "float16", cache),
+        Value("v", "state", "float16", cache),
+        Value("heads", "intermediate", "float16", heads),
+        Value("keys", "intermediate", "float16", cache),
+        Value("values", "intermediate", "float16", cache),
+        Value("y", "intermediate", "float16", rows),
+    ]
+    ops = [
+        Op("Reshape", [0], [5]),
+        Op("KVcache", [5, 3, 1, 2], [6]),
+        Op("KVcache", [5, 4, 1, 2], [7]),
+        Op("FlashAttention", [5, 6, 7, 1, 2], [8], {"window": 5}),
+    ]
+    return Graph("window", values, ops, [0, 1, 2, 3, 4], [8], live_rows=2)
+
+
 def moe_graph() -> Graph:
     """Three experts, two for a row: gate and up with biases, their product, down, and the sum."""
     values = [
@@ -278,6 +301,7 @@ def make(folder: Path) -> None:
     weight = WeightData(
         "weight", "uint8", "linear_w8", (20, 64), pattern(packed_bytes("linear_w8", (20, 64), "uint8"), 3)
     )
+    write_model(folder / "window.hmm", window_graph(), [], producer=_PRODUCER)
     write_model(folder / "moe.hmm", moe_graph(), moe_data(), producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
