@@ -175,8 +175,25 @@ def _open(path: Path, name: str | None = None) -> Any:
     except CheckpointError:
         raise
     except Exception as error:  # safetensors raises its own type, OSError or others by version
-        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is not a readable safetensors file: {_cut_off(path) or error}") from error
     return file
+
+
+def _cut_off(path: Path) -> str | None:
+    """Says which tensor of a safetensors file lies beyond its end; None where that is not what is wrong."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = 8 + int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(start - 8)) if start <= min(size, _MOST_JSON_BYTES) else {}
+        ends = {name: start + entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
+        first = min((name for name, end in ends.items() if end > size), key=ends.__getitem__, default=None)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    if first is None:
+        return None
+    whole = max(ends.values())
+    return f"tensor {first!r} ends at byte {ends[first]}, the file has {size} of {whole} (incomplete download?)"
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:

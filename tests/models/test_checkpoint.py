@@ -101,9 +101,18 @@ def test_folder_without_safetensors(tmp_path: Path, file: str | None, message: s
 def test_damaged_file(make_checkpoint: Callable[..., Path]) -> None:
     folder = make_checkpoint()
     path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    message = rf"not a readable safetensors file: tensor '.*' ends at byte {len(data)}, the file has {len(data) - 1} of"
+    with pytest.raises(CheckpointError, match=message):
         Checkpoint(folder)
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(CheckpointError, match=rf"tensor '.*' ends at byte \d+, the file has .* of {len(data)} \("):
+        Checkpoint(folder)
+    for other in (data[:100], b"", b"\0" * 100, b"\xff" * 100):
+        path.write_bytes(other)
+        with pytest.raises(CheckpointError, match=r"model\.safetensors is not a readable safetensors file"):
+            Checkpoint(folder)
 
 
 @pytest.mark.parametrize("package", ["safetensors", "ml_dtypes"])

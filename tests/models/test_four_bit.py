@@ -158,6 +158,32 @@ def test_another_quant_takes_the_values(tmp_path: Path, scheme: dict[str, Any], 
         assert (got / name).read_bytes() == (want / name).read_bytes(), name
 
 
+def test_codes_of_experts_go_into_the_package_as_they_are(tmp_path: Path) -> None:
+    made = Made(tmp_path / "hf", GPTQ, family="qwen3_moe")
+    store = read(next(compiled(made.write(), tmp_path / "out").glob("*.hmw")))
+    entries = {entry.name: entry for entry in store.weights if len(entry.shape) == 3 and entry.format == "linear_w4"}
+    assert len(entries) == 2 * 2
+    for name, entry in entries.items():
+        count, outputs, inputs = entry.shape
+        data = np.frombuffer(store.weight_bytes(entry), np.uint8).reshape(count, -1)
+        for expert in range(count):
+            codes, scales = unpack(data[expert], entry.format, outputs, inputs)
+            prefix = f"model.layers.{name.split('.')[1]}.mlp.experts.{expert}."
+            if "down" in name:
+                want, want_scales = made.codes[f"{prefix}down_proj.weight"], made.scales[f"{prefix}down_proj.weight"]
+            else:
+                pairs = [
+                    (made.codes[f"{prefix}{part}_proj.weight"], made.scales[f"{prefix}{part}_proj.weight"])
+                    for part in ("gate", "up")
+                ]
+                want, want_scales = (
+                    np.stack([part.reshape(-1, 16, part.shape[1]) for part in parts], axis=1).reshape(outputs, -1)
+                    for parts in zip(*pairs, strict=True)
+                )
+            np.testing.assert_array_equal(codes, want, err_msg=f"{name} {expert}")
+            np.testing.assert_array_equal(scales, want_scales, err_msg=f"{name} {expert}")
+
+
 def test_rows_may_begin_anywhere(tmp_path: Path) -> None:
     for scheme in (GPTQ, AWQ):
         made = Made(tmp_path / scheme["quant_method"], scheme, symmetric=False)
