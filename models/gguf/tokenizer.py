@@ -41,11 +41,10 @@ class _Split:
     bos: bool = False
 
 
-_GPT2, _LLAMA3 = _Split(None), _Split(_QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|"), whole_words=True, bos=True)
-# By `tokenizer.ggml.pre`, of the models that are compiled here.
+_LLAMA3 = _Split(_QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|"), whole_words=True, bos=True)
+# By `tokenizer.ggml.pre`, of the models that are compiled here. Files of early 2024 do not say it.
 _SPLITS = {
-    "default": _GPT2,
-    "gpt-2": _GPT2,
+    "gpt-2": _Split(None),
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
@@ -114,7 +113,7 @@ def _tokenizer(
         raise CheckpointError(
             f"{where} has {len(tokens)} tokens with {len(kinds)} types and an embedding of {vocab_size} rows"
         )
-    model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
+    model, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
     if model == "gpt2" and pre in _SPLITS:
         parts = _byte_level(metadata, tokens, _SPLITS[pre], where)
     elif model == "llama":

@@ -158,11 +158,11 @@ def test_sentence_piece_merges_by_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
-def test_another_kind_of_tokenizer_is_left_out_with_a_warning(tmp_path: Path) -> None:
-    with pytest.warns(
-        match=r"tokenizer 'gpt2' with the split 'chameleon' is not known here.*known are llama, and gpt2"
-    ):
-        package = package_of(tmp_path, "qwen3", demo_tokenizer(pre="chameleon"))
+@pytest.mark.parametrize("pre", ["chameleon", None])
+def test_another_kind_of_tokenizer_is_left_out_with_a_warning(tmp_path: Path, pre: str | None) -> None:
+    tokenizer = {key: value for key, value in demo_tokenizer(pre=pre).items() if value is not None}
+    with pytest.warns(match=rf"tokenizer 'gpt2' with the split {pre!r} is not known here.*known are llama, and gpt2"):
+        package = package_of(tmp_path, "qwen3", tokenizer)
     assert not (package.tokenizer_folder / "tokenizer.json").exists()
 
 
