@@ -1,4 +1,4 @@
-// What the runtime asks of a kind of device. One Backend per process and kind; thread-safe.
+// The interface between the runtime and a kind of device. One Backend per process and kind; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -56,9 +56,9 @@ class Executable {
   virtual ~Executable() = default;
 
   // `memory` by rank. An output may be the memory of an input of the same call: inputs are read before outputs are
-  // written (C-9). Throws Error(Argument) for lengths that cannot be and for a NaN or infinity in a live row of an
-  // input, before anything is written. The calling thread rounds to nearest and keeps denormals (numerics.md section
-  // 5); the stream sees to that.
+  // written (C-9). Throws Error(Argument) for impossible lengths and for a NaN or infinity in a live row of an input,
+  // before anything is written. The stream has set the calling thread to round to nearest and to keep subnormals
+  // (docs/numerics.md section 8).
   virtual void run(std::span<const PartMemory> memory) = 0;
 
   // Bytes of device memory that a part holds besides weights, inputs and outputs.
@@ -79,11 +79,11 @@ class Backend {
   // Zeroed memory (G-6). Throws Error(Device) when there is none.
   virtual std::shared_ptr<DeviceMemory> allocate(int device_id, uint64_t bytes, Placing placing) = 0;
 
-  // Where the host finds what a device finds at `device`; null when it cannot reach it.
+  // The host address of the memory that a device addresses as `device`; null if the host cannot access it.
   virtual std::byte* host_view(std::byte* device) = 0;
 
-  // The weight in memory of the device, in the layout that this backend's kernels want; null when they use the packed
-  // bytes where those lie.
+  // The weight in device memory, in the layout that this backend's kernels read; null if they read the packed bytes in
+  // place.
   virtual std::shared_ptr<DeviceMemory> place_weight(int device_id, WeightBytes packed, const WeightForm& form) = 0;
 
   // Blocking copies between host and device memory of this backend.

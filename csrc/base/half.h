@@ -32,7 +32,7 @@ inline uint16_t float_to_half(float value) {
   return uint16_t(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13));
 }
 
-// numerics.md section 4, "Out of range": saturates at 65504 with its sign; NaN stays NaN.
+// docs/numerics.md section 2: saturates at 65504 with its sign; NaN stays NaN.
 inline uint16_t float_to_half_saturate(float value) {
   if (value > 65504.0f) value = 65504.0f;
   if (value < -65504.0f) value = -65504.0f;

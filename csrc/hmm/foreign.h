@@ -1,4 +1,4 @@
-// Says what a file is that is not ours, by its first bytes.
+// Recognises foreign files by their first bytes.
 #pragma once
 
 #include <cstddef>

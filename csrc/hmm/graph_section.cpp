@@ -9,7 +9,7 @@
 namespace tcim_lite::hmm {
 namespace {
 
-// Of the shortest legal value and op: what bounds the counts by the bytes present.
+// Sizes of the shortest legal value and op; the counts cannot exceed the bytes present divided by these.
 constexpr uint32_t kMinValueBytes = 21;
 constexpr uint32_t kMinOpBytes = 17;
 

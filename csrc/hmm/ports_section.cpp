@@ -30,7 +30,7 @@ void decode_port(Cursor& cursor, Value& value) {
     value.aliases.push_back(cursor.text(kMaxNameBytes, concat("an alias of '", value.name, "'")));
 }
 
-// Roles that a reader may act on describe what the graph has; of others only the numbers are checked.
+// Known roles must match the graph; of unknown roles only the numbers are checked.
 void check_role(const Value& value, const std::string& label) {
   const Role& role = value.role;
   const bool numbered = role.layer != -1 || role.slot != -1;

@@ -10,7 +10,7 @@
 
 namespace tcim_lite::hmm {
 
-// Gives the inputs and outputs of all parts, which fit together, their roles and aliases.
+// Sets the roles and aliases of the inputs and outputs of all parts, which have been validated together. Throws
 // Error(Format) for anything that section 5.2 does not allow; `label` names the section in messages.
 void decode_ports(std::span<const std::byte> bytes, const std::string& label, std::vector<Graph>& parts);
 

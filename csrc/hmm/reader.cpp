@@ -53,7 +53,7 @@ std::string section_name(uint32_t kind) {
   return concat("kind ", kind);
 }
 
-// Parses one container; its members are what the steps share.
+// Parses one container. The members hold what its steps share.
 class Parser {
  public:
   Parser(std::span<const std::byte> bytes, const std::string& label) : bytes_(bytes), label_(label) {}

@@ -67,8 +67,8 @@ class Bytes {
  public:
   virtual ~Bytes() = default;
   std::span<const std::byte> span() const noexcept { return span_; }
-  // A sentence about what somebody did to the mapped file meanwhile; empty if nothing, and for a copy. The bytes are
-  // not looked at: size and time of writing are.
+  // A sentence that says how the mapped file has changed since; empty if it has not, and for a copy. Only size and
+  // modification time are compared, not the bytes.
   virtual std::string change() const { return {}; }
 
  protected:

@@ -1,5 +1,5 @@
-// The layers there are, and which of them listen: those TCIM_LITE_LAYERS and TCIM_LITE_STRICT name, from the first call
-// of the process on, and those enabled in code.
+// The existing layers, and which of them listen: those that TCIM_LITE_LAYERS and TCIM_LITE_STRICT name, from the first
+// call of the process on, and those enabled in code.
 #pragma once
 
 #include <map>
@@ -20,11 +20,11 @@ std::string setting(const Options& options, const char* key, const char* variabl
 void check_options(std::string_view layer, const Options& options, const std::vector<std::string_view>& known);
 
 std::vector<std::string> known();
-// In the order in which they hear of calls.
+// In the order in which they are told of calls.
 std::vector<std::string> active();
 
-// Enabling again replaces the layer and its options. Throw Error(Argument) for a name there is not, which lists the
-// known ones, and for options the layer does not take.
+// Enabling again replaces the layer and its options. Throws Error(Argument) for an unknown name, listing the known
+// ones, and for options that the layer does not have.
 void enable(const std::string& name, const Options& options);
 void disable(const std::string& name);
 

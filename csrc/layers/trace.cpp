@@ -22,7 +22,7 @@ int64_t nanoseconds(uint64_t begin, uint64_t end) { return int64_t(end - begin);
 // Of all traces of the process.
 std::atomic<uint64_t> lost_lines{0};
 
-// Says so at the first one, and how many there were when the process exits.
+// Logs the first lost line, and the number of lost lines when the process exits.
 void count_lost_line(const std::string& path, int error) {
   if (lost_lines++ != 0) return;
   std::atexit([] { log(LogLevel::Error, concat("trace: lines lost: ", lost_lines.load())); });

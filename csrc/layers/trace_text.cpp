@@ -5,7 +5,7 @@
 namespace tcim_lite::layers {
 namespace {
 
-// Bytes that are no ASCII are kept: names are UTF-8 as a rule.
+// Bytes beyond ASCII are kept, because names are usually UTF-8.
 std::string quoted(std::string_view text) {
   std::string made = "\"";
   for (const char c : text) {

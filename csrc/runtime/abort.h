@@ -8,8 +8,8 @@
 
 namespace tcim_lite {
 
-// True: stop. Called on the thread that loads, with no lock held, so it may call the whole API and fork; what it throws
-// ends the load too. May be empty.
+// Returns true to stop the load. It is called on the loading thread without any lock held, so it may use the whole API
+// and may fork. An exception from it also ends the load. May be empty.
 using ShouldAbort = std::function<bool()>;
 
 inline void check_abort(const ShouldAbort& should_abort) {

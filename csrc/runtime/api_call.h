@@ -1,8 +1,9 @@
-// The narrow place every public call of the runtime passes (design.md section 5): listeners hear of it (observer.h),
-// and a fork waits for it.
+// Every public call of the runtime passes through here: listeners are told of the call (observer.h), and a fork waits
+// for its end.
 //
-// A fork first waits until no call is inside and every stream is empty, so the child starts from a consistent state: no
-// lock held by a thread it does not have, no work that nobody will finish (C-20).
+// A fork first waits until no call is running and every stream is empty. The child then starts from a consistent state:
+// no lock is held by a thread that the child does not have, and no queued work is left that no thread would finish
+// (C-20).
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@
 
 namespace tcim_lite {
 
-// Being inside a call. Calls may nest.
+// Marks this thread as being inside a call. Calls may nest.
 class ApiCall {
  public:
   ApiCall() noexcept;
@@ -52,9 +53,9 @@ struct Undescribed {
   void operator()(CallEvent&) const noexcept {}
 };
 
-// Runs `body` as the call `name`, a literal such as "Module.run", and returns what it does. `describe(event)` fills in
-// the facts; if somebody listens it is called before and, when the call has succeeded, again. Calls made by the body
-// are no events.
+// Runs `body` as the call `name`, a literal such as "Module.run", and returns its result. `describe(event)` fills in
+// the facts; if there are listeners it is called before the body and, if the call succeeds, again afterwards. Calls
+// that the body makes are not events.
 template <typename Describe, typename Body>
 auto api_call(const char* name, const Describe& describe, const Body& body) -> std::invoke_result_t<Body> {
   const ApiCall inside;

@@ -8,7 +8,7 @@ namespace tcim_lite {
 
 enum class ApiVersion { V1_3, V1_4 };  // in order
 
-// TCIM_LITE_EMULATE, 1.4 when unset. Read at every question; a module keeps the version that its load found. Throws
+// TCIM_LITE_EMULATE, 1.4 when unset. Read on every call; a module keeps the version under which it was loaded. Throws
 // Error(Argument) for a version that is not imitated.
 ApiVersion emulated_version();
 

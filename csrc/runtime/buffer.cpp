@@ -62,7 +62,7 @@ std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, st
   return buffer;
 }
 
-// States stay on the device; what else a program reads and writes, its host does.
+// States are used on the device only; other tensors are read and written by the host.
 void Buffer::add_slab(Device& device, uint64_t bytes, std::string_view holder, Content content) {
   Charge charge(device, bytes, MemoryUse::Tensors, holder);
   slabs_.push_back({&device,

@@ -25,20 +25,21 @@ constexpr int kHost = -1;
 // What device memory must hold when it is made.
 enum class Content {
   Zero,         // states (G-6)
-  Unspecified,  // zero here, but nobody may count on it
+  Unspecified,  // zero here, but callers must not rely on it
 };
 
 class Buffer {
  public:
-  // Zeroed, unless a listener changes what device memory holds that need not be zero. Throw Error(Device) when a device
-  // is full or does not exist. `holder` as in Charge.
+  // Zeroed; a listener may fill memory of which the contents are unspecified. Throw Error(Device) when a device is full
+  // or does not exist. `holder` as in Charge.
   static std::shared_ptr<Buffer> on_host(uint64_t bytes);
-  static std::shared_ptr<Buffer> unfilled_on_host(uint64_t bytes);  // for who overwrites all of it
+  static std::shared_ptr<Buffer> unfilled_on_host(uint64_t bytes);  // for callers that overwrite all of it
   static std::shared_ptr<Buffer> on_device(int device_id, uint64_t bytes, std::string_view holder = {},
                                            Content content = Content::Unspecified);
   static std::shared_ptr<Buffer> on_devices(SlabLayout layout, uint64_t bytes, std::string_view holder = {},
                                             Content content = Content::Unspecified);
-  // Memory of somebody else, of the host or of `device`, that outlives the buffer. Not counted against the device.
+  // Memory that another owner holds, on the host or on `device`, and that outlives the buffer. Not counted against the
+  // device.
   static std::shared_ptr<Buffer> wrap(void* data, uint64_t bytes, Device* device = nullptr);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -49,7 +50,7 @@ class Buffer {
   int device_id() const noexcept { return on_host() ? kHost : layout_.device_ids.front(); }  // of rank 0
   const SlabLayout& layout() const noexcept { return layout_; }                              // of the host: no devices
 
-  // All bytes in one piece that the host can read and write, or null: then read() and write() do.
+  // All bytes, if they are in one piece that the host can access; else null, and read() and write() must be used.
   std::byte* host_data() const noexcept { return host_data_.load(std::memory_order_relaxed); }
   // Device memory of this rank.
   std::byte* slab(size_t rank) const noexcept { return slabs_[rank].memory->data(); }
@@ -63,10 +64,10 @@ class Buffer {
   void wait_idle() const noexcept;
   bool idle() const noexcept { return find_busy() == nullptr; }
 
-  // The memory, for an array that keeps the buffer alive and lies there from now on; null if runs write into it.
+  // The memory, for an array that uses it from now on and keeps the buffer alive; null if runs write into the memory.
   std::byte* lend_to_array() noexcept;
-  // Runs will write into this host buffer (Module::set_output). Arrays keep the memory they were lent, and the buffer
-  // goes on with a copy: no run changes an array somebody has (C-11).
+  // Runs will write into this host buffer (Module::set_output). Arrays keep the memory that they already use, and the
+  // buffer continues with a copy: no run changes an array that a caller holds (C-11).
   void mark_written_by_runs();
 
  private:
@@ -90,7 +91,7 @@ class Buffer {
   std::vector<Slab> slabs_;
   SlabLayout layout_;
   mutable std::mutex uses_mutex_;
-  // Not owned, so that bindings are dropped without a lock, as a module may be while another thread forks.
+  // Not owned, so that bindings can be dropped without a lock: a module may be destroyed while another thread forks.
   std::vector<std::weak_ptr<const Uses>> uses_;
   std::mutex arrays_mutex_;
   bool lent_to_arrays_ = false;

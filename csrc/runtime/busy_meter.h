@@ -1,5 +1,5 @@
-// How much of the last second something was busy. Lock-free and without pointers, so that it may lie in shared memory;
-// a reader that meets a writer is off by one piece of work at most.
+// How much of the last second something was busy. Lock-free and without pointers, so that it can be in shared memory. A
+// value read during a write is wrong by at most one piece of work.
 #pragma once
 
 #include <algorithm>

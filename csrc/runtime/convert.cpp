@@ -45,7 +45,8 @@ T plain(T value) {
   return value;
 }
 
-// Rounds once: the float in between is rounded to odd, which keeps what decides the second rounding.
+// Rounds only once in effect: the intermediate float is rounded to odd, which preserves what the second rounding
+// depends on.
 uint16_t double_to_half(double value) {
   float narrow = float(value);
   if (double(narrow) != value && !std::isnan(value)) {

@@ -1,4 +1,4 @@
-// Which logical devices there are and what they are like, as the environment says at the moment of asking.
+// Which logical devices exist and their properties. Every call reads the environment anew.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct DeviceProfile {
 };
 
 // HOUMO_VISIBLE_DEVICES, else the profile file TCIM_LITE_DEVICES, else TCIM_LITE_DEVICE_NUM, else one device. Throws
-// Error(Device) or Error(Argument) naming the variable or the line that cannot be.
+// Error(Device) or Error(Argument) naming the invalid variable or line.
 std::vector<DeviceProfile> visible_devices();
 // Their number, as a call of the API.
 size_t count_visible_devices();

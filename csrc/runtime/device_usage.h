@@ -1,8 +1,9 @@
-// What every process does with every device, where `tcim-lite smi` of the same user sees it.
+// How each process uses each device, stored where `tcim-lite smi` of the same user can read it.
 //
 // A process that uses a device keeps one memfd: shared memory without a name in any folder, sealed against shrinking
-// and against other writers. Readers find it in /proc/<pid>/fd, so there is nothing to clean up, to fill or to damage,
-// and a killed process is gone with its descriptors. Where it cannot be made, only smi misses the process.
+// and against other writers. Readers find it in /proc/<pid>/fd. So there is no file to clean up, fill or damage, and
+// the descriptors of a killed process disappear with it. If it cannot be created, only smi is affected: it does not
+// show the process.
 #pragma once
 
 #include <atomic>
@@ -35,8 +36,8 @@ struct DeviceUsage {
   char name[64];  // cut to fit, ends in 0
 };
 
-// A new record that other processes see once it is complete; null if there is none to be had. Records are never taken
-// back. Not thread-safe.
+// A new record, which other processes see once it is complete; null if none is available. Records are never freed. Not
+// thread-safe.
 DeviceUsage* share_usage(const DeviceProfile& profile) noexcept;
 
 // In the child of a fork: the records are the parent's.

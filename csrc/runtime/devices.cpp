@@ -21,7 +21,8 @@ Backend& chosen_backend() {
 struct OpenedDevices {
   std::mutex mutex;  // of the map
   std::map<int, std::unique_ptr<Device>> devices;
-  // Of who publishes usage. Not the map's: runs publish while streams are locked, and a new device makes a stream.
+  // Held while usage is published. It differs from the map's mutex, because runs publish while streams are locked, and
+  // creating a device creates a stream.
   std::mutex publishing;
 };
 
@@ -61,7 +62,7 @@ void Device::give_memory(uint64_t bytes) noexcept {
   if (DeviceUsage* usage = usage_if_any()) show_memory_used(*usage);
 }
 
-// Whoever changed the truth last also shows it last.
+// The thread that changes the state last also publishes last.
 void Device::show_memory_used(DeviceUsage& usage) const noexcept {
   uint64_t used;
   do {

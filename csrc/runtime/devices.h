@@ -18,7 +18,7 @@ namespace tcim_lite {
 class Stream;
 
 // The canonical name of a backend; "" means TCIM_BACKEND or the default. Throws Error(Unsupported) for the M30's and
-// Error(Argument) for a name nobody knows.
+// Error(Argument) for an unknown name.
 std::string resolve_backend(const std::string& name);
 
 // Lives until the process ends. Thread-safe.
@@ -60,7 +60,7 @@ class Device {
   const DeviceProfile profile_;
   Backend& backend_;
   const std::shared_ptr<Stream> default_stream_;
-  // The truth, in memory that a fork copies; usage_ only shows it.
+  // The authoritative state, in memory that a fork copies; usage_ only publishes it.
   std::atomic<uint64_t> memory_used_{0};
   std::atomic<DvfsMode> mode_{DvfsMode::Performance};
   Ledger ledger_;

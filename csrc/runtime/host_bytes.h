@@ -1,4 +1,4 @@
-// A tensor's bytes as the host sees them: its memory where that is in one piece within reach, else a copy of it.
+// A tensor's bytes for the host: the memory itself if it is in one piece that the host can access, else a copy.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class HostBytes {
 
   // The first element; strides are those of the tensor's info.
   std::byte* data() const noexcept { return data_; }
-  // Brings what was written to where the tensor lives.
+  // Copies what was written back to the tensor's memory, if needed.
   void store();
 
  private:

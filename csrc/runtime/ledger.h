@@ -19,8 +19,8 @@ enum class MemoryUse { Weights, Tensors, Scratch };
 // "512 bytes", "1.5 MiB"
 std::string bytes_text(uint64_t bytes);
 
-// Bytes by (holder, use). A holder is a model file, or whatever else a line of the error should say. Thread-safe;
-// giving memory back takes no lock, so any thread may do it at any time, even while another one forks.
+// Bytes by (holder, use). A holder is a model file or another name to show in an error. Thread-safe. Giving memory back
+// takes no lock, so any thread may do it at any time, even while another thread forks.
 class Ledger {
  public:
   using Line = std::atomic<uint64_t>;

@@ -47,7 +47,7 @@ struct Piece {
   uint32_t crc = 0;
 };
 
-// A program asks for x.hmms and the package has x.hmm, or the other way round: both are one compile option away.
+// For a program that asks for x.hmms where the package has x.hmm, or the reverse: a compile option makes the other one.
 void refuse_when_only_the_twin_exists(const std::string& path) {
   const bool several = path.ends_with(".hmms");
   if (!several && !path.ends_with(".hmm")) return;
@@ -132,7 +132,7 @@ void ModelFile::verify(std::span<const uint32_t> weights, const ShouldAbort& sho
       pieces.push_back({weight, bytes.subspan(begin, std::min<size_t>(kChunkBytes, bytes.size() - begin))});
     }
   }
-  // Another thread may be checking the same weights; whoever comes second finds them done.
+  // Another thread may be checking the same weights; the second one finds them checked.
   const size_t step = should_abort ? kChunksPerQuestion : std::max<size_t>(1, pieces.size());
   for (size_t begin = 0; begin < pieces.size(); begin += step) {
     check_abort(should_abort);

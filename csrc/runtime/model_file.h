@@ -37,14 +37,15 @@ class ModelFile {
   // The folder siblings are looked for in; none for a model from memory.
   const std::optional<std::string>& folder() const noexcept { return folder_; }
 
-  // A sentence about what became of the file on disk since it was mapped; empty if nothing (hmm::Bytes::change).
+  // A sentence that says how the file on disk has changed since it was mapped; empty if it has not
+  // (hmm::Bytes::change).
   std::string change() const { return bytes_->change(); }
   std::span<const std::byte> bytes_of(const hmm::WeightEntry& entry) const;
   // The index of the stored weight with this content, or -1.
   int64_t find(const hmm::Hash& hash) const;
 
-  // Compares checksums, in parallel, of those of these weights nobody checked yet. Throws Error(Format) naming the
-  // first weight that differs, Error(Aborted) when asked to. TCIM_LITE_VERIFY=off skips it.
+  // Compares, in parallel, the checksums of those weights that have not been checked yet. Throws Error(Format) naming
+  // the first weight that differs, and Error(Aborted) if the caller asks to stop. TCIM_LITE_VERIFY=off skips it.
   void verify(std::span<const uint32_t> weights, const ShouldAbort& should_abort = {}) const;
 
  private:

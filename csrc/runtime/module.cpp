@@ -116,13 +116,13 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
   for (Port& port : loaded.outputs) allocate(port);
 }
 
-// The memory is free when the last reference is gone (C-22), so it waits as release does.
+// The memory must be free when the last reference is gone (C-22), so the destructor waits as release does.
 Module::~Module() {
   if (loaded_ != nullptr) loaded_->stream->wait(loaded_->ticket);
   if (!observed()) return;
   try {
     api_call("Module.delete", [&](CallEvent& event) { event.module = handle_; }, [] {});
-  } catch (...) {  // a destructor has nobody to tell
+  } catch (...) {  // a destructor cannot report an error
   }
 }
 
@@ -216,7 +216,7 @@ void Module::set_stream(std::shared_ptr<Stream> stream) {
       });
 }
 
-// Waits for the module's own runs, helping them along, and raises what failed.
+// Waits for the module's own runs, executing queued ones on this thread, and throws the error of a failed one.
 void Module::wait_for_runs(const char* who) {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Program> program;

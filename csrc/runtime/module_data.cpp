@@ -29,7 +29,7 @@ std::string place_text(const std::vector<int>& device_ids) {
   return text;
 }
 
-// A bound tensor lies where the port's own memory would, aligned for its elements and cut in the same way.
+// A bound tensor must be on the same device as the port's own memory, aligned for its elements and cut in the same way.
 void check_place(const char* who, const Port& port, const Tensor& tensor) {
   const TensorInfo& info = port.info;
   if (tensor.offset() % uint64_t(size_of(info.dtype)) != 0) {
@@ -49,7 +49,7 @@ void check_place(const char* who, const Port& port, const Tensor& tensor) {
   }
 }
 
-// What a tensor that is bound to a port has to be.
+// The requirements on a tensor that is bound to a port.
 void check_bind(const char* who, const Port& port, const Tensor& tensor) {
   const TensorInfo& info = tensor.info();
   if (!tensor.has_storage()) {
@@ -292,7 +292,8 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
       },
       [&]() -> Tensor {
         wait_for_runs("get_output");
-        // Held while copying: another thread that queues runs without end would hold up the copy for ever, or tear it.
+        // Held while copying: otherwise a thread that keeps queueing runs could delay the copy for ever or change the
+        // memory during it.
         const std::lock_guard lock(mutex_);
         const Port& port = output_port("get_output", name);
         if (info) check_elements("get_output", port, info->elements(), to_string(*info));

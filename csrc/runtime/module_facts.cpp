@@ -1,4 +1,4 @@
-// Module: what listeners hear of it.
+// Module: what listeners are told about it.
 #include "runtime/loaded.h"
 #include "runtime/module.h"
 

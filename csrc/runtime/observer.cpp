@@ -80,7 +80,7 @@ TensorFacts::TensorFacts(const TensorInfo& info, const Buffer* memory, uint64_t 
 
 void HostValues::describe(CallEvent& event, const Tensor& tensor) {
   event.values = nullptr;
-  // Who calls has yet to wait for the runs that use it.
+  // The caller must still wait for the runs that use the memory.
   if (tensor.on_device() || !tensor.has_storage() || !tensor.buffer()->idle()) return;
   strides_ = byte_strides(tensor.info());
   view_ = ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides_};

@@ -1,5 +1,5 @@
-// What a listener on the runtime API sees (design.md section 5): every call from outside, and every round of a queued
-// run. Facts only: listeners keep whatever state they need. csrc/layers has the listeners.
+// What a listener on the runtime API sees: every call from outside, and every round of a queued run. Facts only:
+// listeners keep whatever state they need. csrc/layers has the listeners.
 //
 // With nobody listening a call costs one relaxed load and a branch; nothing here is filled in then.
 #pragma once

@@ -158,7 +158,7 @@ void BoundRun::finish(bool dropped) noexcept {
   end_use();
 }
 
-// Not Tensor::cast_to, which would wait for this very run.
+// Tensor::cast_to would wait for this run, which is still active.
 void BoundRun::fill_sinks() {
   for (const Sink& sink : sinks_) {
     const TensorInfo &from = sink.from.info(), &to = sink.to.info();

@@ -46,7 +46,7 @@ struct Stream::State {
   std::condition_variable work_ready;
   std::condition_variable work_done;
   std::deque<Job> queue;
-  bool busy = false;    // somebody executes the job that was at the front
+  bool busy = false;    // a thread executes the job that was at the front
   bool asleep = false;  // the worker waits for work_ready
   bool stop = false;
   std::atomic<bool> dropping{false};  // the process ends: no further round
@@ -117,7 +117,7 @@ struct Stream::State {
     stop = false;
   }
 
-  // Somebody has to finish what this thread does not. If no thread can be started, the next to wait will.
+  // Another thread has to finish the work that this one leaves. If no thread can be started, the next waiter does it.
   void leave_to_worker() noexcept {
     const std::lock_guard lock(mutex);
     try {
@@ -135,10 +135,10 @@ struct Stream::State {
     while (!done()) {
       if (interruptible && Clock::now() >= next_check) {
         lock.unlock();
-        // Before asking: the answer may wait for a thread that waits for this work.
+        // Before the question: answering it may wait for a thread that waits for this work.
         leave_to_worker();
         if (interrupted()) throw Interrupted();
-        // This may be the child of a fork now, where nobody would let go of the lock; its streams are drained.
+        // This may now be the child of a fork, where no thread would release the lock; the child's streams are empty.
         if (done()) return;
         next_check = Clock::now() + kInterruptInterval;
         lock.lock();
@@ -160,7 +160,7 @@ struct Stream::State {
       }
       --waiters;
     }
-    // What others queued behind is the worker's again.
+    // The worker takes over the jobs that others have queued behind it.
     if (asleep && (claimable() || stop)) work_ready.notify_one();
   }
 };
@@ -256,7 +256,8 @@ void Stream::unlock_all() { live().mutex.unlock(); }
 
 void Stream::abandon_all() {
   for (Stream* stream : live().streams) {
-    // The old state names a thread the child does not have and may hold that thread's lock: leave it behind.
+    // The old state refers to a thread that the child does not have, and may hold a lock of that thread, so it is
+    // abandoned.
     new std::shared_ptr<State>(stream->state_);
     auto fresh = std::make_shared<State>();
     fresh->submitted = stream->state_->submitted.load();

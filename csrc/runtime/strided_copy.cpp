@@ -28,8 +28,8 @@ bool dense(std::span<const int64_t> shape, std::span<const int64_t> strides, int
   return true;
 }
 
-// Walks an array in row-major order. Axes that lie behind one another in memory are merged first, so the runs along
-// the innermost axis are as long as they can be.
+// Walks an array in row-major order. Axes that are contiguous in memory are merged first, which makes the runs along
+// the innermost axis as long as possible.
 template <typename Byte>
 class Cursor {
  public:

@@ -21,7 +21,7 @@ class Tensor {
   Tensor() = default;
   Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset = 0);
 
-  // Storage where the info lives. `holder` and `content` as in Buffer.
+  // Storage on the device that the info names. `holder` and `content` as in Buffer.
   static Tensor allocate(const TensorInfo& info, std::string_view holder = {}, Content content = Content::Unspecified);
   // Host storage with the info's layout, holding the array's converted values.
   static Tensor from_array(const TensorInfo& info, const ArrayView& array);
@@ -43,7 +43,7 @@ class Tensor {
   // Device: always a new host tensor, dense if this is or when asked for. Host: this tensor itself, unless it is
   // strided and a dense one is asked for.
   Tensor to_host(bool to_contiguous) const;
-  // As to_host, but memory that no later run writes (C-11): an array may lie there for as long as it keeps the buffer.
+  // As to_host, but in memory that no later run writes (C-11): an array may use it for as long as it keeps the buffer.
   ArrayMemory to_array() const;
   Tensor clone(bool copy) const;
   // A converted copy in the same place.

@@ -89,8 +89,8 @@ TensorInfo TensorInfo::part(const Shape& extents) const {
   copy.shape = extents;
   if (placement != nullptr && placement->axis != kWhole &&
       extents[size_t(placement->axis)] != shape[size_t(placement->axis)]) {
-    // Which devices a piece of the cut axis lies on depends on where it starts; a new tensor of its size has no such
-    // history, and is whole on all of them.
+    // The devices of a piece of the cut axis depend on where the piece starts. A new tensor of the same size has no
+    // such start, so it is whole on all devices.
     copy.placement = std::make_shared<const Placement>(Placement{placement->device_ids, kWhole, {}});
   }
   return copy;

@@ -1,6 +1,6 @@
-// Queued runs of one set of bindings. All buffers of the set know it: a decode with a batch binds hundreds of them, and
-// a count in each, written by every run, would cost tens of microseconds where the thread has changed cores.
-// Thread-safe; whoever calls end() keeps it alive meanwhile.
+// Queued runs of one set of bindings. All buffers of the set refer to this one count. A batch decode binds hundreds of
+// buffers; if each had a count that every run writes, a run would take tens of microseconds longer after its thread has
+// moved to another core. Thread-safe; the caller of end() keeps the object alive during the call.
 #pragma once
 
 #include <atomic>

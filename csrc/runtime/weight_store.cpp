@@ -47,7 +47,7 @@ std::shared_ptr<const ModelFile> open_sibling(const ModelFile& model) {
   return weights;
 }
 
-// A hash says that two weights are the same; a file that lies about it is refused.
+// Equal hashes mean equal weights; a file whose weight has the hash but another dtype, format or shape is refused.
 void check_same(const ModelFile& model, const hmm::WeightEntry& entry, const hmm::WeightEntry& other,
                 const std::string& where) {
   if (other.dtype == entry.dtype && other.format == entry.format && other.shape == entry.shape) return;

@@ -1,6 +1,6 @@
 // The core of a WeightManager: weights shared by content between the modules loaded with it. Thread-safe.
 //
-// It only points at weights; the modules own them, so the last module to go frees them.
+// The store only refers to weights. The modules own them, so a weight is freed with the last module that uses it.
 #pragma once
 
 #include <cstddef>

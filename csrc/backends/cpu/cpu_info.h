@@ -1,5 +1,5 @@
-// What the CPU is, and what it and the operating system let this process run. Looks at cpuid and xgetbv, on aarch64 at
-// the auxiliary vector, and asks Linux for the use of AMX, which a process does not have by itself.
+// The CPU model, and the instructions that it and the operating system let this process run. Reads cpuid and xgetbv, or
+// the auxiliary vector on aarch64, and asks Linux for permission to use AMX, which a process does not have by default.
 #pragma once
 
 namespace tcim_lite::cpu {

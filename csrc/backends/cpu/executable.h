@@ -1,7 +1,7 @@
 // Plans with their memory: what the runtime runs.
 //
-// The devices of a model for several run in turn on the one pool: each up to its next AllGather, then the columns are
-// exchanged. All of them are in this process's memory, so the exchange is a copy.
+// If a model is for several devices, they run in turn on the same pool, each up to its next AllGather; then the columns
+// are exchanged. All devices are in this process's memory, so the exchange is a copy.
 #pragma once
 
 #include <atomic>

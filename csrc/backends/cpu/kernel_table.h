@@ -1,11 +1,11 @@
 // The kernels of the CPU backend: one table of functions per instruction set, filled by the files in kernels/.
 //
-// Every function computes exactly what docs/numerics.md defines, so all tables agree bit for bit. Kernels trust their
-// arguments: everything is checked when a graph is loaded. Pointers never overlap unless said. "T" is the element of
-// tensors between ops; a table entry indexed [Elem] exists once per element type. Strides are in elements.
-// Kernel files include this header, the vector headers (kernels/simd.h), <cstdint>, <cstddef> and intrinsics, nothing
-// else, and define one external function, TCIM_LITE_USE(file): an external inline function compiled with -mavx512f
-// could be the copy that the linker keeps for everyone (tests/test_kernel_symbols.py).
+// Every function computes exactly what docs/numerics.md defines, so all tables agree bit for bit. Kernels do not check
+// their arguments: everything is checked when a graph is loaded. Pointers never overlap unless a comment says so. "T"
+// is the element of tensors between ops; a table entry indexed [Elem] exists once per element type. Strides are in
+// elements. Kernel files include this header, the vector headers (kernels/simd.h), <cstdint>, <cstddef> and intrinsics,
+// nothing else, and define one external function, TCIM_LITE_USE(file): an external inline function compiled with
+// -mavx512f could be the copy that the linker keeps for everyone (tests/test_kernel_symbols.py).
 #pragma once
 
 #include <cstddef>
@@ -133,9 +133,9 @@ struct NarrowArgs {
 };
 
 // One block of at most 256 keys for several query rows that share a KV head. T is the element of the cache. Row r sees
-// keys [begin_of(r), keys[r]), at least one. Writes the block's own m, l and o (numerics.md section 4). Returns false
-// when a score or an element of o of row 0 is NaN or infinite: no row sees a cached key that row 0 does not see, so a
-// NaN or an infinity in the cache shows there.
+// keys [begin_of(r), keys[r]), at least one. Writes the block's own m, l and o (docs/numerics.md section 7). Returns
+// false when a score or an element of o of row 0 is NaN or infinite: no row sees a cached key that row 0 does not see,
+// so a NaN or an infinity in the cache shows there.
 struct AttentionBlockArgs {
   const float* q;       // [rows, head_dim], scaled
   const void* k;        // [256 or fewer, head_dim] T, dense

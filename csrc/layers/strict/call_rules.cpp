@@ -15,7 +15,7 @@ bool is(const CallEvent& event, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), event.name) != names.end();
 }
 
-// Null for none, and for what is not there: a name that stands for no port, a result before the call is over.
+// Null if there is none: a name without a port, or a result before the call has ended.
 const TensorFacts* facts_of(const CallEvent& event, Memory memory) {
   const auto of = [](const std::optional<TensorFacts>& facts) { return facts ? &*facts : nullptr; };
   switch (memory) {
@@ -161,7 +161,7 @@ void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& 
   }
 }
 
-// Whether the rows are new since the run before and no length is, though there are tokens in the cache.
+// Whether the rows were set since the last run but no length was, although the cache holds tokens.
 bool lengths_are_stale(Shadow& shadow, const ModuleShadow& module) {
   if (module.last_run == 0) return false;
   bool new_rows = false, has_length = false;
@@ -209,7 +209,7 @@ void queue_run(Shadow& shadow, const CallEvent& event, const std::string& site) 
 }
 
 void learn_failure(Shadow& shadow, const CallEvent& event) {
-  // It waited, and raises what queued work failed with.
+  // The call waited, and raises the error of queued work.
   if (is(event, {"Module.sync"}) && event.error != ErrorCode::Aborted) shadow.synced(event.stream);
   ModuleShadow* const module = shadow.module(event.module);
   if (module == nullptr || !is(event, {"Module.run"})) return;

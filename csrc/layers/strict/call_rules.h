@@ -1,4 +1,4 @@
-// The rules of strict mode that a call can break, and what calls tell about memory.
+// The rules of strict mode that a call can break, and what calls say about memory.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tcim_lite::layers {
 
 using Found = std::vector<std::pair<const char*, std::string>>;  // code, detail
 
-// Before the call. Work whose sync is missing counts as synced afterwards, so that it is told once.
+// Before the call. Work with a missing sync counts as synced afterwards, so that it is reported only once.
 Found check_call(Shadow& shadow, const CallEvent& event);
 // Of a call that failed.
 Found check_error(const CallEvent& event);

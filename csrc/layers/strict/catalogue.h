@@ -18,7 +18,7 @@ struct FindingKind {
   // models that docs/strict.md describes. Empty: there is none.
   std::string_view example;
   std::string_view fix;
-  // What the call fails with when strict mode does not look; Strict: it succeeds.
+  // The error of the call without strict mode; Strict: the call succeeds.
   ErrorCode status_code = ErrorCode::Strict;
 };
 

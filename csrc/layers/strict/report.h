@@ -1,4 +1,4 @@
-// What becomes of a finding: a line in the log, an error, and an entry in the list that tests look at.
+// Reports a finding: a line in the log, an error, and an entry in the list that tests read.
 #pragma once
 
 #include <mutex>
@@ -18,7 +18,7 @@ struct Finding {
   std::string message;  // all of it
 };
 
-// Of one kind at one place: told once. `raise`: in mode Error, throws Error(Strict).
+// Findings of one kind at one place are reported once. With `raise`, mode Error throws Error(Strict).
 void report(StrictMode mode, std::string_view code, const std::string& detail, const std::string& site, bool raise);
 
 // What was found since the last call of this; places count as new afterwards. At most 1000 are kept.

@@ -81,7 +81,7 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
     site = module->queue.front().site;
     stale = module->queue.front().stale_length;
   }
-  // Before the run reads them: what became shorter would end the process.
+  // Before the run reads the files: reading one that has become shorter would end the process.
   for (const std::string& change : event.changed_files) found.emplace_back("S-601", change);
   if (!found.empty()) return found;
   for (size_t index = 0; index < event.inputs.size(); ++index) {

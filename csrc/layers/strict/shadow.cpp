@@ -32,7 +32,7 @@ void Shadow::add_buffer(const std::shared_ptr<Buffer>& buffer, Content content) 
   shadow.bytes = buffer->bytes();
 }
 
-// Memory says when it goes only by being gone: its last owner may be any thread at any time.
+// There is no event when memory is freed: its last owner may be any thread at any time.
 void Shadow::prune() {
   if (buffers_.size() < prune_at_) return;
   std::erase_if(buffers_, [](const auto& each) { return each.second.memory.expired(); });
@@ -49,7 +49,7 @@ void Shadow::host_write(const TensorFacts& target) {
   if (shadow == nullptr) return;
   shadow->written.add(target.offset, target.offset + target.span_bytes);
   shadow->host_write = tick();
-  // Which rows a part of the memory is would need its strides: all count as written.
+  // Finding the rows of a part of the memory would need its strides, so all rows count as written.
   for (auto& [offset, rows] : shadow->caches) std::fill(rows.begin(), rows.end(), clock_);
 }
 

@@ -1,4 +1,4 @@
-// What strict mode knows of memory and modules: made from events alone. Not thread-safe.
+// What strict mode knows about memory and modules. It is built from events only. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ class Strict final : public Observer {
 
   void begin(const CallEvent& event) override {
     const bool is_run = event.name == std::string_view("Module.run");
-    // Asked for before the lock is taken: it waits for Python's.
+    // Found before the lock is taken, because finding it waits for Python's lock.
     std::string site = is_run ? place(event) : std::string();
     Found found;
     {
@@ -76,7 +76,7 @@ class Strict final : public Observer {
     return site.empty() ? event.name : site;
   }
 
-  // In pieces, as memory of several devices has no one address.
+  // In pieces, because memory on several devices has no single address.
   static void poison(Buffer& buffer) noexcept {
     std::byte block[4096];
     std::memset(block, int(kPoison), sizeof(block));

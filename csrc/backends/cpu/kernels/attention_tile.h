@@ -1,7 +1,7 @@
-// Attention of many query rows over one block of keys, for instruction sets that can transpose 16 Vecs in registers.
-// K and V are turned into fp32 once for all rows, 32 keys at a time, where the first cache holds them. Scores have keys
-// in their lanes, so the 16 partial sums of a dot product (numerics.md section 6) are 16 vectors, one after the other,
-// and their tree needs no shuffles.
+// Attention of many query rows over one block of keys, for instruction sets that can transpose 16 Vecs in registers. K
+// and V are turned into fp32 once for all rows, 32 keys at a time, where the first cache holds them. Scores have keys
+// in their lanes, so the 16 partial sums of a dot product (docs/numerics.md section 6) are 16 vectors, one after the
+// other, and their tree needs no shuffles.
 #pragma once
 
 #include "backends/cpu/kernels/simd.h"

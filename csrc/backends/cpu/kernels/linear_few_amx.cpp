@@ -1,6 +1,6 @@
 // Linear with quantised weights on AMX tiles, for the rows of one step of several slots. One tile product is up to 8
 // rows by 16 outputs by the 64 inputs of a group; its int32 results go through memory to the vector units, which scale
-// and add them in the reference's order (numerics.md section 4) with the sums of a block in registers. Unpacking a
+// and add them in the reference's order (docs/numerics.md section 4) with the sums of a block in registers. Unpacking a
 // group (4-bit weights; 8-bit ones are read from the packed block), its product and its sums belong to consecutive
 // steps, so that each finds its data in place.
 #include "backends/cpu/kernels/linear_amx.h"

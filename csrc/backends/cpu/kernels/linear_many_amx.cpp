@@ -1,6 +1,6 @@
 // Linear with quantised weights on AMX tiles, for more rows than one weight stream can feed. One tile product is 16
 // rows by 16 outputs by the 64 inputs of a group, so its int32 result is exactly the group's dot product; it goes
-// through memory to the vector units, which scale and add it in the reference's order (numerics.md section 4).
+// through memory to the vector units, which scale and add it in the reference's order (docs/numerics.md section 4).
 #include "backends/cpu/kernels/linear_amx.h"
 
 namespace tcim_lite::cpu {

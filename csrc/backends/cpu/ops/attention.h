@@ -1,5 +1,6 @@
-// Attention over the caches in blocks of 256 absolute rows (numerics.md section 4). Work is split over slots, KV heads,
-// tiles of query rows and, when those are too few for the pool, blocks; the result is the same however it is split.
+// Attention over the caches in blocks of 256 absolute rows (docs/numerics.md section 7). Work is split over slots, KV
+// heads, tiles of query rows and, when those are too few for the pool, blocks; the result is the same however it is
+// split.
 #pragma once
 
 #include <algorithm>
