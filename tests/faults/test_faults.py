@@ -52,6 +52,12 @@ def test_every_fault_names_cases_of_the_suite():
         assert set(fault.caught_by) <= known, fault.name
 
 
+def test_every_fault_patches_one_place_of_the_sources():
+    root = Path(__file__).parents[2]
+    for fault in FAULTS.values():
+        assert (root / fault.file).read_text(encoding="utf-8").count(fault.before) == 1, f"{fault.name}: {fault.file}"
+
+
 def test_no_two_faults_have_one_name():
     assert len(FAULTS) == sum(map(len, catalogue.LAYERS.values())) >= 30
 
