@@ -177,10 +177,10 @@ struct FiniteArgs {
   int64_t rows, cols, x_stride;
 };
 
-// What kernels want to know of the CPU besides its instruction set (cpu_info.h).
+// What kernels need to know about the CPU besides its instruction set (cpu_info.h).
 struct Tuning {
   // The hardware's prefetcher stops at the end of a page, so weights are fetched further ahead and twice: into the
-  // second cache and from there into the first (benchmarks/notes/log/cpu-kernels.md). Elsewhere that loses.
+  // second cache and from there into the first (benchmarks/notes/log/cpu-kernels.md). On other CPUs this is slower.
   bool prefetch_past_page = false;
 };
 

@@ -1,5 +1,5 @@
-// cuBLAS for products of many rows, where it is found when a model is loaded. Nothing needs it: without it such a
-// product takes the decode kernels in passes.
+// cuBLAS for products of many rows, where it is found when a model is loaded. It is optional: without it the decode
+// kernels compute such a product in several passes.
 #pragma once
 
 #include <cuda_runtime_api.h>

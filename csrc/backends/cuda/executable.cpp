@@ -10,7 +10,7 @@
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr size_t kMostBounds = 4;  // graphs kept for memory that comes and goes
+constexpr size_t kMostBounds = 4;  // graphs kept, each for one set of input and output memory
 
 bool same(const PartMemory& a, const PartMemory& b) { return a.inputs == b.inputs && a.outputs == b.outputs; }
 
@@ -81,8 +81,8 @@ CudaExecutable::Bound& CudaExecutable::bound_for(std::span<const PartMemory> mem
 void CudaExecutable::capture(Bound& bound) {
   const CaptureGate gate;
   cudaStream_t stream = parts_.front()->stream();
-  // What can only be done outside of a capture, such as making a cuBLAS handle, is done by a first recording that is
-  // thrown away with its graph.
+  // The first recording is discarded with its graph. It only performs what has to happen once, such as creating a
+  // cuBLAS handle, so that the second recording need not.
   for (const bool keep : {false, true}) {
     CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     cudaGraph_t captured = nullptr;
@@ -127,7 +127,7 @@ void CudaExecutable::record(const Bound& bound) {
         from->give(gather, *to);
       }
     }
-    meet();  // nobody overwrites what another one is still reading
+    meet();  // before any part overwrites what another part still reads
   }
   each([](CudaPart& part, const PartMemory& memory) {
     part.launch_until(part.num_gathers());

@@ -41,8 +41,8 @@ using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
 using CapturedGraph = Owned<cudaGraph_t, cudaGraphDestroy>;
 using GraphExec = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
-// A capture is spoiled by what other threads allocate, free, copy or wait for meanwhile: whoever does such a thing
-// holds the gate, a capture holds it alone. A thread that captures passes.
+// Allocating, freeing, copying or waiting in another thread invalidates a capture. Threads hold this gate shared for
+// such calls, and a capture holds it exclusively. The capturing thread itself may pass.
 class AllocationGate {
  public:
   AllocationGate();

@@ -39,12 +39,12 @@ class CudaMemory {
   // After a run that refused an input.
   void clear_refusal(cudaStream_t stream);
 
-  // By value id, of weights too; null: the value is nowhere.
+  // By value id, weights included; null if the value has no memory.
   std::span<std::byte* const> values() const { return values_; }
   std::byte* at(uint32_t value) const { return values_[value]; }
   const void* weight(uint32_t id) const { return id == kNoValue ? nullptr : values_[id]; }
   const int* length(uint32_t id) const { return reinterpret_cast<const int*>(values_[id]); }
-  // Null where all rows are.
+  // Null if all rows are live.
   const int* live(const Rows& rows) const { return rows.limited ? length(plan_.live_rows) : nullptr; }
   // Not 0 once an input was refused.
   const int* refused() const { return reinterpret_cast<const int*>(scratch(refused_)); }

@@ -1,5 +1,5 @@
-// One device's share of a model: its plan, the memory it works in, and its launches: decode's programs where they fit,
-// else a launch a step.
+// One device's share of a model: its plan, its memory, and its launches. Steps that a decode program covers are one
+// launch; other steps have one launch each.
 #pragma once
 
 #include <cstdint>

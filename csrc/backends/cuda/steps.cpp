@@ -28,7 +28,7 @@ uint64_t scratch_of(const LinearSpec& spec) {
   return norm_bytes(spec) + (wants_library(spec) ? uint64_t(spec.x.rows * spec.outputs * 4) : 0);
 }
 
-// Over how many blocks the rows of a KV head are split when a slot has one token.
+// The number of blocks over which the cache rows of a KV head are split when a slot has one token.
 int decode_splits(const AttentionSpec& spec) {
   const int64_t pairs = int64_t(spec.k.size()) * spec.kv_heads;
   return int(std::clamp<int64_t>(multiprocessors() / pairs, 1, (spec.context + 31) / 32));
@@ -213,7 +213,7 @@ void StepLauncher::launch_step(const AttentionSpec& spec) {
   launch_attention_any(spec.elem, spec.cache_elem, args, stream_);
 }
 
-// One launch where a kernel takes both, else one after the other.
+// One launch if a kernel computes both, else one launch for each.
 void StepLauncher::launch_step(const HeadsAttentionSpec& spec) {
   const HeadChainSpec &q = spec.of_q(), &k = spec.of_k(), &v = spec.of_v();
   const AttentionArgs args = attention_args(spec.attention);

@@ -8,7 +8,8 @@ namespace tcim_lite::cpu {
 namespace {
 
 // Few rows are bound by the stream of K and V, so it is fetched ahead: into the second cache, then into the first
-// (benchmarks/notes/log/cpu-kernels.md). Spread over the arithmetic; in bursts that gains nothing.
+// (benchmarks/notes/log/cpu-kernels.md). The fetches are spread over the arithmetic, because in bursts they gain
+// nothing.
 struct Ahead {
 #ifdef TCIM_LITE_SIMD_PREFETCH
   const char* near;
@@ -64,8 +65,8 @@ void score_keys(const float* q, const T* k, const T* v, int64_t key, int64_t las
   }
 }
 
-// Turns the scores of keys [begin, end) of one row into probabilities, and what shares their 16 lanes. exp(-inf - m) is
-// 0, which changes no sum.
+// Turns the scores of keys [begin, end) of one row into probabilities. Other keys in the same 16 lanes get exp(-inf -
+// m) = 0, which changes no sum.
 void softmax(float* scores, int64_t begin, int64_t end, float* m, float* l) {
   const int64_t first = begin / kLanes * kLanes, keys = end - first;  // the 16 sums go by the number of the key
   scores += first;

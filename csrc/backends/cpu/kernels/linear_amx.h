@@ -24,7 +24,7 @@ void configure(const int (&rows)[count]) {
   _tile_loadconfig(&config);
 }
 
-// Signed codes of a group as the tile unit wants them.
+// Signed codes of a group as the tile unit reads them.
 struct SignedW4 : W4 {
   // 16 times the code: (code + 8) in the upper nibble with its highest bit flipped.
   static void unpack(const uint8_t* from, int8_t* to) {

@@ -22,7 +22,7 @@ struct FewW8 : W8 {
   static constexpr int64_t kFarBytes = 8 * kUnitBytes, kNearBytes = 4 * kUnitBytes;
 
   static void multiply() { _tile_dpbsud(0, 1, 2); }
-  // The stored codes are 128 more than those meant.
+  // The stored codes are the codes plus 128.
   static __m512i dots(const int32_t* products, int32_t code_sum) {
     const __m512i excess = _mm512_slli_epi32(_mm512_set1_epi32(code_sum), 7);
     return _mm512_sub_epi32(_mm512_load_si512(products), excess);
@@ -73,7 +73,8 @@ void few_rows(const LinearQuantArgs& args) {
       const int32_t* row = products[(step - Format::kLag) % Format::kSlots];
       const float* scale = args.scales + third.group;
       const int32_t* code_sum = args.sums + third.group;
-      // The lines of the codes are fetched between the sums: all at once they would hold up what follows.
+      // The cache lines of the codes are fetched between the sums, because fetching them all at once would delay the
+      // next step.
       constexpr int kLinesAtOnce = Format::kLines / 8;
       const auto prefetch_lines = [&](int index) {
         for (int line = 0; line < kLinesAtOnce; ++line)

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kSpan = 16;  // groups unpacked at a time: 16 KiB of weights a block
 constexpr int kBatch = 2;      // groups whose results wait for the vector units: 8 KiB
 
-// Signed codes as the tile unit wants them, and fp32 scales, of `kSpan` groups of one block.
+// Signed codes as the tile unit reads them, and fp32 scales, of `kSpan` groups of one block.
 struct Unpacked {
   alignas(64) int8_t codes[kSpan * kTileBytes];
   alignas(64) float scales[kSpan * kBlockOutputs];

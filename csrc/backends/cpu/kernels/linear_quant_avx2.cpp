@@ -5,7 +5,7 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// Keeps gcc 12 from adding later, or unpacking again, and having no registers left.
+// Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
 inline void settle(__m256i& value) { __asm__("" : "+x"(value)); }
 
 // Codes of 4 bits: eight sums of two products fit 16 bits, which are 32 inputs.

@@ -13,8 +13,8 @@ int8x16_t broadcast4(const int8_t* a) {
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 
-// An unpacker gives dot[row][quarter] of one group, of Q quarters from `first` on. kExcess: what it multiplies is so
-// much more than the codes.
+// An unpacker gives dot[row][quarter] of one group, of Q quarters from `first` on. kExcess: the multiplied values are
+// this much larger than the codes.
 
 // Codes in nibbles. Each 16-bit lane sums the products of one of the four places in a run; the 16 products of a group
 // fit, so widening to 32 bits happens once per group.

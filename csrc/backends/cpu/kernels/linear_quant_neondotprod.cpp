@@ -6,8 +6,8 @@ namespace {
 
 constexpr int kTileRows = 5;  // 5 x 4 sums, 5 activations, weights: fits 32 registers
 
-// An unpacker gives what is multiplied for a quarter, 16 inputs as four runs of four. kExcess: it is so much more than
-// the codes; the sums start at -kExcess * sum(a).
+// An unpacker returns the values to multiply for a quarter: 16 inputs as four runs of four. kExcess: they are this much
+// larger than the codes; the sums start at -kExcess * sum(a).
 struct RunsW4 : W4 {
   static constexpr int32_t kExcess = 8;
 

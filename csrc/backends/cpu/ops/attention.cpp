@@ -111,7 +111,7 @@ void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* 
   store(run, tile, running);
 }
 
-// One task per (slot, KV head, block); whoever finishes the last block of a pair merges all of them in order.
+// One task per (slot, KV head, block). The task that finishes the last block of a pair merges all blocks in order.
 void AttentionStep::run_split(const RunContext& run, int64_t first_block, int64_t end_block) const {
   const int64_t max_blocks = end_block - first_block;
   const int64_t slots = int64_t(k.size());
@@ -149,7 +149,7 @@ AttentionStep::Tile AttentionStep::tile_of(const RunContext& run, int64_t slot, 
   return {slot, kv_head, first, count, run.length(lengths[slot].valid), context, window};
 }
 
-// Rows whose last key lies before the block keep what they have; for those whose first key lies in it, it is the start.
+// Rows whose last key is before the block stay unchanged; rows whose first key is in the block start with it.
 void AttentionStep::merge(const RunContext& run, const Tile& tile, int64_t block, const Partial& running,
                           const Partial& later) const {
   const int64_t skip = tile.blind_rows(block, heads_per_kv());

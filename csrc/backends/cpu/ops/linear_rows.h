@@ -29,14 +29,14 @@ int64_t prepared_bytes(const LinearSpec& spec, int64_t rows);
 // Makes row `row` of `source`, a row of T.
 void prepare_row(const RunContext& context, const LinearSpec& spec, const void* source, const PreparedRows& prepared,
                  int64_t row);
-// Row `to` becomes what row `from` is.
+// Copies row `from` to row `to`.
 void copy_row(const LinearSpec& spec, const PreparedRows& prepared, int64_t from, int64_t to);
 // acc [rows, 16 * blocks] of rows from `row` on and blocks of 16 outputs from `weights` on.
 void multiply_rows(const RunContext& context, const LinearSpec& spec, const PreparedRows& prepared,
                    const uint8_t* weights, int64_t row, int64_t rows, int64_t blocks, float* acc);
 
-// How the work is cut: rows whose accumulators a member holds at a time, and blocks of outputs in a task, where `rows`
-// rows are multiplied by `blocks` blocks in all.
+// How the work is cut where `rows` rows are multiplied by `blocks` blocks in all: the number of rows whose accumulators
+// a member holds at a time, and the number of blocks of outputs per task.
 int64_t row_tile_of(const RunContext& context, const LinearSpec& spec);
 int64_t chunk_of(const RunContext& context, const LinearSpec& spec, int64_t rows, int64_t blocks);
 // Of one task of up to `rows` rows.

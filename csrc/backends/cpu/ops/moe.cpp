@@ -68,7 +68,8 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
   kernels.narrow[elem]({logit, target, 1, chosen, chosen, chosen});
 }
 
-// Pairs are what each token has of each of its experts, token by token. Grouped, those of one expert follow each other.
+// A pair is a token and one of its experts. Pairs are numbered by token; after grouping, the pairs of one expert follow
+// each other.
 struct MoELinearStep::Grouped {
   struct Expert {
     int32_t id, first, count;  // its pairs are places [first, first + count)
@@ -144,7 +145,7 @@ MoELinearStep::Grouped MoELinearStep::group(const RunContext& context, int64_t t
   return grouped;
 }
 
-// What all experts of a token read alike is made once, then copied to where each of them reads it.
+// A row that all experts of a token read is prepared once and copied to the place where each of them reads it.
 void MoELinearStep::prepare(const RunContext& context, const Grouped& grouped, const PreparedRows& prepared,
                             int64_t tokens) const {
   const Rows& x = linear.x;

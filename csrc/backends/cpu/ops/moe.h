@@ -1,5 +1,5 @@
-// Mixture of experts: who works on a row, the work, and the sum of it. Reads the matrices of chosen experts only, each
-// once a run for all rows that chose it.
+// Mixture of experts: the choice of the experts of a row, their Linears, and the weighted sum of the results. Reads the
+// matrices of chosen experts only, each once a run for all rows that chose it.
 #pragma once
 
 #include "backends/cpu/plan.h"

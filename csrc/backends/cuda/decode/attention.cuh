@@ -98,7 +98,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
 
   // The norms' weights do not wait.
   const int token = warp - heads;  // whose key this warp makes
-  // The last block takes all of them, needed or not: somebody has to read everything that is posted.
+  // The last block makes all keys of the run even if it does not need them: everything that is posted must be read.
   const bool makes_key = token >= 0 && token <= unit.token && unit.valid + token >= unit.begin &&
                          (unit.valid + token < unit.end || unit.split + 1 == unit.active);
   const float* norm = warp < heads ? a.q_norm : makes_key ? a.k_norm : nullptr;

@@ -17,7 +17,7 @@ Range span_of(const std::vector<Range>& reads) {
   return all;
 }
 
-// What is read lies side by side, in whatever order: then nothing that is posted stays unread.
+// Whether the ranges are adjacent, in any order, so that nothing that is posted stays unread.
 bool reads_each_once(const std::vector<Range>& reads) {
   int64_t values = 0;
   for (size_t i = 0; i < reads.size(); ++i) {
@@ -51,7 +51,7 @@ class Handovers {
   const Range& made(int p) const { return flows_[p].made; }
   int residual_from(int p) const { return flows_[p].residual.values > 0 ? args_.phases[p].linear.residual_from : -1; }
 
-  // Whether p reads what p - 1 makes, and all of it: a box is used again once those who read it have posted.
+  // Whether p reads exactly what p - 1 makes: a mailbox is used again once all of its readers have posted.
   bool takes_mail(int p) const {
     const std::vector<Range>& reads = flows_[p].reads;
     if (!flows_[p].mails || !flows_[p - 1].mails) return false;
@@ -59,8 +59,8 @@ class Handovers {
     return args_.phases[p].kind == Phase::Kind::Linear || attention_takes_mail(p);
   }
 
-  // A block of attention waits for the blocks that make its own heads, so others may still be at p - 1 when it is done:
-  // what they read must not be written over.
+  // A block of attention waits only for the blocks that make its own heads, so other blocks may still be in phase p - 1
+  // when it is done. What those read must not be overwritten.
   bool attention_takes_mail(int p) const {
     const Phase& before = args_.phases[p - 1];
     if (before.kind != Phase::Kind::Linear) return false;
@@ -104,7 +104,7 @@ class Handovers {
     }
   }
 
-  // Outputs are kept anyway. Of other memory, what a later phase writes holds nothing that is read after the program.
+  // Outputs are kept anyway. Other memory that a later phase overwrites is not read after the program.
   bool outlives_program(int p) const {
     for (int later = p + 1; later < args_.count; ++later) {
       if (made(later).overlaps(made(p))) return false;

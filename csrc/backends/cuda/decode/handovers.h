@@ -1,4 +1,4 @@
-// How the phases of a program hand on what they make: by mail (mail.cuh) or past a barrier over the grid.
+// How the phases of a program hand over their results: by mail (mail.cuh) or with a barrier over the grid.
 #pragma once
 
 #include <cstdint>

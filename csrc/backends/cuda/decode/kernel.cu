@@ -8,13 +8,13 @@
 namespace tcim_lite::cuda::decode {
 namespace {
 
-// The grid's blocks meet where a phase says so and at the end; the counter is 0 before a run and after it.
+// The blocks of the grid meet before each phase with `meets` and at the end; the counter is 0 before and after a run.
 __device__ __forceinline__ void arrive(unsigned* barrier) {
   __syncthreads();
   if (threadIdx.x == 0) asm volatile("red.add.release.gpu.global.u32 [%0], 1;" ::"l"(barrier) : "memory");
 }
 
-// The last block to come makes ready for the next run. What was stored is seen when the kernel has ended.
+// The last block to arrive resets the counter for the next run. Stored values become visible when the kernel ends.
 __device__ __forceinline__ void end_run(unsigned* barrier, unsigned meetings) {
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -25,7 +25,8 @@ __device__ __forceinline__ void end_run(unsigned* barrier, unsigned meetings) {
   barrier[1] += 1;
 }
 
-// By another warp than the one that arrived: that one waits for its fence, and everybody would wait for it.
+// A warp other than the one that arrived does the polling: that one still waits for its fence, and would delay the
+// whole block.
 __device__ __forceinline__ void wait_for_all(const unsigned* barrier, int meetings) {
   if (threadIdx.x == 32) {
     const unsigned wanted = gridDim.x * unsigned(meetings);
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
   extern __shared__ __align__(128) char shared[];
   auto& s = *reinterpret_cast<KernelShared<Shape>*>(shared);
   constexpr bool kOne = Shape::kRows == 1;
-  // Parameters are read as memory: a constant cache that misses would stop a warp for every phase.
+  // Parameters are read as ordinary memory, because a miss of the constant cache would stall a warp in every phase.
   const ProgramArgs* memory = &args;
   asm volatile("" : "+l"(memory));
   // While a phase runs the next one comes into shared memory.
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
     } else {
       __syncthreads();
     }
-    ring.give_up_all();  // where it holds up nobody
+    ring.give_up_all();  // after the hand-over, so that the refill delays no other block
   }
   wait_for_copies<0>();
 #endif

@@ -1,7 +1,7 @@
 // Decode of up to eight rows (batch slots, or tokens of a slot) in one launch: the Linears and the attention of all
-// layers, phase after phase, by one block on each SM. Where kernels would end, a single row's values go to the next
-// phase by mail (mail.cuh) and several rows wait at a barrier over the grid. Weights and the caches' rows do not
-// depend on what is computed, so each warp fetches them through a ring in shared memory that runs ahead over phases.
+// layers, phase after phase, by one block on each SM. Between phases, the values of a single row are handed over by
+// mail (mail.cuh); several rows need a barrier over the grid. Weights and the caches' rows do not depend on what is
+// computed, so each warp fetches them through a ring in shared memory that runs ahead over phases.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -176,7 +176,7 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
           } else {
             multiply_chunks<Shape, false>(acc + block, chunks, last - group, x);
           }
-          // The last chunk waits until the other blocks need not wait for this one.
+          // The last chunk is given up after the hand-over, so that its refill does not delay other blocks.
           const bool more = group + kChunk < end || block + kTogether < Blocks || tile + int(gridDim.x) < tiles;
           ring.give_up(more ? kTogether : kTogether - 1);
         }

@@ -1,6 +1,6 @@
-// How a phase hands on what it made without a barrier: each two fp16 travel in a word together with a tag
-// that names their phase and run, and a reader takes a word again until it has the tag that it wants. One trip to the
-// L2 and back instead of a fence, a counter and a read; NCCL's "LL" protocol does the same between GPUs.
+// Hands over the results of a phase without a barrier: two fp16 values share a 64-bit word with a tag that names their
+// phase and run, and readers poll the word until its tag matches. This takes one trip to the L2 and back instead of a
+// fence, a counter and a read. NCCL's "LL" protocol does the same between GPUs.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -9,7 +9,8 @@
 
 namespace tcim_lite::cuda::decode {
 
-// 64 bits are read and written at once (PTX ISA, memory consistency model), so a word needs no order with others.
+// 64 bits are read and written atomically (PTX ISA, memory consistency model), so a word needs no ordering with other
+// words.
 static_assert(kMostPhases < 256, "a tag has eight bits for the phase");
 struct Mail {
   uint64_t* words;  // of a phase
@@ -36,9 +37,10 @@ struct Mail {
   }
 };
 
-// Boxes are used in turn. Whoever posts in a Linear has read all that the phase before posted, whose posters had read
-// all of the one before that: so nobody reads any more what lay kMailBoxes phases in the same box. Blocks of attention
-// have read their own heads only; where that is too little, plan_handovers() has them meet.
+// Mailboxes are used in turn. A block that posts in a Linear has read everything that the previous phase posted, and
+// the posters of that phase had read everything of the phase before. So no block still reads what was posted to the
+// same mailbox kMailBoxes phases earlier. Blocks of attention have read only their own heads; where this is not enough,
+// plan_handovers() plans a barrier.
 __device__ __forceinline__ Mail mail_of(const ProgramArgs& args, uint32_t run, int phase) {
   return {args.mail + phase % kMailBoxes * (kMostMailed / 2), run << 8 | uint32_t(phase + 1)};
 }

@@ -1,5 +1,5 @@
-// What of a plan decodes in one launch (docs/cuda-decode.md): phases, what they hand on to each other and the memory
-// that they need, all known when a model is loaded. A launch only fills in where values lie.
+// The part of a plan that decodes in one launch (docs/cuda-decode.md): phases, their hand-overs and the memory they
+// need. All of it is known when a model is loaded; a launch only fills in the addresses of values.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace tcim_lite::cuda::decode {
 
 class Program {
  public:
-  // The longest that begins with step `first`, for a GPU of so many multiprocessors; nothing where that has too few
-  // phases to be worth a launch that nothing overlaps.
+  // The longest program that begins with step `first`, for a GPU with so many multiprocessors. Nothing if it would have
+  // too few phases: no other launch overlaps with that of a program.
   static std::optional<Program> plan(const Plan& plan, size_t first, int multiprocessors);
 
   size_t first_step() const { return first_; }
@@ -25,8 +25,8 @@ class Program {
   // Memory of the program's own, zeros before its first launch.
   uint64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // For launches over values that lie at `values`, by id, weights too. False where one of them is not aligned as the
-  // kernel reads it: then the steps are launched one by one.
+  // Sets the addresses of the next launches; `values` are by id, weights included. False if a value is not aligned as
+  // the kernel reads it; then the steps must be launched one by one.
   bool bind(std::span<std::byte* const> values, std::byte* scratch, const int* refused, int* odd);
   // As bound.
   const ProgramArgs& args() const { return *args_; }

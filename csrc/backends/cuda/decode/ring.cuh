@@ -1,5 +1,5 @@
-// What a warp reads that does not depend on what is computed, weights and the caches' rows, in the order in
-// which it needs them, through a ring of asynchronous copies that is as far ahead as the ring is long, over the borders
+// A warp's ring of asynchronous copies. It fetches what does not depend on the computation, weights and rows of the
+// caches, in the order in which the warp reads them, and runs ahead by the length of the ring, also across the borders
 // of phases.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace tcim_lite::cuda::decode {
 
-// What the kernel is compiled for. Rows: 1, or kMostRows for any number from 2 on. What a phase costs
-// whatever its size is paid by every warp, so small phases go faster with fewer of them.
+// What the kernel is compiled for. Rows: 1, or kMostRows for any number from 2 on. Every warp executes the fixed
+// instructions of a phase, so small phases are faster with fewer warps.
 template <WeightFormat F, int Rows, int Warps>
 struct KernelShape {
   static constexpr WeightFormat kFormat = F;
@@ -126,7 +126,7 @@ class Ring {
     return ring_ + (stage < Stages ? stage : stage - Stages) * kStageBytes;
   }
 
-  // Stages of the first that are held take what comes last in the ring.
+  // Refills the first `count` held stages with the next chunks.
   __device__ __forceinline__ void give_up(int count) {
     __syncwarp();
     held_ -= count;

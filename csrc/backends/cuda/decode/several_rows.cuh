@@ -70,7 +70,7 @@ class SeveralRows {
     __syncwarp();
   }
 
-  // Makes groups first .. first + kPiece - 1 be there. What it waits for the ring of weights hides.
+  // Prepares groups first .. first + kPiece - 1. The ring of weights hides the latency of its reads.
   __device__ __forceinline__ void take_piece(int first) {
     __syncwarp();
     if (has_codes()) return copy_codes(first);

@@ -1,5 +1,4 @@
-// Which keys of which row and KV head a block has in every attention of a run, and which of them each of its
-// warps.
+// Which keys of which row and KV head a block and its warps process. It is the same in every attention of a run.
 #pragma once
 
 #include "backends/cuda/decode/kernel.h"

@@ -45,7 +45,8 @@ __device__ __forceinline__ void sync_part(int part) {
   asm volatile("bar.sync %0, %1;" ::"r"(part + 1), "n"(kThreads) : "memory");
 }
 
-// What a part tells the first: of each thread its sums, then largest scores and sums of probabilities of its two rows.
+// What a part passes to the first part: of each thread its sums, then largest scores and sums of probabilities of its
+// two rows.
 template <int Dim>
 constexpr int kPartFloats = Dim / 2 + 4;
 

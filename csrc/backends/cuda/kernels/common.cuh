@@ -11,7 +11,8 @@
 
 namespace tcim_lite::cuda {
 
-// What follows from the value is computed where it is needed, not ahead of a loop around it: that would keep registers.
+// Stops the compiler from computing what depends on the value ahead of a surrounding loop, which would occupy
+// registers.
 __device__ __forceinline__ int unhoisted(int value) {
   asm volatile("" : "+r"(value));
   return value;

@@ -70,8 +70,8 @@ __global__ void heads_kernel(HeadsArgs args) {
 }
 
 constexpr int kMostChains = 3;  // q, k and v
-// What a kernel reads of its arguments comes line by line from a cache that each launch finds empty: the first slots
-// lie together with the chains.
+// A kernel reads its arguments line by line through a cache that is empty at each launch, so the first slots are placed
+// next to the chains.
 struct HeadChains {
   int rows, slot_rows, head_dim;
   struct Chain {

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(128 * (Groups + 1), 1)
 
   if (warp >= 4 * Groups) {
     if constexpr (Groups == 3) leave_registers<32>();
-    // A thread of each of four warps: an item takes about a hundred clocks to ask for.
+    // One thread of each of four warps, because requesting an item takes about a hundred clocks.
     if (lane != 0) return;
     const int part = warp - 4 * Groups;  // of the items, which are 4 * Groups
     const char* item[Groups];
