@@ -79,3 +79,24 @@ def linear_model(fmt: str) -> tuple[hmm.Graph, list[hmm.WeightData]]:
         data = pack(fmt, (eight_bits / 128).astype(np.float16))
     weight = hmm.WeightData("w", DTYPES[fmt], fmt, (OUTPUTS, WIDTH), data)
     return hmm.Graph(fmt, values, [hmm.Op("Linear", [0, 2], [3])], inputs=[0, 1], outputs=[3], live_rows=1), [weight]
+
+
+def experts_model() -> tuple[hmm.Graph, list[hmm.WeightData]]:
+    """Two of 8 experts for each row; what expert e gives is e + 1 times the first 32 columns of x."""
+    values = [
+        hmm.Value("x", "input", "float16", (1, TOKENS, 64)),
+        hmm.Value("logits", "input", "float16", (1, TOKENS, 8)),
+        hmm.Value("w", "weight", "float16", (8, 32, 64), "linear_f16", weight=0),
+        hmm.Value("ids", "intermediate", "int32", (1, TOKENS, 2)),
+        hmm.Value("shares", "intermediate", "float16", (1, TOKENS, 2)),
+        hmm.Value("outs", "intermediate", "float16", (1, TOKENS, 2, 32)),
+        hmm.Value("y", "intermediate", "float16", (1, TOKENS, 32)),
+    ]
+    ops = [
+        hmm.Op("MoERoute", [1], [3, 4], {"k": 2, "order": "softmax_topk", "normalise": 1}),
+        hmm.Op("MoELinear", [0, 3, 2], [5]),
+        hmm.Op("MoECombine", [5, 4], [6]),
+    ]
+    data = np.stack([pack("linear_f16", np.eye(32, 64, dtype=np.float16) * np.float16(e + 1)) for e in range(8)])
+    weight = hmm.WeightData("w", "float16", "linear_f16", (8, 32, 64), data)
+    return hmm.Graph("experts", values, ops, inputs=[0, 1], outputs=[6]), [weight]

@@ -22,7 +22,7 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from op_graphs import linear_model, norm_model, rope_model, silu_mul_model
+from op_graphs import experts_model, linear_model, norm_model, rope_model, silu_mul_model
 from tiny_graphs import add_graph, attention_graph, heads_graphs, linear_graph, linear_weight
 
 SHIPPED = Path(__file__).parents[2] / "tcim_lite/conformance/models"
@@ -70,6 +70,7 @@ def make(folder: Path) -> None:
 
     for role, model in {"norm": norm_model, "silu_mul": silu_mul_model, "rope": rope_model}.items():
         write(role, *model())
+    write("experts", *experts_model())
     write("rope_positions", *rope_model(given=True))
     for role in ("linear_w4", "linear_w8", "linear_f16"):
         write(role, *linear_model(role))

@@ -123,8 +123,7 @@ BACKEND = [
         "numbers",
         "csrc/backends/cpu/ops/linear_rows.cpp",
         "1, groups, inputs});",
-        "1, groups, inputs});\n"
-        '    if (seeded("quantised_scale_off")) prepared.scales()[row * groups] *= 2;',
+        '1, groups, inputs});\n    if (seeded("quantised_scale_off")) prepared.scales()[row * groups] *= 2;',
         ("op_numbers::test_linear_is_near_the_exact_product[ordinary-linear_w8]",),
     ),
     Fault(
@@ -136,6 +135,26 @@ BACKEND = [
         "prepared.codes() + row * inputs,\n"
         '                                prepared.scales() + (seeded("scale_of_the_first_row") ? 0 : row) * groups,',
         ("llm::test_prefill_equals_decode_at_every_length",),
+    ),
+    Fault(
+        "tie_to_the_higher_expert",
+        "Of experts with equal logits the last ones are chosen.",
+        "numbers",
+        "csrc/backends/cpu/ops/moe.cpp",
+        "return a > b ||",
+        'return a > b || (a == b && seeded("tie_to_the_higher_expert")) ||',
+        ("op_numbers::test_of_equal_logits_the_first_experts_work",),
+    ),
+    Fault(
+        "expert_shares_ignored",
+        "All chosen experts count the same.",
+        "numbers",
+        "csrc/backends/cpu/ops/moe.cpp",
+        "const std::byte* add = adds ?",
+        'for (int64_t rank = 0; seeded("expert_shares_ignored") && rank < chosen; ++rank)\n'
+        "        factors[rank] = 1.0f / float(chosen);\n"
+        "      const std::byte* add = adds ?",
+        ("op_numbers::test_experts_count_by_their_softmax[ordinary]",),
     ),
     Fault(
         "verify_rows_ignored",

@@ -249,3 +249,28 @@ def test_linear_float32_keeps_special_values(kit, kind):
     exact, size = x.astype(np.float64) @ weight.T, np.abs(x.astype(np.float64)) @ np.abs(weight).T
     error = np.abs(found - exact) / (9 * U32 * size + 9 * 2.0**-150)  # eight products and sums
     kit.measure(f"linear float32, {kind}: error over its bound", error.max(), 1.0)
+
+
+def test_of_equal_logits_the_first_experts_work(kit):
+    """Each row chooses experts a < b, whose shares are a half each: y is (a + b + 2) / 2 times x."""
+    x = rows_of("ordinary", (1, 4, 64))
+    logits = np.zeros((1, 4, 8), np.float16)
+    logits[0, 1, 3:] = 2.5  # experts 3 and 4 of five
+    logits[0, 2] = np.resize([0.0, -0.0], 8)
+    logits[0, 3] = [-MAX, -MAX, 1, -MAX, -MAX, 1, 1, 0]
+    exact = x[..., :32] * np.array([1.5, 4.5, 1.5, 4.5])[:, None]
+    found = out(kit, "experts", x=x, logits=logits)
+    compare(kit, "experts of equal logits", found, exact, np.abs(exact) * 2.1 * U16 + 1.01 * TINY)
+
+
+@each("kind", ["zeros", "ordinary", "large", "mixed"])
+def test_experts_count_by_their_softmax(kit, kind):
+    x, logits = rows_of("ordinary", (1, 4, 64)), rows_of(kind, (1, 4, 8))
+    wide = logits.astype(np.float64)[0]
+    ids = np.argsort(-wide, axis=1, kind="stable")[:, :2]
+    chosen = np.exp(np.take_along_axis(wide, ids, axis=1) - wide.max(axis=1, keepdims=True))
+    factors = (chosen / chosen.sum(axis=1, keepdims=True) * (ids + 1)).sum(axis=1)
+    exact = x[..., :32].astype(np.float64) * factors[:, None]
+    # Shares, what an expert gives and the sum are rounded to float16.
+    found = out(kit, "experts", x=x, logits=logits)
+    compare(kit, f"experts, logits {kind}", found, exact, np.abs(exact) * 3.1 * U16 + 9 * TINY * (1 + np.abs(exact)))
