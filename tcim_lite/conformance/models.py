@@ -31,7 +31,7 @@ ROLES = {
     "linear_decode": "the same for x [1, 1, 8]",
     "norm": "y = RMSNorm of x, float16 [1, 4, 64], epsilon 2^-20, weight (i - 20) / 8; " + _CURRENT,
     "silu_mul": "y = silu(gate) * up, float16 [1, 4, 32]; x [1, 4, 64] has 16 columns of gate, 16 of up, and so again",
-    "experts": "y = sum of two of eight experts, float16 [1, 4, 32]: those of the largest logits, float16 [1, 4, 8], by "
+    "experts": "y = sum of two of eight experts, float16 [1, 4, 32]: of the largest logits, float16 [1, 4, 8], by "
     "their softmax, divided by its sum over the two; expert e gives (e + 1) x[..., :32], x float16 [1, 4, 64]",
     "rope": "y = x, float16 [1, 4, 2, 32], with columns i and i + 16 of a head rotated by valid_length + row times "
     "10000^(-i/16); cos and sin rounded to float16",
