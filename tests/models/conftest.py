@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for modules that several tests share
 
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs the extra [compile]")
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [compile]")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from family_checkpoints import Tensors, family_config, family_tensors
+from safetensors.numpy import save_file
 
 from tcim_lite.hmm import read
 from tcim_lite.models.common.checkpoint import Checkpoint

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from family_checkpoints import family_config, family_tensors, write_family
+from gguf_files import gguf, gguf_tensors, metadata_of, raw_gguf, text, write_gguf
 
-gguf = pytest.importorskip("gguf", reason="needs the extra [gguf]")
-
-import sys  # noqa: E402
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from family_checkpoints import family_config, family_tensors, write_family  # noqa: E402
-from gguf_files import gguf_tensors, metadata_of, raw_gguf, text, write_gguf  # noqa: E402
-
-from tcim_lite.models.common.errors import CheckpointError, CompileError  # noqa: E402
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint  # noqa: E402
-from tcim_lite.models.gguf import GgufCheckpoint  # noqa: E402
+from tcim_lite.models.common.errors import CheckpointError, CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.gguf import GgufCheckpoint
 
 Type = gguf.GGMLQuantizationType
 SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}

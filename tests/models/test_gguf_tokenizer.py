@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from family_checkpoints import family_config, family_tensors
+from gguf_files import gguf_tensors, metadata_of, write_gguf
 
-gguf = pytest.importorskip("gguf", reason="needs the extra [gguf]")
-sys.path.insert(0, str(Path(__file__).parent))
-
-from family_checkpoints import family_config, family_tensors  # noqa: E402
-from gguf_files import gguf_tensors, metadata_of, write_gguf  # noqa: E402
-
-from tcim_lite.llm import GenerationDefaults, Package, encode_chat, load_tokenizer  # noqa: E402
-from tcim_lite.models.common.errors import CheckpointError  # noqa: E402
-from tcim_lite.models.compiler import CompileOptions, compile_checkpoint  # noqa: E402
+from tcim_lite.llm import GenerationDefaults, Package, encode_chat, load_tokenizer
+from tcim_lite.models.common.errors import CheckpointError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 
 DEMO = Path(__file__).parent.parent.parent / "examples/demo_checkpoint"
 TEXTS = [
