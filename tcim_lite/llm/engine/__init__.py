@@ -1,0 +1,31 @@
+"""Many requests over one package: they come and go while others are being answered (docs/serving.md).
+
+`Engine.open(folder)` gives an engine; `add` queues a request, `step` does a bounded amount of work and returns what
+came of it, `abort` ends a request. One thread may use an engine. `Driver` gives it a thread of its own, for a server.
+numpy is enough.
+
+>>> engine = Engine.open("OUT", tokenizer=tokenizer)                                        # doctest: +SKIP
+>>> engine.add(prompt_ids, SamplingParams(max_tokens=64))                                   # doctest: +SKIP
+>>> while engine.has_work:                                                                  # doctest: +SKIP
+...     for event in engine.step():
+...         print(event.request_id, event.text, event.finish_reason)
+"""
+
+from .driver import Driver
+from .engine import Engine, EngineStats
+from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, Usage
+from .slots import Slots
+
+__all__ = [
+    "Driver",
+    "Engine",
+    "EngineStats",
+    "Event",
+    "QueueFullError",
+    "Request",
+    "RequestError",
+    "SamplingParams",
+    "Slots",
+    "State",
+    "Usage",
+]

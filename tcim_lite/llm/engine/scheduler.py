@@ -1,0 +1,108 @@
+"""Who comes next: pure decisions, no device."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..prompt import common_prefix
+from .request import QueueFullError, Request, State
+
+
+@dataclass
+class Scheduler:
+    """First come, first served; no request leaves its slot before it is done.
+
+    Attributes:
+        slot_count: slots of the device.
+        max_waiting: requests that may wait; None sets no bound.
+        chunks_per_step: prefill chunks between two decode steps; None prefills every admitted prompt first.
+        static: a slot is given away only when all slots are free, as a comparison. Prompts are prefilled first then.
+        waiting: not admitted yet, oldest first.
+        running: by slot number, in the order of admission.
+    """
+
+    slot_count: int
+    max_waiting: int | None = 256
+    chunks_per_step: int | None = 1
+    static: bool = False
+    waiting: deque[Request] = field(default_factory=deque)
+    running: dict[int, Request] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.max_waiting is not None and self.max_waiting < 0:
+            raise ValueError(f"max_waiting={self.max_waiting}: expected 0 or more, or None for no bound")
+        if self.chunks_per_step is not None and self.chunks_per_step < 1:
+            raise ValueError(f"chunks_per_step={self.chunks_per_step}: expected at least 1, or None for all")
+        self._filling = False  # static: the batch is being put together
+        self._idle_since = {slot: slot - self.slot_count for slot in range(self.slot_count)}
+        self._releases = 0
+
+    def check_room(self, requests: int) -> None:
+        """Whether one more may come while `requests` wait or run.
+
+        Raises:
+            QueueFullError: The queue is at its bound, and no slot is free.
+        """
+        if self.max_waiting is not None and requests >= self.max_waiting + self.slot_count:
+            raise QueueFullError(
+                f"{requests} requests wait or are being answered; {self.slot_count} slots and a queue of "
+                f"{self.max_waiting} take no more. Try again later, or raise max_waiting"
+            )
+
+    def next_admission(self) -> Request | None:
+        """The oldest waiting request if a slot may be given to it now."""
+        if self.static and not self.running:
+            self._filling = True
+        if not self.waiting or len(self.running) == self.slot_count or (self.static and not self._filling):
+            return None
+        return self.waiting[0]
+
+    def admit(self, slot: int) -> Request:
+        """Moves the oldest waiting request into a free slot."""
+        request = self.waiting.popleft()
+        request.state, request.slot = State.PREFILL, slot
+        self.running[slot] = request
+        return request
+
+    def choose_slot(self, prompt: Sequence[int], held: Sequence[Sequence[int]]) -> tuple[int, int]:
+        """The free slot that holds the longest beginning of `prompt`, and how many tokens that is.
+
+        Among equals, the one that has been idle longest. At least one token is left for prefill: it makes the logits.
+        """
+        free = [slot for slot in range(self.slot_count) if slot not in self.running]
+        matches = {slot: min(common_prefix(prompt, held[slot]), len(prompt) - 1) for slot in free}
+        slot = min(free, key=lambda slot: (-matches[slot], self._idle_since[slot]))
+        return slot, matches[slot]
+
+    def longest_idle_slot(self) -> int:
+        """The free slot whose rows were used least recently."""
+        return min((s for s in range(self.slot_count) if s not in self.running), key=self._idle_since.__getitem__)
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether any slot waits for its next token."""
+        return any(request.state is State.DECODE for request in self.running.values())
+
+    def next_prefill(self, chunks_done: int) -> Request | None:
+        """Whose prompt gets the next chunk, the oldest first; None when it is time to decode."""
+        limit = None if self.static else self.chunks_per_step
+        if self.is_decoding and limit is not None and chunks_done >= limit:
+            return None
+        return next((request for request in self.running.values() if request.state is State.PREFILL), None)
+
+    def decoding(self) -> list[Request]:
+        """Requests that take part in the next decode step."""
+        self._filling = False
+        return [request for request in self.running.values() if request.state is State.DECODE]
+
+    def remove(self, request: Request) -> None:
+        """Takes a request out of the queue or its slot; the request is done."""
+        if request.slot < 0:
+            self.waiting.remove(request)
+        else:
+            del self.running[request.slot]
+            self._releases += 1
+            self._idle_since[request.slot] = self._releases
+        request.state, request.slot = State.DONE, -1

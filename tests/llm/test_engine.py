@@ -1,0 +1,209 @@
+"""The engine gives every request the tokens that it gets alone, whatever else comes and goes."""
+
+import random
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage
+
+from tcim_lite.llm import Sampler
+from tcim_lite.llm.engine import Engine, QueueFullError, RequestError, SamplingParams, Slots, State
+
+CONTEXT, CHUNK = 64, 16
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_package):
+    """One request by `LanguageModel.generate`, with nothing in its caches."""
+    model = LoadedPackage(tiny_package(prefill_length=CHUNK, context_length=CONTEXT))
+
+    def generate(prompt, limit, sampler=None):
+        model.cached_tokens = []
+        return list(model.generate(prompt, sampler or Sampler(), limit, ()))
+
+    return generate
+
+
+@pytest.fixture
+def make_engine(tiny_package):
+    def make(batch=4, context=CONTEXT, **options):
+        package = tiny_package(prefill_length=CHUNK, context_length=context, batch=batch)
+        return Engine(Slots.open(package), **options)
+
+    return make
+
+
+def prompt_of(length, seed):
+    return np.random.default_rng(seed).integers(0, 300, length).tolist()
+
+
+def run(engine, answers=None):
+    """Steps until there is nothing left; the tokens of each request, and its last event."""
+    answers, last = {} if answers is None else answers, {}
+    while engine.has_work:
+        for event in engine.step():
+            answers.setdefault(event.request_id, []).extend(event.token_ids)
+            last[event.request_id] = event
+    return answers, last
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("chunks", [1, 2, None])
+def test_answers_in_slots_equal_answers_alone(make_engine, alone, batch, chunks):
+    engine = make_engine(batch, chunks_per_step=chunks)
+    prompts = {f"p{i}": prompt_of(length, i) for i, length in enumerate([3, 40, 17, 64, 1, 33, 16, 50, 5])}
+    for name, prompt in prompts.items():
+        engine.add(prompt, SamplingParams(max_tokens=12), request_id=name)
+    answers, last = run(engine)
+    for name, prompt in prompts.items():
+        assert answers[name] == alone(prompt, 12), name
+        assert last[name].finish_reason == "length"
+        assert last[name].usage.prompt_tokens == len(prompt)
+        assert last[name].usage.completion_tokens == len(answers[name])
+
+
+def long_prompt_logits(engine):
+    """The logits after a prompt of four chunks, a decode step of another slot between each two."""
+    logits = {}
+    prefill = engine.slots.prefill
+
+    def record(slot, tokens):
+        logits[slot] = prefill(slot, tokens).copy()
+        return logits[slot]
+
+    engine.slots.prefill = record
+    engine.add(prompt_of(4, 1), SamplingParams(max_tokens=30))
+    engine.step()
+    engine.add(prompt_of(60, 2), SamplingParams(max_tokens=4), request_id="long")
+    steps = engine.stats.decode_steps
+    while not engine.requests["long"].tokens:
+        engine.step()
+    assert engine.stats.decode_steps - steps == 4
+    return logits[1]
+
+
+def test_a_decode_step_leaves_a_prompt_in_mid_prefill_alone(make_engine):
+    alone = make_engine(2)
+    for begin in range(0, 60, CHUNK):
+        expected = alone.slots.prefill(0, prompt_of(60, 2)[begin : begin + CHUNK]).copy()
+    np.testing.assert_array_equal(long_prompt_logits(make_engine(2)), expected)
+
+    # What the rule prevents: the valid length 0 for a slot that takes no part.
+    engine = make_engine(2)
+    engine.slots._decode = ZeroForIdle(engine)
+    assert (long_prompt_logits(engine) != expected).any()
+
+
+class ZeroForIdle:
+    """A decode module whose slot 1 is given the valid length 0 until it decodes."""
+
+    def __init__(self, engine):
+        self._engine, self._decode, self._name = engine, engine.slots._decode, engine.slots.lanes[1].valid
+
+    def __getattr__(self, name):
+        return getattr(self._decode, name)
+
+    def set_input(self, name, value):
+        is_idle = name == self._name and self._engine.snapshot()[1]["state"] != "decode"
+        self._decode.set_input(name, np.zeros(1, np.int32) if is_idle else value)
+
+
+def test_a_full_idle_slot_gives_up_its_last_row(make_engine, alone):
+    engine = make_engine(2)
+    full = prompt_of(CONTEXT, 1)
+    engine.add(full, request_id="full")
+    engine.add(prompt_of(4, 2), SamplingParams(max_tokens=8))
+    answers, last = run(engine)
+    assert answers["full"] == alone(full, None)
+    assert last["full"].finish_reason == "length"
+    assert engine.slots.tokens[0] == full[:-1]
+    engine.add(full, request_id="again")
+    answers, last = run(engine)
+    assert answers["again"] == alone(full, None)
+    assert last["again"].usage.cached_tokens == CONTEXT - 1
+
+
+def test_a_prompt_takes_the_slot_that_begins_alike(make_engine, alone):
+    engine = make_engine(4)
+    prompts = [prompt_of(30, seed) for seed in range(4)]
+    for prompt in prompts:
+        engine.add(prompt, SamplingParams(max_tokens=3))
+    run(engine)
+    longer = [prompt[:25] + prompt_of(12, 9) for prompt in reversed(prompts)]
+    for i, prompt in enumerate(longer):
+        engine.add(prompt, SamplingParams(max_tokens=5), request_id=f"longer{i}")
+    answers, last = run(engine)
+    for i, prompt in enumerate(longer):
+        assert answers[f"longer{i}"] == alone(prompt, 5)
+        assert last[f"longer{i}"].usage.cached_tokens == 25
+    engine.reuse_prefixes = False
+    engine.add(longer[0], SamplingParams(max_tokens=5), request_id="fresh")
+    assert run(engine)[1]["fresh"].usage.cached_tokens == 0
+
+
+@pytest.mark.parametrize(("static", "steps"), [(False, 126), (True, 396)])
+def test_the_queue_of_the_specification(make_engine, static, steps):
+    """32 prompts, 8 slots, 100 tokens for every eighth prompt and 10 for the others."""
+    engine = make_engine(8, context=128, static=static, chunks_per_step=None)
+    random_prompts = random.Random(42)
+    for i in range(32):
+        prompt = [random_prompts.randrange(300) for _ in range(random_prompts.randint(4, 20))]
+        engine.add(prompt, SamplingParams(max_tokens=100 if i % 8 == 0 else 10))
+    run(engine)
+    assert engine.stats.decode_steps == steps
+
+
+def test_abort_in_every_state_frees_the_slot_within_a_step(make_engine, alone):
+    engine = make_engine(1)
+    for seed, name in enumerate(("decode", "prefill", "waiting", "other")):
+        engine.add(prompt_of(40, seed), SamplingParams(max_tokens=9), request_id=name)
+    for name, state in [("waiting", State.WAITING), ("decode", State.DECODE), ("prefill", State.PREFILL)]:
+        request = engine.requests[name]
+        for _ in range(20):
+            if request.state is not state:
+                engine.step()
+        assert engine.abort(name)
+        assert not engine.abort(name)
+        event = next(event for event in engine.step() if event.request_id == name)
+        assert (event.finish_reason, request.state) == ("abort", State.DONE)
+    answers, _ = run(engine)
+    assert answers["other"] == alone(prompt_of(40, 3), 9)
+    assert engine.stats.finished == {"stop": 0, "length": 1, "abort": 3, "error": 0}
+
+
+def test_what_cannot_be_answered_is_refused_with_both_numbers(make_engine):
+    engine = make_engine(2, max_waiting=1)
+    with pytest.raises(RequestError, match="65 tokens, the context holds 64"):
+        engine.add(prompt_of(65, 1))
+    with pytest.raises(RequestError, match="is empty"):
+        engine.add([])
+    with pytest.raises(RequestError, match="outside the vocabulary"):
+        engine.add([10**6])
+    for _ in range(3):
+        engine.add([1, 2])
+    with pytest.raises(QueueFullError, match="3 requests wait or are being answered; 2 slots and a queue of 1"):
+        engine.add([1, 2])
+
+
+def test_an_error_of_the_runtime_ends_its_requests_and_no_others(make_engine, alone, monkeypatch):
+    engine = make_engine(2)
+    engine.add([1, 2, 3], SamplingParams(max_tokens=50), request_id="first")
+    engine.step()
+
+    def fail(*_):
+        raise RuntimeError("device gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.slots, "prefill", fail)
+        engine.add([4, 5], request_id="second")
+        events = engine.step()
+    assert [event.error for event in events if event.request_id == "second"] == ["RuntimeError: device gone"]
+    long = prompt_of(40, 1)
+    engine.add(long, SamplingParams(max_tokens=5), request_id="third")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.slots, "decode", fail)
+        events = engine.step()
+    assert [(event.request_id, event.finish_reason) for event in events] == [("first", "error")]
+    answers, last = run(engine)
+    assert answers["third"] == alone(long, 5)
+    assert last["third"].finish_reason == "length"

@@ -1,0 +1,110 @@
+"""The engine's thread: requests from several threads, callbacks, aborts, closing."""
+
+import queue
+import threading
+
+import pytest
+
+from tcim_lite.llm.engine import Driver, Engine, QueueFullError, RequestError, SamplingParams, Slots
+
+
+@pytest.fixture
+def make_driver(tiny_package):
+    made = []
+
+    def make(**options):
+        slots = Slots.open(tiny_package(prefill_length=16, context_length=64, batch=4))
+        made.append(Driver(Engine(slots, **options)))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        assert driver.close(timeout=20)
+
+
+def answer(driver, prompt, limit):
+    events = queue.SimpleQueue()
+    driver.submit(prompt, SamplingParams(max_tokens=limit), events.put)
+    tokens = []
+    while True:
+        event = events.get(timeout=20)
+        tokens += event.token_ids
+        if event.finish_reason:
+            return tokens, event.finish_reason
+
+
+def test_threads_get_the_answers_they_would_get_alone(make_driver):
+    driver = make_driver()
+    prompts = [[seed + 1, 2, 3] for seed in range(12)]
+    alone = [answer(driver, prompt, 10) for prompt in prompts]
+    together = [None] * len(prompts)
+
+    def ask(i):
+        together[i] = answer(driver, prompts[i], 10)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert together == alone
+    assert driver.pending == 0
+
+
+def test_abort_ends_a_request_with_an_event(make_driver):
+    driver, events = make_driver(), queue.SimpleQueue()
+    request_id = driver.submit([1, 2], None, events.put)
+    assert events.get(timeout=20).finish_reason is None
+    driver.abort(request_id)
+    reasons = []
+    while not reasons or reasons[-1] is None:
+        reasons.append(events.get(timeout=20).finish_reason)
+    assert reasons[-1] == "abort"
+    driver.abort(request_id)
+    driver.abort("nobody")
+
+
+def test_refusals_come_at_once(make_driver):
+    driver = make_driver(max_waiting=0)
+    with pytest.raises(RequestError, match="is empty"):
+        driver.submit([], None, print)
+    hold, entered = threading.Event(), threading.Event()
+
+    def block(_):
+        entered.set()
+        hold.wait(20)
+
+    ids = [driver.submit([1], SamplingParams(max_tokens=20), block, request_id=f"r{i}") for i in range(4)]
+    assert entered.wait(20)  # the engine stands still
+    with pytest.raises(QueueFullError):
+        driver.submit([1], None, print)
+    hold.set()
+    for request_id in ids:
+        driver.abort(request_id)
+
+
+def test_a_callback_that_raises_costs_its_own_request_only(make_driver):
+    driver = make_driver()
+
+    def fail(_):
+        raise OSError("the client is gone")
+
+    driver.submit([1, 2, 3], None, fail)
+    assert answer(driver, [4, 5], 5)[1] == "length"
+    while driver.pending:
+        pass
+    assert driver.engine.stats.finished["abort"] == 1
+
+
+@pytest.mark.parametrize(("finish", "reason"), [(True, "length"), (False, "abort")])
+def test_close_answers_or_aborts_what_is_left(make_driver, finish, reason):
+    driver, events = make_driver(), queue.SimpleQueue()
+    for _ in range(6):
+        driver.submit([1, 2], SamplingParams(max_tokens=60), events.put)
+    assert driver.close(finish=finish, timeout=20)
+    reasons = []
+    while not events.empty():
+        reasons.append(events.get().finish_reason)
+    assert [found for found in reasons if found] == [reason] * 6
+    with pytest.raises(RuntimeError, match="closed"):
+        driver.submit([1], None, print)
