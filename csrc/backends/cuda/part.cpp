@@ -25,17 +25,22 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
   }
 }
 
+// Kernels first: which of them run here decides how much scratch the steps ask for.
+Stream stream_after_kernels() {
+  prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
+  return make_stream();
+}
+
 }  // namespace
 
 CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
     : graph_(std::move(part.graph)),
       gpu_(gpu),
       plan_(build_plan(*graph_, numerics)),
-      stream_(make_stream()),
+      stream_(stream_after_kernels()),
       memory_(*graph_, plan_, std::move(part.placed), flags),
       steps_(plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
-  prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
   if (!env_is("TCIM_LITE_CUDA_ONE_LAUNCH", "off", "on")) plan_programs();
   memory_.allocate();
 }
