@@ -131,9 +131,10 @@ BACKEND = [
         "Every row of a quantised product takes the scales of the first.",
         "equivalence of prefill and decode",
         "csrc/backends/cpu/ops/linear_rows.cpp",
-        "prepared.codes() + row * inputs,\n                               prepared.scales() + row * groups,",
-        "prepared.codes() + row * inputs,\n"
-        '                                prepared.scales() + (seeded("scale_of_the_first_row") ? 0 : row) * groups,',
+        "    const LinearQuantArgs args{weights,\n",
+        '    for (int64_t r = row; seeded("scale_of_the_first_row") && r < row + rows; ++r)\n'
+        "      std::copy_n(prepared.scales(), groups, prepared.scales() + r * groups);\n"
+        "    const LinearQuantArgs args{weights,\n",
         ("llm::test_prefill_equals_decode_at_every_length",),
     ),
     Fault(
