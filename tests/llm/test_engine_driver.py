@@ -52,14 +52,19 @@ def test_threads_get_the_answers_they_would_get_alone(make_driver):
 
 
 def test_abort_ends_a_request_with_an_event(make_driver):
-    driver, events = make_driver(), queue.SimpleQueue()
-    request_id = driver.submit([1, 2], None, events.put)
-    assert events.get(timeout=20).finish_reason is None
+    driver, events, aborted = make_driver(), queue.SimpleQueue(), threading.Event()
+
+    def hold(event):  # the engine takes no step before the request is aborted
+        events.put(event.finish_reason)
+        aborted.wait(20)
+
+    request_id = driver.submit([1, 2], None, hold)
+    assert events.get(timeout=20) is None
     driver.abort(request_id)
-    reasons = []
-    while not reasons or reasons[-1] is None:
-        reasons.append(events.get(timeout=20).finish_reason)
-    assert reasons[-1] == "abort"
+    aborted.set()
+    while (reason := events.get(timeout=20)) is None:  # of the step that was being taken
+        pass
+    assert reason == "abort"
     driver.abort(request_id)
     driver.abort("nobody")
 
