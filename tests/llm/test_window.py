@@ -1,9 +1,11 @@
 """Sliding windows: as none where they are long enough; else one number however it is computed, bit for bit."""
 
+import numpy as np
 import pytest
 from llm_packages import LoadedPackage
 from test_equivalence import bits, cpu_has, prompt, run_with
 
+import tcim_lite.runtime as rt
 from tcim_lite.hmm import read
 
 ONE_KV_HEAD = {"num_attention_heads": 2, "num_key_value_heads": 1}  # so that blocks are what threads share out
@@ -41,18 +43,24 @@ def test_prefill_then_decode_equals_one_long_prefill(tiny_package, window):
         assert bits(logits) == expected, f"split after {split}"
 
 
-def test_rows_before_the_window_are_never_read(tiny_package):
+@pytest.mark.parametrize("value", [60000, np.inf, np.nan])
+@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
+def test_rows_before_the_window_are_never_read(tiny_package, quant, value):
     config = {"sliding_window": 10, "num_hidden_layers": 1}
-    loaded = LoadedPackage(tiny_package("mistral", config, prefill_length=16, context_length=512))
+    loaded = LoadedPackage(tiny_package("mistral", config, quant=quant, prefill_length=16, context_length=512))
     tokens = prompt(300)
     loaded.prefill(tokens[:-1])
     expected = bits(loaded.decode(tokens[-1], 299))
     loaded.prefill(tokens[:-1])
     for name in [f"model_layers_0_self_attn_{kv}cache_input" for kv in "kv"]:
         rows = loaded.prefill_module.get_dev_input(name).numpy().copy()
-        rows[:, :, : 300 - 10] = 60000
+        rows[:, :, : 300 - 10] = value
         loaded.prefill_module.set_input(name, rows)
     assert bits(loaded.decode(tokens[-1], 299)) == expected
+    rows[:, :, 300 - 10] = np.nan  # the first row that the window takes in
+    loaded.prefill_module.set_input(name, rows)
+    with pytest.raises(rt.ArgumentError, match=rf"'{name}' holds NaN in row 290, .*'valid_length' is 299"):
+        loaded.decode(tokens[-1], 299)
 
 
 @pytest.mark.parametrize("window", [3, 100, 256, 270])

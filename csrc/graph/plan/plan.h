@@ -47,6 +47,7 @@ struct Plan {
     uint32_t value;
     Elem elem;
     int64_t heads, context, head_dim;
+    int64_t window;  // rows that a token sees, its own included
     uint32_t valid;  // value id of the slot's length
     size_t slot, slots;
   };

@@ -85,7 +85,7 @@ void PlanBuilder::add_attention(AttentionSpec step, const Op& op) {
   step.y = values.rows(op.outputs[0]);
   for (size_t slot = 0; slot < step.k.size(); ++slot) {
     for (const uint32_t cache : {step.k[slot], step.v[slot]}) {
-      plan_.caches.push_back({cache, step.cache_elem, step.kv_heads, step.context, step.head_dim,
+      plan_.caches.push_back({cache, step.cache_elem, step.kv_heads, step.context, step.head_dim, step.window,
                               step.lengths[slot].valid, slot, step.k.size()});
     }
   }
