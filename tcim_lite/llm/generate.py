@@ -126,7 +126,7 @@ class LanguageModel(ABC):
         stats.prefill_s = time.perf_counter() - started
 
         while True:
-            token = sampler(logits, self.cached_tokens)
+            token = sampler(logits, self.cached_tokens, len(tokens))
             stats.new_tokens += 1
             if stats.new_tokens == 1:
                 stats.first_token_s = time.perf_counter() - started

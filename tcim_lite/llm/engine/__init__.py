@@ -12,9 +12,11 @@ numpy is enough.
 """
 
 from .driver import Driver
-from .engine import Engine, EngineStats
-from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, Usage
+from .engine import Engine
+from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, TokenLogprob, Usage
 from .slots import Slots
+from .stats import EngineStats
+from .structured import StructuredOutput
 
 __all__ = [
     "Driver",
@@ -27,5 +29,7 @@ __all__ = [
     "SamplingParams",
     "Slots",
     "State",
+    "StructuredOutput",
+    "TokenLogprob",
     "Usage",
 ]

@@ -62,7 +62,7 @@ class Driver:
             RequestError, QueueFullError: As `Engine.add`.
             RuntimeError: The driver is closed, or its thread has ended by an error.
         """
-        prompt, params = self.engine.check(prompt), params or SamplingParams()
+        request = self.engine.prepare(prompt, params, request_id or "")
         with self._lock:
             if self._closing or not self.is_alive:
                 raise RuntimeError("the engine is closed; it takes no requests")
@@ -70,9 +70,10 @@ class Driver:
                 request_id = next(name for n in self._ids if (name := f"request-{n}") not in self._callbacks)
             elif request_id in self._callbacks:
                 raise RequestError(f"request id {request_id!r:.80} is in use")
+            request.id = request_id
             self.engine.check_room(len(self._callbacks))
             self._callbacks[request_id] = on_event
-            self._inbox.put(lambda: self.engine.add(prompt, params, request_id=request_id))
+            self._inbox.put(lambda: self.engine.enqueue(request))
         return request_id
 
     def abort(self, request_id: str) -> None:

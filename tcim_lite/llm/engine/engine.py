@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -14,33 +14,12 @@ import numpy as np
 
 from ..limited import one_line
 from ..package import Package
-from ..text_stream import TextStream
-from .request import Event, FinishReason, Request, RequestError, SamplingParams, State
+from ..sampling import log_probabilities
+from .intake import Intake
+from .request import Event, FinishReason, Request, RequestError, SamplingParams, State, TokenLogprob
 from .scheduler import Scheduler
 from .slots import Slots
-
-
-@dataclass
-class EngineStats:
-    """Counts since the engine began.
-
-    Attributes:
-        decode_steps: runs of the decode graph.
-        decode_tokens: tokens those gave; over `decode_steps` times the slots, it is how busy the slots were.
-        prefill_chunks: runs of the prefill graph.
-        prompt_tokens: of admitted requests.
-        cached_tokens: of these, found in a slot or on the host.
-        completion_tokens: chosen, stop tokens included.
-        finished: requests by finish reason.
-    """
-
-    decode_steps: int = 0
-    decode_tokens: int = 0
-    prefill_chunks: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0))
+from .stats import EngineStats
 
 
 class Engine:
@@ -80,6 +59,7 @@ class Engine:
         self._scheduler = Scheduler(len(slots), max_waiting, chunks_per_step, static)
         self._events: list[Event] = []  # of the step being made
         self._ids = itertools.count()
+        self._intake = Intake(slots.context_length, slots.vocab_size, tokenizer, self.stop_tokens)
 
     @classmethod
     def open(
@@ -127,28 +107,6 @@ class Engine:
             for slot, held in enumerate(self.slots.tokens)
         ]
 
-    def check(self, prompt: Sequence[int]) -> list[int]:
-        """The prompt as a list of ints.
-
-        Raises:
-            RequestError: It is empty, longer than the context, or has an id outside the vocabulary.
-        """
-        prompt, context = [int(token) for token in prompt], self.slots.context_length
-        if not prompt:
-            raise RequestError("the prompt is empty")
-        if len(prompt) > context:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens, the context holds {context}; shorten it or compile with a "
-                "larger --context-length"
-            )
-        bad = next((token for token in prompt if not 0 <= token < self.slots.vocab_size), None)
-        if bad is not None:
-            raise RequestError(
-                f"token {bad} is outside the vocabulary of {self.slots.vocab_size}; is this the package's own "
-                "tokenizer?"
-            )
-        return prompt
-
     def check_room(self, requests: int) -> None:
         """Whether one more request may come while `requests` wait or run.
 
@@ -156,6 +114,36 @@ class Engine:
             QueueFullError: Too many requests wait.
         """
         self._scheduler.check_room(requests)
+
+    def check(self, prompt: Sequence[int]) -> list[int]:
+        """The prompt as a list of ints; any thread may call it.
+
+        Raises:
+            RequestError: It is empty, longer than the context, or has an id outside the vocabulary.
+        """
+        return self._intake.check(prompt)
+
+    def prepare(self, prompt: Sequence[int], params: SamplingParams | None, request_id: str) -> Request:
+        """A request ready for `enqueue`; any thread may call it, and a large grammar may take a second.
+
+        Raises:
+            RequestError: As `check`, or `params` asks for what this engine cannot do; llguidance is missing, or cannot
+                use the schema.
+        """
+        return self._intake.prepare(prompt, params, request_id)
+
+    def enqueue(self, request: Request) -> None:
+        """Queues what `prepare` made.
+
+        Raises:
+            RequestError: The id is in use.
+            QueueFullError: Too many requests wait.
+        """
+        if request.id in self.requests:
+            raise RequestError(f"request id {request.id!r:.80} is in use")
+        self.check_room(len(self.requests))
+        self._scheduler.waiting.append(request)
+        self.requests[request.id] = request
 
     def add(
         self, prompt: Sequence[int], params: SamplingParams | None = None, *, request_id: str | None = None
@@ -169,19 +157,12 @@ class Engine:
             request_id: Of the caller's choosing; numbered where there is none.
 
         Raises:
-            RequestError: As `check`, or the id is in use.
-            QueueFullError: Too many requests wait.
+            RequestError, QueueFullError: As `prepare` and `enqueue`.
         """
         if request_id is None:
             request_id = next(name for number in self._ids if (name := f"request-{number}") not in self.requests)
-        elif request_id in self.requests:
-            raise RequestError(f"request id {request_id!r:.80} is in use")
-        request = Request(request_id, self.check(prompt), params or SamplingParams())
-        self.check_room(len(self.requests))
-        if self.tokenizer is not None:
-            request.stream = TextStream(self.tokenizer)
-        self._scheduler.waiting.append(request)
-        self.requests[request_id] = request
+        request = self.prepare(prompt, params, request_id)
+        self.enqueue(request)
         return request
 
     def abort(self, request_id: str) -> bool:
@@ -259,9 +240,12 @@ class Engine:
 
     def _choose(self, request: Request, logits: np.ndarray) -> None:
         """The next token of a request from logits [V]; ends the request where it ends."""
-        held = self.slots.tokens[request.slot]
+        held, params = self.slots.tokens[request.slot], request.params
         try:
-            token = request.sampler(logits, held)
+            allowed = request.matcher.allowed() if request.matcher else None
+            token = request.sampler(logits, held, len(request.prompt), allowed)
+            is_end = token in params.stop_token_ids or (token in self.stop_tokens and not params.ignore_eos)
+            is_complete = request.matcher is not None and not is_end and request.matcher.accept(token)
         except Exception as error:
             self._fail(request, error)
             return
@@ -269,36 +253,54 @@ class Engine:
         self.stats.completion_tokens += 1
         if request.first_token is None:
             request.first_token = perf_counter()
-        params = request.params
-        if token in params.stop_token_ids or (token in self.stop_tokens and not params.ignore_eos):
+        if is_end:
             self._finish(request, "stop", stop_reason=token)
             return
         request.tokens.append(token)
-        text = request.stream.add(token) if request.stream else ""
-        if request.chosen == params.max_tokens or len(held) >= self.slots.context_length:
-            self._finish(request, "length", (token,), text)
+        text, stop = request.text.add(token) if request.text else ("", None)
+        event = Event(request_id=request.id, token_ids=(token,), text=text, logprobs=_logprobs(request, logits))
+        if stop is not None or is_complete:
+            self._finish(request, "stop", event, stop_reason=stop)
+        elif request.chosen == params.max_tokens or len(held) >= self.slots.context_length:
+            self._finish(request, "length", event)
         else:
-            self._events.append(Event(request_id=request.id, token_ids=(token,), text=text))
+            self._events.append(event)
 
     def _fail(self, request: Request, error: Exception) -> None:
         self._finish(request, "error", error=one_line(error))
 
     def _finish(
-        self, request: Request, reason: FinishReason, token_ids: tuple[int, ...] = (), text: str = "", **details: Any
+        self,
+        request: Request,
+        reason: FinishReason,
+        event: Event | None = None,
+        *,
+        stop_reason: int | str | None = None,
+        error: str | None = None,
     ) -> None:
+        """Ends a request; its last event is `event` with the reason, or one without tokens."""
         self._scheduler.remove(request)
         del self.requests[request.id]
         request.finish_reason, request.finished = reason, perf_counter()
         self.stats.finished[reason] += 1
-        if request.stream:
-            text += request.stream.rest()
+        event = event or Event(request_id=request.id)
+        rest = request.text.rest() if request.text and not isinstance(stop_reason, str) else ""
         self._events.append(
-            Event(
-                request_id=request.id,
-                token_ids=token_ids,
-                text=text,
+            replace(
+                event,
+                text=event.text + rest,
                 finish_reason=reason,
+                stop_reason=stop_reason,
+                error=error,
                 usage=request.usage,
-                **details,
             )
         )
+
+
+def _logprobs(request: Request, logits: np.ndarray) -> tuple[TokenLogprob, ...]:
+    """Of the newest token of a request, which was chosen from logits [V]."""
+    if request.params.logprobs is None:
+        return ()
+    token = request.tokens[-1]
+    logprob, top = log_probabilities(logits, token, request.params.logprobs)
+    return (TokenLogprob(token=token, logprob=logprob, top=tuple(top)),)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..generation_defaults import GenerationDefaults
 from ..sampling import Sampler
+from .answer_text import AnswerText
+from .structured import Matcher, StructuredOutput
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -37,10 +39,15 @@ class SamplingParams:
 
     Attributes:
         max_tokens: tokens of the answer, a stop token included; None goes on until the context is full.
-        temperature, top_k, top_p, min_p, repetition_penalty, seed: as in `Sampler`. A request has a generator of its
-            own: the same request with the same seed gets the same tokens in any slot and beside any others.
+        temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed: as
+            in `Sampler`. A request has a generator of its own: the same request with the same seed gets the same tokens
+            in any slot and beside any others.
+        stop: strings that end the answer, wherever their letters lie among tokens. They are not part of its text.
         stop_token_ids: end the answer besides the package's end tokens. They are not part of the answer.
         ignore_eos: the package's end tokens do not end the answer.
+        logprobs: None, or how many of the likeliest tokens are told at each place, 0 to 20, with the logarithms of
+            their probabilities as the graph gives them, before bias, penalties and temperature.
+        structured: what the answer must look like.
 
     Raises:
         ValueError: A value out of its range.
@@ -52,13 +59,25 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
+    stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
+    logprobs: int | None = None
+    structured: StructuredOutput | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ValueError(f"max_tokens={self.max_tokens}: expected at least 1, or None for no limit")
+        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
+            raise ValueError(f"logprobs={self.logprobs}: expected 0 to 20, or None for none")
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        if not all(stop):
+            raise ValueError("stop: a string is empty; every answer would end at once")
+        object.__setattr__(self, "stop", stop)
         object.__setattr__(self, "stop_token_ids", frozenset(self.stop_token_ids))
         self.sampler()
 
@@ -83,6 +102,9 @@ class SamplingParams:
             self.seed,
             min_p=self.min_p,
             repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=self.logit_bias,
         )
 
 
@@ -102,6 +124,21 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenLogprob:
+    """How likely a token was, of all tokens at its place.
+
+    Attributes:
+        token: id.
+        logprob: natural logarithm of its probability.
+        top: the likeliest tokens at its place, likeliest first, each with its logarithm; as many as were asked for.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Event:
     """What one step added to one request.
 
@@ -109,10 +146,12 @@ class Event:
         request_id: whose it is.
         token_ids: new tokens of the answer; without the stop token.
         text: new text; "" where the engine has no tokenizer, and while a character is incomplete. It may come later
-            than its tokens.
-        finish_reason: None until the last event of the request: "stop" (an end token), "length" (max_tokens, or the
+            than its tokens, and ends before a stop string.
+        logprobs: one for each of `token_ids`, where the request asks for them.
+        finish_reason: None until the last event of the request: "stop" (an end token, a stop string, or a
+            grammar that is complete), "length" (max_tokens, or the
             context is full), "abort" or "error".
-        stop_reason: with "stop", the token id that ended the answer.
+        stop_reason: with "stop", the token id or the string that ended the answer; None for a grammar.
         error: with "error", what the runtime said, one line.
         usage: with the last event.
     """
@@ -120,6 +159,7 @@ class Event:
     request_id: str
     token_ids: tuple[int, ...] = ()
     text: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
@@ -158,7 +198,8 @@ class Request:
     def __post_init__(self) -> None:
         self.sampler = self.params.sampler()
         self.chosen = 0  # tokens, a stop token included
-        self.stream: Any = None  # its text, where the engine has a tokenizer
+        self.text: AnswerText | None = None  # where the engine has a tokenizer
+        self.matcher: Matcher | None = None
 
     @property
     def usage(self) -> Usage:

@@ -1,0 +1,71 @@
+"""What becomes of a prompt before it is queued: checks, a sampler, a grammar. Any thread may do it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from .answer_text import AnswerText
+from .request import Request, RequestError, SamplingParams
+from .structured import Grammars
+
+
+class Intake:
+    """Makes requests for one engine; changes nothing of it.
+
+    Args:
+        context_length: Rows of a slot.
+        vocab_size: Number of token ids.
+        tokenizer: As in `Engine`.
+        stop_tokens: As in `Engine`.
+    """
+
+    def __init__(self, context_length: int, vocab_size: int, tokenizer: Any, stop_tokens: Collection[int]):
+        self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
+        self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
+
+    def check(self, prompt: Sequence[int]) -> list[int]:
+        """The prompt as a list of ints.
+
+        Raises:
+            RequestError: It is empty, longer than the context, or has an id outside the vocabulary.
+        """
+        prompt, context = [int(token) for token in prompt], self.context_length
+        if not prompt:
+            raise RequestError("the prompt is empty")
+        if len(prompt) > context:
+            raise RequestError(
+                f"the prompt has {len(prompt)} tokens, the context holds {context}; shorten it or compile with a "
+                "larger --context-length"
+            )
+        bad = next((token for token in prompt if not 0 <= token < self.vocab_size), None)
+        if bad is not None:
+            raise RequestError(
+                f"token {bad} is outside the vocabulary of {self.vocab_size}; is this the package's own tokenizer?"
+            )
+        return prompt
+
+    def prepare(self, prompt: Sequence[int], params: SamplingParams | None, request_id: str) -> Request:
+        """A request ready for `enqueue`. It changes nothing of the engine: any thread may call it.
+
+        Raises:
+            RequestError: As `check`, or `params` asks for what this engine cannot do; llguidance is missing, or cannot
+                use the schema.
+        """
+        prompt, params = self.check(prompt), params or SamplingParams()
+        request = Request(request_id, prompt, params)
+        bad = max((*(params.logit_bias or ()), *params.stop_token_ids), default=0)
+        if bad >= self.vocab_size:
+            raise RequestError(
+                f"token {bad} of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
+            )
+        if self.tokenizer is not None:
+            request.text = AnswerText(self.tokenizer, params.stop)
+        elif params.stop or params.structured:
+            raise RequestError("stop strings and structured output need an engine with a tokenizer")
+        if params.structured is not None:
+            try:
+                request.matcher = self._grammars.matcher(params.structured)
+            except (ValueError, ImportError) as error:
+                raise RequestError(str(error)) from error
+        return request

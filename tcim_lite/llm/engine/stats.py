@@ -1,0 +1,28 @@
+"""What an engine has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class EngineStats:
+    """Counts since the engine began.
+
+    Attributes:
+        decode_steps: runs of the decode graph.
+        decode_tokens: tokens those gave; over `decode_steps` times the slots, it is how busy the slots were.
+        prefill_chunks: runs of the prefill graph.
+        prompt_tokens: of admitted requests.
+        cached_tokens: of these, found in a slot or on the host.
+        completion_tokens: chosen, stop tokens included.
+        finished: requests by finish reason.
+    """
+
+    decode_steps: int = 0
+    decode_tokens: int = 0
+    prefill_chunks: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("stop", "length", "abort", "error"), 0))

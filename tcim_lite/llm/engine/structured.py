@@ -1,0 +1,123 @@
+"""Answers that follow a JSON schema, a regular expression or a choice, by llguidance (extra `[structured]`)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+# Between the tokens of JSON. Without a bound, a small model may go on with it until its context is full.
+_WHITESPACE = r"[ \n\r\t]{1,20}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StructuredOutput:
+    """What an answer must look like; one of the three.
+
+    Attributes:
+        json: a JSON schema, as an object or as text; `{"type": "object"}` takes any object.
+        regex: the whole answer matches it (the syntax is that of Rust's regex crate).
+        choice: the answer is one of these.
+
+    Raises:
+        ValueError: None is given, several are, or no choice is left.
+    """
+
+    json: Mapping[str, Any] | str | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("json", "regex", "choice") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"structured output: got {' and '.join(given) or 'nothing'}, expected one of json, regex, choice"
+            )
+        if self.choice is not None:
+            object.__setattr__(self, "choice", tuple(self.choice))
+            if not self.choice or not all(self.choice):
+                raise ValueError("structured output: choice needs at least one string, and none that is empty")
+
+
+class Matcher:
+    """How far one answer has come in its grammar."""
+
+    def __init__(self, matcher: Any, vocab_size: int):
+        self._matcher, self._vocab_size = matcher, vocab_size
+
+    def allowed(self) -> np.ndarray:
+        """Which tokens may come next, [vocab] bool; at an end of the grammar, end tokens too."""
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        allowed = np.zeros(self._vocab_size, bool)
+        found = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
+        allowed[: found.size] = found
+        return allowed
+
+    def accept(self, token: int) -> bool:
+        """Goes on by a token; returns whether the answer is complete, and nothing may follow."""
+        self._matcher.consume_token(token)
+        self._check()
+        return bool(self._matcher.is_stopped())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise ValueError(f"structured output: {self._matcher.get_error()}")
+
+
+class Grammars:
+    """Makes matchers for one tokenizer. Thread-safe.
+
+    Args:
+        tokenizer: A tokenizer of `tokenizers`, or of transformers over one.
+        vocab_size: Logits V of the graph; may be more than the tokenizer has.
+        stop_tokens: Tokens that may end an answer.
+    """
+
+    def __init__(self, tokenizer: Any, vocab_size: int, stop_tokens: Collection[int]):
+        self._source, self._vocab_size, self._stop_tokens = tokenizer, vocab_size, sorted(stop_tokens)
+        self._tokenizer: Any = None
+        self._lock = threading.Lock()
+
+    def matcher(self, wanted: StructuredOutput) -> Matcher:
+        """A matcher at the beginning of the grammar.
+
+        Raises:
+            ImportError: llguidance is missing.
+            ValueError: The schema or expression cannot be used, or the tokenizer has no tokenizer.json.
+        """
+        try:
+            from llguidance import LLMatcher
+        except ImportError as error:
+            raise ImportError("structured output needs llguidance: pip install 'tcim-lite[structured]'") from error
+        if wanted.json is not None:
+            schema = wanted.json if isinstance(wanted.json, str) else json.dumps(wanted.json)
+            try:
+                grammar = LLMatcher.grammar_from_json_schema(schema, {"whitespace_pattern": _WHITESPACE})
+            except ValueError as error:
+                raise ValueError(f"structured output: the schema is no JSON object: {error}") from None
+        elif wanted.regex is not None:
+            grammar = LLMatcher.grammar_from_regex(wanted.regex)
+        else:
+            choices = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in wanted.choice or ())
+            grammar = LLMatcher.grammar_from_lark(f"start: {choices}")
+        matcher = Matcher(LLMatcher(self._llguidance_tokenizer(), grammar, log_level=0), self._vocab_size)
+        matcher._check()
+        return matcher
+
+    def _llguidance_tokenizer(self) -> Any:
+        from llguidance import LLTokenizer
+
+        with self._lock:
+            if self._tokenizer is None:
+                fast = getattr(self._source, "backend_tokenizer", self._source)
+                if not hasattr(fast, "to_str"):
+                    raise ValueError("structured output needs a tokenizer that has a tokenizer.json")
+                self._tokenizer = LLTokenizer(
+                    fast.to_str(), n_vocab=self._vocab_size, eos_token=self._stop_tokens or None
+                )
+            return self._tokenizer
