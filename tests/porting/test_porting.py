@@ -118,6 +118,11 @@ def test_a_chat_with_position_ids_answers_as_one_without(paths, prompts, expecte
     assert found == [[answer, given] for answer in expected]
 
 
+def test_a_host_that_swaps_models_answers_as_ever_and_frees_their_weights(paths, prompts, expected):
+    for prompt, answer in zip(prompts, expected, strict=True):
+        assert json.loads(run("swap", *paths(), json.dumps(prompt), NEW_TOKENS, 2)) == [[answer] * 2, [0, 0]]
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_pipeline_of_processes_answers_as_a_single_chat(paths, prompts, expected, method):
     found = run("pipeline", *paths(), json.dumps(prompts), NEW_TOKENS, method, devices=2)
