@@ -8,6 +8,7 @@ from llm_packages import LoadedPackage
 
 from tcim_lite.llm import load_tokenizer
 
+pytestmark = pytest.mark.slow
 QUESTION = "one two three one two three one"
 TOKENS = 6
 EXAMPLES = {

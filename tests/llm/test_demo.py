@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from llm_packages import ROOT, LoadedPackage
 
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
@@ -65,6 +66,7 @@ def share(right: dict[str, list[bool]]) -> float:
     return sum(answers) / len(answers)
 
 
+@pytest.mark.slow
 def test_the_demo_checkpoint_answers_correctly_and_survives_quantisation(demo_package, demo_prompts):
     by_task = accuracy(demo_package("float16"), demo_prompts)
     assert len(by_task) >= 5

@@ -63,6 +63,7 @@ def test_rows_before_the_window_are_never_read(tiny_package, quant, value):
         loaded.decode(tokens[-1], 299)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [3, 100, 256, 270])
 @pytest.mark.parametrize("heads", [{}, ONE_KV_HEAD])
 def test_every_instruction_set_and_thread_count_gives_the_same_bits(tiny_package, window, heads):

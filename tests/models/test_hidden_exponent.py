@@ -219,6 +219,7 @@ else:
     return subprocess.run(command, cwd="/", capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_every_instruction_set_gives_the_same_bits(make_checkpoint: Make, make_package: Make) -> None:
     known = ("ref", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "neondotprod")
     isas = [isa for isa in known if run_with(isa, "").returncode == 0]
