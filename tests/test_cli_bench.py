@@ -2,10 +2,17 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tcim_lite.bench import StepTime, Stops, Timing, explain
+from tcim_lite.bench.profile import StopWatch
 from tcim_lite.cli import main
 
 DEMO = Path(__file__).parent.parent / "examples" / "demo_checkpoint"
@@ -77,11 +84,89 @@ def test_the_screen_has_a_line_for_each_graph_and_fits(bench, package):
     status, output, _ = bench(package)
     lines = output.splitlines()
     assert status == 0
-    assert len(lines) <= 24
+    assert len(lines) <= 28
     assert max(map(len, lines)) <= 200
     starts = [line[:22].strip() for line in lines]
     for what in ("prefill 16", "verify 3", "decode at 0", "decode at 32", "load, first module", "resident memory"):
         assert what in starts
+
+
+def test_the_steps_of_every_graph_are_timed_and_fit_into_its_runs(bench, package):
+    timings = json.loads(bench(package, "--json")[1])["timings"]
+    for timing in timings:
+        ops = [step["op"] for step in timing["steps"]]
+        assert {"Linear", "Attention"} <= set(ops)
+        assert all(step["seconds"] > 0 for step in timing["steps"])
+        assert all(step["form"].split()[-1] in ("linear_w4", "linear_w8") for step in timing["steps"] if step["form"])
+        assert 0 <= timing["weights_s"] <= timing["share"] * timing["seconds"] * (1 + 1e-9)
+    forms = [{step["form"] for step in timing["steps"]} for timing in timings]
+    assert forms[0] == forms[1] == forms[2] == forms[3]
+
+
+def test_the_profile_has_a_row_for_each_kind_of_step_and_a_column_for_each_graph(bench, package):
+    status, output, _ = bench(package, "--profile")
+    lines = output.splitlines()
+    head = next(index for index, line in enumerate(lines) if line.startswith("ms a run"))
+    assert status == 0
+    assert lines[head].split()[3:] == ["prefill", "16", "verify", "3", *("decode", "at", "0"), *("decode", "at", "32")]
+    rows = {line.split("  ")[0]: line for line in lines[head + 1 :] if line}
+    assert {"Attention", "outside of the steps"} <= set(rows)
+    assert "Linear 1536 x 256 linear_w8" in rows  # the head
+    assert max(map(len, lines)) <= 200
+
+
+MEASURED = Timing("decode", 7, 1, 11, 10e-3, 9e-3, 11e-3, 100.0, "read", 0.5, 4e-3, Stops(0.01, 0.0), ())
+STEPS = (StepTime("Linear", "4 x 4 w", 3e-3), StepTime("Attention", "", 2e-3), StepTime("Linear", "8 x 4 w", 3e-3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"share": 0.7}, ""),
+        ({"limited_by": ""}, ""),
+        (
+            {"stops": Stops(0.2, 0.1)},
+            "threads were stopped for 30% of the time (20% by other threads, 10% by the host)",
+        ),
+        ({"fastest": 6e-3}, "its fastest run reached 83%, so the machine was disturbed"),
+        ({}, "in one piece"),
+        (
+            {"steps": STEPS},
+            "decode at 7 is at 50% of the read rate: the limit alone takes 5.00 of 10.00 ms. "
+            "Beyond it, in ms: Linear (reading weights) 2.00, outside of the steps 2.00, Attention 1.00.",
+        ),
+        (
+            {"steps": STEPS, "limited_by": "int8", "weights_s": 5e-3},
+            "Beyond it, in ms: Attention 2.00, outside of the steps 2.00, Linear (arithmetic) 1.00.",
+        ),
+    ],
+    ids=["enough", "no limit", "stopped", "disturbed", "one piece", "read", "int8"],
+)
+def test_a_graph_below_its_limit_is_explained(changes, expected):
+    text = explain(replace(MEASURED, **changes))
+    assert text.endswith(expected) or expected in text
+    assert bool(text) == bool(expected)
+
+
+def test_threads_that_wait_for_a_processor_are_counted():
+    if not Path("/proc/self/schedstat").is_file():
+        pytest.skip("this system does not count waiting threads")
+    script = "import time\nuntil = time.perf_counter() + 0.5\nwhile time.perf_counter() < until: pass"
+    watch = StopWatch()
+    cpu = min(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\n{script}"]
+    with subprocess.Popen(command):
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {cpu})
+        try:
+            until = time.perf_counter() + 0.5
+            while time.perf_counter() < until:
+                pass
+        finally:
+            os.sched_setaffinity(0, before)
+    stops = watch.read(1)
+    assert stops.waiting > 0
+    assert stops.stolen >= 0
 
 
 def test_a_batch_counts_the_tokens_of_all_its_slots(bench, compile_demo):

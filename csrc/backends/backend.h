@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/plan/step_name.h"
 
 namespace tcim_lite {
 
@@ -50,6 +51,12 @@ struct PartMemory {
   std::vector<std::byte*> outputs;
 };
 
+// What the steps of one name took since they are timed.
+struct StepTime {
+  StepName name;
+  double seconds = 0;
+};
+
 // A model made ready to run. run() is not reentrant; the caller (a stream) serialises it.
 class Executable {
  public:
@@ -63,6 +70,11 @@ class Executable {
 
   // Bytes of device memory that a part holds besides weights, inputs and outputs.
   virtual uint64_t scratch_bytes(size_t rank) const noexcept = 0;
+
+  // Times the steps of later runs from zero, or leaves that. False where a run is not made of steps that the host sees.
+  virtual bool time_steps(bool) { return false; }
+  // In the order in which the names first run; parts together.
+  virtual std::vector<StepTime> step_times() const { return {}; }
 };
 
 // Where new memory is wanted, if a backend can choose.

@@ -81,6 +81,12 @@ class Module {
   // Null: the device's default stream.
   void set_stream(std::shared_ptr<Stream> stream);
 
+  // Extras for profiles; both wait for the module's runs. Times the steps of later runs from zero, or leaves that;
+  // false where the device runs a graph in one piece.
+  bool time_steps(bool on);
+  // (op, form, seconds) since then, in the order in which the steps run.
+  std::vector<std::tuple<std::string, std::string, double>> step_times();
+
   // Frees the module's memory; everything but a second release then throws Error(State).
   void release();
 
@@ -94,7 +100,8 @@ class Module {
         python_call("input", &Module::input, "name"), python_call("dev_output", &Module::dev_output, "name"),
         python_call("set_dev_output", &Module::set_dev_output, "name", "tensor"),
         python_call("set_output", &Module::set_output, "name", "tensor"), python_call("sync", &Module::sync),
-        python_call("set_stream", &Module::set_stream, "stream"), python_call("release", &Module::release));
+        python_call("set_stream", &Module::set_stream, "stream"), python_call("release", &Module::release),
+        python_call("time_steps", &Module::time_steps, "on"), python_call("step_times", &Module::step_times));
   }
 
  private:

@@ -1,4 +1,4 @@
-// Module: what listeners are told about it.
+// Module: what listeners and profilers are told about it.
 #include "runtime/loaded.h"
 #include "runtime/module.h"
 
@@ -49,6 +49,25 @@ void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
     facts.inputs.push_back(facts_of(loaded.inputs, i, true, loaded.version));
   for (size_t i = 0; i < loaded.outputs.size(); ++i)
     facts.outputs.push_back(facts_of(loaded.outputs, i, false, loaded.version));
+}
+
+// The lock is kept while they wait: a run queued meanwhile would meet counters that change.
+bool Module::time_steps(bool on) {
+  const std::lock_guard lock(mutex_);
+  const Loaded& loaded = this->loaded("time_steps");
+  loaded.stream->wait(loaded.ticket, true);
+  return loaded.program->executable().time_steps(on);
+}
+
+std::vector<std::tuple<std::string, std::string, double>> Module::step_times() {
+  const std::lock_guard lock(mutex_);
+  const Loaded& loaded = this->loaded("step_times");
+  loaded.stream->wait(loaded.ticket, true);
+  std::vector<std::tuple<std::string, std::string, double>> times;
+  for (const StepTime& time : loaded.program->executable().step_times()) {
+    times.emplace_back(time.name.op, time.name.form, time.seconds);
+  }
+  return times;
 }
 
 }  // namespace tcim_lite

@@ -3,7 +3,20 @@
 `tcim-lite bench` prints it. Extra: not in the vendor's API.
 """
 
+from .explain import explain
 from .limits import MachineLimits, machine_name, measure_limits
-from .measure import PackageSpeed, Timing, measure_package
+from .measure import ROOFS, PackageSpeed, Timing, measure_package
+from .profile import StepTime, Stops
 
-__all__ = ["MachineLimits", "PackageSpeed", "Timing", "machine_name", "measure_limits", "measure_package"]
+__all__ = [
+    "ROOFS",
+    "MachineLimits",
+    "PackageSpeed",
+    "StepTime",
+    "Stops",
+    "Timing",
+    "explain",
+    "machine_name",
+    "measure_limits",
+    "measure_package",
+]

@@ -15,6 +15,9 @@ from ..llm import Package
 from .cost import Cost, cost_of, slot_count, weight_bytes
 from .limits import MachineLimits, measure_limits
 from .modules import Graph, Modules
+from .profile import StepTime, Stops, StopWatch, step_times
+
+ROOFS = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak"}  # Timing.limited_by, in words
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ class Timing:
         tokens_per_s: Of the median run.
         limited_by: The roof that is lower for this graph: "read", "int8" or "fp32"; "" when it could not be measured.
         share: Of that roof, reached by the median run; 0 when it could not be measured.
+        weights_s: Seconds that this roof leaves to the Linear layers: at "read" those of reading the weights.
+        stops: What stopped the threads during these runs.
+        steps: Of further runs, in the order in which they run; empty where the device runs a graph in one piece.
     """
 
     graph: str
@@ -44,6 +50,14 @@ class Timing:
     tokens_per_s: float
     limited_by: str
     share: float
+    weights_s: float
+    stops: Stops
+    steps: tuple[StepTime, ...]
+
+    @property
+    def title(self) -> str:
+        """ "prefill 256", "decode at 1024"."""
+        return f"decode at {self.depth}" if self.graph == "decode" else f"{self.graph} {self.tokens}"
 
 
 @dataclass(frozen=True)
@@ -111,13 +125,14 @@ def measure_package(
         raise ArgumentError(f"--depth {depth}: expected 0 to {modules.context - 1}, the context less one token")
 
     before = measure_limits(model_bytes)
-    measured = [("prefill", 0, _times(modules.prefill, 0, modules.context, quick))]
+    runs = _Runs(modules.context, before.threads, quick)
+    measured = [("prefill", 0, runs.of(modules.prefill, 0))]
     if modules.verify is not None:
-        measured.append(("verify", 0, _times(modules.verify, 0, modules.context, quick)))
-    measured.append(("decode", 0, _times(modules.decode, 0, modules.context, quick)))
+        measured.append(("verify", 0, runs.of(modules.verify, 0)))
+    measured.append(("decode", 0, runs.of(modules.decode, 0)))
     if depth > 0:
         modules.fill(depth)
-        measured.append(("decode", depth, _times(modules.decode, depth, modules.context, quick)))
+        measured.append(("decode", depth, runs.of(modules.decode, depth)))
     resident = _resident_bytes() - started_with
     after = measure_limits(model_bytes)
     return PackageSpeed(
@@ -132,7 +147,7 @@ def measure_package(
         load_first_s=modules.load_first_s,
         load_second_s=modules.load_second_s,
         resident_bytes=resident,
-        timings=tuple(_timing(kind, at, times, files[kind], (before, after)) for kind, at, times in measured),
+        timings=tuple(_timing(kind, at, found, files[kind], (before, after)) for kind, at, found in measured),
     )
 
 
@@ -150,39 +165,57 @@ def _open(folder: str | Path, name: str | None) -> Package:
     return package
 
 
-def _times(graph: Graph, depth: int, context: int, quick: bool) -> list[float]:
-    """Seconds of each run. Decode goes on from token to token as in an answer; the others start at `depth` again."""
-    least_runs, least_s = (5, 0.2) if quick else (11, 2.0)
-    current = min(graph.length, context - depth)
-    times: list[float] = []
-    graph.run(depth, current)
-    position = depth
-    while len(times) < least_runs or sum(times) < least_s:
-        if graph.length == 1:
-            position = position + 1 if position + 1 < context else depth
-        started = time.perf_counter()
-        graph.run(position, current)
-        times.append(time.perf_counter() - started)
-    return times
+@dataclass(frozen=True)
+class _Measured:
+    times: list[float]  # seconds of each run
+    stops: Stops
+    steps: tuple[StepTime, ...]
+
+
+@dataclass(frozen=True)
+class _Runs:
+    context: int
+    threads: int
+    quick: bool
+
+    def of(self, graph: Graph, depth: int) -> _Measured:
+        """Decode goes on from token to token as in an answer; the others start at `depth` again."""
+        least_runs, least_s = (5, 0.2) if self.quick else (11, 2.0)
+        current = min(graph.length, self.context - depth)
+        times: list[float] = []
+        graph.run(depth, current)
+        position, watch = depth, StopWatch()
+        while len(times) < least_runs or sum(times) < least_s:
+            if graph.length == 1:
+                position = position + 1 if position + 1 < self.context else depth
+            started = time.perf_counter()
+            graph.run(position, current)
+            times.append(time.perf_counter() - started)
+        stops = watch.read(self.threads)
+        return _Measured(times, stops, step_times(graph.module, least_runs, lambda: graph.run(depth, current)))
 
 
 def _timing(
-    kind: str, depth: int, times: list[float], file: Container, limits: tuple[MachineLimits, MachineLimits]
+    kind: str, depth: int, found: _Measured, file: Container, limits: tuple[MachineLimits, MachineLimits]
 ) -> Timing:
     cost = cost_of(file, depth)
-    seconds = statistics.median(times)
+    seconds = statistics.median(found.times)
     limited_by, roof_s = _roof(cost, limits)
+    linear_s = roof_s * weight_bytes(file) / cost.read_bytes if limited_by == "read" else roof_s
     return Timing(
         graph=kind,
         depth=depth,
         tokens=cost.tokens,
-        runs=len(times),
+        runs=len(found.times),
         seconds=seconds,
-        fastest=min(times),
-        slowest=max(times),
+        fastest=min(found.times),
+        slowest=max(found.times),
         tokens_per_s=cost.tokens / seconds,
         limited_by=limited_by,
         share=roof_s / seconds,
+        weights_s=linear_s,
+        stops=found.stops,
+        steps=found.steps,
     )
 
 

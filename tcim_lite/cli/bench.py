@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..bench import MachineLimits, PackageSpeed, Timing
 
 
@@ -23,6 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--depth", type=int, metavar="N", help="tokens in the cache for the second decode (1024, or half the context)"
     )
+    parser.add_argument("--profile", action="store_true", help="also print the time of every kind of step")
     parser.add_argument("--quick", action="store_true", help="fewer runs")
     parser.add_argument("--json", action="store_true", help="print JSON: seconds, bytes, operations per second")
 
@@ -32,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from ..bench import machine_name, measure_package
 
     speed = measure_package(args.folder, name=args.name, depth=args.depth, quick=args.quick)
-    print(_json(speed, machine_name()) if args.json else _text(speed, machine_name()))
+    print(_json(speed, machine_name()) if args.json else _text(speed, machine_name(), args.profile))
     return 0
 
 
@@ -43,7 +46,9 @@ def _json(speed: PackageSpeed, machine: str) -> str:
     return json.dumps({"machine": machine, **dataclasses.asdict(speed)}, indent=2)
 
 
-def _text(speed: PackageSpeed, machine: str) -> str:
+def _text(speed: PackageSpeed, machine: str, profile: bool) -> str:
+    from ..bench import explain
+
     slots = f", {speed.batch} slots" if speed.batch > 1 else ""
     lines = [
         machine,
@@ -53,6 +58,9 @@ def _text(speed: PackageSpeed, machine: str) -> str:
         f"{'':22}{'tokens/s':>10}{'ms a run':>11}{'fastest - slowest':>20}{'runs':>7}   of the limit",
     ]
     lines += [_line(timing, speed.before, speed.after) for timing in speed.timings]
+    lines += ["", *reasons] if (reasons := [line for timing in speed.timings if (line := explain(timing))]) else []
+    if profile:
+        lines += ["", *_profile(speed.timings)]
     lines += [
         "",
         f"load, first module    {speed.load_first_s * 1e3:10.1f} ms",
@@ -69,16 +77,32 @@ def _text(speed: PackageSpeed, machine: str) -> str:
 
 
 def _line(timing: Timing, before: MachineLimits, after: MachineLimits) -> str:
-    what = {"prefill": f"prefill {timing.tokens}", "verify": f"verify {timing.tokens}"}.get(
-        timing.graph, f"decode at {timing.depth}"
-    )
+    from ..bench import ROOFS
+
     spread = f"{timing.fastest * 1e3:.2f} - {timing.slowest * 1e3:.2f}"
-    roofs = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak"}
-    share = f"{timing.share:.0%} {roofs[timing.limited_by]}" if timing.limited_by else "not known here"
+    share = f"{timing.share:.0%} {ROOFS[timing.limited_by]}" if timing.limited_by else "not known here"
     if timing.limited_by == "int8" and before.int8_tile and after.int8_tile:
         tiles = (before.int8_tile + after.int8_tile) / (before.int8 + after.int8)
         share += f", {timing.share / tiles:.0%} of AMX's"
-    return f"{what:22}{timing.tokens_per_s:10.1f}{timing.seconds * 1e3:11.2f}{spread:>20}{timing.runs:7}   {share:>14}"
+    rates = f"{timing.tokens_per_s:10.1f}{timing.seconds * 1e3:11.2f}"
+    return f"{timing.title:22}{rates}{spread:>20}{timing.runs:7}   {share:>14}"
+
+
+def _profile(timings: Sequence[Timing]) -> list[str]:
+    """A row for every kind of step, a column for every graph."""
+    names = list(dict.fromkeys((step.op, step.form) for timing in timings for step in timing.steps))
+    if not names:
+        return ["this device runs a graph in one piece: its steps cannot be timed"]
+    times = [{(step.op, step.form): step.seconds for step in timing.steps} for timing in timings]
+    rows = [(" ".join(name).strip(), [found.get(name, 0.0) for found in times]) for name in names]
+    outside = [max(timing.seconds - sum(found.values()), 0.0) for timing, found in zip(timings, times, strict=True)]
+    rows.append(("outside of the steps", outside))
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [f"{'ms a run':{width}}" + "".join(f"{timing.title:>18}" for timing in timings)]
+    for name, seconds in rows:
+        cells = (f"{s * 1e3:.3f} {s / t.seconds:4.0%}" if s else "-" for s, t in zip(seconds, timings, strict=True))
+        lines.append(f"{name:{width}}" + "".join(f"{cell:>18}" for cell in cells))
+    return lines
 
 
 def _limits(before: MachineLimits, after: MachineLimits) -> list[str]:

@@ -1,6 +1,7 @@
 #include "backends/cpu/executable.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -73,6 +74,7 @@ CpuPart::CpuPart(Part part, Numerics numerics)
 void CpuPart::make_steps() {
   const WeightFinder finder(*graph_, weights_);
   for (StepSpec& spec : plan_.steps) {
+    step_names_.push_back(name_of(spec));
     std::visit(
         [&](auto& known) { steps_.push_back(std::make_unique<StepOf<decltype(known)>>(std::move(known), finder)); },
         spec);
@@ -112,7 +114,26 @@ void CpuPart::run_until(size_t index) {
   const RunContext context = this->context();
   const size_t begin = index == 0 ? 0 : plan_.gathers[index - 1].next_step;
   const size_t end = index == num_gathers() ? steps_.size() : plan_.gathers[index].next_step;
-  for (size_t step = begin; step < end; ++step) steps_[step]->run(context);
+  if (step_seconds_.empty()) {
+    for (size_t step = begin; step < end; ++step) steps_[step]->run(context);
+    return;
+  }
+  for (size_t step = begin; step < end; ++step) {
+    const auto started = std::chrono::steady_clock::now();
+    steps_[step]->run(context);
+    step_seconds_[step] += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  }
+}
+
+void CpuPart::time_steps(bool on) { step_seconds_.assign(on ? steps_.size() : 0, 0.0); }
+
+void CpuPart::add_step_times(std::vector<StepTime>& times) const {
+  for (size_t step = 0; step < step_seconds_.size(); ++step) {
+    const StepName& name = step_names_[step];
+    auto found = std::find_if(times.begin(), times.end(), [&](const StepTime& time) { return time.name == name; });
+    if (found == times.end()) found = times.insert(times.end(), {name, 0.0});
+    found->seconds += step_seconds_[step];
+  }
 }
 
 void CpuPart::give(size_t index, CpuPart& target) const {
@@ -200,6 +221,17 @@ void CpuExecutable::run(std::span<const PartMemory> memory) {
     parts_[rank]->check_caches();
     parts_[rank]->finish(memory[rank]);
   }
+}
+
+bool CpuExecutable::time_steps(bool on) {
+  for (const auto& part : parts_) part->time_steps(on);
+  return true;
+}
+
+std::vector<StepTime> CpuExecutable::step_times() const {
+  std::vector<StepTime> times;
+  for (const auto& part : parts_) part->add_step_times(times);
+  return times;
 }
 
 }  // namespace tcim_lite::cpu

@@ -37,6 +37,10 @@ class CpuPart {
   size_t num_gathers() const noexcept { return plan_.gathers.size(); }
   uint64_t scratch_bytes() const noexcept;
 
+  void time_steps(bool on);
+  // Adds this part's to `times`.
+  void add_step_times(std::vector<StepTime>& times) const;
+
  private:
   void make_steps();
   RunContext context();
@@ -49,6 +53,8 @@ class CpuPart {
   std::vector<WeightBytes> weights_;
   Plan plan_;
   std::vector<std::unique_ptr<Step>> steps_;
+  std::vector<StepName> step_names_;
+  std::vector<double> step_seconds_;  // empty unless steps are timed
   int64_t shared_bytes_ = 0, member_bytes_ = 0;
   AlignedBuffer arena_, shared_scratch_;
   std::vector<AlignedBuffer> member_scratch_;
@@ -67,6 +73,8 @@ class CpuExecutable final : public Executable {
 
   void run(std::span<const PartMemory> memory) override;
   uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }
+  bool time_steps(bool on) override;
+  std::vector<StepTime> step_times() const override;
 
  private:
   std::vector<std::unique_ptr<CpuPart>> parts_;

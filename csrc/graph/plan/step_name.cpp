@@ -1,0 +1,29 @@
+#include "graph/plan/step_name.h"
+
+#include "base/error.h"
+
+namespace tcim_lite {
+namespace {
+
+StepName name(const LinearSpec& spec) {
+  return {"Linear", concat(spec.outputs, " x ", spec.inputs, " ", name_of(spec.format))};
+}
+StepName name(const MoELinearSpec& spec) { return {"MoELinear", name(spec.linear).form}; }
+StepName name(const HeadsSpec&) { return {"Heads", ""}; }
+StepName name(const AttentionSpec&) { return {"Attention", ""}; }
+StepName name(const HeadsAttentionSpec&) { return {"Attention", ""}; }
+StepName name(const RmsNormSpec&) { return {"RMSNorm", ""}; }
+StepName name(const ElementwiseSpec&) { return {"Elementwise", ""}; }
+StepName name(const SiluMulSpec&) { return {"SiluMul", ""}; }
+StepName name(const GatherRowSpec&) { return {"BatchGather", ""}; }
+StepName name(const CopySpec&) { return {"Copy", ""}; }
+StepName name(const MoERouteSpec&) { return {"MoERoute", ""}; }
+StepName name(const MoECombineSpec&) { return {"MoECombine", ""}; }
+
+}  // namespace
+
+StepName name_of(const StepSpec& spec) {
+  return std::visit([](const auto& known) { return name(known); }, spec);
+}
+
+}  // namespace tcim_lite
