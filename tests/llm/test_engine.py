@@ -4,47 +4,9 @@ import random
 
 import numpy as np
 import pytest
-from llm_packages import LoadedPackage
+from engine_tools import CHUNK, CONTEXT, prompt_of, run
 
-from tcim_lite.llm import Sampler
-from tcim_lite.llm.engine import Engine, QueueFullError, RequestError, SamplingParams, Slots, State
-
-CONTEXT, CHUNK = 64, 16
-
-
-@pytest.fixture(scope="module")
-def alone(tiny_package):
-    """One request by `LanguageModel.generate`, with nothing in its caches."""
-    model = LoadedPackage(tiny_package(prefill_length=CHUNK, context_length=CONTEXT))
-
-    def generate(prompt, limit, sampler=None):
-        model.cached_tokens = []
-        return list(model.generate(prompt, sampler or Sampler(), limit, ()))
-
-    return generate
-
-
-@pytest.fixture
-def make_engine(tiny_package):
-    def make(batch=4, context=CONTEXT, **options):
-        package = tiny_package(prefill_length=CHUNK, context_length=context, batch=batch)
-        return Engine(Slots.open(package), **options)
-
-    return make
-
-
-def prompt_of(length, seed):
-    return np.random.default_rng(seed).integers(0, 300, length).tolist()
-
-
-def run(engine, answers=None):
-    """Steps until there is nothing left; the tokens of each request, and its last event."""
-    answers, last = {} if answers is None else answers, {}
-    while engine.has_work:
-        for event in engine.step():
-            answers.setdefault(event.request_id, []).extend(event.token_ids)
-            last[event.request_id] = event
-    return answers, last
+from tcim_lite.llm.engine import QueueFullError, RequestError, SamplingParams, State
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -121,24 +83,6 @@ def test_a_full_idle_slot_gives_up_its_last_row(make_engine, alone):
     answers, last = run(engine)
     assert answers["again"] == alone(full, None)
     assert last["again"].usage.cached_tokens == CONTEXT - 1
-
-
-def test_a_prompt_takes_the_slot_that_begins_alike(make_engine, alone):
-    engine = make_engine(4)
-    prompts = [prompt_of(30, seed) for seed in range(4)]
-    for prompt in prompts:
-        engine.add(prompt, SamplingParams(max_tokens=3))
-    run(engine)
-    longer = [prompt[:25] + prompt_of(12, 9) for prompt in reversed(prompts)]
-    for i, prompt in enumerate(longer):
-        engine.add(prompt, SamplingParams(max_tokens=5), request_id=f"longer{i}")
-    answers, last = run(engine)
-    for i, prompt in enumerate(longer):
-        assert answers[f"longer{i}"] == alone(prompt, 5)
-        assert last[f"longer{i}"].usage.cached_tokens == 25
-    engine.reuse_prefixes = False
-    engine.add(longer[0], SamplingParams(max_tokens=5), request_id="fresh")
-    assert run(engine)[1]["fresh"].usage.cached_tokens == 0
 
 
 @pytest.mark.parametrize(("static", "steps"), [(False, 126), (True, 396)])

@@ -16,6 +16,7 @@ from ..limited import one_line
 from ..package import Package
 from ..sampling import log_probabilities
 from .intake import Intake
+from .prefixes import HostRows, Seat, choose_seat, take_seat
 from .request import Event, FinishReason, Request, RequestError, SamplingParams, State, TokenLogprob
 from .scheduler import Scheduler
 from .slots import Slots
@@ -33,11 +34,13 @@ class Engine:
         chunks_per_step: Prefill chunks K between two decode steps, so the pause of a running answer is at most K chunks
             and a step. None prefills all that is admitted first.
         static: Admit only when all slots are free (static batching), as a comparison.
-        reuse_prefixes: Rows that a slot still holds save the prefill of a prompt that begins alike.
+        reuse_prefixes: Rows that some slot holds save the prefill of a prompt that begins alike.
+        prefix_cache_bytes: Host memory for rows that leave their slots, which then save prefill as well; 0 keeps none.
 
     Attributes:
         slots: As given.
         requests: Not done yet, by id, oldest first.
+        host_rows: What is kept in host memory; `used_bytes` and `len()` are for a server's page.
         stats: Counts so far.
     """
 
@@ -51,9 +54,11 @@ class Engine:
         chunks_per_step: int | None = 1,
         static: bool = False,
         reuse_prefixes: bool = True,
+        prefix_cache_bytes: int = 0,
     ):
         self.slots, self.tokenizer, self.stop_tokens = slots, tokenizer, frozenset(stop_tokens)
         self.reuse_prefixes = reuse_prefixes
+        self.host_rows = HostRows(prefix_cache_bytes)
         self.requests: dict[str, Request] = {}
         self.stats = EngineStats()
         self._scheduler = Scheduler(len(slots), max_waiting, chunks_per_step, static)
@@ -196,16 +201,21 @@ class Engine:
         return events
 
     def _admit(self) -> None:
-        while self._scheduler.next_admission() is not None:
-            prompt = self._scheduler.waiting[0].prompt
-            slot, matched = self._scheduler.choose_slot(prompt, self.slots.tokens)
-            if not self.reuse_prefixes:
-                matched = 0
-            request = self._scheduler.admit(slot)
-            del self.slots.tokens[slot][matched:]
-            request.cached_tokens, request.admitted = matched, perf_counter()
-            self.stats.prompt_tokens += len(prompt)
-            self.stats.cached_tokens += matched
+        while (request := self._scheduler.next_admission()) is not None:
+            free = self._scheduler.free
+            if self.reuse_prefixes:
+                seat = choose_seat(request.prompt, self.slots, free, self.host_rows)
+            else:
+                seat = Seat(free[0], 0, free[0])
+            self._scheduler.admit(seat.slot)
+            request.cached_tokens, request.admitted = seat.matched, perf_counter()
+            self.stats.prompt_tokens += len(request.prompt)
+            self.stats.cached_tokens += seat.matched
+            try:
+                take_seat(seat, request.prompt, self.slots, self.host_rows)
+            except Exception as error:
+                self.slots.tokens[seat.slot] = []
+                self._fail(request, error)
 
     def _prefill(self, request: Request) -> None:
         slot = request.slot

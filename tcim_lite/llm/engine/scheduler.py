@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..prompt import common_prefix
 from .request import QueueFullError, Request, State
 
 
@@ -66,19 +64,11 @@ class Scheduler:
         self.running[slot] = request
         return request
 
-    def choose_slot(self, prompt: Sequence[int], held: Sequence[Sequence[int]]) -> tuple[int, int]:
-        """The free slot that holds the longest beginning of `prompt`, and how many tokens that is.
-
-        Among equals, the one that has been idle longest. At least one token is left for prefill: it makes the logits.
-        """
-        free = [slot for slot in range(self.slot_count) if slot not in self.running]
-        matches = {slot: min(common_prefix(prompt, held[slot]), len(prompt) - 1) for slot in free}
-        slot = min(free, key=lambda slot: (-matches[slot], self._idle_since[slot]))
-        return slot, matches[slot]
-
-    def longest_idle_slot(self) -> int:
-        """The free slot whose rows were used least recently."""
-        return min((s for s in range(self.slot_count) if s not in self.running), key=self._idle_since.__getitem__)
+    @property
+    def free(self) -> list[int]:
+        """Slots without a request, the one that has been idle longest first."""
+        slots = [slot for slot in range(self.slot_count) if slot not in self.running]
+        return sorted(slots, key=self._idle_since.__getitem__)
 
     @property
     def is_decoding(self) -> bool:

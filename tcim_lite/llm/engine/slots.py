@@ -51,6 +51,7 @@ class Slots:
         context_length: Rows C of a slot.
         chunk_length: Tokens P that one prefill run takes.
         vocab_size: V.
+        row_bytes: Of one token in all caches of a slot.
 
     Raises:
         ValueError: The graphs do not fit together.
@@ -71,6 +72,7 @@ class Slots:
         self.vocab_size = decode.get_output_info(decode.get_output_name(0)).shape[-1]
         self._rows_name, self._logits_name = decode.get_input_name(0), decode.get_output_name(0)
         self._caches = [[decode.get_dev_input(name) for name in lane.caches] for lane in self.lanes]
+        self.row_bytes = sum(cache.mem_size for cache in self._caches[0]) // self.context_length
         self._bound: int | None = None
         self._rows = np.zeros((len(self.lanes), 1, embedding.shape[1]), embedding.dtype)
         self._lengths = [-1] * len(self.lanes)  # valid lengths the graph has now
@@ -157,7 +159,7 @@ class Slots:
                 self._rows[slot, 0] = 0
                 del held[self.context_length - 1 :]  # no row behind these to write to
             length = len(held)
-            if self._lengths[slot] != length:
+            if slot in tokens or self._lengths[slot] != length:  # those of slots at work always change (S-203)
                 self._lengths[slot] = -1
                 value = np.array([length], np.int32)
                 self._decode.set_input(lane.valid, value)
@@ -174,17 +176,28 @@ class Slots:
     def read_rows(self, slot: int) -> list[np.ndarray]:
         """Copies of the valid rows of a slot's caches, each [1, Hkv, rows, D], in the order of the graph."""
         count = len(self.tokens[slot])
-        return [cache.to_host(True).numpy()[:, :, :count].copy() for cache in self._caches[slot]]
+        return [_first_rows(cache, count).to_host(True).numpy() for cache in self._caches[slot]]
 
     def write_rows(self, slot: int, tokens: Sequence[int], rows: Sequence[np.ndarray]) -> None:
         """Makes a slot hold `tokens`, whose rows `read_rows` gave: each [1, Hkv, at least len(tokens), D]."""
         self.tokens[slot] = []
-        for name, values in zip(self.lanes[slot].caches, rows, strict=True):
-            info = self._decode.get_input_info(name)
-            whole = np.zeros(info.shape, info.dtype)  # rows behind the valid length are never read
-            whole[:, :, : len(tokens)] = values[:, :, : len(tokens)]
-            self._decode.set_input(name, whole)  # copied into the buffer that prefill is bound to as well
+        for cache, values in zip(self._caches[slot], rows, strict=True):
+            part = np.ascontiguousarray(values[:, :, : len(tokens)])
+            tcim.Tensor(tcim.TensorInfo(part.shape, part.dtype.type), part).copy_to(_first_rows(cache, len(tokens)))
         self.tokens[slot] = list(tokens)
+
+    def copy_rows(self, source: int, target: int, count: int) -> None:
+        """Makes one slot hold the first `count` tokens of another, without the host."""
+        self.tokens[target] = []
+        for theirs, ours in zip(self._caches[source], self._caches[target], strict=True):
+            _first_rows(theirs, count).copy_to(_first_rows(ours, count))
+        self.tokens[target] = self.tokens[source][:count]
+
+
+def _first_rows(cache: Any, count: int) -> Any:
+    """A view of the first rows of a cache [1, Hkv, C, D]."""
+    _, heads, _, size = cache.shape
+    return cache.select_roi([0, 0, 0, 0], [1, heads, count, size])
 
 
 def _lanes(decode: Any) -> list[Lane]:

@@ -1,0 +1,151 @@
+"""Rows that are there already: where a prompt begins like one that was answered, only the rest is prefilled.
+
+A cache row depends on its token and the tokens before it, and on nothing else: not on the slot, not on how the prompt
+was cut. So the rows of any common beginning can be used in place, copied from slot to slot, or kept on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..prompt import common_prefix
+from .slots import Slots
+
+# Fewer rows than this are prefilled again: a copy has a cost for each cache, and all chats begin with the same few
+# tokens of their template.
+WORTH_COPYING = 16
+
+
+@dataclass(eq=False)
+class _Entry:
+    tokens: np.ndarray  # [n] int32
+    rows: list[np.ndarray]  # of each cache, [1, Hkv, n, D]
+
+
+class HostRows:
+    """Cache rows in host memory, the least recently used dropped first. Not thread-safe.
+
+    Args:
+        max_bytes: Budget for the rows; 0 keeps nothing.
+
+    Raises:
+        ValueError: A negative budget.
+    """
+
+    def __init__(self, max_bytes: int):
+        if max_bytes < 0:
+            raise ValueError(f"prefix_cache_bytes={max_bytes}: expected 0 (nothing on the host) or more")
+        self.max_bytes = max_bytes
+        self._entries: list[_Entry] = []  # the most recently used last
+
+    def __len__(self) -> int:
+        """How many prompts and answers are kept."""
+        return len(self._entries)
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the rows kept now."""
+        return sum(_bytes(entry) for entry in self._entries)
+
+    def find(self, prompt: Sequence[int]) -> tuple[int, list[np.ndarray]]:
+        """The longest kept beginning of `prompt`: how many tokens it has, and their rows (or more)."""
+        wanted = np.asarray(prompt, np.int32)
+        lengths = [_equal_tokens(entry.tokens, wanted) for entry in self._entries]
+        if not any(lengths):
+            return 0, []
+        entry = self._entries.pop(int(np.argmax(lengths)))
+        self._entries.append(entry)
+        return max(lengths), entry.rows
+
+    def keep(self, slots: Slots, slot: int) -> None:
+        """Copies what a slot holds, unless it is kept already but for a few tokens, or larger than the budget."""
+        tokens = np.asarray(slots.tokens[slot], np.int32)
+        size = len(tokens) * slots.row_bytes
+        if size > self.max_bytes:
+            return
+        shared = [_equal_tokens(entry.tokens, tokens) for entry in self._entries]
+        if shared and len(tokens) - max(shared) < WORTH_COPYING:
+            self._entries.append(self._entries.pop(int(np.argmax(shared))))
+            return
+        # What the new one begins with is not needed beside it.
+        gone = [e for e, length in zip(self._entries, shared, strict=True) if len(e.tokens) - length < WORTH_COPYING]
+        left = [e for e in self._entries if e not in gone]
+        while sum(_bytes(e) for e in left) + size > self.max_bytes:
+            left.pop(0)
+        self._entries = left
+        del gone  # freed before the copy is made
+        self._entries.append(_Entry(tokens, slots.read_rows(slot)))
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a prompt goes, and what it finds there.
+
+    Attributes:
+        slot: a free one.
+        matched: tokens of the prompt whose rows can be had; the prompt's last token is never among them, because it
+            makes the logits.
+        source: the slot that has them, which may be `slot`; None where the host has them.
+        rows: what the host has.
+    """
+
+    slot: int
+    matched: int
+    source: int | None
+    rows: Sequence[np.ndarray] = ()
+
+
+def choose_seat(prompt: Sequence[int], slots: Slots, free: Collection[int], host: HostRows) -> Seat:
+    """The seat that saves the most prefill.
+
+    Where the rows lie in a free slot and are most of what it holds, they are used in place. Otherwise they are copied
+    into the slot that has been idle longest, and what another prompt may need stays where it is.
+
+    Args:
+        prompt: Token ids.
+        slots: What each slot holds.
+        free: Slots that may be given away, the one that has been idle longest first.
+        host: Rows on the host.
+    """
+    most = len(prompt) - 1
+    oldest = next(iter(free))
+    matches = [min(common_prefix(prompt, held), most) for held in slots.tokens]
+    best = max(range(len(matches)), key=lambda slot: (matches[slot], slot in free, slot == oldest))
+    kept, rows = host.find(prompt) if len(host) else (0, [])
+    kept = min(kept, most)
+    gain = max(matches[best], kept) - matches[oldest]
+    if gain < WORTH_COPYING:
+        return Seat(oldest, matches[oldest], oldest)
+    if kept > matches[best]:
+        return Seat(oldest, kept, None, rows)
+    if best in free and 2 * matches[best] >= len(slots.tokens[best]):
+        return Seat(best, matches[best], best)
+    return Seat(oldest, matches[best], best)
+
+
+def take_seat(seat: Seat, prompt: Sequence[int], slots: Slots, host: HostRows) -> None:
+    """Makes the seat's slot hold the matched tokens; rows that this overwrites go to the host."""
+    held = slots.tokens[seat.slot]
+    stays = seat.matched if seat.source == seat.slot else 0
+    if host.max_bytes and len(held) - stays >= WORTH_COPYING:
+        host.keep(slots, seat.slot)
+    if seat.source is None:
+        slots.write_rows(seat.slot, prompt[: seat.matched], seat.rows)
+    elif seat.source != seat.slot:
+        slots.copy_rows(seat.source, seat.slot, seat.matched)
+    else:
+        del held[seat.matched :]
+
+
+def _equal_tokens(first: np.ndarray, second: np.ndarray) -> int:
+    """How many leading tokens are equal."""
+    length = min(first.size, second.size)
+    different = first[:length] != second[:length]
+    return int(different.argmax()) if different.any() else length
+
+
+def _bytes(entry: _Entry) -> int:
+    return sum(rows.nbytes for rows in entry.rows)

@@ -1,0 +1,48 @@
+"""Engines over tiny packages, and what one request gets alone."""
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage
+
+from tcim_lite.llm import Sampler
+from tcim_lite.llm.engine import Engine, Slots
+
+CONTEXT, CHUNK = 64, 16
+
+
+@pytest.fixture(scope="session")
+def alone(tiny_package):
+    """One request by `LanguageModel.generate`, with nothing in its caches."""
+    models = {}
+
+    def generate(prompt, limit, sampler=None, context=CONTEXT):
+        if context not in models:
+            models[context] = LoadedPackage(tiny_package(prefill_length=CHUNK, context_length=context))
+        model = models[context]
+        model.cached_tokens = []
+        return list(model.generate(prompt, sampler or Sampler(), limit, ()))
+
+    return generate
+
+
+@pytest.fixture
+def make_engine(tiny_package):
+    def make(batch=4, context=CONTEXT, **options):
+        package = tiny_package(prefill_length=CHUNK, context_length=context, batch=batch)
+        return Engine(Slots.open(package), **options)
+
+    return make
+
+
+def prompt_of(length, seed):
+    return np.random.default_rng(seed).integers(0, 300, length).tolist()
+
+
+def run(engine, answers=None):
+    """Steps until there is nothing left; the tokens of each request, and its last event."""
+    answers, last = {} if answers is None else answers, {}
+    while engine.has_work:
+        for event in engine.step():
+            answers.setdefault(event.request_id, []).extend(event.token_ids)
+            last[event.request_id] = event
+    return answers, last
