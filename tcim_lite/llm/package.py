@@ -90,6 +90,10 @@ class Package:
         """`<name>_decode.hmm`, of a draft model `<target's name>_decode_draft.hmm`."""
         return self._path("decode.hmm")
 
+    def has(self, kind: str) -> bool:
+        """Whether the package has the graph that `graph(kind)` would name."""
+        return self._path(kind).is_file()
+
     def graph(self, kind: str) -> Path:
         """Path of a graph that not every package has, `<name>_<kind>`, such as "verify.hmm" or "decode.hmms".
 
@@ -125,17 +129,22 @@ class Package:
         return self.folder / f"{self.name.removesuffix(_DRAFT)}_{stage}{_DRAFT}.{suffix}"
 
     @property
+    def has_draft(self) -> bool:
+        """Whether `draft` would find a model."""
+        draft = Package(self.folder, self.name + _DRAFT)
+        return draft.prefill_path.is_file() and draft.decode_path.is_file()
+
+    @property
     def draft(self) -> Package:
         """The draft model that `tcim-lite compile --draft` wrote beside this one.
 
         Raises:
             FileNotFoundError: As `graph`.
         """
-        draft = Package(self.folder, self.name + _DRAFT)
-        if not (draft.prefill_path.is_file() and draft.decode_path.is_file()):
+        if not self.has_draft:
             for stage in ("prefill", "decode"):
                 self.graph(f"{stage}{_DRAFT}.hmm")
-        return draft
+        return Package(self.folder, self.name + _DRAFT)
 
     @property
     def tokenizer_folder(self) -> Path:

@@ -52,7 +52,7 @@ def test_a_decode_step_leaves_a_prompt_in_mid_prefill_alone(make_engine):
 
     # What the rule prevents: the valid length 0 for a slot that takes no part.
     engine = make_engine(2)
-    engine.slots._decode = ZeroForIdle(engine)
+    engine.slots.stages[0].decode = ZeroForIdle(engine)
     assert (long_prompt_logits(engine) != expected).any()
 
 
@@ -60,7 +60,8 @@ class ZeroForIdle:
     """A decode module whose slot 1 is given the valid length 0 until it decodes."""
 
     def __init__(self, engine):
-        self._engine, self._decode, self._name = engine, engine.slots._decode, engine.slots.lanes[1].valid
+        stage = engine.slots.stages[0]
+        self._engine, self._decode, self._name = engine, stage.decode, stage.lanes[1].valid
 
     def __getattr__(self, name):
         return getattr(self._decode, name)

@@ -15,14 +15,18 @@ from .driver import Driver
 from .engine import Engine
 from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, TokenLogprob, Usage
 from .slots import Slots
+from .speculate import Drafter, DraftModel, PromptLookup
 from .stats import EngineStats
 from .structured import StructuredOutput
 
 __all__ = [
+    "DraftModel",
+    "Drafter",
     "Driver",
     "Engine",
     "EngineStats",
     "Event",
+    "PromptLookup",
     "QueueFullError",
     "Request",
     "RequestError",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -14,12 +13,13 @@ import numpy as np
 
 from ..limited import one_line
 from ..package import Package
-from ..sampling import log_probabilities
+from .answer import choose, last_event
 from .intake import Intake
 from .prefixes import HostRows, Seat, choose_seat, take_seat
-from .request import Event, FinishReason, Request, RequestError, SamplingParams, State, TokenLogprob
+from .request import Event, Request, RequestError, SamplingParams, State
 from .scheduler import Scheduler
 from .slots import Slots
+from .speculate import Drafter, Speculate, drafter_for
 from .stats import EngineStats
 
 
@@ -35,6 +35,8 @@ class Engine:
             and a step. None prefills all that is admitted first.
         static: Admit only when all slots are free (static batching), as a comparison.
         reuse_prefixes: Rows that some slot holds save the prefill of a prompt that begins alike.
+        drafter: Guesses tokens, which a verify run judges while a single answer is being made; needs slots with a
+            verify graph. Answers do not change.
         prefix_cache_bytes: Host memory for rows that leave their slots, which then save prefill as well; 0 keeps none.
 
     Attributes:
@@ -55,10 +57,13 @@ class Engine:
         static: bool = False,
         reuse_prefixes: bool = True,
         prefix_cache_bytes: int = 0,
+        drafter: Drafter | None = None,
     ):
+        if drafter is not None and slots.verify_length < 2:
+            raise ValueError("a drafter needs a verify graph of at least 2 tokens; compile with --verify-length T")
         self.slots, self.tokenizer, self.stop_tokens = slots, tokenizer, frozenset(stop_tokens)
         self.reuse_prefixes = reuse_prefixes
-        self.host_rows = HostRows(prefix_cache_bytes)
+        self.host_rows, self._drafter = HostRows(prefix_cache_bytes), drafter
         self.requests: dict[str, Request] = {}
         self.stats = EngineStats()
         self._scheduler = Scheduler(len(slots), max_waiting, chunks_per_step, static)
@@ -73,20 +78,32 @@ class Engine:
         *,
         name: str | None = None,
         devices: Sequence[int] = (0,),
+        pipeline: bool = False,
         tokenizer: Any = None,
         stop_tokens: Collection[int] | None = None,
+        speculate: Speculate = "off",
         **options: Any,
     ) -> Engine:
-        """An engine over a package folder; `name` and `devices` as in `Slots.open`, `options` as above.
+        """An engine over a package folder.
 
-        Without `stop_tokens`, those of the package's generation_config.json end an answer.
+        Args:
+            package: A package or its folder.
+            name: As in `Slots.open`, whose errors it raises.
+            devices: As there.
+            pipeline: As there.
+            tokenizer: As above.
+            stop_tokens: Those of the package's generation_config.json where there are none.
+            speculate: As in `drafter_for`, whose errors it raises.
+            options: As above.
         """
         if not isinstance(package, Package):
             package = Package.open(Path(package), name)
         if stop_tokens is None:
             defaults = package.generation_defaults.stop_tokens
             stop_tokens = defaults if tokenizer is None else package.stop_tokens(tokenizer)
-        slots = Slots.open(package, devices=devices)
+        slots = Slots.open(package, devices=devices, pipeline=pipeline)
+        if slots.verify_length or speculate != "auto":
+            options.setdefault("drafter", drafter_for(package, speculate, devices[0]))
         return cls(slots, tokenizer=tokenizer, stop_tokens=stop_tokens, **options)
 
     @property
@@ -175,14 +192,14 @@ class Engine:
         request = self.requests.get(request_id)
         if request is None:
             return False
-        self._finish(request, "abort")
+        self._finish(request, Event(request_id=request.id, finish_reason="abort"))
         return True
 
     def step(self) -> list[Event]:
-        """Does a bounded amount of work; returns what came of it, at most one event for each request but the last.
+        """Does a bounded amount of work; returns what came of it, in the order of each answer.
 
-        Admits what fits, runs prefill chunks, then one decode step. While nothing decodes it returns after a chunk, so
-        that its caller can look for aborts.
+        Admits what fits, runs prefill chunks, then one decode step, or a verify run, which can give a request several
+        events. While nothing decodes it returns after a chunk, so that its caller can look for aborts.
 
         An error of the runtime ends the requests it belongs to, with an event; the engine goes on.
         """
@@ -233,7 +250,7 @@ class Engine:
             self._choose(request, logits)
 
     def _decode(self, requests: Sequence[Request]) -> None:
-        if not requests:
+        if not requests or (len(requests) == 1 and self._verify(requests[0])):
             return
         self.stats.decode_steps += 1
         try:
@@ -248,69 +265,56 @@ class Engine:
         for request in requests:
             self._choose(request, logits[request.slot])
 
+    def _verify(self, request: Request) -> bool:
+        """Guesses tokens of a request and judges them; False where there is nothing to judge."""
+        if self._drafter is None:
+            return False
+        slot, held = request.slot, self.slots.tokens[request.slot]
+        known = len(held)
+        room = min(self.slots.verify_length, self.slots.context_length - known) - 1
+        if request.params.max_tokens is not None:
+            room = min(room, request.params.max_tokens - request.chosen - 1)
+        try:
+            guesses = self._drafter.propose([*held, request.tokens[-1]], room)[:room] if room > 0 else []
+            if not guesses:
+                return False
+            logits = self.slots.verify(slot, [request.tokens[-1], *guesses])
+        except Exception as error:
+            self.slots.tokens[slot] = []
+            self._fail(request, error)
+            return True
+        self.stats.verify_steps += 1
+        self.stats.drafted_tokens += len(guesses)
+        del held[known + 1 :]  # a row counts when its token has been chosen
+        for i, after in enumerate(logits):
+            self._choose(request, after)
+            if request.state is State.DONE or i == len(guesses) or request.tokens[-1] != guesses[i]:
+                break
+            held.append(guesses[i])
+            self.stats.accepted_tokens += 1
+        return True
+
     def _choose(self, request: Request, logits: np.ndarray) -> None:
         """The next token of a request from logits [V]; ends the request where it ends."""
-        held, params = self.slots.tokens[request.slot], request.params
+        held = self.slots.tokens[request.slot]
         try:
-            allowed = request.matcher.allowed() if request.matcher else None
-            token = request.sampler(logits, held, len(request.prompt), allowed)
-            is_end = token in params.stop_token_ids or (token in self.stop_tokens and not params.ignore_eos)
-            is_complete = request.matcher is not None and not is_end and request.matcher.accept(token)
+            event = choose(request, logits, held, self.stop_tokens, self.slots.context_length)
         except Exception as error:
             self._fail(request, error)
             return
-        request.chosen += 1
         self.stats.completion_tokens += 1
-        if request.first_token is None:
-            request.first_token = perf_counter()
-        if is_end:
-            self._finish(request, "stop", stop_reason=token)
-            return
-        request.tokens.append(token)
-        text, stop = request.text.add(token) if request.text else ("", None)
-        event = Event(request_id=request.id, token_ids=(token,), text=text, logprobs=_logprobs(request, logits))
-        if stop is not None or is_complete:
-            self._finish(request, "stop", event, stop_reason=stop)
-        elif request.chosen == params.max_tokens or len(held) >= self.slots.context_length:
-            self._finish(request, "length", event)
-        else:
+        if event.finish_reason is None:
             self._events.append(event)
+        else:
+            self._finish(request, event)
 
     def _fail(self, request: Request, error: Exception) -> None:
-        self._finish(request, "error", error=one_line(error))
+        self._finish(request, Event(request_id=request.id, finish_reason="error", error=one_line(error)))
 
-    def _finish(
-        self,
-        request: Request,
-        reason: FinishReason,
-        event: Event | None = None,
-        *,
-        stop_reason: int | str | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Ends a request; its last event is `event` with the reason, or one without tokens."""
+    def _finish(self, request: Request, event: Event) -> None:
+        """Ends a request with its last event, which has a reason."""
+        assert event.finish_reason is not None
         self._scheduler.remove(request)
         del self.requests[request.id]
-        request.finish_reason, request.finished = reason, perf_counter()
-        self.stats.finished[reason] += 1
-        event = event or Event(request_id=request.id)
-        rest = request.text.rest() if request.text and not isinstance(stop_reason, str) else ""
-        self._events.append(
-            replace(
-                event,
-                text=event.text + rest,
-                finish_reason=reason,
-                stop_reason=stop_reason,
-                error=error,
-                usage=request.usage,
-            )
-        )
-
-
-def _logprobs(request: Request, logits: np.ndarray) -> tuple[TokenLogprob, ...]:
-    """Of the newest token of a request, which was chosen from logits [V]."""
-    if request.params.logprobs is None:
-        return ()
-    token = request.tokens[-1]
-    logprob, top = log_probabilities(logits, token, request.params.logprobs)
-    return (TokenLogprob(token=token, logprob=logprob, top=tuple(top)),)
+        self._events.append(last_event(request, event))
+        self.stats.finished[event.finish_reason] += 1

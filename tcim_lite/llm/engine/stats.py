@@ -12,6 +12,9 @@ class EngineStats:
     Attributes:
         decode_steps: runs of the decode graph.
         decode_tokens: tokens those gave; over `decode_steps` times the slots, it is how busy the slots were.
+        verify_steps: runs of the verify graph.
+        drafted_tokens: guesses that those judged.
+        accepted_tokens: of these, the ones that became tokens of an answer.
         prefill_chunks: runs of the prefill graph.
         prompt_tokens: of admitted requests.
         cached_tokens: of these, found in a slot or on the host.
@@ -21,6 +24,9 @@ class EngineStats:
 
     decode_steps: int = 0
     decode_tokens: int = 0
+    verify_steps: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     prefill_chunks: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

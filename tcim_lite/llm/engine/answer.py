@@ -1,0 +1,63 @@
+"""One more token of an answer: choosing it, and whether it ends the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+
+from ..sampling import log_probabilities
+from .request import Event, Request, TokenLogprob
+
+
+def choose(
+    request: Request, logits: np.ndarray, text: Sequence[int], stop_tokens: Collection[int], context_length: int
+) -> Event:
+    """Adds a token to a request's answer; the event says so, with a finish reason where the answer ends.
+
+    Args:
+        request: Whose sampler and grammar choose.
+        logits: [V].
+        text: Prompt and answer so far, all in the caches.
+        stop_tokens: End tokens of the package.
+        context_length: Rows of a slot.
+
+    Raises:
+        ValueError: A logit is NaN, or no token is allowed.
+    """
+    params = request.params
+    allowed = request.matcher.allowed() if request.matcher else None
+    token = request.sampler(logits, text, len(request.prompt), allowed)
+    is_end = token in params.stop_token_ids or (token in stop_tokens and not params.ignore_eos)
+    is_complete = request.matcher is not None and not is_end and request.matcher.accept(token)
+    request.chosen += 1
+    if request.first_token is None:
+        request.first_token = perf_counter()
+    if is_end:
+        return Event(request_id=request.id, finish_reason="stop", stop_reason=token)
+    request.tokens.append(token)
+    shown, stop = request.text.add(token) if request.text else ("", None)
+    event = Event(request_id=request.id, token_ids=(token,), text=shown, logprobs=_logprobs(request, logits))
+    if stop is not None or is_complete:
+        return replace(event, finish_reason="stop", stop_reason=stop)
+    if request.chosen == params.max_tokens or len(text) >= context_length:
+        return replace(event, finish_reason="length")
+    return event
+
+
+def last_event(request: Request, event: Event) -> Event:
+    """Notes on a request that it is done; returns its last event with the text that was held back, and usage."""
+    request.finish_reason, request.finished = event.finish_reason, perf_counter()
+    rest = request.text.rest() if request.text and not isinstance(event.stop_reason, str) else ""
+    return replace(event, text=event.text + rest, usage=request.usage)
+
+
+def _logprobs(request: Request, logits: np.ndarray) -> tuple[TokenLogprob, ...]:
+    """Of the newest token of a request, which was chosen from logits [V]."""
+    if request.params.logprobs is None:
+        return ()
+    token = request.tokens[-1]
+    logprob, top = log_probabilities(logits, token, request.params.logprobs)
+    return (TokenLogprob(token=token, logprob=logprob, top=tuple(top)),)

@@ -1,0 +1,132 @@
+"""Guesses of the next tokens, which one run of the verify graph judges together.
+
+The verify graph gives the logits after each of its tokens, bit for bit those of decode. A guess is used only where it
+is what the request would have chosen from them, so answers do not change, sampled ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+
+import tcim_lite.runtime as tcim
+
+from ..generate import Generator
+from ..kv_cache import load_pair
+from ..package import Package
+from ..prompt import common_prefix
+from ..sampling import greedy_token
+
+Speculate = Literal["off", "auto", "lookup", "draft"]
+
+
+class Drafter(Protocol):
+    """What guesses."""
+
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
+        """At most `count` tokens that may follow `text`, prompt and answer; none is a good answer too."""
+
+
+class PromptLookup:
+    """Guesses that the text goes on as it did where its last tokens stood before: quotations, lists, code.
+
+    Args:
+        longest: Tokens that must be the same, at first.
+        shortest: The least that is tried after it.
+    """
+
+    def __init__(self, longest: int = 3, shortest: int = 2):
+        if not 1 <= shortest <= longest:
+            raise ValueError(f"longest={longest}, shortest={shortest}: expected 1 <= shortest <= longest")
+        self.longest, self.shortest = longest, shortest
+
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
+        """What stood behind the last place that ends like `text`."""
+        ids = np.asarray(text, np.int32)
+        for length in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
+            same = np.ones(len(ids) - length, bool)  # at each place but that of the end itself
+            for i in range(length):
+                same &= ids[i : i + same.size] == ids[len(ids) - length + i]
+            found = np.flatnonzero(same)
+            if found.size:
+                begin = int(found[-1]) + length
+                return ids[begin : begin + count].tolist()
+        return []
+
+
+class DraftModel:
+    """Guesses with a small model, greedily, until it is unsure.
+
+    Args:
+        model: Of the same vocabulary.
+        margin: It stops where the best logit is less than this above the second.
+    """
+
+    def __init__(self, model: Generator, margin: float = 1.0):
+        self.model, self.margin = model, margin
+
+    @classmethod
+    def open(cls, package: Package, device: int = 0) -> DraftModel:
+        """The draft that `tcim-lite compile --draft` or `--draft-layers` wrote beside a package.
+
+        Raises:
+            FileNotFoundError: There is none; the message names the options.
+            TcimError: A file that cannot be loaded.
+        """
+        draft = package.draft
+        prefill, decode = load_pair(draft.prefill_path, draft.decode_path, tcim.WeightManager(device))
+        return cls(Generator(prefill, decode, draft.embedding_for(prefill)))
+
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
+        """The model's own choices, as many as its context has room for."""
+        model, text = self.model, list(text)
+        count = min(count, model.context_length - len(text))
+        if count < 1:
+            return []
+        held = min(common_prefix(text, model.cached_tokens), len(text) - 1)
+        model.cached_tokens = text[:held]
+        if len(text) - held > 2:
+            logits = model.prefill(text[held:], held)
+        else:
+            for place in range(held, len(text)):
+                logits = model.decode(text[place], place)
+        model.cached_tokens = text
+        proposed = [greedy_token(logits)]
+        while len(proposed) < count and self._is_sure(logits):
+            logits = model.decode(proposed[-1], len(model.cached_tokens))
+            model.cached_tokens.append(proposed[-1])
+            proposed.append(greedy_token(logits))
+        return proposed
+
+    def _is_sure(self, logits: np.ndarray) -> bool:
+        if self.margin <= 0:
+            return True
+        first, second = np.partition(logits.astype(np.float32), (-2, -1))[[-1, -2]]
+        return bool(first - second >= self.margin)
+
+
+def drafter_for(package: Package, speculate: Speculate, device: int = 0) -> Drafter | None:
+    """What guesses for a package.
+
+    Args:
+        package: With a verify graph, but for "off" and "auto".
+        speculate: "lookup" for `PromptLookup`; "draft" for the package's draft model; "auto" for the draft model where
+            there is one, lookup where there is a verify graph alone, and none otherwise; "off" for none.
+        device: For the draft model.
+
+    Raises:
+        FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
+        ValueError: Another word.
+    """
+    if speculate == "auto":
+        if not package.has("verify.hmm"):
+            return None
+        speculate = "draft" if package.has_draft else "lookup"
+    if speculate == "off":
+        return None
+    if speculate not in ("lookup", "draft"):
+        raise ValueError(f"speculate={speculate!r}: expected 'off', 'auto', 'lookup' or 'draft'")
+    package.graph("verify.hmm")
+    return PromptLookup() if speculate == "lookup" else DraftModel.open(package, device)

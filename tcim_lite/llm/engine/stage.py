@@ -1,0 +1,149 @@
+"""The graphs of one pipeline stage, and the caches they share; a package without stages is one of them.
+
+The decode graph owns the caches of all slots. The prefill and verify graphs take one prompt; they are bound to the
+caches of the slot that they work for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+import tcim_lite.runtime as tcim
+
+from ..kv_cache import cache_names
+from ..prompt import run_graph, takes_positions
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Names of one slot's inputs of the decode graph."""
+
+    valid: str
+    current: str
+    positions: str | None
+    caches: tuple[str, ...]
+
+
+class Stage:
+    """Prefill, decode and maybe verify graphs of the same layers.
+
+    Args:
+        prefill: Module of one prompt, [1, P, H] to logits [1, 1, V] (or [1, P, V]); of a stage that is not the last, to
+            hidden rows [1, P, H].
+        decode: Module of B slots, [B, 1, H] to logits [B, 1, V], or hidden rows [B, 1, H]; it owns the caches.
+        verify: Module of one prompt, [1, T, H] to the logits of all its tokens [1, T, V].
+
+    Attributes:
+        caches: Of each slot, device tensors [1, Hkv, C, D].
+        context_length: Rows C of a slot.
+
+    Raises:
+        ValueError: The graphs do not fit together.
+    """
+
+    def __init__(self, prefill: Any, decode: Any, verify: Any = None):
+        self.prefill, self.decode, self.verify = prefill, decode, verify
+        self.lanes = _lanes(decode)
+        for graph in (prefill, verify):
+            if graph is not None and len(cache_names(graph)) != len(self.lanes[0].caches):
+                raise ValueError(
+                    f"the prefill or verify graph has {len(cache_names(graph))} KV caches, a slot of the decode graph "
+                    f"{len(self.lanes[0].caches)}; use graphs of one package"
+                )
+        self.caches = [[decode.get_dev_input(name) for name in lane.caches] for lane in self.lanes]
+        self.context_length: int = self.caches[0][0].shape[2]
+        self._rows_name, self._output_name = decode.get_input_name(0), decode.get_output_name(0)
+        self._bound: dict[int, int] = {}  # slot, by id of a graph
+        self._lengths = [-1] * len(self.lanes)  # valid lengths that the decode graph has now
+        for lane in self.lanes:
+            decode.set_input(lane.current, np.array([1], np.int32))  # set once: inputs keep their value
+
+    @classmethod
+    def load(
+        cls,
+        prefill: str | PathLike[str],
+        decode: str | PathLike[str],
+        weights: tcim.WeightManager,
+        verify: str | PathLike[str] | None = None,
+    ) -> Stage:
+        """Loads the graphs with one copy of the weights and of the caches.
+
+        Raises:
+            TcimError: A file that cannot be loaded.
+            ValueError: Graphs that do not fit together.
+        """
+        owner = tcim.load(str(decode), option=tcim.Option(weights))
+        # Slot 0 has the names of prefill. Declared as dummies, they cost the others no memory.
+        dummies = list(_lanes(owner)[0].caches)
+        others = [
+            None if path is None else tcim.load(str(path), option=tcim.Option(weights).set_dummy_tensors(dummies))
+            for path in (prefill, verify)
+        ]
+        return cls(others[0], owner, others[1])
+
+    def run_prompt(self, graph: Any, slot: int, rows: np.ndarray, valid: int, current: int) -> np.ndarray:
+        """Runs `prefill` or `verify` on the caches of a slot; returns output 0, arguments as those of `run_graph`."""
+        if self._bound.pop(id(graph), None) != slot:  # none until all are bound
+            for name, cache in zip(cache_names(graph), self.caches[slot], strict=True):
+                graph.set_dev_input(name, cache)
+        self._bound[id(graph)] = slot
+        return run_graph(graph, rows, valid, current)
+
+    def run_decode(self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any]) -> np.ndarray:
+        """Runs `decode` with rows [B, 1, H] and the valid length of every slot; returns output 0.
+
+        A length that has not changed is not set again, but for slots at work, which say it in every run (S-203).
+        """
+        for slot, (lane, length) in enumerate(zip(self.lanes, lengths, strict=True)):
+            if slot in at_work or self._lengths[slot] != length:
+                self._lengths[slot] = -1
+                value = np.array([length], np.int32)
+                self.decode.set_input(lane.valid, value)
+                if lane.positions is not None:
+                    self.decode.set_input(lane.positions, value.reshape(1, 1))
+                self._lengths[slot] = length
+        self.decode.set_input(self._rows_name, rows)
+        self.decode.run()
+        self.decode.sync()
+        return self.decode.get_output(self._output_name).numpy()
+
+    def read_rows(self, slot: int, count: int) -> list[np.ndarray]:
+        """Copies of the first rows of a slot's caches, each [1, Hkv, count, D]."""
+        return [_first_rows(cache, count).to_host(True).numpy() for cache in self.caches[slot]]
+
+    def write_rows(self, slot: int, rows: Sequence[np.ndarray], count: int) -> None:
+        """Writes the first rows of a slot's caches from arrays that `read_rows` made."""
+        for cache, values in zip(self.caches[slot], rows, strict=True):
+            part = np.ascontiguousarray(values[:, :, :count])
+            tcim.Tensor(tcim.TensorInfo(part.shape, part.dtype.type), part).copy_to(_first_rows(cache, count))
+
+    def copy_rows(self, source: int, target: int, count: int) -> None:
+        """Copies the first rows of one slot's caches into another's, on the device."""
+        for theirs, ours in zip(self.caches[source], self.caches[target], strict=True):
+            _first_rows(theirs, count).copy_to(_first_rows(ours, count))
+
+
+def _first_rows(cache: Any, count: int) -> Any:
+    """A view of the first rows of a cache [1, Hkv, C, D]."""
+    _, heads, _, size = cache.shape
+    return cache.select_roi([0, 0, 0, 0], [1, heads, count, size])
+
+
+def _lanes(decode: Any) -> list[Lane]:
+    """After input 0, the rows [B, 1, H], every slot has valid length, current length and its caches."""
+    batch, length = decode.get_input_info(decode.get_input_name(0)).shape[:2]
+    if length != 1:
+        raise ValueError(f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph")
+    names = [decode.get_input_name(i) for i in range(1, decode.get_num_inputs())]
+    if takes_positions(decode):
+        if batch != 1:
+            raise ValueError("this package was compiled with --position-ids, which no graph of several slots has")
+        return [Lane(names[0], names[1], names[2], tuple(names[3:]))]
+    each = len(names) // batch
+    lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
+    return [Lane(valid, current, None, tuple(caches)) for valid, current, *caches in lanes]
