@@ -93,7 +93,8 @@ class Slots:
             stages = [Stage.load(*paths, weights) for paths, weights in zip(parts, managers, strict=True)]
         elif len(devices) > 1:
             weights = tcim.WeightManager(tcim.DevManager(list(devices), "Xh2HalBackend"))
-            stages = [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights)]
+            verify = package.graph("verify.hmms") if package.has("verify.hmms") else None
+            stages = [Stage.load(package.graph("prefill.hmms"), package.graph("decode.hmms"), weights, verify)]
         else:
             weights = tcim.WeightManager(devices[0])
             verify = package.graph("verify.hmm") if package.has("verify.hmm") else None

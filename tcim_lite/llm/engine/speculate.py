@@ -120,13 +120,15 @@ def drafter_for(package: Package, speculate: Speculate, device: int = 0) -> Draf
         FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
         ValueError: Another word.
     """
+    has_verify = package.has("verify.hmm") or package.has("verify.hmms")
     if speculate == "auto":
-        if not package.has("verify.hmm"):
+        if not has_verify:
             return None
         speculate = "draft" if package.has_draft else "lookup"
     if speculate == "off":
         return None
     if speculate not in ("lookup", "draft"):
         raise ValueError(f"speculate={speculate!r}: expected 'off', 'auto', 'lookup' or 'draft'")
-    package.graph("verify.hmm")
+    if not has_verify:
+        package.graph("verify.hmm")  # says how to make it
     return PromptLookup() if speculate == "lookup" else DraftModel.open(package, device)
