@@ -7,24 +7,11 @@ python examples/qwen3_prefix_cache.py OUT --no-cache      # the same answers, th
 
 import argparse
 import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
-from tcim_lite.llm import (
-    Generator,
-    Package,
-    Sampler,
-    cache_names,
-    common_prefix,
-    encode_chat,
-    load_pair,
-    load_tokenizer,
-)
+from tcim_lite.llm import Package, encode_chat, load_tokenizer
+from tcim_lite.llm.engine import Engine, Request, SamplingParams
 
 NAMES = "Alice Bob Carol Dave Erin Frank Grace Heidi Ivan Judy Mallory Nina Oscar Peggy Rupert Sybil Trent Victor"
 # Two phone books. Asked in turns, each question finds the other book's rows on the device.
@@ -32,46 +19,14 @@ DOCUMENTS = ["\n".join(f"{name}: {first + 7 * i}" for i, name in enumerate(NAMES
 QUESTIONS = ["What is the number of Bob?", "What is the number of Victor?", "What is the number of Judy?"]
 
 
-class PrefixCache:
-    """Cache rows of finished conversations, on the host, the least recently used dropped first.
-
-    Rows depend on the tokens before them and on nothing else, so any common beginning can be taken over.
-    """
-
-    def __init__(self, module: tcim.Module, capacity_bytes: int):
-        self._module, self._capacity = module, capacity_bytes
-        self._entries: dict[tuple[int, ...], dict[str, np.ndarray]] = {}  # name -> [1, Hkv, tokens, D]
-
-    @property
-    def used_bytes(self) -> int:
-        return sum(rows.nbytes for entry in self._entries.values() for rows in entry.values())
-
-    def restore(self, prompt: Sequence[int]) -> int:
-        """Writes the longest stored beginning of `prompt` into the module's caches; returns its length.
-
-        At least one token is left for prefill: it makes the logits.
-        """
-        entry = max(self._entries, key=lambda stored: common_prefix(stored, prompt), default=())
-        matched = min(common_prefix(entry, prompt), len(prompt) - 1)
-        if matched:
-            self._entries[entry] = self._entries.pop(entry)  # most recently used last
-            for name, rows in self._entries[entry].items():
-                info = self._module.get_input_info(name)
-                whole = np.zeros(info.shape, info.dtype)  # rows beyond the valid length are never read
-                whole[:, :, :matched] = rows[:, :, :matched]
-                self._module.set_input(name, whole)  # copied into the buffer that decode is bound to as well
-        return matched
-
-    def store(self, tokens: Sequence[int]) -> None:
-        """Reads the rows of `tokens`, which the module's caches hold now, back to the host."""
-        if any(common_prefix(entry, tokens) == len(tokens) for entry in self._entries):
-            return  # a stored one begins with all of these
-        self._entries[tuple(tokens)] = {
-            name: self._module.get_dev_input(name).to_host(True).numpy()[:, :, : len(tokens)].copy()
-            for name in cache_names(self._module)
-        }
-        while self.used_bytes > self._capacity:
-            del self._entries[next(iter(self._entries))]
+def answer(engine: Engine, prompt: list[int], limit: int | None) -> Request:
+    """Answers one prompt. The engine restores what it has of its beginning, and keeps what leaves the slot."""
+    request = engine.add(prompt, SamplingParams(max_tokens=limit))
+    while engine.has_work:
+        for event in engine.step():
+            if event.error:
+                raise RuntimeError(event.error)
+    return request
 
 
 def read_document(path: Path) -> str:
@@ -99,45 +54,36 @@ def main() -> None:
     try:
         documents = [read_document(path) for path in args.document] if args.document else DOCUMENTS
         package = Package.open(args.package, args.name)
-        prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
         tokenizer = load_tokenizer(package.tokenizer_folder)
-        stop_tokens = package.stop_tokens(tokenizer)
-        generator = Generator(prefill, decode, package.embedding_for(prefill))
-        cache = PrefixCache(prefill, 0 if args.no_cache else int(args.capacity_mb * 1e6))
-        prompt_tokens = restored_tokens = 0
-        restore_s = prefill_s = 0.0
+        engine = Engine.open(
+            package,
+            stop_tokens=package.stop_tokens(tokenizer),
+            reuse_prefixes=not args.no_cache,
+            prefix_cache_bytes=0 if args.no_cache else int(args.capacity_mb * 1e6),
+        )
+        prefill_s = 0.0
         for question in args.question or QUESTIONS:
             for number, document in enumerate(documents, 1):
                 prompt = encode_chat(
                     tokenizer, [{"role": "user", "content": f"{document}\n{question}"}], raw=args.raw or None
                 )
-                started = time.perf_counter()
-                matched = cache.restore(prompt)
-                restored_s = time.perf_counter() - started
-                # What the device holds already: the rows just restored, and nothing else.
-                generator.cached_tokens = prompt[:matched]
-                tokens = list(generator.generate(prompt, Sampler(), args.max_new_tokens, stop_tokens))
-                if not args.no_cache:
-                    cache.store(generator.cached_tokens)  # prompt and answer: a next turn begins with both
-                stats = generator.stats
-                print(f"[document {number}] {question}\n  {tokenizer.decode(tokens, skip_special_tokens=True)}")
+                request = answer(engine, prompt, args.max_new_tokens)
+                seconds = request.first_token - request.admitted
+                prefill_s += seconds
+                print(f"[document {number}] {question}\n  {tokenizer.decode(request.tokens, skip_special_tokens=True)}")
                 print(
-                    f"  [{stats.prompt_tokens} prompt tokens, {matched} restored in {restored_s * 1e3:.1f} ms, "
-                    f"{stats.prompt_tokens - matched} prefilled in {stats.prefill_s * 1e3:.1f} ms]",
+                    f"  [{len(prompt)} prompt tokens: {request.cached_tokens} there already, "
+                    f"{len(prompt) - request.cached_tokens} prefilled, first token after {seconds * 1e3:.1f} ms]",
                     flush=True,
                 )
-                prompt_tokens, restored_tokens = prompt_tokens + len(prompt), restored_tokens + matched
-                restore_s, prefill_s = restore_s + restored_s, prefill_s + stats.prefill_s
-        prefilled = prompt_tokens - restored_tokens
+        stats = engine.stats
         print(
-            f"{prompt_tokens} prompt tokens: {restored_tokens} restored in {restore_s * 1e3:.1f} ms, {prefilled} "
-            f"prefilled in {prefill_s * 1e3:.1f} ms | host cache {cache.used_bytes / 1e6:.1f} MB"
+            f"{stats.prompt_tokens} prompt tokens: {stats.cached_tokens} there already, "
+            f"{stats.prompt_tokens - stats.cached_tokens} prefilled, first tokens after {prefill_s * 1e3:.1f} ms "
+            f"in all | host cache {engine.host_rows.used_bytes / 1e6:.1f} MB"
         )
-        if not restored_tokens:
-            return
-        # Attention makes late tokens dearer than early ones, hence "about"; --no-cache measures it.
-        saved_s = restored_tokens * prefill_s / prefilled - restore_s
-        print(f"saved {restored_tokens / prompt_tokens:.0%} of the prefill, about {saved_s * 1e3:.0f} ms")
+        if stats.cached_tokens:
+            print(f"saved {stats.cached_tokens / stats.prompt_tokens:.0%} of the prefill; --no-cache shows the time")
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         sys.exit(f"error: {error}")
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 EXAMPLES = {
     "qwen3_chat": ((), "loaded in"),
     "qwen3_multibatch": (("--batch", "2"), "requests"),
-    "qwen3_prefix_cache": ((), "prefilled in"),
+    "qwen3_prefix_cache": ((), "prefilled, first"),
     "qwen3_speculative": (("--draft-layers", "2"), ">"),
     "qwen3_tensor_parallel": (("--ndevice", "2"), "loaded in"),
     "qwen3_pipeline": (("--pipeline", "3"), "stage 2"),

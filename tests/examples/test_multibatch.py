@@ -84,3 +84,25 @@ def test_a_package_of_one_slot_works_and_is_told_how_to_get_more(compile_demo, r
     assert done.returncode == 0, done.stderr
     assert "--batch 4" in done.stdout
     assert len(answers(done.stdout)) == 2
+
+
+def test_static_batching_gives_the_same_answers_in_more_steps(compile_demo, run_example):
+    folder = compile_demo("--batch", "2").folder
+    continuous = run_example("qwen3_multibatch.py", folder, *asked(QUESTIONS))
+    static = run_example("qwen3_multibatch.py", folder, *asked(QUESTIONS), "--static")
+    assert continuous.returncode == static.returncode == 0, continuous.stderr + static.stderr
+    texts = [{question: text for question, (_, text) in answers(done.stdout).items()} for done in (continuous, static)]
+    assert texts[0] == texts[1]
+    steps = [int(re.search(r"(\d+) decode steps", done.stdout).group(1)) for done in (continuous, static)]
+    assert steps[0] < steps[1]
+
+
+def test_a_seed_decides_every_answer(compile_demo, run_example):
+    options = ["--temperature", "2", "--seed", "3", "--max-new-tokens", "8", "--show-tokens"]
+    found = [
+        run_example("qwen3_multibatch.py", compile_demo("--batch", batch).folder, *asked(QUESTIONS), *options)
+        for batch in ("2", "3")
+    ]
+    first, second = ({q: text for q, (_, text) in answers(done.stdout).items()} for done in found)
+    assert first == second
+    assert len(set(first.values())) == len(QUESTIONS)

@@ -240,7 +240,9 @@ class Engine:
         chunk = request.prompt[held : held + self.slots.chunk_length]
         self.stats.prefill_chunks += 1
         try:
+            begin = perf_counter()
             logits = self.slots.prefill(slot, chunk)
+            self.stats.prefill_s += perf_counter() - begin
         except Exception as error:
             self.slots.tokens[slot] = []  # what the failed run wrote is unknown
             self._fail(request, error)
@@ -254,7 +256,9 @@ class Engine:
             return
         self.stats.decode_steps += 1
         try:
+            begin = perf_counter()
             logits = self.slots.decode({request.slot: request.tokens[-1] for request in requests})
+            self.stats.decode_s += perf_counter() - begin
         except Exception as error:
             # The run touched every slot. Those in mid-prefill begin again.
             self.slots.tokens[:] = [[] for _ in self.slots.tokens]
@@ -278,7 +282,9 @@ class Engine:
             guesses = self._drafter.propose([*held, request.tokens[-1]], room)[:room] if room > 0 else []
             if not guesses:
                 return False
+            begin = perf_counter()
             logits = self.slots.verify(slot, [request.tokens[-1], *guesses])
+            self.stats.decode_s += perf_counter() - begin
         except Exception as error:
             self.slots.tokens[slot] = []
             self._fail(request, error)

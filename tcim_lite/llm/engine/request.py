@@ -175,7 +175,7 @@ class Request:
         prompt: token ids.
         params: how to answer.
         state: where it is.
-        slot: number of its slot in PREFILL and DECODE, else -1.
+        slot: number of its slot, which it has in PREFILL and DECODE and had when it is DONE; -1 before.
         tokens: of the answer, so far.
         cached_tokens: of the prompt, found in a cache at admission.
         arrived, admitted, first_token, finished: `time.perf_counter()` of each, None until then.

@@ -89,10 +89,10 @@ class Scheduler:
 
     def remove(self, request: Request) -> None:
         """Takes a request out of the queue or its slot; the request is done."""
-        if request.slot < 0:
+        if request.state is State.WAITING:
             self.waiting.remove(request)
         else:
             del self.running[request.slot]
             self._releases += 1
             self._idle_since[request.slot] = self._releases
-        request.state, request.slot = State.DONE, -1
+        request.state = State.DONE

@@ -16,6 +16,8 @@ class EngineStats:
         drafted_tokens: guesses that those judged.
         accepted_tokens: of these, the ones that became tokens of an answer.
         prefill_chunks: runs of the prefill graph.
+        decode_s: seconds in decode and verify runs.
+        prefill_s: seconds in prefill runs.
         prompt_tokens: of admitted requests.
         cached_tokens: of these, found in a slot or on the host.
         completion_tokens: chosen, stop tokens included.
@@ -28,6 +30,8 @@ class EngineStats:
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     prefill_chunks: int = 0
+    decode_s: float = 0.0
+    prefill_s: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
