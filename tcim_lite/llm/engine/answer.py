@@ -51,7 +51,8 @@ def last_event(request: Request, event: Event) -> Event:
     """Notes on a request that it is done; returns its last event with the text that was held back, and usage."""
     request.finish_reason, request.finished = event.finish_reason, perf_counter()
     rest = request.text.rest() if request.text and not isinstance(event.stop_reason, str) else ""
-    return replace(event, text=event.text + rest, usage=request.usage)
+    queued_s = None if request.admitted is None else request.admitted - request.arrived
+    return replace(event, text=event.text + rest, usage=request.usage, queued_s=queued_s)
 
 
 def _logprobs(request: Request, logits: np.ndarray) -> tuple[TokenLogprob, ...]:

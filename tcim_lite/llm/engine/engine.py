@@ -117,8 +117,11 @@ class Engine:
         return len(self._scheduler.waiting)
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """One dict for each slot: slot, rows, request id (or None), state ("idle", "prefill" or "decode")."""
-        running = self._scheduler.running
+        """One dict for each slot: slot, rows, request id (or None), state ("idle", "prefill" or "decode").
+
+        Any thread may ask.
+        """
+        running = dict(self._scheduler.running)
         return [
             {
                 "slot": slot,

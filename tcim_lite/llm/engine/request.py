@@ -154,6 +154,7 @@ class Event:
         stop_reason: with "stop", the token id or the string that ended the answer; None for a grammar.
         error: with "error", what the runtime said, one line.
         usage: with the last event.
+        queued_s: with the last event, seconds from arrival to a slot; None where the request never had one.
     """
 
     request_id: str
@@ -164,6 +165,7 @@ class Event:
     stop_reason: int | str | None = None
     error: str | None = None
     usage: Usage | None = None
+    queued_s: float | None = None
 
 
 @dataclass(eq=False)
