@@ -1,0 +1,125 @@
+"""`tcim-lite serve`: a package behind OpenAI's HTTP interface."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from pathlib import Path
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve a package over HTTP, as OpenAI's API",
+        description="Serves a package: /v1/chat/completions, /v1/completions, /metrics, a page to chat at /, and more. "
+        "Compile with --batch B to answer B requests at a time. SIGTERM and Ctrl-C let running answers end.",
+    )
+    parser.add_argument("folder", metavar="PACKAGE", type=Path, help="a folder that `tcim-lite compile` wrote")
+    parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
+    parser.add_argument("--port", type=int, default=8000, help="%(default)s; 0 takes a free one and prints it")
+    parser.add_argument(
+        "--api-key", action="append", metavar="KEY", help="asked of clients; better in TCIM_LITE_API_KEY, unseen by ps"
+    )
+    parser.add_argument("--served-model-name", metavar="NAME", help="what clients call the model (the package's name)")
+    parser.add_argument("--devices", default="0", metavar="IDS", help="device ids, such as 0,1 (%(default)s)")
+    parser.add_argument("--pipeline", action="store_true", help="run the stages of a --pipeline package, one a device")
+    parser.add_argument(
+        "--speculate",
+        default="off",
+        choices=("off", "auto", "draft", "lookup"),
+        help="guess tokens while one answer is being made (%(default)s)",
+    )
+    parser.add_argument(
+        "--prefix-cache-mb", type=float, default=0, metavar="MB", help="host memory for rows of earlier prompts"
+    )
+    parser.add_argument("--chat-template", type=Path, metavar="FILE", help="instead of the package's")
+    parser.add_argument("--max-queue", type=int, default=256, metavar="N", help="requests that may wait (%(default)s)")
+    parser.add_argument(
+        "--prefill-per-decode", type=int, default=1, metavar="K", help="chunks between two decode steps (%(default)s)"
+    )
+    parser.add_argument("--max-body-mb", type=float, default=8, metavar="MB", help="of a request (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=600, metavar="S", help="for one answer (%(default)s)")
+    parser.add_argument(
+        "--shutdown-timeout", type=float, default=30, metavar="S", help="for running answers at SIGTERM (%(default)s)"
+    )
+    parser.add_argument(
+        "--stall-timeout", type=float, default=60, metavar="S", help="for a client that takes nothing (%(default)s)"
+    )
+    parser.add_argument("--log-file", type=Path, metavar="FILE", help="instead of stderr")
+    parser.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="%(default)s"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until a signal ends it."""
+    import sys
+
+    try:
+        return _serve(args)
+    except (ImportError, ValueError) as error:
+        print(f"error: {_advice(error)}", file=sys.stderr)
+        return 2
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "tcim_lite":
+        return f"{error}; the server needs the extra: pip install 'tcim-lite[serve]'"
+    return str(error)
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from ..llm.package import Package
+    from ..serve.options import ServeOptions
+    from ..serve.run import listen, run
+    from ..serve.service import Service
+
+    logging.basicConfig(
+        filename=args.log_file,
+        level=args.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger(__name__).info(
+        "arguments: %s", " ".join(f"{k}={v}" for k, v in sorted(vars(args).items()) if k not in ("api_key", "command"))
+    )
+    package = Package.open(args.folder, args.name)
+    keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
+    options = ServeOptions(
+        model=args.served_model_name or package.name,
+        api_keys=tuple(keys),
+        max_body_bytes=int(args.max_body_mb * 2**20),
+        timeout_s=args.timeout,
+        shutdown_s=args.shutdown_timeout,
+        stall_s=args.stall_timeout,
+    )
+    with listen(args.host, args.port) as listener:
+        service = Service.open(
+            package,
+            options,
+            chat_template=args.chat_template,
+            devices=_devices(args.devices),
+            pipeline=args.pipeline,
+            speculate=args.speculate,
+            max_waiting=args.max_queue,
+            chunks_per_step=args.prefill_per_decode,
+            prefix_cache_bytes=int(args.prefix_cache_mb * 2**20),
+        )
+        host, port = listener.getsockname()[:2]
+        slots = len(service.driver.engine.slots)
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+        def ready() -> None:
+            print(f"serving {options.model}, {slots} slot{'s' * (slots != 1)}, at {url}", flush=True)
+
+        run(service, listener, ready)
+    return 0
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--devices {text!r}: expected ids such as 0 or 0,1") from None

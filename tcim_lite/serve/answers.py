@@ -1,0 +1,111 @@
+"""The engine's answers to one HTTP request, as an asyncio stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from ..llm.engine import Driver, Event, QueueFullError, RequestError, SamplingParams
+from .errors import ApiError, closing, overloaded, too_slow
+from .metrics import Metrics
+from .sampling import seeded
+
+
+class Answers:
+    """Submits prompts and hands their events to the loop. One task reads; `abort` may come from any task.
+
+    A reader that is slow stalls nobody: events wait in the loop's queue, which holds at most the tokens of the context.
+
+    Args:
+        driver: Of the engine.
+        metrics: Told of every event.
+        timeout_s: From now on; then the answers end with an error.
+    """
+
+    def __init__(self, driver: Driver, metrics: Metrics, timeout_s: float):
+        self._driver, self._metrics, self._timeout_s = driver, metrics, timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout_s
+        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self._open: dict[int, str] = {}  # request ids of answers that have not ended, by index
+        self._aborted = False
+
+    async def submit(
+        self, executor: Executor, prompts: Sequence[Sequence[int]], params: SamplingParams, n: int
+    ) -> None:
+        """Queues n answers of every prompt; their index is prompt * n + choice.
+
+        Raises:
+            ApiError: 400 for what can never be answered, 429 for a full queue, 503 at shutdown. Nothing is queued then.
+        """
+        for index in range(len(prompts) * n):
+            prompt, own = prompts[index // n], replace(params, **seeded(params, index % n))
+            try:
+                await self._loop.run_in_executor(executor, self._submit_one, index, prompt, own)
+            except BaseException as error:
+                self.abort()
+                raise _refusal(error) from error
+        if self._aborted:
+            self.abort()
+
+    def _submit_one(self, index: int, prompt: Sequence[int], params: SamplingParams) -> None:
+        watch = self._metrics.watch(len(prompt))
+
+        def on_event(event: Event) -> None:  # in the engine's thread
+            watch(event)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
+
+        self._open[index] = self._driver.submit(prompt, params, on_event)
+
+    def abort(self) -> None:
+        """Frees the slots within a step; the client is gone."""
+        self._aborted = True
+        for request_id in list(self._open.values()):
+            self._driver.abort(request_id)
+
+    async def events(self, idle_s: float) -> AsyncIterator[tuple[int, Event] | None]:
+        """(index, event) until all answers have ended; None where nothing came for `idle_s` seconds.
+
+        Raises:
+            ApiError: 500 where the runtime failed, 503 at shutdown, 504 at the limit of time. All are aborted then.
+        """
+        try:
+            while self._open:
+                left = self._deadline - self._loop.time()
+                if left <= 0:
+                    raise too_slow(self._timeout_s)
+                try:
+                    index, event = await asyncio.wait_for(self._events.get(), min(idle_s, left))
+                except asyncio.TimeoutError:
+                    yield None
+                    continue
+                if event.finish_reason is not None:
+                    del self._open[index]
+                if event.finish_reason == "error":
+                    raise ApiError(500, f"the answer failed: {event.error}", code="engine_error")
+                if event.finish_reason == "abort":
+                    raise closing()
+                yield index, event
+        finally:
+            self.abort()
+
+
+def _refusal(error: BaseException) -> BaseException:
+    if isinstance(error, RequestError):
+        code = "context_length_exceeded" if "the context holds" in str(error) else "invalid_value"
+        return ApiError(400, str(error), code=code)
+    if isinstance(error, QueueFullError):
+        return overloaded(str(error))
+    if isinstance(error, RuntimeError) and "closed" in str(error):
+        return closing()
+    return error
+
+
+def now() -> int:
+    """Seconds since 1970, for `created`."""
+    return int(time.time())

@@ -1,0 +1,99 @@
+"""The routes, and how every failure becomes OpenAI's error object."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from . import completions, information
+from .errors import ApiError
+from .guard import Guard, error_response
+from .service import Service
+
+_log = logging.getLogger(__name__)
+
+Endpoint = Callable[[Service, Request], Awaitable[Response]]
+
+ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/", information.page),
+    ("GET", "/health", information.health),
+    ("GET", "/metrics", information.metrics),
+    ("GET", "/version", information.version),
+    ("GET", "/props", information.props),
+    ("GET", "/slots", information.slots),
+    ("GET", "/v1/models", information.models),
+    ("GET", "/v1/models/{name:path}", information.models),
+    ("POST", "/tokenize", information.tokenize),
+    ("POST", "/detokenize", information.detokenize),
+    ("POST", "/v1/completions", completions.completions),
+    ("POST", "/v1/chat/completions", completions.chat_completions),
+)
+
+# Routes that clients may ask for because others have them, and why this server does not.
+REFUSED = {
+    "/v1/embeddings": "the compiled graphs give logits only, no embeddings; serve an embedding model elsewhere",
+    "/v1/responses": "the Responses API is not served yet; use /v1/chat/completions",
+    "/v1/messages": "Anthropic's Messages API is not served yet; use /v1/chat/completions",
+}
+
+
+def make_app(service: Service) -> Starlette:
+    """The ASGI application of a service; its lifespan ends the service."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            service.close()
+
+    routes = [Route(path, functools.partial(endpoint, service), methods=[method]) for method, path, endpoint in ROUTES]
+    for path, reason in REFUSED.items():
+        routes.append(Route(path, functools.partial(_refuse, f"{path}: {reason}"), methods=["GET", "POST"]))
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, options=service.options)],
+        exception_handlers={
+            ApiError: _on_api_error,
+            HTTPException: _on_http_error,
+            ClientDisconnect: _on_disconnect,
+            Exception: _on_failure,
+        },
+    )
+
+
+async def _refuse(reason: str, request: Request) -> Response:
+    raise ApiError(404, reason, code="unsupported_route")
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    _log.info("%s %s: %d %s", request.method, request.url.path, error.status, error.message)
+    return error_response(error)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = {404: "there is no such route", 405: f"the route takes no {request.method}"}.get(error.status_code)
+    headers = dict(error.headers or {})
+    return error_response(
+        ApiError(error.status_code, f"{request.url.path[:200]}: {what or error.detail}", headers=headers)
+    )
+
+
+async def _on_disconnect(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    return error_response(ApiError(500, "the server failed; its log says why", code="internal_error"))

@@ -1,0 +1,199 @@
+"""/v1/chat/completions: from messages to a prompt, from events to choices."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from ..llm.engine import Event, SamplingParams
+from .chat_template import ChatTemplate, TemplateError
+from .errors import ApiError
+from .logprobs import chat_logprobs
+from .protocol import ChatRequest, Message, Tool, ToolChoice
+from .reply_parts import ForcedCall, Parts, ReplyParts, call_object
+from .vocabulary import Vocabulary
+
+# Of the template's variables, what decides on the form of the prompt.
+_RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "tokenize"})
+
+
+def prompt_text(
+    template: ChatTemplate | None,
+    messages: list[Message],
+    tools: list[Tool] | None = None,
+    variables: dict[str, Any] | None = None,
+) -> str:
+    """The text of a conversation up to where the reply begins.
+
+    Raises:
+        ApiError: There is no template, it refuses the conversation, or a message has what cannot be read.
+    """
+    if template is None:
+        raise ApiError(
+            400, "this package has no chat template; use /v1/completions, or start the server with --chat-template FILE"
+        )
+    if not messages:
+        raise ApiError(400, "messages: expected at least one", param="messages")
+    if bad := _RESERVED & (variables or {}).keys():
+        raise ApiError(400, f"{min(bad)} cannot be set here", param="chat_template_kwargs")
+    arguments: dict[str, Any] = {**(variables or {}), "add_generation_prompt": True}
+    arguments["messages"] = [_plain(message, i) for i, message in enumerate(messages)]
+    if tools:
+        arguments["tools"] = [_without_none(msgspec.to_builtins(tool)) for tool in tools]
+    try:
+        return template.render(arguments)
+    except TemplateError as error:
+        raise ApiError(400, str(error), param="messages", code="chat_template") from None
+
+
+def chat_prompt(request: ChatRequest, template: ChatTemplate | None, params: SamplingParams) -> str:
+    """The prompt of a request.
+
+    A grammar holds from the first token on, which leaves no room to think; so thinking is off with one unless the
+    request says otherwise.
+
+    Raises:
+        ApiError: As `prompt_text`.
+    """
+    variables: dict[str, Any] = {}
+    if request.reasoning_effort is not None:
+        variables["reasoning_effort"] = request.reasoning_effort
+    if params.structured is not None or request.reasoning_effort == "none":
+        variables["enable_thinking"] = False
+    variables |= request.chat_template_kwargs or {}
+    tools = None if request.tool_choice == "none" else request.tools
+    return prompt_text(template, request.messages, tools, variables)
+
+
+class ChatReply:
+    """The choices of one response.
+
+    Args:
+        prompt: Text; one that ends with `<think>` has the reply begin with reasoning.
+        n: Number of choices.
+    """
+
+    prefix, kind, chunk_kind = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, request: ChatRequest, prompt: str, n: int, vocabulary: Vocabulary):
+        self._vocabulary, self._n = vocabulary, n
+        self._has_logprobs = bool(request.logprobs)
+        self._one_call = request.parallel_tool_calls is False
+        self._is_named = isinstance(request.tool_choice, ToolChoice)
+        names = frozenset(tool.function.name for tool in request.tools or ())
+        self._parts: list[ReplyParts | ForcedCall] = []
+        for _ in range(n):
+            if isinstance(request.tool_choice, ToolChoice):
+                self._parts.append(ForcedCall(request.tool_choice.function.name, names))
+            elif request.tool_choice == "required":
+                self._parts.append(ForcedCall(None, names))
+            else:
+                thinks = prompt.rstrip().endswith("<think>")
+                allowed = frozenset() if request.tool_choice == "none" else names
+                self._parts.append(ReplyParts(allowed, is_thinking=thinks))
+        self._whole = [Parts() for _ in range(n)]
+        self._logprobs: list[list[Any]] = [[] for _ in range(n)]
+        self._reasons = [""] * n
+
+    def begin(self) -> list[dict[str, Any]]:
+        """The choices of a stream before any token."""
+        return [self._chunk(index, {"role": "assistant", "content": ""}) for index in range(self._n)]
+
+    def add(self, index: int, event: Event) -> list[dict[str, Any]]:
+        """What an event adds to a choice, as choices of a stream."""
+        made = []
+        pieces = [self._parts[index].add(event.text)]
+        if event.finish_reason is not None:
+            pieces.append(self._parts[index].rest())
+        for piece in pieces:
+            made += [self._chunk(index, delta) for delta in self._deltas(index, piece)]
+        if self._has_logprobs and event.logprobs:
+            found = chat_logprobs(event.logprobs, self._vocabulary)
+            self._logprobs[index] += found["content"]
+            if not made:
+                made.append(self._chunk(index, {}))
+            made[0]["logprobs"] = found
+        if event.finish_reason is not None:
+            called = bool(self._whole[index].calls) and not self._is_named  # OpenAI: a call that was named is a stop
+            reason = "tool_calls" if called and event.finish_reason == "stop" else event.finish_reason
+            self._reasons[index] = reason
+            made.append({**self._chunk(index, {}), "finish_reason": reason})
+        return made
+
+    def choices(self) -> list[dict[str, Any]]:
+        """The choices of a response in one piece."""
+        made: list[dict[str, Any]] = []
+        for index, whole in enumerate(self._whole):
+            message: dict[str, Any] = {"role": "assistant", "content": whole.content, "refusal": None}
+            if whole.reasoning:
+                message["reasoning_content"] = whole.reasoning
+            if whole.calls:
+                message["content"] = whole.content or None
+                message["tool_calls"] = [call_object(call) for call in whole.calls]
+            logprobs = {"content": self._logprobs[index], "refusal": None} if self._has_logprobs else None
+            choice = {"index": index, "message": message, "logprobs": logprobs, "finish_reason": self._reasons[index]}
+            made.append(choice)
+        return made
+
+    def _deltas(self, index: int, piece: Parts) -> list[dict[str, Any]]:
+        whole = self._whole[index]
+        made: list[dict[str, Any]] = []
+        if piece.reasoning:
+            whole.reasoning += piece.reasoning
+            made.append({"reasoning_content": piece.reasoning})
+        if piece.content:
+            whole.content += piece.content
+            made.append({"content": piece.content})
+        for call in piece.calls:
+            if not (self._one_call and whole.calls):
+                made.append({"tool_calls": [call_object(call, len(whole.calls))]})
+                whole.calls.append(call)
+        return made
+
+    @staticmethod
+    def _chunk(index: int, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
+def _plain(message: Message, index: int) -> dict[str, Any]:
+    """A message as templates read it: text content, arguments of calls as objects."""
+    content = message.content
+    if isinstance(content, list):
+        for part in content:
+            if part.type != "text" or part.text is None:
+                raise ApiError(
+                    400,
+                    f"messages[{index}]: a part of type {part.type!r:.40}; this model reads text only",
+                    param="messages",
+                )
+        content = "".join(part.text or "" for part in content)
+    made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
+    for name in ("name", "tool_call_id", "reasoning_content"):
+        if getattr(message, name) is not None:
+            made[name] = getattr(message, name)
+    if message.tool_calls:
+        made["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    return made
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _without_none(value: Any) -> Any:
+    """Fields that a client left out are not shown to the model."""
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value

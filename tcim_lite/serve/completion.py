@@ -1,0 +1,77 @@
+"""/v1/completions: from a prompt in any of its forms to token ids, from events to choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..llm.engine import Event
+from .errors import ApiError
+from .logprobs import CompletionLogprobs
+from .protocol import CompletionRequest
+from .vocabulary import Vocabulary
+
+
+def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary) -> list[list[int]]:
+    """Token ids of every prompt.
+
+    Raises:
+        ApiError: The list is empty, or mixes texts and tokens.
+    """
+    given = request.prompt
+    if isinstance(given, str):
+        return [vocabulary.encode(given, special=True)]
+    if given and all(isinstance(item, int) for item in given):
+        return [[item for item in given if isinstance(item, int)]]
+    prompts = [vocabulary.encode(item, special=True) if isinstance(item, str) else item for item in given]
+    lists = [prompt for prompt in prompts if isinstance(prompt, list)]
+    if not lists or len(lists) < len(prompts):
+        raise ApiError(400, "prompt: expected a text, a list of token ids, or a list of either", param="prompt")
+    return lists
+
+
+class CompletionReply:
+    """The choices of one response.
+
+    Args:
+        prompts: Token ids.
+        n: Choices of each prompt.
+    """
+
+    prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
+
+    def __init__(self, request: CompletionRequest, prompts: list[list[int]], n: int, vocabulary: Vocabulary):
+        echo = [vocabulary.decode(prompt) if request.echo else "" for prompt in prompts]
+        self._begun = [echo[index // n] for index in range(len(prompts) * n)]
+        self._text = list(self._begun)
+        self._has_logprobs = request.logprobs is not None
+        self._logprobs = [CompletionLogprobs(vocabulary, len(text)) for text in self._begun]
+        self._found: list[dict[str, list[Any]]] = [logprobs.add(()) for logprobs in self._logprobs]
+        self._ends: list[tuple[str, int | str | None]] = [("", None)] * len(self._begun)
+
+    def begin(self) -> list[dict[str, Any]]:
+        """The choices of a stream before any token: the prompts that are echoed."""
+        return [self._choice(index, text, None) for index, text in enumerate(self._begun) if text]
+
+    def add(self, index: int, event: Event) -> list[dict[str, Any]]:
+        """What an event adds to a choice, as choices of a stream."""
+        self._text[index] += event.text
+        found = None
+        if self._has_logprobs:
+            found = self._logprobs[index].add(event.logprobs)
+            for name, values in found.items():
+                self._found[index][name] += values
+        if event.finish_reason is not None:
+            self._ends[index] = (event.finish_reason, event.stop_reason)
+        elif not event.text and not event.logprobs:
+            return []
+        return [self._choice(index, event.text, found)]
+
+    def choices(self) -> list[dict[str, Any]]:
+        """The choices of a response in one piece."""
+        logprobs = self._found if self._has_logprobs else [None] * len(self._text)
+        return [self._choice(index, text, logprobs[index]) for index, text in enumerate(self._text)]
+
+    def _choice(self, index: int, text: str, logprobs: dict[str, list[Any]] | None) -> dict[str, Any]:
+        reason, stop = self._ends[index]
+        made = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason or None}
+        return {**made, "stop_reason": stop} if reason else made

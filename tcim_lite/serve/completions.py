@@ -1,0 +1,79 @@
+"""The two routes that make the engine work."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..llm.engine import SamplingParams
+from .answers import Answers
+from .chat import ChatReply, chat_prompt
+from .completion import CompletionReply, completion_prompts
+from .errors import ApiError, closing
+from .guard import read_body
+from .protocol import ChatRequest, CompletionRequest, Sampling, read
+from .sampling import chat_params, choices, completion_params
+from .service import Service
+from .streams import EventStream, Reply, whole
+from .usage import UsageCount
+
+
+async def chat_completions(service: Service, http: Request) -> Response:
+    """POST /v1/chat/completions."""
+    request = read(ChatRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, request.model)
+    n = choices(request, 1, service.options.max_choices)
+    params = chat_params(request, service.defaults)
+
+    def prepare() -> tuple[str, list[int]]:
+        text = chat_prompt(request, service.template, params)
+        return text, service.vocabulary.encode(text, special=False)
+
+    text, prompt = await service.in_thread(prepare)
+    return await _answer(service, http, request, [prompt], params, n, ChatReply(request, text, n, service.vocabulary))
+
+
+async def completions(service: Service, http: Request) -> Response:
+    """POST /v1/completions."""
+    request = read(CompletionRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, request.model)
+    params = completion_params(request, service.defaults)
+    prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary))
+    n = choices(request, len(prompts), service.options.max_choices)
+    return await _answer(
+        service, http, request, prompts, params, n, CompletionReply(request, prompts, n, service.vocabulary)
+    )
+
+
+def check_model(service: Service, name: str | None) -> None:
+    """Refuses the name of another model; a request may leave it out.
+
+    Raises:
+        ApiError: 404, 503 at shutdown.
+    """
+    if service.is_closing or not service.driver.is_alive:
+        raise closing()
+    if name is not None and name != service.options.model:
+        raise ApiError(
+            404,
+            f"model {name!r:.120} is not served here; this is {service.options.model!r}",
+            param="model",
+            code="model_not_found",
+        )
+
+
+async def _answer(
+    service: Service,
+    http: Request,
+    request: Sampling,
+    prompts: list[list[int]],
+    params: SamplingParams,
+    n: int,
+    reply: Reply,
+) -> Response:
+    answers = Answers(service.driver, service.metrics, service.options.timeout_s)
+    await answers.submit(service.executor, prompts, params, n)
+    usage = UsageCount([len(prompt) for prompt in prompts], n)
+    if request.stream:
+        return EventStream(answers, reply, usage, service.options, request.stream_options)
+    return await whole(http.receive, answers, reply, usage, service.options.model)

@@ -1,0 +1,93 @@
+"""Who may come in: the API key, the content type, the size of a body; and a number for every request."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import uuid
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .errors import ApiError
+from .options import ServeOptions
+from .streams import JsonResponse
+
+_OPEN = {"/", "/health"}  # a page without data, and what a load balancer asks
+_BODY_S = 60.0
+
+
+class Guard:
+    """ASGI middleware: asks for the key, and gives every response an `x-request-id`."""
+
+    def __init__(self, app: ASGIApp, options: ServeOptions):
+        self._app, self._keys = app, [key.encode() for key in options.api_keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if re.fullmatch(r"[\w.-]{1,80}", given, re.ASCII) else f"req_{uuid.uuid4().hex}"
+
+        async def numbered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        if scope["path"] not in _OPEN and not self._knows(headers.get("authorization", "")):
+            error = ApiError(
+                401,
+                "a key is needed: send the header 'Authorization: Bearer KEY'",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+            await error_response(error)(scope, receive, numbered)
+            return
+        await self._app(scope, receive, numbered)
+
+    def _knows(self, authorization: str) -> bool:
+        kind, _, key = authorization.partition(" ")
+        found = [hmac.compare_digest(key.strip().encode(), known) for known in self._keys]  # all: no hint by time
+        return not self._keys or (kind.lower() == "bearer" and any(found))
+
+
+def error_response(error: ApiError) -> Response:
+    """The error as a response."""
+    return JsonResponse(error.body(), error.status, headers=error.headers)
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body of a POST.
+
+    JSON has to be announced as such: a page of another site cannot do that without asking first.
+
+    Raises:
+        ApiError: 415 for another type, 413 for too many bytes, 408 for a client that does not go on.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, f"content-type is {kind[:60] or 'missing'}; send 'Content-Type: application/json'")
+    too_large = ApiError(413, f"the body is larger than the server's limit of {most} bytes", code="body_too_large")
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length[:20]) > most:
+        raise too_large
+
+    async def read() -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for part in request.stream():
+            size += len(part)
+            if size > most:
+                raise too_large
+            parts.append(part)
+        return b"".join(parts)
+
+    try:
+        return await asyncio.wait_for(read(), _BODY_S)
+    except asyncio.TimeoutError:
+        raise ApiError(408, f"the body did not come within {_BODY_S:g} s") from None

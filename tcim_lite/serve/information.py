@@ -1,0 +1,131 @@
+"""Routes that tell something and make the engine do nothing."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from .. import __version__
+from .answers import now
+from .chat import prompt_text
+from .completions import check_model
+from .errors import ApiError
+from .guard import read_body
+from .protocol import DetokenizeRequest, TokenizeRequest, read
+from .service import Service
+from .streams import JsonResponse
+
+_STARTED = now()
+
+
+async def page(service: Service, http: Request) -> Response:
+    """GET /: a page that chats and shows the slots."""
+    # 'unsafe-inline': script and style are in the page itself, and it shows text only as text.
+    policy = "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+    text = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    return HTMLResponse(text, headers={"Content-Security-Policy": policy})
+
+
+async def health(service: Service, http: Request) -> Response:
+    """GET /health: 200, or 503 while the server ends or when the engine has ended."""
+    if not service.driver.is_alive and not service.is_closing:
+        return JsonResponse({"status": "error: the engine has ended; start the server again"}, 503)
+    return JsonResponse({"status": "closing" if service.is_closing else "ok"}, 503 if service.is_closing else 200)
+
+
+async def version(service: Service, http: Request) -> Response:
+    """GET /version."""
+    return JsonResponse({"version": __version__})
+
+
+async def metrics(service: Service, http: Request) -> Response:
+    """GET /metrics."""
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def models(service: Service, http: Request) -> Response:
+    """GET /v1/models, and /v1/models/NAME."""
+    name = http.path_params.get("name")
+    entry = {
+        "id": service.options.model,
+        "object": "model",
+        "created": _STARTED,
+        "owned_by": "tcim-lite",
+        "max_model_len": service.driver.engine.slots.context_length,
+    }
+    if name is None:
+        return JsonResponse({"object": "list", "data": [entry]})
+    check_model(service, name)
+    return JsonResponse(entry)
+
+
+async def slots(service: Service, http: Request) -> Response:
+    """GET /slots: what every slot does."""
+    engine = service.driver.engine
+    return JsonResponse(
+        [
+            {
+                "id": slot["slot"],
+                "state": slot["state"],
+                "is_processing": slot["request"] is not None,
+                "n_rows": slot["rows"],
+                "n_ctx": engine.slots.context_length,
+            }
+            for slot in engine.snapshot()
+        ]
+    )
+
+
+async def props(service: Service, http: Request) -> Response:
+    """GET /props: what does not change while the server runs."""
+    engine, defaults = service.driver.engine, service.defaults
+    return JsonResponse(
+        {
+            "model": service.options.model,
+            "total_slots": len(engine.slots),
+            "n_ctx": engine.slots.context_length,
+            "prefill_length": engine.slots.chunk_length,
+            "vocab_size": engine.slots.vocab_size,
+            "chat_template": service.template.source if service.template else None,
+            "stop_tokens": sorted(engine.stop_tokens),
+            "default_generation_settings": {
+                name: getattr(defaults, name)
+                for name in ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+            },
+            "build_info": f"tcim-lite {__version__}",
+        }
+    )
+
+
+async def tokenize(service: Service, http: Request) -> Response:
+    """POST /tokenize: token ids of a text or a conversation."""
+    request = read(TokenizeRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, request.model)
+    text = request.content if request.prompt is None else request.prompt
+    if (text is None) == (request.messages is None):
+        raise ApiError(400, "expected one of prompt and messages", param="prompt")
+    special = request.add_special_tokens if request.add_special is None else request.add_special
+
+    def encode() -> list[int]:
+        if request.messages is None:
+            return service.vocabulary.encode(text or "", special=special)
+        chat = prompt_text(service.template, request.messages, request.tools, request.chat_template_kwargs)
+        return service.vocabulary.encode(chat, special=False)
+
+    tokens = await service.in_thread(encode)
+    most = service.driver.engine.slots.context_length
+    return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": most})
+
+
+async def detokenize(service: Service, http: Request) -> Response:
+    """POST /detokenize: the text of token ids, special tokens included."""
+    request = read(DetokenizeRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, request.model)
+    size = service.driver.engine.slots.vocab_size
+    bad = next((token for token in request.tokens if not 0 <= token < size), None)
+    if bad is not None:
+        raise ApiError(400, f"token {bad} is outside the vocabulary of {size}", param="tokens")
+    text = await service.in_thread(lambda: service.vocabulary.decode(request.tokens, skip_special_tokens=False))
+    return JsonResponse({"prompt": text, "content": text})

@@ -1,0 +1,96 @@
+"""Listening, signals, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from .app import make_app
+from .service import Service
+
+_log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, but a signal lets running answers end within a limit, and the exit status is 0 then."""
+
+    def __init__(self, config: uvicorn.Config, service: Service):
+        super().__init__(config)
+        self._service = service
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        if self._service.is_closing:  # the second signal
+            self._abort()
+            return
+        pending = self._service.driver.pending
+        _log.info("shutting down; %d requests have %g s to end", pending, self._service.options.shutdown_s)
+        self._service.is_closing = True
+        self.should_exit = True
+        asyncio.get_running_loop().call_later(self._service.options.shutdown_s, self._abort)
+
+    def _abort(self) -> None:
+        """Every answer that is left ends with an error that its client can read."""
+        self._service.driver.close(timeout=0)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 is any free one.
+
+    Raises:
+        OSError: The address is in use, or not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)
+
+
+def run(service: Service, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Args:
+        service: Is closed at the end.
+        listener: From `listen`.
+        on_ready: Called once requests are taken.
+    """
+    config = uvicorn.Config(
+        make_app(service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=64 << 10,
+        timeout_graceful_shutdown=int(service.options.shutdown_s) + 5,
+    )
+    server = _Server(config, service)
+
+    async def serve() -> None:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if server.started:
+            on_ready()
+        await serving
+
+    try:
+        asyncio.run(serve())
+    finally:
+        service.close()
+        listener.close()

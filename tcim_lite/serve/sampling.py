@@ -1,0 +1,167 @@
+"""From the fields of a request to `SamplingParams`."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from ..llm.engine import SamplingParams, StructuredOutput
+from ..llm.generation_defaults import GenerationDefaults
+from .errors import ApiError, invalid
+from .protocol import ChatRequest, CompletionRequest, Sampling, ToolChoice
+
+# As they are named in both.
+_PLAIN = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+)
+_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
+_MOST_STOPS, _MOST_STOP_CHARS = 16, 1024
+
+
+def completion_params(request: CompletionRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """How a completion is made.
+
+    Raises:
+        ApiError: A value out of its range, or something that cannot be done.
+    """
+    if request.suffix:
+        raise ApiError(400, "suffix: the model cannot fill in text before one", param="suffix")
+    if request.best_of not in (None, 1, request.n):
+        raise ApiError(400, "best_of: only the n answers that are returned are made; leave it out", param="best_of")
+    if request.echo and request.logprobs is not None:
+        raise ApiError(400, "echo: logprobs of the prompt are not computed; ask for one of the two", param="echo")
+    max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
+    return _params(request, defaults, max_tokens, request.logprobs, _guide(request))
+
+
+def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:
+    """How a reply is made.
+
+    Raises:
+        ApiError: A value out of its range, or something that cannot be done.
+    """
+    if request.top_logprobs is not None and not request.logprobs:
+        raise ApiError(400, "top_logprobs: set logprobs to true as well", param="top_logprobs")
+    max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
+    logprobs = (request.top_logprobs or 0) if request.logprobs else None
+    guides = [guide for guide in (_guide(request), _format(request), forced_call(request)) if guide is not None]
+    if len(guides) > 1:
+        raise ApiError(400, "structured_outputs, response_format and a tool_choice that forces a call: got several")
+    return _params(request, defaults, max_tokens, logprobs, guides[0] if guides else None)
+
+
+def choices(request: Sampling, prompts: int, most: int) -> int:
+    """How many answers each prompt gets.
+
+    Raises:
+        ApiError: None, or too many.
+    """
+    n = 1 if request.n is None else request.n
+    if not 1 <= n * prompts <= most:
+        raise ApiError(400, f"n={n} for {prompts} prompts: expected 1 to {most} answers in all", param="n")
+    return n
+
+
+def forced_call(request: ChatRequest) -> StructuredOutput | None:
+    """The form of an answer that has to be a call: the arguments of the named function, or a call of any.
+
+    Raises:
+        ApiError: The tool is not among the tools.
+    """
+    choice, tools = request.tool_choice, request.tools or []
+    if choice in (None, "none", "auto"):
+        return None
+    schemas = {tool.function.name: tool.function.parameters or {"type": "object"} for tool in tools}
+    if isinstance(choice, ToolChoice):
+        if choice.function.name not in schemas:
+            raise ApiError(400, f"tool_choice: no tool is named {choice.function.name!r:.80}", param="tool_choice")
+        return StructuredOutput(json=schemas[choice.function.name])
+    if not schemas:
+        raise ApiError(400, "tool_choice: a call is required, but there are no tools", param="tool_choice")
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "arguments": schema},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for name, schema in schemas.items()
+    ]
+    return StructuredOutput(json={"anyOf": calls})
+
+
+def _format(request: ChatRequest) -> StructuredOutput | None:
+    wanted = request.response_format
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return StructuredOutput(json={"type": "object"})
+    if wanted.json_schema is None:
+        raise ApiError(400, "response_format: json_schema is missing", param="response_format.json_schema")
+    return StructuredOutput(json=wanted.json_schema.schema or {"type": "object"})
+
+
+def _guide(request: Sampling) -> StructuredOutput | None:
+    guide = request.structured_outputs
+    if guide is None:
+        return None
+    try:
+        if isinstance(guide.json, str) and not isinstance(json.loads(guide.json), dict):
+            raise ValueError("json is no schema; expected an object")
+        return StructuredOutput(
+            json=guide.json, regex=guide.regex, choice=None if guide.choice is None else tuple(guide.choice)
+        )
+    except (ValueError, RecursionError) as error:
+        raise invalid(ValueError(str(error)), "structured_outputs") from None
+
+
+def _params(
+    request: Sampling,
+    defaults: GenerationDefaults,
+    max_tokens: int | None,
+    logprobs: int | None,
+    structured: StructuredOutput | None,
+) -> SamplingParams:
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
+    if len(stop) > _MOST_STOPS or any(len(text) > _MOST_STOP_CHARS for text in stop):
+        raise ApiError(
+            400, f"stop: expected at most {_MOST_STOPS} strings of at most {_MOST_STOP_CHARS} characters", param="stop"
+        )
+    given = {name: value for name in _PLAIN if (value := getattr(request, name)) is not None}
+    try:
+        return SamplingParams.of(
+            defaults,
+            **given,
+            logit_bias=_bias(request.logit_bias),
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            stop=tuple(stop),
+            stop_token_ids=frozenset(request.stop_token_ids or ()),
+            ignore_eos=bool(request.ignore_eos),
+            structured=structured,
+        )
+    except (ValueError, OverflowError) as error:
+        raise invalid(ValueError(str(error))) from None
+
+
+def _bias(given: dict[str, float] | None) -> dict[int, float] | None:
+    """Token ids come as strings; -100 forbids a token, 100 leaves no other (OpenAI's rule)."""
+    for name, value in (given or {}).items():
+        if not (name.isascii() and name.isdigit() and len(name) < 12):
+            raise ApiError(400, f"logit_bias: {name!r:.40} is no token id", param="logit_bias")
+        if not -100 <= value <= 100:
+            raise ApiError(400, f"logit_bias: {value} for token {name}; expected -100 to 100", param="logit_bias")
+    return {int(name): -math.inf if value == -100 else value for name, value in given.items()} if given else None
+
+
+def seeded(params: SamplingParams, index: int) -> dict[str, Any]:
+    """What differs for the answer of that index: with one seed, n answers would be the same."""
+    return {} if params.seed is None or index == 0 else {"seed": params.seed + index}

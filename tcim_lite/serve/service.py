@@ -1,0 +1,78 @@
+"""What all routes share: the engine, the tokenizer, the template, the limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..llm.engine import Driver, Engine
+from ..llm.generation_defaults import GenerationDefaults
+from ..llm.package import Package
+from .chat_template import ChatTemplate
+from .metrics import Metrics
+from .options import ServeOptions
+from .vocabulary import Vocabulary
+
+_T = TypeVar("_T")
+
+
+class Service:
+    """One package being served. Ends with `close`.
+
+    Args:
+        driver: Of the engine; its tokenizer is `vocabulary`.
+        template: None refuses chats.
+        defaults: What the checkpoint says about sampling.
+
+    Attributes:
+        executor: threads for what takes long: tokenizing, templates, grammars.
+        is_closing: nothing new is taken.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        vocabulary: Vocabulary,
+        template: ChatTemplate | None,
+        defaults: GenerationDefaults,
+        options: ServeOptions,
+    ):
+        self.driver, self.vocabulary, self.template = driver, vocabulary, template
+        self.defaults, self.options = defaults, options
+        self.metrics = Metrics(driver, options.model)
+        self.executor = ThreadPoolExecutor(4, "tcim-lite-serve")
+        self.is_closing = False
+
+    @classmethod
+    def open(
+        cls,
+        package: Package,
+        options: ServeOptions,
+        *,
+        chat_template: Path | None = None,
+        **engine_options: Any,
+    ) -> Service:
+        """Loads a package; `engine_options` are those of `Engine.open`.
+
+        Raises:
+            FileNotFoundError, ValueError, ImportError: As `Vocabulary`, `ChatTemplate.of` and `Engine.open`.
+        """
+        vocabulary = Vocabulary(package.tokenizer_folder)
+        template = ChatTemplate.of(package.tokenizer_folder, vocabulary, chat_template)
+        engine = Engine.open(package, tokenizer=vocabulary, **engine_options)
+        return cls(Driver(engine), vocabulary, template, package.generation_defaults, options)
+
+    async def in_thread(self, work: Callable[[], _T]) -> _T:
+        """What `work()` returns, computed in a thread of the executor."""
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+
+    def close(self) -> None:
+        """Ends running answers and all threads."""
+        self.is_closing = True
+        self.driver.close(timeout=60.0)
+        self.executor.shutdown(cancel_futures=True)
+        if self.template is not None:
+            self.template.close()

@@ -1,0 +1,106 @@
+"""The package's tokenizer for the server: `tokenizers` alone, without transformers."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+_MOST_BYTES = 256 << 20
+
+
+class Vocabulary:
+    """Text to tokens and back; thread-safe. The engine uses it as its tokenizer.
+
+    Args:
+        folder: The package's tokenizer folder.
+
+    Attributes:
+        backend_tokenizer: of `tokenizers`; grammars are compiled for it.
+        special: names and texts of the special tokens in tokenizer_config.json, such as "eos_token".
+        config: tokenizer_config.json.
+        eos_token_id: None where the configuration names no end token.
+
+    Raises:
+        ImportError: tokenizers is missing.
+        FileNotFoundError: The folder has no tokenizer.json.
+        ValueError: A file cannot be used; the message names it.
+    """
+
+    def __init__(self, folder: Path):
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise ImportError("the server needs tokenizers: pip install 'tcim-lite[serve]'") from error
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing; the server needs it. Compile a checkpoint that has one")
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{path}: has {path.stat().st_size} bytes; a tokenizer has at most {_MOST_BYTES}")
+        try:
+            self.backend_tokenizer = Tokenizer.from_file(str(path))
+        except (KeyboardInterrupt, SystemExit, MemoryError):
+            raise
+        except BaseException as error:  # a Rust panic is no Exception
+            raise ValueError(f"{path}: the tokenizer cannot be loaded: {error}") from None
+        self.backend_tokenizer.no_truncation()
+        self.backend_tokenizer.no_padding()
+        self.config = _read_object(folder / "tokenizer_config.json")
+        self.special = {
+            name: text
+            for name, value in self.config.items()
+            if name.endswith("_token")
+            and isinstance(text := value.get("content") if isinstance(value, dict) else value, str)
+        }
+        eos = self.special.get("eos_token")
+        self.eos_token_id: int | None = None if eos is None else self.backend_tokenizer.token_to_id(eos)
+        self._added = {token.content for token in self.backend_tokenizer.get_added_tokens_decoder().values()}
+
+    def encode(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of `text`; with `special`, those that the tokenizer puts around every text besides."""
+        return list(self.backend_tokenizer.encode(text, add_special_tokens=special).ids)
+
+    def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
+        """The text of token ids."""
+        return str(self.backend_tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
+
+    def token_bytes(self, token: int) -> bytes:
+        """What one token stands for; a token may be a part of a character."""
+        text = self.backend_tokenizer.id_to_token(token)
+        if text is None:
+            return b""
+        if text in self._added:
+            return str(text).encode()
+        if self._is_byte_level:
+            alphabet = _byte_alphabet()
+            return bytes(byte for char in text for byte in ([alphabet[char]] if char in alphabet else char.encode()))
+        if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+            return bytes([int(text[3:5], 16)])
+        return str(text).replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+
+    @functools.cached_property
+    def _is_byte_level(self) -> bool:
+        return "ByteLevel" in json.dumps(json.loads(self.backend_tokenizer.to_str())["decoder"])
+
+
+@functools.cache
+def _byte_alphabet() -> dict[str, int]:
+    """The characters by which byte-level vocabularies write bytes (GPT-2): printable ones as they are."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path}: has {path.stat().st_size} bytes; expected at most {_MOST_BYTES}")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: expected a JSON object, found a {type(found).__name__}")
+    return found

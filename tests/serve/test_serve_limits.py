@@ -1,0 +1,219 @@
+"""Limits and ends: keys, bodies, the queue, clients that leave or read slowly, signals."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+import pytest
+from serve_live import ENDLESS, QUESTIONS, user
+
+CHAT = "/v1/chat/completions"
+
+
+def body(text=QUESTIONS[0], **options):
+    return {"model": "qwen3", "messages": user(text), **options}
+
+
+def until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def raw(server, payload: bytes) -> socket.socket:
+    """A connection that sent a POST to the chat route."""
+    url = urlsplit(server.url)
+    made = socket.create_connection((url.hostname, url.port), timeout=30)
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    )
+    made.sendall(head.encode() + payload)
+    return made
+
+
+@pytest.mark.parametrize("options", [{}, {"stream": True}], ids=["whole", "stream"])
+def test_a_client_that_leaves_frees_its_slot_within_a_step(start, options):
+    server = start(batch=1)
+    connection = raw(server, json.dumps(body(**ENDLESS, **options)).encode())
+    until(lambda: server.metric("tcim:num_requests_running") == 1)
+    connection.close()
+    until(lambda: server.metric("tcim:num_requests_running") == 0)
+    assert server.metric("tcim:request_success_total") == 1
+    assert 'finished_reason="abort",model_name="qwen3"} 1.0' in server.get("/metrics").text
+    server.stop()
+
+
+def test_a_reader_that_stalls_stops_nobody(server):
+    stalled = [raw(server, json.dumps(body(stream=True, n=4, logprobs=True, top_logprobs=20, **ENDLESS)).encode())]
+    with server.client() as client:
+        done = client.chat.completions.create(**body())
+        assert done.choices[0].message.content == "12 + 30 = 42"
+    stalled[0].close()
+
+
+def test_a_client_that_takes_nothing_is_given_up(start):
+    server = start("--stall-timeout", "0.5", "--log-level", "info")
+    options = {"stream": True, "n": 4, "logprobs": True, "top_logprobs": 20, **ENDLESS}
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    url = urlsplit(server.url)
+    connection.connect((url.hostname, url.port))
+    payload = json.dumps(body(**options)).encode()
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + payload)
+    until(lambda: any("took nothing for 0.5 s" in line for line in server.log), 30)
+    connection.close()
+    server.stop()
+
+
+def test_a_key_opens_every_route_but_health_and_the_page(start):
+    server = start("--api-key", "first", env={"TCIM_LITE_API_KEY": "second"})
+    for path in ("/v1/models", "/slots", "/metrics", "/props", "/nowhere"):
+        assert server.get(path).status_code == 401
+        assert server.get(path, headers={"Authorization": "Bearer firs"}).status_code == 401
+        assert server.get(path, headers={"Authorization": "Bearer second"}).status_code in (200, 404)
+    for path in ("/health", "/"):
+        assert server.get(path).status_code == 200
+    with server.client(api_key="wrong") as client, pytest.raises(openai.AuthenticationError, match="a key is needed"):
+        client.models.list()
+    with server.client(api_key="first") as client:
+        assert client.chat.completions.create(**body()).choices[0].message.content == "12 + 30 = 42"
+    assert not any("first" in line or "second" in line for line in server.log)
+
+
+def test_bodies_have_a_limit_and_a_type(start):
+    server = start("--max-body-mb", "0.01")
+    large = server.post(CHAT, json=body("x" * 20_000))
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
+
+    def pieces():
+        yield from (b"x" * 1000 for _ in range(20))
+
+    chunked = server.post(CHAT, content=pieces(), headers={"Content-Type": "application/json"})
+    assert chunked.status_code == 413
+    form = server.post(CHAT, content=json.dumps(body()), headers={"Content-Type": "text/plain"})
+    assert (form.status_code, "send 'Content-Type: application/json'" in form.text) == (415, True)
+
+
+@pytest.mark.parametrize("method", ["get", "put", "delete"])
+def test_other_methods_and_routes_have_error_objects(server, method):
+    answer = httpx2.request(method, server.url + CHAT)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "takes no" in answer.json()["error"]["message"]
+    answer = httpx2.request(method, server.url + "/v2/none")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "not_found_error")
+
+
+def test_an_answer_that_takes_too_long_ends_with_an_error(start):
+    server = start("--timeout", "0.2")
+    answer = server.post(CHAT, json=body(**ENDLESS, n=8))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+    assert answer.headers["x-should-retry"] == "false"
+    with server.client() as client, pytest.raises(openai.APIError, match="longer than the server's limit"):
+        list(client.chat.completions.create(**body(n=8, stream=True), extra_body=ENDLESS))
+    until(lambda: server.metric("tcim:num_requests_running") == 0)
+
+
+def test_sigterm_lets_answers_end_and_takes_no_more(start):
+    server = start("--shutdown-timeout", "60", batch=1)
+    answers = {}
+
+    def ask(name):
+        answers[name] = server.post(CHAT, json=body(ignore_eos=True, max_tokens=300)).json()
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in "ab"]  # one runs, one waits
+    keeper = httpx2.Client(base_url=server.url)
+    assert keeper.get("/health").json() == {"status": "ok"}
+    for thread in threads:
+        thread.start()
+    until(lambda: server.metric("tcim:num_requests_running") == 1 and server.metric("tcim:num_requests_waiting") == 1)
+    server.process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(60)
+    assert {answers[name]["usage"]["completion_tokens"] for name in "ab"} == {300}
+    assert server.process.wait(60) == 0
+    with pytest.raises(httpx2.TransportError):
+        server.get("/health")
+    keeper.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_does_not_end_in_time_is_refused_cleanly(start, number):
+    server = start("--shutdown-timeout", "0.2", batch=1)
+    codes = []
+
+    def ask():
+        answer = server.post(CHAT, json=body(**ENDLESS, n=20))
+        codes.append((answer.status_code, answer.headers.get("retry-after")))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    until(lambda: server.metric("tcim:num_requests_running") == 1)
+    server.process.send_signal(number)
+    thread.join(30)
+    assert codes == [(503, "5")]
+    assert server.process.wait(30) == 0
+
+
+def test_information(server):
+    slots = server.get("/slots").json()
+    assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
+    assert server.get("/props").json()["total_slots"] == 4
+    assert "im_start" in server.get("/props").json()["chat_template"]
+    assert server.get("/version").json()["version"]
+    text = "12 + 30 = 42, 7加5 <|im_end|>"
+    tokens = server.post("/tokenize", json={"content": text}).json()["tokens"]
+    assert server.post("/detokenize", json={"tokens": tokens}).json()["content"] == text
+    chat = server.post("/tokenize", json={"messages": user("hi")}).json()
+    assert (
+        server.post("/detokenize", json={"tokens": chat["tokens"]}).json()["content"].startswith("<|im_start|>user\nhi")
+    )
+    assert server.post("/tokenize", json={}).status_code == 400
+    assert server.post("/detokenize", json={"tokens": [10**30]}).status_code == 400
+    given = server.get("/health", headers={"X-Request-Id": "mine-1"})
+    assert given.headers["x-request-id"] == "mine-1"
+    for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds"):
+        assert f"tcim:{name}_bucket" in server.get("/metrics").text
+
+
+def command(*arguments, **options):
+    line = [sys.executable, "-P", "-m", "tcim_lite", "serve", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, **options)
+
+
+def test_what_cannot_be_served_is_one_line(tmp_path, packages, server):
+    done = command(tmp_path)
+    assert done.returncode == 2
+    assert "no compiled package" in done.stderr.splitlines()[-1]
+    done = command(packages(4).folder, "--port", urlsplit(server.url).port)
+    assert done.returncode == 2
+    assert "Address already in use" in done.stderr.splitlines()[-1]
+    done = command(packages(4).folder, "--port", 0, "--devices", "a")
+    assert (done.returncode, "expected ids such as 0 or 0,1" in done.stderr) == (2, True)
+    assert command(packages(4).folder, "--timeout", "0", "--port", 0).returncode == 2
+
+
+def test_the_server_imports_neither_torch_nor_transformers(packages):
+    program = """if True:
+        import sys
+        import tcim_lite.serve
+        assert "starlette" not in sys.modules
+        from tcim_lite.llm.package import Package
+        from tcim_lite.serve.options import ServeOptions
+        from tcim_lite.serve.run import run
+        from tcim_lite.serve.service import Service
+        Service.open(Package.open(sys.argv[1]), ServeOptions(model="m")).close()
+        print({"torch", "transformers", "jinja2"} & set(sys.modules))
+    """
+    line = [sys.executable, "-P", "-c", program, str(packages(4).folder)]
+    assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "set()\n"

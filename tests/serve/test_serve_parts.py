@@ -1,0 +1,166 @@
+"""The parts of the server that need no model: replies, templates, tokens, bodies of requests."""
+
+import itertools
+import json
+import time
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llm_packages import DEMO_CHECKPOINT
+
+from tcim_lite.llm import load_tokenizer
+from tcim_lite.serve.chat import prompt_text
+from tcim_lite.serve.chat_template import ChatTemplate, TemplateError
+from tcim_lite.serve.errors import ApiError
+from tcim_lite.serve.protocol import ChatRequest, Message, Tool, read
+from tcim_lite.serve.reply_parts import Parts, ReplyParts
+from tcim_lite.serve.vocabulary import Vocabulary
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+
+
+def split(pieces, **options) -> Parts:
+    parts, whole = ReplyParts(frozenset({"add"}), **options), Parts()
+    for made in (*map(parts.add, pieces), parts.rest()):
+        whole.reasoning += made.reasoning
+        whole.content += made.content
+        whole.calls += made.calls
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "wanted"),
+    [
+        ("12 + 30 = 42", {}, Parts(content="12 + 30 = 42")),
+        ("<think>\nhm\n</think>\n\n42", {}, Parts("hm\n", "42")),
+        ("hm</think>42", {"is_thinking": True}, Parts("hm", "42")),
+        ("<think>for ever", {}, Parts("for ever")),
+        ("a < b, <b>, <thin", {}, Parts(content="a < b, <b>, <thin")),
+        ("later <think>is text</think>", {}, Parts(content="later <think>is text</think>")),
+        (CALL, {}, Parts(calls=[("add", '{"a": 1}')])),
+        (f"So:\n{CALL}\n{CALL}", {}, Parts(content="So:\n", calls=[("add", '{"a": 1}')] * 2)),
+        ("<think>x</think>" + CALL, {}, Parts("x", "", [("add", '{"a": 1}')])),
+        (CALL.replace("add", "rm"), {}, Parts(content=CALL.replace("add", "rm"))),
+        (CALL[:-3], {}, Parts(content=CALL[:-3])),
+        ("<tool_call>[1]</tool_call>!", {}, Parts(content="<tool_call>[1]</tool_call>!")),
+        ("", {}, Parts()),
+    ],
+)
+@given(data=st.data())
+def test_a_reply_is_split_the_same_way_wherever_its_pieces_end(text, options, wanted, data):
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
+    assert split([text[a:b] for a, b in itertools.pairwise(cuts)], **options) == wanted
+
+
+def test_without_tools_a_call_is_text():
+    parts = ReplyParts()
+    assert parts.add(CALL).content + parts.rest().content == CALL
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return Vocabulary(DEMO_CHECKPOINT)
+
+
+TEXTS = ["12 + 30 = 42", " a  b\n\n", "7加5等于多少？", "<|im_start|>user\nx<|im_end|>", "é😀"]
+
+
+def test_the_vocabulary_agrees_with_transformers(demo):
+    other = load_tokenizer(DEMO_CHECKPOINT)
+    assert demo.eos_token_id == other.eos_token_id
+    for text in TEXTS:
+        ids = demo.encode(text, special=True)
+        assert ids == other(text)["input_ids"]
+        assert demo.decode(ids) == other.decode(ids, skip_special_tokens=True)
+        assert b"".join(map(demo.token_bytes, ids)).decode() == text
+
+
+# What decides in Qwen3's template: tools as JSON, calls and their results, thinking.
+TEMPLATE = """{%- if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif %}
+{%- for message in messages %}{{ message.role }}: {{ message.content.strip() }}
+{%- for call in message.tool_calls or [] %}<{{ call.function.name }} {{ call.function.arguments | tojson }}>
+{%- endfor %};
+{%- if loop.last %}{% break %}{% endif %}{% endfor %}
+{%- if add_generation_prompt %}{% generation %}A:{% endgeneration %}
+{%- if enable_thinking is defined and not enable_thinking %}{{ eos_token }}{% endif %}{% endif %}"""
+
+
+def messages(*given):
+    return msgspec.convert(given, list[Message])
+
+
+def test_a_template_sees_what_transformers_would_show_it(demo):
+    template = ChatTemplate(TEMPLATE, demo.special)
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": "é"}'}}
+    talk = messages(
+        {"role": "developer", "content": [{"type": "text", "text": " Be "}, {"type": "text", "text": "brief "}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "3", "tool_call_id": "1"},
+    )
+    tools = msgspec.convert([{"type": "function", "function": {"name": "add"}}], list[Tool])
+    text = prompt_text(template, talk, tools, {"enable_thinking": False})
+    assert text == (
+        '<tools>{"function": {"name": "add"}, "type": "function"}</tools>'
+        'system: Be brief;assistant: <add {"a": "é"}>;tool: 3;A:<|im_end|>'
+    )
+    own = ChatTemplate.of(DEMO_CHECKPOINT, demo)
+    turns = [{"role": "user", "content": "12 + 30?"}]
+    ids = load_tokenizer(DEMO_CHECKPOINT).apply_chat_template(turns, add_generation_prompt=True, return_dict=True)
+    assert demo.encode(prompt_text(own, messages(*turns)), special=False) == ids["input_ids"]
+    for made in (template, own):
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{{ ''.__class__.__mro__ }}", "SecurityError"),
+        ("{{ messages.append(1) }}", "SecurityError"),
+        ("{{ raise_exception('no system role') }}", "no system role"),
+        ("{% for i in range(10 ** 9) %}x{% endfor %}", "OverflowError: Range too big|takes longer"),
+        ("{{ 10 ** (10 ** 10) }}", "takes longer than 1 s|needs too much memory"),
+        ("{{ 'x' * (2 ** 40) }}", "more than 512 MiB of memory"),
+        ("{{ 'x' * (100 * 2 ** 20) }}", "more than 64 MiB"),
+        ("{% if %}", "TemplateSyntaxError"),
+    ],
+)
+def test_a_hostile_template_is_an_error_within_limits(source, message):
+    template = ChatTemplate(source, {}, seconds=1 if "takes longer" in message else 10)
+    begun = time.monotonic()
+    for _ in range(2):  # the child is there again
+        with pytest.raises(TemplateError, match=message):
+            template.render({"messages": []})
+    assert time.monotonic() - begun < 20
+    template.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b'{"messages": [], "temperature": NaN}', "is not JSON"),
+        (b'{"messages": [], "temperature": 1e999}', "is not JSON"),
+        (b'{"messages": "\xff"}', "is not JSON"),
+        (b'{"messages": "\\ud800"}', "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[]", "is a list"),
+        (b"null", "is a NoneType"),
+        (b"{}", "missing required field `messages`"),
+        (b'{"messages": [{"role": "nobody"}]}', "Invalid enum value 'nobody'"),
+        (b'{"messages": [], "n": 1.5}', "Expected `int | null`, got `float`"),
+        (b'{"messages": [], "temprature": 1}', "unrecognized request argument: temprature"),
+        (b'{"messages": [], "web_search_options": {}}', "there is no web search"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_a_400(body, message):
+    with pytest.raises(ApiError, match=message.replace("|", r"\|")) as caught:
+        read(ChatRequest, body)
+    assert caught.value.status == 400
+
+
+def test_fields_of_openai_that_change_nothing_are_taken():
+    body = {"messages": [], "store": True, "metadata": {"a": "b"}, "user": "me", "modalities": ["text"], "seed": 2**70}
+    assert read(ChatRequest, json.dumps(body).encode()).seed == 2**70
