@@ -24,6 +24,16 @@ def test_greedy_is_argmax_over_every_float16(logits):
         assert greedy_token(logits) == logits.argmax()
 
 
+@given(HALVES.filter(lambda logits: np.isfinite(logits).all()), st.integers(1, 40))
+@settings(deadline=None)
+def test_top_k_keeps_what_a_whole_sort_would(logits, count):
+    kept = np.argsort(-logits.astype(np.float64), kind="stable")[:count]  # the lowest id among equals, 0 and -0 too
+    found = Sampler(1e9, top_k=count).probabilities(logits)  # so hot that no probability is 0
+    assert set(np.flatnonzero(found)) == set(kept)
+    logprobs = log_probabilities(logits, 0, count)[1]
+    assert [token for token, _ in logprobs] == kept.tolist()
+
+
 @pytest.mark.parametrize("values", [[-1, -2, -1], [-0.0, 0.0, -3], [0.0, -0.0], [5, 7, 7], [-math.inf, 4, math.inf]])
 def test_greedy_takes_the_lowest_id_among_equals(values):
     for dtype in (np.float16, np.float32):
