@@ -71,19 +71,54 @@ class ZeroForIdle:
         self._decode.set_input(name, np.zeros(1, np.int32) if is_idle else value)
 
 
-def test_a_full_idle_slot_gives_up_its_last_row(make_engine, alone):
-    engine = make_engine(2)
+def test_a_full_idle_slot_gives_up_its_last_row(make_engine):
+    slots = make_engine(2).slots
     full = prompt_of(CONTEXT, 1)
-    engine.add(full, request_id="full")
-    engine.add(prompt_of(4, 2), SamplingParams(max_tokens=8))
+    for begin in range(0, CONTEXT, CHUNK):
+        expected = slots.prefill(0, full[begin : begin + CHUNK])
+    slots.prefill(1, [1, 2, 3])
+    slots.decode({1: 4})
+    assert slots.tokens[0] == full[:-1]
+    np.testing.assert_array_equal(slots.prefill(0, full[-1:]), expected)
+
+
+class Lengths:
+    """A decode module that notes the valid lengths of its runs."""
+
+    def __init__(self, stage):
+        self._decode, self._names = stage.decode, [lane.valid for lane in stage.lanes]
+        self._now, self.runs = {}, []
+
+    def __getattr__(self, name):
+        return getattr(self._decode, name)
+
+    def set_input(self, name, value):
+        if name in self._names:
+            self._now[self._names.index(name)] = int(value[0])
+        self._decode.set_input(name, value)
+
+    def run(self):
+        self.runs.append([self._now[slot] for slot in range(len(self._names))])
+        self._decode.run()
+
+
+def test_a_free_slot_costs_no_attention_and_keeps_its_rows(make_engine, alone):
+    engine = make_engine(3)
+    stage = engine.slots.stages[0]
+    stage.decode = module = Lengths(stage)
+    kept, small = prompt_of(CONTEXT, 1), prompt_of(10, 2)
+    for prompt, name in ((kept, "kept"), (small, "small"), (prompt_of(5, 3), "other")):
+        engine.add(prompt, SamplingParams(max_tokens=1 if name != "other" else 9), request_id=name)
+    answers, _ = run(engine)
+    assert answers["other"] == alone(prompt_of(5, 3), 9)
+    # The full slot passes 0 and loses nothing; for the short one, parking would cost more than its rows do.
+    assert module.runs[-1] == [0, 10, 12]
+    assert engine.slots.tokens[0] == kept
+    engine.add(kept, SamplingParams(max_tokens=1), request_id="again")
+    engine.add([*kept[:40], 7], SamplingParams(max_tokens=5), request_id="part")
     answers, last = run(engine)
-    assert answers["full"] == alone(full, None)
-    assert last["full"].finish_reason == "length"
-    assert engine.slots.tokens[0] == full[:-1]
-    engine.add(full, request_id="again")
-    answers, last = run(engine)
-    assert answers["again"] == alone(full, None)
-    assert last["again"].usage.cached_tokens == CONTEXT - 1
+    assert answers == {"again": alone(kept, 1), "part": alone([*kept[:40], 7], 5)}
+    assert [last[name].usage.cached_tokens for name in ("again", "part")] == [CONTEXT - 1, 40]
 
 
 @pytest.mark.parametrize(("static", "steps"), [(False, 126), (True, 396)])

@@ -259,6 +259,8 @@ class Engine:
             return
         self.stats.decode_steps += 1
         try:
+            for slot in self._scheduler.free:
+                self.slots.park(slot)
             begin = perf_counter()
             logits = self.slots.decode({request.slot: request.tokens[-1] for request in requests})
             self.stats.decode_s += perf_counter() - begin
