@@ -5,7 +5,8 @@
     python benchmarks/bench_engine.py PACKAGE --profile        # and where the time goes
 
 Each step of the engine is followed by a bare run of the same inputs, so both see the same machine; the cost is the
-median of their differences. Greedy, sampled (temperature 0.6, top-k 20, top-p 0.95), and with text.
+median of their differences. Greedy, sampled (temperature 0.6, top-k 20, top-p 0.95), and with text. Then a long prompt
+joins: the answers beside it may wait for one chunk and one step at a time.
 """
 
 import argparse
@@ -52,11 +53,11 @@ def compile_package(folder: Path, vocab: int | None, batch: int) -> Path:
     return folder / "out"
 
 
-def fill(engine: Engine, params: SamplingParams, steps: int) -> None:
-    """Gives every slot a request that goes on for longer than `steps`, past its prefill."""
-    for slot in range(len(engine.slots)):
-        engine.add(list(range(10 + slot, 20 + slot)), params)
-    while engine.stats.decode_tokens < len(engine.slots) or any(s["state"] != "decode" for s in engine.snapshot()):
+def fill(engine: Engine, params: SamplingParams, steps: int, requests: int) -> None:
+    """Starts requests that go on for longer than `steps`, past their prefill."""
+    for number in range(requests):
+        engine.add(list(range(10 + number, 20 + number)), params)
+    while sum(slot["state"] == "decode" for slot in engine.snapshot()) < requests:
         engine.step()
     for _ in range(min(20, steps)):
         engine.step()
@@ -65,7 +66,7 @@ def fill(engine: Engine, params: SamplingParams, steps: int) -> None:
 def measure(engine: Engine, params: SamplingParams, steps: int) -> tuple[float, float, float]:
     """Medians in ms: the bare run, the step, and their difference."""
     module = engine.slots.stages[0].decode
-    fill(engine, params, steps)
+    fill(engine, params, steps, len(engine.slots))
     bare, whole = [], []
     for _ in range(steps):
         begin = time.perf_counter()
@@ -78,6 +79,33 @@ def measure(engine: Engine, params: SamplingParams, steps: int) -> tuple[float, 
     end(engine)
     differences = [a - b for a, b in zip(whole, bare, strict=True)]
     return statistics.median(bare), statistics.median(whole), statistics.median(differences)
+
+
+def measure_join(engine: Engine, tokens: int) -> tuple[float, float, float]:
+    """What a prompt of `tokens` does to the answers beside it, in ms.
+
+    Returns:
+        The longest time between two of their tokens, the median decode step before, and the longest chunk alone.
+    """
+    params = SamplingParams(ignore_eos=True)
+    engine.add([1, *range(tokens - 1)], SamplingParams(max_tokens=1))
+    chunks = []
+    while engine.has_work:  # while nothing decodes, a step is a chunk
+        chunks.append(timed_step(engine))
+    fill(engine, params, 20, len(engine.slots) - 1)
+    steps = [timed_step(engine) for _ in range(50)]
+    joined = engine.add([2, *range(tokens - 1)], params)
+    gaps = []
+    while not joined.tokens:
+        gaps.append(timed_step(engine))
+    end(engine)
+    return max(gaps), statistics.median(steps), max(chunks)
+
+
+def timed_step(engine: Engine) -> float:
+    begin = time.perf_counter()
+    engine.step()
+    return (time.perf_counter() - begin) * 1e3
 
 
 def end(engine: Engine) -> None:
@@ -108,12 +136,18 @@ def main() -> None:
             bare, whole, cost = measure(each, params, steps)
             print(f"{name:22} {bare:10.3f} {whole:8.3f} {cost:8.3f}", flush=True)
             if args.profile:
-                fill(each, params, steps)
+                fill(each, params, steps, len(slots))
                 with cProfile.Profile() as profile:
                     for _ in range(min(steps, 200)):
                         each.step()
                 end(each)
                 pstats.Stats(profile).sort_stats("tottime").print_stats(14)
+        tokens = min(1800, slots.context_length - 80, slots.vocab_size)
+        if len(slots) > 1:
+            gap, step, chunk = measure_join(engine, tokens)
+            print(
+                f"a prompt of {tokens} joins: {gap:.3f} between two tokens; a step {step:.3f}, the longest chunk {chunk:.3f}"
+            )
 
 
 if __name__ == "__main__":
