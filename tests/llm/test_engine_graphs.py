@@ -6,7 +6,8 @@ from engine_tools import CHUNK, CONTEXT, prompt_of, run
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, Sampler, encode_chat, load_tokenizer
-from tcim_lite.llm.engine import Engine, PromptLookup, SamplingParams, Slots
+from tcim_lite.llm.engine import Engine, PromptLookup, SamplingParams, Slots, StructuredOutput
+from tcim_lite.models.families import FAMILIES
 
 VERIFY = 5
 QUESTIONS = ["Repeat after me: one two three four five six", "What is 12 + 30?", "Reverse: 1 2 3 4 5"]
@@ -42,6 +43,36 @@ def test_guesses_change_no_answer(pair, speculate):
     stats = engine.stats
     assert 0 < stats.accepted_tokens < stats.drafted_tokens
     assert stats.completion_tokens > 1.2 * (stats.verify_steps + stats.decode_steps)
+
+
+def test_a_grammar_judges_guesses_too(pair):
+    tokenizer = load_tokenizer(pair.tokenizer_folder)
+    prompt = encode_chat(tokenizer, [{"role": "user", "content": QUESTIONS[0]}])
+    engines = [Engine.open(pair, tokenizer=tokenizer, speculate=word) for word in ("off", "draft")]
+    for wanted in (StructuredOutput(regex="one two [a-z]{4,9} end"), StructuredOutput(choice=("one two", "one three"))):
+        answers = [
+            run(engine, {engine.add(prompt, SamplingParams(structured=wanted)).id: []})[0].popitem()[1]
+            for engine in engines
+        ]
+        assert answers[0] == answers[1] != []
+    assert engines[1].stats.drafted_tokens > 0
+
+
+@pytest.mark.parametrize("options", [{"family": family, "batch": 2} for family in FAMILIES] + [{"position_ids": True}])
+def test_every_kind_of_graph(tiny_package, options):
+    """Families differ in blocks, windows and experts; graphs with positions have one slot."""
+    sizes = {"prefill_length": CHUNK, "context_length": CONTEXT}
+    package = tiny_package(**options, **sizes)
+    model = LoadedPackage(tiny_package(**{name: v for name, v in options.items() if name != "batch"}, **sizes))
+    engine = Engine.open(package, stop_tokens=(), prefix_cache_bytes=1 << 22)
+    shared = prompt_of(20, 1)
+    prompts = [prompt_of(40, 2), shared, [*shared, 3, 4], [*prompt_of(40, 2)[:30], 5], prompt_of(3, 5)]
+    requests = [engine.add(prompt, SamplingParams(max_tokens=12)) for prompt in prompts]
+    answers, _ = run(engine)
+    for request in requests:
+        model.cached_tokens = []
+        assert answers[request.id] == list(model.generate(request.prompt, Sampler(), 12, ()))
+    assert engine.stats.cached_tokens >= 20
 
 
 def test_guesses_beside_other_requests(tiny_package, alone):
