@@ -1,7 +1,6 @@
 """Prints docs/models.md, the table of model families, from their records. Needs the package installed."""
 
 import json
-import math
 from pathlib import Path
 
 from tcim_lite.hmm.weight_format import LAYOUTS
@@ -37,6 +36,7 @@ records:
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
+| experts in MXFP4 against transformers | `models/test_packed_experts.py` |
 
 **Checkpoints tried.** Random ones from each record's tiny config, and the demo checkpoint (Qwen3, trained for this
 repository). No released weights were compiled: the tests have no access to them. Names, keys and sizes are those of
@@ -57,13 +57,15 @@ LIMITS = """
 ## Not supported
 - Other values of `model_type`: refused, with the list above. So are models of images and sound.
 - RoPE other than {rope}; `partial_rotary_factor`; multimodal RoPE (`mrope`).
-- Quantised checkpoints other than {methods} in 4 bits; of these, [compile.md](compile.md#checkpoints) says what our
-  4-bit format cannot hold.
+- Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,
+  [compile.md](compile.md#checkpoints) says what our formats cannot hold.
 - GGUF of families without an architecture in the table. Tokenizers in GGUF other than BPE over bytes and
   SentencePiece's BPE.
 - PyTorch's own files (`.bin`, `.pt`): convert them to safetensors.
-- On CUDA, decode in one launch for a sliding window shorter than the context, `--position-ids`, experts, or a head_dim
-  other than 128: such graphs run step by step ([cuda-decode.md](cuda-decode.md)).
+- The two mask inputs of the vendor's gpt-oss package: our graphs of gpt-oss have the inputs of all families, and the
+  lengths say what a token sees.
+- On CUDA, decode in one launch for a sliding window shorter than the context, `--position-ids`, experts, sinks, or a
+  head_dim other than 128: such graphs run step by step ([cuda-decode.md](cuda-decode.md)).
 """
 
 
@@ -86,14 +88,14 @@ def token_bytes(config: ModelConfig, quant: str) -> int:
     """Bytes of weights that a decode step of one token reads."""
     total = 0.0
     for spec in weight_specs(config, profile_for(quant)):
+        chosen = config.experts.chosen if config.experts else 1
         if not isinstance(spec, LinearSpec):
-            total += 4 * math.prod(spec.shape)
+            *experts, length = spec.shape
+            total += 4 * length * (chosen if experts else 1)
             continue
         *experts, outputs, inputs = spec.shape
-        layout = LAYOUTS[spec.format]
-        each = -(-outputs // 16) * layout.block_bytes(inputs)
-        chosen = config.experts.chosen if experts and config.experts else 1
-        total += chosen * each
+        each = -(-outputs // 16) * LAYOUTS[spec.format].block_bytes(inputs)
+        total += each * (chosen if experts else 1)
     return round(total)
 
 

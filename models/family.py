@@ -109,6 +109,8 @@ class Family:
         contract: Inputs and output of the graphs.
         experts: Reads the sizes of a mixture of experts from the values of `keys`; None without one.
         gguf: Its form in GGUF files; None: it is not read from them.
+        rope_scaling: What `rope_parameters` is in a config without it.
+        rope_theta: Its theta in a config that does not say.
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -125,6 +127,8 @@ class Family:
     tiny: Mapping[str, Any]
     experts: Callable[[Mapping[str, Any]], Experts] | None = None
     gguf: Gguf | None = None
+    rope_scaling: Mapping[str, Any] = field(default_factory=dict)
+    rope_theta: float = 10000.0
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -149,7 +153,7 @@ class Family:
             "num_heads": values.pop("num_attention_heads"),
             "num_kv_heads": values.pop("num_key_value_heads"),
         }
-        theta, scaling = read_rope(raw, values["max_position_embeddings"])
+        theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, self.rope_theta)
         known = {field.name for field in fields(ModelConfig)}
         flags = {key: values.pop(key) for key in tuple(values) if key not in known}
         config = ModelConfig(

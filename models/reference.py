@@ -19,6 +19,7 @@ from tcim_lite.hmm import read
 
 from .blocks import Attention, Moe
 from .common import roles
+from .common.graph_builder import Clamp
 from .common.hidden_exponent import codes_of
 from .common.packing import unpack
 from .common.roles import Role
@@ -89,21 +90,25 @@ class Reference:
         product = self._silu_mul(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS))
         return self._add(x, self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS))
 
-    def _silu_mul(self, gate_up: Array) -> Array:
+    def _silu_mul(self, gate_up: Array, clamp: Clamp | None = None) -> Array:
         pairs = gate_up.reshape(len(gate_up), -1, 2, 16).astype(_F32)
         gate, up = pairs[:, :, 0].reshape(len(pairs), -1), pairs[:, :, 1].reshape(len(pairs), -1)
+        if clamp is not None:
+            limit, alpha = _F32(clamp.limit), _F32(clamp.alpha)
+            gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+            return self._round((up + _F32(1)) * (gate / (_F32(1) + np.exp(-(alpha * gate)))))
         with np.errstate(over="ignore"):
             return self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
 
     def _moe(self, x: Array, block: Moe, layer: int) -> Array:
         normed = self._rms_norm(x, roles.MLP_NORM, layer)
-        ids, shares = self._route(self._linear(normed, roles.ROUTER, layer).astype(_F32), block)
+        ids, shares = self._route(self._linear(normed, roles.ROUTER, layer, roles.ROUTER_BIAS).astype(_F32), block)
         total = np.zeros(x.shape, _F32)
         for rank in range(ids.shape[1]):
             for row, expert in enumerate(ids[:, rank]):
-                gate_up = self._linear(normed[row : row + 1], roles.EXPERT_GATE_UP, layer, expert=expert)
-                product = self._silu_mul(gate_up)
-                out = self._linear(product, roles.EXPERT_DOWN, layer, expert=expert)[0]
+                up = self._linear(normed[row : row + 1], roles.EXPERT_GATE_UP, layer, roles.EXPERT_GATE_UP_BIAS, expert)
+                product = self._silu_mul(up, block.clamp)
+                out = self._linear(product, roles.EXPERT_DOWN, layer, roles.EXPERT_DOWN_BIAS, expert)[0]
                 total[row] = (total[row] + shares[row, rank].astype(np.float64) * out).astype(_F32)
         return self._add(x, self._round(total))
 
@@ -140,8 +145,9 @@ class Reference:
         keys = np.repeat(cache.keys[layer].astype(_F32), repeat, axis=1)
         values = np.repeat(cache.values[layer].astype(_F32), repeat, axis=1)
         scaled = q.astype(_F32) * _F32(1 / np.sqrt(config.head_dim))
+        sinks = self._vectors[roles.SINKS.name_of(layer)] if block.sinks else None
         rows = [
-            _attend(row, keys[: start + index + 1], values[: start + index + 1], block.window)
+            _attend(row, keys[: start + index + 1], values[: start + index + 1], block.window, sinks)
             for index, row in enumerate(scaled)
         ]
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
@@ -160,6 +166,8 @@ class Reference:
             else _quantized_product(*self._quantize(x.astype(_F32)), codes, scales)
         )
         vector = None if bias is None else self._vectors.get(bias.name_of(layer))
+        if vector is not None and expert is not None:
+            vector = vector[expert]
         return self._round(acc if vector is None else acc + vector)
 
     def _rms_norm(self, x: Array, role: Role, layer: int | None = None) -> Array:
@@ -236,7 +244,7 @@ def _sum_of_products(a: Floats, b: Floats) -> Floats:
     return partial[..., 0]
 
 
-def _attend(q: Floats, keys: Floats, values: Floats, window: int | None) -> Floats:
+def _attend(q: Floats, keys: Floats, values: Floats, window: int | None, sinks: Floats | None) -> Floats:
     """One row: q [heads, D] over the last `window` of keys and values [rows, heads, D] -> [heads, D]."""
     first = 0 if window is None else max(len(keys) - window, 0)
     best = np.full(len(q), -np.inf, _F32)
@@ -257,4 +265,8 @@ def _attend(q: Floats, keys: Floats, values: Floats, window: int | None) -> Floa
         old, new = np.exp(best - highest), np.exp(peak - highest)
         total, out = total * old + weight_sum * new, out * old[:, None] + mixed * new[:, None]
         best = highest
+    if sinks is not None:  # one more block, of one key without a value
+        highest = np.maximum(best, sinks)
+        old = np.exp(best - highest)
+        total, out = total * old + np.exp(sinks - highest), out * old[:, None]
     return out / total[:, None]

@@ -21,12 +21,14 @@ class Attention:
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
         window: Tokens that each token sees, the last of them itself; None for all before it.
+        sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
     qk_norm: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     window: int | None = None
+    sinks: bool = False
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -39,6 +41,8 @@ class Attention:
         if self.qk_norm:
             yield Weight(roles.Q_NORM, (head_dim,))
             yield Weight(roles.K_NORM, (head_dim,))
+        if self.sinks:
+            yield Weight(roles.SINKS, (config.num_heads,))
         yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows)
         if self.out_bias:
             yield Weight(roles.ATTENTION_OUT_BIAS, (hidden,))
@@ -81,11 +85,12 @@ class Attention:
         v = heads("v", num_q + num_kv, num_kv)
         keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
         values = cached("v_cache", v, [slot.values[index] for slot in slots])
+        sinks = part.weight(roles.SINKS, layer) if self.sinks else None
         mixed = part.whole(
             f"{here}.mix",
             shard.mixed.start,
             config.num_heads * head_dim,
-            lambda name: builder.attention(name, q, keys, values, slots, self.window),
+            lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks),
         )
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..common import roles
-from ..common.graph_builder import Ref
+from ..common.graph_builder import Clamp, Ref
 from ..family import ModelConfig
 from .part import GraphPart
 from .weights import Weight
@@ -20,10 +20,14 @@ class Moe:
     Attributes:
         order: Whether the softmax is over all experts, before the choice, or over the chosen ones.
         normalise: The chosen experts' shares are divided by their sum.
+        bias: The router and all projections have biases.
+        clamp: Of the product of gate and up; None for silu(gate) * up.
     """
 
     order: Literal["softmax_topk", "topk_softmax"]
     normalise: bool = False
+    bias: bool = False
+    clamp: Clamp | None = None
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -33,6 +37,10 @@ class Moe:
         yield Weight(roles.ROUTER, (experts.count,), hidden)
         yield Weight(roles.EXPERT_GATE_UP, (experts.inner, experts.inner), hidden, experts=experts.count)
         yield Weight(roles.EXPERT_DOWN, (hidden,), experts.inner, experts.padded_inner, experts=experts.count)
+        if self.bias:
+            yield Weight(roles.ROUTER_BIAS, (experts.count,))
+            yield Weight(roles.EXPERT_GATE_UP_BIAS, (experts.inner, experts.inner), experts=experts.count)
+            yield Weight(roles.EXPERT_DOWN_BIAS, (hidden,), experts=experts.count)
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
@@ -40,16 +48,21 @@ class Moe:
         assert experts is not None
         here = f"layers.{layer}.moe"
         normed = part.norm(f"{here}.norm", x, roles.MLP_NORM, layer)
-        logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer)
+        logits = part.linear(f"{here}.router", normed, roles.ROUTER, layer, roles.ROUTER_BIAS if self.bias else None)
         ids, shares = builder.moe_route(f"{here}.route", logits, experts.chosen, self.order, self.normalise)
-        gate_up = builder.moe_linear(f"{here}.gate_up", normed, ids, part.weight(roles.EXPERT_GATE_UP, layer))
+
+        def linear(name: str, x: Ref, role: roles.Role, bias: roles.Role) -> Ref:
+            vectors = part.weight(bias, layer) if self.bias else None
+            return builder.moe_linear(name, x, ids, part.weight(role, layer), vectors)
+
+        gate_up = linear(f"{here}.gate_up", normed, roles.EXPERT_GATE_UP, roles.EXPERT_GATE_UP_BIAS)
         product = part.whole(
             f"{here}.silu_mul",
             shard.expert_inner.start,
             experts.padded_inner,
-            lambda name: builder.silu_mul(name, gate_up),
+            lambda name: builder.silu_mul(name, gate_up, self.clamp),
         )
-        down = builder.moe_linear(f"{here}.down", product, ids, part.weight(roles.EXPERT_DOWN, layer))
+        down = linear(f"{here}.down", product, roles.EXPERT_DOWN, roles.EXPERT_DOWN_BIAS)
         out = part.whole(
             f"{here}.out",
             shard.hidden.start,

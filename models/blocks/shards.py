@@ -56,6 +56,8 @@ class Shard:
             kv = _scaled(self.my_kv_heads, self.head_dim)
             k_begin, v_begin = self.heads * self.head_dim, (self.heads + self.kv_heads) * self.head_dim
             return [self.mixed, _moved(kv, k_begin), _moved(kv, v_begin)]
+        if role.cut == "q_heads":
+            return [self.my_heads]
         if role.cut == "inner":
             return [_scaled(self.inner, 2)]  # a block of gate, a block of up
         if role.cut == "expert_inner":

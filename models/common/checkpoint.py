@@ -118,6 +118,11 @@ class Checkpoint:
             raise CheckpointError(f"tensor {name!r} in {self._files[name]} holds NaN or infinity")
         return rows
 
+    def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
+        """Returns a part of a tensor in the dtype that it is stored in; CheckpointError if it is missing."""
+        with self._open(name) as file:
+            return np.asarray(file.get_slice(name)[index])
+
     def integers(self, name: str, columns: slice = slice(None)) -> NDArray[np.int32]:
         """Returns a tensor of int32, or some columns of a matrix; CheckpointError if it is missing."""
         with self._open(name) as file:

@@ -13,11 +13,13 @@ Windows: TypeAlias = "tuple[int | None, ...]"
 WindowRule: TypeAlias = Callable[[Mapping[str, Any], int], Windows]
 
 
-def read_rope(raw: Mapping[str, Any], max_positions: int) -> tuple[float, dict[str, Any]]:
+def read_rope(
+    raw: Mapping[str, Any], max_positions: int, usual: Mapping[str, Any], usual_theta: float
+) -> tuple[float, dict[str, Any]]:
     """Returns theta and the scaling, which always holds `rope_type`, from `rope_parameters` or the older
-    `rope_theta` with `rope_scaling`."""
+    `rope_theta` with `rope_scaling`; `usual` and `usual_theta` are those of a file that does not say."""
     # transformers lets a rope_scaling that is present win over rope_parameters.
-    scaling = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    scaling = raw.get("rope_scaling") or raw.get("rope_parameters") or usual
     if not isinstance(scaling, Mapping):
         raise CompileError(f"config.json: rope parameters must be an object, got {scaling!r}")
     if isinstance(scaling.get("full_attention"), Mapping):  # nested by layer type
@@ -28,7 +30,7 @@ def read_rope(raw: Mapping[str, Any], max_positions: int) -> tuple[float, dict[s
     if (raw.get("partial_rotary_factor") or scaling.get("partial_rotary_factor") or 1.0) != 1.0:
         raise CompileError("partial_rotary_factor other than 1 is not supported")
     theta = scaling.pop("rope_theta", None)
-    theta = positive("rope_theta", raw.get("rope_theta", 10000.0) if theta is None else theta)
+    theta = positive("rope_theta", raw.get("rope_theta", usual_theta) if theta is None else theta)
     if "original_max_position_embeddings" in raw:
         scaling["original_max_position_embeddings"] = raw["original_max_position_embeddings"]
     scaling.setdefault("original_max_position_embeddings", max_positions)
@@ -48,6 +50,17 @@ def window_of_all_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     return (None if window is None else size("sliding_window", window),) * layers
 
 
+def window_of_every_other_layer(raw: Mapping[str, Any], layers: int) -> Windows:
+    """Layers that `layer_types` names have the window; where it is absent, the first and every other one."""
+    types = raw.get("layer_types")
+    sliding = [layer % 2 == 0 for layer in range(layers)] if types is None else _sliding(types, layers)
+    window = raw.get("sliding_window", 128)
+    if window is None or not any(sliding):
+        return no_window(raw, layers)
+    window = size("sliding_window", window)
+    return tuple(window if slides else None for slides in sliding)
+
+
 def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     """`use_sliding_window` turns the window on, in layers that `layer_types` or `max_window_layers` names."""
     types = raw.get("layer_types")
@@ -59,13 +72,18 @@ def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
             raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
         sliding = [layer >= first for layer in range(layers)]
     else:
-        kinds = ("full_attention", "sliding_attention")
-        if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
-            raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
-        sliding = [kind == "sliding_attention" for kind in types]
+        sliding = _sliding(types, layers)
         if window is None:
             window = raw.get("sliding_window")
     if window is None or not any(sliding):
         return no_window(raw, layers)
     window = size("sliding_window", window)
     return tuple(window if slides else None for slides in sliding)
+
+
+def _sliding(types: object, layers: int) -> list[bool]:
+    """Which layers `layer_types` gives a window."""
+    kinds = ("full_attention", "sliding_attention")
+    if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):
+        raise CompileError(f"config.json: layer_types must name {layers} attention layers, got {types!r}")
+    return [kind == "sliding_attention" for kind in types]

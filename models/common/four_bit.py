@@ -17,6 +17,7 @@ from tcim_lite.hmm.weight_format import GROUP
 
 from .checkpoint import Checkpoint
 from .errors import CheckpointError, CompileError
+from .packed_experts import METHOD as MXFP4
 
 METHODS = ("gptq", "awq")
 _PER_WORD = 8
@@ -52,6 +53,8 @@ def four_bit_scheme(config: Mapping[str, Any]) -> FourBit | None:
     if not scheme:
         return None
     method = scheme.get("quant_method", "?") if isinstance(scheme, Mapping) else scheme
+    if method == MXFP4:
+        return None  # of the experts alone: packed_experts.py reads them
     if not isinstance(scheme, Mapping) or method not in METHODS:
         raise CompileError(
             f"the checkpoint is already quantised ({method!r}); use the original bf16 checkpoint, or one of "

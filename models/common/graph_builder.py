@@ -38,6 +38,14 @@ class Slot:
     values: tuple[Ref, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clamp:
+    """The clamped form of SiluMul: (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up in +-`limit`."""
+
+    alpha: float
+    limit: float
+
+
 class GraphBuilder:
     """Collects values and ops in execution order.
 
@@ -122,8 +130,12 @@ class GraphBuilder:
         values: Sequence[Ref],
         slots: Sequence[Slot],
         window: int | None = None,
+        sinks: str | None = None,
     ) -> Ref:
-        """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows, the last `window` of them."""
+        """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows, the last `window` of them.
+
+        `sinks` names a weight [heads]: one more score of each head, without a value.
+        """
         operands = [q]
         for key, value, slot in zip(keys, values, slots, strict=True):
             operands += [key, value, slot.valid, slot.current]
@@ -131,6 +143,9 @@ class GraphBuilder:
         attributes: dict[str, int | float | str] = {"scale": 1 / math.sqrt(head_dim)}
         if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
             attributes["window"] = window
+        if sinks is not None:
+            operands.append(self.weight(sinks))
+            attributes["sinks"] = "given"
         return self._op("FlashAttention", name, operands, (batch, tokens, heads * head_dim), attributes)
 
     def last_row(self, name: str, x: Ref, current: Ref) -> Ref:
@@ -138,10 +153,11 @@ class GraphBuilder:
         assert x.shape[0] == 1
         return self._op("BatchGather", name, [x, current], (1, 1, x.shape[2]))
 
-    def silu_mul(self, name: str, x: Ref) -> Ref:
+    def silu_mul(self, name: str, x: Ref, clamp: Clamp | None = None) -> Ref:
         """[.., 2 I], gate and up alternating in blocks of 16 -> [.., I]."""
         assert x.shape[-1] % 32 == 0
-        return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2))
+        attributes = {} if clamp is None else {"alpha": clamp.alpha, "limit": clamp.limit}
+        return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2), attributes)
 
     def moe_route(self, name: str, logits: Ref, chosen: int, order: str, normalise: bool) -> tuple[Ref, Ref]:
         """[B, T, E] -> ids int32 [B, T, chosen] of the experts with the largest logits, and what each counts."""

@@ -15,13 +15,14 @@ class Role:
         name: Of the weight in the package; `{layer}` stands for the layer's number.
         kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors.
         cut: Outputs that several devices share out: those of attention heads, of the hidden size, of the intermediate
-            size, of the experts' intermediate size, or of the vocabulary. None: every device has the whole weight.
+            size, of the experts' intermediate size, of the vocabulary, or query heads, a number each. None: every
+            device has the whole weight.
     """
 
     id: str
     name: str
     kind: Literal["linear", "norm", "bias"]
-    cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab"] | None = None
+    cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab", "q_heads"] | None = None
 
     def name_of(self, layer: int | None) -> str:
         """Returns the name in the package."""
@@ -31,6 +32,7 @@ class Role:
 ATTENTION_NORM = Role("attention_norm", "layers.{layer}.input_layernorm.weight", "norm")
 QKV = Role("qkv", "layers.{layer}.self_attn.qkv.weight", "linear", "heads")
 QKV_BIAS = Role("qkv_bias", "layers.{layer}.self_attn.qkv.bias", "bias", "heads")
+SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "q_heads")
 Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
 K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
 ATTENTION_OUT = Role("attention_out", "layers.{layer}.self_attn.o_proj.weight", "linear", "hidden")

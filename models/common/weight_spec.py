@@ -69,13 +69,17 @@ class LinearSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorSpec:
-    """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`."""
+    """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`.
+
+    Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one.
+    """
 
     role: Role
     layer: int | None
     tensors: tuple[str, ...]
     lengths: tuple[int, ...]
     merge: Merge = "stack"
+    experts: int | None = None
 
     @property
     def name(self) -> str:
@@ -83,13 +87,26 @@ class VectorSpec:
         return self.role.name_of(self.layer)
 
     @property
-    def shape(self) -> tuple[int]:
-        return (merged_length(self.lengths, self.merge),)
+    def shape(self) -> tuple[int, ...]:
+        length = merged_length(self.lengths, self.merge)
+        return (length,) if self.experts is None else (self.experts, length)
+
+    @property
+    def tensor_lengths(self) -> tuple[int, ...]:
+        """Of all `tensors`."""
+        return self.lengths * (self.experts or 1)
 
 
 def merged_length(lengths: Sequence[int], merge: Merge) -> int:
     """Returns the rows of tensors of these `lengths` when merged."""
     return sum(_padded(length) if merge == "alternate" else length for length in lengths)
+
+
+def _merged_vector(parts: Sequence[NDArray[np.float32]], merge: Merge) -> NDArray[np.float32]:
+    if merge == "stack":
+        return np.concatenate(parts)
+    padded = [np.pad(part, (0, _padded(len(part)) - len(part))).reshape(-1, BLOCK) for part in parts]
+    return np.stack(padded, axis=1).reshape(-1)
 
 
 def _padded(rows: int) -> int:
@@ -122,7 +139,9 @@ class CheckpointTensors:
 
     def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
         for spec in specs:
-            shapes = spec.tensor_shapes if isinstance(spec, LinearSpec) else [(length,) for length in spec.lengths]
+            shapes = (
+                spec.tensor_shapes if isinstance(spec, LinearSpec) else [(length,) for length in spec.tensor_lengths]
+            )
             for name, shape in zip(spec.tensors, shapes, strict=True):
                 self._checkpoint.check(name, shape)
             if isinstance(spec, LinearSpec) and (coded := self._coded(spec)) is not None:
@@ -134,10 +153,9 @@ class CheckpointTensors:
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
         parts = [self._checkpoint.read(name) for name in spec.tensors]
-        if spec.merge == "stack":
-            return np.concatenate(parts)
-        padded = [np.pad(part, (0, _padded(len(part)) - len(part))).reshape(-1, BLOCK) for part in parts]
-        return np.stack(padded, axis=1).reshape(-1)
+        each = len(spec.lengths)
+        merged = [_merged_vector(parts[at : at + each], spec.merge) for at in range(0, len(parts), each)]
+        return np.stack(merged).reshape(spec.shape)
 
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]

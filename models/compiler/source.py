@@ -10,6 +10,7 @@ from typing import Any
 from ..common.checkpoint import Checkpoint, TensorStore, config_of
 from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
 from ..common.package import host_files_in
+from ..common.packed_experts import PackedExperts
 from ..gguf import GgufCheckpoint, is_gguf
 
 
@@ -46,5 +47,8 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
     tensors: TensorStore | None = None
     if not random_weights:
         scheme, tensors = four_bit_scheme(config), Checkpoint(folder)
-        tensors = tensors if scheme is None else FourBitCheckpoint(tensors, scheme)
+        if scheme is not None:
+            tensors = FourBitCheckpoint(tensors, scheme)
+        elif PackedExperts.fits(tensors):
+            tensors = PackedExperts(tensors, config)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

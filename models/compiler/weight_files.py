@@ -68,7 +68,7 @@ def _add_vector(
     vectors = {spec.name: vector} if model.uses_whole_weights or not cut else {}
     for shard, rows in cut:
         name = shard.weight_name(spec.role, spec.layer)
-        vectors[name] = np.concatenate([vector[part.start : part.stop] for part in rows])
+        vectors[name] = np.concatenate([vector[..., part.start : part.stop] for part in rows], axis=-1)
     return [writer.add(name, "float32", "dense", part.shape, part) for name, part in vectors.items()]
 
 

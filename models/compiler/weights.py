@@ -52,7 +52,16 @@ def _specs(
         names = config.family.tensors[roles.EMBEDDING].names if tied else tuple(itertools.chain(*named))
         merge: Merge = "alternate" if source.transform == "alternate" else "stack"
         if weight.inputs is None:
-            specs.append(VectorSpec(role=weight.role, layer=layer, tensors=names, lengths=weight.outputs, merge=merge))
+            specs.append(
+                VectorSpec(
+                    role=weight.role,
+                    layer=layer,
+                    tensors=names,
+                    lengths=weight.outputs,
+                    merge=merge,
+                    experts=weight.experts,
+                )
+            )
             continue
         shape = (merged_length(weight.outputs, merge), weight.padded_inputs or weight.inputs)
         spec = LinearSpec(

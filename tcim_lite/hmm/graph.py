@@ -20,7 +20,7 @@ OPS = {
     "KVcache": 1,
     "FlashAttention": 2,
     "BatchGather": 1,
-    "SiluMul": 1,
+    "SiluMul": 2,
     "Add": 1,
     "Mul": 1,
     "Slice": 1,
@@ -33,7 +33,14 @@ OPS = {
 # By the minor version of the format that added them; older runtimes refuse them by name.
 _MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2}
 # Attributes that raise an op's version to 2, by the minor version of the format that added them.
-_MINOR_OF_ATTRIBUTE = {("FlashAttention", "window"): 2, ("Linear", "activations"): 1, ("Rope", "positions"): 1}
+_MINOR_OF_ATTRIBUTE = {
+    ("FlashAttention", "sinks"): 2,
+    ("FlashAttention", "window"): 2,
+    ("Linear", "activations"): 1,
+    ("Rope", "positions"): 1,
+    ("SiluMul", "alpha"): 2,
+    ("SiluMul", "limit"): 2,
+}
 
 Attribute = int | float | str
 

@@ -84,6 +84,13 @@ WINDOWS = {
     "mistral, two tokens": {"sliding_window": 2},
     "mistral, longer than a block": {"sliding_window": 270, "num_attention_heads": 2, "head_dim": 128},
     "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
+    "gpt_oss, three layers, values that are clamped": {
+        "num_hidden_layers": 3,
+        "sliding_window": 130,
+        "swiglu_limit": 0.5,
+        "attention_bias": False,
+    },
+    "gpt_oss, the last layer": {"sliding_window": 5, "layer_types": ["full_attention", "sliding_attention"]},
     "qwen3, the first layer": {
         "use_sliding_window": True,
         "sliding_window": 33,
@@ -96,13 +103,16 @@ def random_model(shape: dict, family: str = "qwen3"):
     torch.manual_seed(5)
     fixed = {"max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "initializer_range": 0.05, "eos_token_id": None}
     config = transformers.AutoConfig.for_model(family, **fixed | shape)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    model = transformers.AutoModelForCausalLM.from_config(config, **eager).float().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
             elif name.endswith("bias"):
                 parameter.copy_(torch.randn_like(parameter) * 0.1)
+            elif name.endswith("sinks"):
+                parameter.copy_(torch.randn_like(parameter))
     return model
 
 

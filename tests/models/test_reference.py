@@ -50,10 +50,11 @@ def test_every_family_has_the_logits_of_transformers(tmp_path: Path, make_packag
     transformers = pytest.importorskip("transformers", reason="oracle")
     torch.manual_seed(3)
     config = transformers.AutoConfig.for_model(family, **FAMILIES[family].tiny, initializer_range=0.05)
-    oracle = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    oracle = transformers.AutoModelForCausalLM.from_config(config, **eager).float().eval()
     with torch.no_grad():
         for name, parameter in oracle.named_parameters():
-            if "norm" in name or name.endswith("bias"):
+            if "norm" in name or name.endswith(("bias", "sinks")):
                 parameter.add_(torch.randn_like(parameter) * 0.1)
         want = oracle(torch.tensor([TOKENS])).logits[0].numpy()
     oracle.save_pretrained(tmp_path / "hf")

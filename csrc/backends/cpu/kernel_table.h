@@ -107,6 +107,13 @@ struct SiluMulArgs {
   int64_t rows, cols, x_stride, y_stride;
 };
 
+// y[16 b + i] = round((up + 1) * (gate / (1 + exp(-(alpha * gate))))) with gate at most `limit` and up in [-limit,
+// limit].
+struct ClampedGluArgs {
+  SiluMulArgs rows;
+  float alpha, limit;
+};
+
 // Rotate-half on one token: y1 = fma(-x2, sin, x1 * cos), y2 = fma(x1, sin, x2 * cos), each product and fma rounded to
 // fp32 once, then one rounding to T. x1 is the first half of a head, x2 the second. y may be x.
 struct RopeArgs {
@@ -206,6 +213,7 @@ struct KernelTable {
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
   void (*elementwise[kElementwiseOps][2])(const ElementwiseArgs&);
   void (*silu_mul[2])(const SiluMulArgs&);
+  void (*clamped_glu[2])(const ClampedGluArgs&);
   void (*weighted_sum[2])(const WeightedSumArgs&);
   void (*rope[2])(const RopeArgs&);
   void (*widen[2])(const WidenArgs&);

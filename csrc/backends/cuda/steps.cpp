@@ -183,6 +183,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.head_dim = int(spec.head_dim);
   args.context = int(spec.context);
   args.window = int(spec.window);
+  args.sinks = static_cast<const float*>(memory_.weight(spec.sinks_id));
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);
   args.refused = memory_.refusal(spec.y);
@@ -255,7 +256,9 @@ void StepLauncher::launch_step(const ElementwiseSpec& spec) {
 }
 
 void StepLauncher::launch_step(const SiluMulSpec& spec) {
-  launch_silu_mul(spec.elem, row_args(spec.x, spec.y), stream_);
+  const RowArgs args = row_args(spec.x, spec.y);
+  if (spec.clamped()) return launch_clamped_glu(spec.elem, args, spec.alpha, spec.limit, stream_);
+  launch_silu_mul(spec.elem, args, stream_);
 }
 
 void StepLauncher::launch_step(const GatherRowSpec& spec) {

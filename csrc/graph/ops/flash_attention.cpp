@@ -11,16 +11,20 @@ namespace {
 
 // How many rows a token sees, the last of them its own; all without it.
 constexpr std::string_view kWindow = "window";
+// With the value "given" the last operand is a score of each head that takes part in the softmax and has no value.
+constexpr std::string_view kSinks = "sinks";
 
 void check_flash_attention(const OpCheck& op) {
   const Value& q = op.first_input();
   const DType dtype = op.tensor(q);
-  op.attributes({"scale", kWindow});
+  op.attributes({"scale", kWindow, kSinks});
+  const size_t with_sinks = op.has_attribute(kSinks) ? 1 : 0;
+  if (with_sinks == 1) op.text_in(kSinks, {"given"});
   if (op.has_attribute(kWindow) && op.whole_number(kWindow) < 1)
     op.refuse("attribute 'window' is ", op.whole_number(kWindow), ", expected 1 or more");
   op.positive_number("scale", 1);
-  const size_t num_slots = op.slots(q, 1, 4);
-  op.arity(1 + 4 * num_slots, 1 + 4 * num_slots, 1);
+  const size_t num_slots = op.slots(q, 1 + with_sinks, 4), operands = 1 + 4 * num_slots + with_sinks;
+  op.arity(operands, operands, 1);
   op.rank(op.input(1), 4);
   const int64_t kv_heads = op.input(1).shape[1];
   if (q.shape[2] % kv_heads != 0)
@@ -36,6 +40,7 @@ void check_flash_attention(const OpCheck& op) {
     op.length(op.input(3 + 4 * slot));
     op.length(op.input(4 + 4 * slot));
   }
+  if (with_sinks == 1) op.constant(op.input(operands - 1), DType::Float32, {q.shape[2]});
   op.expect(op.output(0), dtype, {q.shape[0], q.shape[1], q.shape[2] * q.shape[3]});
 }
 
@@ -49,6 +54,7 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   step.head_dim = q[3];
   step.kv_heads = cache[1];
   step.context = cache[2];
+  if (op.find(kSinks) != nullptr) step.sinks_id = op.inputs.back();
   step.window = std::min(op.attribute(kWindow, step.context), step.context);
   if (step.q_heads / step.kv_heads > kMaxHeadsPerKv) {
     fail(ErrorCode::Unsupported, "FlashAttention: ", step.q_heads, " query heads over ", step.kv_heads,
@@ -70,8 +76,11 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
-    "current int32 [1] {scale: float, default 1/sqrt(D); window: int, default C} -> [B, T, q_heads * D] T",
-    "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t",
+    "current int32 [1]; sinks [q_heads] float32, a weight, with the attribute {scale: float, default 1/sqrt(D); "
+    "window: "
+    "int, default C; sinks: \"given\", optional} -> [B, T, q_heads * D] T",
+    "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. The sink of a head is one more "
+    "score of its softmax, without a value",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,

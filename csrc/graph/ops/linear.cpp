@@ -26,7 +26,7 @@ void check_linear(const OpCheck& op) {
 uint32_t absorb_epilogue(PlanBuilder& plan, LinearSpec& step, uint32_t y) {
   const Op* consumer = plan.values.sole_consumer(y);
   if (consumer == nullptr) return y;
-  if (consumer->kind == OpKind::SiluMul) {
+  if (is_plain_silu_mul(*consumer)) {
     step.epilogue = LinearSpec::Epilogue::SiluMul;
   } else if (consumer->kind == OpKind::Add) {
     const uint32_t other = consumer->inputs[0] == y ? consumer->inputs[1] : consumer->inputs[0];

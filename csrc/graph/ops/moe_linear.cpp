@@ -53,7 +53,7 @@ void plan_moe_linear(PlanBuilder& plan, const Op& op) {
   plan.values.reads(x, plan.next_step());
   plan.values.reads(op.inputs[1], plan.next_step());
   uint32_t y = op.outputs[0];
-  if (const Op* consumer = plan.values.sole_consumer(y); consumer != nullptr && consumer->kind == OpKind::SiluMul) {
+  if (const Op* consumer = plan.values.sole_consumer(y); consumer != nullptr && is_plain_silu_mul(*consumer)) {
     linear.epilogue = LinearSpec::Epilogue::SiluMul;
     plan.absorb(*consumer);
     y = consumer->outputs[0];

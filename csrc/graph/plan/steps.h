@@ -121,7 +121,8 @@ struct AttentionSpec {
   std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
   std::vector<SlotLengths> lengths;
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
-  int64_t window = 0;  // keys that a token sees, the last of them its own; no limit where it is the context
+  uint32_t sinks_id = kNoValue;  // [q_heads] float32: one more score of each head, without a value
+  int64_t window = 0;            // keys that a token sees, the last of them its own; no limit where it is the context
   float scale = 0;
 
   int64_t heads_per_kv() const { return q_heads / kv_heads; }
@@ -159,6 +160,9 @@ struct ElementwiseSpec {
 struct SiluMulSpec {
   Elem elem = kF16;
   Rows x, y;
+  float alpha = 0, limit = 0;  // of the clamped form; no limit: silu(gate) * up
+
+  bool clamped() const { return limit > 0; }
 };
 
 // y[0] = x[current - 1].

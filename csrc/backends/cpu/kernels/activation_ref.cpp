@@ -59,6 +59,23 @@ void silu_mul(const SiluMulArgs& args) {
   }
 }
 
+template <Elem E>
+void clamped_glu(const ClampedGluArgs& args) {
+  using Row = RefRow<E>;
+  const float limit = args.limit;
+  for (int64_t row = 0; row < args.rows.rows; ++row) {
+    const void* x = Row::at(args.rows.x, row * args.rows.x_stride);
+    void* y = Row::at(args.rows.y, row * args.rows.y_stride);
+    for (int64_t i = 0; i < args.rows.cols; ++i) {
+      const int64_t at = i / 16 * 32 + i % 16;
+      float gate = Row::load(x, at), up = Row::load(x, at + 16);
+      gate = gate > limit ? limit : gate;
+      up = up > limit ? limit : up < -limit ? -limit : up;
+      Row::store(y, i, (up + 1.0f) * (gate / (1.0f + exp_ref(-(args.alpha * gate)))));
+    }
+  }
+}
+
 void exp_many(const float* x, float* y, int64_t count) {
   for (int64_t i = 0; i < count; ++i) y[i] = exp_ref(x[i]);
 }
@@ -68,6 +85,7 @@ void exp_many(const float* x, float* y, int64_t count) {
 void use_activation_ref(KernelTable& table) {
   enter(table.silu_mul_store, silu_mul_store<kF16>, silu_mul_store<kF32>);
   enter(table.silu_mul, silu_mul<kF16>, silu_mul<kF32>);
+  enter(table.clamped_glu, clamped_glu<kF16>, clamped_glu<kF32>);
   table.exp = exp_many;
 }
 

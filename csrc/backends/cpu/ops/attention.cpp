@@ -108,6 +108,7 @@ void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* 
     attend_block(run, tile, block, queries, later);
     merge(run, tile, block, running, later);
   }
+  add_sinks(run, tile, running, later);
   store(run, tile, running);
 }
 
@@ -140,6 +141,7 @@ void AttentionStep::run_split(const RunContext& run, int64_t first_block, int64_
     attend_block(run, tile, block, queries, partial_of(block));
     if (open_blocks[pair].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int64_t later = first + 1; later < end; ++later) merge(run, tile, later, partial_of(first), partial_of(later));
+    add_sinks(run, tile, partial_of(first), Partial(queries + rows * head_dim, rows));
     store(run, tile, partial_of(first));
   });
 }
@@ -185,11 +187,24 @@ void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_
     keys[row] = int32_t(std::min(tile.end(row / heads) - start, kAttentionBlock));
   }
   const int64_t offset = (tile.kv_head * context + start) * head_dim * elem_bytes(cache_elem);
-  const bool finite = run.kernels.attention_block[cache_elem](
-      {queries + skip * head_dim, run.at(k[tile.slot]) + offset, run.at(v[tile.slot]) + offset, keys + skip,
-       out.m + skip, out.l + skip, out.o + skip * head_dim, rows - skip, head_dim,
-       window < context ? begins + skip : nullptr});
+  const bool finite = run.kernels.attention_block[cache_elem]({queries + skip * head_dim, run.at(k[tile.slot]) + offset,
+                                                               run.at(v[tile.slot]) + offset, keys + skip, out.m + skip,
+                                                               out.l + skip, out.o + skip * head_dim, rows - skip,
+                                                               head_dim, window < context ? begins + skip : nullptr});
   if (!finite) run.odd_attention.store(true, std::memory_order_relaxed);
+}
+
+// A sink is a later block of one key whose value is zero.
+void AttentionStep::add_sinks(const RunContext& run, const Tile& tile, const Partial& running,
+                              const Partial& scratch) const {
+  if (sinks == nullptr) return;
+  const int64_t heads = heads_per_kv(), rows = tile.rows(heads);
+  for (int64_t row = 0; row < rows; ++row) {
+    scratch.m[row] = sinks[tile.kv_head * heads + row % heads];
+    scratch.l[row] = 1.0f;
+  }
+  std::fill(scratch.o, scratch.o + rows * head_dim, 0.0f);
+  run.kernels.attention_merge({running.m, running.l, running.o, scratch.m, scratch.l, scratch.o, rows, head_dim});
 }
 
 void AttentionStep::store(const RunContext& run, const Tile& tile, const Partial& done) const {

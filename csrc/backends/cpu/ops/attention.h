@@ -12,7 +12,10 @@
 namespace tcim_lite::cpu {
 
 struct AttentionStep final : Step, AttentionSpec {
-  AttentionStep(AttentionSpec spec, const WeightFinder&) : AttentionSpec(std::move(spec)) {}
+  AttentionStep(AttentionSpec spec, const WeightFinder& finder)
+      : AttentionSpec(std::move(spec)), sinks(finder.find<float>(sinks_id)) {}
+
+  const float* sinks;  // [q_heads] or null
 
   void run(const RunContext& context) const override;
   int64_t shared_bytes() const override;
@@ -32,6 +35,7 @@ struct AttentionStep final : Step, AttentionSpec {
                     const Partial& out) const;
   void merge(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,
              const Partial& later) const;
+  void add_sinks(const RunContext& context, const Tile& tile, const Partial& running, const Partial& scratch) const;
   void store(const RunContext& context, const Tile& tile, const Partial& done) const;
 };
 

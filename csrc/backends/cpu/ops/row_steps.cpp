@@ -31,8 +31,9 @@ void ElementwiseStep::run(const RunContext& context) const {
 
 void SiluMulStep::run(const RunContext& context) const {
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
-    context.kernels.silu_mul[elem](
-        {row_of(context, x, begin, elem), row_of(context, y, begin, elem), end - begin, y.cols, x.stride, y.stride});
+    const SiluMulArgs args{
+        row_of(context, x, begin, elem), row_of(context, y, begin, elem), end - begin, y.cols, x.stride, y.stride};
+    clamped() ? context.kernels.clamped_glu[elem]({args, alpha, limit}) : context.kernels.silu_mul[elem](args);
   });
 }
 

@@ -62,9 +62,15 @@ __global__ void attention_kernel(AttentionArgs args) {
     }
     __syncthreads();
   }
+  float keep = 1;
+  if (args.sinks != nullptr) {  // one more key, without a value
+    const float sink = args.sinks[head], now = fmaxf(m, sink);
+    keep = expf(m - now);
+    l = fmaf(l, keep, expf(sink - now));
+  }
   T* y = static_cast<T*>(args.y) + row * args.y_stride + int64_t(head) * dim;
   for (int i = threadIdx.x; i < dim; i += kThreads) {
-    const float result = o[i] / l;
+    const float result = o[i] * keep / l;
     tell_unless_finite(result, args.odd);
     store(y + i, result);
   }

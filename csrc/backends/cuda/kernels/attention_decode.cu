@@ -57,7 +57,7 @@ void launch_dim(const DecodeAttentionArgs& args, cudaStream_t stream) {
 
 bool decode_attention_supports(const AttentionArgs& args) {
   const int heads = args.q_heads / args.kv_heads;
-  return args.slot_rows == 1 && (args.head_dim == 64 || args.head_dim == 128) &&
+  return args.slot_rows == 1 && args.sinks == nullptr && (args.head_dim == 64 || args.head_dim == 128) &&
          (heads == 1 || heads == 2 || heads == 4 || heads == 8);
 }
 

@@ -332,7 +332,9 @@ void prepare_dim() {
 
 }  // namespace
 
-bool prefill_attention_supports(const AttentionArgs& args) { return args.head_dim == 64 || args.head_dim == 128; }
+bool prefill_attention_supports(const AttentionArgs& args) {
+  return args.sinks == nullptr && (args.head_dim == 64 || args.head_dim == 128);
+}
 
 void launch_prefill_attention(const AttentionArgs& args, cudaStream_t stream) {
   if (args.head_dim == 64) launch_dim<64>(args, stream);

@@ -58,6 +58,8 @@ struct ElementwiseArgs {
 void launch_elementwise(ElementwiseOp op, Elem elem, const ElementwiseArgs& args, cudaStream_t stream);
 // y [rows, cols] from x [rows, 2 cols], gate and up alternating in blocks of 16.
 void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream);
+// (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit` and up in [-limit, limit].
+void launch_clamped_glu(Elem elem, const RowArgs& args, float alpha, float limit, cudaStream_t stream);
 void launch_copy(Elem from, Elem to, const RowArgs& args, cudaStream_t stream);
 // y[0] = x[*current - 1].
 void launch_gather_row(Elem elem, const RowArgs& args, const int* current, cudaStream_t stream);
@@ -93,7 +95,8 @@ struct AttentionArgs {
   void* y;
   int64_t q_stride, y_stride;
   int slots, slot_rows, q_heads, kv_heads, head_dim, context;
-  int window;  // keys that a token sees, at least 1
+  int window;          // keys that a token sees, at least 1
+  const float* sinks;  // [q_heads], one more score of each head; null: none
   float scale;
   const int* live;
   const int* refused;

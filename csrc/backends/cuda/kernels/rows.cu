@@ -106,6 +106,23 @@ __global__ void silu_mul_kernel(RowArgs args) {
   }
 }
 
+template <typename T>
+__global__ void clamped_glu_kernel(RowArgs args, float alpha, float limit) {
+  wait_for_inputs();
+  launch_next();
+  const int row = blockIdx.y;
+  if (!is_live(args.live, row) || is_refused(args.refused)) return;
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  T* y = static_cast<T*>(args.y) + row * args.y_stride;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
+    const int at = i / 16 * 32 + i % 16;
+    float gate = load(x + at), up = load(x + at + 16);
+    gate = gate > limit ? limit : gate;  // a NaN stays one
+    up = up > limit ? limit : up < -limit ? -limit : up;
+    store(y + i, (up + 1.0f) * (gate / (1.0f + expf(-(alpha * gate)))));
+  }
+}
+
 template <typename From, typename To>
 __global__ void copy_kernel(RowArgs args) {
   wait_for_inputs();
@@ -189,6 +206,12 @@ void launch_elementwise(ElementwiseOp op, Elem elem, const ElementwiseArgs& args
 void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream) {
   with_elem(elem,
             [&](auto t) { launch(silu_mul_kernel<decltype(t)>, grid_of(args), dim3(kThreads), 0, stream, args); });
+}
+
+void launch_clamped_glu(Elem elem, const RowArgs& args, float alpha, float limit, cudaStream_t stream) {
+  with_elem(elem, [&](auto t) {
+    launch(clamped_glu_kernel<decltype(t)>, grid_of(args), dim3(kThreads), 0, stream, args, alpha, limit);
+  });
 }
 
 void launch_copy(Elem from, Elem to, const RowArgs& args, cudaStream_t stream) {

@@ -1,0 +1,160 @@
+"""Checkpoints that keep the experts of a layer in one tensor, as gpt-oss does: MXFP4, or floats with inputs first.
+
+Rows of gate and up take turns. In MXFP4 a tensor is `X_blocks` uint8 [E, N, K/32, 16], two codes a byte, the lower half
+first, and `X_scales` uint8 [E, N, K/32], each a power of two with a bias of 127. As floats it is `X` [E, K, N].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import Checkpoint
+from .errors import CheckpointError
+
+METHOD = "mxfp4"  # of `quantization_config`
+_GROUP = 32
+_NO_NUMBER = 255  # the scale that is NaN
+_SIZES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+_VALUES = np.concatenate((_SIZES, -_SIZES))  # of a code: the sign is its highest bit
+_OWN = re.compile(r"(?P<layer>.*\.experts)\.(?P<expert>\d+)\.(?P<which>gate|up|down)_proj\.(?P<what>weight|bias)")
+_PACKED = re.compile(r"(?P<layer>.*\.experts)\.(?P<which>gate_up|down)_proj(?P<what>|_blocks|_scales|_bias)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tensor of one expert lies.
+
+    Attributes:
+        packed: Name of the tensor of all experts, without `_blocks`.
+        expert: Its number.
+        step: Of its rows among those of the expert; 2 where gate and up take turns.
+        first: Of these rows.
+    """
+
+    packed: str
+    expert: int
+    step: int
+    first: int
+
+    def rows(self, start: int, stop: int) -> slice:
+        """Rows of the packed tensor that hold rows start..stop, and the other half's where there is one."""
+        return slice(start * self.step, stop * self.step)
+
+
+class PackedExperts:
+    """As `Checkpoint`; tensors of all experts are seen as one for each, `X.experts.3.gate_proj.weight` for example."""
+
+    def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+        """`config` is config.json, which says how many experts there are."""
+        self._checkpoint = checkpoint
+        count = config.get("num_local_experts", config.get("num_experts"))
+        self._count = count if isinstance(count, int) else 0
+
+    @staticmethod
+    def fits(checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint has such tensors."""
+        return any(_PACKED.fullmatch(name) for name in checkpoint.names())
+
+    def __contains__(self, name: str) -> bool:
+        place = self._place(name)
+        if place is None:
+            return name in self._checkpoint
+        parts = ("_bias",) if name.endswith(".bias") else ("", "_blocks")
+        return place.expert < self._count and any(place.packed + part in self._checkpoint for part in parts)
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors, those of every expert among them."""
+        names = []
+        for name in self._checkpoint.names():
+            packed = _PACKED.fullmatch(name)
+            if packed is None:
+                names.append(name)
+            elif packed["what"] != "_scales":
+                kind = "bias" if packed["what"] == "_bias" else "weight"
+                names += [
+                    f"{packed['layer']}.{expert}.{which}_proj.{kind}"
+                    for expert in range(self._count)
+                    for which in packed["which"].split("_")
+                ]
+        return names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        place = self._place(name)
+        if place is None:
+            return self._checkpoint.shape(name)
+        if name.endswith(".bias"):
+            return (self._checkpoint.shape(f"{place.packed}_bias")[1] // place.step,)
+        if self._is_coded(place):
+            _, rows, groups, _ = self._checkpoint.shape(f"{place.packed}_blocks")
+            return rows // place.step, groups * _GROUP
+        _, inputs, rows = self._checkpoint.shape(place.packed)
+        return rows // place.step, inputs
+
+    def check(self, name: str, shape: Sequence[int]) -> None:
+        """Raises CheckpointError unless what holds the tensor exists, with a shape and a dtype that fit `shape`."""
+        place = self._place(name)
+        if place is None:
+            return self._checkpoint.check(name, shape)
+        rows, *inputs = shape
+        if not inputs:
+            return self._checkpoint.check(f"{place.packed}_bias", (self._count, rows * place.step))
+        if not self._is_coded(place):
+            return self._checkpoint.check(place.packed, (self._count, inputs[0], rows * place.step))
+        if inputs[0] % _GROUP:
+            raise CheckpointError(
+                f"tensor '{place.packed}_blocks' has groups of {_GROUP} inputs, but config.json asks for {inputs[0]}"
+            )
+        scales = (self._count, rows * place.step, inputs[0] // _GROUP)
+        self._checkpoint.check(f"{place.packed}_blocks", (*scales, _GROUP // 2), ("U8",))
+        return self._checkpoint.check(f"{place.packed}_scales", scales, ("U8",))
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """Returns rows start..stop of a tensor in fp32.
+
+        Raises:
+            CheckpointError: The tensor is missing or holds NaN or infinity.
+        """
+        place = self._place(name)
+        if place is None:
+            return self._checkpoint.read(name, start, stop)
+        rows = place.rows(start, self.shape(name)[0] if stop is None else stop)
+        turn = slice(place.first, None, place.step)
+        if name.endswith(".bias"):
+            return self._finite(f"{place.packed}_bias", (place.expert, rows))[turn]
+        if not self._is_coded(place):
+            return np.ascontiguousarray(self._finite(place.packed, (place.expert, slice(None), rows)).T[turn])
+        blocks = self._checkpoint.part(f"{place.packed}_blocks", (place.expert, rows))[turn]
+        scales = self._checkpoint.part(f"{place.packed}_scales", (place.expert, rows))[turn]
+        if (scales == _NO_NUMBER).any():
+            raise CheckpointError(f"tensor '{place.packed}_scales' holds {_NO_NUMBER}, which stands for NaN")
+        codes = np.stack((blocks & 15, blocks >> 4), axis=-1).reshape(*scales.shape, _GROUP)
+        values = np.ldexp(_VALUES[codes], scales.astype(np.int32)[..., None] - 127)
+        if not np.isfinite(values).all():
+            raise CheckpointError(f"tensor '{place.packed}_scales' makes values beyond float32")
+        return values.reshape(len(values), -1)
+
+    def _finite(self, name: str, index: tuple[int | slice, ...]) -> NDArray[np.float32]:
+        values = self._checkpoint.part(name, index).astype(np.float32)
+        if not np.isfinite(values).all():
+            raise CheckpointError(f"tensor {name!r} holds NaN or infinity")
+        return values
+
+    def _is_coded(self, place: _Place) -> bool:
+        """Whether it is MXFP4; so counts a tensor that is missing, unless it is there as floats."""
+        return place.packed not in self._checkpoint
+
+    def _place(self, name: str) -> _Place | None:
+        """Where a tensor of an expert is packed; None of what is a tensor of the checkpoint by itself."""
+        own = _OWN.fullmatch(name)
+        if own is None or name in self._checkpoint:
+            return None
+        packed = f"{own['layer']}.{'down' if own['which'] == 'down' else 'gate_up'}_proj"
+        step = 1 if own["which"] == "down" else 2
+        return _Place(packed, int(own["expert"]), step, int(own["which"] == "up"))
