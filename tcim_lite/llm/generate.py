@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class GenerationStats:
         first_token_s: seconds from the call to the first token.
         prefill_s: seconds in prefill.
         decode_s: seconds for all tokens but the first.
+        token_s: when each token came, in seconds from the call; their differences are the times between tokens.
         stopped_by: "eos", "max_new_tokens" or "context".
     """
 
@@ -40,6 +41,7 @@ class GenerationStats:
     first_token_s: float = 0.0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    token_s: list[float] = field(default_factory=list)
     stopped_by: str = ""
 
     @property
@@ -128,9 +130,9 @@ class LanguageModel(ABC):
         while True:
             token = sampler(logits, self.cached_tokens, len(tokens))
             stats.new_tokens += 1
-            if stats.new_tokens == 1:
-                stats.first_token_s = time.perf_counter() - started
-            stats.decode_s = time.perf_counter() - started - stats.first_token_s
+            stats.token_s.append(time.perf_counter() - started)
+            stats.first_token_s = stats.token_s[0]
+            stats.decode_s = stats.token_s[-1] - stats.first_token_s
             if token in stop_tokens:
                 stats.stopped_by = "eos"
                 return

@@ -9,18 +9,23 @@ _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for half of a 
 
 
 class TextStream:
-    """Turns tokens into text piece by piece, holding back a character until all its bytes are there."""
+    """Turns tokens into text piece by piece, holding back a character until all its bytes are there.
 
-    def __init__(self, tokenizer: Any):
-        self._tokenizer = tokenizer
+    Args:
+        tokenizer: Needs `decode(ids, skip_special_tokens=True)`.
+        context: Tokens decoded again before each piece, because a decoder may treat the first token of a text
+            differently.
+    """
+
+    def __init__(self, tokenizer: Any, context: int = 4):
+        self._tokenizer, self._context = tokenizer, context
         self._ids: list[int] = []
         self._shown = 0  # tokens whose text has been given out
 
     def add(self, token: int) -> str:
         """The text that `token` completes; empty while a character is incomplete."""
         self._ids.append(token)
-        # A few tokens of context, because a decoder may treat the first token of a text differently.
-        start = max(0, self._shown - 4)
+        start = max(0, self._shown - self._context)
         before = self._decode(start, self._shown)
         text = self._decode(start, len(self._ids))
         if text.endswith(_INCOMPLETE):
@@ -30,7 +35,7 @@ class TextStream:
 
     def rest(self) -> str:
         """Whatever was held back, incomplete characters included."""
-        start = max(0, self._shown - 4)
+        start = max(0, self._shown - self._context)
         text = self._decode(start, len(self._ids))[len(self._decode(start, self._shown)) :]
         self._shown = len(self._ids)
         return text

@@ -151,6 +151,28 @@ def test_text_stream_gives_out_what_never_completes():
     assert stream.rest() == "\N{REPLACEMENT CHARACTER}"
 
 
+class LeadingTokenizer:
+    """Drops the space before the first token, and looks two tokens back before it says where words end."""
+
+    def decode(self, ids, skip_special_tokens=True):
+        return "".join(f" {i}" if n > 1 else f"{i}" for n, i in enumerate(ids))
+
+
+def test_a_decoder_that_looks_far_back_gets_as_much_context():
+    whole = LeadingTokenizer().decode(range(20))
+    assert "".join(map(TextStream(LeadingTokenizer(), context=2).add, range(20))) == whole
+    assert "".join(map(TextStream(LeadingTokenizer(), context=1).add, range(20))) != whole
+
+
+def test_the_time_of_every_token_is_told(loaded):
+    loaded.cached_tokens = []
+    count = len(list(loaded.generate([5, 9], max_new_tokens=6)))
+    stats = loaded.stats
+    assert len(stats.token_s) == stats.new_tokens == count == 6
+    assert stats.token_s == sorted(stats.token_s)
+    assert (stats.first_token_s, stats.token_s[-1] - stats.token_s[0]) == (stats.token_s[0], stats.decode_s)
+
+
 def test_limits_that_cannot_be_are_refused(loaded):
     for bad in (0, -1):
         with pytest.raises(ValueError, match="max_new_tokens"):
