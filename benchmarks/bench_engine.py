@@ -145,9 +145,7 @@ def main() -> None:
         tokens = min(1800, slots.context_length - 80, slots.vocab_size)
         if len(slots) > 1:
             gap, step, chunk = measure_join(engine, tokens)
-            print(
-                f"a prompt of {tokens} joins: {gap:.3f} between two tokens; a step {step:.3f}, the longest chunk {chunk:.3f}"
-            )
+            print(f"a prompt of {tokens} joins: a pause of {gap:.3f}; a step {step:.3f}, a chunk at most {chunk:.3f}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from engine_tools import CHUNK, CONTEXT, prompt_of, run
 
-from tcim_lite.llm.engine import QueueFullError, RequestError, SamplingParams, State
+from tcim_lite.llm.engine import QueueFullError, RequestError, SamplingParams, State, answer_all
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -131,6 +131,26 @@ def test_the_queue_of_the_specification(make_engine, static, steps):
         engine.add(prompt, SamplingParams(max_tokens=100 if i % 8 == 0 else 10))
     run(engine)
     assert engine.stats.decode_steps == steps
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_list_of_prompts_however_long(make_engine, alone, static):
+    engine = make_engine(3, max_waiting=2, static=static)
+    prompts = [prompt_of(length, length) for length in (3, 20, 40, 7, 1, 30, 12)]
+    answers = answer_all(engine, prompts, SamplingParams(max_tokens=6, logprobs=1))
+    assert [list(answer.token_ids) for answer in answers] == [alone(prompt, 6) for prompt in prompts]
+    assert [len(answer.logprobs) for answer in answers] == [6] * 7
+    assert [answer.usage.prompt_tokens for answer in answers] == [len(prompt) for prompt in prompts]
+    limits = [SamplingParams(max_tokens=n + 1) for n in range(7)]
+    assert [len(answer.token_ids) for answer in answer_all(engine, prompts, limits)] == [1, 2, 3, 4, 5, 6, 7]
+    assert answer_all(engine, []) == []
+    with pytest.raises(ValueError, match="2 params for 7 prompts"):
+        answer_all(engine, prompts, limits[:2])
+    with pytest.raises(RequestError, match="is empty"):
+        answer_all(engine, [[1], []])
+    engine.add([1, 2])
+    with pytest.raises(ValueError, match="the engine has 1 requests"):
+        answer_all(engine, prompts)
 
 
 def test_abort_in_every_state_frees_the_slot_within_a_step(make_engine, alone):

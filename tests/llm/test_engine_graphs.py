@@ -7,6 +7,7 @@ from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, Sampler, encode_chat, load_tokenizer
 from tcim_lite.llm.engine import Engine, PromptLookup, SamplingParams, Slots, StructuredOutput
+from tcim_lite.llm.engine.speculate import drafter_for
 from tcim_lite.models.families import FAMILIES
 
 VERIFY = 5
@@ -111,6 +112,10 @@ def test_what_speculation_lacks_is_named(tiny_package, pair):
     for word in ("lookup", "draft"):
         with pytest.raises(FileNotFoundError, match="--verify-length"):
             Engine.open(plain, speculate=word)
+    draft = Engine.open(pair, speculate="draft")._drafter
+    assert draft.model.vocab_size == 1536
+    with pytest.raises(ValueError, match="the draft model has 1536 tokens, the package 1537"):
+        drafter_for(pair, "draft", 1537)
     with pytest.raises(ValueError, match="speculate='yes'"):
         Engine.open(plain, speculate="yes")
     with pytest.raises(ValueError, match="--verify-length"):

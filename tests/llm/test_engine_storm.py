@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from llm_packages import LoadedPackage
 
 from tcim_lite.llm import Package
-from tcim_lite.llm.engine import Engine, QueueFullError, SamplingParams, Slots, State
+from tcim_lite.llm.engine import Engine, PromptLookup, QueueFullError, SamplingParams, Slots, State
 
 
 def slots_are_whole(engine):
@@ -155,10 +155,12 @@ def state_machine(folder):
             static=st.booleans(),
             reuse=st.booleans(),
             host_bytes=st.sampled_from([0, 20000, 1 << 20]),
+            guesses=st.booleans(),
         )
-        def begin(self, chunks, static, reuse, host_bytes):
+        def begin(self, chunks, static, reuse, host_bytes, guesses):
             options = {"chunks_per_step": chunks, "static": static, "reuse_prefixes": reuse}
-            engine = Engine(slots, max_waiting=2, prefix_cache_bytes=host_bytes, **options)
+            drafter = PromptLookup(2, 1) if guesses else None
+            engine = Engine(slots, max_waiting=2, prefix_cache_bytes=host_bytes, drafter=drafter, **options)
             self.traffic = Traffic(engine, 2, comparison)
 
         @rule(kind=st.integers(0, 6), prompt=st.integers(0, 8))
@@ -199,7 +201,7 @@ def folder(tiny_package, tmp_path_factory):
     """Packages of one model with several numbers of slots."""
     folder = tmp_path_factory.mktemp("storm")
     for batch in (1, 2, 3, 4, 16):
-        package = tiny_package(prefill_length=CHUNK, context_length=CONTEXT, batch=batch)
+        package = tiny_package(prefill_length=CHUNK, context_length=CONTEXT, batch=batch, verify_length=4)
         (folder / f"batch{batch}").symlink_to(package.folder)
     return folder
 

@@ -11,6 +11,7 @@ numpy is enough.
 ...         print(event.request_id, event.text, event.finish_reason)
 """
 
+from .batch import answer_all
 from .driver import Driver
 from .engine import Engine
 from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, TokenLogprob, Usage
@@ -36,4 +37,5 @@ __all__ = [
     "StructuredOutput",
     "TokenLogprob",
     "Usage",
+    "answer_all",
 ]

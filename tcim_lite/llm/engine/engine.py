@@ -103,7 +103,7 @@ class Engine:
             stop_tokens = defaults if tokenizer is None else package.stop_tokens(tokenizer)
         slots = Slots.open(package, devices=devices, pipeline=pipeline)
         if slots.verify_length or speculate != "auto":
-            options.setdefault("drafter", drafter_for(package, speculate, devices[0]))
+            options.setdefault("drafter", drafter_for(package, speculate, slots.vocab_size, devices[0]))
         return cls(slots, tokenizer=tokenizer, stop_tokens=stop_tokens, **options)
 
     @property
@@ -131,6 +131,11 @@ class Engine:
             }
             for slot, held in enumerate(self.slots.tokens)
         ]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `enqueue` would take a request."""
+        return self._scheduler.has_room(len(self.requests))
 
     def check_room(self, requests: int) -> None:
         """Whether one more request may come while `requests` wait or run.

@@ -37,13 +37,17 @@ class Scheduler:
         self._idle_since = {slot: slot - self.slot_count for slot in range(self.slot_count)}
         self._releases = 0
 
+    def has_room(self, requests: int) -> bool:
+        """Whether one more may come while `requests` wait or run."""
+        return self.max_waiting is None or requests < self.max_waiting + self.slot_count
+
     def check_room(self, requests: int) -> None:
         """Whether one more may come while `requests` wait or run.
 
         Raises:
             QueueFullError: The queue is at its bound, and no slot is free.
         """
-        if self.max_waiting is not None and requests >= self.max_waiting + self.slot_count:
+        if not self.has_room(requests):
             raise QueueFullError(
                 f"{requests} requests wait or are being answered; {self.slot_count} slots and a queue of "
                 f"{self.max_waiting} take no more. Try again later, or raise max_waiting"

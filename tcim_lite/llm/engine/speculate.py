@@ -107,18 +107,19 @@ class DraftModel:
         return bool(first - second >= self.margin)
 
 
-def drafter_for(package: Package, speculate: Speculate, device: int = 0) -> Drafter | None:
+def drafter_for(package: Package, speculate: Speculate, vocab_size: int, device: int = 0) -> Drafter | None:
     """What guesses for a package.
 
     Args:
         package: With a verify graph, but for "off" and "auto".
         speculate: "lookup" for `PromptLookup`; "draft" for the package's draft model; "auto" for the draft model where
             there is one, lookup where there is a verify graph alone, and none otherwise; "off" for none.
+        vocab_size: V of the package's graphs.
         device: For the draft model.
 
     Raises:
         FileNotFoundError: The package lacks the graphs; the message names the compile option that makes them.
-        ValueError: Another word.
+        ValueError: Another word, or a draft model with another vocabulary.
     """
     has_verify = package.has("verify.hmm") or package.has("verify.hmms")
     if speculate == "auto":
@@ -131,4 +132,12 @@ def drafter_for(package: Package, speculate: Speculate, device: int = 0) -> Draf
         raise ValueError(f"speculate={speculate!r}: expected 'off', 'auto', 'lookup' or 'draft'")
     if not has_verify:
         package.graph("verify.hmm")  # says how to make it
-    return PromptLookup() if speculate == "lookup" else DraftModel.open(package, device)
+    if speculate == "lookup":
+        return PromptLookup()
+    draft = DraftModel.open(package, device)
+    if draft.model.vocab_size != vocab_size:
+        raise ValueError(
+            f"the draft model has {draft.model.vocab_size} tokens, the package {vocab_size}; compile a draft with the "
+            "package's tokenizer"
+        )
+    return draft
