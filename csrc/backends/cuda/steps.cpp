@@ -28,6 +28,12 @@ uint64_t scratch_of(const LinearSpec& spec) {
   return norm_bytes(spec) + (wants_library(spec) ? uint64_t(spec.x.rows * spec.outputs * 4) : 0);
 }
 
+uint64_t scratch_of(const MoELinearSpec& spec) {
+  const LinearSpec& linear = spec.linear;
+  if (!linear.quantized() || !has_items(linear.format)) return 0;
+  return uint64_t(experts_scratch_bytes(linear.x.rows, linear.inputs, spec.experts, spec.chosen, spec.x_per_expert()));
+}
+
 // The number of blocks over which the cache rows of a KV head are split when a slot has one token.
 int decode_splits(const AttentionSpec& spec) {
   const int64_t pairs = int64_t(spec.k.size()) * spec.kv_heads;
@@ -61,6 +67,7 @@ StepLauncher::StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t st
   };
   for (const StepSpec& step : plan.steps) {
     if (const auto* spec = std::get_if<LinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
+    if (const auto* spec = std::get_if<MoELinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
     if (const auto* spec = std::get_if<AttentionSpec>(&step)) count(*spec);
     if (const auto* spec = std::get_if<HeadsAttentionSpec>(&step)) count(spec->attention);
   }
@@ -300,6 +307,8 @@ void StepLauncher::launch_step(const MoELinearSpec& spec) {
   if (linear.elem == kF16 && !float_of_codes && args.linear.rows <= kStreamRows &&
       linear_stream_supports(linear.format, args.linear))
     return launch_experts_stream(linear.format, args, stream_);
+  if (linear.quantized() && has_items(linear.format))
+    return launch_experts_gemm(linear.elem, linear.format, args, memory_.scratch(linear_scratch_), stream_);
   launch_experts_any(linear.elem, linear.format, args, linear.quantized(), stream_);
 }
 

@@ -182,11 +182,13 @@ struct ExpertsArgs {
   int experts, chosen;
   bool own_rows;  // a row of x has one part for each expert
 };
-// Any format and rows; an expert's weights are read once for eight rows. As launch_linear_any, with `quantize_x` for
-// every quantised format.
+// Any format and rows; an expert's weights are read once for eight rows. As launch_linear_any.
 void launch_experts_any(Elem elem, WeightFormat format, const ExpertsArgs& args, bool quantize_x, cudaStream_t stream);
 // Where linear_stream_supports() one row; up to kStreamRows tokens.
 void launch_experts_stream(WeightFormat format, const ExpertsArgs& args, cudaStream_t stream);
+// Any rows of formats with items: the pairs of an expert meet its weights on the int8 tensor cores.
+int64_t experts_scratch_bytes(int64_t rows, int64_t inputs, int64_t experts, int64_t chosen, bool own_rows);
+void launch_experts_gemm(Elem elem, WeightFormat format, const ExpertsArgs& args, void* scratch, cudaStream_t stream);
 
 // The experts of each row, and their shares of type T.
 struct RouteArgs {

@@ -1,5 +1,6 @@
 // A Linear of many rows and quantised weights: tiles of 128 outputs by 64 or 128 rows on the int8 tensor cores. A stage
 // of the pipeline is one group of 64 inputs, whose exact integer sums are scaled into fp32 sums at once.
+#include "backends/cuda/kernels/linear_items.cuh"
 #include "backends/cuda/kernels/prepared_row.cuh"
 
 namespace tcim_lite::cuda {
@@ -38,8 +39,6 @@ __global__ void quantize_kernel(LinearArgs args, GemmScratch scratch, int padded
   }
 }
 
-template <WeightFormat Format>
-constexpr int kItemBytes = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
 template <WeightFormat Format, int Rows>
 constexpr int kStageBytes = kBlocks * kItemBytes<Format> + Rows * 64 + Rows * 4;
 
@@ -59,24 +58,6 @@ __device__ __forceinline__ void fetch(char* stage, const LinearArgs& args, const
   stage += Rows * 64;
   if (threadIdx.x < Rows / 4) {
     copy_async(stage + threadIdx.x * 16, scratch.scales + int64_t(group) * padded_rows + row + threadIdx.x * 4);
-  }
-}
-
-template <WeightFormat Format>
-__device__ __forceinline__ void load_weights(const char* item, int lane, uint32_t (&a)[8], float (&scale)[2]) {
-  const int g = lane / 4;
-  const uint4 first = *reinterpret_cast<const uint4*>(item + lane * 16);
-  if constexpr (Format == WeightFormat::LinearW4) {
-    a[0] = low_codes(first.x), a[1] = high_codes(first.x), a[2] = low_codes(first.y), a[3] = high_codes(first.y);
-    a[4] = low_codes(first.z), a[5] = high_codes(first.z), a[6] = low_codes(first.w), a[7] = high_codes(first.w);
-    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(item + 512 + 4 * g));
-    scale[0] = both.x, scale[1] = both.y;
-  } else {
-    const uint4 second = *reinterpret_cast<const uint4*>(item + 512 + lane * 16);
-    a[0] = first.x, a[1] = first.y, a[2] = first.z, a[3] = first.w;
-    a[4] = second.x, a[5] = second.y, a[6] = second.z, a[7] = second.w;
-    const int both = *reinterpret_cast<const int16_t*>(item + 1024 + 2 * g);
-    scale[0] = power_of_two(int8_t(both & 0xff)), scale[1] = power_of_two(both >> 8);
   }
 }
 
@@ -113,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, Rows == 64 ? 2 : 1)
     uint32_t a[2][8];
     float scale[2][2];
 #pragma unroll
-    for (int b = 0; b < 2; ++b) load_weights<Format>(stage + (warp_block + b) * kItem, lane, a[b], scale[b]);
+    for (int b = 0; b < 2; ++b) load_item<Format>(stage + (warp_block + b) * kItem, lane, a[b], scale[b]);
     const char* x = stage + kBlocks * kItem;
     const float* x_scales = reinterpret_cast<const float*>(x + Rows * 64);
 #pragma unroll
@@ -121,15 +102,7 @@ __global__ void __launch_bounds__(kThreads, Rows == 64 ? 2 : 1)
       const uint4 v = *reinterpret_cast<const uint4*>(x + (warp_row + tile * 8 + g) * 64 + 16 * t);
       const float2 s = *reinterpret_cast<const float2*>(x_scales + warp_row + tile * 8 + 2 * t);
 #pragma unroll
-      for (int b = 0; b < 2; ++b) {
-        int dot[4] = {0, 0, 0, 0};
-        mma_int8(dot, a[b][0], a[b][1], a[b][2], a[b][3], v.x, v.y);
-        mma_int8(dot, a[b][4], a[b][5], a[b][6], a[b][7], v.z, v.w);
-        acc[b][tile][0] = fmaf(float(dot[0]), scale[b][0] * s.x, acc[b][tile][0]);
-        acc[b][tile][1] = fmaf(float(dot[1]), scale[b][0] * s.y, acc[b][tile][1]);
-        acc[b][tile][2] = fmaf(float(dot[2]), scale[b][1] * s.x, acc[b][tile][2]);
-        acc[b][tile][3] = fmaf(float(dot[3]), scale[b][1] * s.y, acc[b][tile][3]);
-      }
+      for (int b = 0; b < 2; ++b) add_products(acc[b][tile], a[b], v, scale[b], s);
     }
   }
   if (is_refused(args)) return;

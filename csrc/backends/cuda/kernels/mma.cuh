@@ -41,6 +41,10 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const char* global) 
   asm volatile("cp.async.cg.shared.global [%0 + %2], [%1 + %2], 16;" ::"r"(shared), "l"(global), "n"(Offset)
                : "memory");
 }
+// 4 bytes.
+__device__ __forceinline__ void copy_async_word(void* shared, const void* global) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
+}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int Open>
 __device__ __forceinline__ void wait_for_copies() {

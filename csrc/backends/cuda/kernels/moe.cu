@@ -137,7 +137,7 @@ template <typename T, WeightFormat Format>
 void launch_experts(const ExpertsArgs& args, bool quantize_x, cudaStream_t stream) {
   const int columns = args.linear.epilogue == kSiluMul ? args.linear.outputs / 2 : args.linear.outputs;
   const dim3 grid(unsigned((columns + kWarps - 1) / kWarps), unsigned(args.experts)), block(32 * kWarps);
-  if constexpr (is_quantized(Format)) {
+  if constexpr (is_quantized(Format) && !has_items(Format)) {
     if (quantize_x) return launch(experts_kernel<T, Format, true>, grid, block, 0, stream, args);
   }
   launch(experts_kernel<T, Format, false>, grid, block, 0, stream, args);
