@@ -48,6 +48,19 @@ def test_rows_are_copied_from_a_slot_at_work(make_engine, alone):
     assert last["second"].usage.cached_tokens == 30
 
 
+@pytest.mark.parametrize("chunks", [1, None])
+def test_prompts_that_come_together_are_prefilled_once(make_engine, alone, chunks):
+    engine = make_engine(4, chunks_per_step=chunks)
+    prompt = prompt_of(40, 1)
+    params = [SamplingParams(max_tokens=9, temperature=1.0, seed=seed) for seed in range(4)]
+    names = [engine.add(prompt, each).id for each in params]
+    answers, last = run(engine)
+    assert [answers[name] for name in names] == [alone(prompt, 9, each.sampler()) for each in params]
+    assert [last[name].usage.cached_tokens for name in names] == [0, 39, 39, 39]
+    assert engine.stats.cached_tokens == 3 * 39
+    assert engine.stats.prefill_chunks == 3 + 3
+
+
 def test_a_small_common_part_of_a_long_answer_is_copied_and_the_answer_stays(make_engine, alone):
     engine = make_engine(2)
     long, part = prompt_of(60, 1), prompt_of(60, 1)[:20] + prompt_of(10, 2)

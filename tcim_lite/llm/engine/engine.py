@@ -15,11 +15,11 @@ from ..limited import one_line
 from ..package import Package
 from .answer import choose, last_event
 from .intake import Intake
-from .prefixes import HostRows, Seat, choose_seat, take_seat
+from .prefixes import HostRows, Seat, choose_seat, take_newer_rows, take_seat
 from .request import Event, Request, RequestError, SamplingParams, State
 from .scheduler import Scheduler
 from .slots import Slots
-from .speculate import Drafter, Speculate, drafter_for
+from .speculate import Drafter, Speculate, drafter_for, guess
 from .stats import EngineStats
 
 
@@ -244,10 +244,14 @@ class Engine:
 
     def _prefill(self, request: Request) -> None:
         slot = request.slot
-        held = len(self.slots.tokens[slot])
-        chunk = request.prompt[held : held + self.slots.chunk_length]
         self.stats.prefill_chunks += 1
         try:
+            if self.reuse_prefixes and len(self.slots.tokens[slot]) == request.cached_tokens:  # the first chunk
+                copied = take_newer_rows(request.prompt, slot, self.slots)
+                request.cached_tokens += copied
+                self.stats.cached_tokens += copied
+            held = len(self.slots.tokens[slot])
+            chunk = request.prompt[held : held + self.slots.chunk_length]
             begin = perf_counter()
             logits = self.slots.prefill(slot, chunk)
             self.stats.prefill_s += perf_counter() - begin
@@ -285,11 +289,8 @@ class Engine:
             return False
         slot, held = request.slot, self.slots.tokens[request.slot]
         known = len(held)
-        room = min(self.slots.verify_length, self.slots.context_length - known) - 1
-        if request.params.max_tokens is not None:
-            room = min(room, request.params.max_tokens - request.chosen - 1)
         try:
-            guesses = self._drafter.propose([*held, request.tokens[-1]], room)[:room] if room > 0 else []
+            guesses = guess(self._drafter, request, self.slots)
             if not guesses:
                 return False
             begin = perf_counter()

@@ -140,6 +140,20 @@ def take_seat(seat: Seat, prompt: Sequence[int], slots: Slots, host: HostRows) -
         del held[seat.matched :]
 
 
+def take_newer_rows(prompt: Sequence[int], slot: int, slots: Slots) -> int:
+    """Copies more of a prompt into its slot if another slot has come to hold it; returns how many tokens were copied.
+
+    Prompts that begin alike often come together. When the first has been prefilled, the others need not be.
+    """
+    matches = [min(common_prefix(prompt, held), len(prompt) - 1) for held in slots.tokens]
+    best = max(range(len(matches)), key=matches.__getitem__)
+    gain = matches[best] - len(slots.tokens[slot])
+    if gain < WORTH_COPYING:
+        return 0
+    slots.copy_rows(best, slot, matches[best])
+    return gain
+
+
 def _equal_tokens(first: np.ndarray, second: np.ndarray) -> int:
     """How many leading tokens are equal."""
     length = min(first.size, second.size)

@@ -18,6 +18,8 @@ from ..kv_cache import load_pair
 from ..package import Package
 from ..prompt import common_prefix
 from ..sampling import greedy_token
+from .request import Request
+from .slots import Slots
 
 Speculate = Literal["off", "auto", "lookup", "draft"]
 
@@ -105,6 +107,15 @@ class DraftModel:
             return True
         first, second = np.partition(logits.astype(np.float32), (-2, -1))[[-1, -2]]
         return bool(first - second >= self.margin)
+
+
+def guess(drafter: Drafter, request: Request, slots: Slots) -> list[int]:
+    """Tokens that may follow, as many as the verify graph, the slot and the request's limit have room for."""
+    text = [*slots.tokens[request.slot], request.tokens[-1]]
+    room = min(slots.verify_length - 1, slots.context_length - len(text))
+    if request.params.max_tokens is not None:
+        room = min(room, request.params.max_tokens - request.chosen - 1)
+    return drafter.propose(text, room)[:room] if room > 0 else []
 
 
 def drafter_for(package: Package, speculate: Speculate, vocab_size: int, device: int = 0) -> Drafter | None:
