@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import warnings
 
+import ml_dtypes
 import numpy as np
 import pytest
+from compile_memory import compile_peak
 from family_checkpoints import family_tensors
 from safetensors.numpy import save_file
 
@@ -218,3 +220,23 @@ def test_a_window_as_long_as_the_context_is_none(tmp_path):
         package = compile_package(tmp_path / f"{window}", tmp_path / f"out{window}", random_weights=True)
         files.append((package / "gpt_oss_decode.hmm").read_bytes())
     assert files[0] == files[1]
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_never_in_memory_as_a_whole(tmp_path):
+    """600 MB of experts, in tensors of 67 MB. The process takes 200 MB whatever it compiles."""
+    layers, experts, hidden, inner = 6, 16, 1024, 1024
+    config = CONFIG | {"hidden_size": hidden, "intermediate_size": inner, "num_local_experts": experts}
+    config["num_hidden_layers"] = layers
+    small = family_tensors(config | {"intermediate_size": 16})
+    tensors = {name: value for name, value in small.items() if ".experts." not in name}
+    for layer in range(layers):
+        base = f"model.layers.{layer}.mlp.experts"
+        for which, rows, inputs in (("gate_up", 2 * inner, hidden), ("down", hidden, inner)):
+            part = np.random.default_rng(layer).standard_normal((inputs, rows), np.float32).astype(ml_dtypes.bfloat16)
+            tensors[f"{base}.{which}_proj"] = np.broadcast_to(part, (experts, inputs, rows)).copy()
+            tensors[f"{base}.{which}_proj_bias"] = np.zeros((experts, rows), np.float32)
+    folder = checkpoint(tmp_path / "hf", config, tensors)
+    assert (folder / "model.safetensors").stat().st_size > 600_000_000
+    grown = compile_peak(folder, tmp_path / "out", prefill_length=8, context_length=64)
+    assert grown < 300_000_000, grown
