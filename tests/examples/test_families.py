@@ -108,5 +108,5 @@ def test_a_prefix_taken_from_the_host_changes_no_answer(family_package, run_exam
     answers = [re.findall(r"^\[document \d\] .*\n  (.*)$", done.stdout, re.MULTILINE) for done in (cached, plain)]
     assert len(answers[1]) == 2
     assert answers[0] == answers[1]
-    first, second = re.findall(r"prompt tokens, (\d+) restored", cached.stdout)
+    first, second = re.findall(r"\[\d+ prompt tokens: (\d+) there already", cached.stdout)
     assert int(first) == 0 < int(second)
