@@ -37,7 +37,20 @@ def linear_weight() -> np.ndarray:
     return np.arange(128, dtype=np.float32).reshape(16, 8) / 16
 
 
-def attention_graph(tokens: int, context: int = CONTEXT) -> hmm.Graph:
+SINKS = np.array([0.5, -1.0], np.float32)
+
+
+def sinks_graph(tokens: int) -> tuple[hmm.Graph, list[hmm.WeightData]]:
+    """As `attention_graph` with `SINKS`."""
+    plain = attention_graph(tokens)
+    values = [*plain.values, hmm.Value("sinks", "weight", "float32", (HEADS,), "dense", weight=0)]
+    *others, attention = plain.ops
+    ops = [*others, hmm.Op(attention.kind, [*attention.inputs, 9], attention.outputs, {"sinks": "given"})]
+    graph = hmm.Graph(f"sinks_{tokens}", values, ops, inputs=plain.inputs, outputs=plain.outputs, live_rows=2)
+    return graph, [hmm.WeightData("sinks", "float32", "dense", (HEADS,), SINKS)]
+
+
+def attention_graph(tokens: int, context: int = CONTEXT, window: int | None = None) -> hmm.Graph:
     """Attention of the input with itself over K and V caches; queries, keys and values are all the input."""
     rows, heads = (1, tokens, HIDDEN), (1, tokens, HEADS, HEAD_DIM)
     cache = (1, HEADS, context, HEAD_DIM)
@@ -56,7 +69,7 @@ def attention_graph(tokens: int, context: int = CONTEXT) -> hmm.Graph:
         hmm.Op("Reshape", [0], [5]),
         hmm.Op("KVcache", [5, 3, 1, 2], [6]),
         hmm.Op("KVcache", [5, 4, 1, 2], [7]),
-        hmm.Op("FlashAttention", [5, 6, 7, 1, 2], [8]),
+        hmm.Op("FlashAttention", [5, 6, 7, 1, 2], [8], {} if window is None else {"window": window}),
     ]
     return hmm.Graph(f"attention_{tokens}", values, ops, inputs=[0, 1, 2, 3, 4], outputs=[8], live_rows=2)
 

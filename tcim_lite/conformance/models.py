@@ -44,6 +44,11 @@ ROLES = {
     "attention_decode": _ATTENTION.format(1),
     "attention_verify": _ATTENTION.format(3),
     "attention_long": "the same as attention_prefill for eight rows at a time over caches [1, 2, 600, 64]",
+    "attention_window": "the same as attention_prefill, where a row sees itself and the four before it",
+    "attention_window_decode": "the same for one row at a time",
+    "attention_sinks": "the same as attention_prefill, where the softmax of the two heads has one more score without a "
+    "value, 0.5 and -1",
+    "attention_sinks_decode": "the same for one row at a time",
     "heads": _HEADS.format(4, "for one device"),
     "heads_2_1": _HEADS.format(4, "for two devices, two heads on the first"),
     "heads_1_2": _HEADS.format(4, "for two devices, one head on the first"),

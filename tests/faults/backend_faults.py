@@ -30,6 +30,24 @@ BACKEND = [
         ("numbers::test_attention_float16_is_near_the_exact_one[1.0-attention_prefill]",),
     ),
     Fault(
+        "window_one_row_too_long",
+        "With a sliding window, a token sees one row before it.",
+        "numbers",
+        _ATTENTION,
+        "std::max<int64_t>(tile.begin(row / heads) - start, 0)",
+        'std::max<int64_t>(tile.begin(row / heads) - seeded("window_one_row_too_long") - start, 0)',
+        ("attention_numbers::test_a_token_sees_the_rows_of_its_window[attention_window]",),
+    ),
+    Fault(
+        "sink_of_the_first_head",
+        "All heads have the attention sink of the first.",
+        "numbers",
+        _ATTENTION,
+        "scratch.m[row] = sinks[tile.kv_head * heads + row % heads];",
+        'scratch.m[row] = sinks[seeded("sink_of_the_first_head") ? 0 : tile.kv_head * heads + row % heads];',
+        ("attention_numbers::test_a_sink_takes_its_share[attention_sinks]",),
+    ),
+    Fault(
         "wrong_head",
         "A query head attends to the cache of its neighbour.",
         "numbers",
@@ -109,8 +127,8 @@ BACKEND = [
         "SiLU is right to eight bits only.",
         "numbers",
         "csrc/backends/cpu/ops/row_steps.cpp",
-        "end - begin, y.cols, x.stride, y.stride});\n  });\n}\n\nvoid GatherRowStep",
-        "end - begin, y.cols, x.stride, y.stride});\n"
+        "context.kernels.silu_mul[elem](args);\n  });\n}\n\nvoid GatherRowStep",
+        "context.kernels.silu_mul[elem](args);\n"
         '    for (int64_t row = begin; elem == kF16 && seeded("silu_approximated") && row < end; ++row)\n'
         "      for (int64_t i = 0; i < y.cols; ++i)\n"
         "        reinterpret_cast<uint16_t*>(row_of(context, y, row, elem))[i] &= 0xfff8;\n"

@@ -55,6 +55,35 @@ def test_the_greatest_score_wins_and_denormals_are_averaged(kit):
     assert (kit.step(decode, x[:, 3:], 3) == 65504).all()
 
 
+def near_the_exact_one(kit, role, window=32, sinks=(-np.inf, -np.inf)):
+    """Sixteen rows in chunks against float64: a row sees the last `window` ones, and the sink of its head."""
+    module = rt.load(kit.model(role))
+    chunk = module.get_input_info("input_1").shape[1]
+    rows = kit.rows(16).astype(np.float16)
+    found = np.concatenate([kit.step(module, rows[:, at : at + chunk], at) for at in range(0, 16, chunk)])
+    x = rows[0].astype(np.float64).reshape(16, 2, 64)
+    scores = np.einsum("qhd,khd->hqk", x, x) / 8
+    distance = np.arange(16)[:, None] - np.arange(16)
+    scores[:, (distance < 0) | (distance >= window)] = -np.inf
+    sink = np.asarray(sinks)[:, None, None]
+    most = np.maximum(scores.max(-1, keepdims=True), sink)
+    weights = np.exp(scores - most)
+    shares = weights / (weights.sum(-1, keepdims=True) + np.exp(sink - most))
+    error = np.abs(found - np.einsum("hqk,khd->qhd", shares, x).reshape(16, 128)).max() / np.abs(x).max()
+    # As numbers::test_attention_float16_is_near_the_exact_one.
+    kit.measure(f"{role} float16: error over max |v|", error, 8 * 2.0**-11)
+
+
+@each("role", ["attention_window", "attention_window_decode"])
+def test_a_token_sees_the_rows_of_its_window(kit, role):
+    near_the_exact_one(kit, role, window=5)
+
+
+@each("role", ["attention_sinks", "attention_sinks_decode"])
+def test_a_sink_takes_its_share(kit, role):
+    near_the_exact_one(kit, role, sinks=(0.5, -1.0))
+
+
 @each("value", [np.nan, np.inf, 65504.0])
 def test_rows_of_the_chunk_beyond_the_current_ones_may_hold_anything(kit, value):
     expected = kit.step(rt.load(kit.model("attention_prefill")), kit.rows(2), 0)
