@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -14,28 +15,30 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import completions, information
+from . import completions, information, openapi
 from .errors import ApiError
 from .guard import Guard, error_response
+from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from .service import Service
+from .streams import JsonResponse
 
 _log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Service, Request], Awaitable[Response]]
 
-ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
-    ("GET", "/", information.page),
-    ("GET", "/health", information.health),
-    ("GET", "/metrics", information.metrics),
-    ("GET", "/version", information.version),
-    ("GET", "/props", information.props),
-    ("GET", "/slots", information.slots),
-    ("GET", "/v1/models", information.models),
-    ("GET", "/v1/models/{name:path}", information.models),
-    ("POST", "/tokenize", information.tokenize),
-    ("POST", "/detokenize", information.detokenize),
-    ("POST", "/v1/completions", completions.completions),
-    ("POST", "/v1/chat/completions", completions.chat_completions),
+ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
+    ("GET", "/", information.page, None),
+    ("GET", "/health", information.health, None),
+    ("GET", "/metrics", information.metrics, None),
+    ("GET", "/version", information.version, None),
+    ("GET", "/props", information.props, None),
+    ("GET", "/slots", information.slots, None),
+    ("GET", "/v1/models", information.models, None),
+    ("GET", "/v1/models/{name:path}", information.models, None),
+    ("POST", "/tokenize", information.tokenize, TokenizeRequest),
+    ("POST", "/detokenize", information.detokenize, DetokenizeRequest),
+    ("POST", "/v1/completions", completions.completions, CompletionRequest),
+    ("POST", "/v1/chat/completions", completions.chat_completions, ChatRequest),
 )
 
 # Routes that clients may ask for because others have them, and why this server does not.
@@ -56,7 +59,11 @@ def make_app(service: Service) -> Starlette:
         finally:
             service.close()
 
-    routes = [Route(path, functools.partial(endpoint, service), methods=[method]) for method, path, endpoint in ROUTES]
+    routes = [
+        Route(path, functools.partial(endpoint, service), methods=[method]) for method, path, endpoint, _ in ROUTES
+    ]
+    api = openapi.document(ROUTES, has_keys=bool(service.options.api_keys))
+    routes.append(Route("/openapi.json", lambda _: JsonResponse(api), methods=["GET"]))
     for path, reason in REFUSED.items():
         routes.append(Route(path, functools.partial(_refuse, f"{path}: {reason}"), methods=["GET", "POST"]))
     return Starlette(

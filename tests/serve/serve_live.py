@@ -15,7 +15,7 @@ from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import Sampler, encode_chat, load_tokenizer
 
-CONTEXT = 512
+CONTEXT = 2048
 QUESTIONS = ["What is 12 + 30?", "Reverse: 1 2 3 4 5", "Hello, who are you?", "Repeat after me: one", "7加5等于多少？"]
 # After each of these the model goes on until the context is full.
 ENDLESS = {"ignore_eos": True, "max_tokens": 10_000}

@@ -5,7 +5,7 @@ import threading
 
 import openai
 import pytest
-from serve_live import CONTEXT, QUESTIONS, user
+from serve_live import CONTEXT, ENDLESS, QUESTIONS, user
 
 from tcim_lite.llm import Sampler
 
@@ -218,7 +218,7 @@ def test_what_is_not_served_is_refused_with_the_reason(client, ask):
 def test_the_client_tries_again_when_the_queue_is_full(start, alone):
     server = start("--max-queue", "0", batch=1)
     with server.client() as first, server.client(max_retries=8) as second:
-        held = chat(first, QUESTIONS[0], stream=True, extra_body={"ignore_eos": True, "max_tokens": 120})
+        held = chat(first, QUESTIONS[0], stream=True, extra_body=ENDLESS)
         next(held)
         with pytest.raises(openai.RateLimitError) as caught:
             chat(first, QUESTIONS[0])

@@ -1,0 +1,73 @@
+"""/openapi.json: what the routes take and give, made from the types that read their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from .. import __version__
+from .protocol import IGNORED
+
+_ERROR = {
+    "description": "OpenAI's error object",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "required": ["message", "type", "param", "code"],
+                        "properties": {
+                            "message": {"type": "string"},
+                            "type": {"type": "string"},
+                            "param": {"type": ["string", "null"]},
+                            "code": {"type": ["string", "null"]},
+                        },
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+def document(routes: Iterable[tuple[str, str, Any, type[msgspec.Struct] | None]], *, has_keys: bool) -> dict[str, Any]:
+    """An OpenAPI 3.1 document.
+
+    Args:
+        routes: Method, path, endpoint and type of the body of each.
+        has_keys: Whether a key is asked for.
+    """
+    routes = list(routes)
+    bodies = [route[3] for route in routes if route[3] is not None]
+    schemas, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
+    for kind in bodies:
+        # Fields that nobody knows are refused; those of OpenAI's that change nothing may be anything.
+        components[kind.__name__]["additionalProperties"] = False
+        components[kind.__name__]["properties"].update({name: {} for name in sorted(IGNORED)})
+    paths: dict[str, Any] = {}
+    for method, path, endpoint, body in routes:
+        path = path.replace(":path}", "}")
+        summary = (endpoint.__doc__ or "").strip().splitlines()[0]
+        about: dict[str, Any] = {"summary": summary, "operationId": f"{endpoint.__name__}{'_one' * ('{' in path)}"}
+        about["responses"] = {"200": {"description": "as asked for"}, "4XX": _ERROR, "5XX": _ERROR}
+        if body is not None:
+            schema = schemas[bodies.index(body)]
+            about["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        if "{" in path:
+            about["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+        paths.setdefault(path, {})[method.lower()] = about
+    made: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "tcim-lite serve", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if has_keys:
+        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"key": []}]
+    return made
