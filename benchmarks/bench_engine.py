@@ -6,7 +6,8 @@
 
 Each step of the engine is followed by a bare run of the same inputs, so both see the same machine; the cost is the
 median of their differences. Greedy, sampled (temperature 0.6, top-k 20, top-p 0.95), and with text. Then a long prompt
-joins: the answers beside it may wait for one chunk and one step at a time.
+joins: the answers beside it may wait for one chunk and one step at a time. And an answer is made beside free slots that
+keep the rows of long prompts.
 """
 
 import argparse
@@ -17,6 +18,8 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+
+import numpy as np
 
 from tcim_lite.bench import machine_name
 from tcim_lite.cli import main as tcim_lite_main
@@ -102,6 +105,33 @@ def measure_join(engine: Engine, tokens: int) -> tuple[float, float, float]:
     return max(gaps), statistics.median(steps), max(chunks)
 
 
+def measure_kept(engine: Engine, tokens: int) -> tuple[float, float]:
+    """One answer beside free slots that keep `tokens` rows each: medians of a step in ms.
+
+    Returns:
+        The engine's step, and one in which the free slots pass their number of rows, so that attention reads them.
+    """
+    others = len(engine.slots) - 1
+    for number in range(others):
+        engine.add([number, *range(tokens - 1)], SamplingParams(max_tokens=1))
+    while engine.has_work:
+        engine.step()
+    fill(engine, SamplingParams(ignore_eos=True), 20, 1)
+    stage, rows = engine.slots.stages[0], np.zeros_like(engine.slots._rows)
+    busy = next(slot["slot"] for slot in engine.snapshot() if slot["state"] == "decode")
+    parked, read = [], []
+    for _ in range(30):
+        parked.append(timed_step(engine))
+        lengths = [len(held) for held in engine.slots.tokens]
+        begin = time.perf_counter()
+        stage.run_decode(rows, lengths, {busy: 0})
+        read.append((time.perf_counter() - begin) * 1e3)
+    engine.slots.tokens[:] = [[] for _ in engine.slots.tokens]  # the bare runs wrote over rows
+    engine.abort(next(iter(engine.requests)))
+    engine.step()
+    return statistics.median(parked), statistics.median(read)
+
+
 def timed_step(engine: Engine) -> float:
     begin = time.perf_counter()
     engine.step()
@@ -144,7 +174,9 @@ def main() -> None:
                 pstats.Stats(profile).sort_stats("tottime").print_stats(14)
         tokens = min(1800, slots.context_length - 80, slots.vocab_size)
         if len(slots) > 1:
+            parked, read = measure_kept(engine, tokens)
             gap, step, chunk = measure_join(engine, tokens)
+            print(f"beside free slots with {tokens} rows a step takes {parked:.3f}; {read:.3f} if it read them")
             print(f"a prompt of {tokens} joins: a pause of {gap:.3f}; a step {step:.3f}, a chunk at most {chunk:.3f}")
 
 
