@@ -33,12 +33,16 @@ def tensors(shape: str) -> Iterator[tuple[str, tuple[int, ...]]]:
                 yield f"{prefix}.self_attn.{name}_proj.bias", (rows * head_dim,)
         yield f"{prefix}.self_attn.o_proj.weight", (hidden, heads * head_dim)
         for name in "qk":
-            if fields["model_type"] == "qwen3":
+            if fields["model_type"] in ("qwen3", "qwen3_moe"):
                 yield f"{prefix}.self_attn.{name}_norm.weight", (head_dim,)
         yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
-        for name in ("gate", "up"):
-            yield f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)
-        yield f"{prefix}.mlp.down_proj.weight", (hidden, inner)
+        experts = fields.get("num_experts", 0)
+        if experts:
+            yield f"{prefix}.mlp.gate.weight", (experts, hidden)
+            inner = fields["moe_intermediate_size"]
+        for name, dims in {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}.items():
+            for expert in [f"experts.{number}." for number in range(experts)] or [""]:
+                yield f"{prefix}.mlp.{expert}{name}_proj.weight", dims
     yield "model.norm.weight", (hidden,)
     if not fields["tie_word_embeddings"]:
         yield "lm_head.weight", (vocab, hidden)

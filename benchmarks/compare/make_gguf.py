@@ -7,18 +7,22 @@ Quantised with llama.cpp's own defaults: the head, which is also the embedding b
 Prints the bytes that one token reads.
 """
 
+import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from compare.checkpoint import read_tensors
 from compare.shapes import head_dim_of
 
-ARCHITECTURES = {"qwen3": "qwen3", "qwen2": "qwen2", "llama": "llama", "mistral": "llama"}  # by model_type
+# By model_type.
+ARCHITECTURES = {"qwen3": "qwen3", "qwen3_moe": "qwen3moe", "qwen2": "qwen2", "llama": "llama", "mistral": "llama"}
 NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -31,6 +35,10 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_proj": "ffn_gate_exps",
+    "mlp.experts.up_proj": "ffn_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
 }
 OUTER = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -43,7 +51,13 @@ def gguf_name(name: str) -> str:
     if name in OUTER:
         return OUTER[name]
     _, _, layer, *middle, kind = name.split(".")
-    return f"blk.{layer}.{NAMES['.'.join(middle)]}.{kind}"
+    return f"blk.{layer}.{NAMES['.'.join(part for part in middle if not part.isdigit())]}.{kind}"
+
+
+def merged(checkpoint: Path) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """llama.cpp's names, and the parts of each tensor: of experts one for each, otherwise one."""
+    for name, group in itertools.groupby(read_tensors(checkpoint), key=lambda pair: gguf_name(pair[0])):
+        yield name, [tensor for _, tensor in group]
 
 
 def write_bf16(checkpoint: Path, out: Path) -> None:
@@ -65,25 +79,30 @@ def write_bf16(checkpoint: Path, out: Path) -> None:
     writer.add_rope_dimension_count(head_dim)
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if "num_experts" in config:
+        writer.add_expert_count(config["num_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("no_vocab")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stored = []
-    for name, tensor in read_tensors(checkpoint):
-        if tensor.ndim == 1:  # llama.cpp wants norms in fp32
-            data = (tensor.astype("uint32") << 16).view("float32")
-            writer.add_tensor_info(gguf_name(name), data.shape, data.dtype, data.nbytes)
+    for name, parts in merged(checkpoint):
+        if parts[0].ndim == 1 or "ffn_gate_inp" in name:  # llama.cpp wants norms and routers in fp32
+            parts = [(part.astype("uint32") << 16).view("float32") for part in parts]
+            raw = None
         else:
-            data = tensor.view("uint8")
-            kind = gguf.GGMLQuantizationType.BF16
-            writer.add_tensor_info(gguf_name(name), data.shape, data.dtype, data.nbytes, raw_dtype=kind)
-        stored.append(data)
+            parts = [part.view("uint8") for part in parts]
+            raw = gguf.GGMLQuantizationType.BF16
+        shape = parts[0].shape if len(parts) == 1 else (len(parts), *parts[0].shape)
+        writer.add_tensor_info(name, shape, parts[0].dtype, sum(part.nbytes for part in parts), raw_dtype=raw)
+        stored.append(parts)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for data in stored:
-        writer.write_tensor_data(data)
+    for parts in stored:
+        writer.write_tensor_data(parts[0] if len(parts) == 1 else np.stack(parts))
     writer.close()
 
 
@@ -98,10 +117,21 @@ def quantize(source: Path, out: Path, kind: str) -> None:
 
 
 def token_bytes(path: Path) -> int:
-    """Every tensor once; of an embedding that is not the head as well, one row, which is nothing."""
-    tensors = gguf.GGUFReader(path).tensors
-    untied = any(tensor.name == "output.weight" for tensor in tensors)
-    return sum(int(tensor.n_bytes) for tensor in tensors if not (untied and tensor.name == "token_embd.weight"))
+    """Every tensor once, of experts the chosen ones; of an embedding that is not the head as well, one row, which is
+    nothing."""
+    reader = gguf.GGUFReader(path)
+    architecture = reader.get_field("general.architecture").contents()
+    used = reader.get_field(f"{architecture}.expert_used_count")
+    untied = any(tensor.name == "output.weight" for tensor in reader.tensors)
+
+    def read(tensor: gguf.ReaderTensor) -> int:
+        if untied and tensor.name == "token_embd.weight":
+            return 0
+        if "_exps." not in tensor.name:
+            return int(tensor.n_bytes)
+        return int(tensor.n_bytes) // int(tensor.shape[-1]) * used.contents()
+
+    return sum(map(read, reader.tensors))
 
 
 kind, source, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])

@@ -15,13 +15,18 @@ SHAPES = {
     "8B": {"hidden_size": 4096, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 12288},
 }
 KV_HEADS, HEAD_DIM, VOCAB = 8, 128, 151936
-# Of other dense families, from ../shapes: compared with llama.cpp and transformers.
-OTHERS = ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-1.5b", "qwen2.5-7b")
-LARGE = ("8B", "llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-7b")  # 16-bit weights do not fit into memory
+# Of ../shapes, cut to so many layers: the whole does not fit into memory. Rates are per layer, and the head is on top.
+CUT = {"qwen3-30b-a3b-6l": ("qwen3-30b-a3b", 6)}
+# Of other families, from ../shapes: compared with llama.cpp and transformers.
+OTHERS = ("llama-3.2-1b", "llama-3.2-3b", "llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-1.5b", "qwen2.5-7b", *CUT)
+LARGE = ("8B", "llama-3.1-8b", "mistral-7b-v0.3", "qwen2.5-7b", *CUT)  # 16-bit weights do not fit into memory
 
 
 def config_of(shape: str) -> dict:
     """As config.json of a checkpoint."""
+    if shape in CUT:
+        whole, layers = CUT[shape]
+        return json.loads((_FOLDER / whole / "config.json").read_text()) | {"num_hidden_layers": layers}
     if shape in OTHERS:
         return json.loads((_FOLDER / shape / "config.json").read_text())
     return {
@@ -45,10 +50,14 @@ def linear_operations(shape: str, tokens: int) -> int:
     The head, and what follows attention in the last block, run for the last token only.
     """
     fields = config_of(shape)
-    hidden, inner, heads = fields["hidden_size"], fields["intermediate_size"], fields["num_attention_heads"]
+    hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
+    if "num_experts" in fields:
+        mlp = hidden * (3 * fields["moe_intermediate_size"] * fields["num_experts_per_tok"] + fields["num_experts"])
+    else:
+        mlp = hidden * 3 * fields["intermediate_size"]
     head_dim = head_dim_of(fields)
     qkv = hidden * head_dim * (heads + 2 * fields["num_key_value_heads"])
-    rest = hidden * head_dim * heads + 3 * hidden * inner
+    rest = hidden * head_dim * heads + mlp
     layers = fields["num_hidden_layers"]
     return 2 * (tokens * (qkv * layers + rest * (layers - 1)) + rest + hidden * fields["vocab_size"])
 
