@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
+import ipaddress
 import re
 import uuid
 
@@ -39,6 +41,12 @@ class Guard:
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
+        if not self._keys and not _is_ours(scope, headers.get("host", "")):
+            error = ApiError(
+                403, f"the host {headers['host'][:80]!r} is not this machine; ask localhost, or set --api-key"
+            )
+            await error_response(error)(scope, receive, numbered)
+            return
         if scope["path"] not in _OPEN and not self._knows(headers.get("authorization", "")):
             error = ApiError(
                 401,
@@ -54,6 +62,25 @@ class Guard:
         kind, _, key = authorization.partition(" ")
         found = [hmac.compare_digest(key.strip().encode(), known) for known in self._keys]  # all: no hint by time
         return not self._keys or (kind.lower() == "bearer" and any(found))
+
+
+def _is_ours(scope: Scope, host: str) -> bool:
+    """Whether a request to the loopback address names it, or an address.
+
+    A page of another site can have its own name lead here, and then read the answers as if they were its site's.
+    """
+    name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
+    if not name or name.lower() == "localhost" or not _is_loopback((scope.get("server") or ("", 0))[0]):
+        return True
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name.strip("[]")))
+    return False
+
+
+def _is_loopback(address: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return False
 
 
 def error_response(error: ApiError) -> Response:

@@ -28,21 +28,27 @@ def until(condition, seconds=20.0):
         time.sleep(0.005)
 
 
-def raw(server, payload: bytes) -> socket.socket:
+def connect(server, payload: dict, receive_buffer: int | None = None) -> socket.socket:
     """A connection that sent a POST to the chat route."""
-    url = urlsplit(server.url)
-    made = socket.create_connection((url.hostname, url.port), timeout=30)
-    head = (
-        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
-    )
-    made.sendall(head.encode() + payload)
+    url, made = urlsplit(server.url), socket.socket()
+    if receive_buffer is not None:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    made.connect((url.hostname, url.port))
+    data = json.dumps(payload).encode()
+    lines = [
+        f"POST {CHAT} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(data)}",
+    ]
+    made.sendall("\r\n".join([*lines, "", ""]).encode() + data)
     return made
 
 
 @pytest.mark.parametrize("options", [{}, {"stream": True}], ids=["whole", "stream"])
 def test_a_client_that_leaves_frees_its_slot_within_a_step(start, options):
     server = start(batch=1)
-    connection = raw(server, json.dumps(body(**ENDLESS, **options)).encode())
+    connection = connect(server, body(**ENDLESS, **options))
     until(lambda: server.metric("tcim:num_requests_running") == 1)
     connection.close()
     until(lambda: server.metric("tcim:num_requests_running") == 0)
@@ -52,25 +58,17 @@ def test_a_client_that_leaves_frees_its_slot_within_a_step(start, options):
 
 
 def test_a_reader_that_stalls_stops_nobody(server):
-    stalled = [raw(server, json.dumps(body(stream=True, n=4, logprobs=True, top_logprobs=20, **ENDLESS)).encode())]
+    stalled = connect(server, body(stream=True, n=4, logprobs=True, top_logprobs=20, **ENDLESS))
     with server.client() as client:
         done = client.chat.completions.create(**body())
         assert done.choices[0].message.content == "12 + 30 = 42"
-    stalled[0].close()
+    stalled.close()
 
 
 def test_a_client_that_takes_nothing_is_given_up(start):
     server = start("--stall-timeout", "0.5", "--log-level", "info")
     options = {"stream": True, "n": 4, "logprobs": True, "top_logprobs": 20, **ENDLESS}
-    connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    url = urlsplit(server.url)
-    connection.connect((url.hostname, url.port))
-    payload = json.dumps(body(**options)).encode()
-    head = (
-        f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
-    )
-    connection.sendall(head.encode() + payload)
+    connection = connect(server, body(**options), receive_buffer=4096)
     until(lambda: any("took nothing for 0.5 s" in line for line in server.log), 30)
     connection.close()
     server.stop()
@@ -89,6 +87,17 @@ def test_a_key_opens_every_route_but_health_and_the_page(start):
     with server.client(api_key="first") as client:
         assert client.chat.completions.create(**body()).choices[0].message.content == "12 + 30 = 42"
     assert not any("first" in line or "second" in line for line in server.log)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("LOCALHOST:80", 200), ("127.0.0.1:1", 200), ("[::1]:80", 200), ("rebound.example:80", 403)],
+)
+def test_a_site_whose_name_leads_here_reads_nothing(server, host, status):
+    answer = server.get("/v1/models", headers={"Host": host})
+    assert answer.status_code == status
+    if status == 403:
+        assert "'rebound.example:80' is not this machine" in answer.json()["error"]["message"]
 
 
 def test_bodies_have_a_limit_and_a_type(start):
