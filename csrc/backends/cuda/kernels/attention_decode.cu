@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(DecodeAttentionArgs ar
   constexpr int64_t kStride = int64_t(Heads) * (Dim + 2);
   float* all = args.partial + pair * args.splits * kStride;
   auto* y = static_cast<__half*>(a.y) + share.slot() * a.y_stride + int64_t(share.kv_head()) * Heads * Dim;
-  const Result result{y, is_refused(a), a.odd};
+  const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + int64_t(share.kv_head()) * Heads;
+  const Result result{y, is_refused(a), a.odd, sinks};
   gather_parts(share, result, s, all + share.split() * kStride, warp, lane);
   if (share.active == 1 || !is_last(s, args.arrived + pair, share.active)) return;
   merge_blocks(share, result, s, all, warp, lane);
@@ -57,7 +58,7 @@ void launch_dim(const DecodeAttentionArgs& args, cudaStream_t stream) {
 
 bool decode_attention_supports(const AttentionArgs& args) {
   const int heads = args.q_heads / args.kv_heads;
-  return args.slot_rows == 1 && args.sinks == nullptr && (args.head_dim == 64 || args.head_dim == 128) &&
+  return args.slot_rows == 1 && (args.head_dim == 64 || args.head_dim == 128) &&
          (heads == 1 || heads == 2 || heads == 4 || heads == 8);
 }
 

@@ -249,11 +249,17 @@ __device__ __forceinline__ void attend_keys(const Share& share, Shared<Dim, Head
   }
 }
 
-// Where a block's results go.
+// Where a block's results go, and what takes part in their sums.
 struct Result {
   __half* y;
   bool refused;
   int* odd;
+  const float* sinks;  // of the KV head's queries; null: none
+
+  // The sum of a head with its sink, which is infinite where the sink is far above all scores: the result is 0 then.
+  __device__ __forceinline__ float whole(Rest rest, int h) const {
+    return sinks == nullptr ? rest.l : rest.l + expf(sinks[h] - rest.m);
+  }
 
   __device__ __forceinline__ void store(int at, float value) const {
     tell_unless_finite(value, odd);
@@ -281,7 +287,7 @@ __device__ __forceinline__ void gather_parts(const Share& share, const Result& r
 #pragma unroll
     for (int state = 0; state < kStates; ++state) total = fmaf(s.outputs[state][h][d], s.weights[state][h], total);
     if (share.active == 1) {
-      result.store(i, total / s.block_rest[h].l);
+      result.store(i, total / result.whole(s.block_rest[h], h));
       continue;
     }
     mine[h * (Dim + 2) + d] = total;
@@ -332,7 +338,7 @@ __device__ __forceinline__ void merge_blocks(const Share& share, const Result& r
 #pragma unroll 8
     for (int split = 0; split < active; ++split)
       total = fmaf(__ldcg(all + split * kStride + h * (Dim + 2) + d), weights[split * Heads + h], total);
-    result.store(i, total / s.block_rest[h].l);
+    result.store(i, total / result.whole(s.block_rest[h], h));
   }
 }
 

@@ -225,8 +225,8 @@ __device__ __forceinline__ bool add_parts(Sums<Dim>& sums, char* shared, int par
 }
 
 template <int Dim>
-__device__ __forceinline__ void store_rows(const Sums<Dim>& sums, const LaneRows<Dim>& lane_rows, const Block& block,
-                                           int* odd, int warp, int lane) {
+__device__ __forceinline__ void store_rows(const AttentionArgs& args, const Sums<Dim>& sums,
+                                           const LaneRows<Dim>& lane_rows, const Block& block, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
   float mark = 0;
 #pragma unroll
@@ -234,7 +234,10 @@ __device__ __forceinline__ void store_rows(const Sums<Dim>& sums, const LaneRows
     float sum = sums.l[half];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    if (block.row_of(warp, g, half) >= block.rows) continue;
+    const int row = block.row_of(warp, g, half);
+    if (row >= block.rows) continue;
+    if (args.sinks != nullptr)  // of a head, far above its scores: the sum is infinite and the result 0
+      sum += expf(args.sinks[block.kv_head * block.heads + row % block.heads] - sums.m[half] * args.scale);
 #pragma unroll
     for (int d = 0; d < Dim / 8; ++d) {
 #pragma unroll
@@ -245,7 +248,7 @@ __device__ __forceinline__ void store_rows(const Sums<Dim>& sums, const LaneRows
       }
     }
   }
-  tell_unless_finite(mark, odd);
+  tell_unless_finite(mark, args.odd);
 }
 
 template <int Dim, int Parts>
@@ -298,7 +301,7 @@ __global__ void __launch_bounds__(kThreads* Parts, Parts == 1 ? 3 : 1) prefill_k
   if constexpr (Parts > 1) {
     if (!add_parts<Dim, Parts>(sums, shared, part, scale)) return;
   }
-  store_rows<Dim>(sums, rows, block, args.odd, warp, lane);
+  store_rows<Dim>(args, sums, rows, block, warp, lane);
 }
 
 template <int Dim, int Parts>
@@ -332,9 +335,7 @@ void prepare_dim() {
 
 }  // namespace
 
-bool prefill_attention_supports(const AttentionArgs& args) {
-  return args.sinks == nullptr && (args.head_dim == 64 || args.head_dim == 128);
-}
+bool prefill_attention_supports(const AttentionArgs& args) { return args.head_dim == 64 || args.head_dim == 128; }
 
 void launch_prefill_attention(const AttentionArgs& args, cudaStream_t stream) {
   if (args.head_dim == 64) launch_dim<64>(args, stream);
