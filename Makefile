@@ -25,7 +25,7 @@ FUZZ_JOBS ?= $(shell nproc)
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
 	$(BIN)/python examples/qwen3_chat.py $(DEMO) $(ARGS)
-	@echo "Your turn: $(BIN)/python examples/qwen3_chat.py $(DEMO)"
+	@echo "Your turn: $(BIN)/tcim-lite chat $(DEMO)"
 
 # What every change needs: no other builds, no flows of whole programs.
 check: $(VENV)/test

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn
 
 GRACE_S = 0.25
@@ -38,6 +39,12 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         # Not sys.exit: an interrupt that went through C code which runs Python makes it end by the signal instead.
         os._exit(INTERRUPTED)
     sys.exit(status)
+
+
+def take_interrupts(handler: Callable[[int, FrameType | None], None]) -> None:
+    """From now on Ctrl-C calls `handler`, as `signal.signal` has it, and no longer ends the program by itself."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGINT, handler)
 
 
 def _end_soon(pipe: int, told: threading.Semaphore) -> None:

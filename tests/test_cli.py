@@ -98,7 +98,7 @@ def completed(shell, script, *words):
 def test_bash_completes_commands_options_and_values(capsys):
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert completed("bash", script, "tcim-lite", "c") == ["compile", "completion", "conformance"]
+    assert completed("bash", script, "tcim-lite", "c") == ["chat", "compile", "completion", "conformance"]
     assert completed("bash", script, "tcim-lite", "compile", "--quant", "w8a8h1") == ["w8a8h1_sefp"]
     assert set(completed("bash", script, "tcim-lite", "smi", "-")) == {"-h", "--help", "--json"}
     assert completed("bash", script, "tcim-lite", "conformance", "--tier", "") == ["quick", "full", "llm", "stress"]

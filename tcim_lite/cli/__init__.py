@@ -17,7 +17,19 @@ from .. import __version__
 from ..console import run_main
 from ..errors import TcimError
 
-COMMANDS = ("bench", "compile", "completion", "conformance", "explain", "inspect", "sdk_path", "serve", "smi")
+COMMANDS = (
+    "bench",
+    "chat",
+    "compile",
+    "completion",
+    "conformance",
+    "explain",
+    "generate",
+    "inspect",
+    "sdk_path",
+    "serve",
+    "smi",
+)
 
 
 def make_parser() -> argparse.ArgumentParser:

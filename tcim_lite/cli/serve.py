@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from pathlib import Path
+
+from .opening import add_model_arguments, devices_of, explained, open_package, start_log
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,16 +17,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Serves a package: /v1/chat/completions, /v1/completions, /metrics, a page to chat at /, and more. "
         "Compile with --batch B to answer B requests at a time. SIGTERM and Ctrl-C let running answers end.",
     )
-    parser.add_argument("folder", metavar="PACKAGE", type=Path, help="a folder that `tcim-lite compile` wrote")
-    parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+    add_model_arguments(parser, log_level="info")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     parser.add_argument("--port", type=int, default=8000, help="%(default)s; 0 takes a free one and prints it")
     parser.add_argument(
         "--api-key", action="append", metavar="KEY", help="asked of clients; better in TCIM_LITE_API_KEY, unseen by ps"
     )
     parser.add_argument("--served-model-name", metavar="NAME", help="what clients call the model (the package's name)")
-    parser.add_argument("--devices", default="0", metavar="IDS", help="device ids, such as 0,1 (%(default)s)")
-    parser.add_argument("--pipeline", action="store_true", help="run the stages of a --pipeline package, one a device")
     parser.add_argument(
         "--speculate",
         default="off",
@@ -48,44 +46,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--stall-timeout", type=float, default=60, metavar="S", help="for a client that takes nothing (%(default)s)"
     )
-    parser.add_argument("--log-file", type=Path, metavar="FILE", help="instead of stderr")
-    parser.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="%(default)s"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves until a signal ends it."""
-    import sys
-
-    try:
-        return _serve(args)
-    except (ImportError, ValueError) as error:
-        print(f"error: {_advice(error)}", file=sys.stderr)
-        return 2
-
-
-def _advice(error: Exception) -> str:
-    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "tcim_lite":
-        return f"{error}; the server needs the extra: pip install 'tcim-lite[serve]'"
-    return str(error)
+    return explained(lambda: _serve(args), "serve")
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from ..llm.package import Package
     from ..serve.options import ServeOptions
     from ..serve.run import listen, run
     from ..serve.service import Service
 
-    logging.basicConfig(
-        filename=args.log_file,
-        level=args.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger(__name__).info(
-        "arguments: %s", " ".join(f"{k}={v}" for k, v in sorted(vars(args).items()) if k not in ("api_key", "command"))
-    )
-    package = Package.open(args.folder, args.name)
+    start_log(args)
+    package = open_package(args, batch=4)
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=args.served_model_name or package.name,
@@ -100,7 +74,7 @@ def _serve(args: argparse.Namespace) -> int:
             package,
             options,
             chat_template=args.chat_template,
-            devices=_devices(args.devices),
+            devices=devices_of(args),
             pipeline=args.pipeline,
             speculate=args.speculate,
             max_waiting=args.max_queue,
@@ -116,10 +90,3 @@ def _serve(args: argparse.Namespace) -> int:
 
         run(service, listener, ready)
     return 0
-
-
-def _devices(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"--devices {text!r}: expected ids such as 0 or 0,1") from None

@@ -1,0 +1,114 @@
+"""One answer at a terminal: the engine driven by this thread, text as it comes, what it cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..llm.engine import Engine, Event, SamplingParams
+    from ..llm.engine.request import TokenLogprob
+    from ..llm.package import Package
+
+
+@dataclass
+class Answer:
+    """What came of one request.
+
+    Attributes:
+        text: without the stop string.
+        tokens: without the stop token.
+        logprobs: of `tokens`, where they were asked for.
+        last: the event with the finish reason and the counts.
+        elapsed_s: seconds from the request to the end.
+        first_s: seconds to the first token.
+    """
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    last: Event | None = None
+    elapsed_s: float = 0.0
+    first_s: float = 0.0
+
+    def stats(self, device: str, dtype: str) -> dict[str, Any]:
+        """The figures of the line that generate prints; a stop token counts as generated."""
+        assert self.last is not None
+        assert self.last.usage is not None
+        usage = self.last.usage
+        return {
+            "prompt_tokens": usage.prompt_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "generated_tokens": usage.completion_tokens,
+            "elapsed_seconds": round(self.elapsed_s, 3),
+            "tokens_per_second": round(usage.completion_tokens / self.elapsed_s, 2),
+            "ttft_ms": round(self.first_s * 1e3, 1),
+            "device": device,
+            "dtype": dtype,
+        }
+
+
+def answer(
+    engine: Engine,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    on_text: Callable[[str], None],
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """Answers one prompt; `on_text` gets the text as it comes. Looks at `is_stopped` after every step.
+
+    Raises:
+        RequestError: As `Engine.add`.
+        RuntimeError: The runtime failed; the message is its own.
+    """
+    made, started = Answer(), perf_counter()
+    request = engine.add(prompt, params)
+    while engine.has_work:
+        if is_stopped():
+            engine.abort(request.id)
+        for event in engine.step():
+            if event.token_ids and not made.tokens:
+                made.first_s = perf_counter() - started
+            made.tokens.extend(event.token_ids)
+            made.logprobs.extend(event.logprobs)
+            made.text += event.text
+            if event.text:
+                on_text(event.text)
+            if event.finish_reason is not None:
+                made.last = event
+    made.elapsed_s = perf_counter() - started
+    if made.last is None or made.last.finish_reason == "error":
+        raise RuntimeError((made.last and made.last.error) or "the engine has ended")
+    return made
+
+
+def stats_line(stats: dict[str, Any]) -> str:
+    """`name=value` after `name=value`."""
+    return " ".join(f"{name}={value}" for name, value in stats.items())
+
+
+def device_name(devices: Sequence[int]) -> str:
+    """Such as `cpu:0` or `cuda:0,1`."""
+    return f"{os.environ.get('TCIM_LITE_DEVICE') or 'cpu'}:{','.join(map(str, devices))}"
+
+
+def quant_of(package: Package) -> str:
+    """The profile of a package's weights, as its compiler wrote it down; "unknown" where it did not."""
+    from .. import hmm
+
+    found = sorted(package.folder.glob(f"{package.name}_decode*.hmm*"))
+    message = json.loads(hmm.read(found[0]).custom_msg or "{}") if found else {}
+    return str(message.get("quant", "unknown"))
+
+
+def show(text: str) -> None:
+    """Prints a piece of an answer; at a terminal, control characters are no commands."""
+    if sys.stdout.isatty():
+        text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
+    print(text, end="", flush=True)

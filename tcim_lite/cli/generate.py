@@ -1,0 +1,115 @@
+"""`tcim-lite generate`: one prompt, one answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .opening import add_model_arguments, devices_of, explained, open_package, say, start_log
+from .sampling import add_sampling_arguments, read_text, sampling_params
+
+if TYPE_CHECKING:
+    from .answering import Answer
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "generate",
+        help="answer one prompt",
+        description="Answers one prompt on standard output as it is made, and prints what it cost on standard error. "
+        "Needs pip install 'tcim-lite[chat]'.",
+    )
+    add_model_arguments(parser)
+    parser.add_argument("stdin", metavar="-", nargs="?", choices=("-",), help="read the prompt from standard input")
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument(
+        "--prompt-file",
+        metavar="FILE",
+        type=Path,
+        help="a file with it (-: standard input), less one newline at its end",
+    )
+    parser.add_argument("--chat", action="store_true", help="put the prompt into the package's chat template")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: what the model is told first")
+    parser.add_argument(
+        "--no-thinking", action="store_true", help="with --chat: ask the template for an answer at once"
+    )
+    add_sampling_arguments(parser)
+    parser.add_argument("--logprobs", type=int, metavar="N", help="with --json: tell the N likeliest at each place")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument(
+        "--show-stats", action=argparse.BooleanOptionalAction, default=True, help="the line on standard error"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the answer."""
+    return explained(lambda: _generate(args), "chat")
+
+
+def _generate(args: argparse.Namespace) -> int:
+    text = _prompt(args)
+    if (args.system is not None or args.no_thinking) and not args.chat:
+        raise ValueError("--system and --no-thinking need --chat: without it the model gets the prompt as it is")
+    if args.logprobs is not None and not args.json:
+        raise ValueError("--logprobs needs --json")
+    start_log(args)
+    devices = devices_of(args)
+    package = open_package(args)
+    params = sampling_params(args, package.generation_defaults, logprobs=args.logprobs)
+
+    from ..llm.engine import Engine
+    from ..llm.package import encode_chat, load_tokenizer
+    from .answering import answer, device_name, quant_of, show, stats_line
+
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    messages = [{"role": "system", "content": args.system}] if args.system is not None else []
+    messages.append({"role": "user", "content": text})
+    thinking = False if args.no_thinking else None
+    tokens = encode_chat(tokenizer, messages, raw=not args.chat, enable_thinking=thinking)
+    engine = Engine.open(package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer)
+    made = answer(engine, tokens, params, (lambda piece: None) if args.json else show)
+    stats = made.stats(device_name(devices), quant_of(package))
+    if args.json:
+        print(json.dumps(_object(made, package.name, stats), ensure_ascii=False))
+    else:
+        print(flush=True)
+    if args.show_stats:
+        say(stats_line(stats))
+    return 0
+
+
+def _prompt(args: argparse.Namespace) -> str:
+    given = [value for value in (args.stdin, args.prompt, args.prompt_file) if value is not None]
+    if len(given) != 1:
+        raise ValueError("give the prompt once: --prompt TEXT, --prompt-file FILE, or - for standard input")
+    if args.prompt is not None:
+        return str(args.prompt)
+    if args.stdin or str(args.prompt_file) == "-":
+        try:
+            return sys.stdin.buffer.read().decode().removesuffix("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"standard input is not UTF-8 text: {error}") from None
+    return read_text(args.prompt_file).removesuffix("\n")
+
+
+def _object(made: Answer, name: str, stats: dict[str, Any]) -> dict[str, Any]:
+    assert made.last is not None
+    found: dict[str, Any] = {
+        "model": name,
+        "text": made.text,
+        "token_ids": made.tokens,
+        "finish_reason": made.last.finish_reason,
+        "stop_reason": made.last.stop_reason,
+        "stats": stats,
+    }
+    if made.logprobs:
+        found["logprobs"] = [
+            {"token": item.token, "logprob": item.logprob, "top": [list(pair) for pair in item.top]}
+            for item in made.logprobs
+        ]
+    return found

@@ -1,0 +1,140 @@
+"""What generate, chat and serve share: the model they are given, devices, the log."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import TcimError
+
+if TYPE_CHECKING:
+    from ..llm.package import Package
+
+_COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "warning") -> None:
+    """Adds PACKAGE and the options of `open_package`, `devices_of` and `start_log`."""
+    from ..models.common.profiles import QUANTS
+
+    parser.add_argument(
+        "model",
+        metavar="PACKAGE",
+        help="folder of a package; or of a checkpoint, a GGUF file or a name on the Hugging Face hub (Owner/Model): "
+        "these are compiled first, once, into a cache folder",
+    )
+    parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+    parser.add_argument(
+        "--devices", "--device", default="0", metavar="IDS", help="device ids, such as 0,1 (%(default)s)"
+    )
+    parser.add_argument("--pipeline", action="store_true", help="run the stages of a --pipeline package, one a device")
+    parser.add_argument("--log-file", type=Path, metavar="FILE", help="write the log there instead of stderr")
+    parser.add_argument(
+        "--log-level",
+        default=log_level,
+        choices=("debug", "info", "warning", "error"),
+        help="%(default)s; info begins with all arguments",
+    )
+    group = parser.add_argument_group("a checkpoint instead of a package")
+    group.add_argument("--quant", "--dtype", choices=QUANTS, help="as of `tcim-lite compile`, as are the next three")
+    group.add_argument("--context-length", type=int, metavar="C", help="rows of the KV caches")
+    group.add_argument("--prefill-length", type=int, metavar="P", help="tokens in a prefill chunk")
+    group.add_argument("--batch", type=int, metavar="B", help="slots of the decode graph")
+    group.add_argument("--local-files-only", action="store_true", help="a name of the hub: use an earlier download")
+
+
+def open_package(args: argparse.Namespace, *, batch: int = 1) -> Package:
+    """The package of the command line; a checkpoint is downloaded and compiled where need be, with `batch` slots.
+
+    Raises:
+        FileNotFoundError: There is neither a package nor a checkpoint of that name.
+        ValueError: As `Package.open`; options for the compiler beside a package.
+        CompileError: As `cached_package` and `download`.
+    """
+    from ..llm.package import Package
+
+    path, given = Path(args.model), {name: getattr(args, name) for name in _COMPILE_OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
+    if path.is_dir() and (any(path.glob("*_prefill*.hmm*")) or not (path / "config.json").is_file()):
+        package = Package.open(path, args.name)
+        if given:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise ValueError(f"{path} is compiled already, so {options} can change nothing; give the checkpoint")
+        return package
+    return Package.open(_compiled(args, path, {"batch": batch} | given), args.name)
+
+
+def _compiled(args: argparse.Namespace, path: Path, options: Mapping[str, Any]) -> Path:
+    from ..models.common.errors import CompileWarning
+    from ..models.compiler.cache import cached_package
+    from ..models.hub import download, is_hub_name
+
+    label = None
+    if not path.exists():
+        if not is_hub_name(args.model):
+            raise FileNotFoundError(
+                f"{args.model}: there is no such file or folder; expected a package, a checkpoint folder, a GGUF file "
+                "or a name on the Hugging Face hub (Owner/Model)"
+            )
+        path, label = download(args.model, local_files_only=args.local_files_only), args.model
+    count = len(devices_of(args))
+    if args.pipeline:
+        options = {**options, "pipeline": count}
+    elif count > 1:
+        options = {**options, "ndevice": count, "single_device": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", CompileWarning)
+        warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+        return cached_package(path, label=label, say=say, progress=True, name=args.name, **options)
+
+
+def explained(work: Callable[[], int], extra: str) -> int:
+    """The exit status of a command's work; an error that is the user's to mend is one line that says how."""
+    try:
+        return work()
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "tcim_lite" or "pip install" in str(error):
+            say(f"error: {error}")
+        else:
+            say(f"error: {error}; this command needs the extra: pip install 'tcim-lite[{extra}]'")
+    except (ValueError, TcimError) as error:
+        say(f"error: {error}")
+    return 2
+
+
+def say(line: str) -> None:
+    """Prints a line beside the output."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def devices_of(args: argparse.Namespace) -> tuple[int, ...]:
+    """The ids of --devices.
+
+    Raises:
+        ValueError: They are none.
+    """
+    try:
+        return tuple(int(part) for part in args.devices.split(","))
+    except ValueError:
+        raise ValueError(f"--devices {args.devices!r}: expected ids such as 0 or 0,1") from None
+
+
+def start_log(args: argparse.Namespace) -> None:
+    """Sets the log up, and tells it all arguments but keys at level info; a log file has that level at least."""
+    level = logging.getLevelName(args.log_level.upper())
+    if args.log_file is not None:
+        level = min(level, logging.INFO)
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(filename=args.log_file, level=level, format=form)
+    for chatty in ("httpx", "httpx2", "huggingface_hub", "filelock"):
+        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
+    secret = ("api_key", "command", "prompt", "system")
+    told = " ".join(f"{name}={value}" for name, value in sorted(vars(args).items()) if name not in secret)
+    devices = os.environ.get("HOUMO_VISIBLE_DEVICES", "unset")
+    logging.getLogger("tcim_lite").info("%s: %s HOUMO_VISIBLE_DEVICES=%s", args.command, told, devices)

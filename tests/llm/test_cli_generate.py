@@ -1,0 +1,250 @@
+"""`tcim-lite generate`: the answer of LanguageModel.generate, from a package, a checkpoint or a name on the hub."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
+from stand_in_hub import Hub
+
+from tcim_lite.cli import main
+from tcim_lite.llm import Sampler, encode_chat, load_tokenizer
+
+QUESTION = "What is 12 + 30?"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    sizes = {"prefill_length": 32, "context_length": 256}
+    return compile_package(DEMO_CHECKPOINT, tmp_path_factory.mktemp("generate") / "demo", quant="w8a8h1_sefp", **sizes)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(package):
+    return load_tokenizer(package.tokenizer_folder)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """Caches of this project and of huggingface_hub, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    return tmp_path / "xdg" / "tcim-lite" / "packages"
+
+
+def run(*arguments, stdin=None, **environment):
+    command = [sys.executable, "-P", "-m", "tcim_lite", "generate", *map(str, arguments)]
+    environment = {**os.environ, "TCIM_LITE_STRICT": "error", **environment}
+    return subprocess.run(command, capture_output=True, input=stdin, timeout=120, env=environment)
+
+
+def in_process(capfd, *arguments):
+    """The JSON object of a command that works."""
+    status = main(["generate", *map(str, arguments), "--json"])
+    printed, errors = capfd.readouterr()
+    assert status == 0, errors
+    return json.loads(printed)
+
+
+def alone(package, tokenizer, prompt, limit=None, sampler=None):
+    return list(LoadedPackage(package).generate(prompt, sampler or Sampler(), limit, package.stop_tokens(tokenizer)))
+
+
+def test_a_chat_answer_and_what_it_cost(package):
+    done = run(package.folder, "--chat", "--prompt", QUESTION)
+    assert (done.returncode, done.stdout) == (0, b"12 + 30 = 42\n")
+    assert re.fullmatch(
+        rb"prompt_tokens=19 cached_tokens=0 generated_tokens=13 elapsed_seconds=[\d.]+ tokens_per_second=[\d.]+ "
+        rb"ttft_ms=[\d.]+ device=cpu:0 dtype=w8a8h1_sefp\n",
+        done.stderr,
+    )
+
+
+def test_standard_input_files_and_arguments_are_the_same_prompt(package, tokenizer, tmp_path, capfd):
+    path = tmp_path / "prompt"
+    path.write_text("7加5等于多少？\n", encoding="utf-8")
+    tokens = alone(package, tokenizer, encode_chat(tokenizer, [{"content": "7加5等于多少？"}], raw=True), 20)
+    expected = tokenizer.decode(tokens, skip_special_tokens=True)
+    for words in (["-"], ["--prompt-file", "-"]):
+        done = run(package.folder, *words, "--max-new-tokens", 20, "--no-show-stats", stdin=path.read_bytes())
+        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"{expected}\n", b"")
+    for words in (["--prompt-file", path], ["--prompt", "7加5等于多少？"]):
+        found = in_process(capfd, package.folder, *words, "--max-new-tokens", 20)
+        assert (found["token_ids"], found["text"]) == (tokens, expected)
+
+
+def test_the_system_prompt_is_a_message(package, tokenizer, capfd):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    found = in_process(capfd, package.folder, "--chat", "--system", "Be brief.", "--prompt", "Hello")
+    prompt = encode_chat(tokenizer, messages)
+    assert found["stats"]["prompt_tokens"] == len(prompt)
+    assert found["token_ids"] == alone(package, tokenizer, prompt)
+
+
+def test_sampling_options_reach_the_sampler(package, tokenizer, capfd):
+    options = {"temperature": 4.0, "top_k": 40, "top_p": 0.99, "min_p": 0.001, "repetition_penalty": 1.1, "seed": 5}
+    options |= {"presence_penalty": 0.3, "frequency_penalty": 0.2, "logit_bias": {5: -3.5, 9: 2.0}}
+    prompt = encode_chat(tokenizer, [{"role": "user", "content": "Hello"}])
+    words = ["--logit-bias", "5=-3.5", "--logit-bias", "9=2"]
+    words += [str(w) for name, v in options.items() if name != "logit_bias" for w in (f"--{name.replace('_', '-')}", v)]
+    found = in_process(capfd, package.folder, "--chat", "--prompt", "Hello", "--max_tokens", 24, *words)
+    from tcim_lite.llm.engine import Engine, SamplingParams
+
+    engine = Engine.open(package, tokenizer=tokenizer)
+    engine.add(prompt, SamplingParams(max_tokens=24, **options))
+    tokens = []
+    while engine.has_work:
+        tokens += [token for event in engine.step() for token in event.token_ids]
+    assert found["token_ids"] == tokens
+    assert tokens != alone(package, tokenizer, prompt, 24)
+
+
+def test_what_ends_an_answer(package, capfd):
+    ask = [package.folder, "--chat", "--prompt", QUESTION]
+    found = in_process(capfd, *ask, "--stop", " = ")
+    assert (found["text"], found["finish_reason"], found["stop_reason"]) == ("12 + 30", "stop", " = ")
+    whole = in_process(capfd, *ask)
+    assert whole["finish_reason"] == "stop"
+    assert in_process(capfd, *ask, "--max-new-tokens", 3)["finish_reason"] == "length"
+    last = whole["token_ids"][-1]
+    cut = in_process(capfd, *ask, "--stop-token-id", last)
+    assert (cut["token_ids"], cut["stop_reason"]) == (whole["token_ids"][: whole["token_ids"].index(last)], last)
+    longer = in_process(capfd, *ask, "--ignore-eos", "--max-new-tokens", 40)
+    assert longer["stats"]["generated_tokens"] == 40
+
+
+def test_the_form_of_an_answer(package, tmp_path, capfd):
+    pytest.importorskip("llguidance")
+    ask = [package.folder, "--chat", "--prompt", QUESTION, "--temperature", 0]
+    assert in_process(capfd, *ask, "--choice", "yes", "--choice", "no")["text"] in ("yes", "no")
+    assert re.fullmatch("[a-c]{5}", in_process(capfd, *ask, "--regex", "[a-c]{5}")["text"])
+    schema = tmp_path / "schema.json"
+    schema.write_text(
+        '{"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": false}'
+    )
+    answer = json.loads(in_process(capfd, *ask, "--json-schema", schema)["text"])
+    assert isinstance(answer["a"], bool)
+
+
+def test_logprobs_are_told_with_json(package, capfd):
+    found = in_process(capfd, package.folder, "--chat", "--prompt", QUESTION, "--logprobs", 2)
+    assert [item["token"] for item in found["logprobs"]] == found["token_ids"]
+    assert all(item["top"][0] == [item["token"], item["logprob"]] for item in found["logprobs"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give the prompt once: --prompt TEXT, --prompt-file FILE, or - for standard input"),
+        (["-", "--prompt", "a"], "give the prompt once"),
+        (["--prompt", ""], "the prompt is empty"),
+        (["--prompt", "a " * 500], "tokens, the context holds 256; shorten it"),
+        (["--prompt", "a", "--system", "b"], "--system and --no-thinking need --chat"),
+        (["--prompt", "a", "--logprobs", "1"], "--logprobs needs --json"),
+        (["--prompt", "a", "--temperature", "-1"], "temperature=-1.0: expected 0 (greedy) or more"),
+        (["--prompt", "a", "--logit-bias", "x"], "--logit-bias 'x': expected a token id and a number"),
+        (["--prompt", "a", "--max-new-tokens", "0"], "max_tokens=0: expected at least 1"),
+        (["--prompt", "a", "--stop", ""], "stop: a string is empty"),
+        (["--prompt", "a", "--devices", "x"], "--devices 'x': expected ids such as 0 or 0,1"),
+        (["--prompt", "a", "--devices", "0,1"], "compile the package with --ndevice"),
+        (["--prompt", "a", "--quant", "float16"], "is compiled already, so --quant can change nothing"),
+        (["--prompt-file", "none.txt"], "none.txt"),
+        (["--prompt", "a", "--name", "other"], "no compiled package other in"),
+    ],
+)
+def test_bad_input_is_one_line(package, capfd, words, message):
+    assert main(["generate", str(package.folder), *words]) == 2
+    printed, errors = capfd.readouterr()
+    assert (printed, errors.count("\n")) == ("", 1)
+    assert errors.startswith("error: ")
+    assert message in errors
+
+
+def test_a_prompt_that_is_no_text_is_refused(package, tmp_path, capfd):
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    assert main(["generate", str(package.folder), "--prompt-file", str(tmp_path / "bytes")]) == 2
+    assert f"{tmp_path / 'bytes'} is not UTF-8 text" in capfd.readouterr().err
+    done = run(package.folder, "-", stdin=b"\xff")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    assert b"standard input is not UTF-8 text" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["none", "./none/here", "a/b/c"])
+def test_what_is_neither_a_folder_nor_a_name_is_not_asked_for(name, capfd):
+    assert main(["generate", name, "--prompt", "a"]) == 2
+    assert f"{name}: there is no such file or folder; expected a package" in capfd.readouterr().err
+
+
+def test_the_log_begins_with_the_arguments_but_not_the_prompt(package, tmp_path):
+    log = tmp_path / "log"
+    done = run(package.folder, "--prompt", "tell nobody", "--max-new-tokens", 1, "--log-file", log)
+    assert done.returncode == 0
+    first = log.read_text().splitlines()[0]
+    assert " INFO tcim_lite: generate: " in first
+    for word in ("devices=0", "max_new_tokens=1", f"model={package.folder}", "HOUMO_VISIBLE_DEVICES=unset"):
+        assert word in first
+    assert "nobody" not in log.read_text()
+
+
+def test_a_checkpoint_is_compiled_once(cache, capfd):
+    ask = [DEMO_CHECKPOINT, "--chat", "--prompt", QUESTION, "--context-length", 256, "--quant", "w8a8h1_sefp"]
+    first = run(*ask)
+    assert (first.returncode, first.stdout) == (0, b"12 + 30 = 42\n")
+    (folder,) = cache.glob("demo_checkpoint-????????????????")
+    assert first.stderr.decode().startswith(f"compiling {DEMO_CHECKPOINT} into {folder}\n")
+    assert in_process(capfd, *ask)["text"] == "12 + 30 = 42"
+    assert list(cache.glob("demo_checkpoint-????????????????")) == [folder]
+
+
+def test_a_checkpoint_is_compiled_for_the_devices_named(cache):
+    ask = [DEMO_CHECKPOINT, "--chat", "--prompt", QUESTION, "--context-length", 256, "--devices", "0,1"]
+    for words in ([], ["--pipeline"]):
+        done = run(*ask, *words, TCIM_LITE_DEVICE_NUM="2")
+        assert (done.returncode, done.stdout) == (0, b"12 + 30 = 42\n"), done.stderr
+        assert b" device=cpu:0,1 " in done.stderr
+
+
+@pytest.fixture
+def hub(monkeypatch, cache, tmp_path):
+    folder = tmp_path / "repository"
+    shutil.copytree(DEMO_CHECKPOINT, folder)
+    (folder / "pytorch_model.bin").write_bytes(b"not wanted")
+    made = Hub("Owner/demo-model", folder)
+    monkeypatch.setenv("HF_ENDPOINT", made.url)
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    yield made
+    made.close()
+
+
+def test_a_name_on_the_hub_is_downloaded_once(hub, cache):
+    ask = ["Owner/demo-model", "--chat", "--prompt", QUESTION, "--context-length", 256]
+    done = run(*ask)
+    assert (done.returncode, done.stdout) == (0, b"12 + 30 = 42\n"), done.stderr
+    assert len(list(cache.glob("Owner-demo-model-????????????????"))) == 1
+    asked = {path.rpartition("/")[2] for path in hub.paths}
+    assert "model.safetensors" in asked
+    assert "pytorch_model.bin" not in asked
+    hub.paths.clear()
+    done = run(*ask, "--local-files-only")
+    assert (done.returncode, done.stdout, hub.paths) == (0, b"12 + 30 = 42\n", []), done.stderr
+    assert b"compiling" not in done.stderr
+
+
+def test_a_name_that_cannot_be_fetched_is_one_line(hub):
+    done = run("Owner/other", "--prompt", "a")
+    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
+    message = b"error: Owner/other is no folder here, and as a name on the Hugging Face hub it cannot be fetched: "
+    assert done.stderr.startswith(message)
+    hub.paths.clear()
+    done = run("Owner/demo-model", "--prompt", "a", "--local-files-only")
+    assert (done.returncode, done.stderr.count(b"\n"), hub.paths) == (2, 1, []), done.stderr
+
+
+def test_a_name_without_huggingface_hub_names_the_extra(monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert main(["generate", "Owner/demo-model", "--prompt", "a"]) == 2
+    assert "needs the package 'huggingface_hub': pip install 'tcim-lite[hub]'" in capfd.readouterr().err
