@@ -16,7 +16,7 @@ from .four_bit import FourBitCheckpoint
 from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
-from .roles import Role
+from .roles import SINKS, Role
 
 Merge: TypeAlias = Literal["stack", "alternate"]
 
@@ -205,7 +205,7 @@ class RandomTensors:
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
         if spec.role.kind == "norm":
             return np.ones(spec.shape, np.float32)
-        deviation = np.float32(0.02)
+        deviation = np.float32(1.0 if spec.role == SINKS else 0.02)  # sinks are scores
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation
 
     def packed(
