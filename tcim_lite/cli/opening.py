@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TcimError
-
 if TYPE_CHECKING:
     from ..llm.package import Package
 
@@ -103,7 +101,7 @@ def explained(work: Callable[[], int], extra: str) -> int:
             say(f"error: {error}")
         else:
             say(f"error: {error}; this command needs the extra: pip install 'tcim-lite[{extra}]'")
-    except (ValueError, TcimError) as error:
+    except (ValueError, RuntimeError) as error:
         say(f"error: {error}")
     return 2
 

@@ -248,3 +248,26 @@ def test_a_name_without_huggingface_hub_names_the_extra(monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["generate", "Owner/demo-model", "--prompt", "a"]) == 2
     assert "needs the package 'huggingface_hub': pip install 'tcim-lite[hub]'" in capfd.readouterr().err
+
+
+def test_an_error_of_the_runtime_is_one_line(package, monkeypatch, capfd):
+    from tcim_lite.llm.engine import Slots
+
+    def fail(*_):
+        raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr(Slots, "decode", fail)
+    assert main(["generate", str(package.folder), "--prompt", "a"]) == 2
+    assert capfd.readouterr().err == "error: RuntimeError: the device is gone\n"
+
+
+def test_serve_takes_a_checkpoint_and_four_slots(cache):
+    words = ["serve", DEMO_CHECKPOINT, "--context-length", 256, "--port", 0]
+    command = [sys.executable, "-P", "-m", "tcim_lite", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        process.terminate()
+        errors = process.communicate(timeout=60)[1]
+    assert re.match("serving qwen3, 4 slots, at http://127.0.0.1:", line), errors
+    assert process.returncode == 0
+    assert "INFO tcim_lite: serve: " in errors
