@@ -129,7 +129,6 @@ STEPS = (StepTime("Linear", "4 x 4 w", 3e-3), StepTime("Attention", "", 2e-3), S
             "threads were stopped for 30% of the time (20% by other threads, 10% by the host)",
         ),
         ({"fastest": 6e-3}, "its fastest run reached 83%, so the machine was disturbed"),
-        ({}, "in one piece"),
         (
             {"steps": STEPS},
             "decode at 7 is at 50% of the read rate: the limit alone takes 5.00 of 10.00 ms. "
@@ -140,7 +139,7 @@ STEPS = (StepTime("Linear", "4 x 4 w", 3e-3), StepTime("Attention", "", 2e-3), S
             "Beyond it, in ms: Attention 2.00, outside of the steps 2.00, Linear (arithmetic) 1.00.",
         ),
     ],
-    ids=["enough", "no limit", "stopped", "disturbed", "one piece", "read", "int8"],
+    ids=["enough", "no limit", "stopped", "disturbed", "read", "int8"],
 )
 def test_a_graph_below_its_limit_is_explained(changes, expected):
     text = explain(replace(MEASURED, **changes))

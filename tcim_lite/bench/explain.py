@@ -25,8 +25,6 @@ def explain(timing: Timing) -> str:
     best = timing.share * timing.seconds / timing.fastest
     if best >= ENOUGH:
         return head + f"its fastest run reached {best:.0%}, so the machine was disturbed; run it again."
-    if not timing.steps:
-        return head + "this device runs the graph in one piece, so its steps cannot be timed."
     lost = sorted(_lost(timing).items(), key=lambda item: -item[1])
     parts = ", ".join(f"{what} {seconds * 1e3:.2f}" for what, seconds in lost if seconds > 0.02 * timing.seconds)
     limit_ms = timing.share * timing.seconds * 1e3

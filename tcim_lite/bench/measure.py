@@ -33,7 +33,8 @@ class Timing:
         fastest: Shortest run, seconds.
         slowest: Longest run, seconds.
         tokens_per_s: Of the median run.
-        limited_by: The roof that is lower for this graph: "read", "int8" or "fp32"; "" when it could not be measured.
+        limited_by: The roof that is lower for this graph: "read", "int8" or "fp32"; "" when it could not be measured,
+            or the device is no CPU.
         share: Of that roof, reached by the median run; 0 when it could not be measured.
         weights_s: Seconds that this roof leaves to the Linear layers: at "read" those of reading the weights.
         stops: What stopped the threads during these runs.
@@ -200,7 +201,8 @@ def _timing(
 ) -> Timing:
     cost = cost_of(file, depth)
     seconds = statistics.median(found.times)
-    limited_by, roof_s = _roof(cost, limits)
+    # The limits are the CPU's, and only the CPU backend runs a graph step by step.
+    limited_by, roof_s = _roof(cost, limits) if found.steps else ("", 0.0)
     linear_s = roof_s * weight_bytes(file) / cost.read_bytes if limited_by == "read" else roof_s
     return Timing(
         graph=kind,
