@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cpp_programs import run
 
+import tcim_lite
+
 CSRC = Path(__file__).parent.parent / "csrc"
 BACKEND = CSRC / "backends" / "cuda"
 KERNELS = sorted(BACKEND.rglob("*.cu"))
@@ -32,10 +34,22 @@ def test_a_kernel_compiles(kernel, tmp_path):
     assert not re.findall(r"^\s*trap;", ptx.read_text(), re.MULTILINE)
 
 
-def test_the_host_side_compiles(tmp_path):
-    for source in sorted(BACKEND.rglob("*.cpp")):
+def symbols(kind: str, path: Path) -> set[str]:
+    """Names of the core's namespace without that of the backend, which `nm kind` prints."""
+    printed = subprocess.run(["nm", kind, "-P", path], capture_output=True, text=True, check=True).stdout
+    names = {line.split()[0].split("@")[0] for line in printed.splitlines()}
+    return {name for name in names if "9tcim_lite" in name and "9tcim_lite4cuda" not in name}
+
+
+def test_the_host_side_compiles_and_calls_only_what_the_core_exports(tmp_path):
+    needed, defined = set(), symbols("-D", Path(tcim_lite.__file__).parent / "sdk/lib/libtcim_runtime_lite.so")
+    for index, source in enumerate(sorted(BACKEND.rglob("*.cpp"))):
         options = ("-std=c++20", "-O0", "-Xcompiler", "-Wall,-Wextra,-Werror", f"-I{CSRC}")
-        compile_with(NVCC, *options, "-c", source, "-o", tmp_path / "host.o")
+        compile_with(NVCC, *options, "-c", source, "-o", tmp_path / f"{index}.o")
+        needed |= symbols("-u", tmp_path / f"{index}.o")
+        defined |= symbols("--defined-only", tmp_path / f"{index}.o")
+    assert needed
+    assert needed <= defined, "list it in csrc/facade/exports.map.in"
 
 
 def test_cmake_builds_every_source():
