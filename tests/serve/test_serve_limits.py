@@ -138,18 +138,18 @@ def test_sigterm_lets_answers_end_and_takes_no_more(start):
     answers = {}
 
     def ask(name):
-        answers[name] = server.post(CHAT, json=body(ignore_eos=True, max_tokens=300, n=4)).json()
+        answers[name] = server.post(CHAT, json=body(ignore_eos=True, max_tokens=300, n=20)).json()
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in "ab"]  # one runs, one waits
     keeper = httpx2.Client(base_url=server.url)  # an open connection does not hold the server up
     assert keeper.get("/health").json() == {"status": "ok"}
     for thread in threads:
         thread.start()
-    until(lambda: server.metric("tcim:num_requests_waiting") >= 4)
+    until(lambda: server.metric("tcim:num_requests_waiting") >= 20)
     server.process.send_signal(signal.SIGTERM)
     for thread in threads:
         thread.join(60)
-    assert {answers[name]["usage"]["completion_tokens"] for name in "ab"} == {1200}
+    assert {answers[name]["usage"]["completion_tokens"] for name in "ab"} == {6000}
     assert server.process.wait(60) == 0
     with pytest.raises(httpx2.TransportError):
         server.get("/health")
