@@ -17,6 +17,9 @@ ARGS ?= --question "Hello, who are you?" \
         --question "7加5等于多少？" \
         --question "What is my name?"
 
+# Tests that share a file, or build, run in one process (tests/conftest.py).
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup
+
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)
 
@@ -29,10 +32,10 @@ demo: $(VENV)/demo
 
 # What every change needs: no other builds, no flows of whole programs.
 check: $(VENV)/test
-	$(BIN)/pytest -q -m "not build and not slow and not gpu and not oracle"
+	$(BIN)/pytest $(PARALLEL) -q -m "not build and not slow and not gpu and not oracle"
 
 test: $(VENV)/test
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 fuzz: $(VENV)/tools
 	$(BIN)/python tests/fuzzing.py --runs $(FUZZ_RUNS) --jobs $(FUZZ_JOBS)
@@ -43,6 +46,7 @@ docs: $(VENV)/docs
 	$(BIN)/python csrc/bindings/make_stub.py
 	$(BIN)/python docs/make_ops.py > docs/ops.md
 	$(BIN)/python docs/make_models.py > docs/models.md
+	$(BIN)/python docs/make_onnx.py
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
 SOURCES := pyproject.toml CMakeLists.txt constraints.txt \
@@ -54,13 +58,24 @@ $(VENV)/tools: constraints.txt
 	$(INSTALL) scikit-build-core pybind11 cmake ninja
 	touch $@
 
-$(VENV)/demo: $(VENV)/tools $(SOURCES)
-	$(INSTALL) --no-build-isolation '.[compile,chat]'
+# The compilers work while pip fetches what the package needs.
+define install
+	rm -rf build/wheel
+	$(PIP) wheel --no-deps --no-build-isolation -w build/wheel . & build=$$!; \
+	$(INSTALL) --no-build-isolation --only-deps '.[$(EXTRAS)]' || { kill $$build; exit 1; }; \
+	wait $$build
+	$(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
 	touch $@
+endef
 
-$(VENV)/test: $(VENV)/demo
-	$(INSTALL) --no-build-isolation '.[compile,chat,test]'
-	touch $@
+$(VENV)/demo: EXTRAS := compile,chat
+$(VENV)/demo: $(VENV)/tools $(SOURCES)
+	$(install)
+
+$(VENV)/test: EXTRAS := compile,chat,test
+$(VENV)/test: $(VENV)/tools $(SOURCES)
+	$(install)
+	touch $(VENV)/demo
 
 # Sources are all it reads: no build.
 $(VENV)/docs: $(VENV)/tools

@@ -24,7 +24,8 @@ INTRODUCTION = """# Models
 
 REST = """
 **Every family has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for
-several devices, `--position-ids` and every `--quant`. Every [example](../examples/README.md) runs it. Tests go over all
+several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
+([`--masks`](compile.md#masks)). Every [example](../examples/README.md) runs it. Tests go over all
 records:
 
 | what | tests |
@@ -34,6 +35,7 @@ records:
 | verify, all logits | `llm/test_verify.py` |
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
+| mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
 | experts in MXFP4 against transformers | `models/test_packed_experts.py` |
@@ -59,13 +61,11 @@ LIMITS = """
 - RoPE other than {rope}; `partial_rotary_factor`; multimodal RoPE (`mrope`).
 - Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,
   [compile.md](compile.md#checkpoints) says what our formats cannot hold.
-- GGUF of families without an architecture in the table. Tokenizers in GGUF other than BPE over bytes and
+- Tokenizers in GGUF other than BPE over bytes with the splits that [compile.md](compile.md#gguf-files) names, and
   SentencePiece's BPE.
 - PyTorch's own files (`.bin`, `.pt`): convert them to safetensors.
-- The two mask inputs of the vendor's gpt-oss package: our graphs of gpt-oss have the inputs of all families, and the
-  lengths say what a token sees.
-- On CUDA, decode in one launch for a sliding window shorter than the context, `--position-ids`, experts, sinks, or a
-  head_dim other than 128: such graphs run step by step ([cuda-decode.md](cuda-decode.md)).
+- On CUDA, decode in one launch for a sliding window shorter than the context, `--position-ids`, masks, experts, sinks,
+  or a head_dim other than 128: such graphs run step by step ([cuda-decode.md](cuda-decode.md)).
 """
 
 

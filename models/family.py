@@ -47,7 +47,16 @@ class Port:
             runtime takes either name.
     """
 
-    role: Literal["embeddings", "valid_length", "current_length", "position_ids", "k_cache", "v_cache"]
+    role: Literal[
+        "embeddings",
+        "valid_length",
+        "current_length",
+        "position_ids",
+        "local_attention_mask",
+        "global_attention_mask",
+        "k_cache",
+        "v_cache",
+    ]
     name: str
     alias: str
 
@@ -65,6 +74,7 @@ class Contract:
         shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages.
         per_slot: Then, for each batch slot, these,
         positions: with `--position-ids` this one, [1, T],
+        masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window and of the others,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
             of one layer after the other in a pipeline stage.
         output: Name of the logits.
@@ -75,6 +85,7 @@ class Contract:
     positions: Port
     per_layer: tuple[Port, ...]
     output: str
+    masks: tuple[Port, Port] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +95,15 @@ class Gguf:
     Attributes:
         arch: Its `general.architecture`.
         interleaved: Rows of q and k come from the first and the second half of a head in turns.
-        windowed: Of two families with one architecture, this is the one with sliding windows.
+        windowed: The family has sliding windows. Of two with one architecture, this is the one with them.
+        names: Tensors of a layer that are not named as in other families, or that others have not: name in the file
+            -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both.
     """
 
     arch: str
     interleaved: bool = False
     windowed: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +238,20 @@ class ModelConfig:
     def padded_intermediate(self) -> int:
         """intermediate_size rounded up to 16, the block in which gate and up alternate. Padding rows are zero."""
         return _padded(self.intermediate_size)
+
+    @property
+    def mask_window(self) -> int | None:
+        """The window that a mask for all layers with one is about; None where no layer has one.
+
+        Raises:
+            CompileError: Layers have different windows.
+        """
+        lengths = sorted({window for window in self.windows if window is not None})
+        if len(lengths) > 1:
+            raise CompileError(
+                f"--masks: layers have windows of {lengths}; one mask holds for all layers with a window"
+            )
+        return lengths[0] if lengths else None
 
     def blocks(self, layer: int) -> tuple[Block, ...]:
         """Returns the blocks of a layer in order."""

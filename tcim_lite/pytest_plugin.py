@@ -1,10 +1,19 @@
-"""The pytest plugin behind `--tcim-strict`: a finding of strict mode fails the test that caused it."""
+"""The pytest plugin: `--tcim-strict`, the fixture `tcim_faults`, and recordings as test cases.
+
+With `--tcim-strict`, a finding of strict mode fails the test that caused it. A file `NAME.tcimrec` among the arguments
+is a test that replays it bit for bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tcim_lite.faults import Injection
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,6 +27,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--tcim-strict"):
         config.pluginmanager.register(_Strict(), "tcim_strict")
+
+
+@pytest.fixture
+def tcim_faults() -> Generator[Callable[..., Injection], None, None]:
+    """`tcim_lite.faults.inject`, which ends with the test. A rule that never did anything fails the test."""
+    from tcim_lite import faults
+
+    made: list[Injection] = []
+
+    def inject(*rules: faults.Rule, **rule: str | int | float | bool) -> Injection:
+        end()
+        made.append(faults.inject(*rules, **rule))
+        return made[-1]
+
+    def end() -> None:
+        if not made:
+            return
+        injection = made.pop()
+        injection.stop()
+        if injection.unfired:
+            pytest.fail(f"these rules never did anything: {injection.unfired}", pytrace=False)
+
+    yield inject
+    end()
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    if file_path.suffix != ".tcimrec":
+        return None
+    collector: pytest.Collector = _RecordingFile.from_parent(parent, path=file_path)
+    return collector
+
+
+class _RecordingFile(pytest.File):
+    def collect(self) -> Iterator[pytest.Item]:
+        yield _ReplayItem.from_parent(self, name="replay")
+
+
+class _ReplayItem(pytest.Item):
+    def runtest(self) -> None:
+        from tcim_lite.replay import assert_replays
+
+        assert_replays(self.path)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+        return str(excinfo.value)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        return self.path, None, f"replay: {self.path.name}"
 
 
 class _Strict:

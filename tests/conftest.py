@@ -29,10 +29,15 @@ _unused_devices = itertools.count(2000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that compile against the SDK, or link the package again, have the marker `build`."""
+    """Marks tests that compile against the SDK or link the package again as `build`, and says what runs together.
+
+    With pytest-xdist a file's tests share a process, and so do all that build: they use the same folders.
+    """
     for item in items:
         if {"sdk", "static_package"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.build)
+        if item.config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group("build" if item.get_closest_marker("build") else item.path.name))
 
 
 @pytest.fixture

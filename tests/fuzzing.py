@@ -1,4 +1,4 @@
-"""Fuzzes the container reader, the plan builder and loads from memory: `make fuzz`, docs/developing.md.
+"""Fuzzes the container reader, the plan builder, loads from memory and rules: `make fuzz`, docs/developing.md.
 
 Needs clang++ with libFuzzer. Corpora, logs and findings are kept in the build folder; a later run goes on from them.
 """
@@ -25,6 +25,7 @@ TARGETS = {
     "fuzz_hmm": (3, 4096, (f"{GOLDEN}/*.hm[mw]*", f"{SHIPPED}/*.hm[mw]*")),
     "fuzz_load": (1, 8192, (f"{GOLDEN}/minimal.hmm", f"{GOLDEN}/ports.hmm", f"{GOLDEN}/*.hmms", f"{SHIPPED}/*.hmms",
                             f"{SHIPPED}/linear.hm*", f"{SHIPPED}/a*.hmm", f"{SHIPPED}/heads.hmm")),
+    "fuzz_rules": (1, 2048, ("tests/data/faults/*.toml",)),
 }  # fmt: skip
 # A build of the core alone. Its sources are compiled one by one, so each includes what it uses.
 SANITIZED = [
@@ -32,7 +33,8 @@ SANITIZED = [
     "-DTCIM_LITE_TESTS=BY_NAME",
     "-DTCIM_LITE_SANITIZE=address,undefined",
     "-DCMAKE_BUILD_TYPE=Debug",
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g",
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1",
+    "-DTCIM_LITE_UNITY=ON",
 ]
 CONFIGURE = [*SANITIZED, "-DTCIM_LITE_FUZZ=ON", "-DCMAKE_CXX_COMPILER=clang++"]
 # Entropic scheduling takes a sixth of the time and leak detection is the tests' business.
@@ -97,10 +99,10 @@ def fuzz(programs: Path, folder: Path, limits: Sequence[str], share: int, jobs: 
 
     Args:
         limits: options of libFuzzer that end each process.
-        share: inputs for each process of each quarter of the work; 0: as long as `limits` says.
+        share: inputs for each process of each part of the work; 0: as long as `limits` says.
     """
     done = []
-    for target, (quarters, largest, patterns) in TARGETS.items():
+    for target, (parts, largest, patterns) in TARGETS.items():
         corpus = folder / f"corpus_{target}"
         corpus.mkdir(parents=True, exist_ok=True)
         for pattern in patterns:
@@ -110,7 +112,7 @@ def fuzz(programs: Path, folder: Path, limits: Sequence[str], share: int, jobs: 
         started = []
         for number in range(jobs):
             log = folder / f"{target}_{number}.log"
-            runs = [f"-runs={share * quarters}"] if share else []
+            runs = [f"-runs={share * parts}"] if share else []
             options = [f"-max_len={largest}", f"-seed={seed + number}", "-print_final_stats=1"]
             options += [f"-artifact_prefix={folder}/finding_{target}_", *LIBFUZZER, memory_limit(), *runs, *limits]
             with log.open("wb") as output:
@@ -148,7 +150,7 @@ def report(jobs: Sequence[Job], seconds: float) -> bool:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description="Fuzzes the container reader, the plan builder and loads from memory.")
+    parser = argparse.ArgumentParser(description="Fuzzes the readers, the plan builder and loads from memory.")
     parser.add_argument("--runs", type=int, default=10_000_000, help="inputs over all targets (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes (default: the CPUs)")
     parser.add_argument("--seed", type=int, default=1, help="of the first process; each takes the next")
@@ -160,8 +162,8 @@ def main() -> int:
         parser.error("clang++ with libFuzzer is missing (Debian: apt install clang)")
     programs = build(args.folder)
     begin = time.perf_counter()
-    quarters = sum(quarters for quarters, _, _ in TARGETS.values())
-    share = -(-args.runs // (quarters * args.jobs))
+    parts = sum(parts for parts, _, _ in TARGETS.values())
+    share = -(-args.runs // (parts * args.jobs))
     jobs = fuzz(programs, args.folder, [], share, args.jobs, args.seed)
     return 0 if report(jobs, time.perf_counter() - begin) else 1
 

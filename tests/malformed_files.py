@@ -173,8 +173,8 @@ CASES: dict[str, tuple[bytes, str]] = {
             [Part(1, graph((value("x"), Y, value("w", kind=2, weight=0)))), Part(3, weights(weight())), PAYLOAD]
         ),
         "its weight 'w' is float32 dense"),
-    "op_unknown": (with_graph(ops=(op("Softmax"),)), "op 'Softmax' version 1 is unknown"),
-    "op_version_newer": (with_graph(ops=(op(version=2),)), "op 'Add' version 2 is unknown"),
+    "op_unknown": (with_graph(ops=(op("Softplus2"),)), "op 'Softplus2' version 1 is unknown"),
+    "op_version_newer": (with_graph(ops=(op(version=3),)), "op 'Add' version 3 is unknown"),
     "op_version_0": (with_graph(ops=(op(version=0),)), "op 'Add' version 0 is unknown"),
     "op_value_outside": (with_graph(ops=(op(inputs=(0, 7)),)), "names value 7"),
     "op_reads_too_early": (with_graph(ops=(op(inputs=(0, 1)),)), "reads 'y' before it is produced"),
@@ -262,6 +262,9 @@ CASES: dict[str, tuple[bytes, str]] = {
         with_ports((port("v_cache", 0, 0),)), "'x', .*, has role 'v_cache', .*; expected a state of some layer"),
     "ports_positions_shape": (
         with_ports((port("position_ids"),)), r"'x', .*, has role 'position_ids', .*; expected an input int32 \[1, T\]"),
+    "ports_mask_shape": (
+        with_ports((port("local_attention_mask"),)),
+        r"'x', .*, has role 'local_attention_mask', .*; expected a float input \[1, 1, T, S\]"),
     "ports_cache_without_layer": (
         container([CACHED, Part(7, ports((port(), port("k_cache")))), W]), "'c', .*; expected a state of some layer"),
     "ports_length_shape": (

@@ -142,6 +142,17 @@ def test_rows_before_a_window_are_not_read():
         assert read_bytes(replace(whole, ops=ops), depth) == rows * row
 
 
+def test_masks_are_read_once_for_all_layers(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["gpt_oss"].tiny_config | {"num_hidden_layers": 4}))
+    sizes = ["--prefill-length", "16", "--context-length", "64", "--batch", "2"]
+    costs = []
+    for masks in ([], ["--masks"]):
+        output = tmp_path / f"out{len(costs)}"
+        assert main(["compile", str(tmp_path), "-o", str(output), "--random-weights", "-q", *sizes, *masks]) == 0
+        costs.append(cost_of(hmm.read(output / "gpt_oss_decode.hmm"), 20).read_bytes)
+    assert costs[1] - costs[0] == 2 * 2 * (16 + 64)  # slots, bytes of float16; the local and the global mask
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
     specification = importlib.util.spec_from_file_location("make_models", ROOT / "docs" / "make_models.py")
@@ -151,5 +162,9 @@ def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
     (tmp_path / "config.json").write_text(json.dumps(config))
     options = ["-o", str(tmp_path / "out"), "--random-weights", "--name", "p", "-q"]
     assert main(["compile", str(tmp_path), *options, "--prefill-length", "8", "--context-length", "16"]) == 0
-    expected = weight_bytes(hmm.read(tmp_path / "out" / "p_decode.hmm"))
-    assert module.token_bytes(read_config(config), "w4a8h0_ssfp") == expected
+    decode = hmm.read(tmp_path / "out" / "p_decode.hmm")
+    read = read_config(config)
+    assert module.token_bytes(read, "w4a8h0_ssfp") == weight_bytes(decode)
+    # The first token reads its own row of every cache, keys and values in float16, and nothing else of the slot.
+    row = 2 * read.num_kv_heads * read.head_dim * 2
+    assert cost_of(decode, 0).read_bytes == weight_bytes(decode) + read.num_layers * row

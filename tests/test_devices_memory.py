@@ -65,11 +65,13 @@ def test_an_out_of_memory_error_lists_who_holds_what(tmp_path, small_device):
     assert " of 32.0 MiB are in use: " in message
     assert message.endswith("; free modules or tensors, or raise memory in TCIM_LITE_DEVICES")
     holders = message.split(" are in use: ")[1].split(";")[0].split(", ")
-    assert holders[:3] == [
-        f"15.0 MiB tensors of {tmp_path}/add.hmm",
-        "5.0 MiB tensors of the program",
-        f"4.0 MiB weights of {tmp_path}/linear.hmm",
-    ]
+    # Of a long path the end is shown.
+    tensors, program, weights = holders[:3]
+    assert tensors.startswith("15.0 MiB tensors of ")
+    assert tensors.endswith("/add.hmm")
+    assert program == "5.0 MiB tensors of the program"
+    assert weights.startswith("4.0 MiB weights of ")
+    assert weights.endswith("/linear.hmm")
     assert "big.hmm" not in ", ".join(holders)
     assert tensor.info.shape == (5, 512, 512)
 

@@ -115,3 +115,11 @@ def test_the_short_program_of_the_main_page_runs(tmp_path):
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"<class 'int'> \d+\n", done.stdout)
+
+
+def test_the_list_of_onnx_ops_is_that_of_the_table():
+    specification = importlib.util.spec_from_file_location("make_onnx", ROOT / "docs" / "make_onnx.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    text = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
+    assert text == module.page(text), "docs/onnx.md is old: run `make docs`"

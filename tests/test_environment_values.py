@@ -60,11 +60,12 @@ def test_a_foreign_device_profile_is_not_printed(tmp_path, monkeypatch):
     ("variable", "value", "words"),
     [
         ("TCIM_XH2_USE_SYNC_MODE", "maybe", "expected 1 or 0"),
-        ("TCIM_LITE_LAYERS", ",,", "names no layer; expected a comma list of strict, trace"),
+        ("TCIM_LITE_LAYERS", ",,", "names no layer; expected a comma list of"),
         ("TCIM_LITE_LAYERS", " ", "names no layer"),
         ("TCIM_LITE_VERIFY", "maybe", "expected load or off"),
         ("TCIM_LITE_NUMERICS", "maybe", "expected 'float', 'hidden_exponent' or nothing"),
         ("TCIM_LITE_EMULATE", "maybe", "expected 1.3 or 1.4"),
+        ("TCIM_LITE_FAULTS", "maybe", "the file of rules cannot be read (No such file or directory)"),
         ("TCIM_LITE_STRICT", "maybe", "expected off, warn or error"),
         ("TCIM_LITE_THREADS", "maybe", "expected a whole number from 1 to 1024"),
         ("TCIM_LITE_ISA", "maybe", "maybe"),

@@ -178,7 +178,7 @@ def hidden_port() -> hmm.Graph:
         ({"sibling": hmm.Sibling("a.hmw", bytes(32))}, "sibling"),
         ({"weights": [hmm.WeightEntry("w", "uint8", "dense", (4,), 4, bytes(32), 0)]}, "1 weights are external"),
         ({"graph": hmm.Graph("g", [hmm.Value("x", "thing", "float32", [1])], [], [0], [])}, "'thing' is not one of"),
-        ({"graph": hmm.Graph("g", [], [hmm.Op("Softmax", [], [])], [], [])}, "'Softmax' is not one of"),
+        ({"graph": hmm.Graph("g", [], [hmm.Op("Softplus2", [], [])], [], [])}, "'Softplus2' is not one of"),
         ({"graph": hmm.Graph("g", [], [hmm.Op("Add", [0, 1], [2])], [], [])}, "names value 0, there are 0"),
         ({"graph": hmm.Graph("g", [hmm.Value("x", "weight", "int8", [1], weight=0)], [], [], [])}, "names weight 0"),
         ({"graph": []}, "0 graphs, a model is for 1 to 32 devices"),

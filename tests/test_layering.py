@@ -40,6 +40,19 @@ PYTHON_MUST_NOT_IMPORT = {
         "torch",
         "transformers",
     ),
+    "tcim_lite/diff": ("tcim_lite._core", "tcim_lite.cli"),
+    # Nothing of the project: a copy of the folder works alone.
+    "tcim_lite/replay": (
+        "tcim_lite._core",
+        "tcim_lite.cli",
+        "tcim_lite.errors",
+        "tcim_lite.hmm",
+        "tcim_lite.layers",
+        "tcim_lite.llm",
+        "tcim_lite.models",
+        "tcim_lite.runtime",
+        "torch",
+    ),
     "tcim_lite/bench": ("tcim_lite.models", "tcim_lite.cli", "torch", "transformers"),
     "examples": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.hmm", "tcim_lite.cli"),
     "models": ("tcim_lite._core", "tcim_lite.runtime", "tcim_lite.llm", "tcim_lite.cli"),
@@ -72,6 +85,16 @@ def test_kernel_files_include_the_table_vector_headers_and_intrinsics():
                 assert include in allowed or (own and not include.endswith('_ref.h"')), (
                     f"{path.name} includes {include}"
                 )
+
+
+def test_rules_of_faults_can_name_every_call():
+    """A new event of the runtime (api_call) needs a line in the table, which says whether a lost device fails it."""
+    table = (ROOT / "csrc/layers/faults/calls.cpp").read_text()
+    listed = set(re.findall(r'^    {"([\w.]+)", (?:true|false)},$', table, re.MULTILINE))
+    made = set()
+    for path in (ROOT / "csrc").rglob("*.cpp"):
+        made |= set(re.findall(r'api_call\(\s*"([\w.]+)"', path.read_text()))
+    assert listed == made, "csrc/layers/faults/calls.cpp lists other calls than csrc makes"
 
 
 def test_the_public_headers_include_nothing_of_the_core():

@@ -91,6 +91,14 @@ def test_calls_are_told_with_their_facts(traced, add_model):
     assert traced("Module.get_output")[0]["result"]["device"] == -1
 
 
+def test_an_allocation_tells_its_device(traced, add_model):
+    info = rt.load(add_model).get_input_info("a")
+    rt.Tensor(info)
+    rt.Tensor(info, np.ones((2, 3), np.float16))
+    assert [line.get("device") for line in traced("Tensor.allocate")] == [0]
+    assert [line.get("device") for line in traced("Tensor.from_array")] == [None]
+
+
 def test_every_getter_of_a_module_is_a_call(traced, add_model):
     module = rt.load(add_model)
     getters = [name for name in dir(rt.Module) if name.startswith("get_")]
@@ -142,6 +150,19 @@ def test_the_environment_chooses_layers_at_the_first_call():
     done = run_python(code, TCIM_LITE_LAYERS=" trace,")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"tcim_lite call get_device_num call=\d+ .* value=\"1\"\n", done.stderr)
+
+
+def test_the_environment_gives_a_layer_its_file(tmp_path):
+    code = "import tcim_lite.runtime as rt; rt.get_device_num()"
+    done = run_python(code, TCIM_LITE_LAYERS=f"trace:{tmp_path}/calls", TCIM_LITE_TRACE_FILE=str(tmp_path / "other"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "calls").read_text().startswith("tcim_lite call get_device_num ")
+    assert not (tmp_path / "other").exists()
+    for wrong, message in {
+        "trace:": "'trace:' names no file",
+        "strict:a": "no option 'file'; expected one of mode",
+    }.items():
+        assert message in run_python(code, TCIM_LITE_LAYERS=wrong).stderr
 
 
 def test_an_unknown_layer_in_the_environment_is_an_error_of_every_call():

@@ -195,6 +195,7 @@ def test_every_method_of_a_released_module_says_so(add_model):
         "run": (),
         "sync": (),
         "set_stream": (None,),
+        "taps": (),
     }
     public = {name for name in dir(rt.Module) if not name.startswith("_")}
     assert public == {*calls, "load", "release", "close", "destroy", "unload"}

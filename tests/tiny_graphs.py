@@ -74,6 +74,17 @@ def attention_graph(tokens: int, context: int = CONTEXT, window: int | None = No
     return hmm.Graph(f"attention_{tokens}", values, ops, inputs=[0, 1, 2, 3, 4], outputs=[8], live_rows=2)
 
 
+def mask_graph(tokens: int, window: int | None = None) -> hmm.Graph:
+    """As `attention_graph`, with a mask at index 3; of a window it is about 16 rows of the cache."""
+    plain = attention_graph(tokens, window=window)
+    name, columns = ("global_attention_mask", CONTEXT) if window is None else ("local_attention_mask", 16)
+    values = [*plain.values, hmm.Value(name, "input", "float16", (1, 1, tokens, columns))]
+    *others, attention = plain.ops
+    attributes = {**attention.attributes, "mask": "given"}
+    ops = [*others, hmm.Op(attention.kind, [*attention.inputs, 9], attention.outputs, attributes)]
+    return hmm.Graph(f"mask_{tokens}", values, ops, inputs=[0, 1, 2, 9, 3, 4], outputs=plain.outputs, live_rows=2)
+
+
 def positions_graph(tokens: int, context: int = CONTEXT) -> tuple[hmm.Graph, list[hmm.WeightData]]:
     """As `attention_graph`, with queries and keys rotated by the input `position_ids`."""
     plain, table = attention_graph(tokens, context), (context, HEAD_DIM // 2)

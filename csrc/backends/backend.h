@@ -71,10 +71,10 @@ class Executable {
   // Bytes of device memory that a part holds besides weights, inputs and outputs.
   virtual uint64_t scratch_bytes(size_t rank) const noexcept = 0;
 
-  // Times the steps of later runs from zero, or leaves that. False where a run is not made of steps that the host sees.
-  virtual bool time_steps(bool) { return false; }
+  // Times the steps of later runs from zero, or leaves that.
+  virtual void time_steps(bool on) = 0;
   // In the order in which the names first run; parts together.
-  virtual std::vector<StepTime> step_times() const { return {}; }
+  virtual std::vector<StepTime> step_times() const = 0;
 };
 
 // Where new memory is wanted, if a backend can choose.

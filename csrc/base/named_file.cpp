@@ -55,6 +55,15 @@ std::string read_named_file(const std::string& path, uint64_t most_bytes, ErrorC
   return NamedFile(path, code, what).read_at_most(most_bytes);
 }
 
+std::string printable_start(std::string_view line) {
+  constexpr size_t kMost = 80;
+  std::string text(line.substr(0, kMost));
+  for (char& each : text) {
+    if (static_cast<unsigned char>(each) < ' ' || each == '\x7f') each = '?';
+  }
+  return line.size() > kMost ? text + "..." : text;
+}
+
 void check_named_file(const std::string& path, ErrorCode code, const std::string& what) {
   const NamedFile opened(path, code, what);
 }

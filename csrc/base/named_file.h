@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -11,6 +12,9 @@ namespace tcim_lite {
 // The bytes of a regular file. Never waits, and reads no more than `most_bytes`. What cannot be read, is no regular
 // file or is larger is an Error that begins with `what`, such as "VARIABLE='path'".
 std::string read_named_file(const std::string& path, uint64_t most_bytes, ErrorCode code, const std::string& what);
+
+// The start of a line of such a file, for a message: without control characters.
+std::string printable_start(std::string_view line);
 
 // The same checks without reading.
 void check_named_file(const std::string& path, ErrorCode code, const std::string& what);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "layers/faults/fired.h"
 #include "layers/registry.h"
 #include "layers/strict/catalogue.h"
 #include "layers/strict/report.h"
@@ -71,6 +72,15 @@ void bind_layers(py::module_& m) {
       [] { return std::vector<FindingKind>(layers::catalogue().begin(), layers::catalogue().end()); },
       "Every finding there is.");
   m.def("take_findings", &layers::take_findings, "What strict mode found since the last call.");
+  using layers::FiredFault;
+  py::class_<FiredFault>(m, "FiredFault", made_by_functions(), "A fault that was injected.")
+      .def_readonly("rule", &FiredFault::rule)
+      .def_readonly("place", &FiredFault::place)
+      .def_readonly("kind", &FiredFault::kind)
+      .def_readonly("call", &FiredFault::call)
+      .def_readonly("device", &FiredFault::device)
+      .def_readonly("text", &FiredFault::text);
+  m.def("take_fired_faults", &layers::take_fired_faults, "What was injected since the last call.");
   set_call_site_source(&user_frame);
 }
 

@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,12 +38,14 @@ void bind_module(py::module_& m) {
       .def_static(
           "make",
           [](std::vector<int> device_ids, std::string backend, std::shared_ptr<WeightStore> weights,
-             std::vector<std::string> dummies, uint64_t offset, uint64_t size) {
+             std::vector<std::string> dummies, uint64_t offset, uint64_t size,
+             std::optional<std::vector<std::string>> taps) {
             return LoadOptions{
-                std::move(device_ids), std::move(backend), std::move(weights), std::move(dummies), offset, size};
+                std::move(device_ids), std::move(backend), std::move(weights), std::move(dummies), offset, size, {},
+                std::move(taps)};
           },
           py::kw_only(), py::arg("device_ids"), py::arg("backend"), py::arg("weights"), py::arg("dummies"),
-          py::arg("offset"), py::arg("size"));
+          py::arg("offset"), py::arg("size"), py::arg("taps") = py::none());
 
   shared_class<Module>(m, "Module", "A loaded model.", py::release_gil_before_calling_cpp_dtor())
       .def_property_readonly("num_inputs", py::cpp_function(&Module::num_inputs, Release()))

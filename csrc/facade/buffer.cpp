@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -41,13 +42,14 @@ void require_size(size_t size) {
   if (size == 0 || size > uint64_t(1) << 48) fail(ErrorCode::Argument, "a buffer cannot have ", size, " bytes");
 }
 
-// Calls `make`, which returns the memory.
+// Calls `make`, which returns the memory on the device, if one is given.
 template <typename Make>
-Buffer make_buffer(const char* what, size_t size, Make&& make) {
+Buffer make_buffer(const char* what, size_t size, std::optional<int> device_id, Make&& make) {
   Buffer made;
   const Status status = guarded(what, [&] {
     require_size(size);
-    made = Access::buffer(tcim_lite::api_call("Buffer.create", tcim_lite::Undescribed(), make), 0, size);
+    const auto describe = [&](tcim_lite::CallEvent& event) { event.device_id = device_id; };
+    made = Access::buffer(tcim_lite::api_call("Buffer.create", describe, make), 0, size);
   });
   return status == OK ? made : Access::failed_buffer(status);
 }
@@ -74,13 +76,13 @@ const BufferState& internal::Access::core(const Buffer& buffer, const char* what
 }
 
 Buffer Buffer::CreateHostBuffer(size_t size, void* ptr) {
-  return make_buffer("Buffer::CreateHostBuffer", size, [&] {
+  return make_buffer("Buffer::CreateHostBuffer", size, std::nullopt, [&] {
     return ptr == nullptr ? tcim_lite::Buffer::on_host(size) : tcim_lite::Buffer::wrap(ptr, size);
   });
 }
 
 Buffer Buffer::CreateDeviceBuffer(size_t size, int device_id, std::string backend, std::string type) {
-  return make_buffer("Buffer::CreateDeviceBuffer", size, [&] {
+  return make_buffer("Buffer::CreateDeviceBuffer", size, device_id, [&] {
     tcim_lite::resolve_backend(backend);
     if (!type.empty() && type != "reserved") {
       fail(ErrorCode::Argument, "memory type '", type, "': expected \"\" or \"reserved\"");
@@ -90,7 +92,7 @@ Buffer Buffer::CreateDeviceBuffer(size_t size, int device_id, std::string backen
 }
 
 Buffer Buffer::CreateDeviceBuffer(void* dev_ptr, size_t size, int device_id, std::string backend) {
-  return make_buffer("Buffer::CreateDeviceBuffer", size, [&] {
+  return make_buffer("Buffer::CreateDeviceBuffer", size, device_id, [&] {
     tcim_lite::resolve_backend(backend);
     require_pointer(dev_ptr, "dev_ptr");
     return tcim_lite::Buffer::wrap(dev_ptr, size, &tcim_lite::use_device(device_id));

@@ -66,7 +66,8 @@ struct Graph {
   std::vector<Value> values;
   std::vector<Op> ops;            // in execution order
   std::vector<uint32_t> inputs;   // inputs and states, in API order
-  std::vector<uint32_t> outputs;  // in API order
+  std::vector<uint32_t> outputs;  // in API order, taps last
+  size_t taps = 0;                // outputs that were asked for at load and that the API does not count (graph/taps.h)
   // The int32 [1] input that says how many rows of axis 1 are real; rows beyond need not be computed, and are zero in
   // graph outputs. kNoValue: all rows are real.
   uint32_t live_rows = kNoValue;

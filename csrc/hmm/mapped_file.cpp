@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -77,6 +78,18 @@ class Mapping : public Bytes {
     return {};
   }
 
+  // The mapping is private: the page that is written becomes this process's own.
+  bool poke(uint64_t offset, std::byte value) const noexcept override {
+    auto* const at = const_cast<std::byte*>(span_.data()) + offset;
+    const auto page_bytes = uint64_t(sysconf(_SC_PAGESIZE));
+    auto* const page = at - reinterpret_cast<uintptr_t>(at) % page_bytes;
+    static std::mutex mutex;  // nobody protects the page again before it is written
+    const std::lock_guard lock(mutex);
+    if (mprotect(page, page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
+    *at = value;
+    return mprotect(page, page_bytes, PROT_READ) == 0;
+  }
+
  private:
   // Open for as long as the file is mapped: its path may name another file later.
   std::unique_ptr<const Descriptor> file_;
@@ -90,6 +103,10 @@ class Copy : public Bytes {
  public:
   explicit Copy(uint64_t bytes) : buffer_(bytes) { span_ = {buffer_.data(), bytes}; }
   std::byte* data() noexcept { return buffer_.data(); }
+  bool poke(uint64_t offset, std::byte value) const noexcept override {
+    buffer_.data()[offset] = value;
+    return true;
+  }
 
  private:
   AlignedBuffer buffer_;

@@ -46,6 +46,11 @@ void check_role(const Value& value, const std::string& label) {
   } else if (role.name == "position_ids") {
     if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape.size() != 2 || value.shape[0] != 1)
       expected = "an input int32 [1, T]";
+  } else if (role.name == "local_attention_mask" || role.name == "global_attention_mask") {
+    const Shape& shape = value.shape;
+    const bool is_float = value.dtype == DType::Float16 || value.dtype == DType::Float32;
+    if (value.kind != ValueKind::Input || !is_float || shape.size() != 4 || shape[0] != 1 || shape[1] != 1)
+      expected = "a float input [1, 1, T, S]";
   }
   if (!expected.empty())
     fail(ErrorCode::Format, label, ": '", value.name, "', ", tcim_lite::describe(value), ", has ", describe(role),

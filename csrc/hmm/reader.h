@@ -70,6 +70,9 @@ class Bytes {
   // A sentence that says how the mapped file has changed since; empty if it has not, and for a copy. Only size and
   // modification time are compared, not the bytes.
   virtual std::string change() const { return {}; }
+  // Changes one byte of what this process sees, never of the file. Others may read it meanwhile. False: the system
+  // does not let it.
+  virtual bool poke(uint64_t offset, std::byte value) const noexcept = 0;
 
  protected:
   std::span<const std::byte> span_;

@@ -6,6 +6,8 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "layers/faults/faults.h"
+#include "layers/record/record.h"
 #include "layers/strict/strict.h"
 #include "layers/trace.h"
 #include "runtime/api_call.h"
@@ -18,7 +20,8 @@ struct Layer {
   std::shared_ptr<Observer> (*make)(const Options&);
 };
 
-constexpr Layer kLayers[] = {{"strict", make_strict}, {"trace", make_trace}};
+constexpr Layer kLayers[] = {
+    {"faults", make_faults}, {"record", make_record}, {"strict", make_strict}, {"trace", make_trace}};
 
 struct Active {
   std::string name;
@@ -81,18 +84,33 @@ std::vector<std::string> names_of(const std::string& list) {
   return names;
 }
 
+// "trace:calls.txt" is the layer trace with the option file=calls.txt.
+std::pair<const Layer*, Options> layer_and_options(const std::string& entry) {
+  const size_t colon = entry.find(':');
+  const Layer& layer = find(entry.substr(0, colon), "TCIM_LITE_LAYERS");
+  if (colon == std::string::npos) return {&layer, {}};
+  if (colon + 1 == entry.size()) {
+    fail(ErrorCode::Argument, "TCIM_LITE_LAYERS: '", entry, "' names no file; expected LAYER or LAYER:FILE");
+  }
+  return {&layer, {{"file", entry.substr(colon + 1)}}};
+}
+
 // All or nothing: a name that is wrong starts none.
 void start_from_environment() {
-  std::vector<const Layer*> wanted;
+  std::vector<std::pair<const Layer*, Options>> wanted;
   if (const auto list = env_text("TCIM_LITE_LAYERS")) {
-    for (const std::string& name : names_of(*list)) wanted.push_back(&find(name, "TCIM_LITE_LAYERS"));
+    for (const std::string& entry : names_of(*list)) wanted.push_back(layer_and_options(entry));
   }
   if (const auto strict = strict_wanted()) {
     const Layer& layer = find("strict", "TCIM_LITE_STRICT");
-    std::erase(wanted, &layer);
-    if (*strict) wanted.insert(wanted.begin(), &layer);
+    std::erase_if(wanted, [&](const auto& each) { return each.first == &layer; });
+    if (*strict) wanted.insert(wanted.begin(), {&layer, {}});
   }
-  for (const Layer* layer : wanted) start(*layer, {});
+  const Layer& faults = find("faults", "TCIM_LITE_FAULTS");
+  const bool has_faults =
+      std::any_of(wanted.begin(), wanted.end(), [&](const auto& each) { return each.first == &faults; });
+  if (faults_wanted() && !has_faults) wanted.push_back({&faults, {}});
+  for (const auto& [layer, options] : wanted) start(*layer, options);
 }
 
 [[maybe_unused]] const bool kInstalled = (set_observer_source(&start_from_environment), true);

@@ -1,35 +1,12 @@
 #include "layers/trace_text.h"
 
-#include <cstdio>
+#include "layers/json_text.h"
 
 namespace tcim_lite::layers {
-namespace {
-
-// Bytes beyond ASCII are kept, because names are usually UTF-8.
-std::string quoted(std::string_view text) {
-  std::string made = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      made += '\\';
-      made += c;
-    } else if (c == '\n') {
-      made += "\\n";
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", unsigned(c));
-      made += escape;
-    } else {
-      made += c;
-    }
-  }
-  return made + '"';
-}
-
-}  // namespace
 
 TraceLine::TraceLine(TraceFormat format, std::string_view kind, std::string_view name) : format_(format) {
   if (format_ == TraceFormat::Json) {
-    text_ = "{\"event\":" + quoted(kind) + ",\"name\":" + quoted(name);
+    text_ = "{\"event\":" + json_quoted(kind) + ",\"name\":" + json_quoted(name);
   } else {
     text_ = "tcim_lite " + std::string(kind) + " " + std::string(name);
   }
@@ -37,7 +14,7 @@ TraceLine::TraceLine(TraceFormat format, std::string_view kind, std::string_view
 
 void TraceLine::begin(std::string_view key) {
   if (format_ == TraceFormat::Json) {
-    text_ += "," + quoted(key) + ":";
+    text_ += "," + json_quoted(key) + ":";
   } else {
     text_ += " " + std::string(key) + "=";
   }
@@ -45,7 +22,7 @@ void TraceLine::begin(std::string_view key) {
 
 void TraceLine::add(std::string_view key, std::string_view text) {
   begin(key);
-  text_ += quoted(text);
+  text_ += json_quoted(text);
 }
 
 void TraceLine::add(std::string_view key, int64_t number) {

@@ -41,9 +41,19 @@ class ApiCall {
 };
 
 // How results look in an event. Others are left out.
-inline void describe_result(CallEvent& event, const Tensor& tensor) { event.result = TensorFacts(tensor); }
+inline void describe_result(CallEvent& event, const Tensor& tensor) {
+  event.result = TensorFacts(tensor);
+  event.made = host_array(tensor);
+}
+inline void describe_result(CallEvent& event, const ArrayMemory& array) {
+  describe_result(event, array.tensor);
+  if (event.made) event.made->data = array.data;
+}
 inline void describe_result(CallEvent& event, const std::string& text) { event.value = text; }
-inline void describe_result(CallEvent& event, const TensorInfo& info) { event.value = to_string(info); }
+inline void describe_result(CallEvent& event, const TensorInfo& info) {
+  event.value = to_string(info);
+  event.info = TensorFacts(info, nullptr, 0);
+}
 template <typename Result>
 void describe_result([[maybe_unused]] CallEvent& event, [[maybe_unused]] const Result& result) {
   if constexpr (std::is_integral_v<Result>) event.value = std::to_string(result);

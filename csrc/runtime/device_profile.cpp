@@ -67,16 +67,6 @@ bool set_key(DeviceProfile& profile, std::string_view key, std::string_view valu
   return false;
 }
 
-// The start of a line that may be of any file.
-std::string printable(std::string_view line) {
-  constexpr size_t kMost = 80;
-  std::string text(line.substr(0, kMost));
-  for (char& each : text) {
-    if (static_cast<unsigned char>(each) < ' ' || each == '\x7f') each = '?';
-  }
-  return line.size() > kMost ? text + "..." : text;
-}
-
 std::vector<DeviceProfile> read_profile(const std::string& path) {
   std::istringstream file(read_named_file(path, kMaxProfileBytes, ErrorCode::Device,
                                           concat("TCIM_LITE_DEVICES='", path, "': the device profile")));
@@ -96,7 +86,7 @@ std::vector<DeviceProfile> read_profile(const std::string& path) {
     const auto equals = line.find('=');
     if (profiles.empty() || equals == std::string_view::npos ||
         !set_key(profiles.back(), strip(line.substr(0, equals)), strip(line.substr(equals + 1)))) {
-      fail(ErrorCode::Device, path, ":", number, ": '", printable(line),
+      fail(ErrorCode::Device, path, ":", number, ": '", printable_start(line),
            "': expected [device] or one of name = text, memory = 16 GiB, cores = 2, clocks = 1400 below it");
     }
   }

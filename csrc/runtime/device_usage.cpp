@@ -23,8 +23,8 @@
 namespace tcim_lite {
 namespace {
 
-constexpr const char* kMemfdName = "tcim_lite.usage.1";
-constexpr const char* kLinkText = "/memfd:tcim_lite.usage.1 (deleted)";
+constexpr const char* kMemfdName = "tcim_lite.usage.2";
+constexpr const char* kLinkText = "/memfd:tcim_lite.usage.2 (deleted)";
 
 struct Table {
   std::atomic<int32_t> pid;
@@ -140,7 +140,9 @@ DeviceUsage::DeviceUsage(const DeviceProfile& profile)
 
 int DeviceUsage::clock_mhz() const noexcept {
   const bool slow = mode.load(std::memory_order_relaxed) == DvfsMode::OnDemand && !busy.busy();
-  return slow ? max_clock_mhz / 2 : max_clock_mhz;
+  const int32_t clock = slow ? max_clock_mhz / 2 : max_clock_mhz;
+  const int32_t limit = clock_limit_mhz.load(std::memory_order_relaxed);
+  return limit == 0 ? clock : std::min(clock, limit);
 }
 
 DeviceUsage* share_usage(const DeviceProfile& profile) noexcept {

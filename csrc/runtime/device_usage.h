@@ -22,7 +22,7 @@ enum class DvfsMode : int32_t { Performance = 0, OnDemand = 1 };
 struct DeviceUsage {
   explicit DeviceUsage(const DeviceProfile& profile);
 
-  // On demand the clock is halved while nothing runs.
+  // On demand the clock is halved while nothing runs; a limit holds in both modes.
   int clock_mhz() const noexcept;
   double utilization() const noexcept { return busy.share(); }
 
@@ -30,6 +30,7 @@ struct DeviceUsage {
   int32_t id;
   int32_t max_clock_mhz;
   std::atomic<DvfsMode> mode{DvfsMode::Performance};
+  std::atomic<int32_t> clock_limit_mhz{0};  // 0: none
   uint64_t memory_total;
   std::atomic<uint64_t> memory_used{0};
   BusyMeter busy;

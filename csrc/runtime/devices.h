@@ -49,6 +49,8 @@ class Device {
 
   DvfsMode dvfs_mode() const noexcept { return mode_.load(std::memory_order_relaxed); }
   void set_dvfs_mode(DvfsMode mode) noexcept;
+  // A device that throttles (layers/faults). 0: no limit.
+  void limit_clock(int mhz) { usage().clock_limit_mhz.store(mhz, std::memory_order_relaxed); }
 
   // In the child of a fork, which has not used the device yet.
   void forget_usage() noexcept { usage_.store(nullptr, std::memory_order_relaxed); }

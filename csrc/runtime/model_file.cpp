@@ -114,6 +114,10 @@ std::span<const std::byte> ModelFile::bytes_of(const hmm::WeightEntry& entry) co
   return bytes_->span().subspan(entry.offset, entry.bytes);
 }
 
+bool ModelFile::poke(const hmm::WeightEntry& entry, uint64_t byte, std::byte value) const noexcept {
+  return bytes_->poke(entry.offset + byte, value);
+}
+
 int64_t ModelFile::find(const hmm::Hash& hash) const {
   const auto found = by_hash_.find(hash);
   return found == by_hash_.end() ? -1 : int64_t(found->second);

@@ -41,6 +41,8 @@ class ModelFile {
   // (hmm::Bytes::change).
   std::string change() const { return bytes_->change(); }
   std::span<const std::byte> bytes_of(const hmm::WeightEntry& entry) const;
+  // hmm::Bytes::poke: changes what every module of this process that uses the file reads there.
+  bool poke(const hmm::WeightEntry& entry, uint64_t byte, std::byte value) const noexcept;
   // The index of the stored weight with this content, or -1.
   int64_t find(const hmm::Hash& hash) const;
 

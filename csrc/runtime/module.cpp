@@ -14,7 +14,21 @@ namespace tcim_lite {
 namespace {
 
 void describe_options(CallEvent& event, const LoadOptions& options) {
+  event.load = &options;
   if (!options.device_ids.empty()) event.device_id = options.device_ids.front();
+  event.device_ids = options.device_ids;
+}
+
+// The patterns of TCIM_LITE_TAPS, a comma list.
+std::vector<std::string> taps_of_environment() {
+  std::vector<std::string> patterns;
+  const std::string listed = env_text("TCIM_LITE_TAPS").value_or("");
+  for (size_t begin = 0; begin < listed.size();) {
+    const size_t end = std::min(listed.find(',', begin), listed.size());
+    if (end > begin) patterns.push_back(listed.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return patterns;
 }
 
 void check_loadable(const ModelFile& file) {
@@ -82,7 +96,9 @@ std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, cons
   std::vector<Device*> devices = devices_for(*file, options.device_ids);
   std::string loaded = concat("loaded ", file->label(), " on device");
   for (const Device* device : devices) loaded += " " + std::to_string(device->id());
-  auto program = std::make_shared<Program>(std::move(devices), std::move(file), *settled.weights, options.should_abort);
+  const std::vector<std::string> taps = options.taps.value_or(taps_of_environment());
+  auto program =
+      std::make_shared<Program>(std::move(devices), std::move(file), *settled.weights, options.should_abort, taps);
   check_abort(options.should_abort);
   std::shared_ptr<Module> module(new Module(std::move(program), settled));
   log(LogLevel::Info, loaded);
@@ -94,8 +110,8 @@ Module::Module(std::shared_ptr<Program> program, const LoadOptions& options) {
   std::vector<int> ids;
   for (const Device* device : program->devices()) ids.push_back(device->id());
   loaded_.reset(new Loaded{program, options.weights, options.backend, env_is("TCIM_XH2_USE_SYNC_MODE", "1", "0"),
-                           emulated_version(), PortTable(content.parts, &Graph::inputs, content.split.inputs, ids),
-                           PortTable(content.parts, &Graph::outputs, content.split.outputs, ids),
+                           emulated_version(), PortTable(program->parts(), &Graph::inputs, content.split.inputs, ids),
+                           PortTable(program->parts(), &Graph::outputs, content.split.outputs, ids),
                            program->device().default_stream(), 0, nullptr});
   Loaded& loaded = *loaded_;
   std::string unknown;

@@ -28,13 +28,14 @@
 namespace tcim_lite {
 
 struct LoadOptions {
-  std::vector<int> device_ids{0};        // by rank; as many are used as the model is for
-  std::string backend;                   // "": the default
-  std::shared_ptr<WeightStore> weights;  // null: private
-  std::vector<std::string> dummies;      // inputs without memory of their own
-  uint64_t offset = 0;                   // of the model in the file or buffer
-  uint64_t size = 0;                     // 0: to the end
-  ShouldAbort should_abort = {};         // asked several times during a load
+  std::vector<int> device_ids{0};                     // by rank; as many are used as the model is for
+  std::string backend;                                // "": the default
+  std::shared_ptr<WeightStore> weights;               // null: private
+  std::vector<std::string> dummies;                   // inputs without memory of their own
+  uint64_t offset = 0;                                // of the model in the file or buffer
+  uint64_t size = 0;                                  // 0: to the end
+  ShouldAbort should_abort = {};                      // asked several times during a load
+  std::optional<std::vector<std::string>> taps = {};  // patterns (graph/taps.h); not given: those of TCIM_LITE_TAPS
 };
 
 class Module;
@@ -59,6 +60,10 @@ class Module {
   std::string backend_name() const;
   std::string model_version() const;
 
+  // Extension: the names of the taps, in execution order. The calls for one output take them, the counts and indices
+  // of outputs leave them out.
+  std::vector<std::string> taps() const;
+
   // Copies and converts (13.2); any shape with the right element count. Allocates the memory of an unbound dummy.
   void set_input(std::string_view name, const ArrayView& array);
   // Host tensor: copies. Device tensor: binds.
@@ -81,9 +86,8 @@ class Module {
   // Null: the device's default stream.
   void set_stream(std::shared_ptr<Stream> stream);
 
-  // Extras for profiles; both wait for the module's runs. Times the steps of later runs from zero, or leaves that;
-  // false where the device runs a graph in one piece.
-  bool time_steps(bool on);
+  // Extras for profiles; both wait for the module's runs. Times the steps of later runs from zero, or leaves that.
+  void time_steps(bool on);
   // (op, form, seconds) since then, in the order in which the steps run.
   std::vector<std::tuple<std::string, std::string, double>> step_times();
 
@@ -99,9 +103,10 @@ class Module {
         python_call("set_dev_input", &Module::set_dev_input, "name", "tensor"),
         python_call("input", &Module::input, "name"), python_call("dev_output", &Module::dev_output, "name"),
         python_call("set_dev_output", &Module::set_dev_output, "name", "tensor"),
-        python_call("set_output", &Module::set_output, "name", "tensor"), python_call("sync", &Module::sync),
-        python_call("set_stream", &Module::set_stream, "stream"), python_call("release", &Module::release),
-        python_call("time_steps", &Module::time_steps, "on"), python_call("step_times", &Module::step_times));
+        python_call("set_output", &Module::set_output, "name", "tensor"), python_call("taps", &Module::taps),
+        python_call("sync", &Module::sync), python_call("set_stream", &Module::set_stream, "stream"),
+        python_call("release", &Module::release), python_call("time_steps", &Module::time_steps, "on"),
+        python_call("step_times", &Module::step_times));
   }
 
  private:

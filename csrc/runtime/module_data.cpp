@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/taps.h"
 #include "runtime/api_call.h"
 #include "runtime/host_bytes.h"
 #include "runtime/loaded.h"
@@ -11,8 +12,8 @@ namespace tcim_lite {
 namespace {
 
 const Port& port_at(const char* who, const PortTable& ports, int64_t index) {
-  if (index < 0 || uint64_t(index) >= ports.size()) {
-    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(ports.size()) - 1);
+  if (index < 0 || uint64_t(index) >= ports.counted()) {
+    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(ports.counted()) - 1);
   }
   return ports[size_t(index)];
 }
@@ -102,13 +103,17 @@ size_t Module::num_outputs() const {
       "Module.get_num_outputs", [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return loaded("get_num_outputs").outputs.size();
+        return loaded("get_num_outputs").outputs.counted();
       });
 }
 
 std::string Module::input_name(int64_t index) const {
   return api_call(
-      "Module.get_input_name", [&](CallEvent& event) { describe(event); },
+      "Module.get_input_name",
+      [&](CallEvent& event) {
+        describe(event);
+        event.index = index;
+      },
       [&] {
         const std::lock_guard lock(mutex_);
         return port_at("get_input_name", loaded("get_input_name").inputs, index).name();
@@ -117,10 +122,26 @@ std::string Module::input_name(int64_t index) const {
 
 std::string Module::output_name(int64_t index) const {
   return api_call(
-      "Module.get_output_name", [&](CallEvent& event) { describe(event); },
+      "Module.get_output_name",
+      [&](CallEvent& event) {
+        describe(event);
+        event.index = index;
+      },
       [&] {
         const std::lock_guard lock(mutex_);
         return port_at("get_output_name", loaded("get_output_name").outputs, index).name();
+      });
+}
+
+std::vector<std::string> Module::taps() const {
+  return api_call(
+      "Module.taps", [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        const PortTable& outputs = loaded("taps").outputs;
+        std::vector<std::string> names;
+        for (size_t port = outputs.counted(); port < outputs.size(); ++port) names.push_back(outputs[port].name());
+        return names;
       });
 }
 
@@ -189,8 +210,10 @@ Port& Module::input_port(const char* who, std::string_view name) const {
 Port& Module::output_port(const char* who, std::string_view name) const {
   Loaded& loaded = this->loaded(who);
   if (Port* port = loaded.outputs.find(name)) return *port;
+  const bool is_tap = name.starts_with(kTapPrefix);
   fail(ErrorCode::UnknownName, "Module ", who, " error: no output is named '", name, "'; the outputs are ",
-       loaded.outputs.names());
+       loaded.outputs.names(),
+       is_tap ? "; a tap has to be asked for at load, with Option.set_taps or TCIM_LITE_TAPS" : "");
 }
 
 void Module::set_input(std::string_view name, const ArrayView& array) {
@@ -289,6 +312,7 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
       [&](CallEvent& event) {
         describe_output(event, name);
         event.reads = Memory::Port;
+        if (info) event.info = TensorFacts(*info, nullptr, 0);
       },
       [&]() -> Tensor {
         wait_for_runs("get_output");
@@ -313,6 +337,7 @@ void Module::output_to(std::string_view name, const Tensor& target) {
       [&](CallEvent& event) {
         describe_output(event, name);
         event.tensor = TensorFacts(target);
+        event.made = host_array(target);
         event.reads = Memory::Port;
       },
       [&] {

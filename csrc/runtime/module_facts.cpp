@@ -9,6 +9,7 @@ void Module::describe(CallEvent& event) const {
   const std::lock_guard lock(mutex_);
   if (loaded_ == nullptr) return;
   event.stream = loaded_->stream->handle();
+  event.program = loaded_->program;
 }
 
 namespace {
@@ -43,8 +44,10 @@ void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
   const Module::Loaded& loaded = *module->loaded_;
   ModuleFacts& facts = event.loaded.emplace();
   event.module = facts.module = module->handle_;
+  event.stream = loaded.stream->handle();
+  event.program = loaded.program;
   facts.file = loaded.program->file().label();
-  facts.graph = &loaded.program->content().graph();
+  facts.graph = &loaded.program->parts().front();
   for (size_t i = 0; i < loaded.inputs.size(); ++i)
     facts.inputs.push_back(facts_of(loaded.inputs, i, true, loaded.version));
   for (size_t i = 0; i < loaded.outputs.size(); ++i)
@@ -52,11 +55,11 @@ void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
 }
 
 // The lock is kept while they wait: a run queued meanwhile would meet counters that change.
-bool Module::time_steps(bool on) {
+void Module::time_steps(bool on) {
   const std::lock_guard lock(mutex_);
   const Loaded& loaded = this->loaded("time_steps");
   loaded.stream->wait(loaded.ticket, true);
-  return loaded.program->executable().time_steps(on);
+  loaded.program->executable().time_steps(on);
 }
 
 std::vector<std::tuple<std::string, std::string, double>> Module::step_times() {

@@ -78,6 +78,11 @@ TensorFacts::TensorFacts(const TensorInfo& info, const Buffer* memory, uint64_t 
       shape(info.shape),
       dense(info.is_dense()) {}
 
+std::optional<HostArray> host_array(const Tensor& tensor) {
+  if (tensor.on_device() || !tensor.has_storage() || !tensor.buffer()->idle()) return std::nullopt;
+  return HostArray{tensor.data(), tensor.info().dtype, tensor.info().shape, byte_strides(tensor.info())};
+}
+
 void HostValues::describe(CallEvent& event, const Tensor& tensor) {
   event.values = nullptr;
   // The caller must still wait for the runs that use the memory.
@@ -128,6 +133,11 @@ uint64_t thread_number() noexcept {
 void observe_memory(const std::shared_ptr<Buffer>& buffer, Content content) noexcept {
   if (g_watch.load(std::memory_order_relaxed) != Watch::Somebody) return;
   for (const auto& observer : *observers()) observer->memory_made(buffer, content);
+}
+
+bool observe_run_ready(const RunEvent& event) {
+  const auto all = observers();
+  return std::all_of(all->begin(), all->end(), [&](const auto& observer) { return observer->run_ready(event); });
 }
 
 void observe_run_begin(RunEvent& event) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "runtime/tensor.h"
 
 namespace tcim_lite {
+
+class Program;
+struct LoadOptions;
 
 struct TensorFacts {
   TensorFacts() = default;
@@ -48,6 +52,18 @@ struct ModuleFacts {
   std::vector<PortFacts> outputs;
 };
 
+// Values that a call made, in host memory that is there during the event.
+struct HostArray {
+  std::byte* data;
+  DType dtype;
+  Shape shape;
+  Shape strides;  // in bytes
+  ArrayView view() const { return {data, dtype, shape, strides}; }
+};
+
+// None for memory of a device, or memory that queued runs use.
+std::optional<HostArray> host_array(const Tensor& tensor);
+
 // The member of a CallEvent that has the facts.
 enum class Memory { None, Self, Tensor, Port, Result };
 
@@ -62,9 +78,10 @@ struct CallEvent {
 
   uint64_t module = 0;
   uint64_t stream = 0;
-  std::string argument;             // the name or path as given
-  std::optional<PortFacts> port;    // that the name stands for, if it does
-  std::optional<TensorFacts> self;  // of a Tensor call
+  std::shared_ptr<Program> program;  // what the module runs: its devices, file and weights
+  std::string argument;              // the name or path as given
+  std::optional<PortFacts> port;     // that the name stands for, if it does
+  std::optional<TensorFacts> self;   // of a Tensor call
   std::optional<TensorFacts> tensor;
   // Whose values the call reads and writes in its turn, and whether it binds `tensor` to `port`: for listeners that
   // keep track of memory, which therefore need not know the names of calls.
@@ -74,11 +91,18 @@ struct CallEvent {
   // Values that the call converts: those of `array`, or of a host tensor that no queued run uses. Valid during the
   // event.
   const ArrayView* values = nullptr;
+  // After a call: the values of its host result, or of the host tensor it wrote.
+  std::optional<HostArray> made;
+  std::optional<TensorFacts> info;      // a TensorInfo: an argument, or the result of a getter
+  std::optional<Shape> start, extents;  // of Tensor.select_roi
+  std::optional<int64_t> index;         // of an input or output
+  const LoadOptions* load = nullptr;    // of Module.load; valid during the event
   std::optional<DType> dtype;
   std::optional<bool> sync;    // as it takes effect
   std::optional<bool> copies;  // of Tensor.clone
   std::optional<int> rounds;
   std::optional<int> device_id;
+  std::vector<int> device_ids;  // that a load may use, by rank
 
   std::optional<TensorFacts> result;
   std::optional<ModuleFacts> loaded;
@@ -101,14 +125,16 @@ class HostValues {
 struct RunEvent {
   uint64_t module = 0;
   uint64_t stream = 0;
+  std::shared_ptr<Program> program;
   uint64_t thread = 0;
   uint64_t begin_ns = 0;
-  uint64_t end_ns = 0;                          // 0 at the beginning
-  std::vector<TensorFacts> inputs;              // in API order
-  std::vector<TensorFacts> outputs;             // the same, then the host tensors of set_output
-  std::vector<std::optional<int32_t>> lengths;  // the values of the int32 [1] inputs, by input
-  std::vector<std::vector<int32_t>> positions;  // the values of the int32 [1, T] inputs, by input; else empty
-  std::vector<std::string> changed_files;       // a sentence for each that is not what was loaded any more
+  uint64_t end_ns = 0;                              // 0 at the beginning
+  std::vector<TensorFacts> inputs;                  // in API order
+  std::vector<TensorFacts> outputs;                 // the same, then the host tensors of set_output
+  std::span<const std::shared_ptr<Buffer>> memory;  // of both, in this order; valid during the event
+  std::vector<std::optional<int32_t>> lengths;      // the values of the int32 [1] inputs, by input
+  std::vector<std::vector<int32_t>> positions;      // the values of the int32 [1, T] inputs, by input; else empty
+  std::vector<std::string> changed_files;           // a sentence for each that is not what was loaded any more
   bool failed = false;
 };
 
@@ -120,6 +146,8 @@ class Observer {
   virtual ~Observer() = default;
   virtual void begin(const CallEvent&) {}
   virtual void end(const CallEvent&) {}
+  // Before run_begin. False: the devices do not take the round yet, and all are asked again; this has waited a little.
+  virtual bool run_ready(const RunEvent&) { return true; }
   virtual void run_begin(const RunEvent&) {}
   virtual void run_end(const RunEvent&) noexcept {}
   // New device memory nobody can use yet. It is zero; what is Content::Unspecified may be changed.
@@ -153,6 +181,7 @@ inline bool observed() noexcept { return detail::g_watch.load(std::memory_order_
 
 // These do nothing while nobody listens.
 void observe_memory(const std::shared_ptr<Buffer>& buffer, Content content) noexcept;
+bool observe_run_ready(const RunEvent& event);
 void observe_run_begin(RunEvent& event);
 void observe_run_end(RunEvent& event) noexcept;
 

@@ -4,6 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
+#include "graph/taps.h"
+
 namespace tcim_lite {
 namespace {
 
@@ -45,16 +48,18 @@ TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Grap
 PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
                      const std::vector<int>& device_ids) {
   const size_t count = (parts[0].*ids).size();
+  counted_ = ids == &Graph::outputs ? count - parts[0].taps : count;
   ports_.reserve(count);
   for (size_t index = 0; index < count; ++index) {
     Port port;
     port.info = logical_info(parts, ids, index, parts.size() == 1 ? kWhole : axes[index], device_ids);
     if (parts[0].values[(parts[0].*ids)[index]].kind == ValueKind::State) port.content = Content::Zero;
+    if (index >= counted_) port.info.name = concat(kTapPrefix, port.info.name);
     by_name_.emplace(port.name(), uint32_t(index));
     ports_.push_back(std::move(port));
   }
   // After the compiled names, so that an alias never hides one.
-  for (uint32_t index = 0; index < count; ++index) {
+  for (uint32_t index = 0; index < counted_; ++index) {
     const Value& value = parts[0].values[(parts[0].*ids)[index]];
     by_name_.emplace(without_format_suffix(value.name), index);
     for (const std::string& alias : value.aliases) by_name_.emplace(alias, index);
@@ -74,8 +79,8 @@ Port* PortTable::find(std::string_view name) {
 std::string PortTable::names() const {
   constexpr size_t kShown = 8;
   std::string text;
-  for (size_t i = 0; i < std::min(kShown, ports_.size()); ++i) text += (i ? ", " : "") + ports_[i].name();
-  if (ports_.size() > kShown) text += " and " + std::to_string(ports_.size() - kShown) + " more";
+  for (size_t i = 0; i < std::min(kShown, counted_); ++i) text += (i ? ", " : "") + ports_[i].name();
+  if (counted_ > kShown) text += " and " + std::to_string(counted_ - kShown) + " more";
   return text;
 }
 

@@ -38,6 +38,8 @@ class PortTable {
             const std::vector<int>& device_ids);
 
   size_t size() const noexcept { return ports_.size(); }
+  // Without the taps, which come last and are found by name only.
+  size_t counted() const noexcept { return counted_; }
   Port& operator[](size_t index) noexcept { return ports_[index]; }
   const Port& operator[](size_t index) const noexcept { return ports_[index]; }
   auto begin() noexcept { return ports_.begin(); }
@@ -45,7 +47,7 @@ class PortTable {
 
   // Null when no port has the name.
   Port* find(std::string_view name);
-  // "a, b, c and 56 more"
+  // "a, b, c and 56 more", without the taps
   std::string names() const;
 
  private:
@@ -54,6 +56,7 @@ class PortTable {
   };
 
   std::vector<Port> ports_;
+  size_t counted_ = 0;
   std::unordered_map<std::string, uint32_t, TextHash, std::equal_to<>> by_name_;
 };
 

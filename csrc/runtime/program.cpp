@@ -3,20 +3,43 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "graph/taps.h"
 #include "runtime/devices.h"
 #include "runtime/host_bytes.h"
 
 namespace tcim_lite {
+namespace {
+
+// Null where no tap is asked for.
+std::shared_ptr<const Graph> tapped_graph(const ModelFile& file, std::span<const std::string> taps) {
+  if (taps.empty()) return nullptr;
+  const hmm::File& content = file.content();
+  if (content.parts.size() > 1)
+    fail(ErrorCode::Unsupported, file.label(), " is a model for ", content.parts.size(),
+         " devices, which has no taps (Option.set_taps, TCIM_LITE_TAPS); load the .hmm of the same package, whose ",
+         "results are the same bit for bit, or load without taps");
+  std::vector<std::string> unmatched;
+  auto graph = std::make_shared<const Graph>(with_taps(content.graph(), taps, wanted_numerics(), unmatched));
+  for (const std::string& pattern : unmatched) {
+    log(LogLevel::Warn, concat(file.label(), ": taps: no intermediate value fits '", pattern,
+                               "'; ignored (`tcim-lite inspect --taps` lists them)"));
+  }
+  return graph;
+}
+
+}  // namespace
 
 Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
-                 const ShouldAbort& should_abort)
-    : devices_(std::move(devices)), file_(std::move(file)), files_{file_} {
+                 const ShouldAbort& should_abort, std::span<const std::string> taps)
+    : devices_(std::move(devices)), file_(std::move(file)), tapped_(tapped_graph(*file_, taps)), files_{file_} {
   std::vector<Part> parts;
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
-    const Graph& graph = file_->content().parts[rank];
+    const Graph& graph = this->parts()[rank];
     const Weights& weights = weights_.emplace_back(store.acquire(*devices_[rank], file_, graph, should_abort));
-    // The graph lives inside the file's content: share its ownership.
-    Part& part = parts.emplace_back(Part{std::shared_ptr<const Graph>(file_, &graph), {}});
+    // A graph of the file lives inside the file's content: share its ownership.
+    Part& part =
+        parts.emplace_back(Part{tapped_ != nullptr ? tapped_ : std::shared_ptr<const Graph>(file_, &graph), {}});
     part.device_id = devices_[rank]->id();
     for (const auto& weight : weights) {
       if (weight != nullptr) files_.insert(weight->file());
@@ -28,6 +51,11 @@ Program::Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> 
   for (size_t rank = 0; rank < devices_.size(); ++rank) {
     scratch_.emplace_back(*devices_[rank], executable_->scratch_bytes(rank), MemoryUse::Scratch, file_->label());
   }
+}
+
+std::span<const Graph> Program::parts() const noexcept {
+  if (tapped_ != nullptr) return {tapped_.get(), 1};
+  return file_->content().parts;
 }
 
 std::vector<std::string> Program::changed_files() const {
@@ -53,6 +81,12 @@ void Program::raise_error() {
     failed_.store(false, std::memory_order_relaxed);
   }
   if (error != nullptr) std::rethrow_exception(error);
+}
+
+void Program::drop_error() noexcept {
+  const std::lock_guard lock(error_mutex_);
+  error_ = nullptr;
+  failed_.store(false, std::memory_order_relaxed);
 }
 
 BoundRun::BoundRun(uint64_t module, std::shared_ptr<Program> program, PortTable& inputs, PortTable& outputs)
@@ -92,8 +126,10 @@ void BoundRun::compute() {
 RunEvent BoundRun::describe() const {
   RunEvent event;
   event.module = module_;
+  event.program = program_;
+  event.memory = buffers_;
   event.stream = stream_.load(std::memory_order_relaxed);
-  const Graph& graph = program_->content().graph();
+  const Graph& graph = program_->parts().front();
   const auto facts = [&](size_t index, uint32_t value) {
     TensorFacts made;
     made.buffer = buffers_[index]->handle();
@@ -123,12 +159,13 @@ RunEvent BoundRun::describe() const {
   return event;
 }
 
-bool BoundRun::round() noexcept {
+Work::Round BoundRun::round() noexcept {
   try {
     if (!observed()) [[likely]] {
       compute();
     } else {
       RunEvent event = describe();
+      if (!observe_run_ready(event)) return Round::NotYet;
       try {
         observe_run_begin(event);
         compute();
@@ -143,7 +180,7 @@ bool BoundRun::round() noexcept {
     failed_ = true;
     program_->keep_error(std::current_exception());
   }
-  return !failed_;
+  return failed_ ? Round::Last : Round::Done;
 }
 
 void BoundRun::finish(bool dropped) noexcept {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,9 @@ class Device;
 
 class Program {
  public:
-  // Takes the weights of every part from `store`. One device for each part, in rank order.
+  // Takes the weights of every part from `store`. One device for each part, in rank order. `taps`: see graph/taps.h.
   Program(std::vector<Device*> devices, std::shared_ptr<const ModelFile> file, WeightStore& store,
-          const ShouldAbort& should_abort);
+          const ShouldAbort& should_abort, std::span<const std::string> taps = {});
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -38,18 +39,25 @@ class Program {
   const std::vector<Device*>& devices() const noexcept { return devices_; }
   const hmm::File& content() const noexcept { return file_->content(); }
   const ModelFile& file() const noexcept { return *file_; }
+  // The graphs that run, by rank: those of the file, or one with taps.
+  std::span<const Graph> parts() const noexcept;
   Executable& executable() noexcept { return *executable_; }
   // ModelFile::change() of the model and of the files that its weights lie in, where it is not empty.
   std::vector<std::string> changed_files() const;
 
+  // By rank.
+  const std::vector<Weights>& weights() const noexcept { return weights_; }
+
   // Keeps the first error until it is raised. Thread-safe.
   void keep_error(std::exception_ptr error) noexcept;
   void raise_error();
+  void drop_error() noexcept;
 
  private:
   const std::vector<Device*> devices_;  // by rank
   std::shared_ptr<const ModelFile> file_;
-  std::vector<Weights> weights_;  // by rank
+  const std::shared_ptr<const Graph> tapped_;  // null: without taps
+  std::vector<Weights> weights_;               // by rank
   std::set<std::shared_ptr<const ModelFile>> files_;
   std::unique_ptr<Executable> executable_;
   std::vector<Charge> scratch_;  // by rank
@@ -68,7 +76,7 @@ class BoundRun : public Work {
   // after all.
   void begin_use(uint64_t stream) noexcept;
   void end_use() noexcept { uses_->end(); }
-  bool round() noexcept override;
+  Round round() noexcept override;
   void finish(bool dropped) noexcept override;
 
  private:

@@ -31,6 +31,8 @@ constexpr auto kInterruptInterval = std::chrono::milliseconds(50);
 
 std::atomic<InterruptCheck> g_interrupt_check{nullptr};
 
+}  // namespace
+
 // Outside of the call, because the check may run anything, a fork included.
 bool interrupted() {
   const InterruptCheck check = g_interrupt_check.load(std::memory_order_relaxed);
@@ -38,8 +40,6 @@ bool interrupted() {
   const ApiCall::Pause outside;
   return check();
 }
-
-}  // namespace
 
 struct Stream::State {
   std::mutex mutex;
@@ -68,7 +68,8 @@ struct Stream::State {
     {
       const DefaultFloatEnvironment environment;
       while (more && !dropping.load(std::memory_order_relaxed)) {
-        more = job.work->round() && --job.rounds > 0;
+        const Work::Round did = job.work->round();
+        more = did == Work::Round::NotYet || (did == Work::Round::Done && --job.rounds > 0);
         if (more && until != Clock::time_point::max() && Clock::now() >= until) break;
       }
       const bool dropped = more && dropping.load(std::memory_order_relaxed);

@@ -17,8 +17,9 @@ namespace tcim_lite {
 class Work {
  public:
   virtual ~Work() = default;
-  // Whether another round makes sense.
-  virtual bool round() noexcept = 0;
+  enum class Round { Done, NotYet, Last };
+  // Last: a further round makes no sense. NotYet: this one has not happened; asked again, and may have waited briefly.
+  virtual Round round() noexcept = 0;
   // After the last round. `dropped`: rounds are missing because the process ends.
   virtual void finish(bool dropped) noexcept = 0;
 };
@@ -37,6 +38,8 @@ class __attribute__((visibility("default"))) ProcessEnding : public Error {
 // once, before there are streams.
 using InterruptCheck = bool (*)();
 void set_interrupt_check(InterruptCheck check);
+// Asks it; true: the wait of this thread ends with Interrupted.
+bool interrupted();
 
 class Stream {
  public:

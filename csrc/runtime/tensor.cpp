@@ -19,7 +19,11 @@ Tensor::Tensor(TensorInfo info, std::shared_ptr<Buffer> buffer, uint64_t offset)
     : info_(std::move(info)), buffer_(std::move(buffer)), offset_(offset) {}
 
 Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder, Content content) {
-  return api_call("Tensor.allocate", Undescribed(), [&]() -> Tensor {
+  const auto describe = [&](CallEvent& event) {
+    event.info = TensorFacts(info, nullptr, 0);
+    if (info.device_id != kHost) event.device_id = info.device_id;
+  };
+  return api_call("Tensor.allocate", describe, [&]() -> Tensor {
     const uint64_t bytes = info.span_bytes();
     if (info.placement != nullptr) {
       // Slabs are cut from dense tensors.
@@ -37,6 +41,7 @@ Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
       "Tensor.from_array",
       [&](CallEvent& event) {
         event.array = event.values = &array;
+        event.info = TensorFacts(info, nullptr, 0);
         event.dtype = info.dtype;
       },
       [&] {
@@ -64,7 +69,12 @@ void Tensor::require_storage(const char* what) const {
 
 Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
   return api_call(
-      "Tensor.select_roi", [&](CallEvent& event) { event.self = TensorFacts(*this); },
+      "Tensor.select_roi",
+      [&](CallEvent& event) {
+        event.self = TensorFacts(*this);
+        event.start = start;
+        event.extents = extents;
+      },
       [&] {
         require_storage("select_roi");
         const auto refuse = [&] {
@@ -138,7 +148,11 @@ ArrayMemory Tensor::to_array() const {
 
 std::byte* Tensor::wait_for_data() const {
   return api_call(
-      "Tensor.data", [&](CallEvent& event) { describe_read(event); },
+      "Tensor.data",
+      [&](CallEvent& event) {
+        describe_read(event);
+        event.made = host_array(*this);
+      },
       [&] {
         require_storage("Data");
         buffer_->wait_idle();
@@ -186,6 +200,7 @@ void Tensor::copy_to(const Tensor& target) const {
       [&](CallEvent& event) {
         describe_read(event);
         event.tensor = TensorFacts(target);
+        event.made = host_array(target);
         event.writes = Memory::Tensor;
       },
       [&] {
@@ -205,6 +220,7 @@ void Tensor::cast_to(const Tensor& target) const {
         describe_read(event);
         values.describe(event, *this);
         event.tensor = TensorFacts(target);
+        event.made = host_array(target);
         event.writes = Memory::Tensor;
       },
       [&] { copy_values(target, "cast_to"); });

@@ -93,10 +93,23 @@ std::vector<uint32_t> used_weights(const Graph& graph, size_t count) {
 }  // namespace
 
 Weight::Weight(Device& device, std::shared_ptr<const ModelFile> file, uint32_t index)
-    : file_(std::move(file)),
+    : device_(device),
+      file_(std::move(file)),
       index_(index),
       charge_(device, entry().bytes, MemoryUse::Weights, file_->label()),
       placed_(device.backend().place_weight(device.id(), bytes(), {entry().format, entry().dtype, entry().shape})) {}
+
+bool Weight::flip_bit(uint64_t byte, int bit) const {
+  const auto mask = std::byte(1 << bit);
+  if (placed_ == nullptr) return file_->poke(entry(), byte, bytes()[byte] ^ mask);
+  std::byte value;
+  device_.backend().copy_to_host(&value, placed_->data() + byte, 1);
+  value ^= mask;
+  device_.backend().copy_from_host(placed_->data() + byte, &value, 1);
+  return true;
+}
+
+WeightStore::WeightStore() : handle_(next_handle()) {}
 
 Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
                              const ShouldAbort& should_abort) {

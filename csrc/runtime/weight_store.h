@@ -35,7 +35,14 @@ class Weight {
   const std::shared_ptr<const ModelFile>& file() const noexcept { return file_; }
   const std::shared_ptr<DeviceMemory>& placed() const noexcept { return placed_; }
 
+  // Of the bytes on the device, which differ from those of the file where the backend has placed them.
+  uint64_t device_bytes() const noexcept { return placed_ == nullptr ? bytes().size() : placed_->bytes(); }
+  // Turns over one bit on the device, for every module that shares the weight there; the file stays as it is. A second
+  // time restores it. False: the system does not let it.
+  bool flip_bit(uint64_t byte, int bit) const;
+
  private:
+  Device& device_;
   std::shared_ptr<const ModelFile> file_;
   uint32_t index_;
   Charge charge_;
@@ -46,6 +53,9 @@ using Weights = std::vector<std::shared_ptr<const Weight>>;  // [index in the we
 
 class WeightStore {
  public:
+  WeightStore();
+  uint64_t handle() const noexcept { return handle_; }  // for listeners (observer.h)
+
   // The weights that one of the model's graphs uses, verified. Throws Error(Format) when a sibling or a weight is
   // missing, belongs to another model or is damaged, Error(Device) when the device is full, Error(Aborted).
   Weights acquire(Device& device, const std::shared_ptr<const ModelFile>& model, const Graph& graph,
@@ -60,6 +70,7 @@ class WeightStore {
 
   void forget_unused();
 
+  const uint64_t handle_;
   std::mutex mutex_;
   std::map<Key, std::weak_ptr<const Weight>> weights_;
 };

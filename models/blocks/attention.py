@@ -85,12 +85,13 @@ class Attention:
         v = heads("v", num_q + num_kv, num_kv)
         keys = cached("k_cache", k, [slot.keys[index] for slot in slots])
         values = cached("v_cache", v, [slot.values[index] for slot in slots])
+        masks = [slot.masks[0 if self.window is not None else 1] for slot in slots if slot.masks is not None]
         sinks = part.weight(roles.SINKS, layer) if self.sinks else None
         mixed = part.whole(
             f"{here}.mix",
             shard.mixed.start,
             config.num_heads * head_dim,
-            lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks),
+            lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks, masks),
         )
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.

@@ -29,6 +29,7 @@ class Slot:
     """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D].
 
     `positions` (int32 [1, T]) are those of its tokens where the graph takes them; otherwise they begin at `valid`.
+    `masks` are those for layers with a sliding window and for the others, where the graph takes them.
     """
 
     valid: Ref
@@ -36,6 +37,7 @@ class Slot:
     positions: Ref | None
     keys: tuple[Ref, ...]
     values: tuple[Ref, ...]
+    masks: tuple[Ref, Ref] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,18 +133,23 @@ class GraphBuilder:
         slots: Sequence[Slot],
         window: int | None = None,
         sinks: str | None = None,
+        masks: Sequence[Ref] = (),
     ) -> Ref:
         """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows, the last `window` of them.
 
-        `sinks` names a weight [heads]: one more score of each head, without a value.
+        `sinks` names a weight [heads]: one more score of each head, without a value. `masks`, graph inputs [1, 1, T, S]
+        of the slots, are added to the scores and alone decide what is seen, of the S rows from
+        max(valid - (window - 1), 0) on.
         """
         operands = [q]
-        for key, value, slot in zip(keys, values, slots, strict=True):
-            operands += [key, value, slot.valid, slot.current]
+        for key, value, slot, mask in zip(keys, values, slots, [(m,) for m in masks] or [()] * len(slots), strict=True):
+            operands += [key, value, slot.valid, slot.current, *mask]
         batch, tokens, heads, head_dim = q.shape
         attributes: dict[str, int | float | str] = {"scale": 1 / math.sqrt(head_dim)}
         if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
             attributes["window"] = window
+        if masks:
+            attributes["mask"] = "given"
         if sinks is not None:
             operands.append(self.weight(sinks))
             attributes["sinks"] = "given"

@@ -12,8 +12,10 @@ from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
 from ..common.graph_builder import GraphBuilder, Ref, Slot
 from ..common.profiles import Profile
-from ..family import Contract, ModelConfig, Port
+from ..family import ModelConfig, Port
 from .graph_specs import GraphSpec
+
+_MASK_ALIGNMENT = 16
 
 
 def residual_name(number: int) -> str:
@@ -44,7 +46,7 @@ def build_graph(
     else:
         x = _add_port(builder.input, embeddings, rows)
     cache_shape = (1, len(shard.my_kv_heads), context_length, config.head_dim)
-    slots = [_slot(builder, contract, slot, layers, spec, cache_shape) for slot in range(spec.batch)]
+    slots = [_slot(builder, config, slot, layers, spec, cache_shape) for slot in range(spec.batch)]
     # Of one token, that token is the live row.
     live_rows = slots[0].current if spec.tokens > 1 else None
     part = GraphPart(
@@ -61,6 +63,16 @@ def build_graph(
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
     return builder.build({lower_head(part, x): Role("logits")}, live_rows=live_rows)
+
+
+def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, int]:
+    """Returns how many cache rows the local and the global mask are about (spec models B.3).
+
+    A token sees W of the cache; what the tokens of a run see together is rounded up as the vendor's exporter does.
+    """
+    window = config.mask_window
+    local = context if window is None else min(-(-(tokens + window - 1) // _MASK_ALIGNMENT) * _MASK_ALIGNMENT, context)
+    return local, context
 
 
 def split_of(part: Graph) -> Split:
@@ -82,15 +94,25 @@ def _add_port(
 
 
 def _slot(
-    builder: GraphBuilder, contract: Contract, slot: int, layers: range, spec: GraphSpec, cache_shape: tuple[int, ...]
+    builder: GraphBuilder, config: ModelConfig, slot: int, layers: range, spec: GraphSpec, cache_shape: tuple[int, ...]
 ) -> Slot:
     """Adds the inputs of a batch slot."""
+    contract = config.family.contract
     refs: dict[tuple[str, int | None], Ref] = {}
     for port in contract.per_slot:
         refs[port.role, None] = _add_port(builder.input, port, (1,), slot, dtype="int32")
     positions = None
     if spec.position_ids:
         positions = _add_port(builder.input, contract.positions, (1, spec.tokens), slot, dtype="int32")
+    masks = None
+    if spec.masks:
+        assert contract.masks is not None
+        columns = mask_columns(config, spec.tokens, cache_shape[2])
+        local, whole = (
+            _add_port(builder.input, port, (1, 1, spec.tokens, count), slot)
+            for port, count in zip(contract.masks, columns, strict=True)
+        )
+        masks = (local, whole)
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(port, layer) for port in contract.per_layer for layer in layers]
     if spec.layers is not None:
@@ -101,6 +123,7 @@ def _slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],
         positions=positions,
+        masks=masks,
         keys=tuple(refs["k_cache", layer] for layer in layers),
         values=tuple(refs["v_cache", layer] for layer in layers),
     )

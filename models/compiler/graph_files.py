@@ -68,6 +68,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         message["activations"] = profile.activations
     if spec.position_ids:
         message["position_ids"] = True
+    if spec.masks:  # how long the window is cannot be told from the inputs
+        message["sliding_window"] = model.config.mask_window or options.context_length
     if spec.layers is not None:
         message |= {"pipeline": options.pipeline, "first_block": spec.layers.start, "blocks": len(spec.layers)}
     if spec.ndevice > 1:

@@ -21,6 +21,7 @@ class GraphSpec:
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
         position_ids: Positions of the tokens are an input, [1, T]; otherwise they begin at the valid length.
+        masks: What tokens see are two inputs, [1, 1, T, S] and [1, 1, T, C]; otherwise the lengths say it.
         layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
         ndevice: Devices that run it together.
@@ -31,6 +32,7 @@ class GraphSpec:
     batch: int = 1
     all_logits: bool = False
     position_ids: bool = False
+    masks: bool = False
     layers: range | None = None
     ndevice: int = 1
 
@@ -44,21 +46,27 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     """Returns the graphs that `options` ask for.
 
     Raises:
-        CompileError: More pipeline stages than blocks.
+        CompileError: More pipeline stages than blocks, or masks of a family that has none.
     """
-    given = options.position_ids
+    given, masks = options.position_ids, options.masks
+    if masks and config.family.contract.masks is None:
+        raise CompileError(
+            f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss have; "
+            "leave it out"
+        )
     specs = [
-        GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits, position_ids=given),
-        GraphSpec(name="decode", tokens=1, batch=options.batch, position_ids=given),
+        GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
+        GraphSpec(name="decode", tokens=1, batch=options.batch),
     ]
+    if options.verify_tokens is not None:
+        specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
+    specs = [replace(spec, position_ids=given, masks=masks) for spec in specs]
     stages = [
         replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
-        for spec in specs
+        for spec in specs[:2]
         for stage, layers in enumerate(_stages(config.num_layers, options.pipeline))
         if options.pipeline > 1
     ]
-    if options.verify_tokens is not None:
-        specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True, position_ids=given))
     shared = [replace(spec, ndevice=options.ndevice) for spec in specs if options.ndevice > 1]
     return [*(specs if options.single_device else []), *stages, *shared]
 

@@ -29,6 +29,8 @@ class CompileOptions:
         all_logits: Prefill returns the logits of every row instead of the last one's.
         position_ids: Every graph takes the positions of its tokens as input 3, int32 [1, P | 1], as the vendor's Llama
             exports do; only with a batch of one.
+        masks: Every graph takes two attention masks for each slot after its lengths, as the vendor's gpt-oss graphs do;
+            the draft's go by the lengths. Only for families with such inputs, and without `position_ids`.
         verify_length: Also write a verify graph of so many tokens, which returns all their logits; None for none, or
             where a draft asks for one, for the vendor's 5.
         pipeline: Also write prefill and decode in so many stages; 1 for none.
@@ -58,6 +60,7 @@ class CompileOptions:
     batch: int = 1
     all_logits: bool = False
     position_ids: bool = False
+    masks: bool = False
     verify_length: int | None = None
     pipeline: int = 1
     ndevice: int = 1
@@ -85,6 +88,8 @@ class CompileOptions:
                 f"--position-ids with --batch {self.batch}: the vendor has no graph of several slots with positions; "
                 "leave one of the two out"
             )
+        if self.position_ids and self.masks:
+            raise CompileError("--position-ids and --masks: no graph of the vendor has both; leave one of the two out")
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):

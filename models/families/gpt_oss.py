@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..blocks import Attention, Block, Moe
@@ -11,7 +12,7 @@ from ..common.config_keys import Key
 from ..common.config_rules import window_of_every_other_layer
 from ..common.graph_builder import Clamp
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads, hidden_per_head
-from ..family import Experts, Family, ModelConfig, Tensors
+from ..family import Experts, Family, Gguf, ModelConfig, Port, Tensors
 
 _LAYER = "model.layers.{layer}"
 _ROUTER = f"{_LAYER}.mlp.router"
@@ -67,7 +68,22 @@ FAMILY = Family(
         roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
         roles.EXPERT_DOWN_BIAS: Tensors("plain", (f"{_EXPERT}.down_proj.bias",)),
     },
-    contract=CONTRACT,
+    contract=replace(
+        CONTRACT,
+        masks=(  # spec models B.3
+            Port("local_attention_mask", "local_attention_mask", ""),
+            Port("global_attention_mask", "global_attention_mask", ""),
+        ),
+    ),
+    gguf=Gguf(
+        arch="gpt-oss",
+        windowed=True,
+        names={
+            "post_attention_norm": "post_attention_layernorm",
+            "attn_sinks.weight": "self_attn.sinks",
+            "ffn_gate_inp": "mlp.router",
+        },
+    ),
     experts=_experts,
     rope_scaling={
         "rope_type": "yarn",

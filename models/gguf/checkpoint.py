@@ -33,7 +33,7 @@ _NAMES = {
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
 }
-# Tensors [E, N, K] of all experts of a layer.
+# Tensors [E, N, K], and biases [E, N], of all experts of a layer.
 _EXPERTS = {
     "ffn_gate_exps": "mlp.experts.{expert}.gate_proj",
     "ffn_up_exps": "mlp.experts.{expert}.up_proj",
@@ -75,7 +75,7 @@ class GgufCheckpoint:
         self._names: dict[str, tuple[str, int | None]] = {}
         for own, part in self._own.items():
             if own != ROPE_FACTORS:
-                self._names |= dict(_names(own, part.tensors[own].shape))
+                self._names |= dict(self._named(own, part.tensors[own].shape))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -129,6 +129,8 @@ class GgufCheckpoint:
         own, expert = self._find(name)
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop
+        if expert is not None and len(shape) == 1:
+            return self._finite(own, expert, expert + 1)[0][start:stop]
         if expert is not None:
             return self._finite(own, expert * shape[0] + start, expert * shape[0] + stop)
         heads = self._interleaved_heads(name)
@@ -162,24 +164,38 @@ class GgufCheckpoint:
 
     def _theirs(self, name: str) -> str:
         """What the file would call a tensor."""
-        stem, _, kind = name.rpartition(".")
-        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
-        wanted = re.sub(r"(?<=\.experts\.)\d+", "{expert}", layer[2]) if layer else stem
-        ours = next((ours for ours, theirs in {**_NAMES, **_EXPERTS}.items() if theirs == wanted), stem)
-        return f"blk.{layer[1]}.{ours}.{kind}" if layer else f"{ours}.{kind}"
+        found = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name)
+        layer, wanted = (f"blk.{found[1]}.", found[2]) if found else ("", name)
+        wanted = re.sub(r"(?<=\.experts\.)\d+", "{expert}", wanted)
+        for ours, theirs in {**self._known, **_EXPERTS}.items():
+            if wanted == theirs:
+                return f"{layer}{ours}"
+            if wanted in (f"{theirs}.weight", f"{theirs}.bias"):
+                return f"{layer}{ours}{wanted.removeprefix(theirs)}"
+        return f"{layer}{wanted}"
 
+    @property
+    def _known(self) -> dict[str, str]:
+        """Names in the file -> in a Hugging Face checkpoint, those of the family alone first."""
+        of_family = self._family.gguf.names if self._family.gguf is not None else {}
+        return {**of_family, **_NAMES, **of_family}
 
-def _names(own: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[str, int | None]]]:
-    """Yields the names in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
-    found = _TENSOR.fullmatch(own)
-    layer, stem, kind = found.groups() if found else (None, "", "")
-    if stem in _EXPERTS and layer and len(shape) == 3 and shape[0] <= _MOST_EXPERTS:
-        for expert in range(shape[0]):
-            yield f"model.layers.{layer}.{_EXPERTS[stem].format(expert=expert)}.{kind}", (own, expert)
-    elif stem in _NAMES:
-        yield f"model.layers.{layer}.{_NAMES[stem]}.{kind}" if layer else f"{_NAMES[stem]}.{kind}", (own, None)
-    else:
-        yield own, (own, None)
+    def _named(self, own: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[str, int | None]]]:
+        """Yields the names in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
+        found = _TENSOR.fullmatch(own)
+        layer, stem, kind = found.groups() if found else (None, "", "")
+        names = self._known
+        where = f"model.layers.{layer}." if layer else ""
+        of_all_experts = len(shape) == (3 if kind == "weight" else 2) and shape[0] <= _MOST_EXPERTS
+        if stem in _EXPERTS and layer and of_all_experts:
+            for expert in range(shape[0]):
+                yield f"{where}{_EXPERTS[stem].format(expert=expert)}.{kind}", (own, expert)
+        elif f"{stem}.{kind}" in names:
+            yield where + names[f"{stem}.{kind}"], (own, None)
+        elif stem in names:
+            yield f"{where}{names[stem]}.{kind}", (own, None)
+        else:
+            yield own, (own, None)
 
 
 def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:

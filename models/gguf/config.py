@@ -137,7 +137,7 @@ def config_json(
         "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
-        "rope_scaling": _rope_scaling(keys, where),
+        "rope_scaling": _rope_scaling(keys, family.rope_scaling, where),
         "attention_bias": "blk.0.attn_output.bias" in tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "sliding_window": keys.get("attention.sliding_window"),
@@ -158,7 +158,7 @@ def config_json(
     return config
 
 
-def _rope_scaling(keys: _Keys, where: str) -> dict[str, Any] | None:
+def _rope_scaling(keys: _Keys, usual: Mapping[str, Any], where: str) -> dict[str, Any] | None:
     kind = keys.get("rope.scaling.type", "linear" if keys.get("rope.scale_linear") else "none")
     factor = keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 0.0))
     if kind == "none" or not factor:
@@ -167,6 +167,8 @@ def _rope_scaling(keys: _Keys, where: str) -> dict[str, Any] | None:
         raise CheckpointError(f"{where}: rope.scaling.type is {kind!r}, supported are none, linear and yarn")
     scaling: dict[str, Any] = {"rope_type": kind, "factor": factor}
     if kind == "yarn":
+        if "truncate" in usual:  # the file has no key for it
+            scaling["truncate"] = usual["truncate"]
         if original := keys.get("rope.scaling.original_context_length"):
             scaling["original_max_position_embeddings"] = original
         for ours, theirs in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):

@@ -17,11 +17,13 @@ _SPACE = "\u2581"  # of SentencePiece
 _QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_TEKKEN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
-    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_FIRST, _UPPER, _LOWER = r"[^\r\n\p{L}\p{N}]?", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def _cased(ending: str, digits: str) -> str:
+    """Words in which a capital behind a small letter begins another."""
+    words = f"{_FIRST}{_UPPER}*{_LOWER}+{ending}|{_FIRST}{_UPPER}+{_LOWER}*{ending}"
+    return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,13 @@ class _Split:
     bos: bool = False
 
 
+_TEKKEN = _cased("", r"\p{N}")
+_GPT_4O = _cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")  # tiktoken's o200k_base
 _LLAMA3 = _Split(_QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|"), whole_words=True, bos=True)
 # By `tokenizer.ggml.pre`, of the models that are compiled here. Files of early 2024 do not say it.
 _SPLITS = {
     "gpt-2": _Split(None),
+    "gpt-4o": _Split(_GPT_4O, whole_words=True),  # gpt-oss
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,

@@ -23,8 +23,8 @@ class Cost:
 
     Attributes:
         tokens: Of all slots together.
-        read_bytes: Weights and scales once, and the cache rows that are live. Of experts as many as the rows can
-            choose, each another one while there are any.
+        read_bytes: Weights, scales and masks once, and the cache rows that are live. Of experts as many as the rows
+            can choose, each another one while there are any.
         operations: Of the Linear layers and of chosen experts; a multiply-add counts as two. Attention is not counted.
         quantized: The operations are int8; otherwise fp32.
     """
@@ -42,6 +42,7 @@ class _Attention:
     queries: Value
     caches: Sequence[Value]
     window: int | None = None  # rows that a token sees; None: all before it
+    masks: Sequence[Value] = ()  # [1, 1, T, S] of its slots
 
     @property
     def cache_row_bytes(self) -> int:
@@ -92,10 +93,16 @@ def cost_of(file: Container, depth: int) -> Cost:
     cache_bytes = sum(each.read_bytes(depth) for graph in file.graphs for each in _attentions(graph))
     return Cost(
         tokens=batch * length,
-        read_bytes=weight_bytes(file) + cache_bytes,
+        read_bytes=weight_bytes(file) + cache_bytes + sum(map(_mask_bytes, file.graphs)),
         operations=sum(2 * rows * math.prod(weight.shape[-2:]) for rows, weight in linears),
         quantized=any(LAYOUTS[weight.format].scale_inputs for _, weight in linears),
     )
+
+
+def _mask_bytes(graph: Graph) -> int:
+    """Of all layers: they share two masks a slot."""
+    masks = {mask.name: mask for each in _attentions(graph) for mask in each.masks}
+    return sum(math.prod(mask.shape) * ITEM_BYTES[mask.dtype] for mask in masks.values())
 
 
 def _ops(graph: Graph) -> Iterator[tuple[Op, list[Value]]]:
@@ -121,10 +128,13 @@ def _attentions(graph: Graph) -> Iterator[_Attention]:
     for op, operands in _ops(graph):
         if op.kind == "FlashAttention":
             queries, *slots = operands
-            # Of every slot: keys, values, valid length, current length.
-            caches = [cache for at in range(0, len(slots), 4) for cache in slots[at : at + 2]]
+            # Of every slot: keys, values, valid length, current length, mask if any. What follows is of all slots.
+            each = 5 if "mask" in op.attributes else 4
+            starts = range(0, len(slots) // each * each, each)
+            caches = [cache for at in starts for cache in slots[at : at + 2]]
+            masks = [mask for at in starts for mask in slots[at + 4 : at + each]]
             window = op.attributes.get("window")
-            yield _Attention(queries, caches, None if window is None else int(window))
+            yield _Attention(queries, caches, None if window is None else int(window), masks)
 
 
 def _a_query(file: Container) -> Value:

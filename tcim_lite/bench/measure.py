@@ -38,7 +38,7 @@ class Timing:
         share: Of that roof, reached by the median run; 0 when it could not be measured.
         weights_s: Seconds that this roof leaves to the Linear layers: at "read" those of reading the weights.
         stops: What stopped the threads during these runs.
-        steps: Of further runs, in the order in which they run; empty where the device runs a graph in one piece.
+        steps: Of further runs, in the order in which they run.
     """
 
     graph: str
@@ -201,8 +201,8 @@ def _timing(
 ) -> Timing:
     cost = cost_of(file, depth)
     seconds = statistics.median(found.times)
-    # The limits are the CPU's, and only the CPU backend runs a graph step by step.
-    limited_by, roof_s = _roof(cost, limits) if found.steps else ("", 0.0)
+    # The limits are the CPU's.
+    limited_by, roof_s = _roof(cost, limits) if os.environ.get("TCIM_LITE_DEVICE", "cpu") == "cpu" else ("", 0.0)
     linear_s = roof_s * weight_bytes(file) / cost.read_bytes if limited_by == "read" else roof_s
     return Timing(
         graph=kind,

@@ -10,7 +10,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..llm import Package, context_length, set_positions, share_kv_cache, takes_positions
+from ..llm import Masks, Package, context_length, set_positions, share_kv_cache, takes_positions
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Slot:
 class Graph:
     """A loaded graph and the rows it gets: input 0 is [B, T, H], then valid length, current length and caches a slot.
 
-    A graph of one slot may have its tokens' positions before the caches.
+    A graph of one slot may have its tokens' positions before the caches, any graph two masks for each slot.
 
     The rows are numbers of a usual size; the time of a run does not depend on them.
     """
@@ -38,7 +38,8 @@ class Graph:
         each = len(names) // batch
         lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
         self._has_positions = takes_positions(module)
-        first = int(self._has_positions)
+        self._masks = Masks(module)
+        first = int(self._has_positions) + len(self._masks.names) // batch
         self.slots = [Slot(valid, current, caches[first:]) for valid, current, *caches in lanes]
         self._rows = np.random.default_rng(0).standard_normal(info.shape, np.float32).astype(info.dtype)
 
@@ -50,7 +51,8 @@ class Graph:
             current: Real rows of every slot.
         """
         self.module.set_input(self.module.get_input_name(0), self._rows)
-        for slot in self.slots:
+        for number, slot in enumerate(self.slots):
+            self._masks.set(valid, current, number)
             self.module.set_input(slot.valid, np.array([valid], np.int32))
             self.module.set_input(slot.current, np.array([current], np.int32))
         if self._has_positions:

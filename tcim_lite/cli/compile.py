@@ -1,4 +1,4 @@
-"""`tcim-lite compile`: a Hugging Face checkpoint or a GGUF file to a package folder."""
+"""`tcim-lite compile`: a Hugging Face checkpoint, a GGUF file or an ONNX network to a package folder."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     parser = commands.add_parser(
         "compile",
-        help="compile a checkpoint into a package folder",
+        help="compile a checkpoint or an ONNX network into a package folder",
         description="Compiles a checkpoint into OUT: prefill and decode graphs, shared weights, embedding, tokenizer. "
-        "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]', for GGUF 'tcim-lite[gguf]'.",
+        "docs/compile.md lists the model families. Needs pip install 'tcim-lite[compile]', for GGUF 'tcim-lite[gguf]'. "
+        "MODEL.onnx becomes one graph (docs/onnx.md; 'tcim-lite[onnx]'): --name, --batch, --quant, --shape and --check "
+        "are for it.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
         "checkpoint",
         metavar="MODEL",
         type=Path,
-        help="Hugging Face folder with config.json and safetensors, or a GGUF file (its first part)",
+        help="Hugging Face folder with config.json and safetensors, a GGUF file (its first part), or an ONNX file",
     )
-    parser.add_argument("-o", "--output", metavar="OUT", type=Path, required=True, help="package folder to write")
+    parser.add_argument(
+        "-o", "--output", metavar="OUT", type=Path, help="package folder to write", default=argparse.SUPPRESS
+    )
     parser.add_argument(
         "--name",
         default=argparse.SUPPRESS,
@@ -40,6 +44,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--position-ids",
         action="store_true",
         help="graphs take the positions of their tokens as input 3, int32 [1, P | 1], as the vendor's Llama exports",
+    )
+    parser.add_argument(
+        "--masks",
+        action="store_true",
+        help="graphs take two attention masks as inputs 3 and 4, as the vendor's gpt-oss graphs (gpt_oss only)",
     )
     parser.add_argument(
         "--verify-length",
@@ -57,7 +66,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--no-single-device", action="store_true", help="with --ndevice: leave out the graphs for one device"
     )
-    parser.add_argument("--quant", choices=QUANTS, default="w4a8h0_ssfp", help="weights and activations of the body")
+    parser.add_argument(
+        "--quant",
+        choices=QUANTS,
+        default=argparse.SUPPRESS,
+        help="weights and activations of the body (default: w4a8h0_ssfp, of an ONNX network w8a8h1_sefp)",
+    )
     parser.add_argument(
         "--head-quant",
         choices=QUANTS,
@@ -89,12 +103,34 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--random-weights", action="store_true", help="draw the weights: a config.json is enough (for benchmarks)"
     )
     parser.add_argument("--seed", type=int, default=0, help="for --random-weights")
+    network = parser.add_argument_group("ONNX networks")
+    network.add_argument(
+        "--shape",
+        metavar="INPUT=N,..",
+        action="append",
+        default=argparse.SUPPRESS,
+        help="shape of an input, such as images=1,3,640,640; as often as there are inputs to say it of",
+    )
+    network.add_argument(
+        "--check", action="store_true", help="count the ops and name those that are not supported; write nothing"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compiles and prints what was written."""
-    from ..models.common.errors import CompileWarning
+    from ..models.common.errors import CompileError, CompileWarning
+    from ..models.onnx import is_onnx
+
+    if is_onnx(args.checkpoint):
+        from .compile_onnx import run_onnx
+
+        return run_onnx(args)
+    for option in ("shape", "check"):
+        if getattr(args, option, False):
+            raise CompileError(f"--{option} is for ONNX networks; {args.checkpoint} is no .onnx file")
+    if not hasattr(args, "output"):
+        raise CompileError("-o OUT is missing: the package folder to write")
     from ..models.compiler import CompileOptions, compile_checkpoint
 
     options = CompileOptions(
@@ -106,11 +142,12 @@ def run(args: argparse.Namespace) -> int:
         batch=args.batch,
         all_logits=args.all_logits,
         position_ids=args.position_ids,
+        masks=args.masks,
         verify_length=getattr(args, "verify_length", None),
         pipeline=args.pipeline,
         ndevice=args.ndevice,
         single_device=not args.no_single_device,
-        quant=args.quant,
+        quant=getattr(args, "quant", "w4a8h0_ssfp"),
         head_quant=getattr(args, "head_quant", None),
         activations=args.activations,
         random_weights=args.random_weights,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..hmm import Container, Value
+    from ..hmm import Container, Graph, Value
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,6 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("path", metavar="FILE|DIR", type=Path)
     parser.add_argument("--weights", action="store_true", help="list every weight")
+    parser.add_argument("--taps", action="store_true", help="list every value that TCIM_LITE_TAPS can make an output")
     parser.add_argument("--verify", action="store_true", help="check the checksums of all weights")
 
 
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from ..errors import HmmFormatError
 
     if not args.path.is_dir():
-        _print_container(args.path, list_weights=args.weights, verify=args.verify)
+        _print_container(args.path, list_weights=args.weights, list_taps=args.taps, verify=args.verify)
         return 0
     files = sorted(file for file in args.path.iterdir() if file.suffix in (".hmm", ".hmms", ".hmw"))
     if not files:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     status = 0
     for file in files:
         try:
-            _print_container(file, list_weights=args.weights, verify=args.verify)
+            _print_container(file, list_weights=args.weights, list_taps=args.taps, verify=args.verify)
             print()
         except HmmFormatError as error:
             status = 2
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def _print_container(path: Path, *, list_weights: bool, verify: bool) -> None:
+def _print_container(path: Path, *, list_weights: bool, list_taps: bool, verify: bool) -> None:
     from ..errors import HmmFormatError
     from ..hmm import read
 
@@ -73,6 +74,8 @@ def _print_container(path: Path, *, list_weights: bool, verify: bool) -> None:
         print(f"  custom_msg: {_printable(_message(container.custom_msg))}")
     if container.graph is not None:
         _print_graphs(container)
+        if list_taps:
+            _print_taps(container.graph)
     _print_weights(container, list_weights=list_weights)
     if verify:
         if container.sibling is not None and sibling is None:
@@ -95,6 +98,14 @@ def _print_graphs(container: Container) -> None:
     ops = Counter(op.kind for op in first.ops)
     each = " on each device" if split else ""
     print(f"  {len(first.ops)} ops{each}: " + ", ".join(f"{count} {kind}" for kind, count in ops.most_common()))
+
+
+def _print_taps(graph: Graph) -> None:
+    from ..hmm import tappable
+
+    print("  taps:")
+    for op, value in tappable(graph):
+        print(f"    {_printable(value.name)}  {value.dtype} {list(value.shape)}  {op.kind}")
 
 
 def _whole(slot: Sequence[Value], axis: int) -> tuple[Value, str]:

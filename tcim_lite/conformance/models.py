@@ -49,6 +49,11 @@ ROLES = {
     "attention_sinks": "the same as attention_prefill, where the softmax of the two heads has one more score without a "
     "value, 0.5 and -1",
     "attention_sinks_decode": "the same for one row at a time",
+    "attention_mask": "the same as attention_prefill, where input 3, float16 [1, 1, 4, 32], is added to the scores and "
+    "alone says what a row sees; -65504 hides a row of the cache",
+    "attention_mask_decode": "the same for one row at a time, [1, 1, 1, 32]",
+    "attention_mask_window": "the same with float16 [1, 1, 4, 16], of the rows from max(valid_length - 4, 0) on",
+    "attention_mask_window_decode": "the same for one row at a time, [1, 1, 1, 16]",
     "heads": _HEADS.format(4, "for one device"),
     "heads_2_1": _HEADS.format(4, "for two devices, two heads on the first"),
     "heads_1_2": _HEADS.format(4, "for two devices, one head on the first"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tcim_lite import _core
 from tcim_lite.dev_ctrl import reset
-from tcim_lite.errors import ArgumentError, Status, UnsupportedError
+from tcim_lite.errors import ArgumentError, DeviceError, Status, UnsupportedError
 
 __all__ = ["DvfsMode", "HalDevice", "HalDeviceFactory", "MemInfo"]
 
@@ -49,7 +49,8 @@ class HalDevice:
     """The devices of a backend; made by `HalDeviceFactory.create`.
 
     Methods return a `Status`, or a tuple of a `Status` and a value. A `dev_id` that does not exist gives
-    `Status.INVALID_ARGUMENT`, with a value of zeros; no exception. A `dev_id` that is no int is a `TypeError`, and an
+    `Status.INVALID_ARGUMENT`, and one that does not answer ([fault injection](../fault-injection.md))
+    `Status.ERR_UNDEFINED`, with a value of zeros; no exception. A `dev_id` that is no int is a `TypeError`, and an
     environment variable that declares devices wrongly a `TcimError`.
     """
 
@@ -58,16 +59,17 @@ class HalDevice:
 
     def get_dvfs_mode(self, dev_id: int) -> tuple[Status, DvfsMode]:
         """The mode this process has set, else `PERFORMANCE`."""
-        telemetry = _telemetry(dev_id)
+        status, telemetry = _telemetry(dev_id)
         if telemetry is None:
-            return Status.INVALID_ARGUMENT, DvfsMode.PERFORMANCE
+            return status, DvfsMode.PERFORMANCE
         return Status.OK, DvfsMode(telemetry.mode)
 
     def set_dvfs_mode(self, dev_id: int, mode: DvfsMode | int) -> Status:
         """Sets the mode; results and their speed stay the same.
 
         Returns:
-            `OK`; `INVALID_ARGUMENT` for a device or a mode that does not exist.
+            `OK`; `INVALID_ARGUMENT` for a device or a mode that does not exist; `ERR_UNDEFINED` for a device that does
+            not answer.
         """
         try:
             mode = DvfsMode(mode)
@@ -76,29 +78,32 @@ class HalDevice:
         device_id = _existing(dev_id)
         if device_id is None:
             return Status.INVALID_ARGUMENT
-        _core.set_dvfs_mode(device_id, int(mode))
+        try:
+            _core.set_dvfs_mode(device_id, int(mode))
+        except DeviceError as error:
+            return _does_not_answer(error)
         return Status.OK
 
     def get_ipu_frequency(self, dev_id: int) -> tuple[Status, int]:
         """The clock in MHz: the profile's, 1400 by default; half of it while an `ON_DEMAND` device runs nothing."""
-        telemetry = _telemetry(dev_id)
+        status, telemetry = _telemetry(dev_id)
         if telemetry is None:
-            return Status.INVALID_ARGUMENT, 0
+            return status, 0
         return Status.OK, telemetry.clock_mhz
 
     def get_mem_info(self, dev_id: int) -> tuple[Status, MemInfo]:
         """Memory in MB: the device's, and what this process's modules and tensors hold of it."""
-        telemetry = _telemetry(dev_id)
+        status, telemetry = _telemetry(dev_id)
         if telemetry is None:
-            return Status.INVALID_ARGUMENT, MemInfo(0, 0, 0)
+            return status, MemInfo(0, 0, 0)
         total, used = telemetry.memory_total // _MEGABYTE, -(-telemetry.memory_used // _MEGABYTE)
         return Status.OK, MemInfo(total, max(0, total - used), used)
 
     def get_ipu_util_rate(self, dev_id: int) -> tuple[Status, float]:
         """The share of the last second, in percent, in which the device ran something of this process."""
-        telemetry = _telemetry(dev_id)
+        status, telemetry = _telemetry(dev_id)
         if telemetry is None:
-            return Status.INVALID_ARGUMENT, 0.0
+            return status, 0.0
         return Status.OK, round(100 * telemetry.utilization, 1)
 
     def ipu_reset(self, dev_id: int) -> Status:
@@ -185,9 +190,19 @@ def _existing(dev_id: int) -> int | None:
     return number if number in _core.device_ids() else None
 
 
-def _telemetry(dev_id: int) -> _core.DeviceTelemetry | None:
+def _telemetry(dev_id: int) -> tuple[Status, _core.DeviceTelemetry | None]:
     device_id = _existing(dev_id)
-    return None if device_id is None else _core.device_telemetry(device_id)
+    if device_id is None:
+        return Status.INVALID_ARGUMENT, None
+    try:
+        return Status.OK, _core.device_telemetry(device_id)
+    except DeviceError as error:
+        return _does_not_answer(error), None
+
+
+def _does_not_answer(error: DeviceError) -> Status:
+    _core.log_warning(str(error))
+    return Status.ERR_UNDEFINED
 
 
 def _register(dev_id: int, phase: reset.Phase, fn: Callable[[int], object]) -> reset.CallbackHandle:

@@ -5,6 +5,7 @@ from .graph_section import decode_graph, encode_graph
 from .layout import Sibling, WeightEntry, packed_bytes
 from .parts import WHOLE, Split
 from .reader import Container, read
+from .taps import tappable
 from .writer import WeightData, WeightsWriter, model_bytes, write_model
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "model_bytes",
     "packed_bytes",
     "read",
+    "tappable",
     "write_model",
 ]

@@ -21,22 +21,82 @@ OPS = {
     "FlashAttention": 2,
     "BatchGather": 1,
     "SiluMul": 2,
-    "Add": 1,
-    "Mul": 1,
+    "Add": 2,
+    "Mul": 2,
     "Slice": 1,
     "Reshape": 1,
     "AllGather": 1,
     "MoERoute": 1,
     "MoELinear": 1,
     "MoECombine": 1,
+    "Sub": 2,
+    "Div": 2,
+    "Max": 2,
+    "Min": 2,
+    "Pow": 2,
+    "PRelu": 2,
+    "Equal": 2,
+    "Less": 2,
+    "Relu": 1,
+    "LeakyRelu": 1,
+    "Clip": 1,
+    "Sigmoid": 1,
+    "HardSigmoid": 1,
+    "HardSwish": 1,
+    "Silu": 1,
+    "Tanh": 1,
+    "Erf": 1,
+    "Gelu": 1,
+    "GeluTanh": 1,
+    "Elu": 1,
+    "Exp": 1,
+    "Log": 1,
+    "Softplus": 1,
+    "Sqrt": 1,
+    "Reciprocal": 1,
+    "Neg": 1,
+    "Abs": 1,
+    "Floor": 1,
+    "Ceil": 1,
+    "Round": 1,
+    "Sign": 1,
+    "ReduceSum": 1,
+    "ReduceMean": 1,
+    "ReduceMax": 1,
+    "ReduceMin": 1,
+    "ReduceProd": 1,
+    "ReduceSumSquare": 1,
+    "ReduceL1": 1,
+    "Softmax": 1,
+    "LayerNorm": 1,
+    "Conv": 1,
+    "MatMul": 1,
+    "MaxPool": 1,
+    "AveragePool": 1,
+    "Transpose": 1,
+    "StridedSlice": 1,
+    "Expand": 1,
+    "Pad": 1,
+    "Concat": 1,
+    "Gather": 1,
+    "Resample": 1,
+    "Where": 1,
+    "TopK": 1,
 }
 # By the minor version of the format that added them; older runtimes refuse them by name.
-_MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2}
+_MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2} | dict.fromkeys(
+    # What graphs from ONNX need: all behind MoECombine.
+    list(OPS)[list(OPS).index("MoECombine") + 1 :],
+    3,
+)
 # Attributes that raise an op's version to 2, by the minor version of the format that added them.
 _MINOR_OF_ATTRIBUTE = {
+    ("Add", "broadcast"): 3,
+    ("FlashAttention", "mask"): 2,
     ("FlashAttention", "sinks"): 2,
     ("FlashAttention", "window"): 2,
     ("Linear", "activations"): 1,
+    ("Mul", "broadcast"): 3,
     ("Rope", "positions"): 1,
     ("SiluMul", "alpha"): 2,
     ("SiluMul", "limit"): 2,
@@ -89,7 +149,8 @@ class Op:
 
 def version_of(op: Op) -> int:
     """The lowest version of the op that has its attributes; 1.0 of the format has version 1 of each."""
-    return 2 if any((op.kind, key) in _MINOR_OF_ATTRIBUTE for key in op.attributes) else 1
+    newer = any((op.kind, key) in _MINOR_OF_ATTRIBUTE or key == "broadcast" for key in op.attributes)
+    return 2 if newer else 1
 
 
 def minor_of(op: Op) -> int:

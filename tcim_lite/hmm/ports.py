@@ -118,6 +118,9 @@ def _check_role(value: Value, role: Role, error: Callable[[str], Exception], lab
     elif role.name == "position_ids":
         fits = (value.kind, value.dtype, value.shape[:-1]) == ("input", "int32", (1,))
         expected = "an input int32 [1, T]"
+    elif role.name in ("local_attention_mask", "global_attention_mask"):
+        fits = value.kind == "input" and value.dtype in ("float16", "float32") and value.shape[:-2] == (1, 1)
+        expected = "a float input [1, 1, T, S]"
     else:
         return
     if not fits:

@@ -7,6 +7,7 @@ Everything here uses the public `tcim_lite.runtime` API and would run on the rea
 from .generate import GenerationStats, Generator, LanguageModel
 from .generation_defaults import GenerationDefaults
 from .kv_cache import cache_names, load_pair, share_kv_cache
+from .masks import Masks, attention_mask, mask_names, takes_masks
 from .package import Package, encode_chat, load_tokenizer
 from .prompt import (
     common_prefix,
@@ -26,9 +27,11 @@ __all__ = [
     "GenerationStats",
     "Generator",
     "LanguageModel",
+    "Masks",
     "Package",
     "Sampler",
     "TextStream",
+    "attention_mask",
     "cache_names",
     "common_prefix",
     "context_length",
@@ -36,11 +39,13 @@ __all__ = [
     "last_logits",
     "load_pair",
     "load_tokenizer",
+    "mask_names",
     "prefill",
     "print_answer",
     "prompt_chunks",
     "run_graph",
     "set_positions",
     "share_kv_cache",
+    "takes_masks",
     "takes_positions",
 ]

@@ -2,7 +2,8 @@
 
 Shapes (llm-graphs 2.1): input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the
 valid and current lengths, the first KV cache is input 3 with the context length C as its axis 2; output 0 is the logits
-[1, 1, V]. A package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on.
+[1, 1, V]. A package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on, one
+compiled with --masks two masks as inputs 3 and 4 and its caches from 5 on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .generation_defaults import GenerationDefaults
+from .masks import Masks
 from .prompt import common_prefix, context_length, prefill, takes_positions
 from .sampling import Sampler
 
@@ -185,6 +187,7 @@ class Generator(LanguageModel):
         if slots != 1:
             raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
         self._positions = decode.get_input_name(3) if takes_positions(decode) else None
+        self._masks = Masks(decode)
         decode.set_input(current, np.array([1], np.int32))  # set once: inputs keep their value
 
     def prefill(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
@@ -197,6 +200,7 @@ class Generator(LanguageModel):
         self._decode.set_input(self._valid, np.array([position], np.int32))
         if self._positions is not None:
             self._decode.set_input(self._positions, np.array([[position]], np.int32))
+        self._masks.set(position, 1)
         self._decode.run()
         self._decode.sync()
         return self._decode.get_output(self._logits).numpy().reshape(-1)

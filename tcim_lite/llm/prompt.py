@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .masks import Masks, takes_masks
+
 
 def prompt_chunks(
     embedding: np.ndarray, tokens: Sequence[int], length: int, start: int = 0
@@ -42,7 +44,8 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
     """Runs an LLM graph once and returns its first output.
 
     Args:
-        module: Inputs 0, 1 and 2 are rows, valid length and current length; input 3 may be the tokens' positions.
+        module: Inputs 0, 1 and 2 are rows, valid length and current length; then there may be the tokens' positions or
+            masks.
         rows: As input 0.
         valid: Tokens already in the cache.
         current: Real rows; what follows is padding.
@@ -51,6 +54,7 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
     module.set_input(module.get_input_name(1), np.array([valid], np.int32))
     module.set_input(module.get_input_name(2), np.array([current], np.int32))
     set_positions(module, valid)
+    Masks(module).set(valid, current)
     module.run()
     module.sync()
     return module.get_output(module.get_output_name(0)).numpy()
@@ -117,5 +121,6 @@ def set_positions(module: Any, valid: int) -> None:
 
 
 def context_length(module: Any) -> int:
-    """Rows of the KV caches of an LLM graph; the first is input 3, or 4 after positions."""
-    return module.get_input_info(module.get_input_name(3 + takes_positions(module))).shape[2]
+    """Rows of the KV caches of an LLM graph; the first is input 3, 4 after positions, or 5 after masks."""
+    first = 3 + takes_positions(module) + 2 * takes_masks(module)
+    return module.get_input_info(module.get_input_name(first)).shape[2]

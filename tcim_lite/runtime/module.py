@@ -143,6 +143,10 @@ class Module:
         """
         return TensorInfo._wrap(self._core.output_info(slot_name(name)))
 
+    def taps(self) -> list[str]:
+        """The names of the taps, in execution order: "tap:layers.3.attn.mix". Extension: see `Option.set_taps`."""
+        return self._core.taps()
+
     def get_custom_msg(self) -> str:
         """The text given to the compiler, JSON in practice, or "". Extra: not in the vendor's Python API."""
         return self._core.custom_msg

@@ -31,6 +31,7 @@ class Option:
         self._offset = 0
         self._size = 0
         self._host_lazy_loading = False
+        self._taps: tuple[str, ...] | None = None
 
     def set_dummy_tensors(self, names: Iterable[str]) -> Option:
         """The named inputs get no memory at load; bind or set them before `run` (C-7). No effect after `load`.
@@ -70,12 +71,39 @@ class Option:
         self._host_lazy_loading = flag(enable, "enable_host_lazy_loading: enable")
         return self
 
+    def set_taps(self, patterns: Iterable[str]) -> Option:
+        """Extension, not in the vendor's API: makes intermediate values readable after a run. No effect after `load`.
+
+        A value whose name fits a pattern becomes a tap, an output called `tap:` and the value's name, which
+        `get_output`, `get_dev_output`, `get_output_info`, `set_output` and `set_dev_output` take. `get_num_outputs`
+        and `get_output_name` leave taps out, and the other outputs keep their values bit for bit; a run takes longer,
+        because ops are not fused across a tap, and each tap takes device memory. `tcim-lite inspect --taps` lists the
+        names. Updated caches have no tap: `get_dev_input` shows them.
+
+        Args:
+            patterns: names of values, with `*`, `?` and `[..]` as in a shell: `layers.3.*`. `@stored` stands for the
+                values that a run stores anyway, between its fused steps. Patterns that fit nothing are ignored with a
+                warning at load. Without this call, the comma list TCIM_LITE_TAPS counts.
+
+        Raises:
+            TypeError: a pattern is no str, or `patterns` is a single str.
+        """
+        if isinstance(patterns, (str, bytes)) or not hasattr(patterns, "__iter__"):
+            raise TypeError(f"patterns={patterns!r:.200}: expected a list of patterns")
+        taps = tuple(patterns)
+        for pattern in taps:
+            text(pattern, "tap pattern")
+        self._taps = taps
+        return self
+
     def __repr__(self) -> str:
         parts = [repr(self._weight_manager)]
         if self._dummies:
             parts.append(f"dummies={list(self._dummies)!r:.200}")
         if self._size:
             parts.append(f"offset={self._offset}, size={self._size}")
+        if self._taps is not None:
+            parts.append(f"taps={list(self._taps)!r:.200}")
         return f"Option({', '.join(parts)})"
 
     def _load_options(self) -> _core.LoadOptions:
@@ -87,6 +115,7 @@ class Option:
             dummies=self._dummies,
             offset=self._offset,
             size=self._size,
+            taps=self._taps,
         )
 
 

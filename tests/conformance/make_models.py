@@ -23,7 +23,7 @@ from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from op_graphs import experts_model, linear_model, norm_model, rope_model, silu_mul_model
-from tiny_graphs import add_graph, attention_graph, heads_graphs, linear_graph, linear_weight, sinks_graph
+from tiny_graphs import add_graph, attention_graph, heads_graphs, linear_graph, linear_weight, mask_graph, sinks_graph
 
 SHIPPED = Path(__file__).parents[2] / "tcim_lite/conformance/models"
 PRODUCER = "tcim_lite"  # no version: the files stay as they are
@@ -82,6 +82,10 @@ def make(folder: Path) -> None:
         write(role, attention_graph(tokens, window=5))
     for role, tokens in {"attention_sinks": 4, "attention_sinks_decode": 1}.items():
         write(role, *sinks_graph(tokens))
+    for role, tokens in {"attention_mask": 4, "attention_mask_decode": 1}.items():
+        write(role, mask_graph(tokens))
+    for role, tokens in {"attention_mask_window": 4, "attention_mask_window_decode": 1}.items():
+        write(role, mask_graph(tokens, window=5))
 
     split = hmm.Split([-1, -1, -1, 1, 1], [-1])
     for role, tokens, heads in (

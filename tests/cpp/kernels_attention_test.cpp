@@ -73,13 +73,17 @@ float value(Values values) {
 }
 
 // Row r sees `window` keys before keys[r]; 0: all. With hidden_poison the rows of K and V that only the last row sees
-// hold NaN, and with a window those that no row sees.
+// hold NaN, and with a window those that no row sees. With `masked` every row sees all keys, with a mask on the scores.
 template <typename T>
 void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per_token, Values values,
-                 bool hidden_poison, int64_t window = 0) {
+                 bool hidden_poison, int64_t window = 0, bool masked = false) {
   const GuardedBuffer<float> q(rows * dim);
   const GuardedBuffer<T> k(most_keys * dim), v(most_keys * dim);
   const GuardedBuffer<int32_t> keys(rows), begins(rows);
+  const GuardedBuffer<float> mask(most_keys);
+  constexpr float kMasks[] = {0.0f, -1.5f, 2.25f, -65504.0f};
+  for (float& x : mask) x = masked ? kMasks[uniform(0, 3)] : 0.0f;
+  if (masked) mask[0] = 0;
   for (float& x : q) {
     x = value(values);
     if (values == Values::Tiny)
@@ -93,7 +97,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
   for (T& x : v) x = to<T>(value(values));
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t tokens_after = (rows - 1) / heads_per_token - row / heads_per_token;
-    keys[row] = int32_t(std::max<int64_t>(1, most_keys - tokens_after));
+    keys[row] = masked ? int32_t(most_keys) : int32_t(std::max<int64_t>(1, most_keys - tokens_after));
     begins[row] = window == 0 ? 0 : int32_t(std::max<int64_t>(0, keys[row] - window));
   }
   for (int64_t i = 0; i < begins[0] * dim; ++i) k[i] = v[i] = to<T>(std::nanf(""));
@@ -110,9 +114,9 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     const Result& result = &table == &all[0] ? expected : own;
     int64_t used = rows;
     while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
-    const bool finite = table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(),
-                                                         result.l.data(), result.o.data(), rows, dim,
-                                                         window == 0 ? nullptr : begins.data()});
+    const bool finite = table.attention_block[kElem<T>](
+        {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), rows, dim,
+         window == 0 ? nullptr : begins.data(), masked ? mask.data() : nullptr});
     if (!finite) report_failure(__FILE__, __LINE__, concat("what row 0 sees is finite, also on ", table.isa));
     if (hidden_poison) {
       for (int64_t i = 0; i < used * dim; ++i) {
@@ -125,7 +129,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
     } else if (!result.same_bytes(expected)) {
       report_failure(__FILE__, __LINE__,
                      concat("attention_block on ", table.isa, ": rows ", rows, ", dim ", dim, ", keys ", most_keys,
-                            ", window ", window, ", T ", sizeof(T), ", values ", int(values)));
+                            ", window ", window, ", masked ", masked, ", T ", sizeof(T), ", values ", int(values)));
     }
   }
   if (values == Values::MinusZero) CHECK_EQ(std::bit_cast<uint32_t>(expected.m[0]), 0u);
@@ -136,6 +140,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
   double high = -1e300, sum = 0;
   for (int64_t key = begins[row]; key < keys[row]; ++key) {
     for (int64_t d = 0; d < dim; ++d) p[key] += double(q[row * dim + d]) * from(k[key * dim + d]);
+    p[key] += mask[key];
     high = std::max(high, p[key]);
   }
   for (int64_t key = begins[row]; key < keys[row]; ++key) sum += p[key] = std::exp(p[key] - high);
@@ -233,6 +238,7 @@ void check_all(bool quick) {
       check_block<T>(8, dim, keys, 3, Values::Tiny, false);
       check_block<T>(5, dim, keys, 2, Values::MinusZero, false);
       check_block<T>(7, dim, keys, 2, Values::Usual, true);
+      for (const int64_t rows : {1, 3, 8, 23}) check_block<T>(rows, dim, keys, 2, Values::Usual, false, 0, true);
       for (const int64_t window : {1, 2, 13, 90, 255}) {
         for (const int64_t rows : {1, 4, 7, 23}) check_block<T>(rows, dim, keys, 1, Values::Usual, false, window);
         check_block<T>(38, dim, keys, 3, Values::Usual, false, window);

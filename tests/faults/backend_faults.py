@@ -5,6 +5,7 @@ from __future__ import annotations
 from fault import Fault
 
 _ATTENTION = "csrc/backends/cpu/ops/attention.cpp"
+_MASK = "csrc/backends/cpu/ops/attention_mask.cpp"
 _EXECUTABLE = "csrc/backends/cpu/executable.cpp"
 _HEADS = "csrc/backends/cpu/ops/heads.cpp"
 
@@ -14,10 +15,10 @@ BACKEND = [
         "Attention takes the values for keys and the keys for values.",
         "C-1",
         _ATTENTION,
-        "const int64_t skip = tile.blind_rows(block, heads);",
+        "const bool finite = run.kernels.attention_block[cache_elem](",
         'const bool swap = seeded("keys_and_values_swapped");\n'
         "  const auto& [k, v] = swap ? std::tie(this->v, this->k) : std::tie(this->k, this->v);\n"
-        "  const int64_t skip = tile.blind_rows(block, heads);",
+        "  const bool finite = run.kernels.attention_block[cache_elem](",
         ("sharing::test_keys_and_values_are_not_mixed_up",),
     ),
     Fault(
@@ -46,6 +47,25 @@ BACKEND = [
         "scratch.m[row] = sinks[tile.kv_head * heads + row % heads];",
         'scratch.m[row] = sinks[seeded("sink_of_the_first_head") ? 0 : tile.kv_head * heads + row % heads];',
         ("attention_numbers::test_a_sink_takes_its_share[attention_sinks]",),
+    ),
+    Fault(
+        "mask_begins_a_row_late",
+        "The first column of a mask is taken for the row after its own.",
+        "numbers",
+        _MASK,
+        "const int64_t first = spec_.first_masked(run.length(spec_.lengths[slot].valid));",
+        "const int64_t first = spec_.first_masked(run.length(spec_.lengths[slot].valid)) +\n"
+        '                        seeded("mask_begins_a_row_late");',
+        ("attention_masks::test_a_mask_is_honoured_as_given[lengths-attention_mask_window]",),
+    ),
+    Fault(
+        "mask_not_added",
+        "Of a mask only what it hides counts, not its weights.",
+        "numbers",
+        _ATTENTION,
+        "span.plain ? nullptr : mask}",
+        'span.plain || seeded("mask_not_added") ? nullptr : mask}',
+        ("attention_masks::test_a_mask_is_honoured_as_given[weights-attention_mask]",),
     ),
     Fault(
         "wrong_head",

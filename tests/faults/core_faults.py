@@ -287,6 +287,24 @@ RUNTIME = [
         "    if (rule.find_misfit != nullptr) check_values(source, dtype, rule.find_misfit, what);",
         ("corner_host_data::test_c05_an_integer_that_does_not_fit_is_refused_and_changes_nothing",),
     ),
+    Fault(
+        "reset_keeps_a_device_lost",
+        "A device that a fault has taken away stays away after `ipu_reset`.",
+        "fault injection",
+        "csrc/layers/faults/devices.cpp",
+        "  state.why.clear();",
+        '  if (!seeded("reset_keeps_a_device_lost")) state.why.clear();',
+        ("faults::test_a_fault_in_any_call_is_an_error_and_a_reset_ends_it[device_lost]",),
+    ),
+    Fault(
+        "flipped_weight_stays",
+        "`ipu_reset` does not restore a flipped bit of a weight.",
+        "fault injection",
+        "csrc/layers/faults/devices.cpp",
+        "if (const auto weight = flip.weight.lock()) weight",
+        'if (const auto weight = flip.weight.lock(); weight && !seeded("flipped_weight_stays")) weight',
+        ("faults::test_one_flipped_bit_changes_one_answer_the_same_in_every_process[weight]",),
+    ),
 ]
 
 FACADE = [

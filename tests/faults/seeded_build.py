@@ -5,6 +5,8 @@ Only what is seeded is compiled, with the commands of a build of the package and
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -31,21 +33,32 @@ def seeded(name):
 """
 
 
+@functools.cache
 def seeded_package() -> Path:
-    """Builds the package unless it is there and up to date; returns the folder to put on PYTHONPATH."""
-    package, stamp = FOLDER / "package", FOLDER / "stamp"
+    """Builds the package unless it is there and up to date; returns the folder to put on PYTHONPATH.
+
+    One process builds at a time. A package is not touched again once it is built: programs may be running from it.
+    """
     state = _state()
-    if stamp.exists() and stamp.read_text() == state:
-        return package
-    shutil.rmtree(package, ignore_errors=True)
-    shutil.copytree(INSTALLED, package / "tcim_lite", ignore=shutil.ignore_patterns("__pycache__"))
+    package = FOLDER / f"package-{state[:16]}"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (package / "whole").exists():
+            _build(package)
+    return package
+
+
+def _build(package: Path) -> None:
+    for old in FOLDER.glob("package-*"):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(INSTALLED, package / "tcim_lite", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     _seed_python(package)
     library, core = _compile(package_build())
     shutil.copy(library, package / "tcim_lite/sdk/lib")
     (built,) = (package / "tcim_lite").glob("_core*.so")
     shutil.copy(core, built)
-    stamp.write_text(state)
-    return package
+    (package / "whole").touch()
 
 
 def _state() -> str:

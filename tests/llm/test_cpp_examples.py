@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +16,7 @@ from cpp_programs import build, facade_programs, run
 from llm_packages import DEMO_CHECKPOINT, ROOT, LoadedPackage, compile_package
 
 from tcim_lite.llm import encode_chat, load_tokenizer
+from tcim_lite.models.families import FAMILIES
 
 pytestmark = pytest.mark.build
 
@@ -64,6 +68,43 @@ def test_the_cpp_chat_answers_as_the_python_chat_does(examples, package):
     assert "Anna" in replies(printed)[4]
     # The cache is kept between turns.
     assert re.search(r"\((\d+) cached\)", printed.splitlines()[-1]).group(1) != "0"
+
+
+@pytest.fixture(scope="session")
+def gpt_oss(tmp_path_factory):
+    """gpt_oss(prefill_length, masks) -> the folder of a random gpt-oss with the demo's tokenizer."""
+
+    @functools.cache
+    def make(prefill_length, masks):
+        folder = tmp_path_factory.mktemp("gpt_oss")
+        for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+            shutil.copyfile(DEMO_CHECKPOINT / file, folder / file)
+        vocab_size = json.loads((DEMO_CHECKPOINT / "config.json").read_text())["vocab_size"]
+        (folder / "config.json").write_text(json.dumps(FAMILIES["gpt_oss"].tiny_config | {"vocab_size": vocab_size}))
+        sizes = {"prefill_length": prefill_length, "context_length": 128}
+        made = compile_package(folder, folder / "out", random_weights=True, seed=3, masks=masks, **sizes)
+        run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", made.folder)
+        return made.folder
+
+    return make
+
+
+def test_the_cpp_examples_feed_masks(examples, gpt_oss):
+    """As masks say what the lengths say, the answers are those of the package without; the window is 10 tokens."""
+
+    def printed(program, *arguments):  # random weights need not write UTF-8
+        return subprocess.run(
+            [examples / program, *arguments], env={**os.environ, **STRICT}, capture_output=True, check=True, timeout=60
+        ).stdout.splitlines()
+
+    for text in QUESTIONS[:3]:
+        asked = ("--ids", "--max-new-tokens", "20", "--question", text)
+        plain, masked = (printed("qwen3_chat", gpt_oss(8, masks), *asked)[-2] for masks in (False, True))
+        assert len(plain.split()) > 10
+        assert masked == plain
+    plain, masked = (printed("buffers_and_streams", gpt_oss(64, masks), "3", "12") for masks in (False, True))
+    assert plain
+    assert masked == plain
 
 
 def test_the_cpp_chat_feeds_position_ids(examples, package, tmp_path):

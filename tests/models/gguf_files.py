@@ -30,11 +30,16 @@ NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp",
 }
 
 
-def gguf_name(name: str) -> str:
+def gguf_name(name: str, arch: str) -> str:
+    if name.endswith(".self_attn.sinks"):
+        return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
+    if arch == "gpt-oss" and stem.endswith("post_attention_layernorm"):
+        return f"blk.{stem.split('.')[2]}.post_attention_norm.{kind}"
     if stem.startswith("model.layers."):
         _, _, layer, stem = stem.split(".", 3)
         return f"blk.{layer}.{NAMES[stem]}.{kind}"
@@ -52,13 +57,15 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
     made, experts = {}, {}
     for name, tensor in tensors.items():
         if ".experts." in name:
-            layer, part = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.\d+\.(\w+)_proj\.weight", name).groups()
-            experts.setdefault(f"blk.{layer}.ffn_{part}_exps.weight", []).append(tensor.astype(np.float32))
+            layer, part, kind = re.fullmatch(
+                r"model\.layers\.(\d+)\.mlp\.experts\.\d+\.(\w+)_proj\.(\w+)", name
+            ).groups()
+            experts.setdefault(f"blk.{layer}.ffn_{part}_exps.{kind}", []).append(tensor.astype(np.float32))
             continue
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
             if arch == "llama" and part in name:
                 tensor = permuted(tensor, config[heads])
-        made[gguf_name(name)] = tensor.astype(np.float32)
+        made[gguf_name(name, arch)] = tensor.astype(np.float32)
     made |= {name: np.stack(parts) for name, parts in experts.items()}
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
@@ -105,6 +112,9 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if "num_experts" in config:
         keys |= {"expert_count": config["num_experts"], "expert_used_count": config["num_experts_per_tok"]}
         keys["expert_feed_forward_length"] = config["moe_intermediate_size"]
+    if "num_local_experts" in config:  # gpt-oss
+        keys |= {"expert_count": config["num_local_experts"], "expert_used_count": config["num_experts_per_tok"]}
+        keys["expert_feed_forward_length"] = config["intermediate_size"]
     if config.get("sliding_window"):
         keys["attention.sliding_window"] = config["sliding_window"]
     if rope.get("rope_type") in ("yarn", "linear"):
@@ -157,7 +167,7 @@ def write_gguf(
 
 
 def add_tensor(writer: Any, name: str, tensor: np.ndarray, kind: Any) -> None:
-    if tensor.ndim == 1:
+    if tensor.ndim == 1 or name.endswith(".bias"):
         writer.add_tensor(name, tensor.astype(np.float32))
     else:
         writer.add_tensor(name, gguf.quants.quantize(np.ascontiguousarray(tensor), kind), raw_dtype=kind)

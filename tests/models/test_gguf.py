@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from family_checkpoints import family_config, family_tensors, write_family
-from gguf_files import gguf, gguf_tensors, metadata_of, raw_gguf, text, write_gguf
+from gguf_files import add_key, add_tensor, gguf, gguf_tensors, metadata_of, raw_gguf, text, write_gguf
 
 from tcim_lite.models.common.errors import CheckpointError, CompileError
 from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
@@ -19,8 +19,19 @@ from tcim_lite.models.gguf import GgufCheckpoint
 Type = gguf.GGMLQuantizationType
 SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # llama.cpp's name of the architecture, and what a family's tiny config is without.
-ARCH = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3_moe": "qwen3moe"}
-CHANGES: dict[str, dict[str, Any]] = {"mistral": {"sliding_window": 20}}
+ARCH = {
+    "gpt_oss": "gpt-oss",
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+}
+YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
+CHANGES: dict[str, dict[str, Any]] = {
+    "gpt_oss": {"max_position_embeddings": 131072, "rope_parameters": {**YARN, "rope_theta": 150000.0}},
+    "mistral": {"sliding_window": 20},
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
 
@@ -60,7 +71,7 @@ def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "BF16", "F16"])
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3_moe"])
+@pytest.mark.parametrize("family", ["gpt_oss", "llama", "qwen2", "qwen3_moe"])
 def test_quantised_tensors_are_what_the_gguf_package_makes_of_them(tmp_path: Path, family: str, kind: str) -> None:
     checkpoint = GgufCheckpoint(make_gguf(tmp_path / "m.gguf", family, Type[kind]))
     config = family_config(family)
@@ -123,7 +134,11 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "metadata", "message"),
     [
-        ("qwen2", {"general.architecture": "gemma3"}, "general.architecture is 'gemma3', supported are llama, qwen2, "),
+        (
+            "qwen2",
+            {"general.architecture": "gemma3"},
+            "general.architecture is 'gemma3', supported are gpt-oss, llama, qwen2, ",
+        ),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
         ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
         ("qwen2", {"qwen2.attention.clamp_kqv": 3.0}, "qwen2.attention.clamp_kqv=3.0 is not supported; known are"),
@@ -149,6 +164,13 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
         ),
         ("qwen3_moe", {"qwen3moe.expert_used_count": 9}, "num_experts_per_tok=9 is more than the 8 experts of a layer"),
         ("qwen3_moe", {"qwen3moe.expert_shared_count": 1}, "qwen3moe.expert_shared_count=1 is not supported"),
+        (
+            "gpt_oss",
+            {"gpt-oss.expert_count": 9},
+            r"'blk.0.ffn_gate_inp.weight' in .* has shape \[8, 192\], expected \[9, 192\]",
+        ),
+        ("gpt_oss", {"gpt-oss.block_count": 3}, r"no tensor 'blk.2.attn_norm.weight'"),
+        ("gpt_oss", {"gpt-oss.expert_gating_func": 2}, "gpt-oss.expert_gating_func=2 is not supported"),
         ("qwen3", {"qwen3.embedding_length": 0}, "embedding_length=0 and attention.head_count=6 must be positive"),
     ],
 )
@@ -245,6 +267,54 @@ def test_a_folder_with_a_gguf_file_says_which_to_give(tmp_path: Path) -> None:
     make_gguf(tmp_path / "m.gguf", "llama")
     with pytest.raises(CheckpointError, match=r"has no config\.json, but m\.gguf: give the path of that file"):
         compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **SIZES))
+
+
+def mxfp4_rows(tensor: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Random rows of ggml's MXFP4 like a tensor [E, N, K], and their values: a scale 2^(s - 127), then 16 bytes whose
+    lower halves are elements 0 to 15 and upper halves 16 to 31."""
+    groups = (*tensor.shape[:-1], tensor.shape[-1] // 32)
+    scales = rng.integers(118, 124, (*groups, 1), dtype=np.uint8)
+    codes = rng.integers(0, 256, (*groups, 16), dtype=np.uint8)
+    sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    nibbles = np.concatenate((codes % 16, codes // 16), axis=-1)
+    values = np.where(nibbles < 8, 1, -1) * sizes[nibbles % 8] * np.float32(2.0) ** (scales - 127.0)
+    rows = np.concatenate((scales, codes), axis=-1).reshape(*tensor.shape[:-1], -1)
+    return rows, values.reshape(tensor.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("quant", ["mxfp4a8", "w4a8h0_ssfp"])
+def test_experts_in_mxfp4_are_their_values(tmp_path: Path, quant: str) -> None:
+    """As the files of gpt-oss have them: the package is that of a file with the same values as floats."""
+    config, rng = family_config("gpt_oss", **CHANGES["gpt_oss"]), np.random.default_rng(4)
+    keys = {"general.architecture": "gpt-oss", **metadata_of(config, "gpt-oss")}
+    tensors = gguf_tensors(config, family_tensors(config), "gpt-oss")
+    coded = {name: mxfp4_rows(t, rng) for name, t in tensors.items() if name.endswith("_exps.weight")}
+    assert len(coded) == 3 * config["num_hidden_layers"]
+    writer = gguf.GGUFWriter(tmp_path / "coded.gguf", "gpt-oss")
+    for key, value in keys.items():
+        if key != "general.architecture":
+            add_key(writer, key, value)
+    for name, tensor in tensors.items():
+        if name in coded:
+            writer.add_tensor(name, coded[name][0], raw_dtype=Type.MXFP4)
+        else:
+            add_tensor(writer, name, tensor, Type.F32)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    floats = write_gguf(tmp_path / "floats.gguf", keys, {**tensors, **{name: pair[1] for name, pair in coded.items()}})
+    want = compiled(floats, tmp_path / "a", quant=quant)
+    assert compiled(tmp_path / "coded.gguf", tmp_path / "b", quant=quant) == want
+
+
+def test_a_tensor_that_gpt_oss_misses_is_named_as_its_files_do(tmp_path: Path) -> None:
+    config = family_config("gpt_oss", **CHANGES["gpt_oss"])
+    keys = {"general.architecture": "gpt-oss", **metadata_of(config, "gpt-oss")}
+    for name in ("attn_sinks.weight", "post_attention_norm.weight", "ffn_gate_inp.bias", "ffn_up_exps.bias"):
+        tensors = gguf_tensors(config, family_tensors(config), "gpt-oss")
+        del tensors[f"blk.1.{name}"]
+        path = write_gguf(tmp_path / "m.gguf", keys, tensors)
+        with pytest.raises(CheckpointError, match=rf"has no tensor 'blk\.1\.{name}' \(model\.layers\.1\."):
+            compiled(path, tmp_path / "out")
 
 
 def test_a_draft_of_a_gguf_file(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def package_of(tmp_path: Path, family: str, tokenizer: dict[str, Any]) -> Packag
     """A package from a GGUF file with this tokenizer and random weights."""
     tokens = tokenizer.get("tokens", [])
     config = family_config(family, vocab_size=len(tokens) or 331)
-    arch = {"mistral": "llama"}.get(family, family)
+    arch = {"mistral": "llama", "gpt_oss": "gpt-oss"}.get(family, family)
     keys = {"general.architecture": arch, **metadata_of(config, arch)}
     template = {"tokenizer.chat_template": tokenizer.pop("chat_template")} if "chat_template" in tokenizer else {}
     keys |= {f"tokenizer.ggml.{key}": value for key, value in tokenizer.items()} | template
@@ -89,6 +89,16 @@ def test_llama_3_splits_digits_by_three_and_begins_texts(tmp_path: Path) -> None
     quiet = demo_tokenizer(**changes, add_bos_token=False)
     (tmp_path / "quiet").mkdir()
     assert load_tokenizer(package_of(tmp_path / "quiet", "llama", quiet).tokenizer_folder)("hello")["input_ids"][0] != 0
+
+
+def test_gpt_oss_splits_at_capitals_and_keeps_contractions(tmp_path: Path) -> None:
+    """The words of tiktoken's o200k_base."""
+    package = package_of(tmp_path, "gpt_oss", demo_tokenizer(pre="gpt-4o"))
+    splitter = load_tokenizer(package.tokenizer_folder).backend_tokenizer.pre_tokenizer
+    text = "It'll say HelloWORLD 1234/\nx"
+    words = [text[begin:end] for _, (begin, end) in splitter.pre_tokenize_str(text)]
+    assert words == ["It'll", " say", " Hello", "WORLD", " ", "123", "4", "/\n", "x"]
+    assert package.stop_tokens(load_tokenizer(package.tokenizer_folder)) == {2}
 
 
 PIECES = [

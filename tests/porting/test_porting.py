@@ -22,9 +22,10 @@ SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if path.stem not 
 NEW_TOKENS = 8
 
 
-def run(script: str, *arguments: object, devices: int = 1, folder: Path | None = None) -> str:
+def run(script: str, *arguments: object, devices: int = 1, folder: Path | None = None, faults: str = "") -> str:
     # What vendor code does is no finding of strict mode.
     environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices), "TCIM_LITE_STRICT": "error"}
+    environment["TCIM_LITE_FAULTS"] = faults
     command = [sys.executable, Path(__file__).parent / f"{script}.py", *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, env=environment, check=False, cwd=folder
@@ -118,6 +119,14 @@ def test_a_chat_with_position_ids_answers_as_one_without(paths, prompts, expecte
     assert found == [[answer, given] for answer in expected]
 
 
+def test_a_chat_with_masks_answers_as_one_without(paths, prompts):
+    """Prompts longer and shorter than the window of 10 and than a chunk."""
+    plain, masked = (paths(family="gpt_oss", masks=masks) for masks in (False, True))
+    for prompt in prompts:
+        answer = json.loads(run("chat", *plain, json.dumps(prompt), NEW_TOKENS))
+        assert json.loads(run("masks", *masked, json.dumps(prompt), NEW_TOKENS, 10)) == answer
+
+
 def test_a_host_that_swaps_models_answers_as_ever_and_frees_their_weights(paths, prompts, expected):
     for prompt, answer in zip(prompts, expected, strict=True):
         assert json.loads(run("swap", *paths(), json.dumps(prompt), NEW_TOKENS, 2)) == [[answer] * 2, [0, 0]]
@@ -159,3 +168,25 @@ def test_a_cpp_program_with_device_control_compiles_and_runs(tmp_path, add_model
         "memory adds up: 1",
         "utilization is a percentage: 1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "resets"),
+    [
+        ('kind = "hang"\nmodel = "decode"\nnth = 3\ntimeout_s = 0.1', 1),
+        ('kind = "device_lost"\nnth = 4', 1),
+        ('kind = "device_lost"\ncall = "Module.get_output"\nnth = 2\ntimes = 2', 2),
+        ('kind = "out_of_memory"\nnth = 2', 1),
+        ('kind = "load_failure"\ntimes = 2', 2),
+        ('kind = "reset"\nnth = 3', 1),
+        ('kind = "flaky_sync"\nprobability = 0.3\nseed = 5\ntimes = 4', 4),
+        ('kind = "slow"\ndelay_s = 0.01', 0),
+        ('kind = "throttle"\nclock_mhz = 700', 0),
+    ],
+)
+def test_a_program_that_resets_its_card_answers_as_without_faults(paths, prompts, expected, tmp_path, rule, resets):
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f"[[fault]]\n{rule}\n")
+    prompt = json.dumps(prompts[1])
+    assert json.loads(run("watchdog", *paths(), prompt, NEW_TOKENS)) == [expected[1], 0]
+    assert json.loads(run("watchdog", *paths(), prompt, NEW_TOKENS, faults=str(rules))) == [expected[1], resets]

@@ -14,6 +14,8 @@ import openai
 import pytest
 from serve_live import ENDLESS, QUESTIONS, user
 
+from tcim_lite.faults import rules_text
+
 CHAT = "/v1/chat/completions"
 
 
@@ -131,6 +133,23 @@ def test_an_answer_that_takes_too_long_ends_with_an_error(start):
     with server.client() as client, pytest.raises(openai.APIError, match="longer than the server's limit"):
         list(client.chat.completions.create(**body(n=8, stream=True), extra_body=ENDLESS))
     until(lambda: server.metric("tcim:num_requests_running") == 0)
+
+
+def test_a_request_on_a_card_in_trouble_ends_with_an_error_and_the_next_is_answered(start, server, tmp_path):
+    rules = [{"kind": "reset", "model": "decode"}, {"kind": "hang", "model": "decode", "nth": 40, "timeout_s": 0.2}]
+    (tmp_path / "rules.toml").write_text(rules_text(rules))
+    troubled = start(env={"TCIM_LITE_FAULTS": str(tmp_path / "rules.toml")})
+
+    def ask(served):
+        return served.post(CHAT, json=body(temperature=0, max_tokens=20))
+
+    first = ask(troubled)
+    assert (first.status_code, first.json()["error"]["code"]) == (500, "engine_error")
+    assert "device 0 was reset meanwhile" in first.json()["error"]["message"]
+    assert ask(troubled).json()["choices"] == ask(server).json()["choices"]
+    messages = [answer.json()["error"]["message"] for answer in (ask(troubled) for _ in range(5)) if answer.is_error]
+    assert messages
+    assert all("(ret:110)" in message for message in messages)
 
 
 def test_sigterm_lets_answers_end_and_takes_no_more(start):

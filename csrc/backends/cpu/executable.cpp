@@ -9,6 +9,8 @@
 
 #include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/attention.h"
+#include "backends/cpu/ops/conv.h"
+#include "backends/cpu/ops/dense_steps.h"
 #include "backends/cpu/ops/heads.h"
 #include "backends/cpu/ops/linear.h"
 #include "backends/cpu/ops/moe.h"
@@ -46,6 +48,30 @@ template <>
 struct StepFor<MoELinearSpec> : std::type_identity<MoELinearStep> {};
 template <>
 struct StepFor<MoECombineSpec> : std::type_identity<MoECombineStep> {};
+template <>
+struct StepFor<BroadcastSpec> : std::type_identity<BroadcastStep> {};
+template <>
+struct StepFor<UnarySpec> : std::type_identity<UnaryStep> {};
+template <>
+struct StepFor<ReduceSpec> : std::type_identity<ReduceStep> {};
+template <>
+struct StepFor<SoftmaxSpec> : std::type_identity<SoftmaxStep> {};
+template <>
+struct StepFor<LayerNormSpec> : std::type_identity<LayerNormStep> {};
+template <>
+struct StepFor<ConvSpec> : std::type_identity<ConvStep> {};
+template <>
+struct StepFor<MatMulSpec> : std::type_identity<MatMulStep> {};
+template <>
+struct StepFor<PoolSpec> : std::type_identity<PoolStep> {};
+template <>
+struct StepFor<MoveSpec> : std::type_identity<MoveStep> {};
+template <>
+struct StepFor<GatherSpec> : std::type_identity<GatherStep> {};
+template <>
+struct StepFor<ResampleSpec> : std::type_identity<ResampleStep> {};
+template <>
+struct StepFor<TopKSpec> : std::type_identity<TopKStep> {};
 
 template <typename Spec>
 using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
@@ -223,9 +249,8 @@ void CpuExecutable::run(std::span<const PartMemory> memory) {
   }
 }
 
-bool CpuExecutable::time_steps(bool on) {
+void CpuExecutable::time_steps(bool on) {
   for (const auto& part : parts_) part->time_steps(on);
-  return true;
 }
 
 std::vector<StepTime> CpuExecutable::step_times() const {

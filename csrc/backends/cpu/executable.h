@@ -73,7 +73,7 @@ class CpuExecutable final : public Executable {
 
   void run(std::span<const PartMemory> memory) override;
   uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }
-  bool time_steps(bool on) override;
+  void time_steps(bool on) override;
   std::vector<StepTime> step_times() const override;
 
  private:

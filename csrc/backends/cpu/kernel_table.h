@@ -88,6 +88,87 @@ struct ElementwiseArgs {
   const void* b;  // [rows, cols] T
   void* y;        // [rows, cols] T
   int64_t rows, cols, a_stride, b_stride, y_stride;
+  bool a_repeats = false, b_repeats = false;  // the first element of a row stands for all of it
+};
+
+// y = condition < 0 or > 0 ? a : b, one row; operands repeat as those of ElementwiseArgs.
+struct WhereArgs {
+  const void* condition;  // [cols] T
+  const void* a;          // [cols] T
+  const void* b;          // [cols] T
+  void* y;                // [cols] T
+  int64_t cols;
+  bool condition_repeats, a_repeats, b_repeats;
+};
+
+// y = round(op(x)). y may be x.
+struct UnaryArgs {
+  const void* x;  // [count] T
+  void* y;        // [count] T
+  int64_t count;
+  float alpha, beta;
+};
+
+// y[row] = round(op(x[row])).
+struct ReduceArgs {
+  const void* x;  // [rows, cols] T
+  void* y;        // [rows] T
+  int64_t rows, cols;
+};
+
+// y = round(exp(x - m) / sum of exp(x - m)), m the largest of the row; with `log` round((x - m) - log(that sum)).
+struct SoftmaxArgs {
+  const void* x;   // [rows, cols] T
+  void* y;         // [rows, cols] T
+  float* scratch;  // [cols]
+  int64_t rows, cols;
+  bool log;
+};
+
+// y = round((x - mean) * (1 / sqrt(variance + epsilon)) * weight + bias), the last two with one fma.
+struct LayerNormArgs {
+  const void* x;        // [rows, cols] T
+  void* y;              // [rows, cols] T
+  const float* weight;  // [cols] or null
+  const float* bias;    // [cols] or null
+  int64_t rows, cols;
+  float epsilon;
+};
+
+constexpr int64_t kPanel = 32;  // columns of a panel: elements of the result that are computed side by side
+
+// acc[i, j] = fma(a[i, k], b[k, j], acc), k ascending from 0.
+struct GemmArgs {
+  const float* a;  // [rows, a_stride], k of each
+  const float* b;  // [k, kPanel], 64-byte aligned
+  float* acc;      // [rows, kPanel], 64-byte aligned
+  int64_t rows, k, a_stride;
+};
+
+// y[i, j] = round(acc[i, j] + bias[i]); with a residual y = round(residual + round(acc + bias)).
+struct GemmStoreArgs {
+  const float* acc;      // [rows, kPanel]
+  const float* bias;     // [rows] or null
+  const void* residual;  // [rows, cols] T or null, of y_stride; may be y
+  void* y;               // [rows, cols] T
+  int64_t rows, cols, y_stride;
+};
+
+// Over the taps of a panel, ascending: y = round(the largest), or y = round(sum / counts).
+struct PoolArgs {
+  const float* panel;   // [taps, kPanel]; what lies outside is -infinity for the largest, 0 for the sum
+  const float* counts;  // [kPanel] for the mean, null for the largest
+  void* y;              // [cols] T
+  int64_t taps, cols;
+};
+
+// y[i, n] = round(sum over t of weights[i, t] * x[indices[i, t], n]), t ascending from 0 with fma.
+struct ResampleArgs {
+  const void* x;           // [extent, inner] T
+  const int32_t* indices;  // [count, taps], each in range
+  const float* weights;    // [count, taps]
+  void* y;                 // [count, inner] T
+  int64_t count, taps, inner;
 };
 
 // y = round(sum over k of weights[k] * x[k]), k ascending from 0 with fma; with a residual y = round(residual + that).
@@ -153,6 +234,7 @@ struct AttentionBlockArgs {
   float* o;             // [rows, head_dim]
   int64_t rows, head_dim;
   const int32_t* begins = nullptr;  // [rows], ascending or equal; null: 0
+  const float* mask = nullptr;      // [256 or fewer], added to the scores of every row; null: nothing
 };
 static inline int64_t begin_of(const AttentionBlockArgs& args, int64_t row) {
   return args.begins == nullptr ? 0 : args.begins[row];
@@ -221,6 +303,15 @@ struct KernelTable {
   bool (*attention_block[2])(const AttentionBlockArgs&);
   void (*attention_merge)(const AttentionMergeArgs&);
   void (*attention_finish[2])(const AttentionFinishArgs&);
+  void (*where[2])(const WhereArgs&);
+  void (*unary[kUnaryOps][2])(const UnaryArgs&);
+  void (*reduce[kReduceOps][2])(const ReduceArgs&);
+  void (*softmax[2])(const SoftmaxArgs&);
+  void (*layer_norm[2])(const LayerNormArgs&);
+  void (*gemm)(const GemmArgs&);
+  void (*gemm_store[2])(const GemmStoreArgs&);
+  void (*pool[2])(const PoolArgs&);
+  void (*resample[2])(const ResampleArgs&);
   bool (*all_finite[2])(const FiniteArgs&);
   void (*exp)(const float* x, float* y, int64_t count);  // the project's exp, for its tests
 };

@@ -52,6 +52,22 @@ void CudaExecutable::run(std::span<const PartMemory> memory) {
   CUDA_CHECK(cudaGraphLaunch(bound.graph.get(), stream));
   CUDA_CHECK(cudaStreamSynchronize(stream));
   take_flags(bound);
+  if (!times_steps_) return;
+  for (const auto& part : parts_) {
+    const UseGpu its_own(part->gpu());
+    part->add_step_times(step_times_);
+  }
+}
+
+void CudaExecutable::time_steps(bool on) {
+  check_process();
+  bounds_.clear();  // the graphs have events, or lack them
+  times_steps_ = on;
+  step_times_.clear();
+  for (const auto& part : parts_) {
+    const UseGpu use(part->gpu());
+    part->time_steps(on);
+  }
 }
 
 CudaExecutable::Bound& CudaExecutable::bound_for(std::span<const PartMemory> memory) {

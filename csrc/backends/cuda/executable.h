@@ -19,6 +19,8 @@ class CudaExecutable final : public Executable {
 
   void run(std::span<const PartMemory> memory) override;
   uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }
+  void time_steps(bool on) override;
+  std::vector<StepTime> step_times() const override { return step_times_; }
 
  private:
   struct Bound;
@@ -38,6 +40,8 @@ class CudaExecutable final : public Executable {
   std::vector<Event> events_;  // by rank
   std::list<Bound> bounds_;    // the latest first
   bool warned_context_ = false;
+  bool times_steps_ = false;
+  std::vector<StepTime> step_times_;  // of the runs since time_steps()
 };
 
 }  // namespace tcim_lite::cuda

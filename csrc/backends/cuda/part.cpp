@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -9,6 +10,7 @@
 #include "backends/cuda/kernels/kernels.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "graph/plan/step_name.h"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -22,6 +24,22 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
            "TCIM_LITE_NUMERICS), which the CUDA backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu), "
            "or ",
            "do without");
+  }
+}
+
+// The steps that kernels of this backend compute. All others come from ops that only graphs made from ONNX have.
+template <typename Spec, typename... Known>
+constexpr bool kIsOneOf = (std::is_same_v<Spec, Known> || ...);
+template <typename Spec>
+constexpr bool kHasKernel =
+    kIsOneOf<Spec, LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec, SiluMulSpec,
+             GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec>;
+
+void refuse_missing_kernels(const Plan& plan, const std::string& graph) {
+  for (const StepSpec& step : plan.steps) {
+    if (std::visit([](const auto& spec) { return kHasKernel<std::remove_cvref_t<decltype(spec)>>; }, step)) continue;
+    fail(ErrorCode::Unsupported, "'", graph, "' has the step ", name_of(step).op,
+         ", which the CUDA backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu)");
   }
 }
 
@@ -41,6 +59,7 @@ CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
       memory_(*graph_, plan_, std::move(part.placed), flags),
       steps_(plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
+  refuse_missing_kernels(plan_, graph_->name);
   if (!env_is("TCIM_LITE_CUDA_ONE_LAUNCH", "off", "on")) plan_programs();
   memory_.allocate();
 }
@@ -67,16 +86,33 @@ void CudaPart::check_exchange(const CudaPart& first) const {
   }
 }
 
+void CudaPart::launch_inputs() {
+  memory_.launch_inputs(stream());
+  if (timer_) timer_->begin(stream());
+}
+
 void CudaPart::launch_until(size_t index) {
   const size_t end = index == num_gathers() ? plan_.steps.size() : plan_.gathers[index].next_step;
   for (size_t step = index == 0 ? 0 : plan_.gathers[index - 1].next_step; step < end;) {
     if (const decode::Program* program = bound_program(step)) {
       decode::launch(program->format(), program->args(), stream());
       step = program->end_step();
+      if (timer_) timer_->mark(stream(), {"one launch of many steps", ""});
     } else {
-      steps_.launch(plan_.steps[step++]);
+      steps_.launch(plan_.steps[step]);
+      if (timer_) timer_->mark(stream(), name_of(plan_.steps[step]));
+      ++step;
     }
   }
+}
+
+void CudaPart::time_steps(bool on) {
+  timer_.reset();
+  if (on) timer_.emplace();
+}
+
+void CudaPart::add_step_times(std::vector<StepTime>& times) const {
+  if (timer_) timer_->add(times);
 }
 
 const decode::Program* CudaPart::bound_program(size_t step) {

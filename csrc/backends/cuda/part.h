@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backends/backend.h"
 #include "backends/cuda/decode/program.h"
 #include "backends/cuda/handles.h"
 #include "backends/cuda/memory.h"
+#include "backends/cuda/step_timer.h"
 #include "backends/cuda/steps.h"
 #include "graph/plan/plan.h"
 
@@ -35,11 +37,16 @@ class CudaPart {
   // Addresses of the next launches. Throws Error(Argument) for memory that no GPU reaches.
   void bind(const PartMemory& memory) { memory_.bind(memory); }
   // Launch on stream(): the inputs, the steps before gather `index` or the end, and what completes the outputs.
-  void launch_inputs() { memory_.launch_inputs(stream()); }
+  void launch_inputs();
   void launch_until(size_t index);
   void launch_outputs(const PartMemory& memory) { memory_.launch_outputs(memory, stream()); }
   // Copies this part's columns of gather `index` into the gathered value of `target`, on the target's stream.
   void give(size_t index, CudaPart& target) const;
+
+  // Whether launches from now on are timed, step by step.
+  void time_steps(bool on);
+  // After a run: adds its times.
+  void add_step_times(std::vector<StepTime>& times) const;
 
   // After a run that refused an input.
   void clear_refusal() { memory_.clear_refusal(stream()); }
@@ -61,6 +68,7 @@ class CudaPart {
   CudaMemory memory_;
   StepLauncher steps_;
   std::vector<Placed> programs_;
+  std::optional<StepTimer> timer_;
 };
 
 }  // namespace tcim_lite::cuda

@@ -45,9 +45,9 @@ void check_slots(size_t slots) {
   fail(ErrorCode::Unsupported, "a batch of ", slots, " slots; the CUDA backend takes at most ", kMaxSlots);
 }
 
-// Kernels for fp16 read caches and queries in pieces of 16 and 4 bytes.
+// Kernels for fp16 know no masks, and read caches and queries in pieces of 16 and 4 bytes.
 bool fast_attention(const AttentionSpec& spec, const AttentionArgs& args) {
-  if (spec.elem != kF16 || spec.cache_elem != kF16) return false;
+  if (spec.elem != kF16 || spec.cache_elem != kF16 || !spec.masks.empty()) return false;
   for (int slot = 0; slot < args.slots; ++slot) {
     if (!aligned(args.k[slot]) || !aligned(args.v[slot])) return false;
   }
@@ -63,7 +63,7 @@ StepLauncher::StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t st
     check_slots(spec.k.size());
     const uint64_t pairs = spec.k.size() * uint64_t(spec.kv_heads), blocks = pairs * uint64_t(decode_splits(spec));
     arrived = std::max(arrived, pairs * 4);
-    partials = std::max(partials, blocks * uint64_t(spec.heads_per_kv()) * uint64_t(spec.head_dim + 2) * 4);
+    partials = std::max(partials, blocks * uint64_t(decode_partial_floats(spec.heads_per_kv(), spec.head_dim)) * 4);
   };
   for (const StepSpec& step : plan.steps) {
     if (const auto* spec = std::get_if<LinearSpec>(&step)) linear = std::max(linear, scratch_of(*spec));
@@ -190,6 +190,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
   args.head_dim = int(spec.head_dim);
   args.context = int(spec.context);
   args.window = int(spec.window);
+  args.mask_cols = int(spec.mask_cols);
   args.sinks = static_cast<const float*>(memory_.weight(spec.sinks_id));
   args.scale = spec.scale;
   args.live = memory_.live(spec.q);
@@ -199,6 +200,7 @@ AttentionArgs StepLauncher::attention_args(const AttentionSpec& spec) const {
     args.k[slot] = memory_.at(spec.k[slot]);
     args.v[slot] = memory_.at(spec.v[slot]);
     args.valid[slot] = memory_.length(spec.lengths[slot].valid);
+    if (!spec.masks.empty()) args.masks[slot] = memory_.at(spec.masks[slot]);
   }
   return args;
 }

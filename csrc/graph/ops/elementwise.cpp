@@ -1,16 +1,27 @@
 // The elementwise ops of ops.def: they differ in what kernels compute and in nothing that a graph knows.
 #include <utility>
 
-#include "graph/ops/op_check.h"
+#include "graph/ops/broadcast.h"
+#include "graph/ops/dense.h"
 #include "graph/ops/op_definition.h"
 #include "graph/plan/planner.h"
 
 namespace tcim_lite::ops {
 namespace {
 
+// Operands that repeat along axes, or are weights.
+void check_broadcast(const OpCheck& op) {
+  if (!flag(op, "broadcast")) op.refuse("attribute 'broadcast' is 0, expected 1 or no attribute");
+  const DType dtype = op.tensor(op.output(0));
+  tensor_or_weight(op, op.input(0), dtype);
+  tensor_or_weight(op, op.input(1), dtype);
+  op.expect(op.output(0), dtype, broadcast_shape(op, op.input(0), op.input(1)));
+}
+
 void check_elementwise(const OpCheck& op) {
   op.arity(2, 2, 1);
-  op.attributes({});
+  op.attributes({"broadcast"});
+  if (op.has_attribute("broadcast")) return check_broadcast(op);
   const DType dtype = op.tensor(op.input(0));
   op.tensor(op.input(1));
   op.expect(op.input(1), dtype, op.input(0).shape);
@@ -19,6 +30,7 @@ void check_elementwise(const OpCheck& op) {
 
 template <ElementwiseOp kind>
 void plan_elementwise(PlanBuilder& plan, const Op& op) {
+  if (op.find("broadcast") != nullptr) return plan_broadcast(plan, op, kind);
   ElementwiseSpec step;
   step.op = kind;
   step.elem = plan.values.elem(op.inputs[0]);
@@ -31,9 +43,10 @@ void plan_elementwise(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-#define TCIM_LITE_ELEMENTWISE(name, version, what)                                                    \
-  extern const OpDefinition name = {"a T, b like a -> like a", what, Cut::Columns, check_elementwise, \
-                                    plan_elementwise<k##name>};
+#define TCIM_LITE_ELEMENTWISE(name, version, what)                                                                   \
+  extern const OpDefinition name = {                                                                                 \
+      "a T, b like a {broadcast: 1 (optional): shapes repeat to one, and either operand may be a weight of T} -> T", \
+      what, Cut::Columns, check_elementwise, plan_elementwise<k##name>};
 #include "graph/ops.def"
 
 }  // namespace tcim_lite::ops

@@ -13,17 +13,40 @@ namespace {
 constexpr std::string_view kWindow = "window";
 // With the value "given" the last operand is a score of each head that takes part in the softmax and has no value.
 constexpr std::string_view kSinks = "sinks";
+// With the value "given" each slot has one more operand: what is added to the scores of each token. Then a window is
+// where the rows begin that the mask is about, and the lengths hide nothing.
+constexpr std::string_view kMask = "mask";
+
+// How many inputs each slot has.
+size_t operands_per_slot(bool with_mask) { return with_mask ? 5 : 4; }
+
+void check_mask(const OpCheck& op, const Value& mask, const Value& q, int64_t context, DType dtype) {
+  if (mask.kind != ValueKind::Input)
+    op.refuse("mask '", mask.name, "' is ", describe(mask), ", expected a graph input");
+  op.rank(mask, 4);
+  const int64_t tokens = q.shape[1], columns = mask.shape[3];
+  const int64_t window = op.has_attribute(kWindow) ? op.whole_number(kWindow) : context;
+  // Of a window, the rows that any of the tokens sees; the exporter rounds their number up.
+  const int64_t least = window < context ? std::min(window + tokens - 1, context) : context;
+  if (columns < least || columns > context)
+    op.refuse("mask '", mask.name, "' is about ", columns, " cache rows, expected ", least,
+              least < context ? concat(" to ", context) : "");
+  op.expect(mask, dtype, {1, 1, tokens, columns});
+}
 
 void check_flash_attention(const OpCheck& op) {
   const Value& q = op.first_input();
   const DType dtype = op.tensor(q);
-  op.attributes({"scale", kWindow, kSinks});
+  op.attributes({"scale", kWindow, kSinks, kMask});
   const size_t with_sinks = op.has_attribute(kSinks) ? 1 : 0;
   if (with_sinks == 1) op.text_in(kSinks, {"given"});
+  const bool with_mask = op.has_attribute(kMask);
+  if (with_mask) op.text_in(kMask, {"given"});
   if (op.has_attribute(kWindow) && op.whole_number(kWindow) < 1)
     op.refuse("attribute 'window' is ", op.whole_number(kWindow), ", expected 1 or more");
   op.positive_number("scale", 1);
-  const size_t num_slots = op.slots(q, 1 + with_sinks, 4), operands = 1 + 4 * num_slots + with_sinks;
+  const size_t per_slot = operands_per_slot(with_mask);
+  const size_t num_slots = op.slots(q, 1 + with_sinks, per_slot), operands = 1 + per_slot * num_slots + with_sinks;
   op.arity(operands, operands, 1);
   op.rank(op.input(1), 4);
   const int64_t kv_heads = op.input(1).shape[1];
@@ -31,14 +54,16 @@ void check_flash_attention(const OpCheck& op) {
     op.refuse("'", q.name, "' has ", q.shape[2], " heads, expected a multiple of the ", kv_heads, " of '",
               op.input(1).name, "'");
   for (size_t slot = 0; slot < num_slots; ++slot) {
-    for (size_t i : {1 + 4 * slot, 2 + 4 * slot}) {
+    const size_t first = 1 + per_slot * slot;
+    for (size_t i : {first, first + 1}) {
       const Value& cache = op.input(i);
       if (!op.is_updated_state(i)) op.refuse("'", cache.name, "' is ", describe(cache), ", expected an updated state");
       op.context_length(cache, cache.shape[2]);
       op.expect(cache, dtype, {1, kv_heads, cache.shape[2], q.shape[3]});
     }
-    op.length(op.input(3 + 4 * slot));
-    op.length(op.input(4 + 4 * slot));
+    op.length(op.input(first + 2));
+    op.length(op.input(first + 3));
+    if (with_mask) check_mask(op, op.input(first + 4), q, op.input(first).shape[2], dtype);
   }
   if (with_sinks == 1) op.constant(op.input(operands - 1), DType::Float32, {q.shape[2]});
   op.expect(op.output(0), dtype, {q.shape[0], q.shape[1], q.shape[2] * q.shape[3]});
@@ -63,10 +88,17 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   // The default is the fp32 value nearest to 1/sqrt(D).
   const double scale = op.attribute("scale", -1.0);
   step.scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step.head_dim)));
-  for (size_t i = 1; i + 3 < op.inputs.size(); i += 4) {
+  const bool with_mask = op.find(kMask) != nullptr;
+  const size_t per_slot = operands_per_slot(with_mask);
+  for (size_t i = 1; i + per_slot <= op.inputs.size(); i += per_slot) {
     step.k.push_back(op.inputs[i]);
     step.v.push_back(op.inputs[i + 1]);
     step.lengths.push_back({op.inputs[i + 2], op.inputs[i + 3]});
+    if (with_mask) {
+      const uint32_t mask = op.inputs[i + 4];
+      step.masks.push_back(plan.values.rows(mask).value);
+      step.mask_cols = plan.value(mask).shape[3];
+    }
     plan.add_length_rule(step.lengths.back(), step.q.slot_rows, step.context);
   }
   plan.add_attention(std::move(step), op);
@@ -76,11 +108,13 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition FlashAttention = {
     "q [B, T, q_heads, D] T, then per slot: k, v [1, kv_heads, C, D] updated states, valid int32 [1], "
-    "current int32 [1]; sinks [q_heads] float32, a weight, with the attribute {scale: float, default 1/sqrt(D); "
-    "window: "
-    "int, default C; sinks: \"given\", optional} -> [B, T, q_heads * D] T",
+    "current int32 [1], with the attribute mask [1, 1, T, S] T; sinks [q_heads] float32, a weight, with the attribute "
+    "{scale: float, default 1/sqrt(D); window: int, default C; mask: \"given\", optional; sinks: \"given\", optional} "
+    "-> [B, T, q_heads * D] T",
     "softmax(q k^T * scale) v; token t sees the `window` cache rows up to valid + t. The sink of a head is one more "
-    "score of its softmax, without a value",
+    "score of its softmax, without a value. A mask is an input that is added to the scores instead: column j is cache "
+    "row max(valid - (window - 1), 0) + j, and -65504 or less hides it. S is C, or with a smaller window "
+    "window + T - 1 to C",
     Cut::Columns,
     check_flash_attention,
     plan_flash_attention,

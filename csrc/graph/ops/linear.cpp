@@ -28,7 +28,7 @@ uint32_t absorb_epilogue(PlanBuilder& plan, LinearSpec& step, uint32_t y) {
   if (consumer == nullptr) return y;
   if (is_plain_silu_mul(*consumer)) {
     step.epilogue = LinearSpec::Epilogue::SiluMul;
-  } else if (consumer->kind == OpKind::Add) {
+  } else if (consumer->kind == OpKind::Add && consumer->find("broadcast") == nullptr) {
     const uint32_t other = consumer->inputs[0] == y ? consumer->inputs[1] : consumer->inputs[0];
     if (!plan.values.produced(other)) return y;
     step.epilogue = LinearSpec::Epilogue::AddResidual;

@@ -25,7 +25,8 @@ void plan_moe_combine(PlanBuilder& plan, const Op& op) {
   plan.values.reads(op.inputs[0], plan.next_step());
   plan.values.reads(op.inputs[1], plan.next_step());
   uint32_t y = op.outputs[0];
-  if (const Op* consumer = plan.values.sole_consumer(y); consumer != nullptr && consumer->kind == OpKind::Add) {
+  if (const Op* consumer = plan.values.sole_consumer(y);
+      consumer != nullptr && consumer->kind == OpKind::Add && consumer->find("broadcast") == nullptr) {
     const uint32_t other = consumer->inputs[0] == y ? consumer->inputs[1] : consumer->inputs[0];
     if (plan.values.produced(other)) {
       step.adds = true;

@@ -17,7 +17,8 @@ constexpr const char* kOddCacheRow = ", a row that attention reads";
 using ReadCache = std::function<const std::byte*(const Plan::Cache& cache, int64_t offset, int64_t bytes)>;
 
 // Throws Error(Argument) for the first NaN or infinity in a row that the run's tokens see below their slot's valid
-// length, which `length` reads by value id. What made attention meet one may also be arithmetic: then nothing is thrown.
+// length, which `length` reads by value id. What made attention meet one may also be arithmetic: then nothing is
+// thrown.
 void check_cache_rows(const Plan& plan, const Graph& graph, const std::function<int64_t(uint32_t)>& length,
                       const ReadCache& read);
 

@@ -1,4 +1,4 @@
-// T, the element of tensors between ops, and the ops that combine two such elements into one.
+// T, the element of tensors between ops, and the ops that are lines of ops.def and nothing more.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,29 @@ namespace tcim_lite {
 
 enum Elem : int { kF16 = 0, kF32 = 1 };
 
-// Ops of two operands of one shape, y[i] = op(a[i], b[i]): kAdd and whatever else ops.def lists as elementwise.
+// Ops of two operands, y[i] = op(a[i], b[i]): kAdd and whatever else ops.def lists as elementwise.
 enum ElementwiseOp : int {
 #define TCIM_LITE_ELEMENTWISE(name, version, meaning) k##name,
 #include "graph/ops.def"
   kElementwiseOps
 };
+
+// Ops of one operand, y[i] = op(x[i]).
+enum UnaryOp : int {
+#define TCIM_LITE_UNARY(name, version, meaning) k##name,
+#include "graph/ops.def"
+  kUnaryOps
+};
+
+// Ops that make one element of a row.
+enum ReduceOp : int {
+#define TCIM_LITE_REDUCE(name, version, meaning) k##name,
+#include "graph/ops.def"
+  kReduceOps
+};
+
+// A value of a mask that hides a cache row from attention: the lowest of float16, or less.
+constexpr float kHidden = -65504.0f;
 
 constexpr int64_t elem_bytes(Elem elem) { return elem == kF16 ? 2 : 4; }
 

@@ -16,9 +16,10 @@ Rows form_of(const Graph& graph, uint32_t id) {
   rows.cols = num_elements(shape) / rows.rows;
   rows.stride = rows.cols;
   rows.slot_rows = shape.size() >= 3 ? shape[1] : rows.rows;
-  // Of inputs; what ops produce follows what they read.
+  // Of inputs; what ops produce follows what they read. A mask [1, 1, T, S] has no tokens on axis 1.
+  const bool has_tokens = shape.size() == 3 || (shape.size() > 3 && shape[1] > 1);
   rows.limited =
-      graph.live_rows != kNoValue && graph.values[id].kind == ValueKind::Input && shape.size() >= 3 && shape[0] == 1;
+      graph.live_rows != kNoValue && graph.values[id].kind == ValueKind::Input && has_tokens && shape[0] == 1;
   return rows;
 }
 

@@ -86,10 +86,11 @@ void PlanBuilder::add_outputs() {
   for (uint32_t port = 0; port < graph_.outputs.size(); ++port) {
     const uint32_t id = graph_.outputs[port];
     const Value& value = graph_.values[id];
-    if (value.dtype != DType::Float16 && value.dtype != DType::Float32) {
+    if (value.dtype != DType::Float16 && value.dtype != DType::Float32 && value.dtype != DType::Int32) {
       fail(ErrorCode::Unsupported, "output '", value.name, "' is ", name_of(value.dtype),
-           "; backends produce float16 and float32");
+           "; backends produce float16, float32 and int32");
     }
+    // Four bytes are four bytes: an int32 is only ever copied.
     const Elem declared = value.dtype == DType::Float16 ? kF16 : kF32;
     Rows rows = values.rows(id);
     if (!values.is_view(id) && values.elem(id) == declared) {

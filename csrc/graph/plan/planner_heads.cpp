@@ -93,6 +93,7 @@ void PlanBuilder::add_attention(AttentionSpec step, const Op& op) {
   const bool joins = heads_open_ && values.sole_consumer(op.inputs[0]) == &op && joins_heads(step, both);
   const int64_t index = joins ? next_step() - 1 : next_step();
   values.reads(op.inputs[0], index);
+  for (const uint32_t mask : step.masks) values.reads(mask, index);
   values.writes(op.outputs[0], index);
   if (!joins) return append(std::move(step));
   both.heads = std::move(std::get<HeadsSpec>(plan_.steps.back()));

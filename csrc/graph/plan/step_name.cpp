@@ -19,6 +19,20 @@ StepName name(const GatherRowSpec&) { return {"BatchGather", ""}; }
 StepName name(const CopySpec&) { return {"Copy", ""}; }
 StepName name(const MoERouteSpec&) { return {"MoERoute", ""}; }
 StepName name(const MoECombineSpec&) { return {"MoECombine", ""}; }
+StepName name(const BroadcastSpec&) { return {"Broadcast", ""}; }
+StepName name(const UnarySpec&) { return {"Unary", ""}; }
+StepName name(const ReduceSpec&) { return {"Reduce", ""}; }
+StepName name(const SoftmaxSpec&) { return {"Softmax", ""}; }
+StepName name(const LayerNormSpec&) { return {"LayerNorm", ""}; }
+StepName name(const ConvSpec& spec) {
+  return {"Conv", concat(spec.groups * spec.outputs, " x ", spec.inputs(), " ", name_of(spec.format))};
+}
+StepName name(const MatMulSpec& spec) { return {"MatMul", concat(spec.m, " x ", spec.k, " x ", spec.n)}; }
+StepName name(const PoolSpec&) { return {"Pool", ""}; }
+StepName name(const MoveSpec&) { return {"Move", ""}; }
+StepName name(const GatherSpec&) { return {"Gather", ""}; }
+StepName name(const ResampleSpec&) { return {"Resample", ""}; }
+StepName name(const TopKSpec&) { return {"TopK", ""}; }
 
 }  // namespace
 

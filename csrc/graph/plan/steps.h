@@ -120,12 +120,18 @@ struct AttentionSpec {
   Rows y;                      // same shape
   std::vector<uint32_t> k, v;  // per slot, [1, kv_heads, context, head_dim]
   std::vector<SlotLengths> lengths;
+  std::vector<uint32_t> masks;  // per slot, [tokens, mask_cols] of elem, added to the scores; empty: lengths decide
+  int64_t mask_cols = 0;        // cache rows that a mask is about, the first of them first_masked()
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, context = 0;
   uint32_t sinks_id = kNoValue;  // [q_heads] float32: one more score of each head, without a value
   int64_t window = 0;            // keys that a token sees, the last of them its own; no limit where it is the context
   float scale = 0;
 
   int64_t heads_per_kv() const { return q_heads / kv_heads; }
+  // The cache row of a mask's first column.
+  int64_t first_masked(int64_t valid) const {
+    return window < context && valid > window - 1 ? valid - (window - 1) : 0;
+  }
 };
 
 // Heads and the attention that reads them as one step: a layer's q goes from its path into attention and nowhere else,
@@ -148,6 +154,157 @@ struct RmsNormSpec {
   int64_t groups = 1;
   uint32_t weight_id = kNoValue;  // [cols / groups]
   float epsilon = 0;
+};
+
+// An operand of an op over dense tensors: a value of the plan, or a weight.
+struct Operand {
+  uint32_t value = kNoValue;
+  bool weight = false;
+
+  bool given() const { return value != kNoValue; }
+};
+
+constexpr int kMaxAxes = 8;
+
+// y[i, j, ..] = op(a[..], b[..] [, c[..]]) where an operand with stride 0 on an axis repeats along it. Axes that can be
+// one are; y is dense.
+struct BroadcastSpec {
+  static constexpr int kWhere = kElementwiseOps;  // y = a != 0 ? b : c
+
+  int op = kAdd;  // an ElementwiseOp, or kWhere
+  Elem elem = kF16;
+  Operand operands[3];
+  int64_t extents[kMaxAxes] = {};
+  int64_t strides[3][kMaxAxes] = {};  // elements
+  int axes = 0;
+  uint32_t y = kNoValue;
+};
+
+// y = op(x) with numbers alpha and beta.
+struct UnarySpec {
+  UnaryOp op = kRelu;
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue;
+  int64_t count = 0;
+  float alpha = 0, beta = 0;
+};
+
+// y[row] = op over the row.
+struct ReduceSpec {
+  ReduceOp op = kReduceSum;
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue;
+  int64_t rows = 0, cols = 0;
+};
+
+struct SoftmaxSpec {
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue;
+  int64_t rows = 0, cols = 0;
+  bool log = false;
+};
+
+// Over rows of `cols`; weight and bias [cols] where they are given.
+struct LayerNormSpec {
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue, weight_id = kNoValue, bias_id = kNoValue;
+  int64_t rows = 0, cols = 0;
+  float epsilon = 0;
+};
+
+// Where the taps of a two-dimensional window lie. Output (oy, ox) reads, of tap (i, j), the element (y, x) of the input
+// with y * upsample = oy * stride + i * dilation - pad, and nothing where there is none.
+struct Window {
+  struct Axis {
+    int64_t in = 1, out = 1, kernel = 1, stride = 1, pad = 0, dilation = 1, upsample = 1;
+  };
+  Axis h, w;
+
+  int64_t taps() const { return h.kernel * w.kernel; }
+  int64_t in_pixels() const { return h.in * w.in; }
+  int64_t out_pixels() const { return h.out * w.out; }
+};
+
+// y[n, m, pixel] = sum over k of weights[m, k] * tap k of the pixel, k = (c * kernel_h + i) * kernel_w + j; then a bias
+// of the output channel, then residual + that, then a function, with a rounding to T before each of the last two.
+struct ConvSpec {
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue;  // [batch, groups * channels, h, w], [batch, groups * outputs, h, w]
+  int64_t batch = 1, groups = 1;
+  int64_t channels = 0, outputs = 0;  // of a group
+  Window window;
+  WeightFormat format = WeightFormat::Dense;  // Dense: [groups * outputs, inputs] of T; linear_w8: the last axis is
+  uint32_t weights_id = kNoValue;             // padded to a multiple of 64, and there is one group
+  uint32_t bias_id = kNoValue;                // [groups * outputs] float32
+  Operand residual;                           // as y
+  int function = -1;                          // a UnaryOp; -1: none
+  float alpha = 0, beta = 0;
+
+  int64_t inputs() const { return channels * window.taps(); }
+  bool quantized() const { return is_quantized(format); }
+};
+
+// y[b] = a[b] b[b], matrices of T: [m, k] and [k, n].
+struct MatMulSpec {
+  Elem elem = kF16;
+  Operand a, b;
+  uint32_t y = kNoValue;
+  int64_t m = 0, k = 0, n = 0;
+  std::vector<int64_t> a_offsets, b_offsets;  // elements, of each product
+};
+
+// The largest, or the mean, of the taps of each plane. What a window has outside the input counts for a mean where
+// `counts_pads`, as zeros, up to the `extent` that padding gives the input.
+struct PoolSpec {
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue;
+  int64_t planes = 0;
+  Window window;
+  bool mean = false, counts_pads = false;
+  int64_t extent_h = 0, extent_w = 0;  // of the padded input
+};
+
+// y[offset + i * y_strides] = x[offset + i * x_strides] for every i below `extents`; strides may be negative or 0.
+struct Box {
+  Operand x;
+  int64_t x_offset = 0, y_offset = 0;
+  int64_t extents[kMaxAxes] = {}, x_strides[kMaxAxes] = {}, y_strides[kMaxAxes] = {};
+  int axes = 0;
+};
+
+// Copies boxes of elements; with `fills`, into what is `fill` everywhere else.
+struct MoveSpec {
+  int64_t bytes = 2;  // of an element
+  std::vector<Box> boxes;
+  uint32_t y = kNoValue;
+  int64_t count = 0;  // elements of y
+  bool fills = false;
+  uint32_t fill = 0;  // its bits
+};
+
+// y[o, i, n] = x[o, indices[i], n]; indices below 0 count from the end, and what is beyond either end counts as the
+// end.
+struct GatherSpec {
+  int64_t bytes = 2;
+  Operand x, indices;  // int32 [count]
+  uint32_t y = kNoValue;
+  int64_t outer = 1, extent = 1, count = 1, inner = 1;
+};
+
+// y[o, i, n] = sum over t of weights[i, t] * x[o, indices[i, t], n], t ascending from 0 with fma.
+struct ResampleSpec {
+  Elem elem = kF16;
+  uint32_t x = kNoValue, y = kNoValue;
+  uint32_t indices_id = kNoValue, weights_id = kNoValue;  // [count, taps] int32 and float32
+  int64_t outer = 1, extent = 1, count = 1, inner = 1, taps = 1;
+};
+
+// Of each row the `chosen` largest or smallest, the best first; of equal ones the lower index first.
+struct TopKSpec {
+  Elem elem = kF16;
+  uint32_t x = kNoValue, values = kNoValue, indices = kNoValue;  // indices int32
+  int64_t rows = 0, cols = 0, chosen = 0;
+  bool largest = true;
 };
 
 // y = op(a, b), all of one shape.
@@ -180,6 +337,8 @@ struct CopySpec {
 };
 
 using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec,
-                              SiluMulSpec, GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec>;
+                              SiluMulSpec, GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec,
+                              BroadcastSpec, UnarySpec, ReduceSpec, SoftmaxSpec, LayerNormSpec, ConvSpec, MatMulSpec,
+                              PoolSpec, MoveSpec, GatherSpec, ResampleSpec, TopKSpec>;
 
 }  // namespace tcim_lite

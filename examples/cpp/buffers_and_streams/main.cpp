@@ -42,6 +42,7 @@ tcim::Tensor Prefill(Package& package, const std::vector<int>& prompt) {
   Check(module.SetInput(input, rows), input);
   SetLength(module, 1, 0);
   SetLength(module, 2, int32_t(prompt.size()));
+  SetMasks(module, 0, int64_t(prompt.size()));
   Check(module.Run(true), "prefill");
   return module.GetOutput(output).AsType(tcim::FLOAT32);
 }
@@ -107,6 +108,7 @@ void Decode(const std::string& folder, int count, int limit) {
       Check(branch.length.Buffer().CopyFromHost(&length, sizeof(length)), "CopyFromHost");
       Check(branch.module.SetInput(branch.module.GetInputName(0), branch.row), "SetInput");
       Check(branch.module.SetInput(branch.module.GetInputName(1), branch.length), "SetInput");
+      SetMasks(branch.module, length, 1);
       Check(branch.module.Run(), "Run");  // returns at once; the other branches' runs overlap
     }
     for (Branch& branch : branches) {

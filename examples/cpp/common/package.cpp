@@ -23,11 +23,20 @@ tcim::Module LoadDecode(const std::string& path, const tcim::Module::WeightManag
   return decode;
 }
 
+// Which the shape of a mask does not say.
+int64_t WindowOf(const tcim::Module& module) {
+  const std::string message = module.GetCustomMsg(), key = "\"sliding_window\":";
+  const auto at = message.find(key);
+  if (at == std::string::npos) throw std::runtime_error("custom_msg has no sliding_window; compile with --masks");
+  return std::stoll(message.substr(at + key.size()));
+}
+
 }  // namespace
 
 std::vector<std::string> CacheNames(const tcim::Module& module) {
   std::vector<std::string> names;
-  for (int i = TakesPositions(module) ? 4 : 3; i < module.GetInputNum(); ++i) names.push_back(module.GetInputName(i));
+  const int first = TakesMasks(module) ? 5 : TakesPositions(module) ? 4 : 3;
+  for (int i = first; i < module.GetInputNum(); ++i) names.push_back(module.GetInputName(i));
   return names;
 }
 
@@ -43,6 +52,30 @@ void SetPositions(tcim::Module& module, int64_t start) {
   std::iota(positions.begin(), positions.end(), int32_t(start));
   const auto tensor = tcim::Tensor::CreateHostTensor(info, positions.size() * sizeof(int32_t), positions.data());
   Check(module.SetInput(name, tensor), "setting " + name);
+}
+
+bool TakesMasks(const tcim::Module& module) {
+  return module.GetInputName(3).find("attention_mask") != std::string::npos;
+}
+
+void SetMasks(tcim::Module& module, int64_t start, int64_t count) {
+  if (!TakesMasks(module)) return;
+  constexpr uint16_t kSeen = 0, kHidden = 0xFBFF;  // fp16 0 and -65504, added to the scores
+  for (const int input : {3, 4}) {
+    const std::string name = module.GetInputName(input);
+    const auto info = module.GetInputInfo(name);
+    const int64_t tokens = info.Shape()[2], columns = info.Shape()[3];
+    const int64_t window = input == 3 ? WindowOf(module) : columns;
+    // The first column of a window's mask is the first row of the cache that the run's first token sees.
+    const int64_t before = std::min(start, window - 1);
+    std::vector<uint16_t> mask(size_t(tokens * columns), kHidden);
+    for (int64_t token = 0; token < count; ++token) {
+      const int64_t end = std::min(before + token + 1, columns), begin = std::max<int64_t>(end - window, 0);
+      std::fill(&mask[size_t(token * columns + begin)], &mask[size_t(token * columns)] + end, kSeen);
+    }
+    const auto tensor = tcim::Tensor::CreateHostTensor(info, mask.size() * sizeof(uint16_t), mask.data());
+    Check(module.SetInput(name, tensor), "setting " + name);
+  }
 }
 
 Embedding::Embedding(const std::string& path, int64_t vocabulary, int64_t hidden)

@@ -14,13 +14,19 @@ inline void Check(tcim::Status status, const std::string& what) {
   if (status != tcim::OK) throw std::runtime_error(what + " failed with status " + std::to_string(int(status)));
 }
 
-// Inputs 3 and later of both graphs; 4 and later where input 3 is the tokens' positions.
+// Inputs 3 and later of both graphs; 4 and later where input 3 is the tokens' positions, 5 and later where 3 and 4 are
+// masks.
 std::vector<std::string> CacheNames(const tcim::Module& module);
 
 // Of a package compiled with --position-ids.
 bool TakesPositions(const tcim::Module& module);
 // Says that the tokens of the next run follow `start` others, where the graph wants to know.
 void SetPositions(tcim::Module& module, int64_t start);
+
+// Of gpt-oss compiled with --masks.
+bool TakesMasks(const tcim::Module& module);
+// Says what the `count` tokens of the next run see, which follow `start` others, where the graph wants to know.
+void SetMasks(tcim::Module& module, int64_t start, int64_t count);
 
 // Rows of a table [vocabulary, hidden] of fp16, read where they lie in the file.
 class Embedding {
@@ -43,7 +49,8 @@ struct Package {
 
   tcim::Module::WeightManager weights;
   tcim::Module prefill;  // inputs: embeddings [1, prefill_length, hidden], valid_length, current_length, caches;
-                         // before the caches position_ids [1, prefill_length] if TakesPositions
+                         // before the caches position_ids [1, prefill_length] if TakesPositions, or if TakesMasks
+                         // the masks of layers with a sliding window and of the others
   tcim::Module decode;   // the same with one token; its caches are prefill's
   int64_t prefill_length, context_length, hidden, vocabulary;
   Embedding embedding;

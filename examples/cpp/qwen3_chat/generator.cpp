@@ -37,6 +37,7 @@ int Generator::Run(tcim::Module& module, const int* tokens, int64_t count, int64
     Check(module.SetInput(name, tensor), "setting " + name);
   }
   SetPositions(module, start);
+  SetMasks(module, start, count);
   Check(module.Run(), "running");
   Check(module.Sync(), "running");
   Check(module.GetOutput(module.GetOutputName(0)).CastTo(logits_), "reading the logits");

@@ -11,7 +11,7 @@ from ..models import ROLES
 from ..registry import each, seconds, tier
 
 VENDOR_STYLE = cpp_programs.FOLDER / "vendor_style.cpp"
-DEV_CTRL = cpp_programs.FOLDER / "dev_ctrl_cases.cpp"
+DEV_CTRL = {cpp_programs.FOLDER / name for name in ("dev_ctrl_cases.cpp", "faults_cases.cpp")}
 
 
 def run(kit, program, *arguments):
@@ -72,8 +72,8 @@ def _case(name, text):
             emulator_only("statuses of the C++ API")
         left_out = {VENDOR_STYLE}
         if not (sdk / "include/tcim/tcim_dev_ctrl.h").is_file():
-            left_out.add(DEV_CTRL)
-            if name in cpp_programs.case_bodies(DEV_CTRL.name):
+            left_out |= DEV_CTRL
+            if any(name in cpp_programs.case_bodies(path.name) for path in DEV_CTRL):
                 raise NotRunError(f"{sdk} has no include/tcim/tcim_dev_ctrl.h")
         sources = sorted(set(cpp_programs.FOLDER.glob("*.cpp")) - left_out)
         options = ("-std=c++17", "-Wall", "-Wextra", "-O0")

@@ -16,6 +16,7 @@ import numpy as np
 import tcim_lite.runtime as tcim
 
 from ..kv_cache import cache_names
+from ..masks import Masks, mask_names
 from ..prompt import run_graph, takes_positions
 
 
@@ -49,6 +50,7 @@ class Stage:
     def __init__(self, prefill: Any, decode: Any, verify: Any = None):
         self.prefill, self.decode, self.verify = prefill, decode, verify
         self.lanes = _lanes(decode)
+        self._masks = Masks(decode)
         for graph in (prefill, verify):
             if graph is not None and len(cache_names(graph)) != len(self.lanes[0].caches):
                 raise ValueError(
@@ -106,6 +108,7 @@ class Stage:
                 self.decode.set_input(lane.valid, value)
                 if lane.positions is not None:
                     self.decode.set_input(lane.positions, value.reshape(1, 1))
+                self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
         self.decode.set_input(self._rows_name, rows)
         self.decode.run()
@@ -135,7 +138,7 @@ def _first_rows(cache: Any, count: int) -> Any:
 
 
 def _lanes(decode: Any) -> list[Lane]:
-    """After input 0, the rows [B, 1, H], every slot has valid length, current length and its caches."""
+    """After input 0, the rows [B, 1, H], every slot has valid length, current length, masks if any, and its caches."""
     batch, length = decode.get_input_info(decode.get_input_name(0)).shape[:2]
     if length != 1:
         raise ValueError(f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph")
@@ -146,4 +149,5 @@ def _lanes(decode: Any) -> list[Lane]:
         return [Lane(names[0], names[1], names[2], tuple(names[3:]))]
     each = len(names) // batch
     lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
-    return [Lane(valid, current, None, tuple(caches)) for valid, current, *caches in lanes]
+    masks = len(mask_names(decode)) // batch
+    return [Lane(valid, current, None, tuple(others[masks:])) for valid, current, *others in lanes]

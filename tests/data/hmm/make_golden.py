@@ -226,6 +226,90 @@ def window_graph() -> Graph:
     return Graph("window", values, ops, [0, 1, 2, 3, 4], [8], live_rows=2)
 
 
+def network_graph() -> Graph:
+    """The ops that graphs from ONNX have, one behind the other."""
+    image = [1, 2, 4, 6]
+    values = [
+        Value("x", "input", "float16", image),
+        Value("scale", "weight", "float16", [2, 1, 1], weight=0),
+        Value("kernel", "weight", "float16", [2, 18], weight=1),
+        Value("places", "weight", "int32", [3], weight=2),
+        Value("taps", "weight", "int32", [4, 2], weight=3),
+        Value("shares", "weight", "float32", [4, 2], weight=4),
+    ]
+    ops: list[Op] = []
+
+    def op(kind: str, inputs: list[int], shape: list[int], **attributes: int | float | str) -> int:
+        values.append(Value(f"{kind}_{len(ops)}", "intermediate", "float16", shape))
+        ops.append(Op(kind, inputs, [len(values) - 1], attributes))
+        return len(values) - 1
+
+    x = 0
+    for kind in ["Add", "Mul", "Sub", "Div", "Max", "Min", "Pow", "PRelu", "Equal", "Less"]:
+        x = op(kind, [x, 1], image, broadcast=1)
+    for kind in [
+        "Relu",
+        "LeakyRelu",
+        "Clip",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Silu",
+        "Tanh",
+        "Erf",
+        "Gelu",
+        "GeluTanh",
+        "Elu",
+        "Exp",
+        "Log",
+        "Softplus",
+        "Sqrt",
+        "Reciprocal",
+        "Neg",
+        "Abs",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Sign",
+    ]:
+        x = op(kind, [x], image, alpha=0.5, beta=2.0)
+    window = {"strides": "1,1", "pads": "1,1", "dilations": "1,1", "upsample": "1,1", "kernel": "3,3"}
+    x = op("Conv", [x, 2], image, groups=1, **window)
+    x = op("MaxPool", [x], image, **window)
+    x = op("AveragePool", [x], image, extent="6,8", **window)
+    x = op("Where", [x, x, 1], image)
+    x = op("LayerNorm", [op("Softmax", [x], image, log=1)], image, epsilon=1e-5)
+    x = op("Transpose", [x], [1, 2, 6, 4], axes="0,1,3,2")
+    x = op("StridedSlice", [x], [1, 2, 3, 4], starts="0,0,5,0", steps="1,1,-2,1")
+    x = op("Pad", [x], [1, 2, 4, 4], begins="0,0,1,0", value=-1.0)
+    x = op("MatMul", [x, x], [1, 2, 4, 4])
+    x = op("Gather", [x, 3], [1, 2, 3, 4], axis=2)
+    x = op("Resample", [x, 4, 5], [1, 2, 3, 4], axis=3)
+    x = op("Concat", [x, x], [1, 4, 3, 4], axis=1)
+    for kind in ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1"]:
+        x = op(kind, [x], [1, 4, 3, 1])
+        x = op("Expand", [x], [1, 4, 3, 4])
+    values += [
+        Value("best", "intermediate", "float16", [1, 4, 3, 2]),
+        Value("at", "intermediate", "int32", [1, 4, 3, 2]),
+    ]
+    ops.append(Op("TopK", [x], [len(values) - 2, len(values) - 1], {"k": 2, "largest": 1}))
+    return Graph("network", values, ops, [0], [len(values) - 2, len(values) - 1])
+
+
+def network_data() -> list[WeightData]:
+    scale = np.array([2, 0.5], np.float16)
+    kernel = (np.arange(36) % 7 - 3).astype(np.float16)
+    taps = np.array([[0, 1], [1, 2], [2, 3], [3, 3]], np.int32)
+    return [
+        WeightData("scale", "float16", "dense", (2, 1, 1), scale),
+        WeightData("kernel", "float16", "dense", (2, 18), kernel),
+        WeightData("places", "int32", "dense", (3,), np.array([3, 0, -1], np.int32)),
+        WeightData("taps", "int32", "dense", (4, 2), taps),
+        WeightData("shares", "float32", "dense", (4, 2), np.full((4, 2), 0.5, np.float32)),
+    ]
+
+
 def moe_graph() -> Graph:
     """Three experts, two for a row: gate and up with biases, their product, down, and the sum."""
     values = [
@@ -302,6 +386,7 @@ def make(folder: Path) -> None:
         "weight", "uint8", "linear_w8", (20, 64), pattern(packed_bytes("linear_w8", (20, 64), "uint8"), 3)
     )
     write_model(folder / "window.hmm", window_graph(), [], producer=_PRODUCER)
+    write_model(folder / "network.hmm", network_graph(), network_data(), producer=_PRODUCER)
     write_model(folder / "moe.hmm", moe_graph(), moe_data(), producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):

@@ -85,6 +85,15 @@ void softmax(float* scores, int64_t begin, int64_t end, float* m, float* l) {
   *l = tree_sum(sums);
 }
 
+// As softmax(), of scores with the mask added.
+void masked_softmax(const float* mask, float* scores, int64_t begin, int64_t end, float* m, float* l) {
+  if (mask != nullptr)
+    for_lanes(end - begin, [&](int64_t i, auto lanes) {
+      store(scores + begin + i, load(scores + begin + i, lanes) + load(mask + begin + i, lanes), lanes);
+    });
+  softmax(scores, begin, end, m, l);
+}
+
 // o[r][d..] = fma(p[r][key], v[key][d..], o) over keys [begin, end), for R rows and 16 * C outputs, the last C partial.
 // After the values, `next` is read.
 template <int R, int C, typename T, typename Last>
@@ -143,7 +152,8 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
     score_keys<R>(q, k, v, key, most - 1, dim, scores);
   const bool finite_scores = row > 0 || are_finite(scores + first, end - first);
   for (int r = 0; r < R; ++r) {
-    softmax(scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r, args.l + row + r);
+    masked_softmax(args.mask, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
+                   args.l + row + r);
   }
   for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
   const auto weigh_alone = [&](int r, int64_t from, int64_t to) {
@@ -164,7 +174,7 @@ bool attention_block(const AttentionBlockArgs& args) {
   if (args.head_dim <= kMaxTileHeadDim) {
     while (args.rows - row >= kMinTileRows) {
       const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
-      finite &= attend_tile<T>(args, row, rows, softmax);
+      finite &= attend_tile<T>(args, row, rows, masked_softmax);
       row += rows;
     }
   }

@@ -28,8 +28,9 @@ bool attention_block(const AttentionBlockArgs& args) {
       const void* k = Row::at(args.k, key * dim);
       for (int64_t d = 0; d < dim; ++d) partial[d % 16] = std::fmaf(q[d], Row::load(k, d), partial[d % 16]);
       p[key] = tree_sum(partial);
-      if (p[key] > m) m = p[key];
       if (row == 0 && !std::isfinite(p[key])) finite = false;
+      if (args.mask != nullptr) p[key] += args.mask[key];
+      if (p[key] > m) m = p[key];
     }
     m += 0.0f;  // -0 becomes +0: which zero a maximum picks depends on the order
     float sums[16] = {};

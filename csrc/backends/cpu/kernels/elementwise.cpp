@@ -1,14 +1,7 @@
-#include "backends/cpu/kernels/simd.h"
+#include "backends/cpu/kernels/functions_simd.h"
 
 namespace tcim_lite::cpu {
 namespace {
-
-// One line for each ElementwiseOp; the same in elementwise_ref.cpp.
-template <ElementwiseOp op>
-Vec apply(Vec a, Vec b) {
-  if constexpr (op == kAdd) return a + b;
-  if constexpr (op == kMul) return a * b;
-}
 
 template <typename T, ElementwiseOp op>
 void elementwise(const ElementwiseArgs& args) {
@@ -16,9 +9,33 @@ void elementwise(const ElementwiseArgs& args) {
     const T* a = static_cast<const T*>(args.a) + row * args.a_stride;
     const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
     T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    for_lanes(args.cols,
-              [&](int64_t i, auto lanes) { store(y + i, apply<op>(load(a + i, lanes), load(b + i, lanes)), lanes); });
+    if (!args.a_repeats && !args.b_repeats) {
+      for_lanes(args.cols,
+                [&](int64_t i, auto lanes) { store(y + i, apply<op>(load(a + i, lanes), load(b + i, lanes)), lanes); });
+      continue;
+    }
+    const Vec first_a = load(a, Tail(1)), first_b = load(b, Tail(1));
+    const Vec all_a = broadcast(first_lane(first_a)), all_b = broadcast(first_lane(first_b));
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      const Vec left = args.a_repeats ? all_a : load(a + i, lanes), right = args.b_repeats ? all_b : load(b + i, lanes);
+      store(y + i, apply<op>(left, right), lanes);
+    });
   }
+}
+
+template <typename T>
+void where(const WhereArgs& args) {
+  const T *condition = static_cast<const T*>(args.condition), *a = static_cast<const T*>(args.a),
+          *b = static_cast<const T*>(args.b);
+  const auto at = [](const T* row, bool repeats, int64_t i, auto lanes) {
+    return repeats ? broadcast(first_lane(load(row, Tail(1)))) : load(row + i, lanes);
+  };
+  for_lanes(args.cols, [&](int64_t i, auto lanes) {
+    store(static_cast<T*>(args.y) + i,
+          choose(at(condition, args.condition_repeats, i, lanes), at(a, args.a_repeats, i, lanes),
+                 at(b, args.b_repeats, i, lanes)),
+          lanes);
+  });
 }
 
 template <typename T>
@@ -88,6 +105,7 @@ void enter_ops(KernelTable& table) {
 
 void TCIM_LITE_USE(elementwise)(KernelTable& table) {
   enter_ops(table);
+  enter(table.where, where<uint16_t>, where<float>);
   enter(table.store, store_rows<uint16_t>, store_rows<float>);
   enter(table.weighted_sum, weighted_sum<uint16_t>, weighted_sum<float>);
   enter(table.widen, widen<uint16_t>, widen<float>);

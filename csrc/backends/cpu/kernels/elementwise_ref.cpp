@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "backends/cpu/kernels/element_ref.h"
+#include "backends/cpu/kernels/functions_ref.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -20,13 +20,6 @@ void store(const StoreArgs& args) {
   }
 }
 
-// One line for each ElementwiseOp; the same in elementwise.cpp.
-template <ElementwiseOp op>
-float apply(float a, float b) {
-  if constexpr (op == kAdd) return a + b;
-  if constexpr (op == kMul) return a * b;
-}
-
 template <Elem E, ElementwiseOp op>
 void elementwise(const ElementwiseArgs& args) {
   using Row = RefRow<E>;
@@ -34,7 +27,21 @@ void elementwise(const ElementwiseArgs& args) {
     const void* a = Row::at(args.a, row * args.a_stride);
     const void* b = Row::at(args.b, row * args.b_stride);
     void* y = Row::at(args.y, row * args.y_stride);
-    for (int64_t i = 0; i < args.cols; ++i) Row::store(y, i, apply<op>(Row::load(a, i), Row::load(b, i)));
+    for (int64_t i = 0; i < args.cols; ++i) {
+      const Lane left{Row::load(a, args.a_repeats ? 0 : i)}, right{Row::load(b, args.b_repeats ? 0 : i)};
+      Row::store(y, i, apply<op>(left, right).v);
+    }
+  }
+}
+
+template <Elem E>
+void where(const WhereArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t i = 0; i < args.cols; ++i) {
+    const float condition = Row::load(args.condition, args.condition_repeats ? 0 : i);
+    Row::store(args.y, i,
+               condition < 0 || condition > 0 ? Row::load(args.a, args.a_repeats ? 0 : i)
+                                              : Row::load(args.b, args.b_repeats ? 0 : i));
   }
 }
 
@@ -95,6 +102,7 @@ void enter_ops(KernelTable& table) {
 
 void use_elementwise_ref(KernelTable& table) {
   enter_ops(table);
+  enter(table.where, where<kF16>, where<kF32>);
   enter(table.store, store<kF16>, store<kF32>);
   enter(table.weighted_sum, weighted_sum<kF16>, weighted_sum<kF32>);
   enter(table.widen, widen<kF16>, widen<kF32>);

@@ -14,6 +14,8 @@
 //   min, max                  b where a is NaN
 //   clamp                     a between low and high; NaN stays
 //   zero_where_below          0 where x < limit, else a
+//   where_less                a where x < limit, else b
+//   whole, sqrt               whole rounds to the nearest whole number, ties to even
 //   first_lanes               a in the lanes of a Tail, `others` behind them
 //   bits, from_bits, nearest, shift_left   between Vec and Ints; nearest rounds to even
 //   round_to_half             one rounding to fp16, kept in fp32

@@ -72,6 +72,15 @@ inline Vec zero_where_below(Vec a, Vec x, Vec limit) {
   return {_mm256_andnot_ps(_mm256_cmp_ps(x.low, limit.low, _CMP_LT_OQ), a.low),
           _mm256_andnot_ps(_mm256_cmp_ps(x.high, limit.high, _CMP_LT_OQ), a.high)};
 }
+inline Vec where_less(Vec x, Vec limit, Vec a, Vec b) {
+  return {_mm256_blendv_ps(b.low, a.low, _mm256_cmp_ps(x.low, limit.low, _CMP_LT_OQ)),
+          _mm256_blendv_ps(b.high, a.high, _mm256_cmp_ps(x.high, limit.high, _CMP_LT_OQ))};
+}
+inline Vec whole(Vec a) {
+  constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.low, kRounding), _mm256_round_ps(a.high, kRounding)};
+}
+inline Vec sqrt(Vec a) { return {_mm256_sqrt_ps(a.low), _mm256_sqrt_ps(a.high)}; }
 inline Vec first_lanes(Vec a, Vec, Full) { return a; }
 inline Vec first_lanes(Vec a, Vec others, Tail tail) {
   return {_mm256_blendv_ps(others.low, a.low, _mm256_castsi256_ps(tail.mask_from(0))),

@@ -51,6 +51,11 @@ inline Vec clamp(Vec a, Vec low, Vec high) { return max(low, min(high, a)); }
 inline Vec zero_where_below(Vec a, Vec x, Vec limit) {
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, limit.v, _CMP_NLT_UQ), a.v)};
 }
+inline Vec where_less(Vec x, Vec limit, Vec a, Vec b) {
+  return {_mm512_mask_mov_ps(b.v, _mm512_cmp_ps_mask(x.v, limit.v, _CMP_LT_OQ), a.v)};
+}
+inline Vec whole(Vec a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 inline Vec first_lanes(Vec a, Vec, Full) { return a; }
 inline Vec first_lanes(Vec a, Vec others, Tail tail) { return {_mm512_mask_mov_ps(others.v, tail.mask, a.v)}; }
 

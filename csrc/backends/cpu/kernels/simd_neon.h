@@ -92,6 +92,15 @@ inline Vec zero_where_below(Vec a, Vec x, Vec limit) {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(a.v[i]), vcltq_f32(x.v[i], limit.v[i])));
   });
 }
+inline Vec where_less(Vec x, Vec limit, Vec a, Vec b) {
+  return each([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], limit.v[i]), a.v[i], b.v[i]); });
+}
+inline Vec whole(Vec a) {
+  return each([&](int i) { return vrndnq_f32(a.v[i]); });
+}
+inline Vec sqrt(Vec a) {
+  return each([&](int i) { return vsqrtq_f32(a.v[i]); });
+}
 inline Vec first_lanes(Vec a, Vec, Full) { return a; }
 inline Vec first_lanes(Vec a, Vec others, Tail tail) {
   const int32_t order[4] = {0, 1, 2, 3};

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kTileRows = 64;  // query rows (tokens x heads of a KV head) that share one pass over K and V
 
-int64_t blocks_of(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
+int64_t num_blocks(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
 
 }  // namespace
 
@@ -31,9 +31,6 @@ struct AttentionStep::Tile {
     const int64_t last = (block + 1) * kAttentionBlock + window;  // the end of a token whose first key is too far
     return (last > context ? count : std::clamp<int64_t>(last - 1 - valid - first, 0, count)) * heads;
   }
-  // Blocks [first_block, end_block) have a key that a token sees.
-  int64_t first_block() const { return begin(0) / kAttentionBlock; }
-  int64_t end_block() const { return blocks_of(end(count - 1)); }
 };
 
 // (m, l, o) of the rows of a tile, one after the other in partial_floats() floats.
@@ -64,9 +61,9 @@ int64_t AttentionStep::member_bytes() const {
 
 int64_t AttentionStep::shared_bytes() const {
   // Splitting over blocks happens only when one tile covers all tokens of a slot.
-  if (tokens_per_tile() < q.slot_rows) return 0;
+  if (tokens_per_tile() < q.slot_rows) return seen_bytes();
   const int64_t pairs = int64_t(k.size()) * kv_heads;
-  return pairs * (blocks_of(context) * partial_floats() * 4 + int64_t(sizeof(std::atomic<int64_t>)));
+  return seen_bytes() + pairs * (num_blocks(context) * partial_floats() * 4 + int64_t(sizeof(std::atomic<int64_t>)));
 }
 
 void AttentionStep::run(const RunContext& run) const {
@@ -74,12 +71,13 @@ void AttentionStep::run(const RunContext& run) const {
   const int64_t live = live_tokens(run);
   const int64_t per_tile = tokens_per_tile();
   const int64_t tiles = (live + per_tile - 1) / per_tile;
+  if (!masks.empty()) seen(run).find(run, live);
   if (per_tile >= q.slot_rows && slots * kv_heads < 2 * run.pool.size()) {
     int64_t first = std::numeric_limits<int64_t>::max(), end = 0;
     for (int64_t slot = 0; slot < slots; ++slot) {
-      const Tile tile = tile_of(run, slot, 0, 0, live);
-      first = std::min(first, tile.first_block());
-      end = std::max(end, tile.end_block());
+      const Blocks blocks = blocks_of(run, tile_of(run, slot, 0, 0, live));
+      first = std::min(first, blocks.first);
+      end = std::max(end, blocks.end);
     }
     if (end - first > 1) return run_split(run, first, end);
   }
@@ -102,12 +100,13 @@ void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* 
   const Partial running(queries + rows * head_dim, rows);
   const Partial later(running.m + partial_floats(), rows);
   load_queries(run, tile, queries);
-  const int64_t first = tile.first_block();
+  const auto [first, end] = blocks_of(run, tile);
   attend_block(run, tile, first, queries, running);
-  for (int64_t block = first + 1; block < tile.end_block(); ++block) {
+  for (int64_t block = first + 1; block < end; ++block) {
     attend_block(run, tile, block, queries, later);
     merge(run, tile, block, running, later);
   }
+  fill_blind(run, tile, running);
   add_sinks(run, tile, running, later);
   store(run, tile, running);
 }
@@ -118,19 +117,19 @@ void AttentionStep::run_split(const RunContext& run, int64_t first_block, int64_
   const int64_t slots = int64_t(k.size());
   const int64_t pairs = slots * kv_heads;
   const int64_t live = live_tokens(run);
-  auto* open_blocks = reinterpret_cast<std::atomic<int64_t>*>(run.shared_scratch);
+  auto* open_blocks = reinterpret_cast<std::atomic<int64_t>*>(run.shared_scratch + seen_bytes());
   float* partials = reinterpret_cast<float*>(open_blocks + pairs);
   const auto tile_of_pair = [&](int64_t pair) { return tile_of(run, pair / kv_heads, pair % kv_heads, 0, live); };
   for (int64_t pair = 0; pair < pairs; ++pair) {
-    const Tile tile = tile_of_pair(pair);
-    open_blocks[pair].store(tile.end_block() - tile.first_block());
+    const Blocks blocks = blocks_of(run, tile_of_pair(pair));
+    open_blocks[pair].store(blocks.end - blocks.first);
   }
 
   run.pool.parallel_runs(pairs * max_blocks, [&](int64_t task, int member) {
     const int64_t pair = task / max_blocks;
     const int64_t block = first_block + task % max_blocks;
     const Tile tile = tile_of_pair(pair);
-    const int64_t first = tile.first_block(), end = tile.end_block();
+    const auto [first, end] = blocks_of(run, tile);
     if (block < first || block >= end) return;
     const int64_t rows = tile.rows(heads_per_kv());
     float* queries = reinterpret_cast<float*>(run.member(member));
@@ -141,6 +140,7 @@ void AttentionStep::run_split(const RunContext& run, int64_t first_block, int64_
     attend_block(run, tile, block, queries, partial_of(block));
     if (open_blocks[pair].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int64_t later = first + 1; later < end; ++later) merge(run, tile, later, partial_of(first), partial_of(later));
+    fill_blind(run, tile, partial_of(first));
     add_sinks(run, tile, partial_of(first), Partial(queries + rows * head_dim, rows));
     store(run, tile, partial_of(first));
   });
@@ -151,9 +151,23 @@ AttentionStep::Tile AttentionStep::tile_of(const RunContext& run, int64_t slot, 
   return {slot, kv_head, first, count, run.length(lengths[slot].valid), context, window};
 }
 
+// Those with a key that a token sees; at least one.
+AttentionStep::Blocks AttentionStep::blocks_of(const RunContext& run, const Tile& tile) const {
+  if (masks.empty()) return {tile.begin(0) / kAttentionBlock, num_blocks(tile.end(tile.count - 1))};
+  const SeenKeys seen = this->seen(run);
+  Blocks blocks{num_blocks(context), 0};
+  for (int64_t token = tile.first; token < tile.first + tile.count; ++token) {
+    if (seen.sees_nothing(tile.slot, token)) continue;
+    blocks.first = std::min(blocks.first, seen.first_block(tile.slot, token));
+    blocks.end = std::max(blocks.end, seen.end_block(tile.slot, token));
+  }
+  return blocks.end == 0 ? Blocks{0, 1} : blocks;
+}
+
 // Rows whose last key is before the block stay unchanged; rows whose first key is in the block start with it.
 void AttentionStep::merge(const RunContext& run, const Tile& tile, int64_t block, const Partial& running,
                           const Partial& later) const {
+  if (!masks.empty()) return merge_masked(run, tile, block, running, later);
   const int64_t skip = tile.blind_rows(block, heads_per_kv());
   const int64_t fresh = std::max(skip, tile.begun_rows(block - 1, heads_per_kv()));
   const int64_t end = tile.begun_rows(block, heads_per_kv());
@@ -162,6 +176,38 @@ void AttentionStep::merge(const RunContext& run, const Tile& tile, int64_t block
   std::copy(later.m + fresh, later.m + end, running.m + fresh);
   std::copy(later.l + fresh, later.l + end, running.l + fresh);
   std::copy(later.o + fresh * head_dim, later.o + end * head_dim, running.o + fresh * head_dim);
+}
+
+// Of a mask any token may see the block, whatever those before it see.
+void AttentionStep::merge_masked(const RunContext& run, const Tile& tile, int64_t block, const Partial& running,
+                                 const Partial& later) const {
+  const SeenKeys seen = this->seen(run);
+  const int64_t heads = heads_per_kv();
+  for (int64_t token = 0; token < tile.count; ++token) {
+    if (seen.in_block(tile.slot, tile.first + token, block).empty()) continue;
+    const int64_t row = token * heads, end = row + heads;
+    if (seen.first_block(tile.slot, tile.first + token) < block) {
+      run.kernels.attention_merge({running.m + row, running.l + row, running.o + row * head_dim, later.m + row,
+                                   later.l + row, later.o + row * head_dim, heads, head_dim});
+      continue;
+    }
+    std::copy(later.m + row, later.m + end, running.m + row);
+    std::copy(later.l + row, later.l + end, running.l + row);
+    std::copy(later.o + row * head_dim, later.o + end * head_dim, running.o + row * head_dim);
+  }
+}
+
+// What a token sees nothing with is zero, with and without sinks.
+void AttentionStep::fill_blind(const RunContext& run, const Tile& tile, const Partial& running) const {
+  if (masks.empty()) return;
+  const SeenKeys seen = this->seen(run);
+  const int64_t heads = heads_per_kv();
+  for (int64_t token = 0; token < tile.count; ++token) {
+    if (!seen.sees_nothing(tile.slot, tile.first + token)) continue;
+    std::fill_n(running.m + token * heads, heads, 0.0f);
+    std::fill_n(running.l + token * heads, heads, 1.0f);
+    std::fill_n(running.o + token * heads * head_dim, heads * head_dim, 0.0f);
+  }
 }
 
 // Rows are token-major: row = token * heads_per_kv + head.
@@ -177,6 +223,7 @@ void AttentionStep::load_queries(const RunContext& run, const Tile& tile, float*
 // Rows that see nothing of the block are not written.
 void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
                                  const Partial& out) const {
+  if (!masks.empty()) return attend_masked(run, tile, block, queries, out);
   const int64_t heads = heads_per_kv();
   const int64_t rows = tile.begun_rows(block, heads);
   const int64_t start = block * kAttentionBlock;
@@ -186,11 +233,53 @@ void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_
     begins[row] = int32_t(std::max<int64_t>(tile.begin(row / heads) - start, 0));
     keys[row] = int32_t(std::min(tile.end(row / heads) - start, kAttentionBlock));
   }
-  const int64_t offset = (tile.kv_head * context + start) * head_dim * elem_bytes(cache_elem);
-  const bool finite = run.kernels.attention_block[cache_elem]({queries + skip * head_dim, run.at(k[tile.slot]) + offset,
-                                                               run.at(v[tile.slot]) + offset, keys + skip, out.m + skip,
-                                                               out.l + skip, out.o + skip * head_dim, rows - skip,
-                                                               head_dim, window < context ? begins + skip : nullptr});
+  attend_rows(run, tile, block, skip, rows, queries, out,
+              {keys + skip, window < context ? begins + skip : nullptr, nullptr});
+}
+
+// Tokens see what their own row of the mask does not hide. Neighbours that see a plain range each, as under the usual
+// masks, go together as without a mask; to the scores of another token its mask is added.
+void AttentionStep::attend_masked(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
+                                  const Partial& out) const {
+  const SeenKeys seen = this->seen(run);
+  const int64_t heads = heads_per_kv();
+  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];
+  float mask[kAttentionBlock];
+  const auto span_of = [&](int64_t token) { return seen.in_block(tile.slot, tile.first + token, block); };
+  const auto goes_on = [&](int64_t token) {
+    if (token == tile.count) return false;
+    const SeenKeys::Span before = span_of(token - 1), span = span_of(token);
+    return before.plain && span.plain && !span.empty() && span.begin >= before.begin && span.end >= before.end;
+  };
+  for (int64_t token = 0, next; token < tile.count; token = next) {
+    next = token + 1;
+    const SeenKeys::Span span = span_of(token);
+    if (span.empty()) continue;
+    while (goes_on(next)) ++next;
+    for (int64_t row = token * heads; row < next * heads; ++row) {
+      begins[row] = span_of(row / heads).begin;
+      keys[row] = span_of(row / heads).end;
+    }
+    if (!span.plain) {
+      const int64_t column = block * kAttentionBlock + span.begin - first_masked(tile.valid);
+      const std::byte* values =
+          run.at(masks[tile.slot]) + ((tile.first + token) * mask_cols + column) * elem_bytes(elem);
+      const int64_t count = span.end - span.begin;
+      run.kernels.widen[elem]({values, mask + span.begin, 1, count, count, count, 1.0f});
+    }
+    const int64_t row = token * heads;
+    attend_rows(run, tile, block, row, next * heads, queries, out,
+                {keys + row, begins + row, span.plain ? nullptr : mask});
+  }
+}
+
+// Rows [row, end) of the tile over the keys of a block.
+void AttentionStep::attend_rows(const RunContext& run, const Tile& tile, int64_t block, int64_t row, int64_t end,
+                                const float* queries, const Partial& out, const Seen& what) const {
+  const int64_t offset = (tile.kv_head * context + block * kAttentionBlock) * head_dim * elem_bytes(cache_elem);
+  const bool finite = run.kernels.attention_block[cache_elem](
+      {queries + row * head_dim, run.at(k[tile.slot]) + offset, run.at(v[tile.slot]) + offset, what.keys, out.m + row,
+       out.l + row, out.o + row * head_dim, end - row, head_dim, what.begins, what.mask});
   if (!finite) run.odd_attention.store(true, std::memory_order_relaxed);
 }
 

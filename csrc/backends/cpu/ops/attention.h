@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/cpu/ops/attention_mask.h"
 #include "backends/cpu/ops/heads.h"
 #include "backends/cpu/plan.h"
 
@@ -24,6 +25,13 @@ struct AttentionStep final : Step, AttentionSpec {
  private:
   struct Tile;
   struct Partial;
+  struct Blocks {
+    int64_t first, end;
+  };
+  // Of a step with masks, in its shared memory.
+  int64_t seen_bytes() const { return masks.empty() ? 0 : SeenKeys::bytes(*this); }
+  SeenKeys seen(const RunContext& context) const { return {*this, context.shared_scratch}; }
+  Blocks blocks_of(const RunContext& context, const Tile& tile) const;
   int64_t live_tokens(const RunContext& context) const;
   Tile tile_of(const RunContext& context, int64_t slot, int64_t kv_head, int64_t first, int64_t count) const;
   int64_t tokens_per_tile() const;
@@ -33,8 +41,20 @@ struct AttentionStep final : Step, AttentionSpec {
   void load_queries(const RunContext& context, const Tile& tile, float* queries) const;
   void attend_block(const RunContext& context, const Tile& tile, int64_t block, const float* queries,
                     const Partial& out) const;
+  void attend_masked(const RunContext& context, const Tile& tile, int64_t block, const float* queries,
+                     const Partial& out) const;
+  struct Seen {
+    const int32_t* keys;
+    const int32_t* begins;
+    const float* mask;
+  };
+  void attend_rows(const RunContext& context, const Tile& tile, int64_t block, int64_t row, int64_t end,
+                   const float* queries, const Partial& out, const Seen& what) const;
   void merge(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,
              const Partial& later) const;
+  void merge_masked(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,
+                    const Partial& later) const;
+  void fill_blind(const RunContext& context, const Tile& tile, const Partial& running) const;
   void add_sinks(const RunContext& context, const Tile& tile, const Partial& running, const Partial& scratch) const;
   void store(const RunContext& context, const Tile& tile, const Partial& done) const;
 };

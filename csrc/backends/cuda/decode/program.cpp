@@ -105,7 +105,7 @@ class ProgramBuilder {
     const AttentionSpec& a = spec.attention;
     const HeadChainSpec &q = spec.of_q(), &k = spec.of_k(), &v = spec.of_v();
     if (a.elem != kF16 || a.cache_elem != kF16 || (q.cos_id != kNoValue && q.table_elem != kF16)) return false;
-    if (a.sinks_id != kNoValue) return false;
+    if (a.sinks_id != kNoValue || !a.masks.empty()) return false;
     if (a.window < a.context) return false;  // parts of a KV head are taken by the number of the block alone
     if (a.head_dim != kHeadDim || a.heads_per_kv() > kMostHeadsPerKv) return false;
     if (a.q.rows * a.kv_heads > multiprocessors_ || a.k.size() > size_t(kMostRows)) return false;

@@ -28,27 +28,39 @@ __global__ void attention_kernel(AttentionArgs args) {
     o[i] = 0;
   }
   __syncthreads();
-  const int keys = min(*args.valid[slot] + token + 1, args.context);
+  const int valid = *args.valid[slot], keys = min(valid + token + 1, args.context);
+  int first = max(keys - args.window, 0), end = keys;
+  const T* mask = nullptr;
+  if (args.mask_cols > 0) {
+    first = args.window < args.context ? max(valid - (args.window - 1), 0) : 0;
+    end = min(first + args.mask_cols, args.context);
+    mask = static_cast<const T*>(args.masks[slot]) + int64_t(token) * args.mask_cols - first;
+  }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   float m = -INFINITY, l = 0;
-  for (int first = max(keys - args.window, 0); first < keys; first += kKeys) {
-    const int count = min(kKeys, keys - first);
+  for (; first < end; first += kKeys) {
+    const int count = min(kKeys, end - first);
     float most = -INFINITY;
     for (int key = warp; key < count; key += kThreads / 32) {
+      const float added = mask == nullptr ? 0 : load(mask + first + key);
+      if (added <= kHidden) {
+        if (lane == 0) p[key] = -INFINITY;
+        continue;
+      }
       const Cache* at = k + int64_t(first + key) * dim;
       float score = 0;
       for (int i = lane; i < dim; i += 32) score = fmaf(query[i], load(at + i), score);
       score = warp_sum(score);
-      if (lane == 0) {
-        p[key] = score;
-        tell_unless_finite(score, args.odd);
-      }
+      if (lane == 0) tell_unless_finite(score, args.odd);
+      score += added;
+      if (lane == 0) p[key] = score;
       most = fmaxf(most, score);
     }
     if (lane == 0) scratch[warp] = most;
     __syncthreads();
     for (int other = 0; other < kThreads / 32; ++other) most = fmaxf(most, scratch[other]);
     __syncthreads();
+    if (most == -INFINITY && mask != nullptr) continue;  // all of these are hidden
     const float now = fmaxf(m, most);
     const float keep = expf(m - now);
     float sum = 0;
@@ -57,7 +69,9 @@ __global__ void attention_kernel(AttentionArgs args) {
     m = now;
     for (int i = threadIdx.x; i < dim; i += kThreads) {
       float value = o[i] * keep;
-      for (int key = 0; key < count; ++key) value = fmaf(p[key], load(v + int64_t(first + key) * dim + i), value);
+      for (int key = 0; key < count; ++key) {
+        if (mask == nullptr || p[key] != 0) value = fmaf(p[key], load(v + int64_t(first + key) * dim + i), value);
+      }
       o[i] = value;
     }
     __syncthreads();
@@ -70,7 +84,7 @@ __global__ void attention_kernel(AttentionArgs args) {
   }
   T* y = static_cast<T*>(args.y) + row * args.y_stride + int64_t(head) * dim;
   for (int i = threadIdx.x; i < dim; i += kThreads) {
-    const float result = o[i] * keep / l;
+    const float result = l == 0 ? 0.0f : o[i] * keep / l;  // 0 where a mask hides everything
     tell_unless_finite(result, args.odd);
     store(y + i, result);
   }

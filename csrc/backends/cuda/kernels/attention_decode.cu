@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(DecodeAttentionArgs ar
   attend_keys(share, s, k, v, warp, lane);
   __syncthreads();
   const int64_t pair = int64_t(share.slot()) * a.kv_heads + share.kv_head();
-  constexpr int64_t kStride = int64_t(Heads) * (Dim + 2);
+  constexpr int64_t kStride = decode_partial_floats(Heads, Dim);
   float* all = args.partial + pair * args.splits * kStride;
   auto* y = static_cast<__half*>(a.y) + share.slot() * a.y_stride + int64_t(share.kv_head()) * Heads * Dim;
   const float* const sinks = a.sinks == nullptr ? nullptr : a.sinks + int64_t(share.kv_head()) * Heads;
@@ -60,10 +60,6 @@ bool decode_attention_supports(const AttentionArgs& args) {
   const int heads = args.q_heads / args.kv_heads;
   return args.slot_rows == 1 && (args.head_dim == 64 || args.head_dim == 128) &&
          (heads == 1 || heads == 2 || heads == 4 || heads == 8);
-}
-
-int64_t decode_attention_floats(const DecodeAttentionArgs& args) {
-  return int64_t(args.a.slots) * args.splits * args.a.q_heads * (args.a.head_dim + 2);
 }
 
 void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream) {

@@ -290,9 +290,8 @@ __device__ __forceinline__ void gather_parts(const Share& share, const Result& r
       result.store(i, total / result.whole(s.block_rest[h], h));
       continue;
     }
-    mine[h * (Dim + 2) + d] = total;
-    if (d == 0)
-      *reinterpret_cast<float2*>(mine + h * (Dim + 2) + Dim) = make_float2(s.block_rest[h].m, s.block_rest[h].l);
+    mine[i] = total;
+    if (d == 0) reinterpret_cast<float2*>(mine + Heads * Dim)[h] = make_float2(s.block_rest[h].m, s.block_rest[h].l);
   }
 }
 
@@ -309,15 +308,17 @@ __device__ __forceinline__ bool is_last(S& s, int* arrived, int active) {
   return true;
 }
 
+// What each block left, [Heads][Dim] outputs and [Heads] rests, added up.
 template <int Dim, int Heads>
 __device__ __forceinline__ void merge_blocks(const Share& share, const Result& result, Shared<Dim, Heads>& s,
                                              const float* all, int warp, int lane) {
-  constexpr int64_t kStride = int64_t(Heads) * (Dim + 2);
+  constexpr int64_t kStride = decode_partial_floats(Heads, Dim);
+  constexpr int kVectors = Heads * Dim / 4, kEach = (kVectors + kThreads - 1) / kThreads;  // of a thread
   const int active = share.active;
   float* weights = &s.outputs[0][0][0];  // [active][Heads], the weight of each block over the whole sum
   for (int h = warp; h < Heads; h += kWarps) {
     const auto rest_of = [&](int split) {
-      return __ldcg(reinterpret_cast<const float2*>(all + split * kStride + h * (Dim + 2) + Dim));
+      return __ldcg(reinterpret_cast<const float2*>(all + split * kStride + Heads * Dim) + h);
     };
     float most = -INFINITY, sum = 0;
     for (int split = lane; split < active; split += 32) most = fmaxf(most, rest_of(split).x);
@@ -332,13 +333,30 @@ __device__ __forceinline__ void merge_blocks(const Share& share, const Result& r
     if (lane == 0) s.block_rest[h] = {most, sum};
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < Heads * Dim; i += kThreads) {
-    const int h = i / Dim, d = i % Dim;
-    float total = 0;
+  // Many loads in flight: one block reads what up to a hundred have left.
+  float total[kEach][4] = {};
 #pragma unroll 8
-    for (int split = 0; split < active; ++split)
-      total = fmaf(__ldcg(all + split * kStride + h * (Dim + 2) + d), weights[split * Heads + h], total);
-    result.store(i, total / result.whole(s.block_rest[h], h));
+  for (int split = 0; split < active; ++split) {
+#pragma unroll
+    for (int each = 0; each < kEach; ++each) {
+      const int i = int(threadIdx.x) + each * kThreads;
+      if (i >= kVectors) continue;
+      const float4 left = __ldcg(reinterpret_cast<const float4*>(all + split * kStride) + i);
+      const float weight = weights[split * Heads + i * 4 / Dim];
+      total[each][0] = fmaf(left.x, weight, total[each][0]);
+      total[each][1] = fmaf(left.y, weight, total[each][1]);
+      total[each][2] = fmaf(left.z, weight, total[each][2]);
+      total[each][3] = fmaf(left.w, weight, total[each][3]);
+    }
+  }
+#pragma unroll
+  for (int each = 0; each < kEach; ++each) {
+    const int i = int(threadIdx.x) + each * kThreads;
+    if (i >= kVectors) continue;
+    const int h = i * 4 / Dim;
+    const float whole = result.whole(s.block_rest[h], h);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) result.store(i * 4 + k, total[each][k] / whole);
   }
 }
 

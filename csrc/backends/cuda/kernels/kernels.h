@@ -96,6 +96,7 @@ struct AttentionArgs {
   int64_t q_stride, y_stride;
   int slots, slot_rows, q_heads, kv_heads, head_dim, context;
   int window;          // keys that a token sees, at least 1
+  int mask_cols;       // cache rows that a mask is about; 0: there are no masks
   const float* sinks;  // [q_heads], one more score of each head; null: none
   float scale;
   const int* live;
@@ -104,8 +105,9 @@ struct AttentionArgs {
   const void* k[kMaxSlots];
   const void* v[kMaxSlots];
   const int* valid[kMaxSlots];
+  const void* masks[kMaxSlots];  // [slot_rows, mask_cols], from row max(valid - (window - 1), 0) on if window < context
 };
-// Any shape: one block per row and head.
+// Any shape, with masks or without: one block per row and head.
 void launch_attention_any(Elem elem, Elem cache_elem, const AttentionArgs& args, cudaStream_t stream);
 
 // fp16, head_dim 64 or 128, one token a slot: each KV head's rows split over blocks, merged by the last of them. With
@@ -113,7 +115,7 @@ void launch_attention_any(Elem elem, Elem cache_elem, const AttentionArgs& args,
 struct DecodeAttentionArgs {
   AttentionArgs a;
   int splits;
-  float* partial;   // [slots, kv_heads, splits, q heads per KV head, head_dim + 2]
+  float* partial;   // [slots, kv_heads, splits, decode_partial_floats]
   int* arrived;     // [slots, kv_heads], 0 between runs
   bool fused;       // q is not ready: x holds the projection
   const void* x_q;  // rows of the projection, of stride x_stride
@@ -129,7 +131,10 @@ struct DecodeAttentionArgs {
   const int* current[kMaxSlots];
 };
 bool decode_attention_supports(const AttentionArgs& args);
-int64_t decode_attention_floats(const DecodeAttentionArgs& args);
+// Of `partial`, for each split of a slot and KV head: outputs, then (m, l), of its query heads; whole 16 bytes.
+constexpr int64_t decode_partial_floats(int64_t heads, int64_t head_dim) {
+  return (heads * (head_dim + 2) + 3) / 4 * 4;
+}
 void launch_decode_attention(const DecodeAttentionArgs& args, cudaStream_t stream);
 
 // fp16, head_dim 64 or 128, any number of tokens: tensor cores, 64 query rows (token-major, the heads of a KV head

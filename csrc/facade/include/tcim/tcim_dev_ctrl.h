@@ -2,7 +2,7 @@
 //
 // - Nothing here throws. A call that fails returns a Status other than OK and leaves its result as it was; one line
 //   about it goes to the log, and tcim::GetLastError() returns it. A device id that does not exist, or a null pointer,
-//   is INVALID_ARGUMENT.
+//   is INVALID_ARGUMENT; a device that does not answer (docs/fault-injection.md) is ERR_UNDEFINED.
 // - Everything is as this process sees it: its own memory, its own runs, its own DVFS mode. Python's
 //   tcim_lite.dev_ctrl shows the same values, but frequencies in MHz; reset callbacks belong to the language that
 //   registered them.

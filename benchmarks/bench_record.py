@@ -1,0 +1,75 @@
+"""What a recording costs: decode with and without `TCIM_LITE_LAYERS=record:FILE`, in turn, in one process.
+
+    tcim-lite compile benchmarks/shapes/qwen3-0.6b -o OUT --random-weights
+    python benchmarks/bench_record.py OUT [--calls 10000] [--data none]
+
+A step is seven calls, as a chat makes them: three inputs, run, sync, get_output, numpy. Each figure is a median over
+the steps of all rounds of a side; the difference of the sides is the cost of the calls' records, fingerprints of inputs
+and logits included.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import tcim_lite.runtime as tcim
+from tcim_lite import layers
+from tcim_lite.bench import machine_name
+from tcim_lite.llm import Package
+
+CALLS_PER_STEP = 7
+ROUNDS = 10
+
+
+def step(module: tcim.Module, row: np.ndarray, position: int) -> None:
+    module.set_input("input_1", row)
+    module.set_input("valid_length", np.int32(position))
+    module.set_input("current_length", np.int32(1))
+    module.run()
+    module.sync()
+    module.get_output("logits").numpy()
+
+
+def timed_steps(module: tcim.Module, row: np.ndarray, steps: int) -> list[float]:
+    """Seconds of each; the context is filled from its beginning."""
+    times = []
+    for position in range(steps):
+        started = time.perf_counter()
+        step(module, row, position % 64)
+        times.append(time.perf_counter() - started)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--calls", type=int, default=10_000, help="recorded calls (default: %(default)s)")
+    parser.add_argument("--data", default="none", help="as TCIM_LITE_RECORD_DATA (default: %(default)s)")
+    args = parser.parse_args()
+    module = tcim.load(Package.open(args.package).decode_path)
+    info = module.get_input_info("input_1")
+    row = np.random.default_rng(1).standard_normal(info.shape).astype(np.float32)
+    steps = max(1, args.calls // CALLS_PER_STEP // ROUNDS)
+    timed_steps(module, row, 10)
+    plain, recorded = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "bench.tcimrec"
+        for number in range(ROUNDS):
+            plain += timed_steps(module, row, steps)
+            layers.enable("record", file=f"{file}{number}", data=args.data)
+            recorded += timed_steps(module, row, steps)
+            layers.disable("record")
+        size = sum(path.stat().st_size for path in Path(folder).iterdir())
+    without, with_ = (statistics.median(times) for times in (plain, recorded))
+    calls = len(recorded) * CALLS_PER_STEP
+    print(f"{machine_name()}, {args.package.name}, data={args.data}: {calls} recorded calls, {size / 1e6:.1f} MB")
+    print(f"a step: {without * 1e3:.3f} ms, recorded {with_ * 1e3:.3f} ms: {(with_ / without - 1) * 100:+.2f} %")
+    print(f"a call: {(with_ - without) / CALLS_PER_STEP * 1e6:+.2f} microseconds")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+// What the elementwise and unary ops compute, written once over V: the 16 lanes of simd.h (functions_simd.h) or one
+// float (functions_ref.h), which include this behind V's own functions. Every operation rounds once to fp32, so both
+// forms agree (docs/numerics.md section 11). Everything has internal linkage.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/kernel_table.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// --- of one float; the compiler makes fmas of __builtin_fmaf where there are some ---
+
+inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
+inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+// log(x) = n * log 2 + high + low, low the smaller: x = 2^n * (1 + high), 1 + high in [sqrt(1/2), sqrt 2), and low is
+// log(1 + high) - high. The polynomial is that of fdlibm's logf.
+struct LogParts {
+  float n, high, low;
+};
+inline LogParts log_parts(float x) {
+  int32_t shift = 0;
+  if (x < 0x1p-126f) {
+    x *= 0x1p+25f;
+    shift = -25;
+  }
+  const int32_t exponent = int32_t(bits_of(x) - 0x3f3504f3u) >> 23;  // of sqrt(1/2) is 0
+  const float m = float_of(bits_of(x) - (uint32_t(exponent) << 23));
+  const float f = m - 1.0f, s = f / (2.0f + f), z = s * s;
+  float p = 0.24279078841f;
+  p = __builtin_fmaf(p, z, 0.28498786688f);
+  p = __builtin_fmaf(p, z, 0.40000972152f);
+  p = __builtin_fmaf(p, z, 0.66666662693f);
+  const float half = 0.5f * f * f;
+  return {float(exponent + shift), f, __builtin_fmaf(s, __builtin_fmaf(z, p, half), -half)};
+}
+constexpr float kLog2High = 6.9313812256e-01f, kLog2Low = 9.0580006145e-06f;  // log 2 in two parts
+inline float log_one(float x) {
+  if (!(x > 0)) return x == 0 ? -__builtin_inff() : __builtin_nanf("");
+  if (x > 3.4028234e38f) return x;
+  const LogParts parts = log_parts(x);
+  return __builtin_fmaf(parts.n, kLog2High, parts.high + __builtin_fmaf(parts.n, kLog2Low, parts.low));
+}
+// exp for one float, as simd.h and exp_ref have it but without the clamp at the ends: |x| <= 87.
+inline float exp_one(float x) {
+  const float shifted = __builtin_fmaf(x, 0x1.715476p+0f, 0x1.8p+23f), n = shifted - 0x1.8p+23f;
+  float r = __builtin_fmaf(n, -0x1.62e430p-1f, x);
+  r = __builtin_fmaf(n, 0x1.05c610p-29f, r);
+  float p = 0x1.6a23cep-10f;
+  p = __builtin_fmaf(p, r, 0x1.123a20p-7f);
+  p = __builtin_fmaf(p, r, 0x1.5558f2p-5f);
+  p = __builtin_fmaf(p, r, 0x1.555492p-3f);
+  p = __builtin_fmaf(p, r, 0x1.fffffcp-2f);
+  p = __builtin_fmaf(p, r, 1.0f);
+  p = __builtin_fmaf(p, r, 1.0f);
+  return p * float_of((bits_of(shifted) << 23) + 0x3f800000u);
+}
+inline float power_by_squaring(float a, int32_t n) {
+  float result = 1.0f;
+  for (; n > 0; n >>= 1) {
+    if ((n & 1) != 0) result = result * a;
+    a = a * a;
+  }
+  return result;
+}
+// Small whole powers by squaring, others as exp(b * log a) with log a as a sum of two floats; C's rules for signs and
+// special values.
+inline float pow_one(float a, float b) {
+  if (b == 0 || a == 1) return 1.0f;
+  if (a != a || b != b) return a + b;
+  const float nearest = __builtin_rintf(b);
+  const bool whole_power = nearest == b, odd = whole_power && __builtin_fabsf(b) < 0x1p+24f && (int32_t(b) & 1) != 0;
+  if (whole_power && __builtin_fabsf(b) <= 64.0f) {
+    const float result = power_by_squaring(a, int32_t(__builtin_fabsf(b)));
+    return b < 0 ? 1.0f / result : result;
+  }
+  if (b == 0.5f) return a == 0 ? 0.0f : __builtin_sqrtf(a);
+  const float size = __builtin_fabsf(a);
+  if (a < 0 && !whole_power) return __builtin_nanf("");
+  float result;
+  if (size == 0 || size > 3.4028234e38f) {
+    result = (size == 0) == (b < 0) ? __builtin_inff() : 0.0f;
+  } else {
+    const LogParts parts = log_parts(size);
+    // The logarithm as a sum of two floats, so that its error is not multiplied by b.
+    const float high = parts.n * kLog2High;  // exact: 16 bits and a small whole number
+    const float first = high + parts.high, lost = (high - first) + parts.high;
+    const float low = __builtin_fmaf(parts.n, kLog2Low, parts.low) + lost;
+    const float sum = first + low, rest = (first - sum) + low;
+    const float product = b * sum, error = __builtin_fmaf(b, sum, -product) + b * rest;
+    result = product > 89.0f ? __builtin_inff() : 0.0f;
+    if (product <= 89.0f && product >= -87.0f) {
+      const float half = exp_one(0.5f * product);
+      result = half * half;
+      result = __builtin_fmaf(result, error, result);
+    } else if (product < -87.0f && product >= -104.0f) {
+      const float part = exp_one(0.5f * product);
+      result = part * part;
+    }
+  }
+  return a < 0 && odd ? -result : result;
+}
+// --- over V ---
+
+// a where a is NaN.
+template <typename V>
+inline V larger(V a, V b) {
+  return where_less(a, b, b, a);
+}
+template <typename V>
+inline V smaller(V a, V b) {
+  return where_less(b, a, b, a);
+}
+template <typename V>
+inline V choose(V condition, V a, V b) {
+  const V zero = like(a, 0.0f);
+  const V below = where_less(condition, zero, a, b);
+  return where_less(zero, condition, a, below);
+}
+template <typename V>
+inline V sigmoid(V x) {
+  const V one = like(x, 1.0f);
+  return one / (one + exp(-x));
+}
+template <typename V>
+inline V tanh(V x) {
+  const V size = abs(x), one = like(x, 1.0f), zero = like(x, 0.0f);
+  const V z = x * x;
+  V p = like(x, -5.70498872745e-3f);
+  p = fma(p, z, like(x, 2.06390887954e-2f));
+  p = fma(p, z, like(x, -5.37397155531e-2f));
+  p = fma(p, z, like(x, 1.33314422036e-1f));
+  p = fma(p, z, like(x, -3.33332819422e-1f));
+  const V near = fma(x * z, p, x);
+  const V large = one - like(x, 2.0f) / (exp(size + size) + one);
+  const V far = where_less(x, zero, -large, large);
+  return where_less(size, like(x, 0.625f), near, far);
+}
+template <typename V>
+inline V erf(V x) {
+  const V size = abs(x), one = like(x, 1.0f), zero = like(x, 0.0f);
+  const V z = x * x;
+  V p = like(x, 7.853861353153693e-5f);
+  p = fma(p, z, like(x, -8.010193625184903e-4f));
+  p = fma(p, z, like(x, 5.188327685732524e-3f));
+  p = fma(p, z, like(x, -2.685381193529856e-2f));
+  p = fma(p, z, like(x, 1.128358514861418e-1f));
+  p = fma(p, z, like(x, -3.761262582423300e-1f));
+  p = fma(p, z, like(x, 1.128379165726710e+0f));
+  const V near = x * p;
+  // Abramowitz and Stegun, 7.1.26: absolute error at most 1.5e-7.
+  const V t = one / fma(like(x, 0.3275911f), size, one);
+  V q = like(x, 1.061405429f);
+  q = fma(q, t, like(x, -1.453152027f));
+  q = fma(q, t, like(x, 1.421413741f));
+  q = fma(q, t, like(x, -0.284496736f));
+  q = fma(q, t, like(x, 0.254829592f));
+  const V large = one - (q * t) * exp(-z);
+  const V far = where_less(x, zero, -large, large);
+  return where_less(size, one, near, far);
+}
+template <typename V>
+inline V floor(V x) {
+  const V n = whole(x);
+  return where_less(x, n, n - like(x, 1.0f), n);
+}
+template <typename V>
+inline V softplus(V x) {
+  // max(x, 0) + log(1 + exp(-|x|))
+  const V tail = each_lane(exp(-abs(x)), [](float e) {
+    const float u = 1.0f + e;  // log(1 + e) is log(u), and what u lost of e
+    return log_one(u) + (e - (u - 1.0f)) / u;
+  });
+  return larger(x, like(x, 0.0f)) + tail;
+}
+
+// One line for each ElementwiseOp.
+template <ElementwiseOp op, typename V>
+inline V apply(V a, V b) {
+  if constexpr (op == kAdd) return a + b;
+  if constexpr (op == kMul) return a * b;
+  if constexpr (op == kSub) return a - b;
+  if constexpr (op == kDiv) return a / b;
+  if constexpr (op == kMax) return larger(a, b);
+  if constexpr (op == kMin) return smaller(a, b);
+  if constexpr (op == kPow) return each_lane(a, b, [](float x, float y) { return pow_one(x, y); });
+  if constexpr (op == kPRelu) return where_less(a, like(a, 0.0f), a * b, a);
+  if constexpr (op == kEqual) return each_lane(a, b, [](float x, float y) { return x == y ? 1.0f : 0.0f; });
+  if constexpr (op == kLess) return where_less(a, b, like(a, 1.0f), like(a, 0.0f));
+}
+
+// One line for each UnaryOp.
+template <UnaryOp op, typename V>
+inline V apply(V x, float first, float second) {
+  const V zero = like(x, 0.0f), one = like(x, 1.0f), alpha = like(x, first), beta = like(x, second);
+  if constexpr (op == kRelu) return where_less(x, zero, zero, x);
+  if constexpr (op == kLeakyRelu) return where_less(x, zero, alpha * x, x);
+  if constexpr (op == kClip) return smaller(larger(x, alpha), beta);
+  if constexpr (op == kSigmoid) return sigmoid(x);
+  if constexpr (op == kHardSigmoid) return smaller(larger(fma(alpha, x, beta), zero), one);
+  if constexpr (op == kHardSwish) return x * smaller(larger(fma(x, like(x, 1.0f / 6.0f), like(x, 0.5f)), zero), one);
+  if constexpr (op == kSilu) return x / (one + exp(-x));
+  if constexpr (op == kTanh) return tanh(x);
+  if constexpr (op == kErf) return erf(x);
+  if constexpr (op == kGelu) return like(x, 0.5f) * x * (one + erf(x * like(x, 0.70710678f)));
+  if constexpr (op == kGeluTanh) {
+    const V inner = like(x, 0.79788456f) * fma(like(x, 0.044715f) * x, x * x, x);
+    return like(x, 0.5f) * x * (one + tanh(inner));
+  }
+  if constexpr (op == kElu) return where_less(x, zero, alpha * (exp(x) - one), beta * x);
+  if constexpr (op == kExp) return exp(x);
+  if constexpr (op == kLog) return each_lane(x, log_one);
+  if constexpr (op == kSoftplus) return softplus(x);
+  if constexpr (op == kSqrt) return sqrt(x);
+  if constexpr (op == kReciprocal) return one / x;
+  if constexpr (op == kNeg) return -x;
+  if constexpr (op == kAbs) return abs(x);
+  if constexpr (op == kFloor) return floor(x);
+  if constexpr (op == kCeil) return -floor(-x);
+  if constexpr (op == kRound) return whole(x);
+  if constexpr (op == kSign) return where_less(x, zero, -one, where_less(zero, x, one, x));
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu

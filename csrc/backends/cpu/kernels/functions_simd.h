@@ -1,0 +1,29 @@
+// functions.h over the vectors of simd.h.
+#pragma once
+
+#include "backends/cpu/kernels/simd.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+inline Vec like(Vec, float value) { return broadcast(value); }
+template <typename F>
+inline Vec each_lane(Vec a, F f) {
+  alignas(64) float x[kLanes];
+  store(x, a);
+  for (float& lane : x) lane = f(lane);
+  return load(x);
+}
+template <typename F>
+inline Vec each_lane(Vec a, Vec b, F f) {
+  alignas(64) float x[kLanes], y[kLanes];
+  store(x, a);
+  store(y, b);
+  for (int64_t i = 0; i < kLanes; ++i) x[i] = f(x[i], y[i]);
+  return load(x);
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu
+
+#include "backends/cpu/kernels/functions.h"  // behind what its templates use

@@ -1,0 +1,162 @@
+#include "backends/cpu/ops/dense_steps.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kChunk = 4096;  // elements of a task that does little with each
+
+// body(begin, end, member) over [0, count) in chunks.
+template <typename Body>
+void for_chunks(const RunContext& context, int64_t count, int64_t chunk, const Body& body) {
+  chunk = std::max<int64_t>(chunk, 1);
+  if (count <= chunk) return body(int64_t{0}, count, 0);
+  context.pool.parallel_for((count + chunk - 1) / chunk, [&](int64_t index, int member) {
+    body(index * chunk, std::min(index * chunk + chunk, count), member);
+  });
+}
+
+// Rows of `cols` elements, about kChunk in a task.
+template <typename Body>
+void for_dense_rows(const RunContext& context, int64_t rows, int64_t cols, const Body& body) {
+  for_chunks(context, rows, kChunk / cols, body);
+}
+
+}  // namespace
+
+void BroadcastStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  const int outer_axes = std::max(axes - 1, 0);
+  const int64_t cols = axes == 0 ? 1 : extents[axes - 1];
+  int64_t rows = 1;
+  for (int axis = 0; axis < outer_axes; ++axis) rows *= extents[axis];
+  const std::byte* base[3] = {};
+  bool repeats[3] = {};
+  const int count = op == kWhere ? 3 : 2;
+  for (int i = 0; i < count; ++i) {
+    base[i] = bytes[i].at(context);
+    repeats[i] = axes == 0 || strides[i][axes - 1] == 0;
+  }
+  std::byte* out = context.at(y);
+  // A row of its own is cut as well, where there are few.
+  const int64_t piece = std::min(cols, kChunk), pieces = (cols + piece - 1) / piece;
+  for_dense_rows(context, rows * pieces, piece, [&](int64_t begin, int64_t end, int) {
+    for (int64_t index = begin; index < end; ++index) {
+      const int64_t row = index / pieces, first = index % pieces * piece;
+      const int64_t length = std::min(piece, cols - first);
+      const std::byte* at[3] = {};
+      for (int i = 0; i < count; ++i) {
+        int64_t rest = row, offset = repeats[i] ? 0 : first;
+        for (int axis = outer_axes; axis-- > 0; rest /= extents[axis])
+          offset += rest % extents[axis] * strides[i][axis];
+        at[i] = base[i] + offset * size;
+      }
+      std::byte* target = out + (row * cols + first) * size;
+      if (op == kWhere) {
+        context.kernels.where[elem]({at[0], at[1], at[2], target, length, repeats[0], repeats[1], repeats[2]});
+      } else {
+        context.kernels.elementwise[op][elem]({at[0], at[1], target, 1, length, 0, 0, 0, repeats[0], repeats[1]});
+      }
+    }
+  });
+}
+
+void UnaryStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  for_chunks(context, count, kChunk, [&](int64_t begin, int64_t end, int) {
+    context.kernels.unary[op][elem](
+        {context.at(x) + begin * size, context.at(y) + begin * size, end - begin, alpha, beta});
+  });
+}
+
+void ReduceStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int) {
+    context.kernels.reduce[op][elem](
+        {context.at(x) + begin * cols * size, context.at(y) + begin * size, end - begin, cols});
+  });
+}
+
+void SoftmaxStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int member) {
+    context.kernels.softmax[elem]({context.at(x) + begin * cols * size, context.at(y) + begin * cols * size,
+                                   reinterpret_cast<float*>(context.member(member)), end - begin, cols, log});
+  });
+}
+
+void LayerNormStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int) {
+    context.kernels.layer_norm[elem]({context.at(x) + begin * cols * size, context.at(y) + begin * cols * size, weight,
+                                      bias, end - begin, cols, epsilon});
+  });
+}
+
+ResampleStep::ResampleStep(ResampleSpec spec, const WeightFinder& finder)
+    : ResampleSpec(std::move(spec)),
+      indices(finder.find<int32_t>(indices_id)),
+      weights(finder.find<float>(weights_id)) {
+  for (int64_t i = 0; i < count * taps; ++i) {
+    if (indices[i] >= 0 && indices[i] < extent) continue;
+    fail(ErrorCode::Format, "Resample: index ", indices[i], " is beyond its axis of ", extent,
+         "; compile the model again");
+  }
+}
+
+void ResampleStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  for_dense_rows(context, outer, count * inner, [&](int64_t begin, int64_t end, int) {
+    for (int64_t o = begin; o < end; ++o) {
+      context.kernels.resample[elem]({context.at(x) + o * extent * inner * size, indices, weights,
+                                      context.at(y) + o * count * inner * size, count, taps, inner});
+    }
+  });
+}
+
+void GatherStep::run(const RunContext& context) const {
+  const std::byte* source = from.at(context);
+  const auto* index = reinterpret_cast<const int32_t*>(at.at(context));
+  const int64_t length = inner * bytes;
+  for_dense_rows(context, outer * count, inner, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t row = index[i % count];
+      row = std::clamp<int64_t>(row < 0 ? row + extent : row, 0, extent - 1);
+      std::memcpy(context.at(y) + i * length, source + (i / count * extent + row) * length, size_t(length));
+    }
+  });
+}
+
+void TopKStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem);
+  for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int member) {
+    auto* numbers = reinterpret_cast<float*>(context.member(member));
+    auto* order = reinterpret_cast<int32_t*>(numbers + cols);
+    for (int64_t row = begin; row < end; ++row) {
+      const std::byte* source = context.at(x) + row * cols * size;
+      context.kernels.widen[elem]({source, numbers, 1, cols, cols, cols, 1.0f});
+      for (int32_t i = 0; i < cols; ++i) order[i] = i;
+      // NaN is behind every number.
+      const auto before = [&](int32_t a, int32_t b) {
+        const float left = numbers[a], right = numbers[b];
+        if (std::isnan(left) || std::isnan(right))
+          return std::isnan(left) == std::isnan(right) ? a < b : std::isnan(right);
+        if (left != right) return largest ? left > right : left < right;
+        return a < b;
+      };
+      std::partial_sort(order, order + chosen, order + cols, before);
+      auto* places = reinterpret_cast<int32_t*>(context.at(indices)) + row * chosen;
+      for (int64_t i = 0; i < chosen; ++i) {
+        places[i] = order[i];
+        std::memcpy(context.at(values) + (row * chosen + i) * size, source + order[i] * size, size_t(size));
+      }
+    }
+  });
+}
+
+}  // namespace tcim_lite::cpu

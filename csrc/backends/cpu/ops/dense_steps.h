@@ -1,0 +1,80 @@
+// The steps over dense tensors that a graph from ONNX has besides Conv and MatMul.
+#pragma once
+
+#include "backends/cpu/plan.h"
+
+namespace tcim_lite::cpu {
+
+// An operand's bytes: a weight's are known from the start.
+struct Bytes {
+  Bytes() = default;
+  Bytes(const Operand& operand, const WeightFinder& finder)
+      : value(operand.value), weight(operand.weight ? finder.find<std::byte>(operand.value) : nullptr) {}
+
+  uint32_t value = kNoValue;
+  const std::byte* weight = nullptr;
+
+  const std::byte* at(const RunContext& context) const { return weight != nullptr ? weight : context.at(value); }
+};
+
+struct BroadcastStep final : Step, BroadcastSpec {
+  BroadcastStep(BroadcastSpec spec, const WeightFinder& finder) : BroadcastSpec(std::move(spec)) {
+    for (int i = 0; i < 3; ++i) bytes[i] = Bytes(operands[i], finder);
+  }
+  Bytes bytes[3];
+  void run(const RunContext& context) const override;
+};
+
+struct UnaryStep final : Step, UnarySpec {
+  UnaryStep(UnarySpec spec, const WeightFinder&) : UnarySpec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
+};
+
+struct ReduceStep final : Step, ReduceSpec {
+  ReduceStep(ReduceSpec spec, const WeightFinder&) : ReduceSpec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
+};
+
+struct SoftmaxStep final : Step, SoftmaxSpec {
+  SoftmaxStep(SoftmaxSpec spec, const WeightFinder&) : SoftmaxSpec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
+  int64_t member_bytes() const override { return cols * 4; }
+};
+
+struct LayerNormStep final : Step, LayerNormSpec {
+  LayerNormStep(LayerNormSpec spec, const WeightFinder& finder)
+      : LayerNormSpec(std::move(spec)), weight(finder.find<float>(weight_id)), bias(finder.find<float>(bias_id)) {}
+  const float *weight, *bias;
+  void run(const RunContext& context) const override;
+};
+
+struct MoveStep final : Step, MoveSpec {
+  MoveStep(MoveSpec spec, const WeightFinder& finder) : MoveSpec(std::move(spec)) {
+    for (const Box& box : boxes) sources.emplace_back(box.x, finder);
+  }
+  std::vector<Bytes> sources;
+  void run(const RunContext& context) const override;
+};
+
+struct GatherStep final : Step, GatherSpec {
+  GatherStep(GatherSpec spec, const WeightFinder& finder)
+      : GatherSpec(std::move(spec)), from(x, finder), at(indices, finder) {}
+  Bytes from, at;
+  void run(const RunContext& context) const override;
+};
+
+struct ResampleStep final : Step, ResampleSpec {
+  // Throws Error(Format) for an index beyond the axis.
+  ResampleStep(ResampleSpec spec, const WeightFinder& finder);
+  const int32_t* indices;
+  const float* weights;
+  void run(const RunContext& context) const override;
+};
+
+struct TopKStep final : Step, TopKSpec {
+  TopKStep(TopKSpec spec, const WeightFinder&) : TopKSpec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
+  int64_t member_bytes() const override { return cols * 8; }
+};
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,49 @@
+#include "graph/ops/dense.h"
+#include "graph/ops/op_definition.h"
+
+namespace tcim_lite::ops {
+namespace {
+
+void check_concat(const OpCheck& op) {
+  const Value& first = op.first_input();
+  op.arity(1, SIZE_MAX, 1);
+  op.attributes({"axis"});
+  dense(op, first);
+  const int64_t axis = op.whole_number("axis");
+  if (axis < 0 || axis >= int64_t(first.shape.size()))
+    op.refuse("attribute 'axis' is ", axis, ", no axis of '", first.name, "'");
+  Shape shape = first.shape;
+  shape[size_t(axis)] = 0;
+  for (size_t i = 0; i < op.num_inputs(); ++i) {
+    const Value& x = op.input(i);
+    op.rank(x, shape.size());
+    const int64_t extent = x.shape[size_t(axis)];
+    Shape like = first.shape;
+    like[size_t(axis)] = extent;
+    op.expect(x, first.dtype, like);
+    shape[size_t(axis)] += extent;
+  }
+  op.expect(op.output(0), first.dtype, shape);
+}
+
+void plan_concat(PlanBuilder& plan, const Op& op) {
+  MoveSpec step = new_move(plan, op);
+  const size_t axis = size_t(op.attribute("axis", int64_t{0}));
+  const std::vector<int64_t> strides = strides_of(plan.value(op.outputs[0]).shape);
+  int64_t offset = 0;
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const Shape& shape = plan.value(op.inputs[i]).shape;
+    step.boxes.push_back(box(read_operand(plan, op, i), shape, strides_of(shape), strides));
+    step.boxes.back().y_offset = offset;
+    offset += shape[axis] * strides[axis];
+  }
+  step.y = write_dense(plan, op);
+  plan.append(std::move(step));
+}
+
+}  // namespace
+
+extern const OpDefinition Concat = {"x, .. of one dtype {axis: int} -> same dtype", "the operands side by side",
+                                    Cut::None, check_concat, plan_concat};
+
+}  // namespace tcim_lite::ops

@@ -1,0 +1,51 @@
+// What the ops over dense tensors have in common: those that networks of images need, and that know no rows of tokens.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "graph/ops/op_check.h"
+#include "graph/plan/planner.h"
+
+namespace tcim_lite::ops {
+
+// A list of whole numbers is a text attribute, "2,-1,3": the container has no lists.
+std::vector<int64_t> numbers(const OpCheck& op, std::string_view key, size_t count);
+std::vector<int64_t> numbers_of(const Op& op, std::string_view key);  // of a checked op
+
+// A finite number, of any sign.
+double number(const OpCheck& op, std::string_view key, double fallback);
+bool flag(const OpCheck& op, std::string_view key);
+
+// T, or a dense weight of T.
+void tensor_or_weight(const OpCheck& op, const Value& value, DType dtype);
+// Any dtype: what is moved and not computed with.
+void dense(const OpCheck& op, const Value& value);
+// The shape that numpy's rules give two operands.
+Shape broadcast_shape(const OpCheck& op, const Value& a, const Value& b);
+
+// Elements from one index of each axis to the next.
+std::vector<int64_t> strides_of(const Shape& shape);
+// Those of an operand seen in a broader shape: 0 where it repeats.
+std::vector<int64_t> broadcast_strides(const Shape& shape, const Shape& broad);
+
+// The operand of the next step. Throws Error(Unsupported) for a value whose rows have gaps or need not be computed.
+uint32_t read_dense(PlanBuilder& plan, const Op& op, size_t input);
+Operand read_operand(PlanBuilder& plan, const Op& op, size_t input);
+uint32_t write_dense(PlanBuilder& plan, const Op& op, size_t output = 0);
+int64_t element_bytes(PlanBuilder& plan, uint32_t value);
+
+// A step that copies boxes, without boxes.
+MoveSpec new_move(PlanBuilder& plan, const Op& op);
+// A box over `extents` with the given strides of both sides.
+Box box(const Operand& x, const Shape& extents, const std::vector<int64_t>& x_strides,
+        const std::vector<int64_t>& y_strides);
+
+// Axes of `axis` before, at and behind: the tensor as [outer, extent, inner].
+struct Middle {
+  int64_t outer = 1, extent = 1, inner = 1;
+};
+Middle middle_of(const Shape& shape, int64_t axis);
+
+}  // namespace tcim_lite::ops

@@ -1,0 +1,72 @@
+#include "graph/ops/dense.h"
+#include "graph/ops/op_definition.h"
+
+namespace tcim_lite::ops {
+namespace {
+
+void check_mat_mul(const OpCheck& op) {
+  op.arity(2, 2, 1);
+  op.attributes({});
+  const Value &a = op.input(0), &b = op.input(1), &y = op.output(0);
+  const DType dtype = op.tensor(y);
+  tensor_or_weight(op, a, dtype);
+  tensor_or_weight(op, b, dtype);
+  const size_t rank = y.shape.size();
+  if (rank < 2 || a.shape.size() != rank || b.shape.size() != rank)
+    op.refuse("'", a.name, "' is ", describe(a), " and '", b.name, "' ", describe(b), ", expected the rank of '",
+              y.name, "', ", describe(y), ", and at least 2");
+  bool fits = a.shape[rank - 1] == b.shape[rank - 2] && y.shape[rank - 2] == a.shape[rank - 2] &&
+              y.shape[rank - 1] == b.shape[rank - 1];
+  for (size_t axis = 0; axis + 2 < rank; ++axis) {
+    for (const Value* operand : {&a, &b}) {
+      fits = fits && (operand->shape[axis] == y.shape[axis] || operand->shape[axis] == 1);
+    }
+  }
+  if (!fits)
+    op.refuse("'", a.name, "' is ", describe(a), ", '", b.name, "' is ", describe(b), " and '", y.name, "' ",
+              describe(y), ", expected [.., m, k], [.., k, n] and [.., m, n]");
+}
+
+// Where the matrices of an operand begin, product by product.
+std::vector<int64_t> offsets(const Shape& shape, const Shape& result) {
+  const Shape batches(result.begin(), result.end() - 2);
+  const int64_t matrix = shape[shape.size() - 2] * shape.back();
+  const std::vector<int64_t> strides = broadcast_strides(Shape(shape.begin(), shape.end() - 2), batches);
+  std::vector<int64_t> list = {0};
+  for (size_t axis = 0; axis < batches.size(); ++axis) {
+    std::vector<int64_t> longer;
+    for (const int64_t offset : list) {
+      for (int64_t i = 0; i < batches[axis]; ++i) longer.push_back(offset + i * strides[axis] * matrix);
+    }
+    list = std::move(longer);
+  }
+  return list;
+}
+
+void plan_mat_mul(PlanBuilder& plan, const Op& op) {
+  constexpr int64_t kMostProducts = 1 << 20;
+  MatMulSpec step;
+  const Shape &a = plan.value(op.inputs[0]).shape, &b = plan.value(op.inputs[1]).shape,
+              &y = plan.value(op.outputs[0]).shape;
+  step.elem = plan.values.elem(op.outputs[0]);
+  step.m = y[y.size() - 2];
+  step.n = y.back();
+  step.k = a.back();
+  if (num_elements(y) / (step.m * step.n) > kMostProducts) {
+    fail(ErrorCode::Unsupported, "MatMul of '", plan.value(op.inputs[0]).name, "' makes ",
+         num_elements(y) / (step.m * step.n), " products; the planner takes up to ", kMostProducts);
+  }
+  step.a_offsets = offsets(a, y);
+  step.b_offsets = offsets(b, y);
+  step.a = read_operand(plan, op, 0);
+  step.b = read_operand(plan, op, 1);
+  step.y = write_dense(plan, op);
+  plan.append(std::move(step));
+}
+
+}  // namespace
+
+extern const OpDefinition MatMul = {"a [.., m, k] T, b [.., k, n] T, leading axes equal or 1 -> [.., m, n] T",
+                                    "products of matrices", Cut::None, check_mat_mul, plan_mat_mul};
+
+}  // namespace tcim_lite::ops

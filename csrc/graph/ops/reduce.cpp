@@ -1,0 +1,34 @@
+// The reductions of ops.def.
+#include "graph/ops/dense.h"
+#include "graph/ops/op_definition.h"
+
+namespace tcim_lite::ops {
+namespace {
+
+void check_reduce(const OpCheck& op) {
+  op.arity(1, 1, 1);
+  op.attributes({});
+  const DType dtype = op.tensor(op.input(0));
+  op.expect(op.output(0), dtype, OpCheck::with_last(op.input(0).shape, 1));
+}
+
+template <ReduceOp kind>
+void plan_reduce(PlanBuilder& plan, const Op& op) {
+  ReduceSpec step;
+  step.op = kind;
+  step.elem = plan.values.elem(op.inputs[0]);
+  const Shape& shape = plan.value(op.inputs[0]).shape;
+  step.cols = shape.back();
+  step.rows = num_elements(shape) / step.cols;
+  step.x = read_dense(plan, op, 0);
+  step.y = write_dense(plan, op);
+  plan.append(std::move(step));
+}
+
+}  // namespace
+
+#define TCIM_LITE_REDUCE(name, version, what) \
+  extern const OpDefinition name = {"x [.., n] T -> [.., 1] T", what, Cut::None, check_reduce, plan_reduce<k##name>};
+#include "graph/ops.def"
+
+}  // namespace tcim_lite::ops

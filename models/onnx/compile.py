@@ -1,0 +1,142 @@
+"""Compiles an ONNX file into a package: `NAME.hmm`, and `custom_msg` as the vendor's converter writes it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tcim_lite.hmm import Graph, WeightData, model_bytes, write_model
+
+from ..common.errors import CompileError
+from ..common.package import staged_package
+from ..common.profiles import profile_for
+from .fuse import fuse
+from .lowering import lower_network, unsupported_ops
+from .network import Network
+from .read import load, read
+
+if TYPE_CHECKING:
+    import onnx
+
+QUANTS = ("w8a8h1_sefp", "float16", "float32")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxOptions:
+    """What `compile_onnx` does.
+
+    Attributes:
+        model: The ONNX file.
+        output: Package folder to write; None for `check_onnx`.
+        name: Of the `.hmm`, without its ending; None: the file's, with "/" and ":" as "_".
+        quant: One of `QUANTS`.
+        batch: Extent of axis 0 of inputs whose file leaves it open; None: there are none.
+        shapes: Of inputs, by name, instead of those in the file.
+    """
+
+    model: Path
+    output: Path | None = None
+    name: str | None = None
+    quant: str = "w8a8h1_sefp"
+    batch: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises CompileError for a value that cannot be."""
+        if self.quant not in QUANTS:
+            raise CompileError(f"--quant {self.quant} is not for ONNX models; choose from {', '.join(QUANTS)}")
+        if self.batch is not None and self.batch < 1:
+            raise CompileError(f"--batch {self.batch}: expected 1 or more")
+
+
+@dataclass(frozen=True)
+class OnnxResult:
+    """What was written.
+
+    Attributes:
+        path: The `.hmm`.
+        ops: How many of each op its graph has.
+        saturated: Weights beyond fp16 that were clamped.
+    """
+
+    path: Path
+    ops: Counter[str]
+    saturated: int
+
+
+def is_onnx(path: Path) -> bool:
+    """Whether a path names an ONNX file, by its ending."""
+    return path.suffix.lower() == ".onnx"
+
+
+def compile_onnx(options: OnnxOptions) -> OnnxResult:
+    """Writes the package that `options` describe.
+
+    Raises:
+        CheckpointError: The file is no ONNX model, or contradicts itself.
+        UnsupportedNodeError: A node that is not supported, named.
+        CompileError: An input's shape is not known, or the output cannot be written.
+    """
+    assert options.output is not None
+    name = options.name or re.sub(r"[/:]", "_", options.model.stem)
+    if not name or re.search(r"[/\0]", name):
+        raise CompileError(f"--name {name!r} is no file name")
+    network = _network(options)
+    graph, weights, saturated = _lowered(network, options.quant)
+    with staged_package(options.output, re.compile(re.escape(f"{name}.hmm"))) as staging:
+        try:
+            write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network))
+        except ValueError as error:
+            raise CompileError(f"{options.model.name}: {error}") from error
+    return OnnxResult(options.output / f"{name}.hmm", Counter(op.kind for op in graph.ops), saturated)
+
+
+def check_onnx(options: OnnxOptions) -> tuple[Counter[str], Counter[str]]:
+    """Counts the ops of a model: all of them, and those that are not supported. Nothing is compiled.
+
+    Raises:
+        CheckpointError: The file is no ONNX model, or contradicts itself.
+    """
+    network = _network(options)
+    return Counter(_op_name(node.domain, node.op) for node in network.nodes), unsupported_ops(network)
+
+
+def onnx_bytes(
+    model: onnx.ModelProto,
+    quant: str = "float32",
+    folder: Path | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> bytes:
+    """The `.hmm` of a model in memory, as bytes that `Module.load` takes."""
+    network = fuse(read(model, folder, shapes))
+    graph, weights, _ = _lowered(network, quant)
+    try:
+        return model_bytes(graph, weights, custom_msg=_custom_msg(network))
+    except ValueError as error:
+        raise CompileError(str(error)) from error
+
+
+def _network(options: OnnxOptions) -> Network:
+    return fuse(read(load(options.model), options.model.parent, options.shapes, options.batch))
+
+
+def _lowered(network: Network, quant: str) -> tuple[Graph, list[WeightData], int]:
+    graph, weights, emit = lower_network(network, profile_for(quant))
+    return graph, weights, emit.saturated
+
+
+def _custom_msg(network: Network) -> str:
+    """Per input what the vendor's performance tool reads; without an image resizer there is no more to say."""
+    message: dict[str, Any] = {
+        port.name: {"shape": list(port.shape), "resizer_mode": None, "input_cfg": None} for port in network.inputs
+    }
+    return json.dumps(message)
+
+
+def _op_name(domain: str, op: str) -> str:
+    return f"{domain}.{op}" if domain else op

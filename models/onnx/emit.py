@@ -1,0 +1,180 @@
+"""Builds the graph of a network: values, ops and weights, in execution order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import Graph, Op, Value, WeightData
+from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_RANK, MAX_WEIGHT_RANK
+
+from ..common.pack_stream import to_fp16
+from ..common.packing import is_quantized, pack
+from ..common.profiles import Profile
+from ..common.quantize import QUANTIZERS
+from .errors import UnsupportedNodeError, shown
+
+GROUP = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value that the graph computes.
+
+    Attributes:
+        id: In the graph.
+        shape: As ONNX has it; a scalar's is empty, in the graph it is [1].
+        kind: "float" (and bool, as 0 and 1), or "int" for int32.
+    """
+
+    id: int
+    shape: tuple[int, ...]
+    kind: str = "float"
+
+
+def graph_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape as the container has it."""
+    return tuple(shape) or (1,)
+
+
+class Emitter:
+    """Collects a graph. Names are made here, except those of inputs and outputs."""
+
+    def __init__(self, name: str, profile: Profile) -> None:
+        self.profile = profile
+        self._name = name
+        self._values: list[Value] = []
+        self._ops: list[Op] = []
+        self._weights: list[WeightData] = []
+        self._inputs: list[int] = []
+        self._outputs: set[int] = set()
+        self._names: set[str] = set()
+        self.saturated = 0
+        self.weight_bytes = 0
+
+    @property
+    def dtype(self) -> str:
+        """Of tensors between ops."""
+        return self.profile.tensor_dtype
+
+    def dtype_of(self, kind: str) -> str:
+        """The container's dtype of a kind of tensor."""
+        return "int32" if kind == "int" else self.dtype
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Keeps the names of inputs and outputs from being given to anything else."""
+        for name in names:
+            if name in self._names:
+                raise UnsupportedNodeError(f"'{shown(name)}' names two inputs or outputs")
+            self._names.add(name)
+
+    def input(self, name: str, shape: Sequence[int], kind: str) -> Tensor:
+        """Adds the next graph input."""
+        tensor = self._value(name, "input", kind, shape)
+        self._inputs.append(tensor.id)
+        return tensor
+
+    def op(
+        self,
+        op: str,
+        operands: Sequence[Tensor | int],
+        shape: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        kind: str = "float",
+    ) -> Tensor:
+        """Adds an op with one result; lists among the attributes become texts."""
+        return self.op_many(op, operands, [(tuple(shape), kind)], attributes)[0]
+
+    def op_many(
+        self,
+        op: str,
+        operands: Sequence[Tensor | int],
+        results: Sequence[tuple[Sequence[int], str]],
+        attributes: Mapping[str, Any] | None = None,
+    ) -> list[Tensor]:
+        """Adds an op with several results."""
+        ids = [operand if isinstance(operand, int) else operand.id for operand in operands]
+        made = [self._value(self._fresh(op), "intermediate", kind, shape) for shape, kind in results]
+        texts = {
+            key: ",".join(str(int(item)) for item in value) if isinstance(value, (list, tuple)) else value
+            for key, value in (attributes or {}).items()
+        }
+        self._ops.append(Op(op, ids, [tensor.id for tensor in made], texts))
+        return made
+
+    def name_output(self, tensor: Tensor, name: str) -> None:
+        """Gives a value the name of a graph output."""
+        self._values[tensor.id] = replace(self._values[tensor.id], name=name)
+        self._outputs.add(tensor.id)
+
+    def is_input(self, tensor: Tensor) -> bool:
+        """Whether a value is a graph input."""
+        return self._values[tensor.id].kind == "input"
+
+    def is_output(self, tensor: Tensor) -> bool:
+        """Whether a value has the name of a graph output already."""
+        return tensor.id in self._outputs
+
+    def weight(self, array: NDArray[Any], dtype: str | None = None, name: str = "w") -> int:
+        """Adds a dense weight, of the tensors' dtype unless said otherwise, and returns its value."""
+        dtype = dtype or self.dtype
+        data = self._narrowed(np.ascontiguousarray(array), dtype)
+        shape = graph_shape(data.shape)
+        while len(shape) > MAX_WEIGHT_RANK and shape[0] == 1:
+            shape = shape[1:]
+        if len(shape) > MAX_WEIGHT_RANK:
+            raise UnsupportedNodeError(
+                f"a constant of the shape {list(shape)}: the container holds rank {MAX_WEIGHT_RANK} at most"
+            )
+        return self._weight(WeightData(self._fresh(name), dtype, "dense", shape, data))
+
+    def matrix(self, array: NDArray[Any], name: str = "w") -> int:
+        """Adds a packed weight [N, K] in the format of the profile; K is padded to whole groups."""
+        fmt = self.profile.body_format
+        if not is_quantized(fmt):
+            dtype = "float16" if fmt == "linear_f16" else "float32"
+            data = pack(fmt, self._narrowed(np.ascontiguousarray(array), dtype))
+            return self._weight(WeightData(self._fresh(name), dtype, fmt, array.shape, data))
+        padded = np.pad(array.astype(np.float32), ((0, 0), (0, -array.shape[1] % GROUP)))
+        data = pack(fmt, *QUANTIZERS[fmt](padded))
+        return self._weight(WeightData(self._fresh(name), "uint8", fmt, padded.shape, data))
+
+    def build(self, outputs: Sequence[Tensor]) -> tuple[Graph, list[WeightData]]:
+        """The finished graph and its weights."""
+        return Graph(
+            self._name, self._values, self._ops, self._inputs, [tensor.id for tensor in outputs]
+        ), self._weights
+
+    def _narrowed(self, array: NDArray[Any], dtype: str) -> NDArray[Any]:
+        if dtype == "int32":
+            return np.clip(array, -(2**31), 2**31 - 1).astype(np.int32)
+        values = array.astype(np.float32)
+        if dtype == "float32":
+            return values
+        half, saturated = to_fp16(values)
+        self.saturated += saturated
+        return half
+
+    def _weight(self, data: WeightData) -> int:
+        self._weights.append(data)
+        self.weight_bytes += np.asarray(data.data).nbytes
+        self._values.append(Value(data.name, "weight", data.dtype, data.shape, data.format, len(self._weights) - 1))
+        return len(self._values) - 1
+
+    def _value(self, name: str, value_kind: str, kind: str, shape: Sequence[int]) -> Tensor:
+        shape = tuple(int(extent) for extent in shape)
+        if len(shape) > MAX_RANK:
+            raise UnsupportedNodeError(f"a tensor of the shape {list(shape)}: the limit is rank {MAX_RANK}")
+        self._values.append(Value(name, value_kind, self.dtype_of(kind), graph_shape(shape)))
+        return Tensor(len(self._values) - 1, shape, kind)
+
+    def _fresh(self, base: str) -> str:
+        name = f"{base}_{len(self._values)}"
+        while name in self._names or len(name.encode()) > MAX_NAME_BYTES:
+            name = f"_{name}"[:MAX_NAME_BYTES]
+        self._names.add(name)
+        return name

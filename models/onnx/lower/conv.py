@@ -1,0 +1,91 @@
+"""Conv and ConvTranspose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...common.packing import is_quantized
+from ..emit import Tensor
+from ..table import Call, Constant, lowers
+from .window import Axis, attributes, of_rank, planar, windows
+
+_GROUP = 64
+
+
+@lowers("Conv")
+def conv(call: Call) -> Tensor:
+    x, weight = call.floats(0), call.constant(1, "the weight of a convolution")
+    groups = _groups(call, x, weight, weight.shape[0])
+    if weight.ndim != len(x.shape) or weight.shape[1] * groups != x.shape[1] or 0 in weight.shape:
+        raise call.node.unsupported(f"a weight {list(weight.shape)} for an input {list(x.shape)} in {groups} groups")
+    axes = windows(call, x.shape[2:], weight.shape[2:])
+    return _emit(call, x, weight, groups, axes, [1] * len(axes))
+
+
+@lowers("ConvTranspose")
+def conv_transpose(call: Call) -> Tensor:
+    x, weight = call.floats(0), call.constant(1, "the weight of a convolution")
+    rank = len(x.shape) - 2
+    if rank not in (1, 2):
+        raise call.node.unsupported(f"{rank} spatial axes; supported are 1 and 2")
+    groups = call.int_attr("group", 1)
+    if (
+        groups < 1
+        or weight.ndim != len(x.shape)
+        or weight.shape[0] != x.shape[1]
+        or x.shape[1] % groups
+        or 0 in weight.shape
+    ):
+        raise call.node.unsupported(f"a weight {list(weight.shape)} for an input {list(x.shape)} in {groups} groups")
+    strides, dilations = of_rank(call, "strides", rank, 1), of_rank(call, "dilations", rank, 1)
+    pads, extra = of_rank(call, "pads", 2 * rank, 0), of_rank(call, "output_padding", rank, 0)
+    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    wanted = call.attr("output_shape")
+    axes = []
+    for i in range(rank):
+        kernel = weight.shape[2 + i]
+        span = (kernel - 1) * dilations[i] + 1
+        full = strides[i] * (x.shape[2 + i] - 1) + extra[i] + span
+        begin, end = pads[i], pads[i + rank]
+        if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
+            out = list(wanted)[-rank:][i] if wanted is not None else x.shape[2 + i] * strides[i]
+            total = full - out
+            begin = total // 2 if auto != "SAME_LOWER" else total - total // 2
+            if wanted is not None and auto != "SAME_UPPER":
+                begin = total - total // 2
+            if auto == "SAME_UPPER":
+                begin = total // 2
+            end = total - begin
+        out = full - begin - end
+        # A convolution with the kernel turned round, over the input with stride - 1 zeros between its elements.
+        axes.append(Axis(x.shape[2 + i], out, kernel, 1, (kernel - 1) * dilations[i] - begin, 0, dilations[i]))
+    channels = x.shape[1] // groups
+    turned = np.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, channels, *weight.shape[1:])
+    turned = turned.swapaxes(1, 2).reshape(groups * weight.shape[1], channels, *weight.shape[2:])
+    return _emit(call, x, turned, groups, axes, strides)
+
+
+def _groups(call: Call, x: Tensor, weight: Constant, outputs: int) -> int:
+    groups = call.int_attr("group", 1)
+    if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups or outputs % groups:
+        raise call.node.unsupported(f"{groups} groups of an input {list(x.shape)} and {outputs} outputs")
+    return groups
+
+
+def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis], upsample: list[int]) -> Tensor:
+    outputs = weight.shape[0]
+    bias = np.asarray(call.constant(2, "the bias of a convolution")) if call.has(2) else None
+    if bias is not None and bias.shape != (outputs,):
+        raise call.node.unsupported(f"a bias {list(bias.shape)} for {outputs} outputs")
+    rows = np.asarray(weight).reshape(outputs, -1)
+    # Few terms are not quantised: docs/numerics.md section 11.
+    packed = is_quantized(call.emit.profile.body_format) and groups == 1 and rows.shape[1] >= _GROUP
+    operands: list[Tensor | int] = [
+        call.reshape(x, planar(x.shape)),
+        call.emit.matrix(rows) if packed else call.emit.weight(rows),
+    ]
+    if bias is not None:
+        operands.append(call.emit.weight(bias, "float32"))
+    shape = (x.shape[0], outputs, *(axis.out for axis in axes))
+    y = call.op("Conv", operands, planar(shape), attributes(axes, upsample) | {"groups": groups})
+    return call.reshape(y, shape)

@@ -1,0 +1,148 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..emit import Tensor
+from ..table import Call, Operand, lowers
+from .elementwise import binary, number, unary
+from .reduce import last, reduced
+
+
+def normalised(call: Call, x: Tensor, columns: int, epsilon: float) -> Tensor:
+    """x - mean, over its deviation, of every `columns` elements in a row; the shape stays."""
+    rows = call.reshape(x, (math.prod(x.shape) // columns, columns))
+    y = call.op("LayerNorm", [rows], rows.shape, {"epsilon": float(epsilon)})
+    return call.reshape(y, x.shape)
+
+
+@lowers("BatchNormalization")
+def batch_norm(call: Call) -> Tensor:
+    """As one product and one sum: the statistics are constants."""
+    x = call.floats(0)
+    if call.int_attr("training_mode", 0) or any(call.node.outputs[1:]):
+        raise call.node.unsupported("training_mode")
+    scale, bias, mean, variance = (np.asarray(call.constant(i, "a parameter"), np.float64) for i in range(1, 5))
+    factor = scale / np.sqrt(variance + call.attr("epsilon", 1e-5))
+    shape = (-1, *[1] * (len(x.shape) - 2))
+    scaled = binary(call, "Mul", x, factor.reshape(shape).astype(np.float32))
+    return binary(call, "Add", scaled, (bias - mean * factor).reshape(shape).astype(np.float32))
+
+
+@lowers("LayerNormalization")
+def layer_norm(call: Call) -> list[Tensor | None]:
+    x = call.floats(0)
+    axis = call.axis(call.int_attr("axis", -1), len(x.shape))
+    return [_layer_norm(call, x, axis), *_statistics(call, x, axis)]
+
+
+def _layer_norm(call: Call, x: Tensor, axis: int) -> Tensor:
+    columns = math.prod(x.shape[axis:])
+    epsilon = call.attr("epsilon", 1e-5)
+    scale, bias = call.operand(1), call.get(2)
+    fixed = [operand for operand in (scale, bias) if operand is not None]
+    if all(not isinstance(operand, Tensor) and operand.shape == x.shape[axis:] for operand in fixed):
+        rows = call.reshape(x, (math.prod(x.shape) // columns, columns))
+        weights = [call.emit.weight(np.asarray(operand).reshape(-1), "float32") for operand in fixed]
+        return call.reshape(call.op("LayerNorm", [rows, *weights], rows.shape, {"epsilon": float(epsilon)}), x.shape)
+    y = binary(call, "Mul", normalised(call, x, columns, epsilon), scale)
+    return y if bias is None else binary(call, "Add", y, bias)
+
+
+def _statistics(call: Call, x: Tensor, axis: int) -> list[Tensor | None]:
+    """The mean and 1 / deviation, where they are asked for."""
+    if not any(call.node.outputs[1:]):
+        return []
+    axes = list(range(axis, len(x.shape)))
+    mean = reduced(call, "ReduceMean", x, axes, True)
+    difference = binary(call, "Sub", x, mean)
+    square = reduced(call, "ReduceMean", call.op("Mul", [difference, difference], x.shape), axes, True)
+    deviation = unary(call, "Sqrt", binary(call, "Add", square, number(call.attr("epsilon", 1e-5))))
+    return [mean, unary(call, "Reciprocal", deviation)]
+
+
+@lowers("RMSNormalization")
+def rms_norm(call: Call) -> Tensor:
+    x, scale = call.floats(0), call.operand(1)
+    axis = call.axis(call.int_attr("axis", -1), len(x.shape))
+    columns = math.prod(x.shape[axis:])
+    rows = call.reshape(x, (math.prod(x.shape) // columns, columns))
+    epsilon = {"epsilon": float(call.attr("epsilon", 1e-5))}
+    if not isinstance(scale, Tensor) and scale.shape == x.shape[axis:]:
+        weight = call.emit.weight(np.asarray(scale).reshape(-1), "float32")
+        return call.reshape(call.op("RMSNorm", [rows, weight], rows.shape, epsilon), x.shape)
+    ones = call.emit.weight(np.ones(columns), "float32")
+    return binary(call, "Mul", call.reshape(call.op("RMSNorm", [rows, ones], rows.shape, epsilon), x.shape), scale)
+
+
+@lowers("InstanceNormalization")
+def instance_norm(call: Call) -> Tensor:
+    x = call.floats(0)
+    y = normalised(call, x, math.prod(x.shape[2:]), call.attr("epsilon", 1e-5))
+    return _affine(call, y, call.operand(1), call.operand(2))
+
+
+@lowers("GroupNormalization")
+def group_norm(call: Call) -> Tensor:
+    x, groups = call.floats(0), call.int_attr("num_groups", 1)
+    if groups < 1 or x.shape[1] % groups:
+        raise call.node.unsupported(f"{groups} groups of {x.shape[1]} channels")
+    columns = x.shape[1] // groups * math.prod(x.shape[2:])
+    y = normalised(call, x, columns, call.attr("epsilon", 1e-5))
+    if call.node.opset < 21:  # one number for each group
+        y = call.reshape(y, (x.shape[0], groups, columns))
+        return call.reshape(_affine(call, y, call.operand(1), call.operand(2)), x.shape)
+    return _affine(call, y, call.operand(1), call.operand(2))
+
+
+def _affine(call: Call, y: Tensor, scale: Operand, bias: Operand) -> Tensor:
+    """scale and bias for each channel, axis 1."""
+    for kind, operand in (("Mul", scale), ("Add", bias)):
+        shape = (*operand.shape, *[1] * (len(y.shape) - 2))
+        spread = call.reshape(operand, shape) if isinstance(operand, Tensor) else np.asarray(operand).reshape(shape)
+        y = binary(call, kind, y, spread)
+    return y
+
+
+@lowers("LpNormalization")
+def lp_norm(call: Call) -> Tensor:
+    x = call.floats(0)
+    axis, p = call.axis(call.int_attr("axis", -1), len(x.shape)), call.int_attr("p", 2)
+    if p not in (1, 2):
+        raise call.node.unsupported(f"p = {p}")
+    size = reduced(call, "ReduceL1" if p == 1 else "ReduceSumSquare", x, [axis], True)
+    # The smallest fp16 instead of 0: what is all zeros stays so.
+    size = binary(call, "Max", size if p == 1 else unary(call, "Sqrt", size), number(6e-8))
+    return binary(call, "Div", x, size)
+
+
+@lowers("MeanVarianceNormalization")
+def mean_variance(call: Call) -> Tensor:
+    x = call.floats(0)
+    axes = [call.axis(axis, len(x.shape)) for axis in call.attr("axes", [0, 2, 3])]
+    flat, order = last(call, x, axes)
+    y = call.reshape(normalised(call, flat, flat.shape[-1], 1e-9), [x.shape[i] for i in order])
+    return call.transpose(y, [order.index(i) for i in range(len(order))])
+
+
+@lowers("LRN")
+def lrn(call: Call) -> Tensor:
+    """x / (bias + alpha / size * the sum of squares of neighbouring channels) ^ beta."""
+    x, size = call.floats(0), call.int_attr("size", 1)
+    alpha, beta, bias = call.attr("alpha", 1e-4), call.attr("beta", 0.75), call.attr("bias", 1.0)
+    n, c, inner = x.shape[0], x.shape[1], math.prod(x.shape[2:])
+    squares = call.reshape(call.op("Mul", [x, x], x.shape), (n, 1, c, inner))
+    what = {
+        "kernel": [size, 1],
+        "strides": [1, 1],
+        "pads": [(size - 1) // 2, 0],
+        "dilations": [1, 1],
+        "upsample": [1, 1],
+        "extent": [c + 2 * size, inner],
+    }
+    mean = call.reshape(call.op("AveragePool", [squares], (n, 1, c, inner), what), x.shape)
+    base = binary(call, "Add", binary(call, "Mul", mean, number(alpha)), number(bias))
+    return binary(call, "Div", x, binary(call, "Pow", base, number(beta)))

@@ -1,0 +1,56 @@
+"""Pools."""
+
+from __future__ import annotations
+
+import math
+
+from ..emit import Tensor
+from ..table import Call, lowers
+from .elementwise import binary, number, unary
+from .window import attributes, of_rank, planar, windows
+
+
+@lowers("MaxPool", "AveragePool")
+def pool(call: Call) -> Tensor:
+    x = call.floats(0)
+    if len(call.node.outputs) > 1 and call.node.outputs[1]:
+        raise call.node.unsupported("the indices of the largest elements (second output)")
+    rank = len(x.shape) - 2
+    axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", rank, 0))
+    shape = (*x.shape[:2], *(axis.out for axis in axes))
+    what = attributes(axes)
+    if call.node.op == "AveragePool" and call.int_attr("count_include_pad", 0):
+        extent = [axis.pad + axis.size + axis.pad_end for axis in axes]
+        what["extent"] = [1] * (2 - rank) + extent
+    y = call.op(call.node.op, [call.reshape(x, planar(x.shape))], planar(shape), what)
+    return call.reshape(y, shape)
+
+
+@lowers("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(call: Call) -> Tensor:
+    x = call.floats(0)
+    flat = call.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
+    op = "ReduceMean" if call.node.op == "GlobalAveragePool" else "ReduceMax"
+    y = call.op(op, [flat], (*x.shape[:2], 1))
+    return call.reshape(y, (*x.shape[:2], *[1] * (len(x.shape) - 2)))
+
+
+@lowers("LpPool")
+def lp_pool(call: Call) -> Tensor:
+    """(sum |x|^p)^(1/p): the mean of the powers, times the taps."""
+    x, p = call.floats(0), call.int_attr("p", 2)
+    if p < 1:
+        raise call.node.unsupported(f"p = {p}")
+    axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", len(x.shape) - 2, 0))
+    shape = (*x.shape[:2], *(axis.out for axis in axes))
+    # With an extent beyond every window all taps count.
+    extent = [axis.size + axis.pad + (axis.kernel + axis.stride) * axis.dilation for axis in axes]
+    what = attributes(axes) | {"extent": [1] * (2 - len(axes)) + extent}
+    powers = unary(call, "Abs", call.reshape(x, planar(x.shape)))
+    if p > 1:
+        powers = binary(call, "Pow", powers, number(p))
+    mean = call.op("AveragePool", [powers], planar(shape), what)
+    total = binary(call, "Mul", mean, number(math.prod(axis.kernel for axis in axes)))
+    if p > 1:
+        total = unary(call, "Sqrt", total) if p == 2 else binary(call, "Pow", total, number(1 / p))
+    return call.reshape(total, shape)

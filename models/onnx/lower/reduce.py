@@ -1,0 +1,129 @@
+"""Reductions, softmax, TopK and ArgMax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..emit import Tensor
+from ..table import Call, lowers
+from .elementwise import binary, unary
+from .shape import strided
+
+_REDUCTIONS = (
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+)
+
+
+def last(call: Call, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, list[int]]:
+    """x with `axes` behind the others, as [.., n]; and the order of axes that does it."""
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    order = kept + list(axes)
+    moved = call.transpose(x, order)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return call.reshape(moved, (*(x.shape[axis] for axis in kept), count)), order
+
+
+def reduced(call: Call, kind: str, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
+    """One of our reductions over `axes`."""
+    flat, _ = last(call, x, axes)
+    y = call.op(kind, [flat], (*flat.shape[:-1], 1))
+    shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape) if keep or axis not in axes]
+    return call.reshape(y, shape)
+
+
+@lowers(*_REDUCTIONS)
+def reduce(call: Call) -> Tensor:
+    x = call.floats(0)
+    rank = len(x.shape)
+    axes = call.ints(1, "the axes") if call.has(1) else call.attr("axes")
+    if not axes:
+        if call.int_attr("noop_with_empty_axes", 0):
+            return _of_each(call, x)
+        axes = range(rank)
+    places = sorted({call.axis(axis, rank) for axis in axes})
+    keep = bool(call.int_attr("keepdims", 1))
+    kind = call.node.op
+    if kind == "ReduceL2":
+        return unary(call, "Sqrt", reduced(call, "ReduceSumSquare", x, places, keep))
+    if kind == "ReduceLogSum":
+        return unary(call, "Log", reduced(call, "ReduceSum", x, places, keep))
+    if kind == "ReduceLogSumExp":
+        largest = reduced(call, "ReduceMax", x, places, True)
+        exps = unary(call, "Exp", binary(call, "Sub", x, largest))
+        y = binary(call, "Add", unary(call, "Log", reduced(call, "ReduceSum", exps, places, True)), largest)
+        return call.reshape(y, [e for i, e in enumerate(y.shape) if keep or i not in places])
+    return reduced(call, kind, x, places, keep)
+
+
+def _of_each(call: Call, x: Tensor) -> Tensor:
+    """A reduction over no axes: of each element by itself."""
+    kind = call.node.op
+    if kind in ("ReduceL1", "ReduceL2"):
+        return unary(call, "Abs", x)
+    if kind == "ReduceSumSquare":
+        return call.op("Mul", [x, x], x.shape)
+    if kind == "ReduceLogSum":
+        return unary(call, "Log", x)
+    return x
+
+
+@lowers("Softmax", "LogSoftmax")
+def softmax(call: Call) -> Tensor:
+    x = call.floats(0)
+    axis = call.axis(call.int_attr("axis", -1), len(x.shape))
+    flat, order = last(call, x, [axis])
+    y = call.op("Softmax", [flat], flat.shape, {"log": 1} if call.node.op == "LogSoftmax" else {})
+    back = [order.index(i) for i in range(len(order))]
+    return call.transpose(call.reshape(y, [x.shape[i] for i in order]), back)
+
+
+@lowers("TopK")
+def top_k(call: Call) -> list[Tensor]:
+    x = call.floats(0)
+    axis = call.axis(call.int_attr("axis", -1), len(x.shape))
+    count = int(call.scalar(1, "k"))
+    if not 1 <= count <= x.shape[axis]:
+        raise call.node.unsupported(f"k = {count} of an axis of {x.shape[axis]}")
+    return list(_best(call, x, axis, count, bool(call.int_attr("largest", 1))))
+
+
+def _best(call: Call, x: Tensor, axis: int, count: int, largest: bool) -> tuple[Tensor, Tensor]:
+    flat, order = last(call, x, [axis])
+    shape = (*flat.shape[:-1], count)
+    values, indices = call.emit.op_many(
+        "TopK", [flat], [(shape, "float"), (shape, "int")], {"k": count, "largest": int(largest)}
+    )
+    back = [order.index(i) for i in range(len(order))]
+    return call.transpose(values, back), call.transpose(indices, back)
+
+
+@lowers("ArgMax", "ArgMin")
+def arg_max(call: Call) -> Tensor:
+    x = call.floats(0)
+    axis = call.axis(call.int_attr("axis", 0), len(x.shape))
+    extent = x.shape[axis]
+    from_end = bool(call.int_attr("select_last_index", 0))
+    if from_end:  # the first of equal ones, seen from the end
+        steps = [-1 if i == axis else 1 for i in range(len(x.shape))]
+        x = strided(call, x, [extent - 1 if i == axis else 0 for i in range(len(x.shape))], steps, list(x.shape))
+    _, indices = _best(call, x, axis, 1, call.node.op == "ArgMax")
+    if from_end:
+        count = math.prod(indices.shape)
+        table = call.emit.weight(np.arange(extent)[::-1], "int32")
+        flat = call.op("Gather", [table, call.reshape(indices, (count,))], (count,), {"axis": 0}, "int")
+        indices = call.reshape(flat, indices.shape)
+    if call.int_attr("keepdims", 1):
+        return indices
+    return call.reshape(indices, [extent for i, extent in enumerate(x.shape) if i != axis])

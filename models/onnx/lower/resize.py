@@ -1,0 +1,115 @@
+"""Resize: a table of places and weights for each axis."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..emit import Tensor
+from ..table import Call, lowers
+from .shape import take
+
+
+@lowers("Resize")
+def resize(call: Call) -> Tensor:
+    x = call.floats(0)
+    rank = len(x.shape)
+    axes = [call.axis(axis, rank) for axis in call.attr("axes", range(rank))]
+    scales, sizes = _scales(call, x, axes)
+    mode = call.attr("mode", "nearest")
+    for axis, scale, size in zip(axes, scales, sizes, strict=True):
+        if scale == 1.0 and size == x.shape[axis]:
+            continue
+        positions = _positions(call, x.shape[axis], size, scale)
+        if mode == "nearest":
+            x = take(call, x, _nearest(call, positions, x.shape[axis]), axis)
+            continue
+        indices, weights = _taps(call, mode, positions, x.shape[axis], scale)
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        tables = [call.emit.weight(indices, "int32"), call.emit.weight(weights, "float32")]
+        x = call.op("Resample", [x, *tables], shape, {"axis": axis})
+    return x
+
+
+def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[int]]:
+    if call.has(3):
+        sizes = call.ints(3, "the sizes")
+        if len(sizes) != len(axes) or min(sizes) < 1:
+            raise call.node.unsupported(f"sizes {sizes} for {len(axes)} axes")
+        scales = [size / x.shape[axis] for size, axis in zip(sizes, axes, strict=True)]
+        policy = call.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            scale = min(scales) if policy == "not_larger" else max(scales)
+            return [scale] * len(axes), [math.floor(scale * x.shape[axis] + 0.5) for axis in axes]
+        return scales, sizes
+    scales = [float(scale) for scale in np.asarray(call.constant(2, "the scales")).reshape(-1)]
+    if len(scales) != len(axes) or min(scales) <= 0 or not all(map(math.isfinite, scales)):
+        raise call.node.unsupported(f"scales {scales} for {len(axes)} axes")
+    return scales, [math.floor(scale * x.shape[axis]) for scale, axis in zip(scales, axes, strict=True)]
+
+
+def _positions(call: Call, size: int, out: int, scale: float) -> NDArray[np.float64]:
+    """Where each result lies in the input, by coordinate_transformation_mode."""
+    mode = call.attr("coordinate_transformation_mode", "half_pixel")
+    at = np.arange(out, dtype=np.float64)
+    if mode == "half_pixel":
+        return (at + 0.5) / scale - 0.5
+    if mode == "pytorch_half_pixel":
+        return (at + 0.5) / scale - 0.5 if out > 1 else at * 0
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "align_corners":
+        # Scales may give a length that is no whole number; it counts here.
+        length = out if call.has(3) else scale * size
+        return at * (size - 1) / (length - 1) if length != 1 else at * 0
+    if mode == "half_pixel_symmetric":
+        adjustment = out / (scale * size)
+        return size / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
+    raise call.node.unsupported(f"coordinate_transformation_mode {mode!r}")
+
+
+def _nearest(call: Call, positions: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    mode = call.attr("nearest_mode", "round_prefer_floor")
+    rounding = {
+        "round_prefer_floor": lambda at: np.ceil(at - 0.5),
+        "round_prefer_ceil": lambda at: np.floor(at + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }
+    if mode not in rounding:
+        raise call.node.unsupported(f"nearest_mode {mode!r}")
+    return np.clip(rounding[mode](positions), 0, size - 1).astype(np.int64)
+
+
+def _taps(
+    call: Call, mode: str, positions: NDArray[np.float64], size: int, scale: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Indices and weights [out, taps] of linear or cubic interpolation."""
+    # An antialiased kernel is widened where the result is smaller.
+    shrink = min(scale, 1.0) if call.int_attr("antialias", 0) else 1.0
+    reach = {"linear": 1, "cubic": 2}.get(mode)
+    if reach is None:
+        raise call.node.unsupported(f"mode {mode!r}")
+    first = int(math.floor(-reach / shrink) + 1)
+    taps = 2 - 2 * first
+    if taps > 4096:
+        raise call.node.unsupported(f"a kernel of {taps} taps")
+    base = np.floor(positions)
+    indices = base[:, None].astype(np.int64) + np.arange(first, first + taps)
+    distance = np.abs((indices - positions[:, None]) * shrink)
+    weights = _linear(distance) if mode == "linear" else _cubic(distance, call.attr("cubic_coeff_a", -0.75))
+    if call.int_attr("exclude_outside", 0):
+        weights = np.where((indices >= 0) & (indices < size), weights, 0)
+    return np.clip(indices, 0, size - 1), weights / weights.sum(axis=1, keepdims=True)
+
+
+def _linear(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.clip(1 - distance, 0, 1)
+
+
+def _cubic(distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))

@@ -1,0 +1,88 @@
+"""Kernels, strides and pads of convolutions and pools, as ONNX writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..table import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial axis. `pad` and `pad_end` may be negative where a transposed convolution cuts."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int = 1
+    pad: int = 0
+    pad_end: int = 0
+    dilation: int = 1
+
+
+def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axis]:
+    """The axes of a convolution or pool, by kernel_shape, strides, dilations, pads, auto_pad and ceil_mode.
+
+    Raises:
+        UnsupportedNodeError: Lists of other lengths, or a window larger than its padded input.
+    """
+    rank = len(sizes)
+    if rank not in (1, 2):
+        raise call.node.unsupported(f"{rank} spatial axes; supported are 1 and 2")
+    strides = of_rank(call, "strides", rank, 1)
+    dilations = of_rank(call, "dilations", rank, 1)
+    pads = of_rank(call, "pads", 2 * rank, 0)
+    auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
+    axes = []
+    for i, size in enumerate(sizes):
+        span = (kernel[i] - 1) * dilations[i] + 1
+        if min(strides[i], dilations[i], kernel[i]) < 1:
+            raise call.node.unsupported("a kernel, stride or dilation below 1")
+        begin, end = pads[i], pads[i + rank]
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            total = max((-(-size // strides[i]) - 1) * strides[i] + span - size, 0)
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            end = total - begin
+        elif auto == "VALID":
+            begin = end = 0
+        elif auto != "NOTSET":
+            raise call.node.unsupported(f"auto_pad {auto!r}")
+        room = size + begin + end - span
+        if room < 0 or begin < 0 or end < 0:
+            raise call.node.unsupported(f"a window of {span} over a padded input of {size + begin + end}")
+        out = room // strides[i] + 1
+        if call.int_attr("ceil_mode", 0):
+            out = -(-room // strides[i]) + 1
+            if (out - 1) * strides[i] >= size + begin:  # a window that would begin in the padding behind
+                out -= 1
+        axes.append(Axis(size, out, kernel[i], strides[i], begin, end, dilations[i]))
+    return axes
+
+
+def of_rank(call: Call, name: str, count: int, default: int) -> list[int]:
+    """A list attribute of `count` whole numbers."""
+    values = call.attr(name)
+    if values is None:
+        return [default] * count
+    if not isinstance(values, (list, tuple)) or len(values) != count or not all(isinstance(v, int) for v in values):
+        raise call.node.unsupported(f"attribute '{name}' does not have {count} whole numbers")
+    return list(values)
+
+
+def attributes(axes: Sequence[Axis], upsample: Sequence[int] = (1, 1)) -> dict[str, list[int]]:
+    """The attributes of our window ops; one axis becomes two."""
+    two = [Axis(1, 1, 1)] * (2 - len(axes)) + list(axes)
+    up = [1] * (2 - len(upsample)) + list(upsample)
+    return {
+        "kernel": [axis.kernel for axis in two],
+        "strides": [axis.stride for axis in two],
+        "pads": [axis.pad for axis in two],
+        "dilations": [axis.dilation for axis in two],
+        "upsample": up,
+    }
+
+
+def planar(shape: Sequence[int]) -> tuple[int, ...]:
+    """[N, C, W] as [N, C, 1, W]; [N, C, H, W] as it is."""
+    return tuple(shape) if len(shape) == 4 else (*shape[:2], 1, *shape[2:])

@@ -1,0 +1,103 @@
+"""A `Network` to a graph: constants are folded, every other node goes through the table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import Graph, WeightData
+
+from ..common.errors import CompileError
+from ..common.profiles import Profile
+from . import lower  # noqa: F401  (fills the table)
+from .emit import Emitter, Tensor
+from .errors import UnsupportedNodeError, shown
+from .fold import can_fold, fold
+from .network import Network, Node
+from .table import LOWERINGS, Call, Operand
+
+_INPUT_KINDS = {
+    "float16": "float", "float32": "float", "float64": "float", "bfloat16": "float", "bool": "float",
+    "int32": "int", "int64": "int",
+}  # fmt: skip
+
+
+def lower_network(network: Network, profile: Profile) -> tuple[Graph, list[WeightData], Emitter]:
+    """The graph and its weights.
+
+    Raises:
+        UnsupportedNodeError: A node that is not supported, named.
+    """
+    emit = Emitter(network.name or "network", profile)
+    emit.reserve([*(port.name for port in network.inputs), *network.outputs])
+    values: dict[str, Operand] = dict(network.constants)
+    for port in network.inputs:
+        kind = _INPUT_KINDS.get(port.dtype)
+        if kind is None:
+            raise UnsupportedNodeError(
+                f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool, int32 and int64"
+            )
+        values[port.name] = emit.input(port.name, port.shape, kind)
+    for node in network.nodes:
+        for name, result in zip(node.outputs, results_of(node, values, emit), strict=False):
+            if name and result is not None:
+                values[name] = result
+    outputs = [_output(name, values[name], emit) for name in network.outputs]
+    graph, weights = emit.build(outputs)
+    return graph, weights, emit
+
+
+def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequence[Operand | None]:
+    """What a node makes: constants where its operands are constants, else values of the graph."""
+    names = list(node.inputs)
+    while names and not names[-1]:
+        names.pop()
+    missing = [name for name in names if name and name not in values]
+    if missing:
+        raise node.unsupported(f"'{shown(missing[0])}' is an output that the node before does not make")
+    operands = [values[name] if name else None for name in names]
+    constants: list[NDArray[Any] | None] = [operand for operand in operands if not isinstance(operand, Tensor)]
+    lowering = LOWERINGS.get((node.domain, node.op))
+    if len(constants) == len(operands) and not node.domain and can_fold(node, constants):
+        return fold(node, constants)
+    if lowering is None:
+        raise node.unsupported("the op is not supported; `tcim-lite compile --check` lists what is missing")
+    try:
+        result = lowering(Call(node, operands, emit))
+    except (UnsupportedNodeError, MemoryError):
+        raise
+    except CompileError as error:
+        raise node.unsupported(str(error)) from None
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        # A file may put anything into operands and attributes.
+        raise node.unsupported(
+            f"its operands or attributes make no sense ({type(error).__name__}: {shown(str(error))})"
+        ) from error
+    return [result] if isinstance(result, (Tensor, np.ndarray)) or not isinstance(result, Sequence) else result
+
+
+def _output(name: str, operand: Operand, emit: Emitter) -> Tensor:
+    """A value of its own with the name of an output."""
+    node = Node("Identity", "", [], [name], {}, "", 0)
+    tensor = Call(node, [operand], emit).tensor(0)
+    if emit.is_input(tensor) or emit.is_output(tensor):
+        tensor = emit.op("Reshape", [tensor], tensor.shape, kind=tensor.kind)
+    emit.name_output(tensor, name)
+    return tensor
+
+
+def unsupported_ops(network: Network) -> Counter[str]:
+    """Ops without a lowering, with their counts; nodes that fold away do not count."""
+    known: set[str] = set(network.constants)
+    missing: Counter[str] = Counter()
+    for node in network.nodes:
+        folds = all(not name or name in known for name in node.inputs) or node.op in ("Shape", "Size")
+        if folds and not node.domain:
+            known.update(node.outputs)
+        elif (node.domain, node.op) not in LOWERINGS:
+            missing[f"{node.domain}.{node.op}" if node.domain else node.op] += 1
+    return missing

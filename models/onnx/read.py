@@ -1,0 +1,291 @@
+"""ONNX files to `Network`. Trusts nothing: names, sizes and order are checked, and a fault names its node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
+
+from ..common.errors import CheckpointError, CompileError, need_extra
+from .errors import UnsupportedNodeError, shown
+from .network import Network, Node, Port
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSETS = range(13, 25)
+_MAX_NODES = MAX_OPS
+_MAX_ELEMENTS = 1 << 33
+_MAX_RANK = 8
+
+
+def load(path: Path) -> onnx.ModelProto:
+    """Parses a file, without its external data.
+
+    Raises:
+        CheckpointError: It is no ONNX file.
+        CompileError: The package `onnx` is not installed.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise need_extra("onnx", f"compiling {path.name}", "onnx") from None
+    try:
+        model = onnx.load(os.fspath(path), load_external_data=False)
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    except Exception as error:  # protobuf's own
+        raise CheckpointError(f"{path} is no ONNX file: {_reason(error)}") from None
+    if not model.HasField("graph"):
+        raise CheckpointError(f"{path} is no ONNX file: it has no graph")
+    return model
+
+
+def read(
+    model: onnx.ModelProto,
+    folder: Path | None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    batch: int | None = None,
+) -> Network:
+    """Checks a model and returns it.
+
+    Args:
+        model: As `load` gives it.
+        folder: Where its external data is; None: it may have none.
+        shapes: Of inputs, instead of those in the file.
+        batch: Extent of axis 0 of every input whose file leaves it open.
+
+    Raises:
+        CheckpointError: The file contradicts itself.
+        UnsupportedNodeError: An opset, a domain's version or a dtype that is not supported.
+        CompileError: An input's shape is not known, or `shapes` names no input.
+    """
+    graph = model.graph
+    opset, foreign = _opsets(model)
+    nodes = [_node(proto, opset, foreign) for proto in graph.node]
+    if len(nodes) > _MAX_NODES:
+        raise CheckpointError(f"the graph has {len(nodes)} nodes, the limit is {_MAX_NODES}")
+    constants = {}
+    for tensor in graph.initializer:
+        _check_name(tensor.name, "an initialiser")
+        if tensor.name in constants:
+            raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
+        constants[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
+    if graph.sparse_initializer:
+        raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
+    names = {info.name for info in graph.input} - constants.keys()
+    if unknown := set(shapes or {}) - names:
+        known = ", ".join(shown(name) for name in sorted(names)) or "none"
+        raise CompileError(
+            f"--shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
+        )
+    inputs = [_port(info, shapes or {}, batch) for info in graph.input if info.name not in constants]
+    outputs = [info.name for info in graph.output]
+    for name in (*outputs, *(port.name for port in inputs)):
+        _check_name(name, "an input or output")
+    if not outputs:
+        raise CheckpointError("the graph has no outputs")
+    ordered = _in_order(nodes, {port.name for port in inputs} | constants.keys(), outputs)
+    return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
+
+
+def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArray[Any]:
+    """The array of a tensor, external data included."""
+    import onnx
+    from onnx import numpy_helper
+
+    shape = tuple(tensor.dims)
+    if len(shape) > _MAX_RANK or any(extent < 0 for extent in shape):
+        raise CheckpointError(
+            f"{what} has the shape {_shape(shape)}, expected at most {_MAX_RANK} extents of 0 or more"
+        )
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count > _MAX_ELEMENTS:
+        raise CheckpointError(f"{what} has the shape {_shape(shape)}, more than 2^33 elements")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, shape, count, folder, what)
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except Exception as error:
+        raise CheckpointError(f"{what}, {_shape(shape)}: {_reason(error)}") from None
+
+
+def _external(
+    tensor: onnx.TensorProto, shape: tuple[int, ...], count: int, folder: Path | None, what: str
+) -> NDArray[Any]:
+    """Maps the bytes of a tensor that lie in a file beside the model."""
+    from onnx import helper
+
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    path = Path(location)
+    if not location or path.is_absolute() or ".." in path.parts or "\0" in location or len(location) > MAX_NAME_BYTES:
+        raise CheckpointError(f"{what} is in the file '{shown(location)}'; expected a path inside the model's folder")
+    if folder is None:
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', and a model in memory has no folder")
+    file = folder / path
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', which leads out of the model's folder")
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        offset, nbytes = int(entries.get("offset", 0)), count * dtype.itemsize
+        length = int(entries.get("length", nbytes))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{what}: {_reason(error)}") from None
+    if not file.is_file():
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', which is not there")
+    size = file.stat().st_size
+    if offset < 0 or length != nbytes or offset > size - nbytes:
+        raise CheckpointError(
+            f"{what} is bytes {offset}..{offset + length} of '{shown(location)}', which has {size}; {_shape(shape)} "
+            f"{dtype} takes {nbytes}"
+        )
+    if count == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(file, dtype, "r", offset, shape or (1,)).reshape(shape)
+
+
+def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
+    versions = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
+    opset = versions.pop("", None)
+    if opset is None:
+        raise CheckpointError("the model names no version of ONNX's operators (opset_import)")
+    if opset not in OPSETS:
+        raise UnsupportedNodeError(
+            f"the model uses opset {opset}, supported are {OPSETS.start} to {OPSETS.stop - 1}; convert it with "
+            "onnx.version_converter"
+        )
+    return opset, versions
+
+
+def _node(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> Node:
+    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    node = Node(proto.op_type, domain, list(proto.input), list(proto.output), {}, proto.name, opset)
+    for name in (*proto.input, *proto.output):
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise CheckpointError(f"{node.label}: a value's name has more than {MAX_NAME_BYTES} bytes")
+    if domain:
+        node.opset = foreign.get(domain, 0)
+    node.attributes = {attribute.name: _attribute(attribute, node) for attribute in proto.attribute}
+    return node
+
+
+def _attribute(proto: onnx.AttributeProto, node: Node) -> Any:
+    from onnx import AttributeProto, helper
+
+    if proto.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+        return proto  # control flow: its lowering refuses it, or does not exist
+    if proto.type == AttributeProto.TENSOR:
+        return array_of(proto.t, None, f"{node.label}: attribute '{shown(proto.name)}'")
+    try:
+        value = helper.get_attribute_value(proto)
+    except Exception as error:
+        raise CheckpointError(f"{node.label}: attribute '{shown(proto.name)}': {_reason(error)}") from None
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _port(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Port:
+    from onnx import helper
+
+    what = f"input '{shown(info.name)}'"
+    if not info.type.HasField("tensor_type"):
+        raise UnsupportedNodeError(f"{what} is no tensor")
+    tensor = info.type.tensor_type
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{what} has the element type {tensor.elem_type}, which ONNX does not have") from None
+    if info.name in shapes:
+        shape = tuple(shapes[info.name])
+    else:
+        if not tensor.HasField("shape"):
+            raise CompileError(f"{what} has no shape; give it with --shape {shown(info.name)}=1,3,224,224")
+        dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
+        if dims and dims[0] < 1 and batch is not None:
+            dims[0] = batch
+        if any(extent < 1 for extent in dims):
+            text = ",".join(
+                str(extent) if extent > 0 else shown(dim.dim_param) or "?"
+                for extent, dim in zip(dims, tensor.shape.dim, strict=True)
+            )
+            raise CompileError(
+                f"{what} has the open shape [{text}]; give it with --shape {shown(info.name)}=1,3,224,224"
+            )
+        shape = tuple(dims)
+    count = 1
+    for extent in shape:
+        count *= extent
+    if len(shape) > _MAX_RANK or any(extent < 1 for extent in shape) or count > _MAX_ELEMENTS:
+        raise CheckpointError(
+            f"{what} has the shape {_shape(shape)}, expected at most {_MAX_RANK} extents and 2^33 elements"
+        )
+    return Port(info.name, shape, dtype)
+
+
+def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) -> list[Node]:
+    """The nodes that outputs need, each behind those it reads."""
+    producers: dict[str, Node] = {}
+    for node in nodes:
+        for name in filter(None, node.outputs):
+            if name in producers or name in ready:
+                raise CheckpointError(
+                    f"{node.label}: '{shown(name)}' is already an input, an initialiser or made by another node"
+                )
+            producers[name] = node
+    ordered: list[Node] = []
+    state: dict[int, int] = {}  # of a node: 1 begun, 2 done
+    for output in outputs:
+        if output not in producers and output not in ready:
+            raise CheckpointError(f"output '{shown(output)}' is made by no node")
+        stack = [producers[output]] if output in producers else []
+        while stack:
+            node = stack[-1]
+            if state.get(id(node)) == 2:
+                stack.pop()
+                continue
+            state[id(node)] = 1
+            waiting = []
+            for name in filter(None, node.inputs):
+                if name in ready:
+                    continue
+                if name not in producers:
+                    raise CheckpointError(
+                        f"{node.label} reads '{shown(name)}', which is no input, no initialiser and made by no node"
+                    )
+                before = producers[name]
+                if state.get(id(before)) == 1:
+                    raise CheckpointError(
+                        f"{node.label} reads '{shown(name)}', which is made from its own result: a cycle"
+                    )
+                if state.get(id(before)) != 2:
+                    waiting.append(before)
+            if waiting:
+                stack += waiting[:1]
+                continue
+            state[id(node)] = 2
+            ordered.append(node)
+            stack.pop()
+    return ordered
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name:
+        raise CheckpointError(f"{what} has no name")
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise CheckpointError(f"the name of {what}, '{shown(name)}', has more than {MAX_NAME_BYTES} bytes")
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _reason(error: Exception) -> str:
+    return shown(" ".join(str(error).split())) or type(error).__name__

@@ -1,0 +1,154 @@
+"""(domain, op) -> lowering. A lowering takes a `Call` and returns the node's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .emit import Emitter, Tensor
+from .network import Node, is_float
+
+Constant = NDArray[Any]
+Operand = Tensor | Constant
+Lowering = Callable[["Call"], "Operand | Sequence[Operand | None]"]
+
+LOWERINGS: dict[tuple[str, str], Lowering] = {}
+
+
+def lowers(*ops: str, domain: str = "") -> Callable[[Lowering], Lowering]:
+    """Enters a function into the table for one or more ops."""
+
+    def enter(function: Lowering) -> Lowering:
+        for op in ops:
+            assert (domain, op) not in LOWERINGS, op
+            LOWERINGS[domain, op] = function
+        return function
+
+    return enter
+
+
+class Call:
+    """A node to lower: its operands as tensors or constants, its attributes, and where ops go."""
+
+    def __init__(self, node: Node, operands: Sequence[Operand | None], emit: Emitter) -> None:
+        self.node, self.emit, self._operands = node, emit, operands
+
+    @property
+    def count(self) -> int:
+        """How many operands are given or left out before the last given one."""
+        return len(self._operands)
+
+    def get(self, index: int) -> Operand | None:
+        """An operand, or None where it is left out."""
+        return self._operands[index] if index < len(self._operands) else None
+
+    def has(self, index: int) -> bool:
+        """Whether an optional operand is given."""
+        return self.get(index) is not None
+
+    def operand(self, index: int) -> Operand:
+        """An operand that must be there."""
+        operand = self.get(index)
+        if operand is None:
+            raise self.node.unsupported(f"operand {index} is missing")
+        return operand
+
+    def tensor(self, index: int) -> Tensor:
+        """A computed operand; a constant becomes one."""
+        return self.as_tensor(self.operand(index))
+
+    def floats(self, index: int) -> Tensor:
+        """A computed operand of floating point numbers."""
+        tensor = self.tensor(index)
+        if tensor.kind != "float":
+            raise self.node.unsupported(f"operand {index} is made of integers, which is not supported")
+        return tensor
+
+    def as_tensor(self, operand: Operand) -> Tensor:
+        """A constant as a value that ops may read as they read results."""
+        if isinstance(operand, Tensor):
+            return operand
+        self._check_size(operand)
+        kind = "float" if is_float(operand) or operand.dtype == bool else "int"
+        shape = operand.shape or (1,)
+        weight = self.emit.weight(operand, self.emit.dtype_of(kind))
+        return Tensor(self.emit.op("Expand", [weight], shape, kind=kind).id, operand.shape, kind)
+
+    def source(self, operand: Operand) -> int:
+        """The value of an operand that may be a weight."""
+        if isinstance(operand, Tensor):
+            return operand.id
+        self._check_size(operand)
+        kind = "float" if is_float(operand) or operand.dtype == bool else "int"
+        return self.emit.weight(operand, self.emit.dtype_of(kind))
+
+    def constant(self, index: int, what: str) -> Constant:
+        """An operand that must be a constant."""
+        operand = self.operand(index)
+        if isinstance(operand, Tensor):
+            raise self.node.unsupported(f"{what} is computed by the network; only constants are supported")
+        return operand
+
+    def ints(self, index: int, what: str) -> list[int]:
+        """A constant operand as a list of whole numbers."""
+        return [int(value) for value in np.asarray(self.constant(index, what)).reshape(-1)]
+
+    def scalar(self, index: int, what: str) -> float:
+        """A constant operand of one element."""
+        array = np.asarray(self.constant(index, what)).reshape(-1)
+        if array.size != 1:
+            raise self.node.unsupported(f"{what} has {array.size} elements, expected 1")
+        return float(array[0])
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute, or its default."""
+        return self.node.attributes.get(name, default)
+
+    def int_attr(self, name: str, default: int) -> int:
+        """An attribute that is a whole number."""
+        value = self.attr(name, default)
+        if not isinstance(value, int):
+            raise self.node.unsupported(f"attribute '{name}' is no whole number")
+        return value
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= value < max(rank, 1):
+            raise self.node.unsupported(f"axis {value} of a tensor of rank {rank}")
+        return value % rank if rank else 0
+
+    def op(
+        self,
+        kind: str,
+        operands: Sequence[Tensor | int],
+        shape: Sequence[int],
+        attributes: Mapping[str, Any] | None = None,
+        result: str = "float",
+    ) -> Tensor:
+        """Emits an op."""
+        for extent in shape:
+            if extent < 1:
+                raise self.node.unsupported(f"a result of the shape {list(shape)}: empty tensors are not supported")
+        return self.emit.op(kind, operands, shape, attributes, result)
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """The same elements in another shape."""
+        if tuple(shape) == x.shape:
+            return x
+        return self.op("Reshape", [x], shape, result=x.kind)
+
+    def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Another order of the axes; one that moves no element is a Reshape."""
+        shape = [x.shape[axis] for axis in axes]
+        if list(axes) == list(range(len(axes))):
+            return x
+        if [axis for axis in axes if x.shape[axis] > 1] == [axis for axis in range(len(axes)) if x.shape[axis] > 1]:
+            return self.reshape(x, shape)
+        return self.op("Transpose", [x], shape, {"axes": list(axes)}, x.kind)
+
+    def _check_size(self, operand: Constant) -> None:
+        if operand.size == 0:
+            raise self.node.unsupported("an operand is empty, which is not supported")

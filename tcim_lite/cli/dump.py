@@ -1,0 +1,113 @@
+"""`tcim-lite dump`: the tensors of a run as .npy files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "dump",
+        help="write the tensors of a run as .npy files",
+        description="Runs a package on a prompt, or one .hmm on given inputs, and writes inputs, outputs, taps and the "
+        "rows written to caches under the names of the vendor's golden files.",
+    )
+    parser.add_argument("package", metavar="DIR|FILE.hmm", type=Path, help="a package folder, or one graph")
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to write")
+    add_call_arguments(parser)
+    parser.add_argument("--answer", metavar="IDS", default="", help="token ids to decode before greedy ones, as 5,6")
+    parser.add_argument(
+        "--taps",
+        metavar="PATTERNS",
+        default="@stored",
+        help="values inside the graph, a comma list as of TCIM_LITE_TAPS (%(default)s: what a run stores; * for all)",
+    )
+    parser.add_argument("--only-step", type=int, metavar="N", help="write this step alone")
+    parser.add_argument(
+        "--input",
+        metavar="[NAME=]PATH",
+        action="append",
+        default=[],
+        help="of a .hmm: an input's .npy file, or a folder with the golden files of all; repeat",
+    )
+
+
+def add_call_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --prompt, --tokens, --recording, --steps and --name."""
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", metavar="TEXT", help="needs pip install 'tcim-lite[chat]'")
+    prompt.add_argument("--tokens", metavar="IDS", help="the prompt as token ids, as 1,2,3")
+    prompt.add_argument(
+        "--recording", metavar="FILE", type=Path, help="make the calls of a recording instead (docs/recording.md)"
+    )
+    parser.add_argument("--steps", type=int, default=4, metavar="N", help="decode steps (%(default)s)")
+    parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
+
+
+def token_ids(text: str, option: str) -> list[int]:
+    """The ids of a comma list.
+
+    Raises:
+        ArgumentError: It is none.
+    """
+    from ..errors import ArgumentError
+
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ArgumentError(f"{option} {text!r:.200}: expected token ids such as 1,2,3") from None
+
+
+def prompt_of(args: argparse.Namespace, tokenizer_folder: Path) -> list[int]:
+    """The ids of --tokens or --prompt; without either, a short prompt of ids that every vocabulary has."""
+    if args.tokens is not None:
+        return token_ids(args.tokens, "--tokens")
+    if args.prompt is None:
+        return list(range(3, 19))
+
+    from ..llm.package import encode_chat, load_tokenizer
+
+    return encode_chat(load_tokenizer(tokenizer_folder), [{"role": "user", "content": args.prompt}], raw=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the folder."""
+    from .. import __version__
+    from ..diff.dump import Calls, dump_graph, dump_package, dump_recording, environment
+    from ..diff.folder import DumpWriter
+    from ..errors import ArgumentError
+
+    taps = [pattern for pattern in args.taps.split(",") if pattern]
+    source = {"package": str(args.package.resolve()), "version": __version__, "environment": environment()}
+    if args.recording is not None:
+        writer = DumpWriter(args.output, source)
+        dump_recording(args.recording, args.package, writer, taps, args.only_step)
+    elif args.package.is_dir():
+        from ..llm import Package
+
+        if args.input:
+            raise ArgumentError("--input is for one .hmm; a package takes --prompt or --tokens")
+        try:
+            package = Package.open(args.package, args.name)
+            prompt = prompt_of(args, package.tokenizer_folder)
+        except (ValueError, ImportError) as error:
+            raise ArgumentError(str(error)) from None
+        calls = Calls(prompt, token_ids(args.answer, "--answer"), args.steps)
+        writer = DumpWriter(args.output, source)
+        dump_package(package, calls, writer, taps, args.only_step)
+    else:
+        writer = DumpWriter(args.output, source)
+        dump_graph(args.package, _inputs(args.input), writer, taps)
+    count = sum(len(step.tensors) for step in writer.steps)
+    print(f"{args.output}: {count} tensors of {len(writer.steps)} steps")
+    return 0
+
+
+def _inputs(given: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in given:
+        name, separator, file = text.rpartition("=")
+        found[name if separator else ""] = Path(file)
+    return found

@@ -1,0 +1,46 @@
+"""`tcim-lite record-info`: what a recording holds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the sub-command."""
+    parser = commands.add_parser(
+        "record-info",
+        help="show what a recording of calls holds, or drop its data",
+        description="Shows what a recording (TCIM_LITE_LAYERS=record:FILE) holds.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path)
+    parser.add_argument("--calls", action="store_true", help="list every call and every round of a run")
+    parser.add_argument(
+        "--redact",
+        metavar="OUT",
+        type=Path,
+        help="write a copy without values, folders, texts of errors and command line",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the overview, or writes the copy."""
+    from ..errors import ArgumentError
+    from ..replay import Recording, RecordingError
+    from ..replay.redact import redact
+    from ..replay.show import call_line, overview
+
+    try:
+        recording = Recording(args.file)
+        if args.redact is not None:
+            redact(recording, args.redact)
+            recording = Recording(args.redact)
+        for line in overview(recording):
+            print(line)
+        if args.calls:
+            print()
+            for index, record in enumerate(recording.records):
+                print(call_line(index, record))
+    except RecordingError as error:
+        raise ArgumentError(str(error)) from None
+    return 0

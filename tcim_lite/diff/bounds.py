@@ -1,0 +1,67 @@
+"""How far the result of some ops may be from another runtime's on the same inputs (docs/numerics.md, docs/cuda.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .cut import Model
+
+# Relative errors in the Euclidean norm.
+# Between two runtimes that round at the same places: one op, and a chain of ops (docs/cuda.md).
+_ONE_OP = {"float16": 2.0**-10, "float32": 2.0**-18}
+_CHAIN = {"float16": 4e-3, "float32": 1e-5}
+_QUANTISED_CHAIN = 4e-2
+# Between a matrix in a format and the same in float32, twice what groups of normally distributed weights and int8
+# activations give: 4 bits have steps of 0.37 sigma, so an error of 0.37 / sqrt(12) sigma; and so on (docs/diff.md).
+_OF_FORMAT = {"linear_f32": 1e-5, "linear_f16": 2e-3, "linear_w8": 4e-2, "linear_w4": 0.22, "linear_mxfp4": 0.3}
+_MATRICES = {"Linear": 1, "MoELinear": 2}  # which operand
+_VIEWS = ("Slice", "Reshape")
+
+
+def bound(mode: str, right: Model | None, other: Model, ops: Sequence[int]) -> float:
+    """The largest relative error that is no mistake.
+
+    Args:
+        mode: "exact": none. "rounding": both round at the same places. "formats": weights may have other formats.
+        right: The model that the inputs come from; None for one in float32.
+        other: The model whose ops they are.
+        ops: Indices of ops of `other` that compute one result.
+    """
+    if mode == "exact":
+        return 0.0
+    graph = other.graph
+    last = graph.values[graph.ops[ops[-1]].outputs[0]]
+    dtype = last.dtype if last.dtype in _CHAIN else "float16"
+    computing = [graph.ops[index] for index in ops if graph.ops[index].kind not in _VIEWS]
+    limit = _ONE_OP[dtype] if len(computing) <= 1 else _CHAIN[dtype]
+    for op in computing:
+        operand = _MATRICES.get(op.kind)
+        if operand is None:
+            continue
+        mine = graph.values[op.inputs[operand]]
+        quantised = _OF_FORMAT[mine.format] > _OF_FORMAT["linear_f16"]
+        if quantised and len(computing) > 1:
+            limit = max(limit, _QUANTISED_CHAIN)
+        if mode == "formats":
+            theirs = _format_in(right, mine.name)
+            if theirs != mine.format:
+                limit += _OF_FORMAT[mine.format] + _OF_FORMAT.get(theirs, 0.0)
+    return limit
+
+
+def _format_in(model: Model | None, weight: str) -> str:
+    if model is None:
+        return "linear_f32"
+    return model.value(weight).format if weight in model.id_of else "linear_f32"
+
+
+def mode_between(right: Model | None, other: Model, right_device: str, device: str) -> str:
+    """The mode of `bound` for two sides: exact on CPUs with equal formats, where every result is the same bits."""
+    if right is None:
+        return "formats"
+    for value in right.graph.values:
+        if value.kind == "weight" and value.name in other.id_of:
+            mine = other.value(value.name)
+            if (mine.format, mine.dtype) != (value.format, value.dtype):
+                return "formats"
+    return "exact" if right_device == device == "cpu" else "rounding"

@@ -1,0 +1,274 @@
+"""Runs a package or one graph and writes inputs, outputs, taps and cache rows of every step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import runtime as tcim
+from ..errors import ArgumentError
+from ..hmm import read
+from ..llm import Masks, Package, load_pair, prompt_chunks
+from ..replay import Recording, RecordingError
+from ..replay.player import Player
+from .folder import Array, DumpWriter, golden_name
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The calls of a run of an LLM package.
+
+    Attributes:
+        prompt: Token ids for the prefill graph, at least one.
+        answer: Token ids for the decode graph, one a step.
+        greedy: Decode steps after those of `answer`, each with the likeliest token.
+    """
+
+    prompt: Sequence[int]
+    answer: Sequence[int] = ()
+    greedy: int = 0
+
+
+@contextmanager
+def taps_of(patterns: Sequence[str]) -> Iterator[None]:
+    """Modules that are loaded inside have these taps and no others."""
+    before = os.environ.get("TCIM_LITE_TAPS")
+    os.environ["TCIM_LITE_TAPS"] = ",".join(patterns)
+    try:
+        yield
+    finally:
+        os.environ.pop("TCIM_LITE_TAPS")
+        if before is not None:
+            os.environ["TCIM_LITE_TAPS"] = before
+
+
+def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Sequence[str], only: int | None) -> None:
+    """Runs prefill in chunks, then decode.
+
+    Args:
+        package: With one batch slot.
+        calls: What is run.
+        writer: Of the folder; closed with the tokens that were fed.
+        taps: Patterns (`Option.set_taps`).
+        only: The one step whose tensors are written; None for all.
+
+    Raises:
+        ArgumentError: An empty prompt, more tokens than the context holds, or several batch slots.
+    """
+    if not calls.prompt:
+        raise ArgumentError("the prompt has no token; give --prompt or --tokens")
+    try:
+        with taps_of(taps):
+            prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
+    except ValueError as error:
+        raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
+    embedding = package.embedding_for(prefill)
+    graphs = [_Watched(prefill, package.prefill_path), _Watched(decode, package.decode_path)]
+    length = graphs[0].graph.values[graphs[0].graph.inputs[0]].shape[1]
+    outputs: Mapping[str, Array] = {}
+    fed, step = len(calls.prompt), 0
+
+    def run(watched: _Watched, rows: Array, valid: int, current: int) -> Mapping[str, Array]:
+        nonlocal step
+        wanted = only is None or only == step
+        step += 1
+        return watched.run({watched.roles["embeddings"]: rows}, valid, current, writer if wanted else None)
+
+    for rows, valid, current in prompt_chunks(embedding, list(calls.prompt), length):
+        outputs = run(graphs[0], rows, valid, current)
+    answer = list(calls.answer)
+    for position in range(len(answer) + calls.greedy):
+        if position == len(answer):
+            logits = next(iter(outputs.values()))
+            last = logits.reshape(-1, logits.shape[-1])[min(current, logits.shape[1]) - 1]
+            answer.append(int(np.argmax(last)))
+        row = embedding[answer[position]].reshape(1, 1, -1)
+        current = 1
+        outputs = run(graphs[1], row, fed + position, 1)
+    writer.close(prompt=[int(token) for token in calls.prompt], answer=answer)
+
+
+def dump_graph(path: Path, inputs: Mapping[str, Path], writer: DumpWriter, taps: Sequence[str]) -> None:
+    """Runs one graph once, with states of zeros where no file gives them.
+
+    Args:
+        path: A `.hmm`.
+        inputs: By name of an input, a `.npy` file; or one folder under "" that has them under golden names.
+        writer: Of the folder; closed.
+        taps: Patterns (`Option.set_taps`).
+
+    Raises:
+        ArgumentError: An input that is neither given nor a state, or a file that is no array.
+    """
+    with taps_of(taps):
+        watched = _Watched(tcim.load(path, tcim.Option(0)), path)
+    values = {}
+    missing = []
+    for value in (watched.graph.values[id_] for id_ in watched.graph.inputs):
+        file = inputs.get(value.name) or _found(inputs.get(""), path.stem, value.name)
+        if file is not None:
+            values[value.name] = _loaded(file)
+        elif value.kind != "state":
+            missing.append(value.name)
+    if missing:
+        raise ArgumentError(f"{path}: no file for the inputs {', '.join(missing)}; give --input NAME=FILE.npy or a "
+                            "folder with their golden files")  # fmt: skip
+    unknown = inputs.keys() - {"", *(watched.graph.values[id_].name for id_ in watched.graph.inputs)}
+    if unknown:
+        raise ArgumentError(f"{path}: no input is named {', '.join(sorted(unknown))}")
+    watched.given = values
+    watched.run(values, None, None, writer)
+    writer.close()
+
+
+def _found(folder: Path | None, graph: str, name: str) -> Path | None:
+    if folder is None:
+        return None
+    names = (f"hmquant_{golden_name(graph)}_{golden_name(name)}_input.npy", f"{golden_name(name)}.npy")
+    return next((folder / file for file in names if (folder / file).is_file()), None)
+
+
+def _loaded(file: Path) -> Array:
+    try:
+        return np.asarray(np.load(file, allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise ArgumentError(f"{file}: is no .npy file of numbers ({error})") from None
+
+
+def dump_recording(recording: Path, folder: Path, writer: DumpWriter, taps: Sequence[str], only: int | None) -> None:
+    """Makes the calls of a recording (docs/recording.md) and writes a step for every `run`, with the states before it.
+
+    Args:
+        recording: With the values that the host gave.
+        folder: Has the models under their recorded names.
+        writer: Of the folder; closed.
+        taps: Patterns (`Option.set_taps`).
+        only: The one step whose tensors are written; None for all.
+
+    Raises:
+        ArgumentError: The recording is damaged, lacks values, or names models that are not there.
+    """
+    try:
+        recorded = Recording(recording)
+        player = Player(recorded, tcim, folder)
+        watched: dict[int, _Watched] = {}
+        runs = 0
+        for index, record in enumerate(recorded.records):
+            if "call" not in record or "error" in record or not player.knows(record):
+                continue
+            run = watched.get(record.get("module", 0)) if record["call"] == "Module.run" else None
+            if run is not None and only in (None, runs):
+                run.keep_states()
+            with taps_of(taps):
+                player.call(index, record)
+            if record["call"] == "Module.load":
+                path = player.model_file(record, record["load"])
+                watched[record["module"]] = _Watched(player.modules[record["module"]], path)
+            if run is not None:
+                if only in (None, runs):
+                    run.module.sync()
+                    run.write(writer)
+                runs += 1
+    except RecordingError as error:
+        raise ArgumentError(str(error)) from None
+    writer.close()
+
+
+class _Watched:
+    """A module and what its file says about it."""
+
+    def __init__(self, module: tcim.Module, path: Path) -> None:
+        graph = read(path).graph
+        assert graph is not None, path
+        self.module, self.path, self.graph = module, path, graph
+        self.given: Mapping[str, Array] = {}  # states before the run, as far as they are written, and other inputs
+        self.roles: dict[str, str] = {}  # the first input of each role, or of the name where the file has no roles
+        for value in (graph.values[id_] for id_ in graph.inputs):
+            self.roles.setdefault(value.role.name if value.role else value.name, value.name)
+        if "embeddings" not in self.roles:
+            self.roles["embeddings"] = graph.values[graph.inputs[0]].name
+
+    def run(
+        self, inputs: Mapping[str, Array], valid: int | None, current: int | None, writer: DumpWriter | None
+    ) -> dict[str, Array]:
+        """Sets inputs and lengths, runs, writes if asked to; returns the outputs."""
+        module = self.module
+        lengths = {"valid_length": valid, "current_length": current}
+        for role, length in lengths.items():
+            if length is not None:
+                module.set_input(self.roles[role], np.array([length], np.int32))
+        if valid is not None and "position_ids" in self.roles:
+            name = self.roles["position_ids"]
+            count = module.get_input_info(name).shape[1]
+            module.set_input(name, np.arange(valid, valid + count, dtype=np.int32).reshape(1, -1))
+        if valid is not None and current is not None:
+            Masks(module).set(valid, current)
+        for name, array in inputs.items():
+            module.set_input(name, array)
+        module.run(sync=True)
+        if writer is not None:
+            self.write(writer)
+        return self._outputs()
+
+    def keep_states(self) -> None:
+        """Remembers the states as they are before a run."""
+        self.module.sync()
+        names = [value.name for value in (self.graph.values[id_] for id_ in self.graph.inputs) if value.kind == "state"]
+        self.given = {name: self.module.get_dev_input(name).numpy() for name in names}
+
+    def write(self, writer: DumpWriter) -> None:
+        """Writes the tensors of the last run as a step."""
+        writer.add_step(
+            self.path.stem, self.path.resolve(), self._length("valid_length"), self._length("current_length")
+        )
+        self._write(writer, self._outputs())
+
+    def _outputs(self) -> dict[str, Array]:
+        names = [self.graph.values[id_].name for id_ in self.graph.outputs]
+        return {name: self._output(name) for name in names}
+
+    def _write(self, writer: DumpWriter, outputs: Mapping[str, Array]) -> None:
+        graph = self.graph
+        for value in (graph.values[id_] for id_ in graph.inputs):
+            if value.kind == "input":
+                writer.add("input", value.name, self.module.get_dev_input(value.name).numpy())
+            elif value.name in self.given:
+                writer.add("state", value.name, self.given[value.name])
+        taps = {name.removeprefix("tap:") for name in self.module.taps()}
+        for op in graph.ops:
+            for index, id_ in enumerate(op.outputs):
+                name = graph.values[id_].name
+                if op.kind == "KVcache":
+                    writer.add("cache", name, self._written_rows(op.inputs[1 + 3 * index : 4 + 3 * index]))
+                elif name in outputs:
+                    writer.add("output", name, outputs[name])
+                elif name in taps:
+                    writer.add("value", name, self._output(f"tap:{name}"))
+
+    def _written_rows(self, operands: Sequence[int]) -> Array:
+        """[1, heads, current, D]: rows [valid, valid + current) of a cache."""
+        cache, valid, current = (self.graph.values[id_].name for id_ in operands)
+        begin, count = (int(self.module.get_dev_input(name).numpy()[0]) for name in (valid, current))
+        tensor = self.module.get_dev_input(cache)
+        _, heads, context, width = tensor.shape
+        rows = tensor.select_roi([0, 0, begin, 0], [1, heads, min(count, context - begin), width])
+        return rows.to_host(True).numpy()
+
+    def _length(self, role: str) -> int:
+        name = self.roles.get(role)
+        return 0 if name is None else int(self.module.get_dev_input(name).numpy()[0])
+
+    def _output(self, name: str) -> Array:
+        return self.module.get_output(name).numpy()
+
+
+def environment() -> dict[str, Any]:
+    """What decides on results besides the package: the emulator's variables and its version."""
+    names = sorted(name for name in os.environ if name.startswith(("TCIM_", "HOUMO_")) and "KEY" not in name)
+    return {name: os.environ[name] for name in names}

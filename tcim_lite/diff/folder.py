@@ -1,0 +1,143 @@
+"""A folder of tensors, named as the vendor names golden files (spec models.md, section C; llm-graphs.md, section 6).
+
+dump.json                                      what was run, and the tensors of each step in the order of execution
+step_0/hmquant_<graph>_<tensor>_input.npy      <graph> is the name of the .hmm
+step_0/hmquant_<graph>_<tensor>_output.npy
+step_0/hmquant_<graph>_with_act/<tensor>.npy   values inside the graph, and the rows that the step writes to caches
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import HmmFormatError
+
+MANIFEST = "dump.json"
+_FORMAT = 1
+_MOST_MANIFEST_BYTES = 256 << 20
+_KINDS = ("input", "state", "output", "value", "cache")
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def golden_name(tensor: str) -> str:
+    """The name of a tensor as part of a file name."""
+    return tensor.replace(":", "_").replace("/", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One run of one graph.
+
+    Attributes:
+        graph: The name of its file, without the suffix: the <name> of golden files.
+        file: The `.hmm`.
+        valid: Tokens in the cache before the run; 0 for a graph without a valid length.
+        current: Tokens of the run; 0 for a graph without a current length.
+        tensors: By name: the kind and the file, from the root of the folder. Kinds: "input"; "state", an input that the
+            run updates, as it was before; "output"; "value", inside the graph; "cache", the rows that the run writes.
+    """
+
+    graph: str
+    file: str
+    valid: int = 0
+    current: int = 0
+    tensors: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+class DumpWriter:
+    """Writes a dump folder.
+
+    Args:
+        folder: Made if it is not there.
+        source: What is run, for the reader of the manifest.
+    """
+
+    def __init__(self, folder: Path, source: dict[str, Any]) -> None:
+        """Makes the folder."""
+        self.folder, self._source, self.steps = folder, source, list[Step]()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def add_step(self, graph: str, file: Path | str, valid: int = 0, current: int = 0) -> None:
+        """Begins the next step."""
+        self.steps.append(Step(graph, str(file), valid, current))
+
+    def add(self, kind: str, name: str, array: Array) -> None:
+        """Writes a tensor of the step."""
+        step = self.steps[-1]
+        prefix = f"hmquant_{golden_name(step.graph)}"
+        inside = kind in ("value", "cache")
+        end = "output" if kind == "output" else "input"
+        file = f"{prefix}_with_act/{golden_name(name)}.npy" if inside else f"{prefix}_{golden_name(name)}_{end}.npy"
+        path = self.folder / f"step_{len(self.steps) - 1}" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array)
+        step.tensors[name] = (kind, str(path.relative_to(self.folder)))
+
+    def close(self, **facts: Any) -> None:
+        """Writes the manifest."""
+        content = {"format": _FORMAT, "source": self._source | facts, "steps": [asdict(step) for step in self.steps]}
+        (self.folder / MANIFEST).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A dump folder.
+
+    Attributes:
+        folder: Where it is.
+        source: What was run.
+        steps: In order.
+    """
+
+    folder: Path
+    source: dict[str, Any]
+    steps: list[Step]
+
+    @classmethod
+    def open(cls, folder: Path) -> Dump:
+        """Reads the manifest.
+
+        Raises:
+            HmmFormatError: There is none, or it is not one that `tcim-lite dump` writes.
+        """
+        path = folder / MANIFEST
+        try:
+            if not path.is_file() or path.stat().st_size > _MOST_MANIFEST_BYTES:
+                raise HmmFormatError(f"{folder}: has no {MANIFEST}; give a folder that `tcim-lite dump` wrote")
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT:
+                raise HmmFormatError(f"{path}: format {content['format']}, expected {_FORMAT}; dump again")
+            steps = [_step(step) for step in content["steps"]]
+            return cls(folder, dict(content["source"]), steps)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, HmmFormatError):
+                raise
+            raise HmmFormatError(f"{path}: is not a manifest of `tcim-lite dump` ({error!r:.100})") from None
+
+    def array(self, step: int, name: str) -> Array:
+        """A tensor of a step.
+
+        Raises:
+            HmmFormatError: The file is missing or is no array.
+        """
+        path = self.folder / self.steps[step].tensors[name][1]
+        try:
+            return np.asarray(np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise HmmFormatError(f"{path}: cannot be read ({error}); dump again") from None
+
+
+def _step(found: dict[str, Any]) -> Step:
+    tensors: dict[str, tuple[str, str]] = {}
+    for name, (kind, file) in found["tensors"].items():
+        parts = Path(file).parts
+        if kind not in _KINDS or Path(file).is_absolute() or ".." in parts:
+            raise ValueError(f"tensor {name!r:.100}: kind {kind!r:.20}, file {file!r:.100}")
+        tensors[str(name)] = (kind, file)
+    return Step(str(found["graph"]), str(found["file"]), int(found["valid"]), int(found["current"]), tensors)

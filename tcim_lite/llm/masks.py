@@ -1,0 +1,90 @@
+"""The two mask inputs of gpt-oss (models B.3): what tokens see in layers with a sliding window, and in the others.
+
+A mask is added to the scores: 0 where a token sees a cache row, -65504 where it does not. The graph masks nothing
+itself, so both are set before every run. A package compiled with --masks has them as inputs 3 and 4 of each slot.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+HIDDEN = -65504.0  # the lowest float16
+
+
+def attention_mask(
+    valid: int, current: int, tokens: int, columns: int, window: int | None = None
+) -> np.ndarray[Any, np.dtype[np.float16]]:
+    """What the tokens of a run see.
+
+    Args:
+        valid: Tokens in the cache before the run.
+        current: Real tokens of the run; those behind are padding and see nothing.
+        tokens: Token axis T of the graph.
+        columns: S. Without a window they are the rows of the cache; with one, the rows from
+            max(valid - (window - 1), 0) on.
+        window: Tokens that a token sees, the last of them itself; None for all before it.
+
+    Returns:
+        float16 [1, 1, T, S].
+    """
+    before = valid if window is None else min(valid, window - 1)  # columns before the run's first token
+    last = before + np.arange(tokens)[:, None]
+    column = np.arange(columns)
+    seen = column <= last
+    if window is not None:
+        seen &= column > last - window
+    seen[current:] = False
+    return np.where(seen, np.float16(0), np.float16(HIDDEN)).reshape(1, 1, tokens, columns)
+
+
+def takes_masks(module: Any) -> bool:
+    """Whether inputs 3 and 4 of an LLM graph are the masks of its first slot, [1, 1, T, S], and the caches follow."""
+    return "attention_mask" in module.get_input_name(3)
+
+
+def mask_names(module: Any) -> list[str]:
+    """Names of the mask inputs of an LLM graph: of each slot the local and the global one; none without --masks."""
+    if not takes_masks(module):
+        return []
+    names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
+    return [name for name in names if "attention_mask" in name]
+
+
+class Masks:
+    """Sets the masks of a graph; does nothing to one that takes none.
+
+    Args:
+        module: An LLM graph with any number of slots.
+
+    Attributes:
+        names: As `mask_names`.
+
+    Raises:
+        ValueError: The graph has masks, and its `custom_msg` does not say how long the window is.
+    """
+
+    def __init__(self, module: Any):
+        self._module, self.names = module, mask_names(module)
+        self._pairs = list(zip(self.names[::2], self.names[1::2], strict=True))
+        self._window = _window_of(module) if self.names else None
+
+    def set(self, valid: int, current: int, slot: int = 0) -> None:
+        """Says what the next run's tokens of a slot see; arguments as of `attention_mask`."""
+        if not self._pairs:
+            return
+        for name, window in zip(self._pairs[slot], (self._window, None), strict=True):
+            _, _, tokens, columns = self._module.get_input_info(name).shape
+            self._module.set_input(name, attention_mask(valid, current, tokens, columns, window))
+
+
+def _window_of(module: Any) -> int:
+    try:
+        return int(json.loads(module.get_custom_msg())["sliding_window"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            "the graph takes attention masks, but its custom_msg does not say 'sliding_window'; compile the package "
+            "again with --masks"
+        ) from None

@@ -1,0 +1,189 @@
+"""`tcim-lite diff` names the op that is wrong. The whole table of planted errors: tests/faults/located.py."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llm_packages import DEMO_CHECKPOINT, LoadedPackage
+from planted import move_position, plant, wrong_weight
+
+from tcim_lite import layers
+from tcim_lite.cli import main
+from tcim_lite.diff.folder import Dump
+from tcim_lite.hmm import read
+from tcim_lite.llm import Package
+
+SIZES = {"prefill_length": 16, "context_length": 64}
+TOKENS = ["--tokens", ",".join(map(str, range(5, 26))), "--steps", "2"]  # a chunk of 16, one of 5
+
+
+@pytest.fixture
+def package(tiny_package) -> Path:
+    return tiny_package(quant="w4a8h0_ssfp", **SIZES).folder
+
+
+@pytest.fixture
+def diff(tmp_path, capsys):
+    """Runs the command; returns its exit status and what it printed."""
+
+    def run(right: Path | str, other: Path, *options: str, calls: list[str] = TOKENS) -> tuple[int, str]:
+        capsys.readouterr()
+        status = main(["diff", str(right), str(other), "-o", str(tmp_path / "diff"), *calls, *options])
+        printed = capsys.readouterr()
+        return status, printed.out + printed.err
+
+    return run
+
+
+def assert_the_cut_shows_it(folder: Path, name: str, *, bound: float = 0.0) -> None:
+    """The small model runs by itself, is small, and gives another result than the right one."""
+    assert main(["dump", str(folder / "cut.hmm"), "--input", str(folder / "inputs"), "-o", str(folder / "out")]) == 0
+    made, expected = Dump.open(folder / "out").array(0, name), np.load(folder / "expected.npy")
+    error = np.linalg.norm(np.float64(made) - expected) / np.linalg.norm(np.float64(expected))
+    assert error > bound
+    assert len(read(folder / "cut.hmm").graph.ops) <= 8
+
+
+def test_a_package_does_not_differ_from_itself(package, diff, tmp_path):
+    status, printed = diff(package, package)
+    assert (status, printed.splitlines()[0]) == (0, "bound: exact")
+    assert "no op leaves its bound" in printed
+    assert printed.count("tensors equal\n") == 4
+    page = (tmp_path / "diff/index.html").read_text()
+    assert "No op leaves its bound" in page
+    assert "http" not in page
+
+
+@pytest.mark.parametrize(
+    ("weight", "op", "value"),
+    [
+        ("layers.1.self_attn.qkv.weight", "Linear", "layers.1.attn.qkv"),
+        pytest.param("layers.0.mlp.down_proj.weight", "Linear", "layers.0.mlp.out", marks=pytest.mark.slow),
+        pytest.param("layers.1.self_attn.k_norm.weight", "RMSNorm", "layers.1.attn.k_norm", marks=pytest.mark.slow),
+        ("layers.0.post_attention_layernorm.weight", "RMSNorm", "layers.0.mlp.norm"),
+        pytest.param("lm_head.weight", "Linear", "logits", marks=pytest.mark.slow),
+    ],
+)
+def test_one_wrong_weight_is_located(package, diff, tmp_path, weight, op, value):
+    status, printed = diff(package, plant(package, tmp_path / "bad", {weight: wrong_weight}))
+    assert status == 1
+    assert f"first beyond its bound: the op {op} that makes {value}, step 0 (qwen3_prefill)" in printed
+    assert_the_cut_shows_it(tmp_path / "diff/cut", value)
+    page = (tmp_path / "diff/index.html").read_text()
+    assert f"the op {op} that makes" in page
+    assert page.count("<svg") == 4
+
+
+@pytest.mark.parametrize("value", ["layers.0.attn.q", pytest.param("layers.1.attn.k", marks=pytest.mark.slow)])
+def test_one_wrong_position_is_located(package, diff, tmp_path, value):
+    status, printed = diff(package, move_position(package, tmp_path / "bad", value))
+    assert (status, f"the op Rope that makes {value}, step 0" in printed) == (1, True), printed
+    assert_the_cut_shows_it(tmp_path / "diff/cut", value)
+
+
+@pytest.mark.slow
+def test_swapped_layers_are_located(package, diff, tmp_path):
+    weights = [entry.name for path in package.glob("*decode.hmm") for entry in read(path).weights]
+    swap = {name: name.replace("layers.0.", "layers.9.").replace("layers.1.", "layers.0.") for name in weights}
+    swap = {name: other.replace("layers.9.", "layers.1.") for name, other in swap.items() if other != name}
+    norms = {f"layers.{layer}.input_layernorm.weight": wrong_weight for layer in (0, 1)}  # all ones, but for one
+    status, printed = diff(package, plant(package, tmp_path / "bad", {}, swap))
+    assert (status, "the op Linear that makes layers.0.attn.qkv, step 0" in printed) == (1, True), printed
+    status, printed = diff(package, plant(package, tmp_path / "bad", norms, swap))
+    assert (status, "the op RMSNorm that makes layers.0.attn.norm, step 0" in printed) == (1, True), printed
+
+
+@pytest.mark.slow
+def test_two_quantisations_are_within_their_bounds_and_an_error_is_not(demo_package, diff, tmp_path):
+    eight, four = (demo_package(quant).folder for quant in ("w8a8h1_sefp", "w4a8h0_ssfp"))
+    status, printed = diff(eight, four)
+    assert (status, printed.splitlines()[0]) == (0, "bound: formats"), printed
+    assert "nearest to its bound" in printed
+    names = [f"layers.{layer}.self_attn.o_proj.weight" for layer in (1, 2)]
+    swapped = plant(four, tmp_path / "bad", {}, dict(zip(names, reversed(names), strict=True)))
+    status, printed = diff(eight, swapped)
+    assert (status, "the op Linear that makes layers.1.attn.out, step 0" in printed) == (1, True), printed
+    assert_the_cut_shows_it(tmp_path / "diff/cut", "layers.1.attn.out", bound=0.5)
+
+
+@pytest.mark.oracle
+def test_a_package_against_transformers(demo_package, diff, tmp_path):
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers")
+    for quant in ("float32", "w4a8h0_ssfp"):
+        status, printed = diff(f"hf:{DEMO_CHECKPOINT}", demo_package(quant).folder)
+        assert (status, printed.splitlines()[0]) == (0, "bound: formats"), printed
+    wrong = move_position(demo_package("w4a8h0_ssfp").folder, tmp_path / "bad", "layers.2.attn.q")
+    status, printed = diff(f"hf:{DEMO_CHECKPOINT}", wrong)
+    assert (status, "the op Rope that makes layers.2.attn.q, step 0" in printed) == (1, True), printed
+
+
+@pytest.mark.slow
+def test_sides_may_differ_in_their_environment(package, diff):
+    status, printed = diff(package, package, "--env-b", "TCIM_LITE_ISA=ref", "--env-b", "TCIM_LITE_THREADS=1")
+    assert status == 0, printed
+    status, printed = diff(package, package, "--env-b", "TCIM_LITE_NUMERICS=hidden_exponent")
+    assert (status, "the op Linear that makes layers.0.attn.qkv" in printed) == (1, True), printed
+
+
+@pytest.mark.slow
+def test_calls_that_differ_are_told_from_ops(package, diff, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(package, other)
+    (table,) = (other / "hmquant").glob("*.bin")
+    data = np.fromfile(table, np.float16)
+    data.reshape(331, -1)[12] *= 2
+    data.tofile(table)
+    (other / "hmquant/quant_embedding.pt").unlink(missing_ok=True)
+    status, printed = diff(package, other)
+    assert status == 0
+    assert "the calls differ, not the ops: step 0 input_1" in printed
+    assert "no op leaves its bound" in printed
+
+
+def test_two_graphs_are_compared_on_given_inputs(package, diff, tmp_path):
+    wrong = plant(package, tmp_path / "bad", {"layers.1.mlp.gate_up.weight": wrong_weight})
+    dumped = ["dump", str(package), "-o", str(tmp_path / "d"), *TOKENS, "--taps", "none"]
+    assert main(dumped) == 0
+    graphs = [Package.open(folder).prefill_path for folder in (package, wrong)]
+    status, printed = diff(*graphs, calls=["--input", str(tmp_path / "d/step_0")])
+    assert (status, "the op Linear that makes layers.1.mlp.gate_up, step 0" in printed) == (1, True), printed
+
+
+def test_the_calls_may_be_those_of_a_recording(package, diff, tmp_path):
+    """A program that decodes two sequences in one cache, one after the other: the caches before each run count."""
+    recording = tmp_path / "run.tcimrec"
+    layers.enable("record", file=recording, data="inputs")
+    try:
+        loaded = LoadedPackage(Package.open(package))
+        for tokens in (range(5, 26), range(40, 47)):
+            loaded.prefill(list(tokens))
+            loaded.decode(3, len(tokens))
+        del loaded
+    finally:
+        layers.disable("record")
+    calls = ["--recording", str(recording)]
+    status, printed = diff(package, package, calls=calls)
+    assert (status, printed.count("tensors equal\n")) == (0, 5), printed
+    wrong = plant(package, tmp_path / "bad", {"layers.1.self_attn.k_norm.weight": wrong_weight})
+    status, printed = diff(package, wrong, calls=calls)
+    assert (status, "the op RMSNorm that makes layers.1.attn.k_norm, step 0" in printed) == (1, True), printed
+    assert_the_cut_shows_it(tmp_path / "diff/cut", "layers.1.attn.k_norm")
+    status, printed = diff(package, package, calls=["--recording", str(package / "qwen3.hmw")])
+    assert (status, "recording" in printed) == (2, True), printed
+
+
+def test_what_cannot_be_compared_says_why(package, diff, tmp_path):
+    graph = Package.open(package).prefill_path
+    for right, other, calls in ((package, graph, TOKENS), (graph, graph, []), (package, package, ["--input", "x"])):
+        status, printed = diff(right, other, calls=calls)
+        assert (status, "give two packages and --prompt or --tokens, or two .hmm files" in printed) == (2, True)
+    status, printed = diff(package, package, "--env-b", "nothing")
+    assert (status, "--env-b 'nothing': expected NAME=VALUE" in printed) == (2, True)
+    status, printed = diff(package, package, "--env-b", "TCIM_LITE_ISA=none")
+    assert (status, "TCIM_LITE_ISA=none tcim-lite dump" in printed) == (2, True), printed
+    status, printed = diff(tmp_path, package)
+    assert (status, "no compiled package" in printed) == (2, True)

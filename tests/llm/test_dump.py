@@ -1,0 +1,105 @@
+"""`tcim-lite dump`: tensors of a run under the names of golden files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage
+
+from tcim_lite.cli import main
+from tcim_lite.diff.folder import Dump
+from tcim_lite.errors import HmmFormatError
+
+SIZES = {"prefill_length": 16, "context_length": 64}
+TOKENS = list(range(5, 25))  # a chunk of 16 and one of 4
+
+
+@pytest.fixture
+def package(tiny_package):
+    return tiny_package(quant="w4a8h0_ssfp", **SIZES)
+
+
+def dump(package, folder, *options: str) -> Dump:
+    tokens = ",".join(map(str, TOKENS))
+    command = ["dump", str(package.folder), "-o", str(folder), "--tokens", tokens, "--steps", "2", *options]
+    assert main(command) == 0
+    return Dump.open(folder)
+
+
+def test_a_dump_holds_what_the_run_computes(package, tmp_path):
+    dumped = dump(package, tmp_path / "d")
+    assert [(step.graph, step.valid, step.current) for step in dumped.steps] == [
+        ("qwen3_prefill", 0, 16),
+        ("qwen3_prefill", 16, 4),
+        ("qwen3_decode", 20, 1),
+        ("qwen3_decode", 21, 1),
+    ]
+    loaded = LoadedPackage(package)
+    logits = [loaded.prefill(TOKENS)]
+    for position, token in enumerate(dumped.source["answer"], 20):
+        assert token == logits[-1].argmax()  # greedy
+        logits.append(loaded.decode(token, position))
+    for step, expected in zip((1, 2, 3), logits, strict=True):
+        np.testing.assert_array_equal(dumped.array(step, "logits").reshape(-1), expected)
+    keys = loaded.caches()[0]
+    rows = np.concatenate([dumped.array(step, "layers.0.attn.k_cache") for step in range(4)], axis=2)
+    np.testing.assert_array_equal(rows, keys[:, :, :22])
+
+
+def test_files_have_golden_names(package, tmp_path):
+    folder = tmp_path / "d"
+    dump(package, folder, "--taps", "layers.1.*", "--only-step", "2")
+    step = folder / "step_0"
+    files = {str(path.relative_to(step)) for path in step.rglob("*.npy")}
+    assert {"hmquant_qwen3_decode_input_1_input.npy", "hmquant_qwen3_decode_logits_output.npy"} < files
+    assert "hmquant_qwen3_decode_with_act/layers.1.attn.q_norm.npy" in files
+    assert not (folder / "step_1").exists()
+
+
+def test_one_graph_runs_on_golden_files(package, tmp_path, capsys):
+    dumped = dump(package, tmp_path / "d", "--taps", "*")
+    command = ["dump", str(package.prefill_path), "-o", str(tmp_path / "again"), "--taps", "*"]
+    assert main([*command, "--input", str(tmp_path / "d/step_0")]) == 0
+    again = Dump.open(tmp_path / "again")
+    assert list(again.steps[0].tensors) == list(dumped.steps[0].tensors)
+    for name in again.steps[0].tensors:
+        np.testing.assert_array_equal(again.array(0, name), dumped.array(0, name))
+    capsys.readouterr()
+    assert main([*command, "--input", f"input_1={tmp_path}/d/step_0/hmquant_qwen3_prefill_input_1_input.npy"]) == 2
+    assert "no file for the inputs valid_length, current_length" in capsys.readouterr().err
+    assert main([*command, "--input", str(tmp_path / "d/step_0"), "--input", f"nothing={tmp_path}"]) == 2
+    assert "no input is named nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 9}, "format 9, expected 1"),
+        ({"steps": [{}]}, "is not a manifest"),
+        ({"steps": 3}, "is not a manifest"),
+        (
+            {"steps": [dict(graph="g", file="f", valid=0, current=0, tensors={"x": ["value", "../../etc/passwd"]})]},
+            "is not a manifest",
+        ),
+    ],
+)
+def test_a_manifest_is_not_trusted(package, tmp_path, change, message):
+    dump(package, tmp_path, "--only-step", "3")
+    manifest = tmp_path / "dump.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    with pytest.raises(HmmFormatError, match=message):
+        Dump.open(tmp_path)
+
+
+def test_what_cannot_be_dumped_says_why(package, tiny_package, tmp_path, capsys):
+    assert main(["dump", str(package.folder), "-o", str(tmp_path / "d"), "--tokens", "a"]) == 2
+    assert "--tokens 'a': expected token ids" in capsys.readouterr().err
+    batch = tiny_package(quant="w4a8h0_ssfp", batch=3, **SIZES)
+    assert main(["dump", str(batch.folder), "-o", str(tmp_path / "d")]) == 2
+    assert "compiled without --batch; or dump one .hmm with --input" in capsys.readouterr().err
+    assert main(["dump", str(tmp_path), "-o", str(tmp_path / "d")]) == 2
+    assert "no compiled package" in capsys.readouterr().err
+    with pytest.raises(HmmFormatError, match=r"has no dump\.json"):
+        Dump.open(tmp_path / "none")

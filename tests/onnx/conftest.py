@@ -1,0 +1,65 @@
+"""Small ONNX models, and their results by the emulator and by onnxruntime."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def make_model():
+    """Builds a model from nodes (op, inputs, outputs, attributes), inputs and constants."""
+    onnx = pytest.importorskip("onnx", reason="needs onnx")
+    from onnx import helper
+
+    def make(nodes, inputs: Mapping[str, tuple], outputs, constants: Mapping[str, np.ndarray] = {}, opset: int = 17):
+        protos = [
+            helper.make_node(op, ins, outs, name=f"n{i}", **attrs) for i, (op, ins, outs, attrs) in enumerate(nodes)
+        ]
+        graph = helper.make_graph(
+            protos,
+            "network",
+            [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in inputs.items()],
+            [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
+            [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        model.ir_version = 10
+        return model
+
+    return make
+
+
+@pytest.fixture
+def run_here():
+    """Compiles a model, runs it and returns its outputs by name."""
+    from tcim_lite.models.onnx import onnx_bytes
+    from tcim_lite.runtime import Module
+
+    def run(model, feeds, quant="float32"):
+        module = Module.load(onnx_bytes(model, quant))
+        for name, array in feeds.items():
+            module.set_input(name, array)
+        module.run(sync=True)
+        return {info.name: module.get_output(info.name).numpy().astype(np.float32) for info in model.graph.output}
+
+    return run
+
+
+@pytest.fixture
+def run_there():
+    """The same by onnxruntime in float32."""
+    ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+
+    def run(model, feeds):
+        session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        names = [info.name for info in model.graph.output]
+        return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+    return run

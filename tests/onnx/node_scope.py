@@ -1,0 +1,47 @@
+"""What of onnx.backend.test's node cases is out of scope, each with a reason."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tcim_lite.models.onnx.table import LOWERINGS
+
+_INTEGERS = "the network computes with integers"
+# Names of cases (a regular expression, matched whole) and why they cannot run.
+OUT_OF_SCOPE: tuple[tuple[str, str], ...] = (
+    (r"test_(averagepool|maxpool|convtranspose|lppool|conv)_3d.*", "three spatial axes"),
+    (r"test_maxpool_with_argmax.*", "the places of the largest elements of a pool"),
+    (r"test_batchnorm_.*_training_mode", "training"),
+    (r"test_training_dropout.*", "training"),
+    (r"test_resize_tf_crop_and_resize.*", "the part of the input to resize (tf_crop_and_resize)"),
+    (r"test_pow_types_(float32_u?int\d+|u?int.*)", _INTEGERS),
+    (r"test_(where_long_example|equal|equal_bcast|div_int32_trunc|top_k_same_values.*)", _INTEGERS),
+    (r"test_rotary_embedding(_3d_input|_interleaved|_no_position_ids(_interleaved)?)?_expanded", "empty tensors"),
+    (
+        r"test_(max|min|top_k|add|sub|mul|div|equal|less|greater|less_equal|greater_equal)_(u?int\d+|int|uint\d+)",
+        _INTEGERS,
+    ),
+)
+_PLAIN = ("float16", "float32", "float64", "bfloat16", "bool", "int32", "int64")
+
+
+def reason_of(case) -> str | None:
+    """Why a case is out of scope, or None."""
+    values = [value for inputs, outputs in case.data_sets for value in (*inputs, *outputs)]
+    if any(not isinstance(value, (np.ndarray, np.generic)) for value in values):
+        return "sequences, optionals and values that are no arrays"
+    nodes = [node for node in case.model.graph.node if node.op_type != "Constant"]
+    unknown = sorted({node.op_type for node in nodes if (node.domain, node.op_type) not in LOWERINGS})
+    if unknown:
+        return f"no lowering of {', '.join(unknown)}"
+    kinds = sorted({np.asarray(value).dtype.name for value in values} - set(_PLAIN))
+    if kinds:
+        return "element types other than floating point, bool, int32 and int64"
+    if any(0 in np.shape(value) for inputs, outputs in case.data_sets for value in (*inputs[:1], *outputs)):
+        return "empty tensors"
+    for pattern, reason in OUT_OF_SCOPE:
+        if re.fullmatch(pattern, case.name):
+            return reason
+    return None

@@ -1,0 +1,40 @@
+"""onnx.backend.test's node cases, one test for each op that the compiler claims."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+pytest.importorskip("onnx", reason="needs onnx")
+
+import node_cases
+
+from tcim_lite.models.onnx.table import LOWERINGS
+
+CLAIMED = sorted(op for domain, op in LOWERINGS if not domain)
+# Ops of the table that no case of this version of onnx is about.
+UNTRIED: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def results():
+    """The results of all cases by the ops in them."""
+    by_op = defaultdict(list)
+    for result in node_cases.results():
+        for op in result.ops:
+            by_op[op].append(result)
+    return by_op
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", CLAIMED)
+def test_every_case_in_scope_passes(results, op):
+    wrong = [
+        f"{each.verdict} {each.name}: {each.detail}"
+        for each in results[op]
+        if each.verdict not in ("pass", "out of scope")
+    ]
+    assert not wrong, "\n".join(wrong)
+    passed = [each for each in results[op] if each.verdict == "pass"]
+    assert bool(passed) != (op in UNTRIED), f"{len(passed)} cases of {op} pass"

@@ -1,0 +1,158 @@
+"""Attention with a mask that is an input: it alone decides what a token sees, and is added as it is."""
+
+import numpy as np
+import pytest
+from test_runtime_moe import load, run
+
+import tcim_lite.runtime as rt
+from tcim_lite.errors import HmmFormatError
+from tcim_lite.hmm import WeightData
+from tcim_lite.models.common.graph_builder import GraphBuilder, Slot
+
+HEADS, KV_HEADS, DIM, CONTEXT, TOKENS = 6, 2, 64, 600, 5
+HIDDEN = -65504.0
+WINDOW, VIEW = 300, 320  # S: 300 + 5 - 1, rounded up to 16
+
+
+def attention(dtype="float32", window=None, sinks=None, columns=None, mask_dtype=None, mask_shape=None):
+    """FlashAttention over a cache of which rows from `valid` on are written first; without `columns` no mask."""
+    entries = [] if sinks is None else [WeightData("sinks", "float32", "dense", (HEADS,), sinks.astype(np.float32))]
+    builder = GraphBuilder("attention", dtype, entries)
+    query, new = (builder.input(name, (1, TOKENS, heads, DIM)) for name, heads in (("q", HEADS), ("new", KV_HEADS)))
+    valid, current = (builder.input(name, (1,), "int32") for name in ("valid", "current"))
+    shape = mask_shape or (1, 1, TOKENS, columns)
+    masks = [] if columns is None else [builder.input("mask", shape, mask_dtype)]
+    k, v = (builder.state(name, (1, KV_HEADS, CONTEXT, DIM)) for name in "kv")
+    slot = Slot(valid=valid, current=current, positions=None, keys=(k,), values=(v,))
+    written = [
+        builder.kv_cache([f"{name}_new"], new, [cache], [slot]) for name, cache in zip("kv", (k, v), strict=True)
+    ]
+    y = builder.attention("y", query, *written, [slot], window, None if sinks is None else "sinks", masks)
+    return load(builder, [y], entries)
+
+
+def attend(model, q, k, v, valid, mask=None):
+    fresh = k[:, :, valid : valid + TOKENS].transpose(0, 2, 1, 3)
+    given = {} if mask is None else {"mask": mask}
+    lengths = {"valid": np.array([valid], np.int32), "current": np.array([TOKENS], np.int32)}
+    (y,) = run(model, q=q, new=fresh, k=k, v=v, **lengths, **given)
+    return y.reshape(TOKENS, HEADS, DIM)
+
+
+def expected(q, k, v, rows, mask, sinks):
+    """In float64; `rows` are the cache rows that the columns of `mask` [TOKENS, columns] are about."""
+    result = np.zeros((TOKENS, HEADS, DIM))
+    for token, head in np.ndindex(TOKENS, HEADS):
+        kv = head // (HEADS // KV_HEADS)
+        scores = k[0, kv, rows].astype(np.float64) @ q[0, token, head] / np.sqrt(DIM) + mask[token]
+        if mask[token].max() <= HIDDEN:
+            continue
+        most = max(scores.max(), sinks[head])
+        weights = np.exp(scores - most)
+        result[token, head] = weights @ v[0, kv, rows] / (weights.sum() + np.exp(sinks[head] - most))
+    return result
+
+
+@pytest.fixture(scope="module")
+def values():
+    random = np.random.default_rng(3)
+    k = random.standard_normal((1, KV_HEADS, CONTEXT, DIM)).astype(np.float32)
+    return random.standard_normal((1, TOKENS, HEADS, DIM)).astype(np.float32), k, k.copy()
+
+
+def causal(valid, columns, window=None):
+    """What lengths say: [1, 1, TOKENS, columns]."""
+    first = 0 if window is None else max(valid - (window - 1), 0)
+    ends = valid + np.arange(TOKENS)[:, None] - first
+    column = np.arange(columns)
+    seen = (column <= ends) & (column > ends - (window or CONTEXT))
+    return np.where(seen, 0.0, HIDDEN).astype(np.float32).reshape(1, 1, TOKENS, columns)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("window", [None, WINDOW])
+@pytest.mark.parametrize("valid", [0, 20, 255, 510, 595])
+def test_the_mask_of_the_lengths_is_none(values, valid, window, dtype):
+    sinks = np.linspace(-3, 3, HEADS)
+    without = attend(attention(dtype, window, sinks), *values, valid)
+    columns = CONTEXT if window is None else VIEW
+    given = attend(attention(dtype, window, sinks, columns), *values, valid, causal(valid, columns, window))
+    assert given.tobytes() == without.tobytes()
+
+
+def odd_mask(columns, kind):
+    random = np.random.default_rng(11)
+    mask = np.full((TOKENS, columns), HIDDEN, np.float32)
+    if kind == "holes":
+        mask[random.random(mask.shape) < 0.3] = 0
+    elif kind == "biases":
+        mask = random.choice([0.0, -1.5, 2.25, HIDDEN], mask.shape).astype(np.float32)
+    elif kind == "falling":  # a later token sees earlier keys, and none of the blocks of others
+        for token in range(TOKENS):
+            mask[token, columns - 60 * (token + 1) : columns - 60 * token] = 0
+    elif kind == "blind":  # some tokens see nothing
+        mask[1, :3] = mask[3, columns - 4 :] = 0
+    return mask
+
+
+@pytest.mark.parametrize("sinks", [np.linspace(-3, 3, HEADS), None])
+@pytest.mark.parametrize("window", [None, WINDOW])
+@pytest.mark.parametrize("kind", ["holes", "biases", "falling", "blind"])
+def test_any_mask_is_added_to_the_scores(values, kind, window, sinks):
+    valid, columns = 450, CONTEXT if window is None else VIEW
+    rows = np.arange(0 if window is None else valid - (WINDOW - 1), CONTEXT)[:columns]
+    mask = odd_mask(columns, kind)
+    found = attend(attention("float32", window, sinks, columns), *values, valid, mask.reshape(1, 1, TOKENS, columns))
+    want = expected(*values, rows, mask, np.full(HEADS, -np.inf) if sinks is None else sinks)
+    np.testing.assert_allclose(found, want, rtol=0, atol=2e-6)
+    blind = mask.max(axis=1) <= HIDDEN
+    assert not found[blind].any()
+    assert np.abs(found[~blind]).min(axis=(1, 2)).max() > 0
+
+
+def test_columns_behind_the_cache_are_about_nothing(values):
+    """The exporter rounds S up: the view of the last tokens ends behind the cache."""
+    valid = CONTEXT - TOKENS
+    mask = causal(valid, VIEW, WINDOW)
+    model = attention("float32", WINDOW, None, VIEW)
+    want = attend(model, *values, valid, mask)
+    mask[..., CONTEXT - (valid - (WINDOW - 1)) :] = 0
+    assert attend(model, *values, valid, mask).tobytes() == want.tobytes()
+
+
+def test_what_a_mask_hides_is_not_read(values):
+    q, k, v = values
+    valid, mask = 450, causal(450, CONTEXT)
+    mask[..., 100:260] = mask[..., :40] = HIDDEN
+    model = attention("float32", None, None, CONTEXT)
+    want = attend(model, q, k, v, valid, mask)
+    v = v.copy()
+    v[:, :, :40] = v[:, :, valid + TOKENS :] = np.nan
+    assert attend(model, q, k, v, valid, mask).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"columns": CONTEXT - 1}, r"mask 'mask' is about 599 cache rows, expected 600;"),
+        ({"columns": WINDOW + 3, "window": WINDOW}, r"mask 'mask' is about 303 cache rows, expected 304 to 600;"),
+        ({"columns": CONTEXT + 1, "window": WINDOW}, r"mask 'mask' is about 601 cache rows, expected 304 to 600;"),
+        ({"columns": CONTEXT, "mask_dtype": "float16"}, r"'mask' is .*float16.*expected float32 \[1, 1, 5, 600\]"),
+        (
+            {"columns": CONTEXT, "mask_shape": (1, 1, 4, CONTEXT)},
+            r"'mask' .*\[1, 1, 4, 600\], expected .*\[1, 1, 5, 600\]",
+        ),
+        ({"columns": CONTEXT, "mask_shape": (TOKENS, CONTEXT)}, r"'mask' .*rank"),
+    ],
+)
+def test_a_mask_that_does_not_fit_the_graph_is_refused(options, message):
+    with pytest.raises(HmmFormatError, match=message):
+        attention(**options)
+
+
+def test_a_mask_that_does_not_fit_its_input_is_refused(values):
+    model = attention("float32", None, None, CONTEXT)
+    with pytest.raises(rt.TcimError, match="mask"):
+        model.set_input("mask", np.zeros((1, 1, TOKENS, CONTEXT - 1), np.float32))
+    with pytest.raises(rt.TcimError, match=r"mask.*infinity"):
+        attend(model, *values, 20, np.full((1, 1, TOKENS, CONTEXT), -np.inf, np.float32))
