@@ -22,6 +22,7 @@ void bind_device_control(py::module_& m);
 void bind_tensor(py::module_& m);
 void bind_dlpack(py::module_& m);
 void bind_module(py::module_& m);
+void bind_cost(py::module_& m);
 void bind_layers(py::module_& m);
 void bind_ops(py::module_& m);
 void bind_weight_formats(py::module_& m);

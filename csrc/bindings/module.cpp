@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m) {
   bind_tensor(m);
   bind_dlpack(m);
   bind_module(m);
+  bind_cost(m);
   bind_layers(m);
   bind_ops(m);
   bind_weight_formats(m);

@@ -3,6 +3,7 @@
 `tcim-lite bench` prints it. Extra: not in the vendor's API.
 """
 
+from .device_time import ModelledTime, model_package
 from .explain import explain
 from .limits import MachineLimits, machine_name, measure_limits
 from .measure import ROOFS, PackageSpeed, Timing, measure_package
@@ -11,6 +12,7 @@ from .profile import StepTime, Stops
 __all__ = [
     "ROOFS",
     "MachineLimits",
+    "ModelledTime",
     "PackageSpeed",
     "StepTime",
     "Stops",
@@ -19,4 +21,5 @@ __all__ = [
     "machine_name",
     "measure_limits",
     "measure_package",
+    "model_package",
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench import MachineLimits, PackageSpeed, Timing
+    from ..bench import MachineLimits, ModelledTime, PackageSpeed, Timing
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,13 +27,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--profile", action="store_true", help="also print the time of every kind of step")
     parser.add_argument("--quick", action="store_true", help="fewer runs")
+    parser.add_argument(
+        "--device-time",
+        action="store_true",
+        help="instead of measuring here, print how long the chip would take, modelled (docs/clock.md)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON: seconds, bytes, operations per second")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the table."""
-    from ..bench import machine_name, measure_package
+    from ..bench import machine_name, measure_package, model_package
 
+    if args.device_time:
+        times = model_package(args.folder, name=args.name, depth=args.depth)
+        print(_modelled_json(times) if args.json else _modelled_text(times))
+        return 0
     speed = measure_package(args.folder, name=args.name, depth=args.depth, quick=args.quick)
     print(_json(speed, machine_name()) if args.json else _text(speed, machine_name(), args.profile))
     return 0
@@ -44,6 +53,27 @@ def _json(speed: PackageSpeed, machine: str) -> str:
     import json
 
     return json.dumps({"machine": machine, **dataclasses.asdict(speed)}, indent=2)
+
+
+def _modelled_json(times: Sequence[ModelledTime]) -> str:
+    import dataclasses
+    import json
+
+    return json.dumps({"modelled": True, "timings": [dataclasses.asdict(time) for time in times]}, indent=2)
+
+
+def _modelled_text(times: Sequence[ModelledTime]) -> str:
+    from tcim_lite import _core
+
+    lines = [
+        f"{_core.chip_profile()['name']}, modelled from published figures; nothing was measured (docs/clock.md)",
+        "",
+        f"{'modelled':30}{'tokens/s':>10}{'ms a run':>11}",
+    ]
+    for time in times:
+        title = f"{time.title} at {time.depth}" if time.title.startswith("decode") else time.title
+        lines.append(f"{title:30}{time.tokens_per_s:10.1f}{time.seconds * 1e3:11.2f}")
+    return "\n".join(lines)
 
 
 def _text(speed: PackageSpeed, machine: str, profile: bool) -> str:

@@ -31,10 +31,21 @@ void plan_all_gather(PlanBuilder& plan, const Op& op) {
       {0, elem, own, plan.result(op.outputs[0], op.inputs[0]), op.attribute("offset", int64_t{0}), parts});
 }
 
+void cost_all_gather(const Graph& graph, const Op& op, OpCost& cost) {
+  const Value &x = graph.values[op.inputs[0]], &y = graph.values[op.outputs[0]];
+  cost.work = WorkKind::Exchange;
+  cost.exchanged_bytes = uint64_t(num_elements(y.shape) - num_elements(x.shape)) * uint64_t(size_of(y.dtype));
+}
+
 }  // namespace
 
 extern const OpDefinition AllGather = {"x [.., n] T {offset: int} -> [.., width] T",
-                                       "columns [offset, offset + n) are x, the other devices give the rest", Cut::None,
-                                       check_all_gather, plan_all_gather};
+                                       "columns [offset, offset + n) are x, the other devices give the rest",
+                                       Cut::None,
+                                       check_all_gather,
+                                       plan_all_gather,
+                                       nullptr,
+                                       kNoOperand,
+                                       cost_all_gather};
 
 }  // namespace tcim_lite::ops

@@ -80,12 +80,27 @@ void plan_conv(PlanBuilder& plan, const Op& op) {
   plan.append(std::move(step));
 }
 
+void cost_conv(const Graph& graph, const Op& op, OpCost& cost) {
+  const Value &x = graph.values[op.inputs[0]], &weight = graph.values[op.inputs[1]];
+  const Shape& y = graph.values[op.outputs[0]].shape;
+  const Window window = window_of(op, x.shape, y);
+  const int64_t inputs = x.shape[1] / op.attribute("groups", int64_t{1}) * window.h.kernel * window.w.kernel;
+  cost.work = WorkKind::Conv;
+  cost.quantized = is_quantized(weight.format);
+  cost.operations = 2 * uint64_t(num_elements(y)) * uint64_t(inputs);
+}
+
 }  // namespace
 
 extern const OpDefinition Conv = {
     "x [N, C, H, W] T, weight [M, C / groups * kh * kw] T or packed linear_w8, bias [M] float32 (optional) "
     "{kernel: \"kh,kw\", strides, pads (before), dilations, upsample: likewise, groups: int} -> [N, M, OH, OW] T",
-    "convolution; a packed weight has its last axis padded with zeros to a multiple of 64", Cut::None, check_conv,
-    plan_conv};
+    "convolution; a packed weight has its last axis padded with zeros to a multiple of 64",
+    Cut::None,
+    check_conv,
+    plan_conv,
+    nullptr,
+    kNoOperand,
+    cost_conv};
 
 }  // namespace tcim_lite::ops

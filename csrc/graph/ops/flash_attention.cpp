@@ -104,6 +104,25 @@ void plan_flash_attention(PlanBuilder& plan, const Op& op) {
   plan.add_attention(std::move(step), op);
 }
 
+void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
+  const Shape& q = graph.values[op.inputs[0]].shape;
+  const bool with_mask = op.find(kMask) != nullptr;
+  const size_t per_slot = operands_per_slot(with_mask);
+  cost.work = WorkKind::Attention;
+  cost.tokens = q[1];
+  cost.operations_per_pair = 4 * uint64_t(q[2] * q[3]);
+  for (size_t i = 1; i + per_slot <= op.inputs.size(); i += per_slot) {
+    CacheReads& slot = cost.caches.emplace_back();
+    for (const size_t cache : {i, i + 1}) {
+      const Value& value = graph.values[op.inputs[cache]];
+      slot.row_bytes += uint64_t(num_elements(value.shape) / value.shape[2] * size_of(value.dtype));
+    }
+    slot.window = op.attribute(kWindow, int64_t{0});
+    slot.valid = op.inputs[i + 2];
+    if (with_mask) slot.mask = op.inputs[i + 4];
+  }
+}
+
 }  // namespace
 
 extern const OpDefinition FlashAttention = {
@@ -119,6 +138,7 @@ extern const OpDefinition FlashAttention = {
     check_flash_attention,
     plan_flash_attention,
     nullptr,
-    1};
+    1,
+    cost_flash_attention};
 
 }  // namespace tcim_lite::ops

@@ -69,11 +69,24 @@ void plan_linear(PlanBuilder& plan, const Op& op) {
   plan.append(std::move(step));
 }
 
+void cost_linear(const Graph& graph, const Op& op, OpCost& cost) {
+  const Value &x = graph.values[op.inputs[0]], &weight = graph.values[op.inputs[1]];
+  cost.work = WorkKind::Linear;
+  cost.quantized = is_quantized(weight.format);
+  cost.operations = 2 * uint64_t(num_elements(x.shape)) * uint64_t(weight.shape[0]);
+}
+
 }  // namespace
 
 extern const OpDefinition Linear = {
     "x [.., K] T, weight [N, K] packed, bias [N] float32 (optional) "
     "{activations: \"hidden_exponent\", optional} -> [.., N] T",
-    "x weight^T + bias", Cut::Columns, check_linear, plan_linear};
+    "x weight^T + bias",
+    Cut::Columns,
+    check_linear,
+    plan_linear,
+    nullptr,
+    kNoOperand,
+    cost_linear};
 
 }  // namespace tcim_lite::ops

@@ -64,9 +64,21 @@ void plan_mat_mul(PlanBuilder& plan, const Op& op) {
   plan.append(std::move(step));
 }
 
+void cost_mat_mul(const Graph& graph, const Op& op, OpCost& cost) {
+  cost.work = WorkKind::Product;
+  cost.operations =
+      2 * uint64_t(num_elements(graph.values[op.outputs[0]].shape)) * uint64_t(graph.values[op.inputs[0]].shape.back());
+}
+
 }  // namespace
 
 extern const OpDefinition MatMul = {"a [.., m, k] T, b [.., k, n] T, leading axes equal or 1 -> [.., m, n] T",
-                                    "products of matrices", Cut::None, check_mat_mul, plan_mat_mul};
+                                    "products of matrices",
+                                    Cut::None,
+                                    check_mat_mul,
+                                    plan_mat_mul,
+                                    nullptr,
+                                    kNoOperand,
+                                    cost_mat_mul};
 
 }  // namespace tcim_lite::ops

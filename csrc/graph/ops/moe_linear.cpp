@@ -62,11 +62,26 @@ void plan_moe_linear(PlanBuilder& plan, const Op& op) {
   plan.append(std::move(step));
 }
 
+void cost_moe_linear(const Graph& graph, const Op& op, OpCost& cost) {
+  const Value &ids = graph.values[op.inputs[1]], &weight = graph.values[op.inputs[2]];
+  cost.work = WorkKind::Linear;
+  cost.quantized = is_quantized(weight.format);
+  cost.operations = 2 * uint64_t(num_elements(ids.shape)) * uint64_t(weight.shape[1] * weight.shape[2]);
+}
+
 }  // namespace
 
 extern const OpDefinition MoELinear = {
     "x [B, T, K] or [B, T, k, K] T, ids [B, T, k] int32 of a MoERoute, weight [E, N, K] packed, bias [E, N] float32 "
     "(optional) {activations: \"hidden_exponent\", optional} -> [B, T, k, N] T",
-    "for each of a token's experts x weight[id]^T + bias[id]", Cut::Columns, check_moe_linear, plan_moe_linear};
+    "for each of a token's experts x weight[id]^T + bias[id]",
+    Cut::Columns,
+    check_moe_linear,
+    plan_moe_linear,
+    nullptr,
+    kNoOperand,
+    cost_moe_linear,
+    false,
+    1};
 
 }  // namespace tcim_lite::ops

@@ -38,6 +38,12 @@ extern const OpDefinition Rope = {
     "positions_{B-1} int32 [1, T] {positions: \"given\", optional} -> like x",
     "rotates the halves of each head by the position, valid + token or as given; one outside the tables is taken for "
     "their nearest row",
-    Cut::Heads, check_rope, plan_rope};
+    Cut::Heads,
+    check_rope,
+    plan_rope,
+    nullptr,
+    kNoOperand,
+    nullptr,
+    true};
 
 }  // namespace tcim_lite::ops
