@@ -71,7 +71,7 @@ def test_what_a_model_says_of_itself_is_no_command_to_a_terminal(tmp_path, capfd
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.onnx", b"\x08\x07\x12\x07pytorch", "it looks like an ONNX model; compile the checkpoint with"),
+        ("network", b"\x08\x07\x12\x07pytorch", "it looks like an ONNX model; compile the checkpoint with"),
         ("x.hmm", None, "it is a compiled file already"),
         ("config.json", b"{}", "it looks like text or JSON; give the checkpoint's folder"),
         ("x.bin", b"\x01\x02", "its first bytes are not known here"),
