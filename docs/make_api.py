@@ -14,7 +14,7 @@ from pathlib import Path
 import griffe
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("runtime", "dev_ctrl", "layers", "faults", "llm", "llm.engine")  # of tcim_lite
+PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine")  # of tcim_lite
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
 MARKS = 'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against.'

@@ -35,12 +35,13 @@ def enable(name: str, **options: str | os.PathLike[str]) -> None:
 
     Args:
         name: "strict" judges calls ([strict mode](../strict.md)); "trace" writes a line per call and two per run;
-            "faults" makes calls fail ([fault injection](../fault-injection.md)); "record" writes a file that can be
-            replayed ([recordings](../recording.md)).
+            "clock" lets runs take the chip's modelled time ([clock](../clock.md)); "faults" makes calls fail
+            ([fault injection](../fault-injection.md)); "record" writes a file that can be replayed
+            ([recordings](../recording.md)).
         options: of "strict": `mode`, "warn" or "error". Of "trace": `file` to append to (default: standard error) and
-            `format`, "text" or "json". Of "faults": `file` or `rules`, its text. Of "record": `file`, which is
-            replaced, and `data`, one of "none", "inputs", "outputs", "all" and "states". An option that is not given
-            comes from the environment.
+            `format`, "text" or "json". Of "clock": `mode`, "virtual" or "realtime". Of "faults": `file` or `rules`, its
+            text. Of "record": `file`, which is replaced, and `data`, one of "none", "inputs", "outputs", "all" and
+            "states". An option that is not given comes from the environment.
 
     Raises:
         ArgumentError: there is no such layer or option, or its value cannot be.

@@ -11,6 +11,8 @@ from tcim_lite import _core
 from tcim_lite.cli import main
 from tcim_lite.errors import DeviceError
 
+MODELLED = {"modelled_power_watts", "modelled_temperature_c"}
+
 _ids = itertools.count(2400)
 
 
@@ -46,14 +48,32 @@ def test_json_has_the_devices_of_the_environment_with_their_profile(smi, tmp_pat
     first, second = json.loads(smi("--json"))["devices"][:2]
     assert (first["id"], first["name"], first["memory_total"]) == (0, "first", 16 << 30)
     assert (second["id"], second["name"]) == (1, "second")
-    assert set(first) == {"id", "name", "memory_used", "memory_total", "utilization", "clock_mhz", "dvfs_mode"}
+    assert (
+        set(first) == {"id", "name", "memory_used", "memory_total", "utilization", "clock_mhz", "dvfs_mode"} | MODELLED
+    )
 
 
 def test_the_tables_show_devices_and_processes(smi, load_on):
     module, device_id = load_on(b"name = card\nmemory = 2 GiB\nclocks = 1000\n")
     lines = [line.split() for line in smi().splitlines()]
-    assert lines[0] == ["DEVICE", "NAME", "MEMORY", "USED", "/", "TOTAL", "UTIL", "CLOCK", "DVFS"]
-    assert [str(device_id), "card", "0.0", "/", "2048.0", "MB", "0", "%", "1000", "MHz", "PERFORMANCE"] in lines
+    assert lines[0] == ["DEVICE", "NAME", "MEMORY", "USED", "/", "TOTAL", "UTIL", "CLOCK", "DVFS", "POWER*", "TEMP*"]
+    assert [
+        str(device_id),
+        "card",
+        "0.0",
+        "/",
+        "2048.0",
+        "MB",
+        "0",
+        "%",
+        "1000",
+        "MHz",
+        "PERFORMANCE",
+        "10.0",
+        "W",
+        "55",
+        "C",
+    ] in lines
     assert ["PID", "DEVICE", "MEMORY", "UTIL", "COMMAND"] in lines
     assert any(line[:2] == [str(os.getpid()), str(device_id)] and "python" in " ".join(line) for line in lines)
     del module
@@ -91,3 +111,20 @@ def test_names_of_any_bytes_can_be_shown(smi, load_on, monkeypatch):
         json.loads(smi("--json"))
         monkeypatch.delenv("TCIM_LITE_DEVICES", raising=False)
     del module
+
+
+@pytest.mark.parametrize(("utilization", "watts", "celsius"), [(0.0, 10.0, 55.0), (0.5, 12.6, 62.8), (1.0, 15.2, 70.6)])
+def test_power_and_temperature_follow_the_utilization_and_are_marked_as_modelled(
+    smi, monkeypatch, utilization, watts, celsius
+):
+    class Usage:
+        pid, command, device_id, device_name, mode, clock_mhz = 1, "x", 0, "card", 0, 1400
+        memory_used, memory_total = 0, 1 << 30
+
+    Usage.utilization = utilization
+    monkeypatch.setattr(_core, "process_usage", lambda: [Usage])
+    device = json.loads(smi("--json"))["devices"][0]
+    assert (device["modelled_power_watts"], device["modelled_temperature_c"]) == (watts, celsius)
+    text = smi()
+    assert f"{watts:.1f} W" in text
+    assert "* modelled from UTIL, not measured" in text

@@ -53,6 +53,12 @@ void bind_cost(py::module_& m) {
       py::arg("parts"), py::arg("depth"), py::arg("profile") = py::none(), py::arg("speed") = 1.0,
       "Modelled seconds of the chip; `profile` is the text of one.");
   m.def(
+      "modelled_power_watts", [](double utilization) { return power_watts(chip_profile(), utilization); },
+      py::arg("utilization"), "Of a device that was busy for this share (0 to 1) of the last second.");
+  m.def(
+      "modelled_temperature_c", [](double utilization) { return temperature_c(chip_profile(), utilization); },
+      py::arg("utilization"), "As modelled_power_watts.");
+  m.def(
       "chip_profile",
       [](const std::optional<std::string>& text) {
         const ChipProfile chip = profile_of(text);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "layers/clock/clock.h"
 #include "layers/faults/fired.h"
 #include "layers/registry.h"
 #include "layers/strict/catalogue.h"
@@ -53,6 +54,10 @@ void bind_layers(py::module_& m) {
   m.def("active_layers", &layers::active, Release(), "Those that listen.");
   m.def("enable_layer", &layers::enable, py::arg("name"), py::arg("options"), Release());
   m.def("disable_layer", &layers::disable, py::arg("name"), Release());
+  m.def("clock_mode", &layers::clock_mode, "off, virtual or realtime.");
+  m.def("virtual_now_ns", &layers::virtual_now_ns, "The virtual clock.");
+  m.def("pass_virtual_time", &layers::pass_virtual_time, py::arg("seconds"), "The host does something else.");
+  m.def("modelled_busy_ns", &layers::modelled_busy_ns, py::arg("device_id"), "How long a device has run things.");
   using layers::Finding, layers::FindingKind;
   py::class_<FindingKind>(m, "FindingKind", made_by_functions(), "A finding that strict mode can make.")
       .def_readonly("code", &FindingKind::code)

@@ -85,7 +85,9 @@ GraphCost cost_of(const Graph& graph) {
         continue;
       made.weight_bytes += read_bytes_of(graph, op, definition, value);
     }
-    for (const CacheReads& slot : made.caches) {
+    for (CacheReads& slot : made.caches) {
+      const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), slot.valid);
+      slot.valid = input == graph.inputs.end() ? kNoValue : uint32_t(input - graph.inputs.begin());
       if (slot.mask != kNoValue && masks.insert(slot.mask).second)
         cost.mask_bytes += tensor_bytes(graph.values[slot.mask]);
     }

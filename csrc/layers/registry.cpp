@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "layers/clock/clock.h"
 #include "layers/faults/faults.h"
 #include "layers/record/record.h"
 #include "layers/strict/strict.h"
@@ -20,8 +21,11 @@ struct Layer {
   std::shared_ptr<Observer> (*make)(const Options&);
 };
 
-constexpr Layer kLayers[] = {
-    {"faults", make_faults}, {"record", make_record}, {"strict", make_strict}, {"trace", make_trace}};
+constexpr Layer kLayers[] = {{"clock", make_clock},
+                             {"faults", make_faults},
+                             {"record", make_record},
+                             {"strict", make_strict},
+                             {"trace", make_trace}};
 
 struct Active {
   std::string name;
@@ -110,6 +114,11 @@ void start_from_environment() {
   const bool has_faults =
       std::any_of(wanted.begin(), wanted.end(), [&](const auto& each) { return each.first == &faults; });
   if (faults_wanted() && !has_faults) wanted.push_back({&faults, {}});
+  const Layer& clock = find("clock", "TCIM_LITE_CLOCK");
+  const bool has_clock =
+      std::any_of(wanted.begin(), wanted.end(), [&](const auto& each) { return each.first == &clock; });
+  // First: it says how late it is to the others.
+  if (clock_wanted() && !has_clock) wanted.insert(wanted.begin(), {&clock, {}});
   for (const auto& [layer, options] : wanted) start(*layer, options);
 }
 

@@ -19,7 +19,7 @@ struct ChipState {
 };
 ChipState full_speed(const ChipProfile& profile);
 
-// Tokens before the run, by the value of a graph that says so.
+// Tokens before the run, by the input of the graph that says so; kNoValue: none does.
 using ValidLength = std::function<int64_t(uint32_t)>;
 
 // An op takes the longer of reading and computing, and what every op takes beside that. An exchange between devices

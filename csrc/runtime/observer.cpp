@@ -78,6 +78,23 @@ TensorFacts::TensorFacts(const TensorInfo& info, const Buffer* memory, uint64_t 
       shape(info.shape),
       dense(info.is_dense()) {}
 
+const TensorFacts* CallEvent::facts(Memory memory) const noexcept {
+  const auto of = [](const std::optional<TensorFacts>& found) { return found ? &*found : nullptr; };
+  switch (memory) {
+    case Memory::None:
+      return nullptr;
+    case Memory::Self:
+      return of(self);
+    case Memory::Tensor:
+      return of(tensor);
+    case Memory::Port:
+      return port ? &port->memory : nullptr;
+    case Memory::Result:
+      return of(result);
+  }
+  return nullptr;
+}
+
 std::optional<HostArray> host_array(const Tensor& tensor) {
   if (tensor.on_device() || !tensor.has_storage() || !tensor.buffer()->idle()) return std::nullopt;
   return HostArray{tensor.data(), tensor.info().dtype, tensor.info().shape, byte_strides(tensor.info())};

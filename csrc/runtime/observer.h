@@ -109,6 +109,9 @@ struct CallEvent {
   std::string value;  // another result as text
   std::optional<ErrorCode> error;
   std::string error_text;
+
+  // Null if there are none: a name without a port, or a result before the call has ended.
+  const TensorFacts* facts(Memory memory) const noexcept;
 };
 
 // Makes the values of a host tensor those of an event, for as long as this lives.

@@ -17,7 +17,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="show the devices and the processes that use them",
         description="Shows the devices that the environment declares or a process uses, and your processes on them.",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON: memory in bytes, utilization in percent")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON: memory in bytes, utilization in percent, modelled power in watts and temperature in Celsius",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,6 +52,8 @@ def _text(now: Snapshot) -> str:
             f"{device.utilization:.0f} %",
             f"{device.clock_mhz} MHz",
             device.dvfs_mode.name,
+            f"{device.modelled_power_watts:.1f} W",
+            f"{device.modelled_temperature_c:.0f} C",
         )
         for device in now.devices
     ]
@@ -61,9 +67,12 @@ def _text(now: Snapshot) -> str:
         )
         for process in now.processes
     ]
-    lines = _table(("DEVICE", "NAME", "MEMORY USED / TOTAL", "UTIL", "CLOCK", "DVFS"), devices, right={0, 2, 3, 4})
+    header = ("DEVICE", "NAME", "MEMORY USED / TOTAL", "UTIL", "CLOCK", "DVFS", "POWER*", "TEMP*")
+    lines = _table(header, devices, right={0, 2, 3, 4, 6, 7})
     if not devices:
         lines.append("no devices: the environment declares none")
+    else:
+        lines.append("* modelled from UTIL, not measured")
     lines.append("")
     lines += _table(("PID", "DEVICE", "MEMORY", "UTIL", "COMMAND"), processes, right={0, 1, 2, 3})
     if now.problem is not None:

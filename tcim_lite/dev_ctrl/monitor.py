@@ -22,6 +22,8 @@ class DeviceState:
         utilization: percent of the last second; processes add up, to 100 at most.
         clock_mhz: the highest any process has it at.
         dvfs_mode: `ON_DEMAND` if every process that uses the device has set it.
+        modelled_power_watts: of the board, from `utilization` and a profile ([clock](../clock.md)).
+        modelled_temperature_c: likewise, in degrees Celsius; by figures that are chosen, since none are published.
     """
 
     id: int
@@ -31,6 +33,8 @@ class DeviceState:
     utilization: float
     clock_mhz: int
     dvfs_mode: DvfsMode
+    modelled_power_watts: float
+    modelled_temperature_c: float
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,16 @@ def snapshot() -> Snapshot:
 
 def _device(device_id: int, profile: _core.DeviceProfile | None, users: Sequence[_core.ProcessUsage]) -> DeviceState:
     """`profile` is None for a device that only other processes know."""
+    share = min(1.0, sum(usage.utilization for usage in users))
     on_demand = bool(users) and all(usage.mode == DvfsMode.ON_DEMAND for usage in users)
     return DeviceState(
         id=device_id,
         name=users[0].device_name if profile is None else profile.name,
         memory_used=sum(usage.memory_used for usage in users),
         memory_total=users[0].memory_total if profile is None else profile.memory_total,
-        utilization=min(100.0, round(100 * sum(usage.utilization for usage in users), 1)),
+        utilization=round(100 * share, 1),
         clock_mhz=max([usage.clock_mhz for usage in users] or ([] if profile is None else [profile.clock_mhz])),
         dvfs_mode=DvfsMode.ON_DEMAND if on_demand else DvfsMode.PERFORMANCE,
+        modelled_power_watts=round(_core.modelled_power_watts(share), 1),
+        modelled_temperature_c=round(_core.modelled_temperature_c(share), 1),
     )

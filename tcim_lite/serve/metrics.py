@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from .. import clock
 from ..llm.engine import Driver, Event
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -103,6 +104,11 @@ class _EngineCollector(Collector):
         for reason, count in stats.finished.items():
             ended.add_metric([self._model, reason], count)
         yield ended
+        if clock.mode() != "off":
+            text = "Modelled seconds for which the chip would have run things."
+            yield self._one(
+                CounterMetricFamily("tcim:modelled_device_seconds", text, labels=["model_name"]), clock.device_seconds()
+            )
 
     def _one(self, family: CounterMetricFamily | GaugeMetricFamily, value: float) -> Metric:
         family.add_metric([self._model], value)

@@ -50,7 +50,8 @@ struct OpDefinition {
   std::vector<StateOperand> (*states)(const Op& op) = nullptr;
   // Operands from this one on may have a state's dtype where it is not T (TCIM_LITE_NUMERICS=float).
   size_t state_dtype_from = kNoOperand;
-  // Fills in what a run costs beside the weights (graph/cost.h). Null: nothing that counts.
+  // Fills in what a run costs beside the weights (graph/cost.h); lengths as values of the graph. Null: nothing that
+  // counts.
   void (*cost)(const Graph& graph, const Op& op, OpCost& cost) = nullptr;
   bool reads_weights_by_row = false;  // a row for a token, which is nothing
   size_t expert_ids = kNoOperand;     // weights are of experts, and this operand chooses them

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layers/clock/clock.h"
 #include "runtime/devices.h"
 
 namespace tcim_lite::layers {
@@ -14,6 +15,11 @@ FaultyDevices::Clock::duration duration_of(double seconds) {
 }
 
 }  // namespace
+
+FaultyDevices::Clock::time_point FaultyDevices::now() {
+  const auto timeline = virtual_timeline();
+  return timeline == nullptr ? Clock::now() : Clock::time_point(std::chrono::nanoseconds(timeline->now()));
+}
 
 void FaultyDevices::forget() noexcept {
   const std::lock_guard lock(mutex_);
@@ -38,7 +44,7 @@ void FaultyDevices::lose(int device, const std::string& why) {
 void FaultyDevices::hang(int device, double seconds, const std::string& why) {
   const std::lock_guard lock(mutex_);
   State& state = states_[device];
-  state.hangs_until = Clock::now() + duration_of(seconds);
+  state.hangs_until = now() + duration_of(seconds);
   state.why_then = why;
 }
 
@@ -48,10 +54,12 @@ bool FaultyDevices::still_hangs(std::span<const int> devices) {
     const auto found = states_.find(device);
     if (found == states_.end() || !found->second.hangs_until) continue;
     State& state = found->second;
-    const auto until = std::min(*state.hangs_until, Clock::now() + kMoment);
+    if (const auto timeline = virtual_timeline())
+      timeline->wait_until(uint64_t(std::chrono::nanoseconds(state.hangs_until->time_since_epoch()).count()));
+    const auto until = std::min(*state.hangs_until, now() + kMoment);
     changed_.wait_until(lock, until, [&] { return state.resets || !state.hangs_until; });
     if (!state.hangs_until) continue;  // another thread has seen its end
-    if (!state.resets && Clock::now() < *state.hangs_until) return true;
+    if (!state.resets && now() < *state.hangs_until) return true;
     state.hangs_until.reset();
     state.why = state.why_then;
     changed_.notify_all();
@@ -63,7 +71,7 @@ void FaultyDevices::throttle(int device, int clock_mhz, double seconds) {
   Device& real = use_device(device);
   const std::lock_guard lock(mutex_);
   State& state = states_[device];
-  state.limited_until = seconds == 0 ? Clock::time_point::max() : Clock::now() + duration_of(seconds);
+  state.limited_until = seconds == 0 ? Clock::time_point::max() : now() + duration_of(seconds);
   state.slowdown = std::max(1.0, double(real.profile().clock_mhz) / clock_mhz);
   real.limit_clock(clock_mhz);
 }
@@ -71,7 +79,7 @@ void FaultyDevices::throttle(int device, int clock_mhz, double seconds) {
 void FaultyDevices::cool_down() {
   const std::lock_guard lock(mutex_);
   for (auto& [device, state] : states_) {
-    if (state.limited_until && *state.limited_until <= Clock::now()) end_limit(device, state);
+    if (state.limited_until && *state.limited_until <= now()) end_limit(device, state);
   }
 }
 

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 #include <thread>
 
 #include "base/env.h"
 #include "base/error.h"
 #include "base/named_file.h"
+#include "layers/clock/clock.h"
 #include "layers/faults/bits.h"
 #include "layers/faults/calls.h"
 #include "layers/faults/devices.h"
@@ -64,7 +66,10 @@ std::vector<int> devices_of(const CallEvent& event) {
   return devices;
 }
 
-void wait(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+void wait(double seconds) {
+  if (const auto timeline = virtual_timeline()) return timeline->pass(uint64_t(std::llround(seconds * 1e9)));
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
 
 class Faults final : public Observer {
  public:
@@ -111,7 +116,8 @@ class Faults final : public Observer {
     try {
       const Moment moment = moment_of(event);
       apply(moment, Stage::After);
-      slow_down(moment, devices_.slowdown(moment.devices));
+      // A virtual clock goes by the limit itself.
+      if (virtual_timeline() == nullptr) slow_down(moment, devices_.slowdown(moment.devices));
     } catch (...) {  // no memory: the run is as it would be without the layer
     }
   }
@@ -137,7 +143,7 @@ class Faults final : public Observer {
     const std::lock_guard lock(mutex_);
     if (process_.load(std::memory_order_relaxed) == getpid()) return;
     counts_.assign(rules_.size(), {});
-    begin_ = Clock::now();
+    begin_ = FaultyDevices::now();
     devices_.forget();
     process_.store(getpid(), std::memory_order_relaxed);
   }
@@ -156,7 +162,7 @@ class Faults final : public Observer {
     if (moment.model.find(rule.model) == std::string::npos) return false;
     if (rule.kind == FaultKind::BitFlip && !has_tensor(*moment.program, rule)) return false;
     const std::lock_guard lock(mutex_);
-    const double now = std::chrono::duration<double>(Clock::now() - begin_).count();
+    const double now = std::chrono::duration<double>(FaultyDevices::now() - begin_).count();
     if (now < rule.after_s || (rule.before_s != 0 && now >= rule.before_s)) return false;
     Count& counted = counts_[rule.number - 1];
     if (++counted.seen < rule.nth || (rule.times != 0 && counted.fired >= rule.times)) return false;
@@ -209,7 +215,7 @@ class Faults final : public Observer {
                                                 " of device ", device, "; update the firmware", injected));
       case FaultKind::Slow:
         note_fired(rule, device, concat(shown(moment), " takes longer", injected));
-        if (rule.delay_s != 0) moment.run == nullptr ? wait(rule.delay_s) : work(*moment.program, rule.delay_s);
+        if (rule.delay_s != 0) moment.run == nullptr ? wait(rule.delay_s) : work(moment, rule.delay_s);
         if (moment.run != nullptr) slow_down(moment, rule.factor);
         return;
       case FaultKind::Throttle:
@@ -226,22 +232,25 @@ class Faults final : public Observer {
   }
 
   // The devices count as busy meanwhile.
-  static void work(const Program& program, double seconds) {
-    const DeviceWork busy(program.devices());
+  static void work(const Moment& moment, double seconds) {
+    if (const auto timeline = virtual_timeline())
+      return timeline->delay(moment.run->stream, uint64_t(std::llround(seconds * 1e9)));
+    const DeviceWork busy(moment.program->devices());
     wait(seconds);
   }
 
   static void slow_down(const Moment& moment, double factor) {
     if (factor <= 1) return;
     const RunEvent& run = *moment.run;
-    work(*moment.program, (factor - 1) * 1e-9 * double(run.end_ns - run.begin_ns));
+    if (const auto timeline = virtual_timeline()) return timeline->stretch(run.stream, factor);
+    work(moment, (factor - 1) * 1e-9 * double(run.end_ns - run.begin_ns));
   }
 
   const std::vector<FaultRule> rules_;
   std::atomic<pid_t> process_{getpid()};
   std::mutex mutex_;  // of the two below
   std::vector<Count> counts_;
-  Clock::time_point begin_ = Clock::now();
+  Clock::time_point begin_ = FaultyDevices::now();
   FaultyDevices devices_;
 };
 

@@ -15,24 +15,6 @@ bool is(const CallEvent& event, std::initializer_list<std::string_view> names) {
   return std::find(names.begin(), names.end(), event.name) != names.end();
 }
 
-// Null if there is none: a name without a port, or a result before the call has ended.
-const TensorFacts* facts_of(const CallEvent& event, Memory memory) {
-  const auto of = [](const std::optional<TensorFacts>& facts) { return facts ? &*facts : nullptr; };
-  switch (memory) {
-    case Memory::None:
-      return nullptr;
-    case Memory::Self:
-      return of(event.self);
-    case Memory::Tensor:
-      return of(event.tensor);
-    case Memory::Port:
-      return event.port ? &event.port->memory : nullptr;
-    case Memory::Result:
-      return of(event.result);
-  }
-  return nullptr;
-}
-
 int64_t filled_rows(const CacheRows* rows) {
   if (rows == nullptr) return 0;
   return std::find(rows->begin(), rows->end(), uint64_t{0}) - rows->begin();
@@ -103,7 +85,7 @@ void check_dtype(const CallEvent& event, Found& found) {
 
 void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, Found& found) {
   const bool reads_output = event.reads == Memory::Port && module != nullptr && event.port;
-  const TensorFacts* const read = reads_output || event.reads != Memory::Port ? facts_of(event, event.reads) : nullptr;
+  const TensorFacts* const read = reads_output || event.reads != Memory::Port ? event.facts(event.reads) : nullptr;
   if (read != nullptr) {
     if (const ModuleShadow* user = reads_output && module->pending ? module : shadow.user_of(read->buffer, true)) {
       found.emplace_back("S-301", concat("A run of ", user->file, " that writes it is queued."));
@@ -120,7 +102,7 @@ void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, 
                                                : std::string("A tensor on a device."));
     }
   }
-  const TensorFacts* const target = facts_of(event, event.writes);
+  const TensorFacts* const target = event.facts(event.writes);
   if (target == nullptr) return;
   if (const ModuleShadow* user = shadow.user_of(target->buffer, false)) {
     found.emplace_back("S-302", concat("A run of ", user->file, " that uses it is queued."));
@@ -218,7 +200,7 @@ void learn_failure(Shadow& shadow, const CallEvent& event) {
 
 void learn(Shadow& shadow, const CallEvent& event) {
   if (event.loaded) return shadow.add_module(*event.loaded);
-  const TensorFacts* const written = facts_of(event, event.writes);
+  const TensorFacts* const written = event.facts(event.writes);
   if (written != nullptr) shadow.host_write(*written);
   // The caller may write through the pointer.
   if (is(event, {"Tensor.data"})) shadow.host_write(*event.self);

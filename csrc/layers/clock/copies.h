@@ -1,0 +1,23 @@
+// What a call copies between the host and devices, over PCIe on the chip.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "runtime/observer.h"
+
+namespace tcim_lite::layers {
+
+enum class CopyTo { Device, Host };
+
+struct CopyMade {
+  CopyTo to;
+  uint64_t bytes;
+  int device;
+  uint64_t modelled_ns;  // of the copy, and of what the call costs the host beside it
+};
+
+// Of a call that has succeeded; nothing for a call that copies nothing between the two.
+std::optional<CopyMade> copy_of(const CallEvent& event);
+
+}  // namespace tcim_lite::layers
