@@ -28,10 +28,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 _unused_devices = itertools.count(2000)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests that compile against the SDK or link the package again as `build`, and says what runs together.
 
-    With pytest-xdist a file's tests share a process, and so do all that build: they use the same folders.
+    With pytest-xdist a file's tests share a process, and so do all that build: they use the same folders. xdist does that
+    by adding "@GROUP" to the ids of tests, which pytest 9.2 no longer shows it.
     """
     for item in items:
         if {"sdk", "static_package"} & set(getattr(item, "fixturenames", ())):

@@ -145,3 +145,9 @@ exec {shutil.which(os.environ.get("CXX", "c++"))} "$@"
     compiler.chmod(0o755)
     with pytest.raises(AssertionError, match=r"exceptions do not pass between shared libraries"):
         configure(tmp_path / "build", env={"CXX": str(compiler)})
+
+
+def test_processes_that_share_the_tests_take_whole_groups(request):
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("one process runs all tests")
+    assert request.node.nodeid.endswith("@test_toolchain.py"), "needs --dist loadgroup, and pytest below 9.2"
