@@ -53,8 +53,8 @@ def test_layers_are_enabled_and_ended_in_code(tmp_path):
     ("name", "options", "message"),
     [
         ("nothing", {}, "there is no layer 'nothing'; expected one of .*trace"),
-        ("trace", {"color": "red"}, "no option 'color'; expected one of file, format"),
-        ("trace", {"format": "xml"}, "'xml': expected text or json"),
+        ("trace", {"color": "red"}, "no option 'color'; expected one of file, format, phases"),
+        ("trace", {"format": "xml"}, "'xml': expected text, json or chrome"),
         ("trace", {"file": "/nowhere/at/all"}, "'/nowhere/at/all' cannot be opened"),
     ],
 )
@@ -211,3 +211,8 @@ def test_cpp_callers_are_heard_too(sdk, add_model, tmp_path):
     assert done.returncode == 0
     names = re.findall(r"^tcim_lite call (\S+)", done.stderr, re.MULTILINE)
     assert names == ["Module.load", "Module.get_num_inputs", "Module.run", "Module.delete"]
+    environment["TCIM_LITE_LAYERS"] = f"trace:{tmp_path / 'picture.json'}"
+    assert subprocess.run([program, add_model], env=environment, timeout=60).returncode == 0
+    slices = [each for each in json.loads((tmp_path / "picture.json").read_text()) if each["ph"] == "X"]
+    assert [each["name"] for each in slices if each["cat"] == "call"] == names
+    assert len([each for each in slices if each["cat"] == "run"]) == 1

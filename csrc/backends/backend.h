@@ -57,6 +57,13 @@ struct StepTime {
   double seconds = 0;
 };
 
+// A step of the last run, in nanoseconds of the steady clock.
+struct StepSpan {
+  StepName name;
+  std::string value;  // name of a value that it makes, of the first of its ops
+  uint64_t begin_ns = 0, end_ns = 0;
+};
+
 // A model made ready to run. run() is not reentrant; the caller (a stream) serialises it.
 class Executable {
  public:
@@ -75,6 +82,8 @@ class Executable {
   virtual void time_steps(bool on) = 0;
   // In the order in which the names first run; parts together.
   virtual std::vector<StepTime> step_times() const = 0;
+  // Of the last run in the order in which they ran, while steps are timed; none where the backend cannot tell.
+  virtual std::vector<StepSpan> last_steps() const { return {}; }
 };
 
 // Where new memory is wanted, if a backend can choose.

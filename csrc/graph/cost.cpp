@@ -86,8 +86,10 @@ GraphCost cost_of(const Graph& graph) {
       made.weight_bytes += read_bytes_of(graph, op, definition, value);
     }
     for (CacheReads& slot : made.caches) {
-      const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), slot.valid);
-      slot.valid = input == graph.inputs.end() ? kNoValue : uint32_t(input - graph.inputs.begin());
+      for (uint32_t* length : {&slot.valid, &slot.current}) {
+        const auto input = std::find(graph.inputs.begin(), graph.inputs.end(), *length);
+        *length = input == graph.inputs.end() ? kNoValue : uint32_t(input - graph.inputs.begin());
+      }
       if (slot.mask != kNoValue && masks.insert(slot.mask).second)
         cost.mask_bytes += tensor_bytes(graph.values[slot.mask]);
     }

@@ -21,10 +21,12 @@ enum class WorkKind : uint8_t {
 
 // Of one slot of an attention.
 struct CacheReads {
-  uint64_t row_bytes = 0;     // one row of its keys and values
-  int64_t window = 0;         // rows that a token sees; 0: all before it
-  uint32_t valid = kNoValue;  // index of the graph input that says how many rows there are before the run
-  uint32_t mask = kNoValue;   // value of the graph
+  uint64_t row_bytes = 0;       // one row of its keys and values
+  int64_t window = 0;           // rows that a token sees; 0: all before it
+  uint32_t valid = kNoValue;    // index of the graph input that says how many rows there are before the run
+  uint32_t current = kNoValue;  // the same of how many the run adds
+  int64_t context = 0;          // rows that the caches hold
+  uint32_t mask = kNoValue;     // value of the graph
 };
 
 struct OpCost {

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "layers/chrome/chrome_trace.h"
 #include "layers/trace_text.h"
 
 namespace tcim_lite::layers {
@@ -126,12 +127,18 @@ class Trace final : public Observer {
 }  // namespace
 
 std::shared_ptr<Observer> make_trace(const Options& options) {
-  check_options("trace", options, {"file", "format"});
-  const std::string format = setting(options, "format", "TCIM_LITE_TRACE_FORMAT", "text");
-  if (format != "text" && format != "json") {
-    fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FORMAT='", format, "': expected text or json");
-  }
+  check_options("trace", options, {"file", "format", "phases"});
   const std::string path = setting(options, "file", "TCIM_LITE_TRACE_FILE", "");
+  const std::string format =
+      setting(options, "format", "TCIM_LITE_TRACE_FORMAT", path.ends_with(".json") ? "chrome" : "text");
+  if (format == "chrome") {
+    if (path.empty())
+      fail(ErrorCode::Argument, "trace: the format chrome needs a file; TCIM_LITE_LAYERS=trace:FILE.json");
+    return make_chrome_trace(path, setting(options, "phases", "TCIM_LITE_TRACE_PHASES", "none"));
+  }
+  if (format != "text" && format != "json") {
+    fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FORMAT='", format, "': expected text, json or chrome");
+  }
   int file = STDERR_FILENO;
   if (!path.empty()) {
     // Not blocking: opening a FIFO nobody reads would hang. Lines are written as to any other file.

@@ -47,7 +47,7 @@ std::shared_ptr<Ledger::Line> Ledger::line(MemoryUse use, std::string_view holde
   return line;
 }
 
-std::string Ledger::describe() const {
+std::vector<std::pair<uint64_t, std::string>> Ledger::held() const {
   std::vector<std::pair<uint64_t, std::string>> held;
   {
     const std::lock_guard lock(mutex_);
@@ -57,8 +57,13 @@ std::string Ledger::describe() const {
       if (bytes != 0) held.emplace_back(bytes, describe_use(key.second, key.first));
     }
   }
-  if (held.empty()) return "nothing";
   std::stable_sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  return held;
+}
+
+std::string Ledger::describe() const {
+  const auto held = this->held();
+  if (held.empty()) return "nothing";
   std::string text;
   const size_t shown = std::min(held.size(), kLinesShown);
   for (size_t i = 0; i < shown; ++i) text += concat(i == 0 ? "" : ", ", bytes_text(held[i].first), " ", held[i].second);

@@ -26,6 +26,8 @@ class Ledger {
   using Line = std::atomic<uint64_t>;
 
   std::shared_ptr<Line> line(MemoryUse use, std::string_view holder);
+  // Bytes and "weights of a.hmm", largest first.
+  std::vector<std::pair<uint64_t, std::string>> held() const;
   // "1.5 MiB weights of a.hmm, 512 bytes tensors of a.hmm and 3 more (96 bytes)", largest first.
   std::string describe() const;
 

@@ -33,6 +33,7 @@ COMMANDS = (
     "sdk_path",
     "serve",
     "smi",
+    "trace_summary",
 )
 
 

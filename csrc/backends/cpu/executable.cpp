@@ -73,6 +73,11 @@ struct StepFor<ResampleSpec> : std::type_identity<ResampleStep> {};
 template <>
 struct StepFor<TopKSpec> : std::type_identity<TopKStep> {};
 
+uint64_t steady_ns() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
 template <typename Spec>
 using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
 
@@ -145,13 +150,26 @@ void CpuPart::run_until(size_t index) {
     return;
   }
   for (size_t step = begin; step < end; ++step) {
-    const auto started = std::chrono::steady_clock::now();
+    step_begin_ns_[step] = steady_ns();
     steps_[step]->run(context);
-    step_seconds_[step] += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    step_end_ns_[step] = steady_ns();
+    step_seconds_[step] += 1e-9 * double(step_end_ns_[step] - step_begin_ns_[step]);
   }
 }
 
-void CpuPart::time_steps(bool on) { step_seconds_.assign(on ? steps_.size() : 0, 0.0); }
+void CpuPart::time_steps(bool on) {
+  step_seconds_.assign(on ? steps_.size() : 0, 0.0);
+  step_begin_ns_.assign(step_seconds_.size(), 0);
+  step_end_ns_.assign(step_seconds_.size(), 0);
+}
+
+void CpuPart::add_last_steps(std::vector<StepSpan>& steps) const {
+  for (size_t step = 0; step < step_seconds_.size(); ++step) {
+    const uint32_t value = plan_.step_values[step];
+    const std::string name = value < graph_->values.size() ? graph_->values[value].name : "";
+    steps.push_back({step_names_[step], name, step_begin_ns_[step], step_end_ns_[step]});
+  }
+}
 
 void CpuPart::add_step_times(std::vector<StepTime>& times) const {
   for (size_t step = 0; step < step_seconds_.size(); ++step) {
@@ -247,6 +265,13 @@ void CpuExecutable::run(std::span<const PartMemory> memory) {
     parts_[rank]->check_caches();
     parts_[rank]->finish(memory[rank]);
   }
+}
+
+std::vector<StepSpan> CpuExecutable::last_steps() const {
+  std::vector<StepSpan> steps;
+  for (const auto& part : parts_) part->add_last_steps(steps);
+  std::stable_sort(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+  return steps;
 }
 
 void CpuExecutable::time_steps(bool on) {

@@ -40,6 +40,7 @@ class CpuPart {
   void time_steps(bool on);
   // Adds this part's to `times`.
   void add_step_times(std::vector<StepTime>& times) const;
+  void add_last_steps(std::vector<StepSpan>& steps) const;
 
  private:
   void make_steps();
@@ -54,7 +55,8 @@ class CpuPart {
   Plan plan_;
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<StepName> step_names_;
-  std::vector<double> step_seconds_;  // empty unless steps are timed
+  std::vector<double> step_seconds_;                   // empty unless steps are timed
+  std::vector<uint64_t> step_begin_ns_, step_end_ns_;  // of the last run; as step_seconds_
   int64_t shared_bytes_ = 0, member_bytes_ = 0;
   AlignedBuffer arena_, shared_scratch_;
   std::vector<AlignedBuffer> member_scratch_;
@@ -75,6 +77,7 @@ class CpuExecutable final : public Executable {
   uint64_t scratch_bytes(size_t rank) const noexcept override { return parts_[rank]->scratch_bytes(); }
   void time_steps(bool on) override;
   std::vector<StepTime> step_times() const override;
+  std::vector<StepSpan> last_steps() const override;
 
  private:
   std::vector<std::unique_ptr<CpuPart>> parts_;

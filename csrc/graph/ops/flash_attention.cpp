@@ -118,7 +118,9 @@ void cost_flash_attention(const Graph& graph, const Op& op, OpCost& cost) {
       slot.row_bytes += uint64_t(num_elements(value.shape) / value.shape[2] * size_of(value.dtype));
     }
     slot.window = op.attribute(kWindow, int64_t{0});
+    slot.context = graph.values[op.inputs[i]].shape[2];
     slot.valid = op.inputs[i + 2];
+    slot.current = op.inputs[i + 3];
     if (with_mask) slot.mask = op.inputs[i + 4];
   }
 }

@@ -62,6 +62,7 @@ struct Plan {
   };
 
   std::vector<StepSpec> steps;
+  std::vector<uint32_t> step_values;  // by step: what the first of its ops makes, for traces; kNoValue: a copy
   std::vector<Gather> gathers;
   std::vector<Storage> storage;  // [value id]; beyond the graph's own ids come copies at its edges
   std::vector<int64_t> input_bytes;

@@ -13,8 +13,10 @@ namespace tcim_lite {
 Plan PlanBuilder::build() {
   add_inputs();
   for (const Op& op : graph_.ops) {
+    current_ = &op;
     if (absorbed_.count(&op) == 0) add_op(op);
   }
+  current_ = nullptr;
   add_outputs();
   values.assign_storage(plan_);
   return std::move(plan_);
@@ -47,6 +49,7 @@ void PlanBuilder::add_inputs() {
 void PlanBuilder::append(StepSpec step) {
   heads_open_ = std::holds_alternative<HeadsSpec>(step);
   plan_.steps.push_back(std::move(step));
+  plan_.step_values.push_back(current_ == nullptr ? kNoValue : current_->outputs[0]);
 }
 
 void PlanBuilder::append_gather(Plan::Gather gather) {

@@ -56,6 +56,7 @@ class PlanBuilder {
   Plan plan_;
   std::set<const Op*> absorbed_;
   std::map<uint32_t, const Op*> norms_;  // by output
+  const Op* current_ = nullptr;          // that becomes a step now
   bool heads_open_ = false;              // the last step is a HeadsSpec that can take another path
 };
 

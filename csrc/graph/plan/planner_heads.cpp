@@ -99,6 +99,7 @@ void PlanBuilder::add_attention(AttentionSpec step, const Op& op) {
   both.heads = std::move(std::get<HeadsSpec>(plan_.steps.back()));
   both.attention = std::move(step);
   plan_.steps.back() = std::move(both);
+  plan_.step_values.back() = op.outputs[0];
   heads_open_ = false;
 }
 

@@ -66,7 +66,7 @@ class ChipClock final : public Observer {
     }
     const auto copy = copy_of(event);
     if (mode_ == Mode::Realtime) {
-      if (copy) sleep_until(event.begin_ns + copy->modelled_ns);
+      if (copy) sleep_until(event.begin_ns + copy->modelled_ns());
       return;
     }
     if (name == "Module.sync" || (name == "Module.run" && event.sync.value_or(false)))
@@ -74,7 +74,7 @@ class ChipClock final : public Observer {
     if (name == "reset_device") timeline_->wait_for_devices();
     if (!copy) return;
     event.module != 0 ? timeline_->wait_for_module(event.module) : timeline_->wait_for_devices();
-    timeline_->pass(copy->modelled_ns);
+    timeline_->pass(copy->modelled_ns());
   }
 
   void run_begin(const RunEvent& event) override {

@@ -20,12 +20,11 @@ std::optional<CopyMade> copy_of(const CallEvent& event) {
   const ChipProfile& profile = chip_profile();
   const TensorFacts& there = from_device ? *from : *to;
   const double rate = (from_device ? profile.to_host_gb : profile.to_device_gb) * 1e9;
-  double seconds = double(there.span_bytes) / rate;
   const std::string_view name = event.name;
   if (name == "Tensor.set_zero") return std::nullopt;
-  if (name == "Module.set_input") seconds += profile.set_input_us * 1e-6;
+  const double host = name == "Module.set_input" ? profile.set_input_us * 1e3 : 0;
   return CopyMade{from_device ? CopyTo::Host : CopyTo::Device, there.span_bytes, there.device_id,
-                  uint64_t(std::llround(seconds * 1e9))};
+                  uint64_t(std::llround(double(there.span_bytes) / rate * 1e9)), uint64_t(std::llround(host))};
 }
 
 }  // namespace tcim_lite::layers

@@ -14,7 +14,10 @@ struct CopyMade {
   CopyTo to;
   uint64_t bytes;
   int device;
-  uint64_t modelled_ns;  // of the copy, and of what the call costs the host beside it
+  // Modelled.
+  uint64_t link_ns;
+  uint64_t host_ns;  // that the call takes beside the copy
+  uint64_t modelled_ns() const { return link_ns + host_ns; }
 };
 
 // Of a call that has succeeded; nothing for a call that copies nothing between the two.

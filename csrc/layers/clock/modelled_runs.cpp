@@ -23,14 +23,29 @@ ChipState state_of(const Program& program) {
   return state;
 }
 
+int64_t length_of(const RunEvent& event, uint32_t input) {
+  return input < event.lengths.size() ? std::max(event.lengths[input].value_or(0), 0) : 0;
+}
+
 }  // namespace
 
 uint64_t ModelledRuns::nanoseconds(const RunEvent& event) {
   const auto costs = costs_of(event);
-  const auto valid = [&](uint32_t input) -> int64_t {
-    return input < event.lengths.size() ? std::max(event.lengths[input].value_or(0), 0) : 0;
-  };
+  const auto valid = [&](uint32_t input) { return length_of(event, input); };
   return uint64_t(std::llround(run_seconds(chip_profile(), state_of(*event.program), *costs, valid) * 1e9));
+}
+
+std::vector<uint64_t> ModelledRuns::cache_rows(const RunEvent& event) {
+  const auto costs = costs_of(event);
+  const auto& ops = costs->front().ops;
+  const auto attention = std::find_if(ops.begin(), ops.end(), [](const OpCost& op) { return !op.caches.empty(); });
+  std::vector<uint64_t> rows;
+  if (attention == ops.end()) return rows;
+  for (const CacheReads& slot : attention->caches) {
+    const int64_t filled = length_of(event, slot.valid) + length_of(event, slot.current);
+    rows.push_back(uint64_t(std::min(filled, slot.context)));
+  }
+  return rows;
 }
 
 void ModelledRuns::forget(uint64_t module) {

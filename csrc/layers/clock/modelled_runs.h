@@ -17,6 +17,8 @@ class ModelledRuns {
  public:
   // Of the round, with the lengths that its inputs have, on the devices as they are now.
   uint64_t nanoseconds(const RunEvent& event);
+  // Rows of the caches that hold tokens after the round, by slot; none for a graph without caches.
+  std::vector<uint64_t> cache_rows(const RunEvent& event);
   // The module is gone.
   void forget(uint64_t module);
 
