@@ -14,7 +14,7 @@ from typing import Any
 
 WIDTH, LEFT, ROW, DEPTH = 1200, 170, 20, 3  # pixels; rows of a lane at most
 COLORS = {"call": "#4c78a8", "run": "#f58518", "layer": "#eeca3b", "op": "#b279a2", "modelled": "#54a24b"}
-LETTER = 6.2  # pixels of one at this size
+LETTER = 6.8  # pixels of one at this size
 
 
 def draw(events: list[Mapping[str, Any]], begin_ms: float, end_ms: float) -> str:

@@ -50,6 +50,17 @@ def test_attention_reads_and_computes_the_rows_that_tokens_see():
     assert computing == pytest.approx([4 * heads * head_dim * count / 1e3 for count in pairs])
 
 
+def test_views_take_no_time():
+    x, y = (
+        hmm.Value(name, kind, "float16", shape)
+        for name, kind, shape in (("x", "input", (1, 4, 8)), ("y", "intermediate", (1, 4, 2, 4)))
+    )
+    z = hmm.Value("z", "intermediate", "float16", (1, 4, 2, 4))
+    ops = [hmm.Op("Reshape", [0], [1]), hmm.Op("Add", [1, 1], [2])]
+    graph = hmm.Graph("views", [x, y, z], ops, inputs=[0], outputs=[2])
+    assert seconds(graph, op_us=7.0) == pytest.approx(7e-6)
+
+
 def test_a_window_limits_what_is_computed():
     extra = {"attention_tops": 1e-9, "op_us": 1e-9}
     near = seconds(attention_graph(2, window=10), 30, **extra)

@@ -78,6 +78,7 @@ GraphCost cost_of(const Graph& graph) {
     const OpDefinition& definition = definition_of(op.kind);
     OpCost& made = cost.ops.emplace_back();
     made.op = op.kind;
+    made.is_view = definition.cut == Cut::Follows;
     if (definition.cost != nullptr) definition.cost(graph, op, made);
     for (const uint32_t input : op.inputs) {
       const Value& value = graph.values[input];

@@ -33,6 +33,7 @@ struct OpCost {
   OpKind op = OpKind::Linear;
   WorkKind work = WorkKind::Other;
   bool quantized = false;        // int8 products; otherwise in floating point
+  bool is_view = false;          // another look at the same bytes: nothing is done
   uint64_t weight_bytes = 0;     // read by this op; of a weight that an earlier op has read 0
   uint64_t operations = 0;       // a multiply-add is two; those of an attention follow from the rows it sees
   uint64_t exchanged_bytes = 0;  // that a device gets from the others

@@ -30,6 +30,7 @@ double rate_of(const ChipProfile& profile, const OpCost& op) {
 ChipState full_speed(const ChipProfile& profile) { return {profile.cores, profile.clock_mhz}; }
 
 double op_seconds(const ChipProfile& profile, const ChipState& state, const OpCost& op, const ValidLength& valid) {
+  if (op.is_view) return 0;
   if (op.work == WorkKind::Exchange)
     return double(op.exchanged_bytes) / (profile.exchange_gb * kGiga) + profile.exchange_us * kMicro;
   uint64_t bytes = op.weight_bytes, operations = op.operations;

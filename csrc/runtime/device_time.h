@@ -22,8 +22,8 @@ ChipState full_speed(const ChipProfile& profile);
 // Tokens before the run, by the input of the graph that says so; kNoValue: none does.
 using ValidLength = std::function<int64_t(uint32_t)>;
 
-// An op takes the longer of reading and computing, and what every op takes beside that. An exchange between devices
-// takes the bytes that a device gets and what every exchange takes.
+// A view takes nothing, any other op the longer of reading and computing, and what every op takes beside that. An
+// exchange between devices takes the bytes that a device gets and what every exchange takes.
 double op_seconds(const ChipProfile& profile, const ChipState& state, const OpCost& op, const ValidLength& valid);
 
 // Of one run: the slowest device, by rank.
