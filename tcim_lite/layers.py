@@ -34,10 +34,10 @@ def enable(name: str, **options: str | os.PathLike[str]) -> None:
     """Lets a layer listen to all calls from now on; enabling it again replaces it.
 
     Args:
-        name: "strict" judges calls ([strict mode](../strict.md)); "trace" writes calls and runs, as lines or for Perfetto
-            ([traces](../trace.md)); "clock" lets runs take the chip's modelled time ([clock](../clock.md)); "faults"
-            makes calls fail ([fault injection](../fault-injection.md)); "record" writes a file that can be replayed
-            ([recordings](../recording.md)).
+        name: "strict" judges calls ([strict mode](../strict.md)); "trace" writes calls and runs, as lines or for
+            Perfetto ([traces](../trace.md)); "clock" lets runs take the chip's modelled time ([clock](../clock.md));
+            "faults" makes calls fail ([fault injection](../fault-injection.md)); "record" writes a file that can be
+            replayed ([recordings](../recording.md)).
         options: of "strict": `mode`, "warn" or "error". Of "trace": `file` to append to (default: standard error),
             `format`, "text", "json" or "chrome" (default for a file that ends in .json), and `phases`, "none", "layers"
             or "ops". Of "clock": `mode`, "virtual" or "realtime". Of "faults": `file` or `rules`, its

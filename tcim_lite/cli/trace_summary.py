@@ -59,11 +59,13 @@ def _text(summary: Summary, top: int) -> str:
         if len(costs) > top:
             rest = sum(cost.seconds for cost in costs[top:])
             lines.append(f"  {f'and {len(costs) - top} more':50}{rest * 1e3:12.3f}")
-    if summary.cache_rows or summary.memory:
-        lines += ["", "at most"]
-    lines += [f"  {rows} cache rows live, {_printable(name)}" for name, rows in summary.cache_rows.items()]
-    lines += [f"  {size / (1 << 20):.1f} MB in use on {name}" for name, size in summary.memory.items()]
-    return "\n".join(lines)
+    most = [f"{rows} cache rows live, {_printable(name)}" for name, rows in _largest(summary.cache_rows, top)]
+    most += [f"{size / (1 << 20):.1f} MB in use on {name}" for name, size in _largest(summary.memory, top)]
+    return "\n".join([*lines, *(["", "at most"] if most else []), *(f"  {line}" for line in most)])
+
+
+def _largest(figures: dict[str, int], top: int) -> list[tuple[str, int]]:
+    return sorted(figures.items(), key=lambda item: -item[1])[:top]
 
 
 def _printable(text: str) -> str:

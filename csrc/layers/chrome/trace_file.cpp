@@ -1,12 +1,12 @@
 #include "layers/chrome/trace_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -28,18 +28,33 @@ bool write_at(int file, std::string_view text, off_t offset) noexcept {
   return true;
 }
 
-// Between processes; threads of one share the lock of an open file.
+// Between processes, a child of a fork and its parent among them: the lock is the process's, not the open file's. So
+// the threads of one need another.
 class FileLock {
  public:
-  explicit FileLock(int file) noexcept : file_(file) {
-    while (flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+  explicit FileLock(int file) noexcept : threads_(of_threads()), file_(file) {
+    while (!set(F_WRLCK) && errno == EINTR) {
     }
   }
-  ~FileLock() { flock(file_, LOCK_UN); }
+  ~FileLock() { set(F_UNLCK); }
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
  private:
+  // Of all traces of the process. Held inside of calls and runs only, so a fork finds it free.
+  static std::mutex& of_threads() {
+    static auto* const mutex = new std::mutex;
+    return *mutex;
+  }
+
+  bool set(short type) const noexcept {
+    struct flock whole = {};
+    whole.l_type = type;
+    whole.l_whence = SEEK_SET;
+    return fcntl(file_, F_SETLKW, &whole) == 0;
+  }
+
+  const std::lock_guard<std::mutex> threads_;
   const int file_;
 };
 
