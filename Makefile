@@ -43,6 +43,7 @@ fuzz: $(VENV)/tools
 docs: $(VENV)/docs
 	$(BIN)/python docs/make_api.py
 	$(BIN)/tcim-lite explain --markdown > docs/strict.md
+	$(BIN)/tcim-lite port-check --table > docs/api-status.md
 	$(BIN)/python csrc/bindings/make_stub.py
 	$(BIN)/python docs/make_ops.py > docs/ops.md
 	$(BIN)/python docs/make_models.py > docs/models.md

@@ -12,7 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 # cmake and ninja come with the test environment; the machine itself may have none. Another version of ninja than the
 # one that made a build would make it all again.
-_TOOLS = [Path(spec.origin).parents[4] / "bin" for spec in [find_spec("ninja")] if spec and spec.origin]
+_TOOLS = [
+    folder / "bin" for spec in [find_spec("ninja")] if spec and spec.origin for folder in Path(spec.origin).parents[4:5]
+]
 PATH = os.pathsep.join(map(str, [Path(sys.executable).parent, *_TOOLS, os.environ.get("PATH", os.defpath)]))
 
 

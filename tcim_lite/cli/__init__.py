@@ -28,6 +28,7 @@ COMMANDS = (
     "explain",
     "generate",
     "inspect",
+    "port_check",
     "record_info",
     "replay",
     "sdk_path",

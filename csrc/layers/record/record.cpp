@@ -28,6 +28,7 @@ struct Keep {
   bool inputs = false;
   bool outputs = false;
   bool states = false;  // and fingerprints of states are made
+  bool sites = false;   // the caller's line, which takes Python's lock to find
 };
 
 uint64_t steady_ns() {
@@ -72,6 +73,9 @@ class Record final : public Observer {
     RecordText text;
     text.add("call", std::string_view(event.name));
     add_time(text, event.thread, event.begin_ns, event.end_ns);
+    if (keep_.sites) {
+      if (const std::string site = call_site(); !site.empty()) text.add("site", site);
+    }
     if (event.module != 0) text.add("module", int64_t(event.module));
     if (event.stream != 0) text.add("stream", int64_t(event.stream));
     if (!event.argument.empty()) text.add("name", event.argument);
@@ -288,7 +292,8 @@ void close_at_exit(const std::shared_ptr<Record>& record) {
 std::shared_ptr<Observer> make_record(const Options& options) {
   check_options("record", options, {"file", "data"});
   const std::string data = setting(options, "data", "TCIM_LITE_RECORD_DATA", "inputs");
-  const Keep keep = keep_of(data);
+  Keep keep = keep_of(data);
+  keep.sites = env_is("TCIM_LITE_RECORD_SITES", "1", "0");
   const auto path = options.find("file");
   if (path == options.end() || path->second.empty()) {
     fail(ErrorCode::Argument, "record: no file is given; write TCIM_LITE_LAYERS=record:FILE");

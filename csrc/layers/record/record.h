@@ -11,6 +11,7 @@ namespace tcim_lite::layers {
 //   file (TCIM_LITE_LAYERS=record:FILE): required; replaced if it exists.
 //   data (TCIM_LITE_RECORD_DATA): which values are stored besides their fingerprints: none, inputs (default), outputs,
 //     all, states.
+// TCIM_LITE_RECORD_SITES=1 adds the line of the Python code that called.
 // Throws Error(Argument) for another choice of data, no file, or one that cannot be opened.
 std::shared_ptr<Observer> make_record(const Options& options);
 

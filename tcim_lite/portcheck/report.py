@@ -1,0 +1,187 @@
+"""The report on a program: its uses of the API by status, and its risks."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from . import elf, python_risks
+from .api import STATUSES
+from .cpp_source import CppFile
+from .findings import KINDS, Place, Risk, Use
+from .python_source import PythonFile
+from .watch import Watched
+
+_PYTHON = {".py"}
+_CPP = {".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".hh", ".cu"}
+_MOST_BYTES = 64 << 20
+_SKIPPED = {".git", ".venv", "build", "__pycache__", "node_modules"}
+
+
+@dataclass
+class Report:
+    """What was found.
+
+    Attributes:
+        files: That were read.
+        uses: Of the API, in the order of the files.
+        risks: In the order of the files; those of the run at the end.
+        notes: On what could not be read.
+        watched: The run, if there was one.
+    """
+
+    files: list[str] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+    risks: list[Risk] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    watched: Watched | None = None
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if a call is missing or a pattern is risky, else 0."""
+        return int(bool(self.risks) or any(use.entry.status == "missing" for use in self.uses))
+
+    def places(self) -> dict[str, dict[str, list[Place]]]:
+        """By status, by name: where it is used."""
+        found: dict[str, dict[str, list[Place]]] = {status: defaultdict(list) for status in STATUSES}
+        for use in self.uses:
+            places = found[use.entry.status][use.name]
+            if use.place not in places:
+                places.append(use.place)
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """The report as text."""
+        yield f"read: {', '.join(self.files)}" if len(self.files) < 6 else f"read: {len(self.files)} files"
+        if self.watched is not None:
+            ran = self.watched
+            yield f"watched: {ran.calls} calls of {ran.processes} processes, exit status {ran.status}"
+        yield from (f"note: {note}" for note in self.notes)
+        texts = {use.name: use.entry.text for use in self.uses}
+        for status, names in self.places().items():
+            if not names:
+                continue
+            if status == "exact":
+                yield f"exact: {', '.join(names)}"
+                continue
+            yield f"{status}:"
+            for name, places in names.items():
+                more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+                yield f"  {name}  {places[0]}{more}"
+                if texts[name]:
+                    yield f"      {texts[name]}"
+        if not self.uses:
+            yield "uses nothing of the API"
+        if self.risks:
+            yield "risky:"
+        for each in self.risks:
+            yield f"  {each.code} {each.place}  {KINDS[each.code][0] + ' ' if each.code in KINDS else ''}{each.detail}"
+            yield f"      Fix: {each.fix}"
+        if not self.risks:
+            yield "no risky pattern"
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        calls = [
+            {
+                "name": name,
+                "status": status,
+                "text": next(use.entry.text for use in self.uses if use.name == name),
+                "places": [{"file": place.file, "line": place.line} for place in places],
+            }
+            for status, names in self.places().items()
+            for name, places in names.items()
+        ]
+        risks = [
+            {
+                "code": each.code,
+                "file": each.place.file,
+                "line": each.place.line,
+                "title": KINDS[each.code][0] if each.code in KINDS else "",
+                "detail": each.detail,
+                "fix": each.fix,
+            }
+            for each in self.risks
+        ]
+        ran = self.watched
+        run = None if ran is None else {"status": ran.status, "calls": ran.calls, "processes": ran.processes}
+        return {"files": self.files, "calls": calls, "risks": risks, "notes": self.notes, "run": run}
+
+
+def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to_stderr: bool = False) -> Report:
+    """Reads a program, and runs it if a command is given.
+
+    Args:
+        paths: Python and C++ sources, compiled programs, or folders of sources.
+        command: What to run and watch.
+        all_to_stderr: The command's standard output as well.
+
+    Raises:
+        ArgumentError: A path that is not there, no source in a folder, or a program that cannot be started.
+    """
+    report = Report()
+    python: list[PythonFile] = []
+    cpp: list[CppFile] = []
+    for path in _sources(paths):
+        content = path.read_bytes()
+        if len(content) > _MOST_BYTES and not elf.is_elf(content):
+            raise ArgumentError(f"{path}: has {len(content)} bytes, which is no source")
+        report.files.append(str(path))
+        if elf.is_elf(content):
+            try:
+                report.uses += elf.uses(content, str(path))
+            except ValueError as error:
+                raise ArgumentError(f"{path}: {error}") from None
+        elif path.suffix in _CPP:
+            cpp.append(CppFile(str(path), content.decode("utf-8", "replace")))
+        else:
+            try:
+                python.append(PythonFile(path, str(path), ast.parse(content)))
+            except (SyntaxError, ValueError, RecursionError) as error:
+                report.notes.append(f"{path} cannot be parsed by this Python ({error}); it was not read")
+    # A file that only receives modules and tensors belongs to the program as well.
+    if any(file.names_api for file in python):
+        for script in python:
+            report.uses += script.uses()
+            report.risks += python_risks.risks(script)
+    if any(file.names_api for file in cpp):
+        for source in cpp:
+            report.uses += source.uses()
+            report.risks += source.risks()
+    if command is not None:
+        report.watched = Watched(command, all_to_stderr=all_to_stderr)
+        report.uses += [use for use in report.watched.uses if use.place.line or not cpp]
+        known = {(each.code, _absolute(each.place)) for each in report.risks}
+        # Strict mode sees at run time what P-201 and P-301 see in the text.
+        same = {"S-301": "P-201", "S-302": "P-201", "S-501": "P-301"}
+        for each in report.watched.risks:
+            if (same.get(each.code, each.code), _absolute(each.place)) not in known:
+                report.risks.append(each)
+                known.add((each.code, _absolute(each.place)))
+    return report
+
+
+def _absolute(place: Place) -> tuple[str, int]:
+    return str(Path(place.file).resolve()), place.line
+
+
+def _sources(paths: Sequence[Path]) -> list[Path]:
+    """The files of paths, folders searched."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = (each for each in sorted(path.rglob("*")) if each.suffix in _PYTHON | _CPP and each.is_file())
+            files = [each for each in inside if not _SKIPPED & set(each.relative_to(path).parts)]
+            if not files:
+                raise ArgumentError(f"{path}: has no Python or C++ source")
+            found += files
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise ArgumentError(f"{path}: there is no such file or folder")
+    return list(dict.fromkeys(found))

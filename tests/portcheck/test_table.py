@@ -1,0 +1,86 @@
+"""The status of every API call comes from one table, which has all of them."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from pathlib import Path
+
+import tcim_lite.dev_ctrl as dev_ctrl
+import tcim_lite.runtime as runtime
+from tcim_lite.portcheck.api import CPP, ENTRIES, PYTHON, STATUSES, page
+
+ROOT = Path(__file__).parents[2]
+
+
+def public_names(module, prefix: str) -> set[str]:
+    """Names of a module, and members of its classes but for those of Python's own bases."""
+    names = set()
+    for name in module.__all__:
+        names.add(prefix + name)
+        kind = getattr(module, name)
+        if inspect.isclass(kind) and not issubclass(kind, (enum.Enum, BaseException)) and name != "MemInfo":
+            names |= {f"{prefix}{name}.{member}" for member in vars(kind) if not member.startswith("_")}
+    return names
+
+
+def header_names(header: str, namespace: str) -> set[str]:
+    """Classes, functions and methods of a public header."""
+    text = re.sub(r"//[^\n]*", "", (ROOT / "csrc/facade/include/tcim" / header).read_text())
+    names, classes = set(), []
+    inner = namespace.rstrip(":").rpartition("::")[2] or "tcim"
+    depth = text[: text.index(f"namespace {inner} {{")].count("{")
+    for line in text.splitlines():
+        opened = re.match(r"\s*(?:class|struct|enum)\s+(?:TCIM_API\s+)?(\w+)[^;]*\{", line)
+        if opened:
+            classes.append((opened[1], depth))
+            if not line.strip().startswith("struct Access"):
+                names.add(namespace + "::".join(name for name, _ in classes))
+        method = re.match(r"\s+(?:static |virtual )?[\w:<>,\s&*]+?[\s&*]([A-Z]\w+)\(", line)
+        if method and classes and method[1] != classes[-1][0]:
+            names.add(namespace + "::".join([*(name for name, _ in classes), method[1]]))
+        free = re.match(r"TCIM_API [\w:]+ (\w+)\(|constexpr \w+ (\w+)|using (\w+)", line)
+        if free:
+            names.add(namespace + next(group for group in free.groups() if group))
+        depth += line.count("{") - line.count("}")
+        while classes and depth <= classes[-1][1]:
+            classes.pop()
+    return {name for name in names if not name.startswith("internal")}
+
+
+def test_every_public_name_of_the_python_api_has_a_status():
+    names = public_names(runtime, "") | public_names(dev_ctrl, "dev_ctrl.")
+    assert len(names) > 90
+    assert names - PYTHON.keys() == set()
+
+
+def test_every_public_name_of_the_cpp_api_has_a_status():
+    names = header_names("tcim_runtime.h", "") | header_names("tcim_dev_ctrl.h", "dev_ctrl::")
+    assert names >= {"Module::Run", "Module::Option::SetDummyTensors", "dev_ctrl::HalDevice::IpuReset"}
+    assert len(names) > 85
+    assert names - CPP.keys() == set()
+
+
+def test_the_table_names_nothing_that_does_not_exist():
+    python = public_names(runtime, "") | public_names(dev_ctrl, "dev_ctrl.")
+    cpp = header_names("tcim_runtime.h", "") | header_names("tcim_dev_ctrl.h", "dev_ctrl::")
+    for entry in ENTRIES:
+        module = entry.python.split(".")[0] in ("hmatc", "pytcim", "tcim", "tcim_lite")
+        there = (entry.python in python or module or not entry.python) and (entry.cpp in cpp or not entry.cpp)
+        assert there == (entry.status != "missing") or (module and entry.status == "missing"), entry
+
+
+def test_every_line_is_of_a_known_status_and_explains_itself():
+    assert len(ENTRIES) == len(set(ENTRIES))
+    for entry in ENTRIES:
+        assert entry.status in STATUSES, entry
+        assert bool(entry.text) == (entry.status != "exact"), entry
+        assert bool(entry.section) == (entry.status != "extension"), entry
+    names = [name for entry in ENTRIES for name in (entry.python, entry.cpp) if name]
+    assert len(names) == len(PYTHON) + len(CPP)
+
+
+def test_the_page_of_statuses_is_that_of_the_table():
+    found = (ROOT / "docs/api-status.md").read_text(encoding="utf-8")
+    assert found == page(), "write it again: tcim-lite port-check --table > docs/api-status.md"
