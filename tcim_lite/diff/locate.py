@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..errors import ArgumentError
 from .bounds import bound, mode_between
 from .cut import GIVEN, Model, cut, names_of, unit_of, write_cut
 from .dump import Calls
@@ -34,6 +35,9 @@ class Walk:
         calls: Of both runs: tokens, a recording, or for graphs the values of --input.
         mode: Of `bounds.bound`; "auto" for what the sides allow.
         examine: Steps whose ops are run by themselves where none is wrong before; bounds apply to those alone.
+
+    Raises:
+        ArgumentError: The sides make different steps of the calls.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Walk:
         device = "cpu" if isinstance(right, Dump) else right.device
         chosen = mode if mode != "auto" else mode_between(theirs, other.model("decode"), device, other.device)
         self.report = Report(chosen, dumped, other.dump("run", self._calls, [STORED]))
+        _check_steps(dumped, self.report.other)
 
     def run(self) -> Report:
         """Compares, then locates."""
@@ -193,6 +198,22 @@ class Walk:
 
     def _graph(self, step: int) -> str:
         return self.report.right.steps[step].graph
+
+
+def _check_steps(right: Dump, other: Dump) -> None:
+    """Refuses runs whose steps are of different tokens: tensors of the same name would be about other things."""
+    for index in range(max(len(right.steps), len(other.steps))):
+        sides = [dump.steps[index] if index < len(dump.steps) else None for dump in (right, other)]
+        first, second = sides
+        if first is None or second is None or (first.valid, first.current) != (second.valid, second.current):
+            told = [
+                f"{side} runs {step.graph} on {step.current} tokens after {step.valid}" if step else f"{side} runs nothing"
+                for side, step in zip("AB", sides, strict=True)
+            ]
+            raise ArgumentError(
+                f"the runs have different steps: in step {index} {', '.join(told)}; compare packages with the same "
+                "--prefill-length, or recordings of the same calls"
+            )
 
 
 def _taps(model: Model, ops: Sequence[int]) -> list[str]:

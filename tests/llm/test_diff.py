@@ -176,6 +176,16 @@ def test_the_calls_may_be_those_of_a_recording(package, diff, tmp_path):
     assert (status, "recording" in printed) == (2, True), printed
 
 
+def test_runs_of_different_steps_are_refused(tiny_package, package, diff):
+    other = tiny_package(quant="w4a8h0_ssfp", prefill_length=32, context_length=64).folder
+    status, printed = diff(package, other)
+    assert status == 2
+    assert "the runs have different steps: in step 0 A runs qwen3_prefill on 16 tokens after 0, B runs" in printed
+    assert "on 21 tokens after 0; compare packages with the same --prefill-length" in printed
+    status, printed = diff(package, other, calls=["--tokens", "5,6,7", "--steps", "1"])  # one chunk for both
+    assert "different steps" not in printed
+
+
 def test_what_cannot_be_compared_says_why(package, diff, tmp_path):
     graph = Package.open(package).prefill_path
     for right, other, calls in ((package, graph, TOKENS), (graph, graph, []), (package, package, ["--input", "x"])):
