@@ -27,8 +27,9 @@ def open_network(model: Path, quant: str | None = None) -> tcim.Module:
     """
     if model.suffix.lower() == ".onnx":
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "tcim_lite", "compile", str(model), "-o", folder, "-q"]
-            subprocess.run([*command, *(["--quant", quant] if quant else [])], check=True)
+            command = [sys.executable, "-m", "tcim_lite", "compile", str(model.resolve()), "-o", folder, "-q"]
+            # Not here, where `python -m` may find a checkout instead of the installed package.
+            subprocess.run([*command, *(["--quant", quant] if quant else [])], check=True, cwd=folder)
             return tcim.load(next(Path(folder).glob("*.hmm")).read_bytes())
     if quant:
         raise ValueError(f"--quant {quant} is for ONNX files; {model} is compiled")

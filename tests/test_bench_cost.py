@@ -7,11 +7,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny_graphs import add_graph, attention_graph, heads_graphs
 
 from tcim_lite import hmm
 from tcim_lite.bench.cost import cost_of, slot_count, weight_bytes
+from tcim_lite.bench.network import operations as network_operations
 from tcim_lite.cli import main
 from tcim_lite.errors import UnsupportedError
 from tcim_lite.models.families import FAMILIES, read_config
@@ -168,3 +170,32 @@ def test_the_table_of_models_counts_what_a_package_reads(tmp_path, family):
     # The first token reads its own row of every cache, keys and values in float16, and nothing else of the slot.
     row = 2 * read.num_kv_heads * read.head_dim * 2
     assert cost_of(decode, 0).read_bytes == weight_bytes(decode) + read.num_layers * row
+
+
+@pytest.mark.parametrize("quant", ["w8a8h1_sefp", "float16"])
+def test_the_operations_of_a_network_are_those_of_its_layers(tmp_path, quant):
+    """A grouped and a plain convolution of 5x7 outputs, and a product of 70 terms; the plain ones are quantised."""
+    onnx = pytest.importorskip("onnx", reason="needs onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    shapes = {"w1": (24, 4, 3, 3), "w2": (2, 24, 3, 3), "w3": (70, 6)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], group=2, pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "w2"], ["b"], pads=[1, 1, 1, 1]),
+        helper.make_node("Flatten", ["b"], ["c"]),
+        helper.make_node("MatMul", ["c", "w3"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes.items()]
+    ports = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)] for name, shape in
+             (("x", (1, 8, 5, 7)), ("y", (1, 6)))]  # fmt: skip
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", *ports, constants), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(model, tmp_path / "net.onnx")
+    assert main(["compile", str(tmp_path / "net.onnx"), "-o", str(tmp_path), "--quant", quant, "-q"]) == 0
+    grouped, plain, product = 2 * 24 * 35 * 4 * 9, 2 * 2 * 35 * 24 * 9, 2 * 6 * 70
+    int8, floats = network_operations(hmm.read(tmp_path / "net.hmm"))
+    if quant == "float16":
+        assert (int8, floats) == (0, grouped + plain + product)
+    else:  # Linear counts its padded terms
+        assert (int8, floats) == (plain + 2 * 6 * 128, grouped)

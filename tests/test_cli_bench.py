@@ -223,3 +223,53 @@ def test_a_broken_file_is_refused(bench, package, tmp_path):
     status, output, error = bench(tmp_path)
     assert (status, output) == (2, "")
     assert "qwen3_decode.hmm" in error
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """The demo classifier, w8a8h1_sefp, two images a run."""
+    pytest.importorskip("onnx", reason="needs onnx")
+    folder = tmp_path_factory.mktemp("network")
+    model = DEMO.parent / "demo_networks" / "shapes_classifier.onnx"
+    assert main(["compile", str(model), "-o", str(folder), "--batch", "2", "-q"]) == 0
+    return folder
+
+
+def test_a_network_is_measured_by_its_runs(bench, network):
+    status, output, _ = bench(network, "--json")
+    content = json.loads(output)
+    assert status == 0
+    assert (content["name"], content["quant"], content["batch"]) == ("shapes_classifier", "w8a8h1_sefp", 2)
+    (timing,) = content["timings"]
+    assert 0 < timing["fastest"] <= timing["seconds"] <= timing["slowest"]
+    assert math.isclose(timing["tokens_per_s"], 2 / timing["seconds"])
+    assert timing["limited_by"] in ("read", "both")
+    assert timing["share"] > 0
+    assert {"Conv", "Linear"} <= {step["op"] for step in timing["steps"]}
+    assert content["load_s"] > 0
+
+
+def test_the_screen_of_a_network_counts_inputs_and_shows_its_steps(bench, network):
+    status, output, _ = bench(network / "shapes_classifier.hmm", "--profile")
+    lines = output.splitlines()
+    assert status == 0
+    assert "inputs/s" in output
+    assert "tokens/s" not in output
+    assert any(line.startswith("batch 2 ") for line in lines)
+    assert any(line.startswith("Conv 96 x 576 linear_w8") for line in lines)
+    assert max(map(len, lines)) <= 200
+
+
+def test_what_cannot_be_measured_as_a_network_is_refused(bench, network, package, tmp_path):
+    status, _, errors = bench(network, "--depth", "3")
+    assert status == 2
+    assert "--depth is for language models" in errors
+    status, _, errors = bench(package / "qwen3_decode.hmm")
+    assert status == 2
+    assert f"give its folder, {package}" in errors
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.hmm").write_bytes((network / "shapes_classifier.hmm").read_bytes())
+    status, _, errors = bench(tmp_path)
+    assert status == 2
+    assert "several networks (a, b); say which with --name" in errors
+    assert bench(tmp_path, "--name", "b")[0] == 0

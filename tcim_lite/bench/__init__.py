@@ -7,12 +7,14 @@ from .device_time import ModelledTime, model_package
 from .explain import explain
 from .limits import MachineLimits, machine_name, measure_limits
 from .measure import ROOFS, PackageSpeed, Timing, measure_package
+from .network import NetworkSpeed, measure_network, network_file
 from .profile import StepTime, Stops
 
 __all__ = [
     "ROOFS",
     "MachineLimits",
     "ModelledTime",
+    "NetworkSpeed",
     "PackageSpeed",
     "StepTime",
     "Stops",
@@ -20,6 +22,8 @@ __all__ = [
     "explain",
     "machine_name",
     "measure_limits",
+    "measure_network",
     "measure_package",
     "model_package",
+    "network_file",
 ]

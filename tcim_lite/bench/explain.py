@@ -5,6 +5,7 @@ from __future__ import annotations
 from .measure import ROOFS, Timing
 
 ENOUGH = 0.7  # of the limit: nothing to explain
+_PRODUCTS = ("Linear", "MoELinear", "Conv")  # the steps that the limit is about
 _DISTURBED = 0.1  # of the processors' time
 
 
@@ -32,11 +33,11 @@ def explain(timing: Timing) -> str:
 
 
 def _lost(timing: Timing) -> dict[str, float]:
-    """Seconds of a run beyond the limit, by op. Linear layers are held against the limit, all else counts in full."""
+    """Seconds of a run beyond the limit, by op. What multiplies by weights is held against the limit, all else counts in full."""
     lost: dict[str, float] = {}
     for step in timing.steps:
         lost[step.op] = lost.get(step.op, 0.0) + step.seconds
-    linear = [op for op in lost if op in ("Linear", "MoELinear")]
+    linear = [op for op in lost if op in _PRODUCTS]
     seconds = sum(lost.pop(op) for op in linear)
     why = "reading weights" if timing.limited_by == "read" else "arithmetic"
     lost[f"{' and '.join(linear)} ({why})"] = seconds - timing.weights_s

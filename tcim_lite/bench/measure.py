@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from ..llm import Package
 from .cost import Cost, cost_of, slot_count, weight_bytes
 from .limits import MachineLimits, measure_limits
 from .modules import Graph, Modules
-from .profile import StepTime, Stops, StopWatch, step_times
+from .profile import StepTime, Stops
+from .runs import Measured, resident_bytes, timed_runs
 
-ROOFS = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak"}  # Timing.limited_by, in words
+ROOFS = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak", "both": "int8 and fp32 peaks"}  # Timing.limited_by, in words
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,18 @@ class Timing:
     """Runs of one graph at one depth.
 
     Attributes:
-        graph: "prefill", "decode" or "verify".
+        graph: "prefill", "decode" or "verify"; "batch" of a network that is no language model.
         depth: Tokens in the cache of every slot at the first run.
-        tokens: Tokens of one run, of all slots together.
+        tokens: Tokens of one run, of all slots together; of a network its batch.
         runs: How many were timed.
         seconds: Median of a run: inputs set, run, output read.
         fastest: Shortest run, seconds.
         slowest: Longest run, seconds.
         tokens_per_s: Of the median run.
-        limited_by: The roof that is lower for this graph: "read", "int8" or "fp32"; "" when it could not be measured,
-            or the device is no CPU.
+        limited_by: The roof that is lower for this graph: "read", "int8", "fp32", or "both" of a network whose
+            operations are of both kinds; "" when it could not be measured, or the device is no CPU.
         share: Of that roof, reached by the median run; 0 when it could not be measured.
-        weights_s: Seconds that this roof leaves to the Linear layers: at "read" those of reading the weights.
+        weights_s: Seconds that this roof leaves to Linear layers and convolutions: at "read" those of reading the weights.
         stops: What stopped the threads during these runs.
         steps: Of further runs, in the order in which they run.
     """
@@ -118,7 +118,7 @@ def measure_package(
     message = json.loads(files["decode"].custom_msg or "{}")
     slots, model_bytes = slot_count(files["decode"]), weight_bytes(files["decode"])
 
-    started_with = _resident_bytes()
+    started_with = resident_bytes()
     modules = Modules(package, verify if "verify" in files else None, slots)
     if depth is None:
         depth = min(1024, modules.context // 2)
@@ -134,7 +134,7 @@ def measure_package(
     if depth > 0:
         modules.fill(depth)
         measured.append(("decode", depth, runs.of(modules.decode, depth)))
-    resident = _resident_bytes() - started_with
+    resident = resident_bytes() - started_with
     after = measure_limits(model_bytes)
     return PackageSpeed(
         folder=str(folder),
@@ -167,37 +167,27 @@ def _open(folder: str | Path, name: str | None) -> Package:
 
 
 @dataclass(frozen=True)
-class _Measured:
-    times: list[float]  # seconds of each run
-    stops: Stops
-    steps: tuple[StepTime, ...]
-
-
-@dataclass(frozen=True)
 class _Runs:
     context: int
     threads: int
     quick: bool
 
-    def of(self, graph: Graph, depth: int) -> _Measured:
+    def of(self, graph: Graph, depth: int) -> Measured:
         """Decode goes on from token to token as in an answer; the others start at `depth` again."""
-        least_runs, least_s = (5, 0.2) if self.quick else (11, 2.0)
         current = min(graph.length, self.context - depth)
-        times: list[float] = []
-        graph.run(depth, current)
-        position, watch = depth, StopWatch()
-        while len(times) < least_runs or sum(times) < least_s:
+        position = depth
+
+        def onward() -> None:
+            nonlocal position
+            graph.run(position, current)
             if graph.length == 1:
                 position = position + 1 if position + 1 < self.context else depth
-            started = time.perf_counter()
-            graph.run(position, current)
-            times.append(time.perf_counter() - started)
-        stops = watch.read(self.threads)
-        return _Measured(times, stops, step_times(graph.module, least_runs, lambda: graph.run(depth, current)))
+
+        return timed_runs(graph.module, onward, lambda: graph.run(depth, current), self.threads, self.quick)
 
 
 def _timing(
-    kind: str, depth: int, found: _Measured, file: Container, limits: tuple[MachineLimits, MachineLimits]
+    kind: str, depth: int, found: Measured, file: Container, limits: tuple[MachineLimits, MachineLimits]
 ) -> Timing:
     cost = cost_of(file, depth)
     seconds = statistics.median(found.times)
@@ -229,8 +219,3 @@ def _roof(cost: Cost, limits: tuple[MachineLimits, MachineLimits]) -> tuple[str,
         roofs.append((amount / rate, limit) if rate else (0.0, ""))
     seconds, limit = max(roofs)
     return limit, seconds
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")

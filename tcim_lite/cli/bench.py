@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench import MachineLimits, ModelledTime, PackageSpeed, Timing
+    from ..bench import MachineLimits, ModelledTime, NetworkSpeed, PackageSpeed, Timing
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,10 +17,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "bench",
         help="measure how fast a package runs here",
-        description="Measures load, prefill, decode and verify of a package, and this machine's limits before and "
-        "after: the share says how near a run is to the limit that is lower for it. Close other programs first.",
+        description="Measures load, prefill, decode and verify of a package, or load and runs of a network from an "
+        "ONNX file, and this machine's limits before and after: the share says how near a run is to the limit that is "
+        "lower for it. Close other programs first.",
     )
-    parser.add_argument("folder", metavar="PACKAGE", type=Path, help="a folder that `tcim-lite compile` wrote")
+    parser.add_argument(
+        "folder", metavar="PACKAGE", type=Path, help="a folder, or a network's .hmm, that `tcim-lite compile` wrote"
+    )
     parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
     parser.add_argument(
         "--depth", type=int, metavar="N", help="tokens in the cache for the second decode (1024, or half the context)"
@@ -37,18 +40,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Prints the table."""
-    from ..bench import machine_name, measure_package, model_package
+    from ..bench import machine_name, measure_network, measure_package, model_package, network_file
+    from ..errors import ArgumentError
 
     if args.device_time:
         times = model_package(args.folder, name=args.name, depth=args.depth)
         print(_modelled_json(times) if args.json else _modelled_text(times))
         return 0
-    speed = measure_package(args.folder, name=args.name, depth=args.depth, quick=args.quick)
+    speed: PackageSpeed | NetworkSpeed
+    network = network_file(args.folder, args.name)
+    if network is None:
+        speed = measure_package(args.folder, name=args.name, depth=args.depth, quick=args.quick)
+    elif args.depth is not None:
+        raise ArgumentError(f"--depth is for language models; {network.name} has no caches")
+    else:
+        speed = measure_network(network, quick=args.quick)
     print(_json(speed, machine_name()) if args.json else _text(speed, machine_name(), args.profile))
     return 0
 
 
-def _json(speed: PackageSpeed, machine: str) -> str:
+def _json(speed: PackageSpeed | NetworkSpeed, machine: str) -> str:
     import dataclasses
     import json
 
@@ -76,16 +87,23 @@ def _modelled_text(times: Sequence[ModelledTime]) -> str:
     return "\n".join(lines)
 
 
-def _text(speed: PackageSpeed, machine: str, profile: bool) -> str:
-    from ..bench import explain
+def _text(speed: PackageSpeed | NetworkSpeed, machine: str, profile: bool) -> str:
+    from ..bench import PackageSpeed, explain
 
-    slots = f", {speed.batch} slots" if speed.batch > 1 else ""
+    if isinstance(speed, PackageSpeed):
+        slots = f", {speed.batch} slots" if speed.batch > 1 else ""
+        facts, unit = f"context {speed.context_length}{slots}", "tokens/s"
+        loads = [("load, first module", speed.load_first_s), ("load, second module", speed.load_second_s)]
+    else:
+        gops = (speed.int8_operations + speed.float_operations) / 1e9
+        facts, unit = f"{gops:.3g} GOP a run, {_int8_share(speed):.0%} of it int8", "inputs/s"
+        loads = [("load", speed.load_s)]
     lines = [
         machine,
-        f"{speed.name} in {speed.folder}: {speed.quant}, context {speed.context_length}{slots}, "
+        f"{speed.name} in {speed.folder}: {speed.quant}, {facts}, "
         f"{speed.weight_bytes / 1e6:.1f} MB of weights a run, {speed.before.threads} threads",
         "",
-        f"{'':22}{'tokens/s':>10}{'ms a run':>11}{'fastest - slowest':>20}{'runs':>7}   of the limit",
+        f"{'':22}{unit:>10}{'ms a run':>11}{'fastest - slowest':>20}{'runs':>7}   of the limit",
     ]
     lines += [_line(timing, speed.before, speed.after) for timing in speed.timings]
     lines += ["", *reasons] if (reasons := [line for timing in speed.timings if (line := explain(timing))]) else []
@@ -93,8 +111,7 @@ def _text(speed: PackageSpeed, machine: str, profile: bool) -> str:
         lines += ["", *_profile(speed.timings)]
     lines += [
         "",
-        f"load, first module    {speed.load_first_s * 1e3:10.1f} ms",
-        f"load, second module   {speed.load_second_s * 1e3:10.1f} ms",
+        *(f"{what:22}{seconds * 1e3:10.1f} ms" for what, seconds in loads),
         f"resident memory       {speed.resident_bytes / 1e6:10.1f} MB",
         "",
         f"{'limits of the machine':22}{'before':>10}{'after':>11}",
@@ -104,6 +121,10 @@ def _text(speed: PackageSpeed, machine: str, profile: bool) -> str:
     if high > 1.2 * low:
         lines.append("The read rate changed by more than a fifth: other programs run, or the host moved this machine.")
     return "\n".join(lines)
+
+
+def _int8_share(speed: NetworkSpeed) -> float:
+    return speed.int8_operations / max(speed.int8_operations + speed.float_operations, 1)
 
 
 def _line(timing: Timing, before: MachineLimits, after: MachineLimits) -> str:

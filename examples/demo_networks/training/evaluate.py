@@ -19,7 +19,7 @@ import object_detection as detection  # noqa: E402
 from network_file import open_network  # noqa: E402
 
 PROFILES = ("float32", "float16", "w8a8h1_sefp")
-COUNTS = {"classifier": 5000, "detector": 1000}
+COUNTS = {"classifier": 2000, "detector": 600}
 IOU_LIMITS = np.arange(0.5, 1.0, 0.05)  # of COCO's mAP
 
 
@@ -47,8 +47,8 @@ def runners(kind, path):
 def classifier_rows(columns, count):
     """{row: {column: value}}: the share of right first guesses and of right answers among the first two, in per cent."""
     pictures = [one_shape(random_stream("test", 0, number)) for number in range(count)]
-    images = [classification.prepare(Image.fromarray(image), *image.shape[:2]) for image, *_ in pictures]
-    truth = np.array([label for _, label, _ in pictures])
+    images = [classification.prepare(Image.fromarray(image), *image.shape[:2]) for image, _ in pictures]
+    truth = np.array([label for _, label in pictures])
     rows = {"top 1": {}, "top 2": {}}
     for column, run in columns.items():
         ranked = np.argsort(-np.stack([run(image) for image in images]), axis=1, kind="stable")
@@ -119,7 +119,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="+", choices=COUNTS)
     parser.add_argument("--models", type=Path, default=HERE.parent, help="folder of the ONNX files")
-    parser.add_argument("--count", type=int, help="pictures; default 5000 for the classifier, 1000 for the detector")
+    parser.add_argument("--count", type=int, help="pictures; default 2000 for the classifier, 600 for the detector")
     args = parser.parse_args()
     for kind in args.kinds:
         table = evaluate(kind, args.models, args.count)

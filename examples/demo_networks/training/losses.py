@@ -1,27 +1,10 @@
-"""What the networks learn from."""
+"""What the detector learns from: which cells stand for which shape, and how far their boxes are from it."""
 
 import torch
 from torch.nn import functional
 
-_CELL = 8  # pixels of a side of the classifier's cells
 _SMALL = 36.0  # pixels; shapes whose longer side is below belong to the fine cells, others to the coarse ones
 _REACH = 1.5  # strides; cells whose middle is nearer to the middle of a shape stand for it
-
-
-def classification_loss(logits, cells, boxes, labels):
-    """Cross entropy of the picture, and of each cell: without the latter nothing is learnt in the first 800 steps.
-
-    Args:
-        logits: [N, classes].
-        cells: [N, classes + 1, rows, columns]; the last class is no shape.
-        boxes: [N, 4] corners in pixels; cells whose middle is inside show the shape.
-        labels: [N].
-    """
-    rows, columns = ((torch.arange(side) + 0.5) * _CELL for side in cells.shape[2:])
-    x1, y1, x2, y2 = boxes.T[..., None]
-    inside = ((rows > y1) & (rows < y2))[:, :, None] & ((columns > x1) & (columns < x2))[:, None, :]
-    shown = torch.where(inside, labels[:, None, None], cells.shape[1] - 1)
-    return functional.cross_entropy(logits, labels, label_smoothing=0.05) + functional.cross_entropy(cells, shown)
 
 
 def assign(boxes, cells, strides):

@@ -8,7 +8,7 @@ from pictures import one_shape, random_stream, scene
 from PIL import Image
 from shapes import CLASSES
 
-SCENE_SIZES = ((160, 224), (200, 200), (240, 180))  # height, width; none is the network's
+SCENE_SIZES = ((120, 160), (160, 130), (140, 140))  # height, width; none is the network's
 
 
 def make_images(folder):
@@ -16,7 +16,7 @@ def make_images(folder):
     folder.mkdir(parents=True, exist_ok=True)
     missing, number = set(range(len(CLASSES))), 0
     while missing:
-        image, label, _ = one_shape(random_stream("examples", 0, number), side=96)
+        image, label = one_shape(random_stream("examples", 0, number), side=96)
         number += 1
         if label in missing:
             missing.remove(label)

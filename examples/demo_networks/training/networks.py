@@ -1,54 +1,17 @@
 """The two networks in torch. Both take [N, 3, side, side] float32 and are exported with the batch left open."""
 
+import onnx
 import torch
+from onnx import numpy_helper
 from pictures import CLASSIFIER_SIDE, DETECTOR_SIDE
 from shapes import CLASSES
 from torch import nn
 
 
-def convolution(inputs, outputs, kernel=3, stride=1, activation=nn.SiLU):
-    """Convolution and batch norm, then `activation` unless that is None."""
-    layers = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
-    return nn.Sequential(*layers, *([activation()] if activation else []))
-
-
-class Residual(nn.Module):
-    """relu(two 3x3 convolutions + the input), as in ResNet."""
-
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.first = convolution(inputs, outputs, 3, stride, nn.ReLU)
-        self.second = convolution(outputs, outputs, 3, 1, None)
-        self.shortcut = convolution(inputs, outputs, 1, stride, None)
-
-    def forward(self, x):
-        return torch.relu(self.second(self.first(x)) + self.shortcut(x))
-
-
-class Classifier(nn.Module):
-    """A small ResNet: [N, 3, 64, 64], RGB less ImageNet's mean by its deviation, to logits [N, 10]."""
-
-    side = CLASSIFIER_SIDE
-
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Sequential(
-            convolution(3, 24, 3, 2, nn.ReLU),
-            Residual(24, 32, 1),
-            Residual(32, 64, 2),
-            Residual(64, 96, 2),
-        )
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(96, len(CLASSES)))
-        # For training only: what each of the 8x8 cells shows, a class or, last, nothing.
-        self.cells = nn.Conv2d(96, len(CLASSES) + 1, 1)
-
-    def raw(self, x):
-        """Logits [N, 10] and those of the cells [N, 11, 8, 8]."""
-        features = self.features(x)
-        return self.head(features), self.cells(features)
-
-    def forward(self, x):
-        return self.head(self.features(x))
+def convolution(inputs, outputs, kernel=3, stride=1):
+    """Convolution, batch norm and SiLU."""
+    convolve = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(convolve, nn.BatchNorm2d(outputs), nn.SiLU())
 
 
 class Split(nn.Module):
@@ -140,3 +103,42 @@ class Detector(nn.Module):
         scores, corners = self.raw(x)
         low, high = corners.chunk(2, 1)
         return torch.cat([(low + high) / 2, high - low, torch.sigmoid(scores)], 1)
+
+
+class Classifier(nn.Module):
+    """The detector's layers up to stride 16, their maxima over the picture, and a Linear layer.
+
+    [N, 3, 64, 64], RGB less ImageNet's mean by its deviation, to logits [N, 10]. There is no batch norm: that of the
+    detector is part of its exported convolutions, which this network begins with.
+    """
+
+    side = CLASSIFIER_SIDE
+
+    def __init__(self):
+        super().__init__()
+        detector = Detector()
+        self.features = nn.Sequential(detector.stem, detector.middle, detector.deep)
+        for block in self.features.modules():
+            if isinstance(block, nn.Sequential) and len(block) == 3 and isinstance(block[1], nn.BatchNorm2d):
+                old = block[0]
+                sizes = (old.in_channels, old.out_channels, old.kernel_size, old.stride, old.padding)
+                block[0], block[1] = nn.Conv2d(*sizes), nn.Identity()
+        self.head = nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(96, len(CLASSES)))
+
+    @torch.no_grad()
+    def begin_with(self, detector_file, mean, deviation):
+        """Takes the convolutions of an exported detector; `mean` and `deviation` [3] are those of this one's input."""
+        graph = onnx.load(detector_file).graph
+        constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+        nodes = [node for node in graph.node if node.op_type == "Conv"]  # in the order in which the network runs them
+        ours = [module for module in self.features.modules() if isinstance(module, nn.Conv2d)]
+        for module, node in zip(ours, nodes, strict=False):
+            for parameter, name in zip((module.weight, module.bias), node.input[1:], strict=True):
+                assert tuple(parameter.shape) == constants[name].shape, node.name
+                parameter.copy_(torch.tensor(constants[name]))
+        first = ours[0]
+        first.bias += (first.weight * torch.tensor(mean).reshape(1, 3, 1, 1)).sum((1, 2, 3))
+        first.weight *= torch.tensor(deviation).reshape(1, 3, 1, 1)
+
+    def forward(self, x):
+        return self.head(self.features(x))

@@ -18,8 +18,8 @@ def random_stream(split, *numbers):
 def _background(rng, height, width):
     """A gradient with blotches, some lines and specks: what the networks have to ignore."""
     colour, blotch = rng.uniform(30, 225, 3), rng.uniform(0, 28)
-    slope = rng.uniform(-25, 25, (1, 1, 3)) * np.linspace(-1, 1, 6)[:, None, None]
-    coarse = rng.standard_normal((6, 6, 3)) * blotch + slope
+    coarse = rng.standard_normal((6, 6, 3)) * blotch
+    coarse = coarse + rng.uniform(-25, 25, (1, 1, 3)) * np.linspace(-1, 1, 6)[:, None, None]
     rows, columns = (np.linspace(0, 5 - 1e-6, side) for side in (height, width))
     r, c = rows.astype(int), columns.astype(int)
     fr, fc = (rows - r)[:, None, None], (columns - c)[None, :, None]
@@ -60,16 +60,16 @@ def _finish(rng, image):
 
 
 def one_shape(rng, side=CLASSIFIER_SIDE):
-    """A picture [side, side, 3] uint8 RGB, the class of the shape in it, and its box [4] in pixels."""
+    """A picture [side, side, 3] uint8 RGB and the class of the shape in it."""
     image, background = _background(rng, side, side)
     label = int(rng.integers(len(CLASSES)))
     radius = side * rng.uniform(0.15, 0.42)
     centre = rng.uniform(radius * 0.9, side - radius * 0.9, 2)
-    box = _draw(rng, image, background, CLASSES[label], centre, radius)
+    _draw(rng, image, background, CLASSES[label], centre, radius)
     if rng.random() < 0.4:  # something before it
         ends = centre + rng.uniform(-1.2, 1.2, (2, 2)) * radius
         paint(image, line(*ends, side * rng.uniform(0.02, 0.06)), None, rng.uniform(0, 255, 3))
-    return _finish(rng, image), label, box
+    return _finish(rng, image), label
 
 
 def scene(rng, height=DETECTOR_SIDE, width=DETECTOR_SIDE, most=8):
