@@ -50,7 +50,7 @@ docs: $(VENV)/docs
 	$(BIN)/python docs/make_onnx.py
 
 # The package is rebuilt when a source changes; the C++ build folder is kept, so that takes seconds.
-SOURCES := pyproject.toml profiles/m50.toml CMakeLists.txt constraints.txt \
+SOURCES := pyproject.toml csrc/runtime/m50.toml CMakeLists.txt constraints.txt \
            $(shell find csrc tcim_lite models -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' -o -name CMakeLists.txt -o -name '*.cmake')
 
 $(VENV)/tools: constraints.txt

@@ -17,7 +17,7 @@ from tcim_lite.errors import ArgumentError
 from tcim_lite.models.families import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-PROFILE = (ROOT / "profiles" / "m50.toml").read_text()
+PROFILE = (ROOT / "csrc/runtime/m50.toml").read_text()
 
 
 def changed(**values: float) -> str:
@@ -111,7 +111,7 @@ def test_a_wrong_profile_is_refused(old, new, message):
 
 @pytest.fixture(scope="module")
 def fit():
-    specification = importlib.util.spec_from_file_location("fit_m50", ROOT / "profiles" / "fit_m50.py")
+    specification = importlib.util.spec_from_file_location("fit_m50", ROOT / "benchmarks/fit_m50.py")
     module = importlib.util.module_from_spec(specification)
     sys.modules["fit_m50"] = module  # dataclasses look there
     specification.loader.exec_module(module)

@@ -63,7 +63,7 @@ class Reader {
       made_.*known.number = positive(key, value);
       return;
     }
-    refuse(value, concat("there is no key '", full, "'; expected those of profiles/m50.toml"));
+    refuse(value, concat("there is no key '", full, "'; expected those of csrc/runtime/m50.toml"));
   }
 
   ChipProfile finish() const {
@@ -92,7 +92,7 @@ class Reader {
       made_.*known.number = int(*number);
       return;
     }
-    refuse(value, concat("there is no key 'chip.", key, "'; expected those of profiles/m50.toml"));
+    refuse(value, concat("there is no key 'chip.", key, "'; expected those of csrc/runtime/m50.toml"));
   }
 
   double positive(const std::string& key, const TomlValue& value) const {
@@ -105,7 +105,7 @@ class Reader {
 
   void need(const std::string& full) const {
     if (seen_.count(full) == 0)
-      fail(ErrorCode::Argument, file_, ": there is no ", full, "; start from profiles/m50.toml");
+      fail(ErrorCode::Argument, file_, ": there is no ", full, "; start from csrc/runtime/m50.toml");
   }
 
   [[noreturn]] void refuse(const TomlValue& value, const std::string& why) const {
@@ -130,7 +130,7 @@ ChipProfile parse_chip_profile(std::string_view text, const std::string& file) {
 const ChipProfile& chip_profile() {
   static const ChipProfile profile = [] {
     const auto path = env_text("TCIM_LITE_CLOCK_PROFILE");
-    if (!path) return parse_chip_profile(kBuiltIn, "profiles/m50.toml");
+    if (!path) return parse_chip_profile(kBuiltIn, "csrc/runtime/m50.toml");
     return parse_chip_profile(read_named_file(*path, kMaxBytes, ErrorCode::Argument,
                                               concat("TCIM_LITE_CLOCK_PROFILE='", *path, "': the profile of the chip")),
                               *path);

@@ -29,7 +29,7 @@ struct ChipProfile {
 // Throws Error(Argument) naming the line, or the key that is missing, unknown, not positive or no number.
 ChipProfile parse_chip_profile(std::string_view text, const std::string& file);
 
-// Of the file TCIM_LITE_CLOCK_PROFILE, else profiles/m50.toml as it was when this was built. Read once a process.
+// Of the file TCIM_LITE_CLOCK_PROFILE, else csrc/runtime/m50.toml as it was when this was built. Read once a process.
 const ChipProfile& chip_profile();
 
 }  // namespace tcim_lite

@@ -1,7 +1,7 @@
 """Fits the [fitted] part of m50.toml to the vendor's published figures, and to nothing else.
 
-    python profiles/fit_m50.py            # prints the table of residuals
-    python profiles/fit_m50.py --write    # also writes m50.toml and the table of docs/clock.md
+    python benchmarks/fit_m50.py            # prints the table of residuals
+    python benchmarks/fit_m50.py --write    # also writes m50.toml and the table of docs/clock.md
 
 The graphs are those of the compiler for the published shapes, without their weights. The loss is the sum of the squared
 relative errors of the rows that take part. What a row is predicted to be by a fit without it says how well the model
@@ -34,7 +34,7 @@ from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import read_config
 
 ROOT = Path(__file__).parent.parent
-PROFILE, PAGE = ROOT / "profiles" / "m50.toml", ROOT / "docs" / "clock.md"
+PROFILE, PAGE = ROOT / "csrc/runtime/m50.toml", ROOT / "docs/clock.md"
 CHUNK, CONTEXT = 256, 32768
 SEARCH_STEPS = 40
 
