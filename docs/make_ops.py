@@ -13,6 +13,8 @@ C context length. Operands called weight, bias, cos and sin are weights, all oth
 - *State*: the op reads a state operand and updates it in place; the result is the same storage.
 - *Cut*: how devices may share the op. Columns: the last axis of the result. Heads: the axis of heads. Rows: any axis
   but the last. Every element is computed whole on one device.
+
+The CPU and the CUDA backend compute all of them.
 """
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run_on_gpu.sh [FOLDER]: builds with CUDA, without network, and runs what needs a GPU; reports go to FOLDER (out/gpu).
-# Needs nvcc, cmake, ninja, scikit-build-core, pybind11, numpy and pytest. Weights are made here.
+# Needs nvcc, cmake, ninja, scikit-build-core, pybind11, numpy, onnx and pytest. Weights are made here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:-out/gpu}"); mkdir -p "$out"
@@ -10,7 +10,9 @@ python3 -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --
   ${TCIM_LITE_CUDA_ARCHITECTURES:+-C cmake.define.TCIM_LITE_CUDA_ARCHITECTURES="$TCIM_LITE_CUDA_ARCHITECTURES"} .
 export PYTHONPATH=$out/site${PYTHONPATH:+:$PYTHONPATH}
 for wgmma in off on; do
-  TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/cuda_test" > "$out/cuda_test.txt" 2>&1 || { cat "$out/cuda_test.txt"; exit 1; }
+  for program in cuda_test cuda_network_test; do
+    TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/$program" > "$out/$program.txt" 2>&1 || { cat "$out/$program.txt"; exit 1; }
+  done
   echo "ops and layers, wgmma $wgmma: within bounds"
 done
 memcheck=""
@@ -18,6 +20,7 @@ if command -v compute-sanitizer > /dev/null; then  # for minutes, beside what fo
   TCIM_LITE_CUDA_WGMMA=on compute-sanitizer --tool memcheck --error-exitcode 1 "$out/build/bin/cuda_test" > "$out/memcheck.txt" 2>&1 & memcheck=$!
 fi
 python3 -P tests/cuda/check_model.py "$out"
+python3 -P tests/cuda/check_networks.py
 TCIM_LITE_DEVICE=cuda TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_devices.py "$out"
 for tier in full llm; do
   TCIM_LITE_DEVICE=cuda python3 -P -m tcim_lite.conformance --tier $tier --waivers tests/cuda/waivers.txt --report "$out/conformance-$tier" | tail -4

@@ -35,7 +35,8 @@ inline void compare(const std::string& what, const std::vector<float>& mine, con
     const double off = std::fabs(double(mine[i]) - reference[i]);
     difference += off * off;
     size += double(reference[i]) * reference[i];
-    const double allowed = limit.steps * std::ldexp(std::fabs(double(reference[i])), -10) + std::ldexp(largest, -17);
+    const double step = std::max(std::ldexp(std::fabs(double(reference[i])), -10), std::ldexp(1.0, -24));
+    const double allowed = limit.steps * step + std::ldexp(largest, -17);
     wrong += limit.steps > 0 && !(off <= allowed);
   }
   const double norm = std::sqrt(difference / std::max(size, 1e-30));

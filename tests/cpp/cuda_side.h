@@ -102,6 +102,10 @@ class Side {
       std::memcpy(&half, bytes.data() + (value.dtype == DType::Float16 ? 2 * i : 0), 2);
       numbers[i] = half_to_float(half);
       if (value.dtype == DType::Float32) std::memcpy(&numbers[i], bytes.data() + 4 * i, 4);
+      if (value.dtype != DType::Int32) continue;
+      int32_t whole;
+      std::memcpy(&whole, bytes.data() + 4 * i, 4);
+      numbers[i] = float(whole);
     }
     return numbers;
   }

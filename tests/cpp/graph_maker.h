@@ -130,34 +130,29 @@ class GraphMaker {
     return views;
   }
 
- private:
-  uint32_t value(ValueKind kind, DType dtype, Shape shape) {
-    Value made;
-    made.name = concat("v", graph_.values.size());
-    made.kind = kind;
-    made.dtype = dtype;
-    made.shape = std::move(shape);
-    graph_.values.push_back(made);
-    return uint32_t(graph_.values.size() - 1);
-  }
-  uint32_t interface(ValueKind kind, DType dtype, Shape shape) {
-    const uint32_t id = value(kind, dtype, std::move(shape));
-    graph_.inputs.push_back(id);
-    return id;
-  }
+  // Any op with one result of the graph's dtype.
   uint32_t op(OpKind kind, std::vector<uint32_t> inputs, Shape out,
               std::vector<std::pair<std::string, AttributeValue>> attributes = {}) {
     const uint32_t id = value(ValueKind::Intermediate, dtype_, std::move(out));
     graph_.ops.push_back({kind, std::move(inputs), {id}, std::move(attributes)});
     return id;
   }
-  std::byte* new_weight(uint32_t id, int64_t bytes) {
-    graph_.values[id].weight = uint32_t(weights_.size());
-    weights_.push_back(cpu_backend().allocate(0, uint64_t(bytes), Placing::NearDevice));
-    return weights_.back()->data();
+  uint32_t weight(Shape shape) { return floats(dtype_, std::move(shape)); }
+  uint32_t integers(const std::vector<int32_t>& numbers, Shape shape) {
+    const uint32_t id = value(ValueKind::Weight, DType::Int32, std::move(shape));
+    std::memcpy(new_weight(id, int64_t(numbers.size() * sizeof(int32_t))), numbers.data(),
+                numbers.size() * sizeof(int32_t));
+    return id;
   }
-  float uniform() { return std::uniform_real_distribution<float>(-1, 1)(random_); }
-
+  // The values, and their places.
+  std::pair<uint32_t, uint32_t> top_k(uint32_t x, int64_t chosen, bool largest) {
+    Shape out = shape(x);
+    out.back() = chosen;
+    const uint32_t values = value(ValueKind::Intermediate, dtype_, out);
+    const uint32_t places = value(ValueKind::Intermediate, DType::Int32, out);
+    graph_.ops.push_back({OpKind::TopK, {x}, {values, places}, {{"k", chosen}, {"largest", int64_t{largest}}}});
+    return {values, places};
+  }
   uint32_t floats(DType dtype, Shape shape) {
     const uint32_t id = value(ValueKind::Weight, dtype, shape);
     std::byte* data = new_weight(id, num_elements(shape) * size_of(dtype));
@@ -200,6 +195,28 @@ class GraphMaker {
     }
     return id;
   }
+
+ private:
+  uint32_t value(ValueKind kind, DType dtype, Shape shape) {
+    Value made;
+    made.name = concat("v", graph_.values.size());
+    made.kind = kind;
+    made.dtype = dtype;
+    made.shape = std::move(shape);
+    graph_.values.push_back(made);
+    return uint32_t(graph_.values.size() - 1);
+  }
+  uint32_t interface(ValueKind kind, DType dtype, Shape shape) {
+    const uint32_t id = value(kind, dtype, std::move(shape));
+    graph_.inputs.push_back(id);
+    return id;
+  }
+  std::byte* new_weight(uint32_t id, int64_t bytes) {
+    graph_.values[id].weight = uint32_t(weights_.size());
+    weights_.push_back(cpu_backend().allocate(0, uint64_t(bytes), Placing::NearDevice));
+    return weights_.back()->data();
+  }
+  float uniform() { return std::uniform_real_distribution<float>(-1, 1)(random_); }
 
   const DType dtype_;
   std::mt19937 random_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -27,22 +26,6 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
   }
 }
 
-// The steps that kernels of this backend compute. All others come from ops that only graphs made from ONNX have.
-template <typename Spec, typename... Known>
-constexpr bool kIsOneOf = (std::is_same_v<Spec, Known> || ...);
-template <typename Spec>
-constexpr bool kHasKernel =
-    kIsOneOf<Spec, LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec, SiluMulSpec,
-             GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec>;
-
-void refuse_missing_kernels(const Plan& plan, const std::string& graph) {
-  for (const StepSpec& step : plan.steps) {
-    if (std::visit([](const auto& spec) { return kHasKernel<std::remove_cvref_t<decltype(spec)>>; }, step)) continue;
-    fail(ErrorCode::Unsupported, "'", graph, "' has the step ", name_of(step).op,
-         ", which the CUDA backend does not compute; load it on the CPU (TCIM_LITE_DEVICE=cpu)");
-  }
-}
-
 // Kernels first: which of them run here decides how much scratch the steps ask for.
 Stream stream_after_kernels() {
   prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
@@ -59,9 +42,9 @@ CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
       memory_(*graph_, plan_, std::move(part.placed), flags),
       steps_(plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
-  refuse_missing_kernels(plan_, graph_->name);
   if (!env_is("TCIM_LITE_CUDA_ONE_LAUNCH", "off", "on")) plan_programs();
   memory_.allocate();
+  steps_.prepare();
 }
 
 void CudaPart::plan_programs() {

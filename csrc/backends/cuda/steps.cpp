@@ -57,7 +57,7 @@ bool fast_attention(const AttentionSpec& spec, const AttentionArgs& args) {
 }  // namespace
 
 StepLauncher::StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream)
-    : memory_(memory), stream_(stream) {
+    : memory_(memory), stream_(stream), network_(plan, memory, stream) {
   uint64_t linear = 0, partials = 0, arrived = 0;
   const auto count = [&](const AttentionSpec& spec) {
     check_slots(spec.k.size());
@@ -261,7 +261,14 @@ void StepLauncher::launch_step(const RmsNormSpec& spec) {
 }
 
 void StepLauncher::launch_step(const ElementwiseSpec& spec) {
-  launch_elementwise(spec.op, spec.elem, {row_args(spec.a, spec.y), memory_.at(spec.b.value), spec.b.stride}, stream_);
+  ElementwiseArgs args{row_args(spec.a, spec.y), memory_.at(spec.b.value), spec.b.stride};
+  // Rows without gaps are one long row.
+  const bool dense = spec.a.stride == spec.a.cols && spec.b.stride == spec.b.cols && spec.y.stride == spec.y.cols;
+  if (dense && args.row.live == nullptr && spec.y.rows * spec.y.cols < INT32_MAX) {
+    args.row.cols = int(spec.y.rows * spec.y.cols);
+    args.row.rows = 1;
+  }
+  launch_elementwise(spec.op, spec.elem, args, stream_);
 }
 
 void StepLauncher::launch_step(const SiluMulSpec& spec) {

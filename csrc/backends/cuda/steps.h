@@ -7,6 +7,7 @@
 #include "backends/cuda/blas.h"
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/memory.h"
+#include "backends/cuda/network_steps.h"
 #include "graph/plan/plan.h"
 
 namespace tcim_lite::cuda {
@@ -16,6 +17,8 @@ class StepLauncher {
   // Reserves what the steps need of `memory`, which outlives the launcher. Launches go to `stream`, of the current GPU.
   StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream);
 
+  // Once, when the memory is allocated.
+  void prepare() { network_.prepare(); }
   void launch(const StepSpec& step);
 
  private:
@@ -31,9 +34,11 @@ class StepLauncher {
   void launch_step(const MoERouteSpec& spec);
   void launch_step(const MoELinearSpec& spec);
   void launch_step(const MoECombineSpec& spec);
-  // Steps that only graphs from ONNX have: the part refuses them when it is loaded.
+  // Steps over dense tensors.
   template <typename Spec>
-  void launch_step(const Spec&) {}
+  void launch_step(const Spec& spec) {
+    network_.launch(spec);
+  }
 
   LinearArgs linear_args(const LinearSpec& spec) const;
   RowArgs row_args(const Rows& x, const Rows& y) const;
@@ -43,6 +48,7 @@ class StepLauncher {
 
   const CudaMemory& memory_;
   const cudaStream_t stream_;
+  NetworkLauncher network_;
   std::unique_ptr<Blas> blas_;                                // null: not found, or no use for it so far
   uint64_t linear_scratch_ = 0, partials_ = 0, arrived_ = 0;  // offsets of scratch
 };

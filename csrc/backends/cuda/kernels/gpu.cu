@@ -10,6 +10,7 @@ namespace tcim_lite::cuda {
 void prepare_linear_stream();
 void prepare_linear_gemm();
 void prepare_linear_wgmma();
+void prepare_product_half();
 void prepare_attention();
 namespace decode {
 void prepare();
@@ -58,6 +59,7 @@ bool take_dependent_launch() {
 void prepare_kernels(bool wgmma) {
   prepare_linear_stream();
   prepare_linear_gemm();
+  prepare_product_half();
   if (wgmma) prepare_linear_wgmma();
   prepare_attention();
   decode::prepare();

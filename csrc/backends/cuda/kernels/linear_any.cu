@@ -37,10 +37,10 @@ template <typename Acc>
 __global__ void epilogue_kernel(LinearArgs args, const Acc* acc, bool aligned) {
   wait_for_inputs();
   launch_next();
-  const int row = blockIdx.y;
+  const int row = blockIdx.x;
   const bool silu_mul = args.epilogue == kSiluMul;
   const int count = silu_mul ? args.outputs / 2 : args.outputs;
-  const int i = int(blockIdx.x * blockDim.x + threadIdx.x) * 8;
+  const int i = int(blockIdx.y * blockDim.x + threadIdx.x) * 8;
   if (i >= count || row >= live_rows(args) || is_refused(args)) return;
   acc += int64_t(row) * args.outputs;
   const int first = silu_mul ? i / 16 * 32 + i % 16 : i;
@@ -120,7 +120,7 @@ void launch_linear_epilogue(const LinearArgs& args, Elem elem, const void* produ
   const bool aligned =
       args.outputs % 8 == 0 && args.y_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.y) % 16 == 0 &&
       (!residual || (args.residual_stride % 8 == 0 && reinterpret_cast<uintptr_t>(args.residual) % 16 == 0));
-  const dim3 grid((columns + 2047) / 2048, args.rows), block(256);
+  const dim3 grid(args.rows, (columns + 2047) / 2048), block(256);
   if (elem == kF16)
     launch(epilogue_kernel<__half>, grid, block, 0, stream, args, static_cast<const __half*>(products), aligned);
   if (elem == kF32)

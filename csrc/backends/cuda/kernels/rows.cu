@@ -83,26 +83,28 @@ template <typename T, ElementwiseOp op>
 __global__ void elementwise_kernel(ElementwiseArgs args) {
   wait_for_inputs();
   launch_next();
-  const int row = blockIdx.y;
-  if (!is_live(args.row.live, row) || is_refused(args.row.refused)) return;
-  const T* a = static_cast<const T*>(args.row.x) + row * args.row.x_stride;
-  const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
-  T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.row.cols; i += gridDim.x * blockDim.x)
-    store(y + i, apply<op>(load(a + i), load(b + i)));
+  if (is_refused(args.row.refused)) return;
+  for (int row = blockIdx.y; row < args.row.rows && is_live(args.row.live, row); row += gridDim.y) {
+    const T* a = static_cast<const T*>(args.row.x) + row * args.row.x_stride;
+    const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
+    T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.row.cols; i += gridDim.x * blockDim.x)
+      store(y + i, apply<op>(load(a + i), load(b + i)));
+  }
 }
 
 template <typename T>
 __global__ void silu_mul_kernel(RowArgs args) {
   wait_for_inputs();
   launch_next();
-  const int row = blockIdx.y;
-  if (!is_live(args.live, row) || is_refused(args.refused)) return;
-  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-  T* y = static_cast<T*>(args.y) + row * args.y_stride;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
-    const int gate = i / 16 * 32 + i % 16;
-    store(y + i, silu(load(x + gate)) * load(x + gate + 16));
+  if (is_refused(args.refused)) return;
+  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y) {
+    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
+      const int gate = i / 16 * 32 + i % 16;
+      store(y + i, silu(load(x + gate)) * load(x + gate + 16));
+    }
   }
 }
 
@@ -110,16 +112,17 @@ template <typename T>
 __global__ void clamped_glu_kernel(RowArgs args, float alpha, float limit) {
   wait_for_inputs();
   launch_next();
-  const int row = blockIdx.y;
-  if (!is_live(args.live, row) || is_refused(args.refused)) return;
-  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-  T* y = static_cast<T*>(args.y) + row * args.y_stride;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
-    const int at = i / 16 * 32 + i % 16;
-    float gate = load(x + at), up = load(x + at + 16);
-    gate = gate > limit ? limit : gate;  // a NaN stays one
-    up = up > limit ? limit : up < -limit ? -limit : up;
-    store(y + i, (up + 1.0f) * (gate / (1.0f + expf(-(alpha * gate)))));
+  if (is_refused(args.refused)) return;
+  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y) {
+    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
+      const int at = i / 16 * 32 + i % 16;
+      float gate = load(x + at), up = load(x + at + 16);
+      gate = gate > limit ? limit : gate;  // a NaN stays one
+      up = up > limit ? limit : up < -limit ? -limit : up;
+      store(y + i, (up + 1.0f) * (gate / (1.0f + expf(-(alpha * gate)))));
+    }
   }
 }
 
@@ -127,12 +130,13 @@ template <typename From, typename To>
 __global__ void copy_kernel(RowArgs args) {
   wait_for_inputs();
   launch_next();
-  const int row = blockIdx.y;
-  if (!is_live(args.live, row) || is_refused(args.refused)) return;
-  const From* x = static_cast<const From*>(args.x) + row * args.x_stride;
-  To* y = static_cast<To*>(args.y) + row * args.y_stride;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x)
-    store(y + i, load(x + i));
+  if (is_refused(args.refused)) return;
+  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y) {
+    const From* x = static_cast<const From*>(args.x) + row * args.x_stride;
+    To* y = static_cast<To*>(args.y) + row * args.y_stride;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x)
+      store(y + i, load(x + i));
+  }
 }
 
 template <typename T>
@@ -158,7 +162,10 @@ __global__ void zero_rows_kernel(uint16_t* y, int rows, int64_t row_elements, co
 
 constexpr int kThreads = 256;
 
-dim3 grid_of(const RowArgs& args) { return dim3((args.cols + kThreads - 1) / kThreads, args.rows); }
+// A grid has at most 65,535 rows of blocks.
+dim3 grid_of(const RowArgs& args) {
+  return dim3((args.cols + kThreads - 1) / kThreads, args.rows < 65535 ? args.rows : 65535);
+}
 
 template <typename Call>
 void with_elem(Elem elem, const Call& call) {

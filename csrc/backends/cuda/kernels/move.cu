@@ -1,0 +1,102 @@
+// Ops that move elements, or weigh a few of an axis.
+#include "backends/cuda/kernels/dense.cuh"
+
+namespace tcim_lite::cuda {
+namespace {
+
+template <typename Word, typename Index>
+__global__ void box_kernel(BoxArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int64_t i = first_element();
+  if (i >= args.count || is_refused(args.refused)) return;
+  Index rest = Index(i);
+  int64_t x = 0, y = 0;
+  for (int axis = args.axes; axis-- > 0;) {
+    const Index extent = Index(args.extents[axis]), index = rest % extent;
+    rest /= extent;
+    x += int64_t(index) * args.x_strides[axis];
+    y += int64_t(index) * args.y_strides[axis];
+  }
+  static_cast<Word*>(args.y)[y] = static_cast<const Word*>(args.x)[x];
+}
+
+template <typename Word>
+__global__ void fill_kernel(Word* y, int64_t count, Word value, const int* refused) {
+  wait_for_inputs();
+  launch_next();
+  const int64_t i = first_element();
+  if (i < count && !is_refused(refused)) y[i] = value;
+}
+
+template <typename Word, typename Index>
+__global__ void gather_kernel(GatherArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int64_t i = first_element();
+  if (i >= args.outer * args.count * args.inner || is_refused(args.refused)) return;
+  const Index inner = Index(args.inner), count = Index(args.count), line = Index(i) / inner, o = line / count;
+  int64_t row = args.indices[line % count];
+  if (row < 0) row += args.extent;
+  row = row < 0 ? 0 : row < args.extent ? row : args.extent - 1;
+  static_cast<Word*>(args.y)[i] =
+      static_cast<const Word*>(args.x)[(int64_t(o) * args.extent + row) * args.inner + Index(i) % inner];
+}
+
+template <typename T, typename Index>
+__global__ void resample_kernel(ResampleArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int64_t i = first_element();
+  if (i >= args.outer * args.count * args.inner || is_refused(args.refused)) return;
+  const Index inner = Index(args.inner), count = Index(args.count), line = Index(i) / inner;
+  const T* x = static_cast<const T*>(args.x) + int64_t(line / count) * args.extent * args.inner + Index(i) % inner;
+  const int64_t first = int64_t(line % count) * args.taps;
+  float sum = 0;
+  for (int64_t tap = first; tap < first + args.taps; ++tap)
+    sum = fmaf(args.weights[tap], load(x + args.indices[tap] * args.inner), sum);
+  store(static_cast<T*>(args.y) + i, sum);
+}
+
+}  // namespace
+
+void launch_box(int64_t bytes, const BoxArgs& args, cudaStream_t stream) {
+  with_word(bytes, [&](auto word) {
+    with_index(args.count, [&](auto index) {
+      launch(box_kernel<decltype(word), decltype(index)>, blocks_for(args.count), dim3(kDenseThreads), 0, stream, args);
+    });
+  });
+}
+
+void launch_fill(int64_t bytes, void* y, int64_t count, uint32_t bits, const int* refused, cudaStream_t stream) {
+  const auto fill = [&](auto value) {
+    using Word = decltype(value);
+    launch(fill_kernel<Word>, blocks_for(count), dim3(kDenseThreads), 0, stream, static_cast<Word*>(y), count, value,
+           refused);
+  };
+  if (bytes == 1) fill(uint8_t(bits));
+  if (bytes == 2) fill(uint16_t(bits));
+  if (bytes == 4) fill(bits);
+  if (bytes == 8) fill(make_uint2(bits, 0));
+}
+
+void launch_gather(int64_t bytes, const GatherArgs& args, cudaStream_t stream) {
+  const int64_t elements = args.outer * args.count * args.inner;
+  with_word(bytes, [&](auto word) {
+    with_index(elements, [&](auto index) {
+      launch(gather_kernel<decltype(word), decltype(index)>, blocks_for(elements), dim3(kDenseThreads), 0, stream,
+             args);
+    });
+  });
+}
+
+void launch_resample(Elem elem, const ResampleArgs& args, cudaStream_t stream) {
+  const int64_t elements = args.outer * args.count * args.inner;
+  with_elem(elem, [&](auto t) {
+    with_index(elements, [&](auto index) {
+      launch(resample_kernel<decltype(t), decltype(index)>, blocks_for(elements), dim3(kDenseThreads), 0, stream, args);
+    });
+  });
+}
+
+}  // namespace tcim_lite::cuda

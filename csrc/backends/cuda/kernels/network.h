@@ -1,0 +1,169 @@
+// Kernels of the ops over dense tensors, which networks from ONNX are made of: what they compute and the functions that
+// launch them. As kernels.h, which holds the rest. Tensors have no rows that are not live; every kernel whose `refused`
+// is given does nothing when *refused is not 0.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "graph/plan/steps.h"
+
+namespace tcim_lite::cuda {
+
+struct UnaryArgs {
+  const void* x;
+  void* y;
+  int64_t count;
+  float alpha, beta;
+  const int* refused;
+};
+void launch_unary(UnaryOp op, Elem elem, const UnaryArgs& args, cudaStream_t stream);
+
+// y[i, j, ..] = op(operands[i * stride, ..]), y dense.
+struct BroadcastArgs {
+  const void* operands[3];
+  void* y;
+  int64_t count;
+  int axes;
+  int64_t extents[kMaxAxes];
+  int64_t strides[3][kMaxAxes];
+  const int* refused;
+};
+// `op` is an ElementwiseOp or BroadcastSpec::kWhere.
+void launch_broadcast(int op, Elem elem, const BroadcastArgs& args, cudaStream_t stream);
+
+// Dense rows of `cols`.
+struct VectorArgs {
+  const void* x;
+  void* y;
+  int64_t rows, cols;
+  const int* refused;
+};
+void launch_reduce(ReduceOp op, Elem elem, const VectorArgs& args, cudaStream_t stream);
+void launch_softmax(Elem elem, const VectorArgs& args, bool log, cudaStream_t stream);
+// weight and bias [cols], or null.
+void launch_layer_norm(Elem elem, const VectorArgs& args, const float* weight, const float* bias, float epsilon,
+                       cudaStream_t stream);
+// y holds the values, `indices` their places: [rows, chosen] each.
+void launch_top_k(Elem elem, const VectorArgs& args, int* indices, int64_t chosen, bool largest, cudaStream_t stream);
+
+// One box of a MoveSpec: elements of `bytes`, 1 to 16.
+struct BoxArgs {
+  const void* x;  // from here on
+  void* y;
+  int64_t count;
+  int axes;
+  int64_t extents[kMaxAxes], x_strides[kMaxAxes], y_strides[kMaxAxes];
+  const int* refused;
+};
+void launch_box(int64_t bytes, const BoxArgs& args, cudaStream_t stream);
+// `count` elements that are the low `bytes` of `bits`.
+void launch_fill(int64_t bytes, void* y, int64_t count, uint32_t bits, const int* refused, cudaStream_t stream);
+
+// y[o, i, n] = x[o, indices[i], n].
+struct GatherArgs {
+  const void* x;
+  const int* indices;
+  void* y;
+  int64_t outer, extent, count, inner;
+  const int* refused;
+};
+void launch_gather(int64_t bytes, const GatherArgs& args, cudaStream_t stream);
+
+// y[o, i, n] = sum over t of weights[i, t] * x[o, indices[i, t], n].
+struct ResampleArgs {
+  const void* x;
+  const int* indices;
+  const float* weights;
+  void* y;
+  int64_t outer, extent, count, inner, taps;
+  const int* refused;
+};
+void launch_resample(Elem elem, const ResampleArgs& args, cudaStream_t stream);
+
+struct WindowAxis {
+  int in, out, kernel, stride, pad, dilation, upsample;
+};
+struct WindowArgs {
+  WindowAxis h, w;
+};
+
+struct PoolArgs {
+  const void* x;  // [planes, h.in, w.in]
+  void* y;        // [planes, h.out, w.out]
+  WindowArgs window;
+  int64_t planes;
+  bool mean, counts_pads;
+  int64_t extent_h, extent_w;
+  const int* refused;
+};
+void launch_pool(Elem elem, const PoolArgs& args, cudaStream_t stream);
+
+// What happens to sums before they are elements of y: a bias, a residual and a function, with every rounding of the ops
+// that were fused.
+struct ConvEnd {
+  const float* bias;     // [groups * outputs], or null
+  const void* residual;  // as y, or null
+  int function;          // a UnaryOp, or -1
+  float alpha, beta;
+};
+
+struct ConvArgs {
+  const void* x;        // [batch, groups * channels, h.in, w.in]
+  const void* weights;  // [groups * outputs, channels * taps] of T
+  void* y;              // [batch, groups * outputs, h.out, w.out]
+  WindowArgs window;
+  int batch, groups, channels, outputs;
+  ConvEnd end;
+  const int* refused;
+};
+// Any convolution; a thread computes an element. For few terms and few outputs of a group.
+void launch_conv_direct(Elem elem, const ConvArgs& args, cudaStream_t stream);
+
+// Products of matrices, y[z] = a[z] b[z], where b may be what the windows of a convolution read: column n is output
+// pixel n % pixels of image n / pixels, and row k is term k of the pixel.
+struct ProductArgs {
+  const void* a;  // [m, k] of T, rows of a_stride
+  const void* b;
+  void* y;
+  int count;          // z
+  int m, k, columns;  // columns: of all images
+  int64_t a_stride;
+  int pixels;                              // columns of an image
+  int64_t b_row, b_image, y_row, y_image;  // elements to the next
+  int64_t a_next, b_next, y_next;          // of z, where there are no offsets
+  const int64_t *a_offsets, *b_offsets;    // [z] elements, or null
+  int64_t a_multiple, b_multiple;          // what every z's offset is a multiple of; 0: they are 0
+  bool windows;                            // b is read through windows; otherwise rows of `pixels`
+  WindowArgs window;
+  bool by_taps;  // rows of a are [taps, channels] (ProductLayout)
+  int channels;  // terms of a tap; all without windows
+  ConvEnd end;   // bias [z, m]
+  const int* refused;
+};
+// float32 by FMA, k ascending.
+void launch_product_float(const ProductArgs& args, cudaStream_t stream);
+
+// float16 on the tensor cores. Weights of a convolution are laid out for it once: [m, taps, channels], the channels
+// padded with zeros to a multiple of 32 (by taps), or [m, k] padded to a multiple of 32.
+struct ProductLayout {
+  bool by_taps;
+  int64_t row;  // halves of a row
+};
+ProductLayout product_layout(int64_t channels, int64_t taps);
+// False: weights are read as they are.
+bool needs_layout(int64_t channels, int64_t taps);
+void launch_product_layout(const void* weights, void* to, int64_t rows, int64_t channels, int64_t taps,
+                           cudaStream_t stream);
+// With windows, `a` is laid out, or k is a multiple of 8 and there is one tap.
+void launch_product_half(const ProductArgs& args, cudaStream_t stream);
+void prepare_product_half();
+
+// What output pixels [first, first + rows) of all images read: x [rows, inputs], inputs padded with zeros to a multiple
+// of 64. Of fp16.
+void launch_unfold(const ConvArgs& args, void* x, int64_t first, int64_t rows, int64_t inputs, cudaStream_t stream);
+// Channel-last sums [rows, outputs], with the bias and rounded, of these pixels become elements of y.
+void launch_fold_end(const ConvArgs& args, const void* sums, int64_t first, int64_t rows, cudaStream_t stream);
+
+}  // namespace tcim_lite::cuda

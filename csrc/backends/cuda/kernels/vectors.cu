@@ -1,0 +1,196 @@
+// Ops over rows: reductions, softmax, layer norm, the largest of a row. A warp takes a row, or a block a long one.
+#include "backends/cuda/kernels/dense.cuh"
+
+namespace tcim_lite::cuda {
+namespace {
+
+constexpr int kWarp = 32, kBlock = 256;
+constexpr int64_t kLong = 2048;  // columns from which a block takes a row
+
+__device__ __forceinline__ float combine(int op, float a, float b) {
+  if (op == kReduceMax) return larger(a, b);
+  if (op == kReduceMin) return smaller(a, b);
+  if (op == kReduceProd) return a * b;
+  return a + b;
+}
+__device__ __forceinline__ float identity(int op) {
+  return op == kReduceMax ? -INFINITY : op == kReduceMin ? INFINITY : op == kReduceProd ? 1.0f : 0.0f;
+}
+
+// Of all threads of a team, the same in each. `scratch`: a float for each warp of the block.
+template <int Team>
+__device__ __forceinline__ float fold(int op, float v, float* scratch) {
+#pragma unroll
+  for (int lane = 16; lane > 0; lane /= 2) v = combine(op, v, __shfl_xor_sync(0xffffffffu, v, lane));
+  if constexpr (Team == kBlock) {
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = scratch[0];
+    for (int warp = 1; warp < kBlock / 32; ++warp) v = combine(op, v, scratch[warp]);
+    __syncthreads();
+  }
+  return v;
+}
+
+// The row of this thread's team, and its place in the team. False: there is none, for the whole team.
+template <int Team>
+__device__ __forceinline__ bool row_of(const VectorArgs& args, int64_t& row, int& member) {
+  row = int64_t(blockIdx.x) * (kBlock / Team) + threadIdx.x / Team;
+  member = threadIdx.x % Team;
+  return row < args.rows && !is_refused(args.refused);
+}
+
+template <typename T, int Team>
+__global__ void reduce_kernel(VectorArgs args, int op) {
+  __shared__ float scratch[kBlock / 32];
+  wait_for_inputs();
+  launch_next();
+  int64_t row;
+  int member;
+  if (!row_of<Team>(args, row, member)) return;
+  const T* x = static_cast<const T*>(args.x) + row * args.cols;
+  float result = identity(op);
+  for (int64_t i = member; i < args.cols; i += Team) {
+    const float v = load(x + i);
+    result = op == kReduceSumSquare ? fmaf(v, v, result) : combine(op, result, op == kReduceL1 ? fabsf(v) : v);
+  }
+  result = fold<Team>(op, result, scratch);
+  if (op == kReduceMean) result /= float(args.cols);
+  if (member == 0) store(static_cast<T*>(args.y) + row, result);
+}
+
+template <typename T, int Team>
+__global__ void softmax_kernel(VectorArgs args, bool log) {
+  __shared__ float scratch[kBlock / 32];
+  wait_for_inputs();
+  launch_next();
+  int64_t row;
+  int member;
+  if (!row_of<Team>(args, row, member)) return;
+  const T* x = static_cast<const T*>(args.x) + row * args.cols;
+  T* y = static_cast<T*>(args.y) + row * args.cols;
+  float most = -INFINITY;
+  for (int64_t i = member; i < args.cols; i += Team) most = larger(most, load(x + i));
+  most = fold<Team>(kReduceMax, most, scratch);
+  float sum = 0;
+  for (int64_t i = member; i < args.cols; i += Team) sum += expf(load(x + i) - most);
+  sum = fold<Team>(kReduceSum, sum, scratch);
+  const float log_sum = logf(sum);
+  for (int64_t i = member; i < args.cols; i += Team) {
+    const float v = load(x + i) - most;
+    store(y + i, log ? v - log_sum : expf(v) / sum);
+  }
+}
+
+template <typename T, int Team>
+__global__ void layer_norm_kernel(VectorArgs args, const float* weight, const float* bias, float epsilon) {
+  __shared__ float scratch[kBlock / 32];
+  wait_for_inputs();
+  launch_next();
+  int64_t row;
+  int member;
+  if (!row_of<Team>(args, row, member)) return;
+  const T* x = static_cast<const T*>(args.x) + row * args.cols;
+  T* y = static_cast<T*>(args.y) + row * args.cols;
+  float sum = 0;
+  for (int64_t i = member; i < args.cols; i += Team) sum += load(x + i);
+  const float mean = fold<Team>(kReduceSum, sum, scratch) / float(args.cols);
+  float squares = 0;
+  for (int64_t i = member; i < args.cols; i += Team) {
+    const float difference = load(x + i) - mean;
+    squares = fmaf(difference, difference, squares);
+  }
+  const float variance = fold<Team>(kReduceSum, squares, scratch) / float(args.cols);
+  const float inverse = 1.0f / sqrtf(variance + epsilon);
+  for (int64_t i = member; i < args.cols; i += Team) {
+    float v = (load(x + i) - mean) * inverse;
+    if (weight != nullptr) v = bias != nullptr ? fmaf(v, weight[i], bias[i]) : v * weight[i];
+    store(y + i, v);
+  }
+}
+
+// Ascending with x, then descending with the index; NaN is below every number, and -0 equals 0. With `smallest` x
+// counts reversed.
+__device__ __forceinline__ uint64_t rank_key(float x, bool largest, int index) {
+  uint32_t key = 0;
+  if (x == x) {
+    const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
+    const uint32_t ordered = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+    key = largest ? ordered : ~ordered;
+  }
+  return uint64_t(key) << 32 | uint32_t(~index);
+}
+
+// Grid: (pieces of a row, rows by 65,535). An element that `place` others come before is the result's element `place`.
+template <typename T>
+__global__ void top_k_kernel(VectorArgs args, int* indices, int64_t chosen, bool largest) {
+  __shared__ uint64_t others[kBlock];
+  wait_for_inputs();
+  launch_next();
+  if (is_refused(args.refused)) return;
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
+    const T* x = static_cast<const T*>(args.x) + row * args.cols;
+    const int64_t mine = int64_t(blockIdx.x) * kBlock + threadIdx.x;
+    const uint64_t key = mine < args.cols ? rank_key(load(x + mine), largest, int(mine)) : 0;
+    int64_t place = 0;
+    for (int64_t first = 0; first < args.cols; first += kBlock) {
+      const int64_t other = first + threadIdx.x;
+      __syncthreads();
+      others[threadIdx.x] = other < args.cols ? rank_key(load(x + other), largest, int(other)) : 0;
+      __syncthreads();
+#pragma unroll 16
+      for (int n = 0; n < kBlock; ++n) place += others[n] > key;
+    }
+    if (mine >= args.cols || place >= chosen) continue;
+    static_cast<T*>(args.y)[row * chosen + place] = x[mine];
+    indices[row * chosen + place] = int(mine);
+  }
+}
+
+// call(team) with the team of a row, and the blocks that it takes.
+template <typename Call>
+void with_team(const VectorArgs& args, const Call& call) {
+  if (args.cols >= kLong) {
+    call(std::integral_constant<int, kBlock>(), dim3(unsigned(args.rows)));
+  } else {
+    constexpr int kRows = kBlock / kWarp;
+    call(std::integral_constant<int, kWarp>(), dim3(unsigned((args.rows + kRows - 1) / kRows)));
+  }
+}
+
+}  // namespace
+
+void launch_reduce(ReduceOp op, Elem elem, const VectorArgs& args, cudaStream_t stream) {
+  with_elem(elem, [&](auto t) {
+    with_team(args, [&](auto team, dim3 grid) {
+      launch(reduce_kernel<decltype(t), decltype(team)::value>, grid, dim3(kBlock), 0, stream, args, int(op));
+    });
+  });
+}
+
+void launch_softmax(Elem elem, const VectorArgs& args, bool log, cudaStream_t stream) {
+  with_elem(elem, [&](auto t) {
+    with_team(args, [&](auto team, dim3 grid) {
+      launch(softmax_kernel<decltype(t), decltype(team)::value>, grid, dim3(kBlock), 0, stream, args, log);
+    });
+  });
+}
+
+void launch_layer_norm(Elem elem, const VectorArgs& args, const float* weight, const float* bias, float epsilon,
+                       cudaStream_t stream) {
+  with_elem(elem, [&](auto t) {
+    with_team(args, [&](auto team, dim3 grid) {
+      launch(layer_norm_kernel<decltype(t), decltype(team)::value>, grid, dim3(kBlock), 0, stream, args, weight, bias,
+             epsilon);
+    });
+  });
+}
+
+void launch_top_k(Elem elem, const VectorArgs& args, int* indices, int64_t chosen, bool largest, cudaStream_t stream) {
+  const dim3 grid(unsigned((args.cols + kBlock - 1) / kBlock), unsigned(args.rows < 65535 ? args.rows : 65535));
+  with_elem(elem, [&](auto t) {
+    launch(top_k_kernel<decltype(t)>, grid, dim3(kBlock), 0, stream, args, indices, chosen, largest);
+  });
+}
+
+}  // namespace tcim_lite::cuda

@@ -1,0 +1,357 @@
+// The CUDA backend against the CPU backend on the ops over dense tensors, which networks from ONNX are made of. As
+// cuda_test.cpp: random inputs, poisoned outputs; without a GPU the program exits with 77.
+#include <iostream>
+
+#include "backends/backend.h"
+#include "check.h"
+#include "cuda_compare.h"
+#include "graph_maker.h"
+
+using namespace tcim_lite;
+using namespace tcim_lite::test;
+
+namespace {
+
+constexpr DType kDtypes[] = {DType::Float16, DType::Float32};
+
+// One op on equal inputs.
+Limit of_one(DType dtype) { return dtype == DType::Float16 ? kSums : Limit{0, 2e-6}; }
+// Several roundings, any of which may fall the other way.
+Limit of_several(DType dtype) { return dtype == DType::Float16 ? Limit{0, 1e-3} : Limit{0, 2e-6}; }
+
+struct Windowed {
+  int64_t batch, channels, height, width, outputs;
+  int64_t kernel_h, kernel_w, stride = 1, pad = 0, dilation = 1, upsample = 1, groups = 1;
+
+  int64_t extent(int64_t in, int64_t kernel) const {
+    const int64_t seen = (in - 1) * upsample + 1 + 2 * pad;
+    return (seen - (dilation * (kernel - 1) + 1)) / stride + 1;
+  }
+  int64_t out_h() const { return extent(height, kernel_h); }
+  int64_t out_w() const { return extent(width, kernel_w); }
+  static std::string two(int64_t a, int64_t b) { return concat(a, ",", b); }
+  std::vector<std::pair<std::string, AttributeValue>> attributes() const {
+    return {{"kernel", two(kernel_h, kernel_w)},
+            {"strides", two(stride, stride)},
+            {"pads", two(pad, pad)},
+            {"dilations", two(dilation, dilation)},
+            {"upsample", two(upsample, upsample)}};
+  }
+  std::string name() const {
+    return concat(batch, " x ", channels, " x ", height, " x ", width, " -> ", outputs, " kernel ", kernel_h, " x ",
+                  kernel_w, " stride ", stride, " pad ", pad, " dilation ", dilation, " upsample ", upsample,
+                  " groups ", groups);
+  }
+};
+
+uint32_t conv(GraphMaker& maker, uint32_t x, const Windowed& form, bool quantised, bool bias) {
+  const int64_t inputs = form.channels / form.groups * form.kernel_h * form.kernel_w;
+  std::vector<uint32_t> operands = {x, quantised
+                                           ? maker.packed(WeightFormat::LinearW8, form.outputs, (inputs + 63) / 64 * 64)
+                                           : maker.weight({form.outputs, inputs})};
+  if (bias) operands.push_back(maker.floats(DType::Float32, {form.outputs}));
+  auto attributes = form.attributes();
+  attributes.emplace_back("groups", form.groups);
+  return maker.op(OpKind::Conv, operands, {form.batch, form.outputs, form.out_h(), form.out_w()}, attributes);
+}
+
+// Every way in which a product reads its second operand, each with tails of rows, columns and terms.
+const Windowed kConvolutions[] = {
+    {2, 64, 8, 8, 64, 1, 1},                   // neighbouring pixels by 8
+    {3, 40, 14, 14, 72, 1, 1},                 // by 4
+    {2, 64, 7, 7, 130, 1, 1},                  // single ones
+    {2, 20, 7, 9, 33, 1, 1},                   // channels that no 16 bytes hold
+    {1, 256, 1, 1, 48, 1, 1},                  // one pixel
+    {2, 64, 15, 13, 96, 1, 1, 2},              // strided
+    {2, 64, 14, 14, 64, 3, 3, 1, 1},           // tap by tap
+    {1, 48, 17, 19, 40, 3, 3, 2, 1},           // channels padded to 64
+    {2, 32, 12, 11, 24, 3, 3, 1, 2, 2},        // dilated
+    {1, 32, 9, 9, 20, 5, 1, 1, 2},             // not square
+    {2, 3, 37, 41, 24, 7, 7, 2, 3},            // term by term
+    {1, 5, 20, 20, 70, 3, 3, 1, 1},            //
+    {2, 16, 9, 7, 40, 4, 4, 1, 2, 1, 2},       // transposed, term by term
+    {1, 64, 6, 5, 40, 3, 3, 1, 1, 1, 2},       // transposed, tap by tap
+    {2, 64, 9, 9, 96, 3, 3, 1, 1, 1, 1, 2},    // groups, as products
+    {2, 48, 9, 9, 48, 3, 3, 2, 1, 1, 1, 48},   // depthwise
+    {1, 12, 11, 10, 24, 3, 3, 1, 1, 1, 1, 4},  // small groups
+    {1, 72, 10, 10, 2, 3, 3, 1, 1},            // few outputs
+    {4, 128, 56, 56, 128, 1, 1},               // tiles of 128 x 128
+    {4, 64, 56, 56, 256, 3, 3, 1, 1},          //
+    {1, 8, 64, 64, 300, 3, 3, 1, 1},           //
+};
+
+void test_convolutions() {
+  for (const DType dtype : kDtypes) {
+    for (const Windowed& form : kConvolutions) {
+      for (const bool bias : {false, true}) {
+        GraphMaker maker(dtype, uint32_t(form.outputs));
+        const uint32_t x = maker.input({form.batch, form.channels, form.height, form.width});
+        check(concat("Conv ", name_of(dtype), " ", form.name(), bias ? " with bias" : ""), maker,
+              {conv(maker, x, form, false, bias)}, of_one(dtype));
+      }
+    }
+  }
+}
+
+void test_convolutions_of_packed_weights() {
+  for (const Windowed& form : kConvolutions) {
+    if (form.groups != 1) continue;
+    GraphMaker maker(DType::Float16, uint32_t(form.outputs));
+    const uint32_t x = maker.input({form.batch, form.channels, form.height, form.width});
+    check(concat("Conv w8 ", form.name()), maker, {conv(maker, x, form, true, form.outputs % 3 == 0)}, kSums);
+  }
+  const Windowed many{9, 256, 64, 64, 64, 3, 3, 1, 1};  // unfolded in parts
+  GraphMaker maker(DType::Float16);
+  check("Conv w8 in parts", maker, {conv(maker, maker.input({9, 256, 64, 64}), many, true, true)}, kSums);
+}
+
+void test_ends_of_convolutions() {
+  for (const DType dtype : kDtypes) {
+    for (const bool quantised : {false, true}) {
+      if (quantised && dtype == DType::Float32) continue;
+      for (const Windowed& form : {Windowed{2, 64, 8, 8, 64, 1, 1}, Windowed{2, 64, 7, 7, 72, 3, 3, 1, 1},
+                                   Windowed{1, 32, 9, 9, 32, 3, 3, 1, 1, 1, 1, 32}}) {
+        if (quantised && form.groups != 1) continue;
+        for (const OpKind function : {OpKind::Relu, OpKind::Silu, OpKind::HardSwish, OpKind::Clip}) {
+          GraphMaker maker(dtype, 3);
+          const Shape shape = {form.batch, form.channels, form.height, form.width};
+          const uint32_t x = maker.input(shape), before = conv(maker, x, form, quantised, true);
+          const uint32_t other = maker.op(OpKind::Tanh, {before}, maker.shape(before));
+          Windowed next = form;
+          next.channels = form.outputs;
+          const uint32_t sum = maker.add(conv(maker, before, next, quantised, true), other);
+          const auto end = [&](uint32_t of) {
+            return maker.op(function, {of}, maker.shape(of), {{"alpha", -0.5}, {"beta", 0.75}});
+          };
+          const Limit limit = quantised ? roundings(WeightFormat::LinearW8) : of_several(dtype);
+          check(concat("end of Conv ", name_of(dtype), quantised ? " w8 " : " ", form.name(), " function ",
+                       int(function)),
+                maker, {end(sum), end(conv(maker, x, form, quantised, true))}, limit);
+        }
+      }
+    }
+  }
+}
+
+void test_pools() {
+  for (const DType dtype : kDtypes) {
+    for (const Windowed& form :
+         {Windowed{2, 5, 17, 19, 5, 3, 3, 2, 1}, Windowed{1, 3, 8, 8, 3, 2, 2, 2}, Windowed{3, 40, 7, 7, 40, 7, 7},
+          Windowed{1, 4, 12, 10, 4, 5, 3, 1, 2, 2}, Windowed{2, 70, 40, 33, 70, 3, 3, 1, 1}}) {
+      GraphMaker maker(dtype);
+      const uint32_t x = maker.input({form.batch, form.channels, form.height, form.width});
+      const Shape shape = {form.batch, form.channels, form.out_h(), form.out_w()};
+      const auto attributes = form.attributes();
+      auto counted = attributes;
+      counted.emplace_back("extent", Windowed::two(form.height + 2 * form.pad, form.width + 2 * form.pad));
+      check(concat("pools ", name_of(dtype), " ", form.name()), maker,
+            {maker.op(OpKind::MaxPool, {x}, shape, attributes), maker.op(OpKind::AveragePool, {x}, shape, attributes),
+             maker.op(OpKind::AveragePool, {x}, shape, counted)},
+            of_one(dtype));
+    }
+  }
+}
+
+void test_products_of_matrices() {
+  struct Form {
+    Shape a, b;
+  };
+  for (const DType dtype : kDtypes) {
+    for (const Form& form :
+         {Form{{197, 64}, {64, 197}}, Form{{3, 197, 197}, {3, 197, 64}}, Form{{2, 3, 50, 72}, {1, 3, 72, 96}},
+          Form{{1, 9}, {9, 1}}, Form{{4, 1, 33}, {1, 33, 20}}, Form{{600, 128}, {128, 400}}, Form{{5, 7, 3}, {5, 3, 4}},
+          Form{{2, 256, 40}, {2, 40, 256}}}) {
+      GraphMaker maker(dtype);
+      Shape out = form.a;
+      out.back() = form.b.back();
+      for (size_t axis = 0; axis + 2 < out.size(); ++axis) out[axis] = std::max(out[axis], form.b[axis]);
+      const uint32_t a = maker.input(form.a), b = maker.input(form.b), w = maker.weight(form.b);
+      check(concat("MatMul ", name_of(dtype), " ", to_string(form.a), " ", to_string(form.b)), maker,
+            {maker.op(OpKind::MatMul, {a, b}, out), maker.op(OpKind::MatMul, {a, w}, out)}, of_one(dtype));
+    }
+  }
+}
+
+void test_functions_of_one_element() {
+  for (const DType dtype : kDtypes) {
+    for (const int64_t count : {1, 7, 8, 1029}) {
+      GraphMaker maker(dtype);
+      const uint32_t x = maker.input({1, count}), positive = maker.op(OpKind::Abs, {x}, {1, count});
+      std::vector<uint32_t> outputs = {positive};
+      const auto add = [&](OpKind kind) {
+        const bool of_positive = kind == OpKind::Log || kind == OpKind::Sqrt;
+        outputs.push_back(maker.op(kind, {of_positive ? positive : x}, {1, count}, {{"alpha", 0.25}, {"beta", 0.75}}));
+      };
+#define TCIM_LITE_UNARY(name, version, meaning) add(OpKind::name);
+#include "graph/ops.def"
+      check(concat("functions ", name_of(dtype), " ", count), maker, outputs, of_one(dtype));
+    }
+  }
+}
+
+void test_operands_that_repeat() {
+  for (const DType dtype : kDtypes) {
+    GraphMaker maker(dtype);
+    const Shape shape = {2, 6, 5, 7};
+    const uint32_t x = maker.input(shape), row = maker.input({7}), channel = maker.weight({6, 1, 1}),
+                   one = maker.weight({1}), plane = maker.input({2, 1, 5, 7});
+    const uint32_t positive = maker.op(OpKind::Abs, {x}, shape);
+    std::vector<uint32_t> outputs;
+    for (const uint32_t other : {row, channel, one, plane}) {
+      for (const OpKind kind : {OpKind::Add, OpKind::Sub, OpKind::Mul, OpKind::Max, OpKind::Min, OpKind::PRelu,
+                                OpKind::Less, OpKind::Equal}) {
+        outputs.push_back(maker.op(kind, {x, other}, shape, {{"broadcast", int64_t{1}}}));
+      }
+      outputs.push_back(maker.op(OpKind::Pow, {positive, other}, shape, {{"broadcast", int64_t{1}}}));
+      const uint32_t condition = maker.op(OpKind::Less, {x, other}, shape, {{"broadcast", int64_t{1}}});
+      outputs.push_back(maker.op(OpKind::Where, {condition, x, other}, shape));
+    }
+    outputs.push_back(maker.op(OpKind::Sub, {row, x}, shape, {{"broadcast", int64_t{1}}}));
+    check(concat("operands that repeat ", name_of(dtype)), maker, outputs, of_one(dtype));
+    GraphMaker many(dtype);  // more rows than a grid has
+    const uint32_t a = many.input({70000, 3}), b = many.input({70000, 3});
+    check(concat("many rows ", name_of(dtype)), many,
+          {many.add(a, b), many.op(OpKind::Add, {a, many.weight({3})}, {70000, 3}, {{"broadcast", int64_t{1}}})},
+          of_one(dtype));
+  }
+}
+
+void test_rows() {
+  for (const DType dtype : kDtypes) {
+    for (const auto& [rows, cols] :
+         {std::pair<int64_t, int64_t>{1, 1}, {9, 33}, {300, 197}, {3, 2047}, {3, 2048}, {2, 30000}}) {
+      GraphMaker maker(dtype);
+      const uint32_t x = maker.input({rows, cols});
+      const uint32_t weight = maker.floats(DType::Float32, {cols}), bias = maker.floats(DType::Float32, {cols});
+      std::vector<uint32_t> outputs;
+      for (const OpKind kind : {OpKind::ReduceSum, OpKind::ReduceMean, OpKind::ReduceMax, OpKind::ReduceMin,
+                                OpKind::ReduceSumSquare, OpKind::ReduceL1})
+        outputs.push_back(maker.op(kind, {x}, {rows, 1}));
+      if (cols < 100) outputs.push_back(maker.op(OpKind::ReduceProd, {x}, {rows, 1}));
+      outputs.push_back(maker.op(OpKind::Softmax, {x}, {rows, cols}));
+      outputs.push_back(maker.op(OpKind::Softmax, {x}, {rows, cols}, {{"log", int64_t{1}}}));
+      if (cols > 1) {
+        outputs.push_back(maker.op(OpKind::LayerNorm, {x}, {rows, cols}));
+        outputs.push_back(maker.op(OpKind::LayerNorm, {x, weight}, {rows, cols}));
+        outputs.push_back(maker.op(OpKind::LayerNorm, {x, weight, bias}, {rows, cols}, {{"epsilon", 1e-3}}));
+      }
+      const Limit limit = dtype == DType::Float16 ? Limit{1.01, 1e-3} : Limit{0, 1e-5};
+      check(concat("rows ", name_of(dtype), " ", rows, " x ", cols), maker, outputs, limit);
+    }
+  }
+}
+
+void test_the_largest_of_a_row() {
+  for (const DType dtype : kDtypes) {
+    for (const auto& [rows, cols, chosen] :
+         {std::array<int64_t, 3>{1, 1, 1}, {7, 300, 300}, {70000, 5, 2}, {2, 8400, 300}}) {
+      for (const bool largest : {false, true}) {
+        GraphMaker maker(dtype);
+        const uint32_t x = maker.op(OpKind::Relu, {maker.input({rows, cols})}, {rows, cols});  // many equal ones
+        const auto [values, places] = maker.top_k(x, chosen, largest);
+        check(concat("TopK ", name_of(dtype), " ", rows, " x ", cols), maker, {values, places}, {0, 0});
+      }
+    }
+  }
+}
+
+void test_elements_that_move() {
+  for (const DType dtype : kDtypes) {
+    GraphMaker maker(dtype);
+    const uint32_t x = maker.input({2, 6, 8, 10}), other = maker.input({2, 3, 8, 10});
+    const uint32_t two = maker.integers({5, -1, 0, 3, -6}, {5});
+    const auto move = [&](OpKind kind, std::vector<uint32_t> operands, Shape shape,
+                          std::vector<std::pair<std::string, AttributeValue>> attributes = {}) {
+      return maker.op(kind, std::move(operands), std::move(shape), std::move(attributes));
+    };
+    const auto text = [](const char* list) { return std::string(list); };
+    check(concat("moves ", name_of(dtype)), maker,
+          {move(OpKind::Transpose, {x}, {2, 8, 10, 6}, {{"axes", text("0,2,3,1")}}),
+           move(OpKind::Transpose, {x}, {10, 8, 6, 2}, {{"axes", text("3,2,1,0")}}),
+           move(OpKind::StridedSlice, {x}, {1, 3, 4, 5}, {{"starts", text("1,5,0,9")}, {"steps", text("1,-2,2,-2")}}),
+           move(OpKind::StridedSlice, {x}, {2, 6, 8, 4}, {{"starts", text("0,0,0,4")}, {"steps", text("1,1,1,1")}}),
+           move(OpKind::Expand, {other}, {4, 2, 3, 8, 10}),
+           move(OpKind::Pad, {x}, {3, 7, 9, 13}, {{"begins", text("1,0,1,2")}, {"value", -1.5}}),
+           move(OpKind::Concat, {x, other, x}, {2, 15, 8, 10}, {{"axis", int64_t{1}}}),
+           move(OpKind::Concat, {other, other}, {2, 3, 8, 20}, {{"axis", int64_t{3}}}),
+           move(OpKind::Gather, {x, two}, {2, 5, 8, 10}, {{"axis", int64_t{1}}}),
+           move(OpKind::Gather, {maker.weight({6, 7}), two}, {5, 7}, {{"axis", int64_t{0}}}),
+           move(OpKind::Gather, {x, two}, {2, 6, 8, 5}, {{"axis", int64_t{3}}})},
+          {0, 0});
+  }
+}
+
+void test_weighted_neighbours_of_an_axis() {
+  for (const DType dtype : kDtypes) {
+    for (const int64_t axis : {2, 3}) {
+      GraphMaker maker(dtype);
+      const uint32_t x = maker.input({2, 3, 9, 8});
+      const uint32_t indices = maker.integers({0, 1, 7, 7, 3, 2, 5, 5, 1, 6}, {5, 2});
+      Shape out = maker.shape(x);
+      out[size_t(axis)] = 5;
+      check(concat("Resample ", name_of(dtype), " axis ", axis), maker,
+            {maker.op(OpKind::Resample, {x, indices, maker.floats(DType::Float32, {5, 2})}, out, {{"axis", axis}})},
+            of_one(dtype));
+    }
+  }
+}
+
+void test_indices_beyond_an_axis_are_refused() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({4, 3}), indices = maker.integers({0, 4}, {2, 1});
+  maker.graph().outputs = {
+      maker.op(OpKind::Resample, {x, indices, maker.floats(DType::Float32, {2, 1})}, {2, 3}, {{"axis", int64_t{0}}})};
+  CHECK_ERROR(Side(cuda_backend(), maker, maker.graph(), 1, Placing::NearDevice), "index 4 is beyond its axis of 4");
+}
+
+void test_windows_beyond_the_kernels_are_refused() {
+  GraphMaker maker(DType::Float16);
+  const Windowed form{1, 1, 9, 9, 1, 1, 1};
+  auto attributes = form.attributes();
+  attributes[1].second = std::string("1048576,1");
+  attributes[2].second = std::string("0,0");
+  const uint32_t x = maker.input({1, 1, 9, 9});
+  maker.graph().outputs = {maker.op(OpKind::MaxPool, {x}, {1, 1, 4096, 9}, attributes)};
+  CHECK_ERROR(Side(cuda_backend(), maker, maker.graph(), 1, Placing::NearDevice), "Pool: a window reaches");
+}
+
+// A refused run leaves its outputs alone, and the next one is right.
+void test_an_infinite_input_is_refused() {
+  GraphMaker maker(DType::Float16);
+  const Windowed form{1, 32, 8, 8, 32, 3, 3, 1, 1};
+  const uint32_t x = maker.input({1, 32, 8, 8});
+  maker.graph().outputs = {conv(maker, x, form, false, true)};
+  Side side(cuda_backend(), maker, maker.graph(), 1, Placing::NearHost);
+  side.set_first(x, INFINITY);
+  CHECK_ERROR(side.run(), "holds");
+  CHECK(std::isnan(side.output(0)[0]));  // poison
+  side.set_first(x, 1);
+  side.run();
+  CHECK(std::isfinite(side.output(0)[0]));
+}
+
+}  // namespace
+
+int main() {
+  try {
+    cuda_backend();
+  } catch (const Error& error) {
+    std::cout << "skipped: " << error.what() << "\n";
+    return 77;
+  }
+  test_convolutions();
+  test_convolutions_of_packed_weights();
+  test_ends_of_convolutions();
+  test_pools();
+  test_products_of_matrices();
+  test_functions_of_one_element();
+  test_operands_that_repeat();
+  test_rows();
+  test_the_largest_of_a_row();
+  test_elements_that_move();
+  test_weighted_neighbours_of_an_axis();
+  test_indices_beyond_an_axis_are_refused();
+  test_windows_beyond_the_kernels_are_refused();
+  test_an_infinite_input_is_refused();
+  return check_result();
+}

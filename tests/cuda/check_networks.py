@@ -1,0 +1,156 @@
+"""Networks from ONNX on the GPU against the CPU: a residual network of blocks and an encoder with attention, and the
+demo networks, in every quantisation.
+
+    python tests/cuda/check_networks.py [NETWORK.onnx ...]
+
+Limits are Euclidean: of the difference, over that of the result.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper
+
+os.environ["TCIM_LITE_DEVICE_NUM"] = "2"
+
+import tcim_lite.runtime as tcim
+from tcim_lite.models.onnx import onnx_bytes
+
+LIMITS = {"float32": 2e-5, "float16": 8e-3, "w8a8h1_sefp": 6e-2}
+DEMO = Path(__file__).parents[2] / "examples" / "demo_networks"
+
+Nodes = list[tuple[str, list[str], list[str], dict]]
+
+
+def model_of(nodes: Nodes, shape: tuple[int, ...], outputs: list[str], constants: dict) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        [helper.make_node(op, ins, outs, name=f"n{i}", **attrs) for i, (op, ins, outs, attrs) in enumerate(nodes)],
+        "network",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in outputs],
+        [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 10
+    return model
+
+
+def residual() -> onnx.ModelProto:
+    """Convolutions of every kind, residuals, pools, resizing, Concat, a classifier."""
+    rng = np.random.default_rng(5)
+
+    def weight(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32)
+
+    three = {"pads": [1, 1, 1, 1]}
+    constants = {
+        "w1": weight(64, 3, 7, 7), "w2": weight(64, 64, 1, 1), "w3": weight(64, 64, 3, 3), "w4": weight(256, 64, 1, 1),
+        "w5": weight(256, 64, 1, 1), "w6": weight(256, 1, 3, 3), "w7": weight(256, 32, 3, 3),
+        "w8": weight(256, 64, 2, 2), "w9": weight(10, 320), "b9": weight(10), "shape": np.array([0, -1], np.int64), "b1": weight(64),
+        "scales": np.array([1, 1, 2, 2], np.float32),
+    }  # fmt: skip
+    nodes: Nodes = [
+        ("Conv", ["x", "w1", "b1"], ["c1"], {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
+        ("Relu", ["c1"], ["r1"], {}),
+        ("MaxPool", ["r1"], ["p1"], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ("Conv", ["p1", "w2"], ["c2"], {}), ("Relu", ["c2"], ["r2"], {}),
+        ("Conv", ["r2", "w3"], ["c3"], three), ("Relu", ["c3"], ["r3"], {}),
+        ("Conv", ["r3", "w4"], ["c4"], {}), ("Conv", ["p1", "w5"], ["c5"], {}),
+        ("Add", ["c4", "c5"], ["s4"], {}), ("Relu", ["s4"], ["r4"], {}),
+        ("Conv", ["r4", "w6"], ["c6"], {**three, "group": 256}),
+        ("Sigmoid", ["c6"], ["g6"], {}), ("Mul", ["c6", "g6"], ["m6"], {}),
+        ("Conv", ["m6", "w7"], ["c7"], {**three, "group": 8, "strides": [2, 2]}),
+        ("ConvTranspose", ["c7", "w8"], ["u8"], {"strides": [2, 2]}),
+        ("Resize", ["u8", "", "scales"], ["z8"], {"mode": "linear"}),
+        ("AveragePool", ["z8"], ["a8"], {"kernel_shape": [3, 3], "strides": [2, 2], **three}),
+        ("Concat", ["u8", "r4"], ["cat"], {"axis": 1}),
+        ("GlobalAveragePool", ["cat"], ["g"], {}), ("Reshape", ["g", "shape"], ["f"], {}),
+        ("Gemm", ["f", "w9", "b9"], ["logits"], {"transB": 1}), ("Softmax", ["logits"], ["y"], {}),
+    ]  # fmt: skip
+    return model_of(nodes, (2, 3, 80, 80), ["logits", "y", "a8"], constants)
+
+
+def encoder() -> onnx.ModelProto:
+    """Patches, layer norms, attention of 3 heads over 50 tokens, GELU."""
+    rng = np.random.default_rng(6)
+
+    def weight(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+
+    width = 96
+    constants = {
+        "patch": weight(width, 3, 8, 8) / 2, "tokens": np.array([2, width, 49], np.int64),
+        "place": weight(1, 49, width), "wq": weight(width, width), "wk": weight(width, width),
+        "wv": weight(width, width), "wo": weight(width, width),
+        "up": weight(width, 4 * width), "down": weight(4 * width, width), "bias": weight(4 * width),
+        "heads": np.array([2, 49, 3, 32], np.int64), "flat": np.array([2, 49, width], np.int64),
+        "scale": np.float32(32**-0.5), "one": np.ones(width, np.float32), "zero": np.zeros(width, np.float32),
+        "root": np.float32(2**0.5), "unit": np.float32(1), "half": np.float32(0.5),
+    }  # fmt: skip
+
+    def head(letter: str, axes: list[int]) -> Nodes:
+        return [
+            ("MatMul", ["n1", f"w{letter}"], [f"{letter}1"], {}),
+            ("Reshape", [f"{letter}1", "heads"], [f"{letter}2"], {}),
+            ("Transpose", [f"{letter}2"], [letter], {"perm": axes}),
+        ]
+
+    nodes: Nodes = [
+        ("Conv", ["x", "patch"], ["p"], {"strides": [8, 8]}), ("Reshape", ["p", "tokens"], ["t"], {}),
+        ("Transpose", ["t"], ["t2"], {"perm": [0, 2, 1]}), ("Add", ["t2", "place"], ["h"], {}),
+        ("LayerNormalization", ["h", "one", "zero"], ["n1"], {}),
+        *head("q", [0, 2, 1, 3]), *head("k", [0, 2, 3, 1]), *head("v", [0, 2, 1, 3]),
+        ("MatMul", ["q", "k"], ["qk"], {}), ("Mul", ["qk", "scale"], ["scaled"], {}),
+        ("Softmax", ["scaled"], ["shares"], {"axis": -1}), ("MatMul", ["shares", "v"], ["o"], {}),
+        ("Transpose", ["o"], ["o2"], {"perm": [0, 2, 1, 3]}), ("Reshape", ["o2", "flat"], ["o3"], {}),
+        ("MatMul", ["o3", "wo"], ["o4"], {}), ("Add", ["h", "o4"], ["h2"], {}),
+        ("LayerNormalization", ["h2", "one", "zero"], ["n2"], {}), ("MatMul", ["n2", "up"], ["u"], {}),
+        ("Add", ["u", "bias"], ["u2"], {}), ("Div", ["u2", "root"], ["e1"], {}), ("Erf", ["e1"], ["e2"], {}),
+        ("Add", ["e2", "unit"], ["e3"], {}), ("Mul", ["u2", "e3"], ["e4"], {}), ("Mul", ["e4", "half"], ["e5"], {}),
+        ("MatMul", ["e5", "down"], ["d"], {}), ("Add", ["h2", "d"], ["y"], {}),
+        ("TopK", ["y", "k5"], ["best", "places"], {"axis": 1}),
+    ]  # fmt: skip
+    constants["k5"] = np.array([5], np.int64)
+    return model_of(nodes, (2, 3, 56, 56), ["y", "best"], constants)
+
+
+def run(model: bytes, device: int, kind: str) -> dict[str, np.ndarray]:
+    os.environ["TCIM_LITE_DEVICE"] = kind
+    module = tcim.load(model, option=tcim.Option(tcim.WeightManager(tcim.DevManager([device], "Xh2HalBackend"))))
+    rng = np.random.default_rng(1)
+    for i in range(module.get_num_inputs()):
+        name = module.get_input_name(i)
+        module.set_input(name, rng.standard_normal(tuple(module.get_input_info(name).shape)).astype(np.float32))
+    module.run(sync=True)
+    names = [module.get_output_name(i) for i in range(module.get_num_outputs())]
+    return {name: module.get_output(name).numpy().astype(np.float64) for name in names}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", type=Path, metavar="NETWORK.onnx")
+    args = parser.parse_args()
+    models = {"residual": residual(), "encoder": encoder()}
+    for path in [*sorted(DEMO.glob("*.onnx")), *args.networks]:
+        models[path.stem] = onnx.load(path)
+        for given in models[path.stem].graph.input:  # the batch that the demo networks leave open
+            if given.type.tensor_type.shape.dim[0].dim_param:
+                given.type.tensor_type.shape.dim[0].dim_value = 3
+    good = True
+    for name, model in models.items():
+        for quant, limit in LIMITS.items():
+            package = onnx_bytes(model, quant)
+            cpu, gpu = run(package, 1, "cpu"), run(package, 0, "cuda")
+            for output, wanted in cpu.items():
+                off = float(np.linalg.norm(gpu[output] - wanted) / np.linalg.norm(wanted))
+                good &= off <= limit
+                print(f"{name} {quant} {output} {wanted.shape}: norm {off:.2e} (limit {limit})", flush=True)
+    sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()
