@@ -12,6 +12,7 @@ from .errors import ArgumentError
 
 __all__ = ["Cost", "Summary", "summarize"]
 
+_LARGEST = 1 << 64  # of what a trace counts: microseconds, bytes
 _SECTIONS = ("call", "run", "layer", "op", "modelled")
 
 
@@ -66,7 +67,7 @@ def summarize(path: str | Path) -> Summary:
     end = max((float(each["ts"]) + float(each["dur"]) for each in slices), default=0.0)
     counters = [event for event in events if event["ph"] == "C"]
     return Summary(
-        processes={int(e["pid"]): str(e["args"]["name"]) for e in events if e["name"] == "process_name"},
+        processes={int(e["pid"]): str(e["args"]["name"]) for e in events if e["ph"] == "M" and e["name"] == "process_name"},
         seconds=(end - begin) * 1e-6,
         costs={section: _costs(each for each in slices if _section(each) == section) for section in _SECTIONS},
         cache_rows=_most(counters, "cache rows live, ", max),
@@ -80,15 +81,42 @@ def _events(path: Path) -> list[Mapping[str, Any]]:
         if not isinstance(events, list):
             raise TypeError
         for event in events:
-            if not isinstance(event["name"], str) or not isinstance(event["pid"], int):
-                raise TypeError
-            if event["ph"] == "X":
-                float(event["ts"]), float(event["dur"]), str(event["cat"])
-            if event["ph"] == "C":
-                dict(event["args"])
+            _check(event)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ArgumentError(f"{path} is no trace of calls; write one with TCIM_LITE_LAYERS=trace:FILE.json") from None
     return events
+
+
+def _check(event: Any) -> None:
+    """Raises an error of Python unless the event has what the summary reads of its kind."""
+    if not isinstance(event, dict):
+        raise TypeError
+    _check_text(event["name"])
+    _check_number(event["pid"])
+    arguments = event.get("args", {})
+    if not isinstance(arguments, dict):
+        raise TypeError
+    match event["ph"]:
+        case "X":
+            _check_text(event["cat"])
+            _check_number(event["ts"])
+            _check_number(event["dur"])
+        case "C":
+            _check_number(sum(_check_number(each) for each in arguments.values()))
+        case "M" if event["name"] == "process_name":
+            _check_text(arguments["name"])
+
+
+def _check_text(value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError
+    value.encode()  # JSON can hold halves of surrogate pairs, which nobody can print
+
+
+def _check_number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:  # or a NaN
+        raise TypeError
+    return value
 
 
 def _section(event: Mapping[str, Any]) -> str:
@@ -110,5 +138,5 @@ def _most(counters: Iterable[Mapping[str, Any]], prefix: str, of: Any) -> dict[s
     for each in counters:
         if each["name"].startswith(prefix):
             name = each["name"].removeprefix(prefix)
-            most[name] = max(most.get(name, 0), int(of(each["args"].values())))
+            most[name] = max(most.get(name, 0), int(of(each.get("args", {}).values() or [0])))
     return most

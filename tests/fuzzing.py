@@ -1,4 +1,4 @@
-"""Fuzzes the container reader, the plan builder, loads from memory and rules: `make fuzz`, docs/developing.md.
+"""Fuzzes the container reader, the plan builder, loads from memory, rules and profiles: `make fuzz`, docs/developing.md.
 
 Needs clang++ with libFuzzer. Corpora, logs and findings are kept in the build folder; a later run goes on from them.
 """
@@ -26,6 +26,7 @@ TARGETS = {
     "fuzz_load": (1, 8192, (f"{GOLDEN}/minimal.hmm", f"{GOLDEN}/ports.hmm", f"{GOLDEN}/*.hmms", f"{SHIPPED}/*.hmms",
                             f"{SHIPPED}/linear.hm*", f"{SHIPPED}/a*.hmm", f"{SHIPPED}/heads.hmm")),
     "fuzz_rules": (1, 2048, ("tests/data/faults/*.toml",)),
+    "fuzz_profile": (1, 4096, ("csrc/runtime/m50.toml",)),
 }  # fmt: skip
 # A build of the core alone. Its sources are compiled one by one, so each includes what it uses.
 SANITIZED = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import struct
 import zlib
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mutation import count
 from recordings import PROGRAM, record
 
 from tcim_lite.cli import main
@@ -167,8 +167,8 @@ def test_mutated_recordings_are_read_or_refused(tmp_path, add_model, attention_p
     record(PROGRAM, file, add_model, *attention_pair, data="states")
     content, rng, seen = file.read_bytes(), random.Random(24), {True: 0, False: 0}
     content = content[: len(content) // 8] + content[-2000:] if len(content) > 400_000 else content
-    count = int(os.environ.get("TCIM_LITE_RECORDING_MUTATIONS", "300"))
-    for _ in range(count):
+    files = count(300)
+    for _ in range(files):
         path.write_bytes(mutated(content, rng))
         good = False
         with contextlib.suppress(RecordingError):
@@ -179,7 +179,7 @@ def test_mutated_recordings_are_read_or_refused(tmp_path, add_model, attention_p
             for hashed in recording.data_hashes():
                 with contextlib.suppress(RecordingError):
                     assert isinstance(recording.data(hashed), bytes)
-            if seen[True] < max(60, count // 50):
+            if seen[True] < max(60, files // 50):
                 replay(recording)
             good = True
         seen[good] += 1

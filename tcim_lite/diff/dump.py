@@ -17,7 +17,7 @@ from ..hmm import read
 from ..llm import Masks, Package, load_pair, prompt_chunks
 from ..replay import Recording, RecordingError
 from ..replay.player import Player
-from .folder import Array, DumpWriter, golden_name
+from .folder import Array, DumpWriter, golden_name, read_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def _found(folder: Path | None, graph: str, name: str) -> Path | None:
 
 def _loaded(file: Path) -> Array:
     try:
-        return np.asarray(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        return read_array(file)
+    except (OSError, ValueError) as error:
         raise ArgumentError(f"{file}: is no .npy file of numbers ({error})") from None
 
 

@@ -9,8 +9,10 @@ step_0/hmquant_<graph>_with_act/<tensor>.npy   values inside the graph, and the 
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -115,7 +117,7 @@ class Dump:
                 raise HmmFormatError(f"{path}: format {content['format']}, expected {_FORMAT}; dump again")
             steps = [_step(step) for step in content["steps"]]
             return cls(folder, dict(content["source"]), steps)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             if isinstance(error, HmmFormatError):
                 raise
             raise HmmFormatError(f"{path}: is not a manifest of `tcim-lite dump` ({error!r:.100})") from None
@@ -128,9 +130,27 @@ class Dump:
         """
         path = self.folder / self.steps[step].tensors[name][1]
         try:
-            return np.asarray(np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
+            return read_array(path)
+        except (OSError, ValueError) as error:
             raise HmmFormatError(f"{path}: cannot be read ({error}); dump again") from None
+
+
+def read_array(path: Path) -> Array:
+    """The array of a `.npy` file that nobody vouches for.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no array of numbers.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of headers that Python 2 might have written
+        try:
+            found = np.load(path, allow_pickle=False)
+        except (EOFError, SyntaxError, TokenError, MemoryError, OverflowError) as error:
+            raise ValueError(f"no .npy file: {error!r:.100}") from None
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+        raise ValueError("no .npy file with one array of numbers")
+    return found
 
 
 def _step(found: dict[str, Any]) -> Step:
