@@ -37,8 +37,9 @@ check: $(VENV)/test
 test: $(VENV)/test
 	$(BIN)/pytest $(PARALLEL)
 
-fuzz: $(VENV)/tools
+fuzz: $(VENV)/test
 	$(BIN)/python tests/fuzzing.py --runs $(FUZZ_RUNS) --jobs $(FUZZ_JOBS)
+	$(BIN)/python tests/onnx/fuzz_models.py --runs $$(( $(FUZZ_RUNS) / 10 )) --jobs $(FUZZ_JOBS)
 
 docs: $(VENV)/docs
 	$(BIN)/python docs/make_api.py

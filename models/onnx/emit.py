@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,11 +13,13 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, Op, Value, WeightData
 from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_RANK, MAX_WEIGHT_RANK
 
+from ..common.errors import CompileError
 from ..common.pack_stream import to_fp16
 from ..common.packing import is_quantized, pack
 from ..common.profiles import Profile
 from ..common.quantize import QUANTIZERS
 from .errors import UnsupportedNodeError, shown
+from .network import MAX_ELEMENTS
 
 GROUP = 64
 
@@ -127,7 +130,7 @@ class Emitter:
         while len(shape) > MAX_WEIGHT_RANK and shape[0] == 1:
             shape = shape[1:]
         if len(shape) > MAX_WEIGHT_RANK:
-            raise UnsupportedNodeError(
+            raise CompileError(
                 f"a constant of the shape {list(shape)}: the container holds rank {MAX_WEIGHT_RANK} at most"
             )
         return self._weight(WeightData(self._fresh(name), dtype, "dense", shape, data))
@@ -168,7 +171,9 @@ class Emitter:
     def _value(self, name: str, value_kind: str, kind: str, shape: Sequence[int]) -> Tensor:
         shape = tuple(int(extent) for extent in shape)
         if len(shape) > MAX_RANK:
-            raise UnsupportedNodeError(f"a tensor of the shape {list(shape)}: the limit is rank {MAX_RANK}")
+            raise CompileError(f"a tensor of the shape {list(shape)}: the limit is rank {MAX_RANK}")
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise CompileError(f"a tensor of the shape {list(shape)}: the limit is 2^33 elements")
         self._values.append(Value(name, value_kind, self.dtype_of(kind), graph_shape(shape)))
         return Tensor(len(self._values) - 1, shape, kind)
 

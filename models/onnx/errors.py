@@ -7,10 +7,10 @@ from ..common.errors import CompileError
 _MOST_CHARS = 120
 
 
-def shown(text: str) -> str:
-    """A name from a file as it may stand in a message: printable, and not too long."""
-    clean = "".join(char if char.isprintable() else "?" for char in text[: _MOST_CHARS + 1])
-    return clean if len(clean) <= _MOST_CHARS else f"{clean[:_MOST_CHARS]}..."
+def shown(text: str, most: int = _MOST_CHARS) -> str:
+    """A text from a file as it may stand in a message: printable, and at most `most` characters of it."""
+    clean = "".join(char if char.isprintable() else "?" for char in text[: most + 1])
+    return clean if len(clean) <= most else f"{clean[:most]}..."
 
 
 class UnsupportedNodeError(CompileError):

@@ -46,6 +46,9 @@ def lower_network(network: Network, profile: Profile) -> tuple[Graph, list[Weigh
         for name, result in zip(node.outputs, results_of(node, values, emit), strict=False):
             if name and result is not None:
                 values[name] = result
+    if missing := [name for name in network.outputs if name not in values]:
+        node = next(node for node in network.nodes if missing[0] in node.outputs)
+        raise node.unsupported(f"its output '{shown(missing[0])}' is not supported")
     outputs = [_output(name, values[name], emit) for name in network.outputs]
     graph, weights = emit.build(outputs)
     return graph, weights, emit
@@ -64,12 +67,16 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
     lowering = LOWERINGS.get((node.domain, node.op))
     if len(constants) == len(operands) and not node.domain and can_fold(node, constants):
         return fold(node, constants)
+    if lowering is None and len(constants) == len(operands) and not node.domain:
+        raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
     if lowering is None:
         raise node.unsupported("the op is not supported; `tcim-lite compile --check` lists what is missing")
     try:
         result = lowering(Call(node, operands, emit))
-    except (UnsupportedNodeError, MemoryError):
+    except UnsupportedNodeError:
         raise
+    except MemoryError as error:
+        raise node.unsupported("this machine has too little memory for its operands") from error
     except CompileError as error:
         raise node.unsupported(str(error)) from None
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

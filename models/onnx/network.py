@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from .errors import UnsupportedNodeError, shown
 
 
+MAX_ELEMENTS = 1 << 33  # of one tensor; a file that asks for more is broken or hostile
+
+
 @dataclass(slots=True)
 class Node:
     """One operation.
@@ -47,7 +50,7 @@ class Node:
 
     def unsupported(self, reason: str) -> UnsupportedNodeError:
         """The error that says why the node cannot be lowered."""
-        return UnsupportedNodeError(f"{self.label}: {reason}")
+        return UnsupportedNodeError(f"{self.label}: {shown(reason, 400)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,13 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
 from .errors import UnsupportedNodeError, shown
-from .network import Network, Node, Port
+from .network import MAX_ELEMENTS, Network, Node, Port
 
 if TYPE_CHECKING:
     import onnx
 
 OPSETS = range(13, 25)
 _MAX_NODES = MAX_OPS
-_MAX_ELEMENTS = 1 << 33
 _MAX_RANK = 8
 
 
@@ -67,6 +66,7 @@ def read(
         CompileError: An input's shape is not known, or `shapes` names no input.
     """
     graph = model.graph
+    _check_texts(model)
     opset, foreign = _opsets(model)
     nodes = [_node(proto, opset, foreign) for proto in graph.node]
     if len(nodes) > _MAX_NODES:
@@ -108,7 +108,7 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArra
     count = 1
     for extent in shape:
         count *= extent
-    if count > _MAX_ELEMENTS:
+    if count > MAX_ELEMENTS:
         raise CheckpointError(f"{what} has the shape {_shape(shape)}, more than 2^33 elements")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, shape, count, folder, what)
@@ -127,7 +127,8 @@ def _external(
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     path = Path(location)
-    if not location or path.is_absolute() or ".." in path.parts or "\0" in location or len(location) > MAX_NAME_BYTES:
+    too_long = len(location.encode()) > MAX_NAME_BYTES or any(len(part.encode()) > 255 for part in path.parts)
+    if not location or path.is_absolute() or ".." in path.parts or "\0" in location or too_long:
         raise CheckpointError(f"{what} is in the file '{shown(location)}'; expected a path inside the model's folder")
     if folder is None:
         raise CheckpointError(f"{what} is in the file '{shown(location)}', and a model in memory has no folder")
@@ -223,7 +224,7 @@ def _port(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], batc
     count = 1
     for extent in shape:
         count *= extent
-    if len(shape) > _MAX_RANK or any(extent < 1 for extent in shape) or count > _MAX_ELEMENTS:
+    if len(shape) > _MAX_RANK or any(extent < 1 for extent in shape) or count > MAX_ELEMENTS:
         raise CheckpointError(
             f"{what} has the shape {_shape(shape)}, expected at most {_MAX_RANK} extents and 2^33 elements"
         )
@@ -274,6 +275,27 @@ def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) ->
             ordered.append(node)
             stack.pop()
     return ordered
+
+
+def _check_texts(model: onnx.ModelProto) -> None:
+    """Names must be UTF-8; protobuf gives others as bytes."""
+
+    def check(texts: Iterable[Any], what: str) -> None:
+        for text in texts:
+            if not isinstance(text, str):
+                raise CheckpointError(f"{what}: the name {shown(repr(text))} is no UTF-8")
+
+    graph = model.graph
+    check((entry.domain for entry in model.opset_import), "opset_import")
+    check([graph.name], "the graph")
+    check((tensor.name for tensor in graph.initializer), "an initialiser")
+    check((entry.key for t in graph.initializer for entry in t.external_data), "external data of an initialiser")
+    check((entry.value for t in graph.initializer for entry in t.external_data), "external data of an initialiser")
+    for info in (*graph.input, *graph.output):
+        check([info.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim)], "an input or output")
+    for index, node in enumerate(graph.node):
+        names = (attribute.name for attribute in node.attribute)
+        check([node.name, node.op_type, node.domain, *node.input, *node.output, *names], f"node {index}")
 
 
 def _check_name(name: str, what: str) -> None:

@@ -15,6 +15,9 @@ Constant = NDArray[Any]
 Operand = Tensor | Constant
 Lowering = Callable[["Call"], "Operand | Sequence[Operand | None]"]
 
+_MAX_LIST = 1 << 16
+_MAX_INDICES = 1 << 24  # no axis of a real network comes near, and a file may ask for any extent
+
 LOWERINGS: dict[tuple[str, str], Lowering] = {}
 
 
@@ -93,8 +96,13 @@ class Call:
         return operand
 
     def ints(self, index: int, what: str) -> list[int]:
-        """A constant operand as a list of whole numbers."""
-        return [int(value) for value in np.asarray(self.constant(index, what)).reshape(-1)]
+        """A constant operand as a list of whole numbers: one or two for each axis, or the sizes of a Split."""
+        array = np.asarray(self.constant(index, what)).reshape(-1)
+        if array.size > _MAX_LIST:
+            raise self.node.unsupported(f"{what}: {array.size} numbers, the limit is {_MAX_LIST}")
+        if array.dtype.kind not in "iub":
+            raise self.node.unsupported(f"{what}: {array.dtype.name}, expected whole numbers")
+        return [int(value) for value in array]
 
     def scalar(self, index: int, what: str) -> float:
         """A constant operand of one element."""
@@ -113,6 +121,12 @@ class Call:
         if not isinstance(value, int):
             raise self.node.unsupported(f"attribute '{name}' is no whole number")
         return value
+
+    def places(self, count: int) -> int:
+        """A number of elements for which the lowering makes a table."""
+        if not 0 < count <= _MAX_INDICES:
+            raise self.node.unsupported(f"an axis of {count} elements; expected 1 to {_MAX_INDICES}")
+        return count
 
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front."""
@@ -152,3 +166,5 @@ class Call:
     def _check_size(self, operand: Constant) -> None:
         if operand.size == 0:
             raise self.node.unsupported("an operand is empty, which is not supported")
+        if operand.dtype.kind in "OSUcM":
+            raise self.node.unsupported(f"an operand of {operand.dtype.name}, which is not supported")

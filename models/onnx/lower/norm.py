@@ -12,6 +12,9 @@ from .elementwise import binary, number, unary
 from .reduce import last, reduced
 
 
+_MAX_NEIGHBOURS = 4096  # of LRN
+
+
 def normalised(call: Call, x: Tensor, columns: int, epsilon: float) -> Tensor:
     """x - mean, over its deviation, of every `columns` elements in a row; the shape stays."""
     rows = call.reshape(x, (math.prod(x.shape) // columns, columns))
@@ -133,6 +136,8 @@ def lrn(call: Call) -> Tensor:
     """x / (bias + alpha / size * the sum of squares of neighbouring channels) ^ beta."""
     x, size = call.floats(0), call.int_attr("size", 1)
     alpha, beta, bias = call.attr("alpha", 1e-4), call.attr("beta", 0.75), call.attr("bias", 1.0)
+    if not 1 <= size <= _MAX_NEIGHBOURS:
+        raise call.node.unsupported(f"size {size}; expected 1 to {_MAX_NEIGHBOURS}")
     n, c, inner = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     squares = call.reshape(call.op("Mul", [x, x], x.shape), (n, 1, c, inner))
     what = {

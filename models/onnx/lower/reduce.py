@@ -121,7 +121,7 @@ def arg_max(call: Call) -> Tensor:
     _, indices = _best(call, x, axis, 1, call.node.op == "ArgMax")
     if from_end:
         count = math.prod(indices.shape)
-        table = call.emit.weight(np.arange(extent)[::-1], "int32")
+        table = call.emit.weight(np.arange(call.places(extent))[::-1], "int32")
         flat = call.op("Gather", [table, call.reshape(indices, (count,))], (count,), {"axis": 0}, "int")
         indices = call.reshape(flat, indices.shape)
     if call.int_attr("keepdims", 1):

@@ -53,7 +53,7 @@ def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[i
 def _positions(call: Call, size: int, out: int, scale: float) -> NDArray[np.float64]:
     """Where each result lies in the input, by coordinate_transformation_mode."""
     mode = call.attr("coordinate_transformation_mode", "half_pixel")
-    at = np.arange(out, dtype=np.float64)
+    at = np.arange(call.places(out), dtype=np.float64)
     if mode == "half_pixel":
         return (at + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":

@@ -66,6 +66,8 @@ def unsqueeze(call: Call) -> Tensor:
     axes = call.ints(1, "the axes")
     rank = len(x.shape) + len(axes)
     places = {call.axis(axis, rank) for axis in axes}
+    if len(places) != len(axes):
+        raise call.node.unsupported(f"axes {axes} name one twice")
     rest = iter(x.shape)
     return call.reshape(x, [1 if i in places else next(rest) for i in range(rank)])
 
@@ -204,7 +206,7 @@ def _pad_by_index(call: Call, x: Tensor, before: list[int], after: list[int], mo
     for axis, (begin, end) in enumerate(zip(before, after, strict=True)):
         if begin == end == 0:
             continue
-        places = np.arange(-begin, x.shape[axis] + end)
+        places = np.arange(call.places(begin + x.shape[axis] + end)) - begin
         if mode == "edge":
             places = np.clip(places, 0, x.shape[axis] - 1)
         elif mode == "wrap":

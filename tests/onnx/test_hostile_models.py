@@ -1,0 +1,169 @@
+"""Hostile and broken models: refused with one short message that names what is wrong. And a part of the fuzzing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx", reason="needs onnx")
+
+from fuzz_models import judge
+from onnx import TensorProto
+
+from tcim_lite.cli import main
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import onnx_bytes
+
+IMAGE = {"x": (1, 3, 4, 4)}
+ROW = {"x": (1, 3)}
+KERNEL = {"w": np.zeros((1, 3, 1, 1), np.float32)}
+
+
+def ints(*values):
+    return {"s": np.array(values, np.int64)}
+
+
+# nodes, inputs, constants, what the message has
+REFUSED = {
+    "a node that reads its result": ([("Add", ["x", "y"], ["y"], {})], ROW, {}, "node 'n0' (Add) reads 'y'"),
+    "a cycle": (
+        [("Add", ["x", "b"], ["y"], {}), ("Relu", ["y"], ["b"], {})], ROW, {}, "made from its own result: a cycle"
+    ),
+    "a missing initialiser": ([("Add", ["x", "w"], ["y"], {})], ROW, {}, "node 'n0' (Add) reads 'w', which is no input"),
+    "two makers of a value": (
+        [("Relu", ["x"], ["y"], {}), ("Abs", ["x"], ["y"], {})], ROW, {}, "node 'n1' (Abs): 'y' is already"
+    ),
+    "an unknown op": ([("Frobnicate", ["x"], ["y"], {})], ROW, {}, "node 'n0' (Frobnicate): the op is not supported"),
+    "an unknown domain": (
+        [("Relu", ["x"], ["y"], {"domain": "com.evil"})], ROW, {}, "node 'n0' (com.evil.Relu): the op is not supported"
+    ),
+    "control characters": ([("\x1b[31mX\n", ["x"], ["y"], {})], ROW, {}, "node 'n0' (?[31mX?): the op"),
+    "a name of megabytes": ([("R" * 3_000_000, ["x"], ["y"], {})], ROW, {}, "node 'n0' (RRRR"),
+    "a value's name of megabytes": ([("Relu", ["x"], ["y" * 3_000_000], {})], ROW, {}, "node 'n0' (Relu): a value's"),
+    "a huge Reshape": ([("Reshape", ["x", "s"], ["y"], {})], ROW, ints(2**40, 2**40), "node 'n0' (Reshape)"),
+    "a shape of millions of axes": (
+        [("Reshape", ["x", "s"], ["y"], {})], ROW, {"s": np.ones(2_000_000, np.int64)}, "node 'n0' (Reshape): the shape"
+    ),
+    "a huge Expand": ([("Expand", ["x", "s"], ["y"], {})], ROW, ints(2**33, 1, 3), "node 'n0' (Expand): a tensor of"),
+    "a huge Tile": ([("Tile", ["x", "s"], ["y"], {})], ROW, ints(2**30, 2**30), "node 'n0' (Tile): a tensor of"),
+    "a huge Pad": ([("Pad", ["x", "s"], ["y"], {})], ROW, ints(2**40, 0, 2**40, 0), "node 'n0' (Pad): a tensor of"),
+    "a huge Pad by index": (
+        [("Pad", ["x", "s"], ["y"], {"mode": "edge"})], ROW, ints(2**36, 0, 2**36, 0), "node 'n0' (Pad): an axis of"
+    ),
+    "a huge Resize": (
+        [("Resize", ["x", "", "s"], ["y"], {})], IMAGE, {"s": np.float32([1, 1, 1e9, 1e9])}, "node 'n0' (Resize): an axis"
+    ),
+    "a huge constant that folds": (
+        [("ConstantOfShape", ["s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW, ints(2**40, 2**20),
+        "node 'n0' (ConstantOfShape): all its operands are constants",
+    ),
+    "huge pads": ([("Conv", ["x", "w"], ["y"], {"pads": [2**62] * 4})], IMAGE, KERNEL, "node 'n0' (Conv): a tensor of"),
+    "a stride of 0": ([("Conv", ["x", "w"], ["y"], {"strides": [0, 0]})], IMAGE, KERNEL, "node 'n0' (Conv): a kernel"),
+    "a huge pool": (
+        [("MaxPool", ["x"], ["y"], {"kernel_shape": [2**40] * 2, "pads": [2**40] * 4})], IMAGE, {}, "node 'n0' (MaxPool)"
+    ),
+    "a negative LRN": ([("LRN", ["x"], ["y"], {"size": -5})], IMAGE, {}, "node 'n0' (LRN): size -5"),
+    "a Split in 0": ([("Split", ["x"], ["y"], {"num_outputs": 0})], ROW, {}, "node 'n0' (Split): its operands or attr"),
+    "an axis twice": ([("Unsqueeze", ["x", "s"], ["y"], {})], ROW, ints(0, 0), "node 'n0' (Unsqueeze): axes"),
+    "an index beyond the axis": ([("Gather", ["x", "s"], ["y"], {})], ROW, ints(7), "node 'n0' (Gather): indices beyond"),
+    "no operands": ([("Relu", [], ["y"], {})], ROW, {}, "node 'n0' (Relu)"),
+    "an output that its op does not have": ([("Relu", ["x"], ["a", "y"], {})], ROW, {}, "its output 'y'"),
+    "an operand of text": ([("Add", ["x", "s"], ["y"], {})], ROW, {"s": np.array(["a"], object)}, "node 'n0' (Add)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_hostile_node_is_refused_by_name(make_model, what):
+    nodes, inputs, constants, text = REFUSED[what]
+    model = make_model(nodes, inputs, [nodes[-1][2][-1] if len(nodes) == 1 else "y"], constants)
+    with pytest.raises(TcimError) as error:
+        onnx_bytes(model)
+    assert text in str(error.value)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("dims", "text"),
+    [
+        ([2**62, 2**62], "'w' has the shape [4611686018427387904, 4611686018427387904], more than 2^33"),
+        ([-4], "'w' has the shape [-4]"),
+        ([2**32], "'w', [4294967296]"),
+        ([2**62, 0], "'w', [4611686018427387904, 0]"),
+        ([1] * 40, "expected at most 8 extents"),
+    ],
+)
+def test_absurd_extents_of_an_initialiser_are_refused_by_name(make_model, dims, text):
+    model = make_model([("Add", ["x", "w"], ["y"], {})], ROW, ["y"])
+    model.graph.initializer.append(TensorProto(name="w", data_type=1, dims=dims, raw_data=b"\0" * 16))
+    with pytest.raises(TcimError) as error:
+        onnx_bytes(model)
+    assert "initialiser " + text[:3] in str(error.value) or "initialiser 'w'" in str(error.value)
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        ("../secret", "expected a path inside the model's folder"),
+        ("a/../../secret", "expected a path inside the model's folder"),
+        ("/etc/passwd", "expected a path inside the model's folder"),
+        ("", "expected a path inside the model's folder"),
+        ("x\0y", "expected a path inside the model's folder"),
+        ("n" * 300, "expected a path inside the model's folder"),
+        ("link", "leads out of the model's folder"),
+        ("away/secret", "leads out of the model's folder"),
+        ("folder", "which is not there"),
+        ("missing", "which is not there"),
+        ("short", "bytes 0..16 of 'short', which has 4"),
+    ],
+)
+def test_external_data_is_read_from_the_models_folder_only(make_model, tmp_path, capsys, location, text):
+    (tmp_path / "secret").write_bytes(b"s" * 64)
+    home = tmp_path / "home"
+    (home / "folder").mkdir(parents=True)
+    (home / "short").write_bytes(b"abcd")
+    (home / "link").symlink_to(tmp_path / "secret")
+    (home / "away").symlink_to(tmp_path)
+    model = make_model([("Add", ["x", "w"], ["y"], {})], {"x": (4,)}, ["y"])
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    (home / "net.onnx").write_bytes(model.SerializeToString())
+    assert main(["compile", str(home / "net.onnx"), "-o", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr().err
+    assert text in shown
+    assert "initialiser 'w'" in shown
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["name", "op_type", "output", "opset", "text"])
+def test_a_file_that_is_not_what_it_says_is_refused(make_model, tmp_path, capsys, change):
+    model = make_model([("Relu", ["x"], ["marker"], {})], ROW, ["marker"])
+    data = model.SerializeToString()
+    if change == "output":
+        data = data.replace(b"marker", b"\xff\xfe\xfd\xfc\xfb\xfa")  # no UTF-8
+    elif change == "op_type":
+        data = data.replace(b"Relu", b"\xff\xfe\xfd\xfc")
+    elif change == "name":
+        data = data.replace(b"n0", b"\xff\xfe")
+    elif change == "opset":
+        model.opset_import[0].version = 2**40
+        data = model.SerializeToString()
+    else:
+        data = b"<html>not found</html>"
+    (tmp_path / "net.onnx").write_bytes(data)
+    assert main(["compile", str(tmp_path / "net.onnx"), "--check"]) == 2
+    shown = capsys.readouterr().err
+    assert {"opset": "uses opset 1099511627776", "text": "is no ONNX file"}.get(change, "no") in shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_models_are_taken_or_refused_and_nothing_else(tmp_path):
+    """The first inputs of tests/onnx/fuzz_models.py; `make fuzz` has many more."""
+    verdicts = {judge(number, tmp_path) for number in range(800)}
+    assert verdicts == {"refused", "loaded", "ran"}
+
+
+def test_the_same_model_without_harm_compiles(make_model):
+    """So the refusals above have no other reason."""
+    assert onnx_bytes(make_model([("Relu", ["x"], ["y"], {})], ROW, ["y"]))
