@@ -105,6 +105,54 @@ void test_convolutions_of_packed_weights() {
   check("Conv w8 in parts", maker, {conv(maker, maker.input({9, 256, 64, 64}), many, true, true)}, kSums);
 }
 
+// Between convolutions a value may hold its channels last; the first and the last of these are as a graph declares
+// them.
+void test_convolutions_between_convolutions() {
+  for (const bool quantised : {false, true}) {
+    for (const Windowed& form : kConvolutions) {
+      GraphMaker maker(DType::Float16, uint32_t(form.outputs));
+      const uint32_t x = maker.input({form.batch, 24, form.height, form.width});
+      const Windowed before{form.batch, 24, form.height, form.width, form.channels, 1, 1};
+      const Windowed after{form.batch, form.outputs, form.out_h(), form.out_w(), 40, 3, 3, 1, 1};
+      const uint32_t inner =
+          conv(maker, conv(maker, x, before, quantised, true), form, quantised && form.groups == 1, true);
+      check(concat("Conv between ", quantised ? "w8 " : "", form.name()), maker,
+            {conv(maker, maker.op(OpKind::Relu, {inner}, maker.shape(inner)), after, quantised, false)},
+            roundings(quantised ? WeightFormat::LinearW8 : WeightFormat::LinearF16));
+    }
+  }
+}
+
+// As in residual networks: sums, functions and pools read what convolutions made, some of it twice.
+void test_what_convolutions_hand_on() {
+  for (const int64_t channels : {64, 40, 20}) {
+    for (const bool quantised : {false, true}) {
+      GraphMaker maker(DType::Float16, uint32_t(channels));
+      const Windowed first{2, 3, 29, 31, channels, 7, 7, 2, 3}, pool{2, channels, 15, 16, channels, 3, 3, 2, 1};
+      const Windowed inner{2, channels, 8, 8, channels, 3, 3, 1, 1}, wide{2, channels, 8, 8, 128, 1, 1};
+      const Windowed depthwise{2, channels, 8, 8, channels, 3, 3, 1, 1, 1, 1, channels}, last{2, 128, 8, 8, 72, 1, 1};
+      const auto function = [&](OpKind kind, uint32_t x) {
+        return maker.op(kind, {x}, maker.shape(x), {{"alpha", 0.25}, {"beta", 0.75}});
+      };
+      const uint32_t stem = function(OpKind::Relu, conv(maker, maker.input({2, 3, 29, 31}), first, quantised, true));
+      const Shape pooled = {2, channels, 8, 8};
+      const uint32_t a = maker.op(OpKind::MaxPool, {stem}, pooled, pool.attributes());
+      const uint32_t b = function(OpKind::Silu, maker.add(conv(maker, a, inner, quantised, true), a));
+      const uint32_t c = maker.elementwise(OpKind::Mul, function(OpKind::Sigmoid, b), b);
+      const uint32_t d = maker.op(OpKind::AveragePool, {c}, pooled, inner.attributes());
+      const uint32_t e = function(OpKind::HardSwish, conv(maker, maker.add(d, c), depthwise, false, true));
+      const uint32_t f = function(
+          OpKind::Relu, maker.add(conv(maker, e, wide, quantised, false), conv(maker, a, wide, quantised, true)));
+      const uint32_t g = function(OpKind::Relu, conv(maker, f, last, quantised, true));
+      const Windowed all{2, 72, 8, 8, 72, 8, 8};
+      check(concat("what convolutions hand on ", channels, quantised ? " w8" : ""), maker,
+            {maker.op(OpKind::AveragePool, {g}, {2, 72, 1, 1}, all.attributes()),
+             conv(maker, f, {2, 128, 8, 8, 5, 1, 1}, false, false)},
+            roundings(quantised ? WeightFormat::LinearW8 : WeightFormat::LinearF16));
+    }
+  }
+}
+
 void test_ends_of_convolutions() {
   for (const DType dtype : kDtypes) {
     for (const bool quantised : {false, true}) {
@@ -341,6 +389,8 @@ int main() {
   }
   test_convolutions();
   test_convolutions_of_packed_weights();
+  test_convolutions_between_convolutions();
+  test_what_convolutions_hand_on();
   test_ends_of_convolutions();
   test_pools();
   test_products_of_matrices();

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <variant>
 
-#include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/network_layout.h"
 #include "base/error.h"
 #include "graph/plan/step_name.h"
 
@@ -38,15 +38,6 @@ bool is_plain(const Window::Axis& axis) {
 // Whether an output pixel reads the input's pixel of the same place and nothing else.
 bool is_plain(const Window& window) { return is_plain(window.h) && is_plain(window.w); }
 
-// Convolutions that products of matrices would compute mostly for nothing.
-bool is_direct(const ConvSpec& spec) {
-  if (spec.quantized()) return false;
-  return spec.outputs < 4 || (spec.groups > 1 && spec.outputs < 16 && spec.inputs() <= 288);
-}
-bool is_laid_out(const ConvSpec& spec) {
-  return spec.elem == kF16 && !spec.quantized() && !is_direct(spec) && needs_layout(spec.channels, spec.window.taps());
-}
-
 // Of a convolution with packed weights.
 int64_t padded_inputs(const ConvSpec& spec) { return (spec.inputs() + 63) / 64 * 64; }
 int64_t rows_at_once(const ConvSpec& spec) {
@@ -54,6 +45,7 @@ int64_t rows_at_once(const ConvSpec& spec) {
   return std::min(rows, std::max<int64_t>(128, kUnfoldedBytes / (2 * padded_inputs(spec)) / 128 * 128));
 }
 uint64_t whole(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
+int64_t whole_channels(const ConvSpec& spec) { return (spec.channels + 7) / 8 * 8; }
 uint64_t unfolded_bytes(const ConvSpec& spec) { return whole(uint64_t(rows_at_once(spec) * padded_inputs(spec) * 2)); }
 uint64_t sums_bytes(const ConvSpec& spec) { return whole(uint64_t(rows_at_once(spec) * spec.outputs * 2)); }
 
@@ -64,8 +56,8 @@ int64_t common_factor(const std::vector<int64_t>& list) {
 
 }  // namespace
 
-NetworkLauncher::NetworkLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream)
-    : plan_(plan), memory_(memory), stream_(stream) {
+NetworkLauncher::NetworkLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream)
+    : plan_(plan), memory_(memory), stream_(stream), last_(values_with_channels_last(graph, plan)) {
   uint64_t scratch = 0;
   for (const StepSpec& step : plan.steps) {
     if (const auto* pool = std::get_if<PoolSpec>(&step)) check_window(pool->window, "Pool");
@@ -77,8 +69,11 @@ NetworkLauncher::NetworkLauncher(const Plan& plan, CudaMemory& memory, cudaStrea
     if (conv->batch * conv->window.out_pixels() >= INT32_MAX)
       fail(ErrorCode::Unsupported, name_of(step).op, ": 2^31 output pixels; the CUDA backend computes fewer");
     if (is_laid_out(*conv)) {
-      const ProductLayout layout = product_layout(conv->channels, conv->window.taps());
-      prepared_[conv] = memory.reserve(uint64_t(conv->groups * conv->outputs * layout.row * 2));
+      if (is_copied_last(*conv)) {
+        scratch =
+            std::max(scratch, whole(uint64_t(conv->batch * conv->window.in_pixels() * whole_channels(*conv) * 2)));
+      }
+      prepared_[conv] = memory.reserve(uint64_t(conv->groups * conv->outputs * layout_of(*conv).row * 2));
     }
     if (conv->quantized()) {
       scratch = std::max(scratch, unfolded_bytes(*conv) + sums_bytes(*conv) +
@@ -100,7 +95,7 @@ void NetworkLauncher::prepare() {
 
 void NetworkLauncher::prepare(const ConvSpec& spec, uint64_t at) const {
   launch_product_layout(memory_.weight(spec.weights_id), memory_.scratch(at), spec.groups * spec.outputs, spec.channels,
-                        spec.window.taps(), stream_);
+                        spec.window.taps(), layout_of(spec), stream_);
 }
 
 void NetworkLauncher::prepare(const MatMulSpec& spec, uint64_t at) const {
@@ -173,21 +168,16 @@ void NetworkLauncher::launch(const TopKSpec& spec) const {
 }
 
 void NetworkLauncher::launch(const PoolSpec& spec) const {
-  const Window& window = spec.window;
-  const auto covers = [](const Window::Axis& axis) {
-    return axis.out == 1 && axis.kernel == axis.in && axis.pad == 0 && axis.dilation == 1 && axis.upsample == 1;
-  };
-  const bool whole_planes = covers(window.h) && covers(window.w) &&
-                            (!spec.counts_pads || (spec.extent_h >= window.h.in && spec.extent_w >= window.w.in));
-  if (whole_planes) {
-    return launch_reduce(spec.mean ? kReduceMean : kReduceMax, spec.elem,
-                         {memory_.at(spec.x), memory_.at(spec.y), spec.planes, window.in_pixels(), refused(spec.y)},
-                         stream_);
+  if (reduces_planes(spec)) {
+    return launch_reduce(
+        spec.mean ? kReduceMean : kReduceMax, spec.elem,
+        {memory_.at(spec.x), memory_.at(spec.y), spec.planes, spec.window.in_pixels(), refused(spec.y)}, stream_);
   }
-  launch_pool(spec.elem,
-              {memory_.at(spec.x), memory_.at(spec.y), window_args(window), spec.planes, spec.mean, spec.counts_pads,
-               spec.extent_h, spec.extent_w, refused(spec.y)},
-              stream_);
+  const PoolArgs args{memory_.at(spec.x), memory_.at(spec.y), window_args(spec.window),
+                      spec.planes,        spec.mean,          spec.counts_pads,
+                      spec.extent_h,      spec.extent_w,      refused(spec.y)};
+  if (last_[spec.y]) return launch_pool_last(args, int(spec.channels), stream_);
+  launch_pool(spec.elem, args, stream_);
 }
 
 void NetworkLauncher::launch(const MoveSpec& spec) const {
@@ -270,6 +260,20 @@ void NetworkLauncher::launch(const MatMulSpec& spec) const {
   spec.elem == kF16 ? launch_product_half(args, stream_) : launch_product_float(args, stream_);
 }
 
+bool NetworkLauncher::is_laid_out(const ConvSpec& spec) const {
+  return spec.elem == kF16 && kind_of(spec) == ConvKind::Product && needs_layout(spec.channels, spec.window.taps());
+}
+
+bool NetworkLauncher::is_copied_last(const ConvSpec& spec) const {
+  return is_laid_out(spec) && spec.groups == 1 && !last_[spec.x] &&
+         wants_channels_last(spec.channels, spec.window.taps());
+}
+
+ProductLayout NetworkLauncher::layout_of(const ConvSpec& spec) const {
+  if (is_copied_last(spec)) return product_layout(whole_channels(spec), spec.window.taps(), true);
+  return product_layout(spec.channels, spec.window.taps(), last_[spec.x]);
+}
+
 ConvArgs NetworkLauncher::conv_args(const ConvSpec& spec) const {
   ConvArgs args{};
   args.x = memory_.at(spec.x);
@@ -280,6 +284,8 @@ ConvArgs NetworkLauncher::conv_args(const ConvSpec& spec) const {
   args.groups = int(spec.groups);
   args.channels = int(spec.channels);
   args.outputs = int(spec.outputs);
+  args.x_last = last_[spec.x];
+  args.y_last = last_[spec.y];
   args.end = {static_cast<const float*>(memory_.weight(spec.bias_id)), operand(spec.residual), spec.function,
               spec.alpha, spec.beta};
   args.refused = refused(spec.y);
@@ -300,21 +306,29 @@ ProductArgs NetworkLauncher::product_args(const ConvSpec& spec) const {
   args.by_taps = spec.window.taps() == 1;
   args.a_stride = args.k;
   if (is_laid_out(spec)) {
-    const ProductLayout layout = product_layout(spec.channels, spec.window.taps());
+    const ProductLayout layout = layout_of(spec);
     args.a = memory_.scratch(prepared_.at(&spec));
-    args.by_taps = layout.by_taps;
+    args.by_taps = layout.tap > 0;
     args.a_stride = args.k = int(layout.row);
+  }
+  args.b_row = in_pixels;
+  args.b_image = spec.groups * spec.channels * in_pixels;
+  if (is_copied_last(spec)) {
+    args.b = memory_.scratch(scratch_);
+    args.b_last = true;
+    args.channels = int(whole_channels(spec));
+    args.b_image = args.channels * in_pixels;
   }
   args.pixels = int(out_pixels);
   args.columns = int(spec.batch * out_pixels);
-  args.b_row = in_pixels;
   args.b_next = args.b_multiple = spec.channels * in_pixels;
-  args.b_image = spec.groups * args.b_next;
   args.y_row = out_pixels;
   args.y_next = spec.outputs * out_pixels;
   args.y_image = spec.groups * args.y_next;
   args.a_next = args.a_multiple = spec.outputs * args.a_stride;
   args.windows = !is_plain(spec.window);
+  args.b_last = args.b_last || conv.x_last;
+  args.y_last = conv.y_last;
   args.window = conv.window;
   args.end = conv.end;
   args.refused = conv.refused;
@@ -322,10 +336,19 @@ ProductArgs NetworkLauncher::product_args(const ConvSpec& spec) const {
 }
 
 void NetworkLauncher::launch(const ConvSpec& spec) const {
-  if (spec.quantized()) return launch_quantized(spec);
-  if (is_direct(spec)) return launch_conv_direct(spec.elem, conv_args(spec), stream_);
-  const ProductArgs args = product_args(spec);
-  spec.elem == kF16 ? launch_product_half(args, stream_) : launch_product_float(args, stream_);
+  switch (kind_of(spec)) {
+    case ConvKind::Linear:
+      return launch_quantized(spec);
+    case ConvKind::Direct:
+      return launch_conv_direct(spec.elem, conv_args(spec), stream_);
+    case ConvKind::Product:
+      const ProductArgs args = product_args(spec);
+      if (is_copied_last(spec)) {
+        launch_channels_last(memory_.at(spec.x), memory_.scratch(scratch_), spec.batch, spec.channels,
+                             spec.window.in_pixels(), stream_);
+      }
+      return spec.elem == kF16 ? launch_product_half(args, stream_) : launch_product_float(args, stream_);
+  }
 }
 
 // As a Linear of the unfolded pixels, a part of them at a time.
@@ -343,14 +366,35 @@ void NetworkLauncher::launch_quantized(const ConvSpec& spec) const {
   linear.bias = conv.end.bias;
   linear.y = sums;
   linear.y_stride = conv.outputs;
+  // Pixels of which each is a row already.
+  const bool is_rows = conv.x_last && is_plain(spec.window) && spec.channels == linear.inputs;
   ConvArgs fold = conv;
   fold.end.bias = nullptr;
   const int64_t rows = spec.batch * spec.window.out_pixels(), step = rows_at_once(spec);
   for (int64_t first = 0; first < rows; first += step) {
     linear.rows = int(std::min(step, rows - first));
-    launch_unfold(conv, x, first, linear.rows, linear.inputs, stream_);
+    if (is_rows)
+      linear.x = static_cast<const uint16_t*>(conv.x) + first * spec.channels;
+    else
+      launch_unfold(conv, x, first, linear.rows, linear.inputs, stream_);
+    if (!conv.y_last) {
+      launch_linear_gemm(kF16, spec.format, linear, scratch, stream_);
+      launch_fold_end(fold, sums, first, linear.rows, stream_);
+      continue;
+    }
+    // Rows of y are the rows of the Linear.
+    const int64_t at = first * spec.outputs;
+    auto* const y = static_cast<uint16_t*>(conv.y) + at;
+    linear.y = y;
+    if (conv.end.residual != nullptr) {
+      linear.epilogue = int(LinearSpec::Epilogue::AddResidual);
+      linear.residual = static_cast<const uint16_t*>(conv.end.residual) + at;
+      linear.residual_stride = conv.outputs;
+    }
     launch_linear_gemm(kF16, spec.format, linear, scratch, stream_);
-    launch_fold_end(fold, sums, first, linear.rows, stream_);
+    if (spec.function < 0) continue;
+    launch_unary(UnaryOp(spec.function), kF16, {y, y, linear.rows * spec.outputs, spec.alpha, spec.beta, conv.refused},
+                 stream_);
   }
 }
 

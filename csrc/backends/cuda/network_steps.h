@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/network.h"
 #include "backends/cuda/memory.h"
 #include "graph/plan/plan.h"
@@ -15,7 +16,7 @@ class NetworkLauncher {
  public:
   // Reserves what the steps need of `memory`. `plan` and `memory` outlive the launcher. Throws Error(Unsupported),
   // naming the op, for sizes beyond those of the kernels.
-  NetworkLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream);
+  NetworkLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream);
 
   // Once, when the memory is allocated: weights and tables as the kernels read them. Throws Error(Format) for an index
   // of a Resample beyond its axis.
@@ -38,6 +39,9 @@ class NetworkLauncher {
  private:
   const void* operand(const Operand& operand) const;
   const int* refused(uint32_t value) const;
+  bool is_laid_out(const ConvSpec& spec) const;
+  bool is_copied_last(const ConvSpec& spec) const;
+  ProductLayout layout_of(const ConvSpec& spec) const;
   ConvArgs conv_args(const ConvSpec& spec) const;
   ProductArgs product_args(const ConvSpec& spec) const;
   void launch_quantized(const ConvSpec& spec) const;
@@ -48,8 +52,9 @@ class NetworkLauncher {
   const Plan& plan_;
   const CudaMemory& memory_;
   const cudaStream_t stream_;
+  const std::vector<bool> last_;              // by value: its channels are the last axis
   std::map<const void*, uint64_t> prepared_;  // by step: where in scratch its weights or tables are
-  uint64_t scratch_ = 0;                      // of quantised convolutions
+  uint64_t scratch_ = 0;                      // of one convolution at a time
 };
 
 }  // namespace tcim_lite::cuda

@@ -40,7 +40,7 @@ CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
       plan_(build_plan(*graph_, numerics)),
       stream_(stream_after_kernels()),
       memory_(*graph_, plan_, std::move(part.placed), flags),
-      steps_(plan_, memory_, stream_.get()) {
+      steps_(*graph_, plan_, memory_, stream_.get()) {
   refuse_hidden_exponents(plan_, graph_->name);
   if (!env_is("TCIM_LITE_CUDA_ONE_LAUNCH", "off", "on")) plan_programs();
   memory_.allocate();

@@ -56,8 +56,8 @@ bool fast_attention(const AttentionSpec& spec, const AttentionArgs& args) {
 
 }  // namespace
 
-StepLauncher::StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream)
-    : memory_(memory), stream_(stream), network_(plan, memory, stream) {
+StepLauncher::StepLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream)
+    : memory_(memory), stream_(stream), network_(graph, plan, memory, stream) {
   uint64_t linear = 0, partials = 0, arrived = 0;
   const auto count = [&](const AttentionSpec& spec) {
     check_slots(spec.k.size());

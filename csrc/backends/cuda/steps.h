@@ -15,7 +15,7 @@ namespace tcim_lite::cuda {
 class StepLauncher {
  public:
   // Reserves what the steps need of `memory`, which outlives the launcher. Launches go to `stream`, of the current GPU.
-  StepLauncher(const Plan& plan, CudaMemory& memory, cudaStream_t stream);
+  StepLauncher(const Graph& graph, const Plan& plan, CudaMemory& memory, cudaStream_t stream);
 
   // Once, when the memory is allocated.
   void prepare() { network_.prepare(); }

@@ -39,6 +39,7 @@ void plan_pool(PlanBuilder& plan, const Op& op) {
   step.elem = plan.values.elem(op.inputs[0]);
   step.window = window_of(op, x, y);
   step.planes = x[0] * x[1];
+  step.channels = x[1];
   step.mean = mean;
   step.counts_pads = mean && op.find("extent") != nullptr;
   if (step.counts_pads) {

@@ -258,7 +258,7 @@ struct MatMulSpec {
 struct PoolSpec {
   Elem elem = kF16;
   uint32_t x = kNoValue, y = kNoValue;
-  int64_t planes = 0;
+  int64_t planes = 0, channels = 0;  // of all images, of one
   Window window;
   bool mean = false, counts_pads = false;
   int64_t extent_h = 0, extent_w = 0;  // of the padded input

@@ -11,6 +11,7 @@ void prepare_linear_stream();
 void prepare_linear_gemm();
 void prepare_linear_wgmma();
 void prepare_product_half();
+void prepare_product_last();
 void prepare_attention();
 namespace decode {
 void prepare();
@@ -60,6 +61,7 @@ void prepare_kernels(bool wgmma) {
   prepare_linear_stream();
   prepare_linear_gemm();
   prepare_product_half();
+  prepare_product_last();
   if (wgmma) prepare_linear_wgmma();
   prepare_attention();
   decode::prepare();

@@ -35,6 +35,10 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, int
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
                : "memory");
 }
+// To a shared address.
+__device__ __forceinline__ void copy_async_at(uint32_t shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
+}
 // All 16, from and to `Offset` bytes further on.
 template <int Offset>
 __device__ __forceinline__ void copy_async(uint32_t shared, const char* global) {

@@ -99,6 +99,8 @@ struct PoolArgs {
   const int* refused;
 };
 void launch_pool(Elem elem, const PoolArgs& args, cudaStream_t stream);
+// x and y last, of `channels`, a multiple of 8.
+void launch_pool_last(const PoolArgs& args, int channels, cudaStream_t stream);
 
 // What happens to sums before they are elements of y: a bias, a residual and a function, with every rounding of the ops
 // that were fused.
@@ -109,12 +111,14 @@ struct ConvEnd {
   float alpha, beta;
 };
 
+// "Last": the channels of a tensor are its last axis, [batch, h, w, channels]. Of fp16.
 struct ConvArgs {
   const void* x;        // [batch, groups * channels, h.in, w.in]
   const void* weights;  // [groups * outputs, channels * taps] of T
   void* y;              // [batch, groups * outputs, h.out, w.out]
   WindowArgs window;
   int batch, groups, channels, outputs;
+  bool x_last, y_last;
   ConvEnd end;
   const int* refused;
 };
@@ -139,31 +143,43 @@ struct ProductArgs {
   WindowArgs window;
   bool by_taps;  // rows of a are [taps, channels] (ProductLayout)
   int channels;  // terms of a tap; all without windows
-  ConvEnd end;   // bias [z, m]
+  // b is last: columns are pixels of `channels` halves, a multiple of 8, and rows of a are [taps, channels]. y is last:
+  // [columns, m], m a multiple of 8.
+  bool b_last, y_last;
+  ConvEnd end;  // bias [z, m]
   const int* refused;
 };
 // float32 by FMA, k ascending.
 void launch_product_float(const ProductArgs& args, cudaStream_t stream);
 
-// float16 on the tensor cores. Weights of a convolution are laid out for it once: [m, taps, channels], the channels
-// padded with zeros to a multiple of 32 (by taps), or [m, k] padded to a multiple of 32.
+// float16 on the tensor cores. Weights of a convolution are laid out for it once: by taps, [m, taps, channels], or as
+// they are with rows padded to a multiple of 32.
 struct ProductLayout {
-  bool by_taps;
+  int64_t tap;  // halves of a tap, its channels and zeros; 0: not by taps
   int64_t row;  // halves of a row
 };
-ProductLayout product_layout(int64_t channels, int64_t taps);
+ProductLayout product_layout(int64_t channels, int64_t taps, bool x_last);
+// Whether an input that is not last is best copied into one that is, its channels padded with zeros to a multiple of 8:
+// where products would find it term by term.
+bool wants_channels_last(int64_t channels, int64_t taps);
+void launch_channels_last(const void* x, void* to, int64_t images, int64_t channels, int64_t pixels,
+                          cudaStream_t stream);
 // False: weights are read as they are.
 bool needs_layout(int64_t channels, int64_t taps);
 void launch_product_layout(const void* weights, void* to, int64_t rows, int64_t channels, int64_t taps,
-                           cudaStream_t stream);
+                           const ProductLayout& layout, cudaStream_t stream);
 // With windows, `a` is laid out, or k is a multiple of 8 and there is one tap.
 void launch_product_half(const ProductArgs& args, cudaStream_t stream);
 void prepare_product_half();
+// The same on Hopper's matrix instructions, where b is last.
+bool product_last_supports(const ProductArgs& args);
+void launch_product_last(const ProductArgs& args, cudaStream_t stream);
+void prepare_product_last();
 
 // What output pixels [first, first + rows) of all images read: x [rows, inputs], inputs padded with zeros to a multiple
 // of 64. Of fp16.
 void launch_unfold(const ConvArgs& args, void* x, int64_t first, int64_t rows, int64_t inputs, cudaStream_t stream);
-// Channel-last sums [rows, outputs], with the bias and rounded, of these pixels become elements of y.
+// Channels-last sums [rows, outputs], with the bias and rounded, of these pixels become elements of y.
 void launch_fold_end(const ConvArgs& args, const void* sums, int64_t first, int64_t rows, cudaStream_t stream);
 
 }  // namespace tcim_lite::cuda

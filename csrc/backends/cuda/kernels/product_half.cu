@@ -2,19 +2,21 @@
 // 32 terms at a time, a ring of stages in shared memory. Sums are fp32.
 //
 // The first operand is copied in 16 bytes. The second comes in one of these ways:
+//   channels of a pixel, 8 at a time, where the input is last
 //   rows of 8 or 4 halves at a time, where neighbouring columns lie together (products of matrices, 1 x 1 convolutions)
 //   a tap at a time: 32 channels of one tap, so a column's place and whether it is inside are computed once a stage
 //   term by term, in the order of the weights
-#include "backends/cuda/kernels/dense.cuh"
 #include "backends/cuda/kernels/mma.cuh"
+#include "backends/cuda/kernels/product_end.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr int kThreads = 256, kDepth = 32, kStages = 3;
+constexpr int kThreads = 256, kDepth = 32;
 
-enum class Source { Rows8, Rows4, Taps, Terms };
-constexpr bool copies(Source source) { return source == Source::Rows8 || source == Source::Rows4; }
+enum class Source { Rows8, Rows4, Taps, Terms, Channels };
+constexpr bool is_rows(Source source) { return source == Source::Rows8 || source == Source::Rows4; }
+constexpr bool copies(Source source) { return is_rows(source) || source == Source::Channels; }
 
 __device__ __forceinline__ void copy_async_half(void* shared, const void* global, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(bytes)
@@ -25,18 +27,19 @@ __device__ __forceinline__ void copy_async_half(void* shared, const void* global
 // bank conflicts.
 __device__ __forceinline__ int chunk_of_row(int row, int chunk) { return row * 4 + ((chunk ^ (row >> 1)) & 3); }
 
-template <int Rows, int Columns>
+template <int Rows, int Columns, Source From>
 struct Tile {
+  static constexpr int kStages = copies(From) ? 4 : 3;
   static constexpr int kA = Rows * kDepth * 2, kB = Columns * kDepth * 2, kStage = kA + kB;
-  static constexpr int kRow = Columns + 8;  // halves of a row of results
-  static constexpr int kBytes = kStages * kStage > Rows * kRow * 2 ? kStages* kStage : Rows * kRow * 2;
+  static constexpr int kResults = Results<Rows, Columns>::kBytes;
+  static constexpr int kBytes = kStages * kStage > kResults ? kStages* kStage : kResults;
   static constexpr int kRowTiles = Rows / 32, kColumnTiles = Columns / 32;  // of 16 rows and 8 columns, of a warp
 };
 
 struct Place {
   int row_tiles, column_tiles;
   bool whole_rows;  // of a: 16 bytes at a time
-  int y_each;       // columns of y that are stored at once: 8, or 1
+  EndPlace end;
 };
 
 // What a thread gathers: `Each` terms of one column in every stage.
@@ -97,9 +100,55 @@ struct Gatherer {
   }
 };
 
+// Pixels whose channels a thread copies: those of its chunk of every stage.
+template <int Count>
+struct Pixels {
+  const uint16_t* base[Count];
+  int y[Count], x[Count];
+  bool inside[Count];
+  int channel, row, column;  // of the next stage: of the input, and of the window
+
+  __device__ Pixels(const ProductArgs& args, const uint16_t* b, int64_t n, int step, int first) : row(0), column(0) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i, n += step) {
+      inside[i] = n < args.columns;
+      const int image = inside[i] ? int(n / args.pixels) : 0, pixel = inside[i] ? int(n % args.pixels) : 0;
+      base[i] = b + image * args.b_image;
+      y[i] = x[i] = 0;
+      if (args.windows) {
+        y[i] = pixel / args.window.w.out * args.window.h.stride - args.window.h.pad;
+        x[i] = pixel % args.window.w.out * args.window.w.stride - args.window.w.pad;
+      } else {
+        base[i] += int64_t(pixel) * args.channels;
+      }
+    }
+    channel = first - kDepth;
+    advance(args);
+  }
+  __device__ void advance(const ProductArgs& args) {
+    channel += kDepth;
+    while (args.windows && channel >= args.channels) {
+      channel -= args.channels;
+      if (++column < args.window.w.kernel) continue;
+      column = 0;
+      ++row;
+    }
+  }
+  // Null: zeros.
+  __device__ const uint16_t* at(const ProductArgs& args, int i) const {
+    if (!inside[i]) return nullptr;
+    if (!args.windows) return channel < args.channels ? base[i] + channel : nullptr;
+    const WindowAxis &h = args.window.h, &w = args.window.w;
+    const int from_row = index_of(h, y[i] + row * h.dilation), from_column = index_of(w, x[i] + column * w.dilation);
+    if (row >= h.kernel || from_row < 0 || from_column < 0) return nullptr;
+    return base[i] + (int64_t(from_row) * w.in + from_column) * args.channels + channel;
+  }
+};
+
 template <int Rows, int Columns, Source From>
 __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, Place place) {
-  using T = Tile<Rows, Columns>;
+  using T = Tile<Rows, Columns, From>;
+  constexpr int kStages = T::kStages;
   constexpr int kParts = kThreads / Columns, kEach = kDepth / kParts;  // threads of a column, terms of each
   extern __shared__ __align__(128) char shared[];
   wait_for_inputs();
@@ -139,23 +188,36 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
   const int piece = tid % kPieces;
   const uint16_t* piece_from = b;
   bool has_piece = false;
-  if constexpr (copies(From)) {
+  if constexpr (is_rows(From)) {
     const int64_t n = first_column + piece * kHalves;
     has_piece = n < args.columns;
     if (has_piece) piece_from = b + n / args.pixels * args.b_image + n % args.pixels;
   }
+  constexpr int kOwn = Columns * 4 / kThreads;
+  Pixels<kOwn> own(args, b, From == Source::Channels ? first_column + tid / 4 : args.columns, kThreads / 4,
+                   tid % 4 * 8);
   const auto fetch_b = [&](int stage) {
     char* to = stage_at(stage) + T::kA;
+    if constexpr (From == Source::Channels) {
 #pragma unroll
-    for (int row = tid / kPieces; row < kDepth; row += kStep) {
-      const int k = stage * kDepth + row;
-      const bool inside = has_piece && k < args.k;
-      const uint16_t* from = inside ? piece_from + k * args.b_row : b;
-      if constexpr (From == Source::Rows8) {
-        copy_async(to + (row * kPieces + (piece ^ (row & 7))) * 16, from, inside ? 16 : 0);
-      } else {
-        copy_async_half(to + (row * (kPieces / 2) + ((piece / 2) ^ (row & 7))) * 16 + piece % 2 * 8, from,
-                        inside ? 8 : 0);
+      for (int i = 0; i < kOwn; ++i) {
+        const uint16_t* from = own.at(args, i);
+        copy_async(to + chunk_of_row(tid / 4 + i * (kThreads / 4), tid % 4) * 16, from != nullptr ? from : b,
+                   from != nullptr ? 16 : 0);
+      }
+      own.advance(args);
+    } else {
+#pragma unroll
+      for (int row = tid / kPieces; row < kDepth; row += kStep) {
+        const int k = stage * kDepth + row;
+        const bool inside = has_piece && k < args.k;
+        const uint16_t* from = inside ? piece_from + k * args.b_row : b;
+        if constexpr (From == Source::Rows8) {
+          copy_async(to + (row * kPieces + (piece ^ (row & 7))) * 16, from, inside ? 16 : 0);
+        } else {
+          copy_async_half(to + (row * (kPieces / 2) + ((piece / 2) ^ (row & 7))) * 16 + piece % 2 * 8, from,
+                          inside ? 8 : 0);
+        }
       }
     }
   };
@@ -222,7 +284,7 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
         load_matrix(x[i], a_at + chunk_of_row(warp_row + i * 16 + lane % 16, half * 2 + lane / 16) * 16);
 #pragma unroll
       for (int j = 0; j < kColumnTiles / 2; ++j) {
-        if constexpr (copies(From)) {
+        if constexpr (is_rows(From)) {
           const int row = half * 16 + lane / 8 % 2 * 8 + lane % 8, chunk = warp_column / 8 + 2 * j + lane / 16;
           load_matrix_transposed(y[j], b_at + (row * (Columns / 8) + (chunk ^ (row & 7))) * 16);
         } else {
@@ -242,9 +304,10 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
     }
   }
 
-  // Rounded sums with their bias meet in shared memory and leave it row by row.
+  // Rounded sums with their bias meet in shared memory, row by row of y, and leave it so.
   wait_for_copies<0>();
   __syncthreads();
+  using E = Results<Rows, Columns>;
   __half* results = reinterpret_cast<__half*>(shared);
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
@@ -256,55 +319,18 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
         const __half2 both{to_half(acc[i][j][2 * high] + bias), to_half(acc[i][j][2 * high + 1] + bias)};
-        *reinterpret_cast<__half2*>(results + row * T::kRow + warp_column + j * 8 + lane % 4 * 2) = both;
+        const int to = warp_column + j * 8 + lane % 4 * 2;
+        if (args.y_last) {
+          results[to * E::kColumn + row] = __low2half(both);
+          results[(to + 1) * E::kColumn + row] = __high2half(both);
+        } else {
+          *reinterpret_cast<__half2*>(results + row * E::kRow + to) = both;
+        }
       }
     }
   }
   __syncthreads();
-  ConvEnd end = args.end;
-  end.bias = nullptr;
-  auto* y = static_cast<__half*>(args.y) + z * args.y_next;
-  const auto* residual = static_cast<const __half*>(end.residual);
-  if (place.y_each == 8) {
-    constexpr int kChunks = Columns / 8;
-    const int64_t n = first_column + tid % kChunks * 8;
-    if (n >= args.columns) return;
-    const int64_t start = n / args.pixels * args.y_image + n % args.pixels;
-    for (int row = tid / kChunks; row < Rows && first_row + row < args.m; row += kThreads / kChunks) {
-      uint4 raw = *reinterpret_cast<const uint4*>(results + row * T::kRow + tid % kChunks * 8);
-      const int64_t at = start + (first_row + row) * args.y_row;
-      if (residual != nullptr || end.function >= 0) {
-        __half* v = reinterpret_cast<__half*>(&raw);
-        uint4 other = make_uint4(0, 0, 0, 0);
-        if (residual != nullptr) other = *reinterpret_cast<const uint4*>(residual + z * args.y_next + at);
-        const __half* added = reinterpret_cast<const __half*>(&other);
-        if (residual != nullptr) {
-#pragma unroll
-          for (int e = 0; e < 8; ++e) v[e] = to_half(__half2float(added[e]) + __half2float(v[e]));
-        }
-        if (end.function == kRelu) {
-#pragma unroll
-          for (int e = 0; e < 8; ++e) v[e] = to_half(apply<kRelu>(__half2float(v[e]), 0, 0));
-        } else if (end.function == kSilu) {
-#pragma unroll
-          for (int e = 0; e < 8; ++e) v[e] = to_half(apply<kSilu>(__half2float(v[e]), 0, 0));
-        } else if (end.function >= 0) {
-#pragma unroll 1
-          for (int e = 0; e < 8; ++e)
-            v[e] = to_half(apply_unary(end.function, __half2float(v[e]), end.alpha, end.beta));
-        }
-      }
-      *reinterpret_cast<uint4*>(y + at) = raw;
-    }
-    return;
-  }
-  const int64_t n = first_column + tid % Columns;
-  if (n >= args.columns) return;
-  const int64_t start = n / args.pixels * args.y_image + n % args.pixels;
-  for (int row = tid / Columns; row < Rows && first_row + row < args.m; row += kThreads / Columns) {
-    const int64_t at = start + (first_row + row) * args.y_row;
-    store(y + at, finish<__half>(end, 0, z * args.y_next + at, __half2float(results[row * T::kRow + tid % Columns])));
-  }
+  store_results<Rows, Columns, kThreads>(args, place.end, results, z, first_row, first_column);
 }
 
 // Fewer and larger tiles read less; more of them occupy the SMs evenly.
@@ -329,7 +355,7 @@ void launch_from(const ProductArgs& args, Place place, cudaStream_t stream) {
     place.column_tiles = (args.columns + kColumns - 1) / kColumns;
     launch(product_kernel<kRows, kColumns, From>,
            dim3(unsigned(int64_t(place.row_tiles) * place.column_tiles * args.count)), dim3(kThreads),
-           size_t(Tile<kRows, kColumns>::kBytes), stream, args, place);
+           size_t(Tile<kRows, kColumns, From>::kBytes), stream, args, place);
   });
 }
 
@@ -338,13 +364,9 @@ void prepare_from() {
   const auto allow = [](auto kernel, int bytes) {
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   };
-  allow(product_kernel<128, 128, From>, Tile<128, 128>::kBytes);
-  allow(product_kernel<64, 128, From>, Tile<64, 128>::kBytes);
-  allow(product_kernel<64, 64, From>, Tile<64, 64>::kBytes);
-}
-
-bool aligned(const void* address, int64_t bytes) {
-  return reinterpret_cast<uintptr_t>(address) % uintptr_t(bytes) == 0;
+  allow(product_kernel<128, 128, From>, Tile<128, 128, From>::kBytes);
+  allow(product_kernel<64, 128, From>, Tile<64, 128, From>::kBytes);
+  allow(product_kernel<64, 64, From>, Tile<64, 64, From>::kBytes);
 }
 
 }  // namespace
@@ -352,13 +374,13 @@ bool aligned(const void* address, int64_t bytes) {
 void launch_product_half(const ProductArgs& args, cudaStream_t stream) {
   Place place{};
   place.whole_rows = aligned(args.a, 16) && args.a_stride % 8 == 0 && args.k % 8 == 0 && args.a_multiple % 8 == 0;
-  const bool wide_y = aligned(args.y, 16) && args.pixels % 8 == 0 && args.y_next % 8 == 0 && args.y_row % 8 == 0 &&
-                      args.y_image % 8 == 0 && aligned(args.end.residual, 16);
-  place.y_each = wide_y ? 8 : 1;
+  place.end = end_place(args);
   const auto rows_of = [&](int64_t halves) {
     return !args.windows && aligned(args.b, halves * 2) && args.pixels % halves == 0 && args.b_row % halves == 0 &&
            args.b_image % halves == 0 && args.b_multiple % halves == 0;
   };
+  if (product_last_supports(args)) return launch_product_last(args, stream);
+  if (args.b_last) return launch_from<Source::Channels>(args, place, stream);
   if (rows_of(8)) return launch_from<Source::Rows8>(args, place, stream);
   if (rows_of(4)) return launch_from<Source::Rows4>(args, place, stream);
   if (!args.windows || args.by_taps) return launch_from<Source::Taps>(args, place, stream);
@@ -370,6 +392,7 @@ void prepare_product_half() {
   prepare_from<Source::Rows4>();
   prepare_from<Source::Taps>();
   prepare_from<Source::Terms>();
+  prepare_from<Source::Channels>();
 }
 
 }  // namespace tcim_lite::cuda
