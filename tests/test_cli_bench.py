@@ -15,6 +15,7 @@ from tcim_lite.bench import StepTime, Stops, Timing, explain
 from tcim_lite.bench.profile import StopWatch
 from tcim_lite.cli import main
 
+pytestmark = pytest.mark.slow  # whole programs
 DEMO = Path(__file__).parent.parent / "examples" / "demo_checkpoint"
 
 

@@ -8,6 +8,7 @@ from llm_packages import LoadedPackage
 import tcim_lite.runtime as rt
 from tcim_lite.llm import Sampler, encode_chat, load_tokenizer
 
+pytestmark = pytest.mark.slow  # whole programs
 QUESTION = "What is 12 + 30?"
 ASKED = ("--question", QUESTION)
 

@@ -16,6 +16,7 @@ from cpp_programs import ROOT
 pytest.importorskip("onnx", reason="needs onnx")
 Image = pytest.importorskip("PIL.Image", reason="needs Pillow")
 
+pytestmark = pytest.mark.slow  # whole programs
 NETWORKS = ROOT / "examples" / "demo_networks"
 CLASSES = (NETWORKS / "classes.txt").read_text().split()
 PROFILES = ("float32", "float16", "w8a8h1_sefp")
@@ -177,7 +178,6 @@ def test_the_accuracy_of_the_tables_holds_on_some_pictures(training):
             assert measured[profile] / 100 > share - 3 * spread - 1 / trials, (kind, profile)
 
 
-@pytest.mark.slow
 def test_training_is_reproducible(tmp_path):
     """A few steps of both networks, twice, write the same bytes."""
     pytest.importorskip("torch", reason="needs torch")

@@ -6,6 +6,7 @@ import pytest
 
 from tcim_lite.replay import Recording, replay
 
+pytestmark = pytest.mark.slow  # whole programs
 ASKED = ("--question", "What is the capital of France?", "--max-new-tokens", 12)
 # Options of the package, arguments of the example, devices.
 EXAMPLES = {

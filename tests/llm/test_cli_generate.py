@@ -190,6 +190,7 @@ def test_the_log_begins_with_the_arguments_but_not_the_prompt(package, tmp_path)
     assert "nobody" not in log.read_text()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_compiled_once(cache, capfd):
     ask = [DEMO_CHECKPOINT, "--chat", "--prompt", QUESTION, "--context-length", 256, "--quant", "w8a8h1_sefp"]
     first = run(*ask)
@@ -200,6 +201,7 @@ def test_a_checkpoint_is_compiled_once(cache, capfd):
     assert list(cache.glob("demo_checkpoint-????????????????")) == [folder]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_compiled_for_the_devices_named(cache):
     ask = [DEMO_CHECKPOINT, "--chat", "--prompt", QUESTION, "--context-length", 256, "--devices", "0,1"]
     for words in ([], ["--pipeline"]):
@@ -220,6 +222,7 @@ def hub(monkeypatch, cache, tmp_path):
     made.close()
 
 
+@pytest.mark.slow
 def test_a_name_on_the_hub_is_downloaded_once(hub, cache):
     ask = ["Owner/demo-model", "--chat", "--prompt", QUESTION, "--context-length", 256]
     done = run(*ask)
@@ -261,6 +264,7 @@ def test_an_error_of_the_runtime_is_one_line(package, monkeypatch, capfd):
     assert capfd.readouterr().err == "error: RuntimeError: the device is gone\n"
 
 
+@pytest.mark.slow
 def test_serve_takes_a_checkpoint_and_four_slots(cache):
     words = ["serve", DEMO_CHECKPOINT, "--context-length", 256, "--port", 0]
     command = [sys.executable, "-P", "-m", "tcim_lite", *map(str, words)]
