@@ -64,7 +64,8 @@ class Layouts {
     const ConvKind kind = kind_of(spec);
     const bool product = kind == ConvKind::Product;
     if (spec.elem != kF16 || (product && (spec.groups > 1 || spec.channels % kHalves != 0))) keep(spec.x);
-    if (spec.elem != kF16 || (product && (spec.groups > 1 || spec.outputs % kHalves != 0))) keep(spec.y);
+    if (spec.elem != kF16 || (kind != ConvKind::Direct && (spec.groups > 1 || spec.outputs % kHalves != 0)))
+      keep(spec.y);
     if (!spec.residual.given()) return;
     if (spec.residual.weight) return keep(spec.y);
     keep_together({spec.residual.value, spec.y});

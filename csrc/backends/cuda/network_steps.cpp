@@ -76,11 +76,14 @@ NetworkLauncher::NetworkLauncher(const Graph& graph, const Plan& plan, CudaMemor
       prepared_[conv] = memory.reserve(uint64_t(conv->groups * conv->outputs * layout_of(*conv).row * 2));
     }
     if (conv->quantized()) {
+      if (linear_wgmma_supports(kF16))
+        prepared_[conv] = memory.reserve(uint64_t(conv->outputs * padded_inputs(*conv) * 2));
       scratch = std::max(scratch, unfolded_bytes(*conv) + sums_bytes(*conv) +
                                       uint64_t(gemm_scratch_bytes(rows_at_once(*conv), padded_inputs(*conv))));
     }
   }
   scratch_ = memory.reserve(scratch);
+  inexact_ = memory.reserve(sizeof(int));
 }
 
 void NetworkLauncher::prepare() {
@@ -89,6 +92,16 @@ void NetworkLauncher::prepare() {
     if (const auto* product = std::get_if<MatMulSpec>(&step)) prepare(*product, prepared_.at(product));
     const auto* conv = std::get_if<ConvSpec>(&step);
     if (conv != nullptr && is_laid_out(*conv)) prepare(*conv, prepared_.at(conv));
+    if (conv != nullptr && conv->quantized() && prepared_.count(conv) != 0) {
+      int inexact = 0;
+      auto* const flag = reinterpret_cast<int*>(memory_.scratch(inexact_));
+      CUDA_CHECK(cudaMemsetAsync(flag, 0, sizeof(int), stream_));
+      launch_dequantise(memory_.weight(conv->weights_id), memory_.scratch(prepared_.at(conv)), conv->outputs,
+                        padded_inputs(*conv), flag, stream_);
+      CUDA_CHECK(cudaMemcpyAsync(&inexact, flag, sizeof(int), cudaMemcpyDeviceToHost, stream_));
+      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      if (inexact == 0) exact_.insert(conv);
+    }
   }
   CUDA_CHECK(cudaStreamSynchronize(stream_));
 }
@@ -338,7 +351,7 @@ ProductArgs NetworkLauncher::product_args(const ConvSpec& spec) const {
 void NetworkLauncher::launch(const ConvSpec& spec) const {
   switch (kind_of(spec)) {
     case ConvKind::Linear:
-      return launch_quantized(spec);
+      return exact_.count(&spec) != 0 ? launch_codes(spec) : launch_quantized(spec);
     case ConvKind::Direct:
       return launch_conv_direct(spec.elem, conv_args(spec), stream_);
     case ConvKind::Product:
@@ -348,6 +361,33 @@ void NetworkLauncher::launch(const ConvSpec& spec) const {
                              spec.window.in_pixels(), stream_);
       }
       return spec.elem == kF16 ? launch_product_half(args, stream_) : launch_product_float(args, stream_);
+  }
+}
+
+// As a float16 product of the unfolded pixels' codes, a part of them at a time.
+void NetworkLauncher::launch_codes(const ConvSpec& spec) const {
+  const ConvArgs conv = conv_args(spec);
+  const int64_t inputs = padded_inputs(spec);
+  std::byte* const x = memory_.scratch(scratch_);
+  const bool is_rows = conv.x_last && is_plain(spec.window) && spec.channels == inputs;
+  ProductArgs args = product_args(spec);
+  args.a = memory_.scratch(prepared_.at(&spec));
+  args.b = x;
+  args.k = args.channels = int(inputs);
+  args.a_stride = inputs;
+  args.b_last = true;
+  args.windows = false;
+  const auto plain = [](const Window::Axis& axis) { return WindowAxis{int(axis.out), int(axis.out), 1, 1, 0, 1, 1}; };
+  args.window = {plain(spec.window.h), plain(spec.window.w)};
+  args.b_image = spec.window.out_pixels() * inputs;
+  const int64_t rows = spec.batch * spec.window.out_pixels(), step = rows_at_once(spec);
+  for (int64_t first = 0; first < rows; first += step) {
+    args.first = int(first);
+    args.columns = int(std::min(step, rows - first));
+    if (!is_rows) launch_unfold(conv, x, first, args.columns, inputs, stream_);
+    const void* from = is_rows ? static_cast<const uint16_t*>(conv.x) + first * inputs : static_cast<const void*>(x);
+    launch_round_groups(from, x, args.columns * inputs, stream_);
+    launch_product_last(args, stream_);
   }
 }
 

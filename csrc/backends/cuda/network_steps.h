@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "backends/cuda/kernels/kernels.h"
@@ -45,6 +46,7 @@ class NetworkLauncher {
   ConvArgs conv_args(const ConvSpec& spec) const;
   ProductArgs product_args(const ConvSpec& spec) const;
   void launch_quantized(const ConvSpec& spec) const;
+  void launch_codes(const ConvSpec& spec) const;
   void prepare(const ConvSpec& spec, uint64_t at) const;
   void prepare(const MatMulSpec& spec, uint64_t at) const;
   void check(const ResampleSpec& spec) const;
@@ -54,6 +56,8 @@ class NetworkLauncher {
   const cudaStream_t stream_;
   const std::vector<bool> last_;              // by value: its channels are the last axis
   std::map<const void*, uint64_t> prepared_;  // by step: where in scratch its weights or tables are
+  std::set<const void*> exact_;               // quantised convolutions whose weights are float16 numbers
+  uint64_t inexact_ = 0;                      // an int, while they are prepared
   uint64_t scratch_ = 0;                      // of one convolution at a time
 };
 

@@ -146,6 +146,7 @@ struct ProductArgs {
   // b is last: columns are pixels of `channels` halves, a multiple of 8, and rows of a are [taps, channels]. y is last:
   // [columns, m], m a multiple of 8.
   bool b_last, y_last;
+  int first;    // column 0 is this one of y
   ConvEnd end;  // bias [z, m]
   const int* refused;
 };
@@ -175,6 +176,12 @@ void prepare_product_half();
 bool product_last_supports(const ProductArgs& args);
 void launch_product_last(const ProductArgs& args, cudaStream_t stream);
 void prepare_product_last();
+
+// 8-bit weights as float16 numbers, [m, k], for launch_product_last(). *inexact becomes 1 where one is none.
+void launch_dequantise(const void* weights, void* to, int64_t m, int64_t k, int* inexact, cudaStream_t stream);
+// Every 64 neighbours as the codes of a quantised Linear times their power of two, which are float16 numbers; y may be
+// x.
+void launch_round_groups(const void* x, void* y, int64_t count, cudaStream_t stream);
 
 // What output pixels [first, first + rows) of all images read: x [rows, inputs], inputs padded with zeros to a multiple
 // of 64. Of fp16.

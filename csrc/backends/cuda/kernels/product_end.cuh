@@ -23,7 +23,7 @@ inline bool aligned(const void* address, int64_t bytes) {
 
 inline EndPlace end_place(const ProductArgs& args) {
   const bool wide = aligned(args.y, 16) && aligned(args.end.residual, 16) && args.pixels % 8 == 0 &&
-                    args.y_next % 8 == 0 && args.y_row % 8 == 0 && args.y_image % 8 == 0;
+                    args.first % 8 == 0 && args.y_next % 8 == 0 && args.y_row % 8 == 0 && args.y_image % 8 == 0;
   return {wide ? 8 : 1};
 }
 
@@ -90,7 +90,7 @@ __device__ __forceinline__ void store_results(const ProductArgs& args, const End
     for (int first = tid / kChunks; first < Columns; first += kApart * kAtOnce) {
       store_pieces<kAtOnce>(end, y, residual, results, [&](int i, int64_t& to, int& from) {
         const int column = first + i * kApart;
-        to = (first_column + column) * args.m + first_row + row;
+        to = (first_column + args.first + column) * args.m + first_row + row;
         from = column * E::kColumn + row;
         return column < Columns && first_column + column < args.columns;
       });
@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_results(const ProductArgs& args, const End
     constexpr int kChunks = Columns / 8, kApart = Threads / kChunks;
     const int64_t n = first_column + tid % kChunks * 8;
     if (n >= args.columns) return;
-    const int64_t start = n / args.pixels * args.y_image + n % args.pixels;
+    const int64_t start = (n + args.first) / args.pixels * args.y_image + (n + args.first) % args.pixels;
     for (int first = tid / kChunks; first < Rows; first += kApart * kAtOnce) {
       store_pieces<kAtOnce>(end, y, residual, results, [&](int i, int64_t& to, int& from) {
         const int row = first + i * kApart;
@@ -114,7 +114,7 @@ __device__ __forceinline__ void store_results(const ProductArgs& args, const End
   }
   const int64_t n = first_column + tid % Columns;
   if (n >= args.columns) return;
-  const int64_t start = n / args.pixels * args.y_image + n % args.pixels;
+  const int64_t start = (n + args.first) / args.pixels * args.y_image + (n + args.first) % args.pixels;
   for (int row = tid / Columns; row < Rows && first_row + row < args.m; row += Threads / Columns) {
     const int64_t at = start + (first_row + row) * args.y_row;
     store(y + at, finish<__half>(end, 0, z * args.y_next + at, __half2float(results[row * E::kRow + tid % Columns])));

@@ -15,7 +15,10 @@ template <int Outputs>
 struct Ring {
   static constexpr int kA = kPixels * kRowBytes, kStage = kA + Outputs * kRowBytes;
   static constexpr int kStages = Outputs == 128 ? 3 : 4;
-  static constexpr int kBytes = kStages * kStage + 1024;  // the ring begins at a multiple of 1,024
+  static constexpr int kResults = Results<Outputs, kPixels>::kBytes;
+  static constexpr int kSpare = kResults > kStage ? kResults - kStage : 0;  // of results in the last place
+  static constexpr int kBytes = kStages * kStage + kSpare + 1024;           // the ring begins at a multiple of 1,024
+  static_assert(Outputs * kPixels * 2 <= kStage && kResults <= 2 * kStage);
 };
 
 #ifdef TCIM_LITE_HOPPER
@@ -47,6 +50,10 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
             first_pixel = int(blockIdx.x / output_tiles) * kPixels;
   const auto* a = static_cast<const uint16_t*>(args.b);
   const WindowAxis &h = args.window.h, &w = args.window.w;
+
+  __shared__ float bias[Outputs];
+  if (tid < Outputs)
+    bias[tid] = args.end.bias != nullptr && first_output + tid < args.m ? args.end.bias[first_output + tid] : 0.0f;
 
   // The pixels whose channels this thread copies, and of each where the tap's channels begin; -1: zeros.
   int y[kPixelsEach], x[kPixelsEach], image[kPixelsEach], offset[kPixelsEach];
@@ -106,12 +113,31 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
     filled = filled == (R::kStages - 1) * R::kStage ? 0 : filled + R::kStage;
   };
 
+  // A residual that is last comes into the ring behind the last stage: rows of Outputs halves, one for each pixel.
   const int stages = (args.k + kDepth - 1) / kDepth;
+  const bool takes_residual = args.y_last && args.end.residual != nullptr;
+  uint32_t residual_at = 0;
+  const auto fetch_residual = [&] {
+    constexpr int kChunks = Outputs / 8;
+    const auto* residual = static_cast<const __half*>(args.end.residual);
+    residual_at = filled;
+    const int output = tid % kChunks * 8;
 #pragma unroll
-  for (int i = 0; i < R::kStages - 1; ++i) {
-    if (i < stages) fetch();
+    for (int pixel = tid / kChunks; pixel < kPixels; pixel += kThreads / kChunks) {
+      const bool inside = first_output + output < args.m && first_pixel + pixel < args.columns;
+      copy_async_at(
+          ring + filled + (pixel * Outputs + output) * 2,
+          inside ? residual + int64_t(args.first + first_pixel + pixel) * args.m + first_output + output : residual,
+          inside ? 16 : 0);
+    }
+  };
+  const auto fetch_stage = [&](int stage) {
+    if (stage < stages) fetch();
+    if (stage == stages && takes_residual) fetch_residual();
     commit_copies();
-  }
+  };
+#pragma unroll
+  for (int i = 0; i < R::kStages - 1; ++i) fetch_stage(i);
   float acc[Outputs / 2] = {};
   uint32_t used = 0;
   for (int stage = 0; stage < stages; ++stage) {
@@ -125,8 +151,7 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
     for (int step = 0; step < kDepth / 16; ++step)
       wgmma(acc, operand_at(rows) + 2 * step, operand_at(at + R::kA) + 2 * step);
     commit_products();
-    if (stage + R::kStages - 1 < stages) fetch();
-    commit_copies();
+    fetch_stage(stage + R::kStages - 1);
     used = used == (R::kStages - 1) * R::kStage ? 0 : used + R::kStage;
   }
   wait_for_sums(acc);
@@ -134,19 +159,17 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
   __syncthreads();
 
   using E = Results<Outputs, kPixels>;
-  __half* results = reinterpret_cast<__half*>(shared);
+  const uint32_t results_at =
+      !takes_residual || residual_at == (R::kStages - 1) * R::kStage ? 0 : residual_at + R::kStage;
+  __half* results = reinterpret_cast<__half*>(shared + results_at);
   const int pixel = warp * 16 + lane / 4;
 #pragma unroll
   for (int j = 0; j < Outputs / 8; ++j) {
     const int output = j * 8 + lane % 4 * 2;
-    float2 bias = make_float2(0, 0);
-    if (args.end.bias != nullptr) {
-      if (first_output + output < args.m) bias.x = args.end.bias[first_output + output];
-      if (first_output + output + 1 < args.m) bias.y = args.end.bias[first_output + output + 1];
-    }
 #pragma unroll
     for (int high = 0; high < 2; ++high) {
-      const __half2 both{to_half(acc[4 * j + 2 * high] + bias.x), to_half(acc[4 * j + 2 * high + 1] + bias.y)};
+      const __half2 both{to_half(acc[4 * j + 2 * high] + bias[output]),
+                         to_half(acc[4 * j + 2 * high + 1] + bias[output + 1])};
       const int row = pixel + high * 8;
       if (args.y_last) {
         *reinterpret_cast<__half2*>(results + row * E::kColumn + output) = both;
@@ -157,6 +180,21 @@ __global__ void __launch_bounds__(kThreads, 2) product_kernel(ProductArgs args, 
     }
   }
   __syncthreads();
+  if (takes_residual) {
+    constexpr int kChunks = Outputs / 8;
+    const int output = tid % kChunks * 8;
+    if (first_output + output >= args.m) return;
+    const char* residual = shared + residual_at + output * 2;
+    auto* y = static_cast<__half*>(args.y) + int64_t(args.first + first_pixel) * args.m + first_output + output;
+#pragma unroll
+    for (int n = tid / kChunks; n < kPixels; n += kThreads / kChunks) {
+      if (first_pixel + n >= args.columns) return;
+      const uint4 raw = *reinterpret_cast<const uint4*>(results + n * E::kColumn + output);
+      const uint4 other = *reinterpret_cast<const uint4*>(residual + n * Outputs * 2);
+      *reinterpret_cast<uint4*>(y + int64_t(n) * args.m) = finish8(args.end, raw, true, other);
+    }
+    return;
+  }
   store_results<Outputs, kPixels, kThreads>(args, place, results, 0, first_output, first_pixel);
 #endif
 }
