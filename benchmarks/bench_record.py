@@ -4,8 +4,8 @@
     python benchmarks/bench_record.py OUT [--calls 10000] [--data none]
 
 A step is seven calls, as a chat makes them: three inputs, run, sync, get_output, numpy. Each figure is a median over
-the steps of all rounds of a side; the difference of the sides is the cost of the calls' records, fingerprints of inputs
-and logits included.
+the steps of a round. Rounds of the two sides alternate and are short, and the cost is the median over pairs of them, so
+that what else the machine does falls on both. It includes the fingerprints of inputs and logits.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tcim_lite.bench import machine_name
 from tcim_lite.llm import Package
 
 CALLS_PER_STEP = 7
-ROUNDS = 10
+ROUNDS = 50
 
 
 def step(module: tcim.Module, row: np.ndarray, position: int) -> None:
@@ -55,20 +55,25 @@ def main() -> None:
     row = np.random.default_rng(1).standard_normal(info.shape).astype(np.float32)
     steps = max(1, args.calls // CALLS_PER_STEP // ROUNDS)
     timed_steps(module, row, 10)
-    plain, recorded = [], []
+    sides: dict[bool, list[float]] = {False: [], True: []}  # recorded or not: the median step of each round, in seconds
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "bench.tcimrec"
         for number in range(ROUNDS):
-            plain += timed_steps(module, row, steps)
-            layers.enable("record", file=f"{file}{number}", data=args.data)
-            recorded += timed_steps(module, row, steps)
-            layers.disable("record")
+            for recorded in (False, True) if number % 2 else (True, False):
+                if recorded:
+                    layers.enable("record", file=f"{folder}/{number}.tcimrec", data=args.data)
+                sides[recorded].append(statistics.median(timed_steps(module, row, steps)))
+                if recorded:
+                    layers.disable("record")
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
-    without, with_ = (statistics.median(times) for times in (plain, recorded))
-    calls = len(recorded) * CALLS_PER_STEP
+    pairs = list(zip(sides[False], sides[True], strict=True))
+    shares = [(with_ / without - 1) * 100 for without, with_ in pairs]
+    low, middle, high = statistics.quantiles(shares, n=4)
+    calls = ROUNDS * steps * CALLS_PER_STEP
     print(f"{machine_name()}, {args.package.name}, data={args.data}: {calls} recorded calls, {size / 1e6:.1f} MB")
-    print(f"a step: {without * 1e3:.3f} ms, recorded {with_ * 1e3:.3f} ms: {(with_ / without - 1) * 100:+.2f} %")
-    print(f"a call: {(with_ - without) / CALLS_PER_STEP * 1e6:+.2f} microseconds")
+    without, with_ = (statistics.median(times) * 1e3 for times in sides.values())
+    print(f"a step: {without:.3f} ms, recorded {with_:.3f} ms: {middle:+.2f} % (quartiles {low:+.2f}, {high:+.2f})")
+    cost = statistics.median(with_ - without for without, with_ in pairs)
+    print(f"a call: {cost / CALLS_PER_STEP * 1e6:+.2f} microseconds")
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def summarize(path: str | Path) -> Summary:
     end = max((float(each["ts"]) + float(each["dur"]) for each in slices), default=0.0)
     counters = [event for event in events if event["ph"] == "C"]
     return Summary(
-        processes={int(e["pid"]): str(e["args"]["name"]) for e in events if e["ph"] == "M" and e["name"] == "process_name"},
+        processes={int(e["pid"]): e["args"]["name"] for e in events if (e["ph"], e["name"]) == ("M", "process_name")},
         seconds=(end - begin) * 1e-6,
         costs={section: _costs(each for each in slices if _section(each) == section) for section in _SECTIONS},
         cache_rows=_most(counters, "cache rows live, ", max),

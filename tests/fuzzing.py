@@ -1,4 +1,4 @@
-"""Fuzzes the container reader, the plan builder, loads from memory, rules and profiles: `make fuzz`, docs/developing.md.
+"""Fuzzes the container reader, the plan builder, loads from memory, rules, profiles: `make fuzz`, docs/developing.md.
 
 Needs clang++ with libFuzzer. Corpora, logs and findings are kept in the build folder; a later run goes on from them.
 """
