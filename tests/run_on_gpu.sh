@@ -15,6 +15,11 @@ for wgmma in off on; do
   done
   echo "ops and layers, wgmma $wgmma: within bounds"
 done
+for wgmma in off on; do
+  if command -v compute-sanitizer > /dev/null; then
+    TCIM_LITE_CUDA_WGMMA=$wgmma compute-sanitizer --tool memcheck --error-exitcode 1 "$out/build/bin/cuda_network_test" > "$out/memcheck_network.txt" 2>&1 || { tail -40 "$out/memcheck_network.txt"; exit 1; }
+  fi
+done
 memcheck=""
 if command -v compute-sanitizer > /dev/null; then  # for minutes, beside what follows
   TCIM_LITE_CUDA_WGMMA=on compute-sanitizer --tool memcheck --error-exitcode 1 "$out/build/bin/cuda_test" > "$out/memcheck.txt" 2>&1 & memcheck=$!

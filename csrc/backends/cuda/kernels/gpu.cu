@@ -61,8 +61,8 @@ void prepare_kernels(bool wgmma) {
   prepare_linear_stream();
   prepare_linear_gemm();
   prepare_product_half();
-  prepare_product_last();
   if (wgmma) prepare_linear_wgmma();
+  prepare_product_last();
   prepare_attention();
   decode::prepare();
 }

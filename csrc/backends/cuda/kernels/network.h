@@ -175,7 +175,7 @@ void prepare_product_half();
 // The same on Hopper's matrix instructions, where b is last.
 bool product_last_supports(const ProductArgs& args);
 void launch_product_last(const ProductArgs& args, cudaStream_t stream);
-void prepare_product_last();
+void prepare_product_last();  // after prepare_linear_wgmma()
 
 // 8-bit weights as float16 numbers, [m, k], for launch_product_last(). *inexact becomes 1 where one is none.
 void launch_dequantise(const void* weights, void* to, int64_t m, int64_t k, int* inexact, cudaStream_t stream);

@@ -224,6 +224,7 @@ void launch_product_last(const ProductArgs& args, cudaStream_t stream) {
 }
 
 void prepare_product_last() {
+  if (!linear_wgmma_supports(kF16)) return;  // other GPUs have no room for the ring
   CUDA_CHECK(cudaFuncSetAttribute(product_kernel<128>, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring<128>::kBytes));
   CUDA_CHECK(cudaFuncSetAttribute(product_kernel<64>, cudaFuncAttributeMaxDynamicSharedMemorySize, Ring<64>::kBytes));
 }
