@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kConvRows = 48;  // rows of the result whose factors are widened, and whose sums are held, at a time
 
+constexpr int64_t kGrainTerms = 1 << 16;  // multiplications that are worth handing to a member: some microseconds
+
 // A member's scratch for products of `k` terms.
 struct Scratch {
   Scratch(std::byte* base, int64_t k)
@@ -58,11 +60,14 @@ int64_t ConvStep::member_bytes() const {
 void ConvStep::run(const RunContext& context) const {
   const int64_t panels = (window.out_pixels() + kPanel - 1) / kPanel, columns = batch * groups * panels;
   const int64_t share = rows_of_task(context, outputs, columns), shares = (outputs + share - 1) / share;
-  context.pool.parallel_for(columns * shares, [&](int64_t index, int member) {
+  // Depthwise convolutions have tasks of some hundred products: a member takes many at a time.
+  const int64_t grain = std::max<int64_t>(1, kGrainTerms / (share * inputs() * kPanel));
+  const auto run = [&](int64_t index, int member) {
     const int64_t column = index / shares, row = index % shares * share, plane = column / panels;
     const Task task{plane / groups, plane % groups, column % panels * kPanel, row, std::min(share, outputs - row)};
     quantized() ? run_quantized(context, task, member) : run_task(context, task, member);
-  });
+  };
+  context.pool.parallel_for(columns * shares, run, grain);
 }
 
 template <typename T>

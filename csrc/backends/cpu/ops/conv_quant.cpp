@@ -8,6 +8,7 @@ namespace tcim_lite::cpu {
 namespace {
 
 constexpr int64_t kChunkBlocks = 3;  // blocks of 16 channels at a time, as many as a share of a task has at least
+constexpr int64_t kTerms = 64;       // terms turned at a time: their part of the panel fits the first cache
 constexpr int64_t kChannels = kChunkBlocks * kBlockOutputs;
 
 int64_t whole_groups(int64_t inputs) { return (inputs + kGroup - 1) / kGroup * kGroup; }
@@ -44,10 +45,15 @@ void ConvStep::run_quantized(const RunContext& context, const Task& task, int me
   const int64_t k = inputs(), whole = whole_groups(k), count = std::min(kPanel, window.out_pixels() - task.pixel);
   const QuantScratch scratch(context.member(member), k);
   unfold_inputs(context, task, count, scratch.panel);
+  for (int64_t first = 0; first < k; first += kTerms) {
+    const int64_t last = std::min(k, first + kTerms);
+    for (int64_t pixel = 0; pixel < count; ++pixel) {
+      uint16_t* row = scratch.rows + pixel * whole;
+      for (int64_t i = first; i < last; ++i) row[i] = scratch.panel[i * kPanel + pixel];
+    }
+  }
   for (int64_t pixel = 0; pixel < count; ++pixel) {
-    uint16_t* row = scratch.rows + pixel * whole;
-    for (int64_t i = 0; i < k; ++i) row[i] = scratch.panel[i * kPanel + pixel];
-    std::fill(row + k, row + whole, uint16_t{0});
+    std::fill(scratch.rows + pixel * whole + k, scratch.rows + (pixel + 1) * whole, uint16_t{0});
   }
   const int64_t parts = whole / kGroup;
   context.kernels.quantize[kF16]({scratch.rows, scratch.codes, scratch.scales, scratch.sums, count, parts, whole});
