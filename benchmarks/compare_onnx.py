@@ -5,9 +5,9 @@
 
 A name is one of the networks of tests/onnx/zoo with random weights; times do not depend on them. Every engine has a
 process of its own that has loaded its model. In each round the engines run one after another, each for about a second,
-so that what disturbs the machine disturbs all. Figures are medians over the rounds. An int8 model is made by the engine's
-own quantiser (onnxruntime's static QDQ, NNCF's post-training quantisation) from random inputs. An engine that is not
-installed is left out and named.
+so that what disturbs the machine disturbs all. Figures are medians over the rounds. An int8 model is made by the
+engine's own quantiser (onnxruntime's static QDQ, NNCF's post-training quantisation) from random inputs. An
+engine that is not installed is left out and named.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ import numpy as np
 
 ZOO = Path(__file__).resolve().parents[1] / "tests/onnx"
 ENGINES = (
-    "tcim float32", "tcim float16", "tcim w8a8", "ort fp32", "ort int8", "openvino fp32", "openvino bf16", "openvino int8",
+    "tcim float32", "tcim float16", "tcim w8a8", "ort fp32", "ort int8",
+    "openvino fp32", "openvino bf16", "openvino int8",
 )  # fmt: skip
 _SECONDS = 1.0  # of runs in a round
 

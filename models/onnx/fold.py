@@ -31,7 +31,10 @@ def can_fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> bool:
     if node.domain or node.op in _RANDOM or any(not _is_plain(value) for value in node.attributes.values()):
         return False
     sizes = [operand.shape for operand in operands if operand is not None]
-    return _size(node, operands, sizes) <= _MAX_ELEMENTS
+    try:
+        return _size(node, operands, sizes) <= _MAX_ELEMENTS
+    except (TypeError, ValueError):  # text where a size should be
+        return False
 
 
 def fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> list[NDArray[Any]]:

@@ -29,7 +29,7 @@ REFUSED = {
     "a cycle": (
         [("Add", ["x", "b"], ["y"], {}), ("Relu", ["y"], ["b"], {})], ROW, {}, "made from its own result: a cycle"
     ),
-    "a missing initialiser": ([("Add", ["x", "w"], ["y"], {})], ROW, {}, "node 'n0' (Add) reads 'w', which is no input"),
+    "a missing initialiser": ([("Add", ["x", "w"], ["y"], {})], ROW, {}, "node 'n0' (Add) reads 'w', which is no"),
     "two makers of a value": (
         [("Relu", ["x"], ["y"], {}), ("Abs", ["x"], ["y"], {})], ROW, {}, "node 'n1' (Abs): 'y' is already"
     ),
@@ -51,7 +51,7 @@ REFUSED = {
         [("Pad", ["x", "s"], ["y"], {"mode": "edge"})], ROW, ints(2**36, 0, 2**36, 0), "node 'n0' (Pad): an axis of"
     ),
     "a huge Resize": (
-        [("Resize", ["x", "", "s"], ["y"], {})], IMAGE, {"s": np.float32([1, 1, 1e9, 1e9])}, "node 'n0' (Resize): an axis"
+        [("Resize", ["x", "", "s"], ["y"], {})], IMAGE, {"s": np.float32([1, 1, 1e9, 1e9])}, "node 'n0' (Resize)"
     ),
     "a huge constant that folds": (
         [("ConstantOfShape", ["s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW, ints(2**40, 2**20),
@@ -60,14 +60,19 @@ REFUSED = {
     "huge pads": ([("Conv", ["x", "w"], ["y"], {"pads": [2**62] * 4})], IMAGE, KERNEL, "node 'n0' (Conv): a tensor of"),
     "a stride of 0": ([("Conv", ["x", "w"], ["y"], {"strides": [0, 0]})], IMAGE, KERNEL, "node 'n0' (Conv): a kernel"),
     "a huge pool": (
-        [("MaxPool", ["x"], ["y"], {"kernel_shape": [2**40] * 2, "pads": [2**40] * 4})], IMAGE, {}, "node 'n0' (MaxPool)"
+        [("MaxPool", ["x"], ["y"], {"kernel_shape": [2**40] * 2, "pads": [2**40] * 4})], IMAGE, {},
+        "node 'n0' (MaxPool)"
     ),
     "a negative LRN": ([("LRN", ["x"], ["y"], {"size": -5})], IMAGE, {}, "node 'n0' (LRN): size -5"),
     "a Split in 0": ([("Split", ["x"], ["y"], {"num_outputs": 0})], ROW, {}, "node 'n0' (Split): its operands or attr"),
     "an axis twice": ([("Unsqueeze", ["x", "s"], ["y"], {})], ROW, ints(0, 0), "node 'n0' (Unsqueeze): axes"),
-    "an index beyond the axis": ([("Gather", ["x", "s"], ["y"], {})], ROW, ints(7), "node 'n0' (Gather): indices beyond"),
+    "an index beyond the axis": ([("Gather", ["x", "s"], ["y"], {})], ROW, ints(7), "node 'n0' (Gather): indices"),
     "no operands": ([("Relu", [], ["y"], {})], ROW, {}, "node 'n0' (Relu)"),
     "an output that its op does not have": ([("Relu", ["x"], ["a", "y"], {})], ROW, {}, "its output 'y'"),
+    "text for a size": (
+        [("Range", ["s", "s", "s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW, {"s": np.array("a", object)},
+        "node 'n0' (Range): all its operands are constants",
+    ),
     "an operand of text": ([("Add", ["x", "s"], ["y"], {})], ROW, {"s": np.array(["a"], object)}, "node 'n0' (Add)"),
 }  # fmt: skip
 

@@ -77,7 +77,7 @@ def rms_norm(call: Call) -> Tensor:
     if not isinstance(scale, Tensor) and scale.shape == x.shape[axis:]:
         weight = call.emit.weight(np.asarray(scale).reshape(-1), "float32")
         return call.reshape(call.op("RMSNorm", [rows, weight], rows.shape, epsilon), x.shape)
-    ones = call.emit.weight(np.ones(columns), "float32")
+    ones = call.emit.weight(np.ones(call.places(columns)), "float32")
     return binary(call, "Mul", call.reshape(call.op("RMSNorm", [rows, ones], rows.shape, epsilon), x.shape), scale)
 
 
