@@ -44,27 +44,36 @@ class CompletionReply:
         self._begun = [echo[index // n] for index in range(len(prompts) * n)]
         self._text = list(self._begun)
         self._has_logprobs = request.logprobs is not None
-        self._logprobs = [CompletionLogprobs(vocabulary, len(text)) for text in self._begun]
+        self._logprobs = [CompletionLogprobs(vocabulary) for _ in self._begun]
+        # The first token of each prompt whose logprobs the choice's first event brings.
+        self._echoed = [
+            prompts[index // n][0] if request.echo and self._has_logprobs else None for index in range(len(self._begun))
+        ]
         self._found: list[dict[str, list[Any]]] = [logprobs.add(()) for logprobs in self._logprobs]
         self._ends: list[tuple[str, int | str | None]] = [("", None)] * len(self._begun)
 
     def begin(self) -> list[dict[str, Any]]:
         """The choices of a stream before any token: the prompts that are echoed."""
-        return [self._choice(index, text, None) for index, text in enumerate(self._begun) if text]
+        # With logprobs they come with the first token, which has those of the prompt.
+        texts = () if self._has_logprobs else self._begun
+        return [self._choice(index, text, None) for index, text in enumerate(texts) if text]
 
     def add(self, index: int, event: Event) -> list[dict[str, Any]]:
         """What an event adds to a choice, as choices of a stream."""
         self._text[index] += event.text
-        found = None
+        shown, found = event.text, None
         if self._has_logprobs:
-            found = self._logprobs[index].add(event.logprobs)
+            first, self._echoed[index] = self._echoed[index], None
+            if first is not None:
+                shown = self._begun[index] + shown
+            found = self._logprobs[index].add((*event.prompt_logprobs, *event.logprobs), first)
             for name, values in found.items():
                 self._found[index][name] += values
         if event.finish_reason is not None:
             self._ends[index] = (event.finish_reason, event.stop_reason)
-        elif not event.text and not event.logprobs:
+        elif not shown and not event.logprobs:
             return []
-        return [self._choice(index, event.text, found)]
+        return [self._choice(index, shown, found)]
 
     def choices(self) -> list[dict[str, Any]]:
         """The choices of a response in one piece."""

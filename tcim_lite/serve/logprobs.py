@@ -26,18 +26,20 @@ def chat_logprobs(found: Sequence[TokenLogprob], vocabulary: Vocabulary) -> dict
 
 
 class CompletionLogprobs:
-    """`logprobs` of a choice of a completion, piece by piece.
+    """`logprobs` of a choice of a completion, piece by piece."""
 
-    Args:
-        offset: Characters of the text before the first token.
-    """
+    def __init__(self, vocabulary: Vocabulary):
+        self._vocabulary, self._offset = vocabulary, 0
 
-    def __init__(self, vocabulary: Vocabulary, offset: int = 0):
-        self._vocabulary, self._offset = vocabulary, offset
-
-    def add(self, found: Sequence[TokenLogprob]) -> dict[str, Any]:
-        """Of the next tokens."""
+    def add(self, found: Sequence[TokenLogprob], first: int | None = None) -> dict[str, Any]:
+        """Of the next tokens; `first` is a token before them that nothing is known of, as a prompt begins."""
         made: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+        if first is not None:
+            made = {
+                "tokens": [self._text(first)], "token_logprobs": [None], "top_logprobs": [None],
+                "text_offset": [self._offset],
+            }  # fmt: skip
+            self._offset += len(self._text(first))
         for item in found:
             text = self._text(item.token)
             made["tokens"].append(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 from ..llm.engine import SamplingParams, StructuredOutput
@@ -36,10 +37,9 @@ def completion_params(request: CompletionRequest, defaults: GenerationDefaults) 
         raise ApiError(400, "suffix: the model cannot fill in text before one", param="suffix")
     if request.best_of not in (None, 1, request.n):
         raise ApiError(400, "best_of: only the n answers that are returned are made; leave it out", param="best_of")
-    if request.echo and request.logprobs is not None:
-        raise ApiError(400, "echo: logprobs of the prompt are not computed; ask for one of the two", param="echo")
     max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
-    return _params(request, defaults, max_tokens, request.logprobs, _guide(request))
+    params = _params(request, defaults, max_tokens, request.logprobs, _guide(request))
+    return replace(params, prompt_logprobs=request.logprobs) if request.echo else params
 
 
 def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:

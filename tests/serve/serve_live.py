@@ -67,12 +67,13 @@ def packages(tmp_path_factory):
     """Compiles the demo checkpoint with `batch` slots and a context of CONTEXT."""
     made = {}
 
-    def make(batch: int):
-        if batch not in made:
+    def make(batch: int, **options):
+        key = (batch, *options)
+        if key not in made:
             folder = tmp_path_factory.mktemp("served") / "demo"
             sizes = {"prefill_length": 32, "context_length": CONTEXT}
-            made[batch] = compile_package(DEMO_CHECKPOINT, folder, quant="w8a8h1_sefp", batch=batch, **sizes)
-        return made[batch]
+            made[key] = compile_package(DEMO_CHECKPOINT, folder, quant="w8a8h1_sefp", batch=batch, **sizes, **options)
+        return made[key]
 
     return make
 
@@ -82,8 +83,9 @@ def start(packages):
     """Starts servers; they end with the session, and strict mode must have found nothing in any."""
     made = []
 
-    def make(*arguments, batch=4, env=None) -> Server:
-        command = [sys.executable, "-P", "-m", "tcim_lite", "serve", str(packages(batch).folder), "--port", "0"]
+    def make(*arguments, batch=4, env=None, **options) -> Server:
+        folder = str(packages(batch, **options).folder)
+        command = [sys.executable, "-P", "-m", "tcim_lite", "serve", folder, "--port", "0"]
         environment = {**os.environ, "TCIM_LITE_STRICT": "error", **(env or {})}
         process = subprocess.Popen(
             [*command, *map(str, arguments)], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE

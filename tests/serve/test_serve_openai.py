@@ -176,6 +176,24 @@ def test_logprobs_of_a_completion(client):
     assert [max(top.values()) for top in found.top_logprobs] == found.token_logprobs
 
 
+def test_echoed_prompts_have_logprobs_where_prefill_gives_all_logits(client, start):
+    asked = {"model": MODEL, "prompt": "1 2 3", "max_tokens": 2, "echo": True, "logprobs": 2}
+    with pytest.raises(openai.BadRequestError, match="--all-logits"):
+        client.completions.create(**asked)
+    with start(all_logits=True).client() as every:
+        choice = every.completions.create(**asked).choices[0]
+        pieces = [chunk.choices[0] for chunk in every.completions.create(**asked, stream=True) if chunk.choices]
+        answer = every.completions.create(**{**asked, "echo": False}).choices[0]
+    found = choice.logprobs
+    assert "".join(found.tokens) == choice.text == "1 2 3" + answer.text
+    assert found.text_offset == [sum(map(len, found.tokens[:i])) for i in range(len(found.tokens))]
+    assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
+    assert found.token_logprobs[-2:] == answer.logprobs.token_logprobs
+    assert all(value <= max(top.values()) for value, top in zip(found.token_logprobs[1:], found.top_logprobs[1:], strict=True))
+    assert "".join(piece.text for piece in pieces) == choice.text
+    assert [value for piece in pieces if piece.logprobs for value in piece.logprobs.token_logprobs] == found.token_logprobs
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

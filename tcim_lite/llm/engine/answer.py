@@ -33,13 +33,22 @@ def choose(
     is_end = token in params.stop_token_ids or (token in stop_tokens and not params.ignore_eos)
     is_complete = request.matcher is not None and not is_end and request.matcher.accept(token)
     request.chosen += 1
+    prompt_logprobs = tuple(request.prompt_logprobs) if request.chosen == 1 else ()
     if request.first_token is None:
         request.first_token = perf_counter()
     if is_end:
-        return Event(request_id=request.id, finish_reason="stop", stop_reason=token)
+        return Event(
+            request_id=request.id, prompt_logprobs=prompt_logprobs, finish_reason="stop", stop_reason=token
+        )
     request.tokens.append(token)
     shown, stop = request.text.add(token) if request.text else ("", None)
-    event = Event(request_id=request.id, token_ids=(token,), text=shown, logprobs=_logprobs(request, logits))
+    event = Event(
+        request_id=request.id,
+        token_ids=(token,),
+        text=shown,
+        logprobs=_logprobs(request, logits),
+        prompt_logprobs=prompt_logprobs,
+    )
     if stop is not None or is_complete:
         return replace(event, finish_reason="stop", stop_reason=stop)
     if request.chosen == params.max_tokens or len(text) >= context_length:
@@ -55,10 +64,20 @@ def last_event(request: Request, event: Event) -> Event:
     return replace(event, text=event.text + rest, usage=request.usage, queued_s=queued_s)
 
 
+def judge_prompt(request: Request, begin: int, logits: np.ndarray) -> None:
+    """Notes how likely tokens of a prompt were, from logits [n, V] after its tokens `begin` to `begin + n`."""
+    assert request.params.prompt_logprobs is not None
+    for row, token in zip(logits, request.prompt[begin + 1 :], strict=False):  # none follows the last
+        request.prompt_logprobs.append(_logprob(row, token, request.params.prompt_logprobs))
+
+
 def _logprobs(request: Request, logits: np.ndarray) -> tuple[TokenLogprob, ...]:
     """Of the newest token of a request, which was chosen from logits [V]."""
     if request.params.logprobs is None:
         return ()
-    token = request.tokens[-1]
-    logprob, top = log_probabilities(logits, token, request.params.logprobs)
-    return (TokenLogprob(token=token, logprob=logprob, top=tuple(top)),)
+    return (_logprob(logits, request.tokens[-1], request.params.logprobs),)
+
+
+def _logprob(logits: np.ndarray, token: int, count: int) -> TokenLogprob:
+    logprob, top = log_probabilities(logits, token, count)
+    return TokenLogprob(token=token, logprob=logprob, top=tuple(top))

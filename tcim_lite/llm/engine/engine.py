@@ -13,7 +13,7 @@ import numpy as np
 
 from ..limited import one_line
 from ..package import Package
-from .answer import choose, last_event
+from .answer import choose, judge_prompt, last_event
 from .intake import Intake
 from .prefixes import HostRows, Seat, choose_seat, take_newer_rows, take_seat
 from .request import Event, Request, RequestError, SamplingParams, State
@@ -69,7 +69,9 @@ class Engine:
         self._scheduler = Scheduler(len(slots), max_waiting, chunks_per_step, static)
         self._events: list[Event] = []  # of the step being made
         self._ids = itertools.count()
-        self._intake = Intake(slots.context_length, slots.vocab_size, tokenizer, self.stop_tokens)
+        self._intake = Intake(
+            slots.context_length, slots.vocab_size, slots.all_logits, tokenizer, self.stop_tokens
+        )
 
     @classmethod
     def open(
@@ -228,7 +230,7 @@ class Engine:
     def _admit(self) -> None:
         while (request := self._scheduler.next_admission()) is not None:
             free = self._scheduler.free
-            if self.reuse_prefixes:
+            if self._may_reuse(request):
                 seat = choose_seat(request.prompt, self.slots, free, self.host_rows)
             else:
                 seat = Seat(free[0], 0, free[0])
@@ -242,19 +244,28 @@ class Engine:
                 self.slots.tokens[seat.slot] = []
                 self._fail(request, error)
 
+    def _may_reuse(self, request: Request) -> bool:
+        return self.reuse_prefixes and request.params.prompt_logprobs is None  # which every row's logits make
+
     def _prefill(self, request: Request) -> None:
         slot = request.slot
         self.stats.prefill_chunks += 1
         try:
-            if self.reuse_prefixes and len(self.slots.tokens[slot]) == request.cached_tokens:  # the first chunk
+            if self._may_reuse(request) and len(self.slots.tokens[slot]) == request.cached_tokens:  # the first chunk
                 copied = take_newer_rows(request.prompt, slot, self.slots)
                 request.cached_tokens += copied
                 self.stats.cached_tokens += copied
             held = len(self.slots.tokens[slot])
             chunk = request.prompt[held : held + self.slots.chunk_length]
             begin = perf_counter()
-            logits = self.slots.prefill(slot, chunk)
+            if request.params.prompt_logprobs is None:
+                logits = self.slots.prefill(slot, chunk)
+            else:
+                every = self.slots.prefill_all(slot, chunk)
+                logits = every[-1]
             self.stats.prefill_s += perf_counter() - begin
+            if request.params.prompt_logprobs is not None:
+                judge_prompt(request, held, every)
         except Exception as error:
             self.slots.tokens[slot] = []  # what the failed run wrote is unknown
             self._fail(request, error)

@@ -16,12 +16,16 @@ class Intake:
     Args:
         context_length: Rows of a slot.
         vocab_size: Number of token ids.
+        all_logits: Prefill gives the logits of every row.
         tokenizer: As in `Engine`.
         stop_tokens: As in `Engine`.
     """
 
-    def __init__(self, context_length: int, vocab_size: int, tokenizer: Any, stop_tokens: Collection[int]):
+    def __init__(
+        self, context_length: int, vocab_size: int, all_logits: bool, tokenizer: Any, stop_tokens: Collection[int]
+    ):
         self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
+        self._all_logits = all_logits
         self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
 
     def check(self, prompt: Sequence[int]) -> list[int]:
@@ -58,6 +62,11 @@ class Intake:
         if bad >= self.vocab_size:
             raise RequestError(
                 f"token {bad} of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
+            )
+        if params.prompt_logprobs is not None and not self._all_logits:
+            raise RequestError(
+                "logprobs of the prompt need the logits of all its tokens, and this package's prefill graph returns the "
+                "last; compile with --all-logits"
             )
         if self.tokenizer is not None:
             request.text = AnswerText(self.tokenizer, params.stop)

@@ -47,6 +47,8 @@ class SamplingParams:
         ignore_eos: the package's end tokens do not end the answer.
         logprobs: None, or how many of the likeliest tokens are told at each place, 0 to 20, with the logarithms of
             their probabilities as the graph gives them, before bias, penalties and temperature.
+        prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. It takes a package whose prefill graph
+            returns all logits, and no row of another prompt saves this one's prefill.
         structured: what the answer must look like.
 
     Raises:
@@ -67,13 +69,16 @@ class SamplingParams:
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     structured: StructuredOutput | None = None
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ValueError(f"max_tokens={self.max_tokens}: expected at least 1, or None for no limit")
-        if self.logprobs is not None and not 0 <= self.logprobs <= 20:
-            raise ValueError(f"logprobs={self.logprobs}: expected 0 to 20, or None for none")
+        for name in ("logprobs", "prompt_logprobs"):
+            count = getattr(self, name)
+            if count is not None and not 0 <= count <= 20:
+                raise ValueError(f"{name}={count}: expected 0 to 20, or None for none")
         stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         if not all(stop):
             raise ValueError("stop: a string is empty; every answer would end at once")
@@ -148,6 +153,8 @@ class Event:
         text: new text; "" where the engine has no tokenizer, and while a character is incomplete. It may come later
             than its tokens, and ends before a stop string.
         logprobs: one for each of `token_ids`, where the request asks for them.
+        prompt_logprobs: with the first event of an answer, one for each token of the prompt after the first, where the
+            request asks for them.
         finish_reason: None until the last event of the request: "stop" (an end token, a stop string, or a
             grammar that is complete), "length" (max_tokens, or the
             context is full), "abort" or "error".
@@ -161,6 +168,7 @@ class Event:
     token_ids: tuple[int, ...] = ()
     text: str = ""
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
@@ -202,6 +210,7 @@ class Request:
         self.chosen = 0  # tokens, a stop token included
         self.text: AnswerText | None = None  # where the engine has a tokenizer
         self.matcher: Matcher | None = None
+        self.prompt_logprobs: list[TokenLogprob] = []
 
     @property
     def usage(self) -> Usage:

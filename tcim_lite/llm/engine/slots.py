@@ -43,6 +43,7 @@ class Slots:
         context_length: Rows C of a slot.
         chunk_length: Tokens P that one prefill run takes.
         verify_length: Tokens T that one verify run takes; 0 without a verify graph.
+        all_logits: Prefill gives the logits of every row (`compile --all-logits`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
 
@@ -63,6 +64,8 @@ class Slots:
             self.verify_length = first.verify.get_input_info(first.verify.get_input_name(0)).shape[1]
         self.context_length = contexts[0]
         self.vocab_size: int = last.decode.get_output_info(last.decode.get_output_name(0)).shape[-1]
+        given: int = last.prefill.get_output_info(last.prefill.get_output_name(0)).shape[1]
+        self.all_logits = given == self.chunk_length
         caches = [cache for stage in self.stages for cache in stage.caches[0]]
         self.row_bytes = sum(cache.mem_size for cache in caches) // self.context_length
         self._rows = np.zeros((batches[0], 1, embedding.shape[1]), embedding.dtype)
@@ -125,6 +128,16 @@ class Slots:
         """
         logits = self._run_prompt("prefill", self.chunk_length, slot, tokens)
         return last_logits(logits, len(tokens))
+
+    def prefill_all(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
+        """As `prefill`, but returns the logits [tokens, V] after each.
+
+        Raises:
+            ValueError: As `prefill`; or the prefill graph returns the last logits alone.
+        """
+        if not self.all_logits:
+            raise ValueError("the prefill graph returns the logits of one row; compile the package with --all-logits")
+        return self._run_prompt("prefill", self.chunk_length, slot, tokens)[0, : len(tokens)]
 
     def verify(self, slot: int, tokens: Sequence[int]) -> np.ndarray:
         """Appends at most `verify_length` tokens to a slot; returns the logits [tokens, V] after each.
