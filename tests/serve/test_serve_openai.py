@@ -233,8 +233,10 @@ def test_what_is_not_served_is_refused_with_the_reason(client, ask):
         ask(client)
 
 
-def test_the_client_tries_again_when_the_queue_is_full(start, alone):
-    server = start("--max-queue", "0", batch=1)
+def test_the_client_tries_again_when_the_queue_is_full(start, alone, tmp_path):
+    rules = tmp_path / "slow.toml"  # so that the answer held does not reach its end meanwhile
+    rules.write_text('[[fault]]\nkind = "slow"\ndelay_s = 0.01\n')
+    server = start("--max-queue", "0", batch=1, env={"TCIM_LITE_FAULTS": str(rules)})
     with server.client() as first, server.client(max_retries=8) as second:
         held = chat(first, QUESTIONS[0], stream=True, extra_body=ENDLESS)
         next(held)
