@@ -16,7 +16,7 @@ Operand = Tensor | Constant
 Lowering = Callable[["Call"], "Operand | Sequence[Operand | None]"]
 
 _MAX_LIST = 1 << 16
-_MAX_INDICES = 1 << 24  # no axis of a real network comes near, and a file may ask for any extent
+_MAX_INDICES = 1 << 20  # no axis of a real network comes near, and a file may ask for any extent
 
 LOWERINGS: dict[tuple[str, str], Lowering] = {}
 
