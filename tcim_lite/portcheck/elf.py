@@ -48,7 +48,7 @@ def undefined(content: bytes) -> Iterator[str]:
                 if section == 0 and name:
                     end = content.index(b"\0", strings + name)
                     yield content[strings + name : end].decode("ascii", "replace")
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, OverflowError) as error:
         raise ValueError(f"a damaged ELF file ({error})") from None
 
 
