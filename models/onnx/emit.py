@@ -154,7 +154,9 @@ class Emitter:
 
     def _narrowed(self, array: NDArray[Any], dtype: str) -> NDArray[Any]:
         if dtype == "int32":
-            return np.clip(array, -(2**31), 2**31 - 1).astype(np.int32)
+            if array.dtype.kind == "u":
+                return np.minimum(array.astype(np.uint64), 2**31 - 1).astype(np.int32)
+            return np.clip(array.astype(np.int64), -(2**31), 2**31 - 1).astype(np.int32)
         values = array.astype(np.float32)
         if dtype == "float32":
             return values

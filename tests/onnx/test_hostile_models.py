@@ -169,6 +169,13 @@ def test_damaged_models_are_taken_or_refused_and_nothing_else(tmp_path):
     assert verdicts == {"refused", "loaded", "ran"}
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint64])
+def test_whole_numbers_of_every_width_become_int32(make_model, run_here, dtype):
+    largest = np.iinfo(dtype).max
+    model = make_model([("Identity", ["w"], ["y"], {})], ROW, ["y"], {"w": np.array([1, largest], dtype)})
+    np.testing.assert_array_equal(run_here(model, {})["y"], np.float32([1, min(largest, 2**31 - 1)]))
+
+
 def test_the_same_model_without_harm_compiles(make_model):
     """So the refusals above have no other reason."""
     assert onnx_bytes(make_model([("Relu", ["x"], ["y"], {})], ROW, ["y"]))

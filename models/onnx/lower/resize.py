@@ -11,6 +11,8 @@ from ..emit import Tensor
 from ..table import Call, lowers
 from .shape import take
 
+_MAX_TAPS = 1 << 22  # of an axis; real ones have some thousand
+
 
 @lowers("Resize")
 def resize(call: Call) -> Tensor:
@@ -94,8 +96,8 @@ def _taps(
         raise call.node.unsupported(f"mode {mode!r}")
     first = int(math.floor(-reach / shrink) + 1)
     taps = 2 - 2 * first
-    if taps > 4096:
-        raise call.node.unsupported(f"a kernel of {taps} taps")
+    if taps * len(positions) > _MAX_TAPS:
+        raise call.node.unsupported(f"kernels of {taps} taps for an axis of {len(positions)} elements")
     base = np.floor(positions)
     indices = base[:, None].astype(np.int64) + np.arange(first, first + taps)
     distance = np.abs((indices - positions[:, None]) * shrink)
