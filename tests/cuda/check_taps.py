@@ -4,7 +4,8 @@
 
 Logits with taps are held to those without, as a tapped decode is launched step by step. Limits are those of
 check_model.py, relative to the largest element of each value. Where two experts' scores are nearly equal the devices may
-choose differently: experts are compared in the rows whose ids are equal, and at least half of all must be.
+choose differently, and that token differs from there on: values are compared for the tokens that went to the same experts
+so far, which at least half of all must do.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import tcim_lite.runtime as tcim
 from tcim_lite.llm import Generator, Package, load_pair
 
 Values = dict[str, np.ndarray]
+PROMPT = 100  # tokens
 
 
 def run(package: Package, device: int, kind: str, taps: str) -> tuple[Values, Values]:
@@ -29,8 +31,8 @@ def run(package: Package, device: int, kind: str, taps: str) -> tuple[Values, Va
     manager = tcim.WeightManager(tcim.DevManager([device], "Xh2HalBackend"))
     prefill, decode = load_pair(package.prefill_path, package.decode_path, manager)
     model = Generator(prefill, decode, package.embedding_for(prefill))
-    tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], 101).tolist()
-    logits = {"prefill": np.array(model.prefill(tokens[:100])), "decode": np.array(model.decode(tokens[100], 100))}
+    tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], PROMPT + 1).tolist()
+    logits = {"prefill": np.array(model.prefill(tokens[:PROMPT])), "decode": np.array(model.decode(tokens[PROMPT], PROMPT))}
     values = {
         f"{graph} {name}": module.get_output(name).numpy()
         for graph, module in (("prefill", prefill), ("decode", decode))
@@ -39,11 +41,31 @@ def run(package: Package, device: int, kind: str, taps: str) -> tuple[Values, Va
     return logits, values
 
 
-def same_route(name: str, ours: Values, theirs: Values) -> np.ndarray | None:
-    """Which [B, T] tokens of a value between routing and MoECombine go to the same experts; None: not such a value."""
-    layer, _, _ = name.rpartition(".")
-    ids = next((key for key in ours if key.rpartition(".")[0] == layer and ours[key].dtype.kind == "i"), None)
-    return None if ids is None else (ours[ids] == theirs[ids]).all(-1)
+def same_routes(name: str, ours: Values, theirs: Values) -> np.ndarray | None:
+    """Which [B, T] tokens of a value went to the same experts in the MoE layers before it, and in its own.
+
+    None: no value of a layer, or none before it has experts.
+    """
+    step, _, path = name.partition(" ")  # "prefill tap:layers.3.moe.out"
+    if ".layers." not in f".{path.replace(':', '.')}":
+        return None
+    in_moe = ".moe." in path
+    routes = [
+        (ours[key] == theirs[key]).all(-1)
+        for key in ours
+        if key.startswith(f"{step} ") and key.endswith(".moe.route_ids")
+        and layer_number(key) < layer_number(path) + in_moe
+    ]  # fmt: skip
+    if not routes:
+        return None
+    # The last layer of prefill has the last live row alone.
+    tokens = ours[name].shape[1]
+    return np.all([row if row.shape[1] == tokens else row[:, PROMPT - 1 : PROMPT] for row in routes], 0)
+
+
+def layer_number(path: str) -> int:
+    """3 of "layers.3.moe"."""
+    return int(path.partition("layers.")[2].partition(".")[0])
 
 
 def worst(ours: Values, theirs: Values) -> tuple[float, str]:
@@ -54,7 +76,7 @@ def worst(ours: Values, theirs: Values) -> tuple[float, str]:
         if value.dtype.kind == "f":
             mine, other = value.astype(np.float64), theirs[name].astype(np.float64)
             scale = max(np.abs(mine).max(), 1e-6)
-            same = same_route(name, ours, theirs)
+            same = same_routes(name, ours, theirs)
             if same is not None and same.shape == mine.shape[: same.ndim]:
                 assert same.mean() >= 0.5, f"{name}: the same experts for {same.mean():.0%} of the tokens"
                 mine, other = mine[same], other[same]
