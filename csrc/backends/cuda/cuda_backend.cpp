@@ -63,8 +63,7 @@ class CudaBackend final : public Backend {
     const UseGpu use(gpu_of(device_id));
     if (placing == Placing::NearHost && bytes <= kMostPinned) return std::make_shared<PinnedMemory>(bytes);
     auto memory = std::make_shared<GpuMemory>(bytes);
-    CUDA_CHECK(cudaMemset(memory->data(), 0, bytes));
-    CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
+    zero_gpu(memory->data(), bytes);
     return memory;
   }
 
@@ -82,7 +81,7 @@ class CudaBackend final : public Backend {
     const UseGpu use(gpu_of(device_id));
     if (form.format == WeightFormat::Dense) {
       auto memory = std::make_shared<GpuMemory>(packed.size());
-      CUDA_CHECK(cudaMemcpy(memory->data(), packed.data(), packed.size(), cudaMemcpyHostToDevice));
+      copy_to_gpu(memory->data(), packed.data(), packed.size());
       return memory;
     }
     // Every expert is padded to whole blocks, so together they are one matrix.
@@ -107,8 +106,17 @@ class CudaBackend final : public Backend {
     return memory;
   }
 
-  void copy_to_host(void* host, const std::byte* device, uint64_t bytes) override { copy(host, device, bytes); }
-  void copy_from_host(std::byte* device, const void* host, uint64_t bytes) override { copy(device, host, bytes); }
+  void copy_to_host(void* host, const std::byte* device, uint64_t bytes) override {
+    check_process();
+    const AllocationGate gate;
+    CUDA_CHECK(cudaMemcpy(host, device, bytes, cudaMemcpyDefault));
+  }
+
+  void copy_from_host(std::byte* device, const void* host, uint64_t bytes) override {
+    check_process();
+    const AllocationGate gate;
+    copy_to_gpu(device, host, bytes);
+  }
 
   std::unique_ptr<Executable> compile(std::vector<Part> parts) override {
     check_process();
@@ -120,13 +128,6 @@ class CudaBackend final : public Backend {
   static constexpr int64_t kSliceBytes = 64 << 20;
 
   int gpu_of(int device_id) const { return device_id % gpu_count_; }
-
-  // Returns when it is done.
-  static void copy(void* to, const void* from, uint64_t bytes) {
-    check_process();
-    const AllocationGate gate;
-    CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-  }
 
   const int gpu_count_;
 };

@@ -91,6 +91,16 @@ DeviceBytes device_bytes(uint64_t bytes) {
   return DeviceBytes(static_cast<std::byte*>(data));
 }
 
+void copy_to_gpu(void* to, const void* from, uint64_t bytes) {
+  CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+  CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
+void zero_gpu(void* to, uint64_t bytes) {
+  CUDA_CHECK(cudaMemset(to, 0, bytes));
+  CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
 PinnedBytes pinned_bytes(uint64_t bytes) {
   void* data = nullptr;
   CUDA_CHECK(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped));

@@ -44,7 +44,7 @@ uint64_t CudaMemory::reserve(uint64_t bytes) {
 
 void CudaMemory::allocate() {
   memory_ = device_bytes(bytes_);
-  CUDA_CHECK(cudaMemset(memory_.get(), 0, bytes_));
+  zero_gpu(memory_.get(), bytes_);
 }
 
 void CudaMemory::bind(const PartMemory& memory) {

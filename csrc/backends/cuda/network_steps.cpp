@@ -4,6 +4,7 @@
 #include <numeric>
 #include <variant>
 
+#include "backends/cuda/handles.h"
 #include "backends/cuda/network_layout.h"
 #include "base/error.h"
 #include "graph/plan/step_name.h"
@@ -114,7 +115,7 @@ void NetworkLauncher::prepare(const ConvSpec& spec, uint64_t at) const {
 void NetworkLauncher::prepare(const MatMulSpec& spec, uint64_t at) const {
   std::vector<int64_t> offsets = spec.a_offsets;
   offsets.insert(offsets.end(), spec.b_offsets.begin(), spec.b_offsets.end());
-  CUDA_CHECK(cudaMemcpy(memory_.scratch(at), offsets.data(), offsets.size() * sizeof(int64_t), cudaMemcpyHostToDevice));
+  copy_to_gpu(memory_.scratch(at), offsets.data(), offsets.size() * sizeof(int64_t));
 }
 
 void NetworkLauncher::check(const ResampleSpec& spec) const {
