@@ -35,6 +35,7 @@ if [ -n "$memcheck" ]; then
   tail -1 "$out/memcheck.txt"
 fi
 TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_taps.py "$out"
+python3 -P tests/cuda/check_replay.py "$out"
 for model in qwen3-w4a8h0_ssfp qwen3-w8a8h1_sefp qwen3-float16 qwen3_moe-w4a8h0_ssfp; do
   python3 -P -m tcim_lite diff "$out/model-$model" "$out/model-$model" --env-b TCIM_LITE_DEVICE=cuda -o "$out/diff-$model"
 done

@@ -118,6 +118,14 @@ def encoder() -> onnx.ModelProto:
     return model_of(nodes, (2, 3, 56, 56), ["y", "best"], constants)
 
 
+def batch_of_3(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The demo networks leave the batch open."""
+    for given in model.graph.input:
+        if given.type.tensor_type.shape.dim[0].dim_param:
+            given.type.tensor_type.shape.dim[0].dim_value = 3
+    return model
+
+
 def run(model: bytes, device: int, kind: str) -> dict[str, np.ndarray]:
     os.environ["TCIM_LITE_DEVICE"] = kind
     module = tcim.load(model, option=tcim.Option(tcim.WeightManager(tcim.DevManager([device], "Xh2HalBackend"))))
@@ -136,10 +144,7 @@ def main() -> None:
     args = parser.parse_args()
     models = {"residual": residual(), "encoder": encoder()}
     for path in [*sorted(DEMO.glob("*.onnx")), *args.networks]:
-        models[path.stem] = onnx.load(path)
-        for given in models[path.stem].graph.input:  # the batch that the demo networks leave open
-            if given.type.tensor_type.shape.dim[0].dim_param:
-                given.type.tensor_type.shape.dim[0].dim_value = 3
+        models[path.stem] = batch_of_3(onnx.load(path))
     good = True
     for name, model in models.items():
         for quant, limit in LIMITS.items():
