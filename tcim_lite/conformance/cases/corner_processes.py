@@ -74,11 +74,13 @@ def test_c20_a_fork_after_loading_and_with_work_in_flight(kit, run_script):
 
     thread = threading.Thread(target=work)
     thread.start()
-    for _ in range(5):
-        module.run(False, rt.RunOption(50))
-        assert fork(option, module) == [3.0, 4.0]
-    stop.set()
-    thread.join()
+    try:
+        for _ in range(5):
+            module.run(False, rt.RunOption(50))
+            assert fork(option, module) == [3.0, 4.0]
+    finally:  # a failure is told at once
+        stop.set()
+        thread.join()
     print(use(module, 5))
     """
     )
