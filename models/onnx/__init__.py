@@ -1,6 +1,15 @@
 """Networks from ONNX files: parsed by the package `onnx` (extra `[onnx]`), folded, lowered to our ops, packed."""
 
-from .compile import OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
+from .compile import OnnxCheck, OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
 from .errors import UnsupportedNodeError
 
-__all__ = ["OnnxOptions", "OnnxResult", "UnsupportedNodeError", "check_onnx", "compile_onnx", "is_onnx", "onnx_bytes"]
+__all__ = [
+    "OnnxCheck",
+    "OnnxOptions",
+    "OnnxResult",
+    "UnsupportedNodeError",
+    "check_onnx",
+    "compile_onnx",
+    "is_onnx",
+    "onnx_bytes",
+]

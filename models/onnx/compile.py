@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tcim_lite.hmm import Graph, WeightData, model_bytes, write_model
+from tcim_lite.hmm import model_bytes, write_model
 
 from ..common.errors import CompileError
 from ..common.package import staged_package
 from ..common.profiles import profile_for
 from .fuse import fuse
+from .hmonnx import is_hmonnx
 from .lowering import lower_network, unsupported_ops
 from .network import Network
 from .read import load, read
@@ -62,11 +63,30 @@ class OnnxResult:
         path: The `.hmm`.
         ops: How many of each op its graph has.
         saturated: Weights beyond fp16 that were clamped.
+        clamped_codes: Of HMONNX, 8-bit codes of -128, which became -127.
+        experimental: The model is HMONNX.
     """
 
     path: Path
     ops: Counter[str]
     saturated: int
+    clamped_codes: int = 0
+    experimental: bool = False
+
+
+@dataclass(frozen=True)
+class OnnxCheck:
+    """What `check_onnx` found.
+
+    Attributes:
+        ops: How many of each op the model has.
+        missing: Of those that are not supported, how many nodes for which reason; "" where the op is unknown here.
+        experimental: The model is HMONNX.
+    """
+
+    ops: Counter[str]
+    missing: dict[str, Counter[str]]
+    experimental: bool
 
 
 def is_onnx(path: Path) -> bool:
@@ -87,23 +107,26 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     if not name or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
     network = _network(options)
-    graph, weights, saturated = _lowered(network, options.quant)
+    graph, weights, emit = lower_network(network, profile_for(options.quant))
     with staged_package(options.output, re.compile(re.escape(f"{name}.hmm"))) as staging:
         try:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network))
         except ValueError as error:
             raise CompileError(f"{options.model.name}: {error}") from error
-    return OnnxResult(options.output / f"{name}.hmm", Counter(op.kind for op in graph.ops), saturated)
+    ops = Counter(op.kind for op in graph.ops)
+    path = options.output / f"{name}.hmm"
+    return OnnxResult(path, ops, emit.saturated, emit.clamped_codes, is_hmonnx(network))
 
 
-def check_onnx(options: OnnxOptions) -> tuple[Counter[str], Counter[str]]:
+def check_onnx(options: OnnxOptions) -> OnnxCheck:
     """Counts the ops of a model: all of them, and those that are not supported. Nothing is compiled.
 
     Raises:
         CheckpointError: The file is no ONNX model, or contradicts itself.
     """
     network = _network(options)
-    return Counter(_op_name(node.domain, node.op) for node in network.nodes), unsupported_ops(network)
+    ops = Counter(_op_name(node.domain, node.op) for node in network.nodes)
+    return OnnxCheck(ops, unsupported_ops(network), is_hmonnx(network))
 
 
 def onnx_bytes(
@@ -114,7 +137,7 @@ def onnx_bytes(
 ) -> bytes:
     """The `.hmm` of a model in memory, as bytes that `Module.load` takes."""
     network = fuse(read(model, folder, shapes))
-    graph, weights, _ = _lowered(network, quant)
+    graph, weights, _ = lower_network(network, profile_for(quant))
     try:
         return model_bytes(graph, weights, custom_msg=_custom_msg(network))
     except ValueError as error:
@@ -123,11 +146,6 @@ def onnx_bytes(
 
 def _network(options: OnnxOptions) -> Network:
     return fuse(read(load(options.model), options.model.parent, options.shapes, options.batch))
-
-
-def _lowered(network: Network, quant: str) -> tuple[Graph, list[WeightData], int]:
-    graph, weights, emit = lower_network(network, profile_for(quant))
-    return graph, weights, emit.saturated
 
 
 def _custom_msg(network: Network) -> str:

@@ -31,7 +31,7 @@ class Tensor:
     Attributes:
         id: In the graph.
         shape: As ONNX has it; a scalar's is empty, in the graph it is [1].
-        kind: "float" (and bool, as 0 and 1), or "int" for int32.
+        kind: "float" (and bool, as 0 and 1), "int" for int32, or "state" for a KV cache.
     """
 
     id: int
@@ -57,6 +57,7 @@ class Emitter:
         self._outputs: set[int] = set()
         self._names: set[str] = set()
         self.saturated = 0
+        self.clamped_codes = 0
         self.weight_bytes = 0
 
     @property
@@ -77,7 +78,7 @@ class Emitter:
 
     def input(self, name: str, shape: Sequence[int], kind: str) -> Tensor:
         """Adds the next graph input."""
-        tensor = self._value(name, "input", kind, shape)
+        tensor = self._value(name, "state" if kind == "state" else "input", kind, shape)
         self._inputs.append(tensor.id)
         return tensor
 
@@ -116,7 +117,7 @@ class Emitter:
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a value is a graph input."""
-        return self._values[tensor.id].kind == "input"
+        return self._values[tensor.id].kind in ("input", "state")
 
     def is_output(self, tensor: Tensor) -> bool:
         """Whether a value has the name of a graph output already."""
@@ -143,8 +144,12 @@ class Emitter:
             data = pack(fmt, self._narrowed(np.ascontiguousarray(array), dtype))
             return self._weight(WeightData(self._fresh(name), dtype, fmt, array.shape, data))
         padded = np.pad(array.astype(np.float32), ((0, 0), (0, -array.shape[1] % GROUP)))
-        data = pack(fmt, *QUANTIZERS[fmt](padded))
-        return self._weight(WeightData(self._fresh(name), "uint8", fmt, padded.shape, data))
+        return self.packed_matrix(fmt, *QUANTIZERS[fmt](padded), name)
+
+    def packed_matrix(self, fmt: str, codes: NDArray[Any], scales: NDArray[Any], name: str = "w") -> int:
+        """Adds a quantised weight from its codes [N, K] and scales [N, K / 64], as `pack` takes them."""
+        data = pack(fmt, codes, scales)
+        return self._weight(WeightData(self._fresh(name), "uint8", fmt, codes.shape, data))
 
     def build(self, outputs: Sequence[Tensor]) -> tuple[Graph, list[WeightData]]:
         """The finished graph and its weights."""

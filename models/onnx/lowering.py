@@ -13,6 +13,7 @@ from tcim_lite.hmm import Graph, WeightData
 
 from ..common.errors import CompileError
 from ..common.profiles import Profile
+from . import hmonnx
 from . import lower  # noqa: F401  (fills the table)
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
@@ -32,16 +33,18 @@ def lower_network(network: Network, profile: Profile) -> tuple[Graph, list[Weigh
     Raises:
         UnsupportedNodeError: A node that is not supported, named.
     """
+    hmonnx.check_version(network)
     emit = Emitter(network.name or "network", profile)
     emit.reserve([*(port.name for port in network.inputs), *network.outputs])
     values: dict[str, Operand] = dict(network.constants)
+    states = hmonnx.caches(network)
     for port in network.inputs:
         kind = _INPUT_KINDS.get(port.dtype)
         if kind is None:
             raise UnsupportedNodeError(
                 f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool, int32 and int64"
             )
-        values[port.name] = emit.input(port.name, port.shape, kind)
+        values[port.name] = emit.input(port.name, port.shape, "state" if port.name in states else kind)
     for node in network.nodes:
         for name, result in zip(node.outputs, results_of(node, values, emit), strict=False):
             if name and result is not None:
@@ -69,8 +72,10 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
         return fold(node, constants)
     if lowering is None and len(constants) == len(operands) and not node.domain:
         raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
-    if lowering is None:
-        raise node.unsupported("the op is not supported; `tcim-lite compile --check` lists what is missing")
+    if (reason := why_not(node)) is not None:
+        reason = reason or "the op is not supported"
+        raise node.unsupported(f"{reason}; `tcim-lite compile --check` lists what is missing")
+    assert lowering is not None
     try:
         result = lowering(Call(node, operands, emit))
     except UnsupportedNodeError:
@@ -97,14 +102,21 @@ def _output(name: str, operand: Operand, emit: Emitter) -> Tensor:
     return tensor
 
 
-def unsupported_ops(network: Network) -> Counter[str]:
-    """Ops without a lowering, with their counts; nodes that fold away do not count."""
+def why_not(node: Node) -> str | None:
+    """Why a node has no lowering, "" where there is no more to say; None: it has one."""
+    if node.domain == hmonnx.DOMAIN:
+        return hmonnx.why_not(node)
+    return None if (node.domain, node.op) in LOWERINGS else ""
+
+
+def unsupported_ops(network: Network) -> dict[str, Counter[str]]:
+    """Ops without a lowering: for each, how many nodes for which reason; nodes that fold away do not count."""
     known: set[str] = set(network.constants)
-    missing: Counter[str] = Counter()
+    missing: dict[str, Counter[str]] = {}
     for node in network.nodes:
         folds = all(not name or name in known for name in node.inputs) or node.op in ("Shape", "Size")
         if folds and not node.domain:
             known.update(node.outputs)
-        elif (node.domain, node.op) not in LOWERINGS:
-            missing[f"{node.domain}.{node.op}" if node.domain else node.op] += 1
+        elif (reason := why_not(node)) is not None:
+            missing.setdefault(f"{node.domain}.{node.op}" if node.domain else node.op, Counter())[reason] += 1
     return missing

@@ -53,10 +53,19 @@ class Call:
         return self.get(index) is not None
 
     def operand(self, index: int) -> Operand:
-        """An operand that must be there."""
+        """An operand that must be there, and is no KV cache."""
         operand = self.get(index)
         if operand is None:
             raise self.node.unsupported(f"operand {index} is missing")
+        if isinstance(operand, Tensor) and operand.kind == "state":
+            raise self.node.unsupported(f"operand {index} is a KV cache, which only KVcache and FlashAttention read")
+        return operand
+
+    def state(self, index: int) -> Tensor:
+        """An operand that is a KV cache, as the input or updated."""
+        operand = self.get(index)
+        if not isinstance(operand, Tensor) or operand.kind != "state":
+            raise self.node.unsupported(f"operand {index} is no KV cache: expected an input, or what KVcache makes of it")
         return operand
 
     def tensor(self, index: int) -> Tensor:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 
 from ..models.common.errors import CompileError
 from ..models.onnx import OnnxOptions, check_onnx, compile_onnx
 
+_EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
 # Options of language models, and what they are when nobody gives them.
 _OTHERS = {
     "prefill_length": 256, "context_length": 2048, "all_logits": False, "position_ids": False, "verify_length": None,
@@ -41,6 +43,10 @@ def run_onnx(args: argparse.Namespace) -> int:
             f"warning: {result.saturated} weights are beyond the fp16 range and were clamped to +-65504",
             file=sys.stderr,
         )
+    if result.experimental:
+        print(f"warning: {_EXPERIMENTAL}", file=sys.stderr)
+    if result.clamped_codes:
+        print(f"warning: {result.clamped_codes} weight codes of -128 became -127", file=sys.stderr)
     if not args.quiet:
         ops = ", ".join(f"{count} {op}" for op, count in result.ops.most_common())
         print(f"{options.output}: 1 file in {time.monotonic() - start:.1f} s")
@@ -49,14 +55,23 @@ def run_onnx(args: argparse.Namespace) -> int:
 
 
 def _check(options: OnnxOptions) -> int:
-    ops, missing = check_onnx(options)
-    for op, count in ops.most_common():
-        print(f"{count:6}  {op}{'  not supported' if op in missing else ''}")
-    print(
-        f"{sum(ops.values())} nodes; "
-        + (f"not supported: {', '.join(sorted(missing))}" if missing else "all supported")
-    )
-    return 1 if missing else 0
+    found = check_onnx(options)
+    for op, count in found.ops.most_common():
+        print(f"{count:6}  {op}{_reasons(found.missing[op], count) if op in found.missing else ''}")
+    missing = f"not supported: {', '.join(sorted(found.missing))}" if found.missing else "all supported"
+    print(f"{sum(found.ops.values())} nodes; {missing}")
+    if found.experimental:
+        print(_EXPERIMENTAL)
+    return 1 if found.missing else 0
+
+
+def _reasons(reasons: Counter[str], nodes: int) -> str:
+    """Why nodes of an op are not supported, with their number where it is not all of them."""
+    texts = [
+        (f"{count} of them: " if count < nodes else "") + reason if reason else "" for reason, count in reasons.items()
+    ]
+    said = "; ".join(text for text in texts if text)
+    return f"  not supported: {said}" if said else "  not supported"
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -14,12 +14,16 @@ from .elementwise import binary, number
 
 def linear(call: Call, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:
     """x [.., K] times a constant [N, K], plus [N]."""
-    outputs, inputs = weight.shape
-    lead = x.shape[:-1]
+    return packed_linear(call, x, call.emit.matrix(np.asarray(weight)), weight.shape[0], bias)
+
+
+def packed_linear(call: Call, x: Tensor, weight: int, outputs: int, bias: Constant | None) -> Tensor:
+    """The same with a weight that is packed already, its K padded to whole groups where it is quantised."""
+    lead, inputs = x.shape[:-1], x.shape[-1]
     rows = call.reshape(x, (math.prod(lead), inputs))
     if is_quantized(call.emit.profile.body_format) and inputs % GROUP:
         rows = call.op("Pad", [rows], (rows.shape[0], inputs + -inputs % GROUP), {"begins": [0, 0], "value": 0.0})
-    operands: list[Tensor | int] = [rows, call.emit.matrix(np.asarray(weight))]
+    operands: list[Tensor | int] = [rows, weight]
     if bias is not None:
         operands.append(call.emit.weight(bias, "float32"))
     y = call.op("Linear", operands, (rows.shape[0], outputs))

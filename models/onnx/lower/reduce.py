@@ -96,10 +96,11 @@ def top_k(call: Call) -> list[Tensor]:
     count = int(call.scalar(1, "k"))
     if not 1 <= count <= x.shape[axis]:
         raise call.node.unsupported(f"k = {count} of an axis of {x.shape[axis]}")
-    return list(_best(call, x, axis, count, bool(call.int_attr("largest", 1))))
+    return list(best(call, x, axis, count, bool(call.int_attr("largest", 1))))
 
 
-def _best(call: Call, x: Tensor, axis: int, count: int, largest: bool) -> tuple[Tensor, Tensor]:
+def best(call: Call, x: Tensor, axis: int, count: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """The `count` largest or smallest of an axis, and their indices."""
     flat, order = last(call, x, [axis])
     shape = (*flat.shape[:-1], count)
     values, indices = call.emit.op_many(
@@ -118,7 +119,7 @@ def arg_max(call: Call) -> Tensor:
     if from_end:  # the first of equal ones, seen from the end
         steps = [-1 if i == axis else 1 for i in range(len(x.shape))]
         x = strided(call, x, [extent - 1 if i == axis else 0 for i in range(len(x.shape))], steps, list(x.shape))
-    _, indices = _best(call, x, axis, 1, call.node.op == "ArgMax")
+    _, indices = best(call, x, axis, 1, call.node.op == "ArgMax")
     if from_end:
         count = math.prod(indices.shape)
         table = call.emit.weight(np.arange(call.places(extent))[::-1], "int32")
