@@ -65,7 +65,7 @@ class Call:
         """An operand that is a KV cache, as the input or updated."""
         operand = self.get(index)
         if not isinstance(operand, Tensor) or operand.kind != "state":
-            raise self.node.unsupported(f"operand {index} is no KV cache: expected an input, or what KVcache makes of it")
+            raise self.node.unsupported(f"operand {index} is no KV cache: expected an input or KVcache's result")
         return operand
 
     def tensor(self, index: int) -> Tensor:

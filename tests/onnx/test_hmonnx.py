@@ -196,7 +196,8 @@ REFUSED = {
     "16-bit activations": (one("Linear", ["x", "q", "e"], hmfp_act_man_bit=16), ROW, LINEAR, "hmfp_act_man_bit is 16"),
     "packed codes": (one("Linear", ["x", "q", "e"]), ROW, {**LINEAR, "q": CODES[:32].view(np.uint8)}, "is uint8"),
     "scales of other groups": (
-        one("Linear", ["x", "q", "e"]), ROW, {**LINEAR, "e": EXPONENTS[:, :3]}, "scale_or_exp is [1, 3], expected [1, 4]"
+        one("Linear", ["x", "q", "e"]), ROW, {**LINEAR, "e": EXPONENTS[:, :3]},
+        "scale_or_exp is [1, 3], expected [1, 4]",
     ),
     "scales that are no powers of two": (
         one("Linear", ["x", "q", "e"]), ROW, {**LINEAR, "e": np.full((1, 4), 0.3, np.float16)}, "no powers of two"

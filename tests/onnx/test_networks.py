@@ -129,3 +129,22 @@ def test_check_names_what_is_missing(make_model, tmp_path, capsys):
     assert main(["compile", str(path), "-o", str(tmp_path / "out")]) == 2
     assert "node 'n1' (Det): the op is not supported" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_images_are_fed_as_float16_nchw_as_the_public_demos_do(residual_network, image, tmp_path):
+    """The calls of the vendor's resnet50 script: info, ascontiguous, an ndarray in, float32 out."""
+    (tmp_path / "net.onnx").write_bytes(residual_network.SerializeToString())
+    assert main(["compile", str(tmp_path / "net.onnx"), "-o", str(tmp_path), "--quant", "float16", "-q"]) == 0
+    module = rt.load(tmp_path / "net.hmm")
+    info = module.get_input_info(module.get_input_name(0)).ascontiguous()
+    assert (info.format.name, tuple(info.shape), info.dtype) == ("ND", (2, 3, 37, 41), np.float16)
+    pictures = image.transpose(0, 2, 3, 1)  # NHWC, as an image library gives it
+    module.set_input("x", np.ascontiguousarray(pictures.transpose(0, 3, 1, 2).astype(np.float16)))
+    module.run()
+    module.sync()
+    first = module.get_output("y").astype(np.float32).numpy()
+    assert (first.shape, first.dtype) == ((2, 10), np.float32)
+    module.set_input("x", pictures.transpose(0, 3, 1, 2).astype(np.float16))  # a view with other strides
+    module.run(sync=True)
+    np.testing.assert_array_equal(module.get_output("y").numpy(), first)
+    assert np.ptp(first, axis=1).min() > 0
