@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tcim_lite import hmm
 from tcim_lite.dev_ctrl import HalDevice, HalDeviceFactory
@@ -24,6 +25,10 @@ from tiny_graphs import add_graph, attention_graph, linear_graph, linear_weight
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So a shell starts jobs in the background, and so would be every program that a test starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 _unused_devices = itertools.count(2000)
 

@@ -188,7 +188,7 @@ def state_machine(folder):
             assert not self.traffic.engine.has_work
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=30, deadline=None, derandomize=True)
+        Machine, settings=settings(max_examples=100, stateful_step_count=30, derandomize=True)
     )
 
 

@@ -15,7 +15,6 @@ HALVES = arrays.arrays(np.uint16, st.integers(1, 40), elements=st.integers(0, 0x
 
 
 @given(HALVES)
-@settings(deadline=None)
 def test_greedy_is_argmax_over_every_float16(logits):
     if np.isnan(logits).any():
         with pytest.raises(ValueError, match="is NaN"):
@@ -25,7 +24,6 @@ def test_greedy_is_argmax_over_every_float16(logits):
 
 
 @given(HALVES.filter(lambda logits: np.isfinite(logits).all()), st.integers(1, 40))
-@settings(deadline=None)
 def test_top_k_keeps_what_a_whole_sort_would(logits, count):
     kept = np.argsort(-logits.astype(np.float64), kind="stable")[:count]  # the lowest id among equals, 0 and -0 too
     found = Sampler(1e9, top_k=count).probabilities(logits)  # so hot that no probability is 0
@@ -75,7 +73,7 @@ def test_a_grammar_and_a_bias_can_forbid_tokens_but_not_all():
 
 
 @given(st.integers(0, 2**32), st.sampled_from([30, 3000, 40000]), st.sampled_from([0.05, 0.5, 0.97, 0.9999]))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_top_p_keeps_what_a_whole_sort_would(seed, size, top_p):
     logits = np.random.default_rng(seed).normal(0, 3, size).astype(np.float16)
     weights = np.exp(logits.astype(np.float64) - logits.max())

@@ -76,7 +76,7 @@ def halves_of(values: list[float]) -> list[int]:
     return np.array(values, np.float16).view(np.uint16).tolist()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.one_of(st.lists(HALVES, min_size=64, max_size=64), NEAR))
 @example([0] * 64)
 @example([0x8000] * 64)
@@ -100,7 +100,6 @@ def test_bytes_and_values_are_those_of_the_plain_codec(halves: list[int]) -> Non
     assert (np.abs(decoded - values) <= steps * np.where(decoded > 0, 1, 0.5)).all()
 
 
-@settings(deadline=None)
 @given(st.one_of(st.lists(HALVES, min_size=64, max_size=64), NEAR))
 def test_what_was_decoded_encodes_to_the_same_bytes(halves: list[int]) -> None:
     """But where -128 became the largest magnitude, which is the next power of two."""
