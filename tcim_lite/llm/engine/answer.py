@@ -37,9 +37,7 @@ def choose(
     if request.first_token is None:
         request.first_token = perf_counter()
     if is_end:
-        return Event(
-            request_id=request.id, prompt_logprobs=prompt_logprobs, finish_reason="stop", stop_reason=token
-        )
+        return Event(request_id=request.id, prompt_logprobs=prompt_logprobs, finish_reason="stop", stop_reason=token)
     request.tokens.append(token)
     shown, stop = request.text.add(token) if request.text else ("", None)
     event = Event(

@@ -6,20 +6,16 @@ import itertools
 from collections.abc import Collection, Sequence
 from os import PathLike
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-import numpy as np
-
-from ..limited import one_line
 from ..package import Package
-from .answer import choose, judge_prompt, last_event
 from .intake import Intake
-from .prefixes import HostRows, Seat, choose_seat, take_newer_rows, take_seat
-from .request import Event, Request, RequestError, SamplingParams, State
+from .prefixes import HostRows
+from .progress import Progress
+from .request import Event, Request, RequestError, SamplingParams
 from .scheduler import Scheduler
 from .slots import Slots
-from .speculate import Drafter, Speculate, drafter_for, guess
+from .speculate import Drafter, Speculate, drafter_for
 from .stats import EngineStats
 
 
@@ -62,16 +58,20 @@ class Engine:
         if drafter is not None and slots.verify_length < 2:
             raise ValueError("a drafter needs a verify graph of at least 2 tokens; compile with --verify-length T")
         self.slots, self.tokenizer, self.stop_tokens = slots, tokenizer, frozenset(stop_tokens)
-        self.reuse_prefixes = reuse_prefixes
-        self.host_rows, self._drafter = HostRows(prefix_cache_bytes), drafter
-        self.requests: dict[str, Request] = {}
-        self.stats = EngineStats()
+        self.host_rows, self.stats = HostRows(prefix_cache_bytes), EngineStats()
         self._scheduler = Scheduler(len(slots), max_waiting, chunks_per_step, static)
-        self._events: list[Event] = []  # of the step being made
-        self._ids = itertools.count()
-        self._intake = Intake(
-            slots.context_length, slots.vocab_size, slots.all_logits, tokenizer, self.stop_tokens
+        self._progress = Progress(
+            slots,
+            self._scheduler,
+            self.stats,
+            stop_tokens=self.stop_tokens,
+            host_rows=self.host_rows,
+            reuse_prefixes=reuse_prefixes,
+            drafter=drafter,
         )
+        self.requests = self._progress.requests
+        self._ids = itertools.count()
+        self._intake = Intake(slots.context_length, slots.vocab_size, slots.all_logits, tokenizer, self.stop_tokens)
 
     @classmethod
     def open(
@@ -109,9 +109,18 @@ class Engine:
         return cls(slots, tokenizer=tokenizer, stop_tokens=stop_tokens, **options)
 
     @property
+    def reuse_prefixes(self) -> bool:
+        """Whether rows that some slot holds save prefill; may be set between two steps."""
+        return self._progress.reuse_prefixes
+
+    @reuse_prefixes.setter
+    def reuse_prefixes(self, wanted: bool) -> None:
+        self._progress.reuse_prefixes = wanted
+
+    @property
     def has_work(self) -> bool:
         """Whether `step` would do anything."""
-        return bool(self.requests or self._events)
+        return bool(self.requests or self._progress.events)
 
     @property
     def waiting(self) -> int:
@@ -202,7 +211,7 @@ class Engine:
         request = self.requests.get(request_id)
         if request is None:
             return False
-        self._finish(request, Event(request_id=request.id, finish_reason="abort"))
+        self._progress.finish(request, Event(request_id=request.id, finish_reason="abort"))
         return True
 
     def step(self) -> list[Event]:
@@ -215,134 +224,14 @@ class Engine:
         """
         chunks = 0
         while True:
-            self._admit()
+            self._progress.admit()
             request = self._scheduler.next_prefill(chunks)
             if request is None:
-                self._decode(self._scheduler.decoding())
+                self._progress.decode(self._scheduler.decoding())
                 break
-            self._prefill(request)
+            self._progress.prefill(request)
             chunks += 1
             if not self._scheduler.is_decoding:
                 break
-        events, self._events = self._events, []
+        events, self._progress.events = self._progress.events, []
         return events
-
-    def _admit(self) -> None:
-        while (request := self._scheduler.next_admission()) is not None:
-            free = self._scheduler.free
-            if self._may_reuse(request):
-                seat = choose_seat(request.prompt, self.slots, free, self.host_rows)
-            else:
-                seat = Seat(free[0], 0, free[0])
-            self._scheduler.admit(seat.slot)
-            request.cached_tokens, request.admitted = seat.matched, perf_counter()
-            self.stats.prompt_tokens += len(request.prompt)
-            self.stats.cached_tokens += seat.matched
-            try:
-                take_seat(seat, request.prompt, self.slots, self.host_rows)
-            except Exception as error:
-                self.slots.tokens[seat.slot] = []
-                self._fail(request, error)
-
-    def _may_reuse(self, request: Request) -> bool:
-        return self.reuse_prefixes and request.params.prompt_logprobs is None  # which every row's logits make
-
-    def _prefill(self, request: Request) -> None:
-        slot = request.slot
-        self.stats.prefill_chunks += 1
-        try:
-            if self._may_reuse(request) and len(self.slots.tokens[slot]) == request.cached_tokens:  # the first chunk
-                copied = take_newer_rows(request.prompt, slot, self.slots)
-                request.cached_tokens += copied
-                self.stats.cached_tokens += copied
-            held = len(self.slots.tokens[slot])
-            chunk = request.prompt[held : held + self.slots.chunk_length]
-            begin = perf_counter()
-            if request.params.prompt_logprobs is None:
-                logits = self.slots.prefill(slot, chunk)
-            else:
-                every = self.slots.prefill_all(slot, chunk)
-                logits = every[-1]
-            self.stats.prefill_s += perf_counter() - begin
-            if request.params.prompt_logprobs is not None:
-                judge_prompt(request, held, every)
-        except Exception as error:
-            self.slots.tokens[slot] = []  # what the failed run wrote is unknown
-            self._fail(request, error)
-            return
-        if held + len(chunk) == len(request.prompt):
-            request.state = State.DECODE
-            self._choose(request, logits)
-
-    def _decode(self, requests: Sequence[Request]) -> None:
-        if not requests or (len(requests) == 1 and self._verify(requests[0])):
-            return
-        self.stats.decode_steps += 1
-        try:
-            for slot in self._scheduler.free:
-                self.slots.park(slot)
-            begin = perf_counter()
-            logits = self.slots.decode({request.slot: request.tokens[-1] for request in requests})
-            self.stats.decode_s += perf_counter() - begin
-        except Exception as error:
-            # The run touched every slot. Those in mid-prefill begin again.
-            self.slots.tokens[:] = [[] for _ in self.slots.tokens]
-            for request in requests:
-                self._fail(request, error)
-            return
-        self.stats.decode_tokens += len(requests)
-        for request in requests:
-            self._choose(request, logits[request.slot])
-
-    def _verify(self, request: Request) -> bool:
-        """Guesses tokens of a request and judges them; False where there is nothing to judge."""
-        if self._drafter is None:
-            return False
-        slot, held = request.slot, self.slots.tokens[request.slot]
-        known = len(held)
-        try:
-            guesses = guess(self._drafter, request, self.slots)
-            if not guesses:
-                return False
-            begin = perf_counter()
-            logits = self.slots.verify(slot, [request.tokens[-1], *guesses])
-            self.stats.decode_s += perf_counter() - begin
-        except Exception as error:
-            self.slots.tokens[slot] = []
-            self._fail(request, error)
-            return True
-        self.stats.verify_steps += 1
-        self.stats.drafted_tokens += len(guesses)
-        del held[known + 1 :]  # a row counts when its token has been chosen
-        for i, after in enumerate(logits):
-            self._choose(request, after)
-            if request.state is State.DONE or i == len(guesses) or request.tokens[-1] != guesses[i]:
-                break
-            held.append(guesses[i])
-            self.stats.accepted_tokens += 1
-        return True
-
-    def _choose(self, request: Request, logits: np.ndarray) -> None:
-        """The next token of a request from logits [V]; ends the request where it ends."""
-        held = self.slots.tokens[request.slot]
-        try:
-            event = choose(request, logits, held, self.stop_tokens, self.slots.context_length)
-        except Exception as error:
-            self._fail(request, error)
-            return
-        self.stats.completion_tokens += 1
-        if event.finish_reason is None:
-            self._events.append(event)
-        else:
-            self._finish(request, event)
-
-    def _fail(self, request: Request, error: Exception) -> None:
-        self._finish(request, Event(request_id=request.id, finish_reason="error", error=one_line(error)))
-
-    def _finish(self, request: Request, event: Event) -> None:
-        """Ends a request with its last event, which has a reason."""
-        assert event.finish_reason is not None
-        self._scheduler.remove(request)
-        del self.requests[request.id]
-        self._events.append(last_event(request, event))
-        self.stats.finished[event.finish_reason] += 1
