@@ -68,11 +68,11 @@ def packages(tmp_path_factory):
     made = {}
 
     def make(batch: int, **options):
-        key = (batch, *options)
+        key = (batch, *sorted(options.items()))
         if key not in made:
             folder = tmp_path_factory.mktemp("served") / "demo"
-            sizes = {"prefill_length": 32, "context_length": CONTEXT}
-            made[key] = compile_package(DEMO_CHECKPOINT, folder, quant="w8a8h1_sefp", batch=batch, **sizes, **options)
+            sizes = {"prefill_length": 32, "context_length": CONTEXT, **options}
+            made[key] = compile_package(DEMO_CHECKPOINT, folder, quant="w8a8h1_sefp", batch=batch, **sizes)
         return made[key]
 
     return make
