@@ -2,8 +2,12 @@
 
 from .compile import OnnxCheck, OnnxOptions, OnnxResult, check_onnx, compile_onnx, is_onnx, onnx_bytes
 from .errors import UnsupportedNodeError
+from .resizer import FORMATS, MATRICES, ImageInput
 
 __all__ = [
+    "FORMATS",
+    "MATRICES",
+    "ImageInput",
     "OnnxCheck",
     "OnnxOptions",
     "OnnxResult",

@@ -15,11 +15,13 @@ from tcim_lite.hmm import model_bytes, write_model
 from ..common.errors import CompileError
 from ..common.package import staged_package
 from ..common.profiles import profile_for
+from .errors import shown
 from .fuse import fuse
 from .hmonnx import is_hmonnx
 from .lowering import lower_network, unsupported_ops
 from .network import Network
 from .read import load, read
+from .resizer import ImageInput
 
 if TYPE_CHECKING:
     import onnx
@@ -38,6 +40,7 @@ class OnnxOptions:
         quant: One of `QUANTS`.
         batch: Extent of axis 0 of inputs whose file leaves it open; None: there are none.
         shapes: Of inputs, by name, instead of those in the file.
+        images: Inputs that are fed with uint8 YUV images, by name.
     """
 
     model: Path
@@ -46,6 +49,7 @@ class OnnxOptions:
     quant: str = "w8a8h1_sefp"
     batch: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    images: Mapping[str, ImageInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises CompileError for a value that cannot be."""
@@ -107,10 +111,14 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     if not name or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
     network = _network(options)
-    graph, weights, emit = lower_network(network, profile_for(options.quant))
+    names = [port.name for port in network.inputs]
+    for unknown in options.images.keys() - set(names):
+        known = ", ".join(map(shown, names))
+        raise CompileError(f"--image names the input '{shown(unknown)}', which the model does not have; it has {known}")
+    graph, weights, emit = lower_network(network, profile_for(options.quant), options.images)
     with staged_package(options.output, re.compile(re.escape(f"{name}.hmm"))) as staging:
         try:
-            write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network))
+            write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
         except ValueError as error:
             raise CompileError(f"{options.model.name}: {error}") from error
     ops = Counter(op.kind for op in graph.ops)
@@ -139,7 +147,7 @@ def onnx_bytes(
     network = fuse(read(model, folder, shapes))
     graph, weights, _ = lower_network(network, profile_for(quant))
     try:
-        return model_bytes(graph, weights, custom_msg=_custom_msg(network))
+        return model_bytes(graph, weights, custom_msg=_custom_msg(network, {}))
     except ValueError as error:
         raise CompileError(str(error)) from error
 
@@ -148,11 +156,13 @@ def _network(options: OnnxOptions) -> Network:
     return fuse(read(load(options.model), options.model.parent, options.shapes, options.batch))
 
 
-def _custom_msg(network: Network) -> str:
-    """Per input what the vendor's performance tool reads; without an image resizer there is no more to say."""
-    message: dict[str, Any] = {
-        port.name: {"shape": list(port.shape), "resizer_mode": None, "input_cfg": None} for port in network.inputs
-    }
+def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:
+    """Per input what the vendor's performance tool reads."""
+    message: dict[str, Any] = {}
+    for port in network.inputs:
+        image = images.get(port.name)
+        mode, config = (image.mode, image.config()) if image is not None else (None, None)
+        message[port.name] = {"shape": list(port.shape), "resizer_mode": mode, "input_cfg": config}
     return json.dumps(message)
 
 

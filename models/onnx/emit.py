@@ -31,7 +31,7 @@ class Tensor:
     Attributes:
         id: In the graph.
         shape: As ONNX has it; a scalar's is empty, in the graph it is [1].
-        kind: "float" (and bool, as 0 and 1), "int" for int32, or "state" for a KV cache.
+        kind: "float" (and bool, as 0 and 1), "int" for int32, "state" for a KV cache, or "uint8" for an image.
     """
 
     id: int
@@ -67,7 +67,7 @@ class Emitter:
 
     def dtype_of(self, kind: str) -> str:
         """The container's dtype of a kind of tensor."""
-        return "int32" if kind == "int" else self.dtype
+        return {"int": "int32", "uint8": "uint8"}.get(kind, self.dtype)
 
     def reserve(self, names: Sequence[str]) -> None:
         """Keeps the names of inputs and outputs from being given to anything else."""

@@ -28,7 +28,8 @@ VERSION = 1
 # Ops that have the operands and attributes of ONNX's, or their first ones: tables of function values are not read.
 _AS_ONNX = (
     "Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Reciprocal", "Pow", "Relu", "Sigmoid", "Gelu", "Exp", "Softplus",
-    "Tanh", "Softmax", "MatMul", "Slice", "Gather", "Concat", "Split", "Expand", "Unsqueeze", "Transpose", "Reshape", "Pad",
+    "Tanh", "Softmax", "MatMul", "Slice", "Gather", "Concat", "Split", "Expand", "Unsqueeze", "Transpose", "Reshape",
+    "Pad",
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2",
 )  # fmt: skip
 

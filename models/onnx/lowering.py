@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
 from .fold import can_fold, fold
 from .network import Network, Node
+from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
+from .resizer import check as check_image
 from .table import LOWERINGS, Call, Operand
 
 _INPUT_KINDS = {
@@ -27,24 +29,33 @@ _INPUT_KINDS = {
 }  # fmt: skip
 
 
-def lower_network(network: Network, profile: Profile) -> tuple[Graph, list[WeightData], Emitter]:
-    """The graph and its weights.
+def lower_network(
+    network: Network, profile: Profile, images: Mapping[str, ImageInput] | None = None
+) -> tuple[Graph, list[WeightData], Emitter]:
+    """The graph and its weights; `images` are inputs that are fed with uint8 YUV, by name.
 
     Raises:
+        CompileError: An image for an input that cannot be one.
         UnsupportedNodeError: A node that is not supported, named.
     """
     hmonnx.check_version(network)
     emit = Emitter(network.name or "network", profile)
     emit.reserve([*(port.name for port in network.inputs), *network.outputs])
     values: dict[str, Operand] = dict(network.constants)
-    states = hmonnx.caches(network)
+    states, images = hmonnx.caches(network), images or {}
+    emit.reserve([crop_name(name) for name, image in images.items() if image.dynamic])
     for port in network.inputs:
         kind = _INPUT_KINDS.get(port.dtype)
         if kind is None:
             raise UnsupportedNodeError(
                 f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool, int32 and int64"
             )
-        values[port.name] = emit.input(port.name, port.shape, "state" if port.name in states else kind)
+        if (image := images.get(port.name)) is not None:
+            check_image(image, port)
+            values[port.name] = emit.input(port.name, (port.shape[0], image.nbytes), "uint8")
+        else:
+            values[port.name] = emit.input(port.name, port.shape, "state" if port.name in states else kind)
+    _add_images(network, images, values, emit)
     for node in network.nodes:
         for name, result in zip(node.outputs, results_of(node, values, emit), strict=False):
             if name and result is not None:
@@ -55,6 +66,22 @@ def lower_network(network: Network, profile: Profile) -> tuple[Graph, list[Weigh
     outputs = [_output(name, values[name], emit) for name in network.outputs]
     graph, weights = emit.build(outputs)
     return graph, weights, emit
+
+
+def _add_images(
+    network: Network, images: Mapping[str, ImageInput], values: dict[str, Operand], emit: Emitter
+) -> None:
+    """What networks read instead of their images. The crops of dynamic ones are the last inputs."""
+    ports = [port for port in network.inputs if port.name in images]
+    crops = {
+        port.name: emit.input(crop_name(port.name), (port.shape[0], CROP_NUMBERS), "int")
+        for port in ports
+        if images[port.name].dynamic
+    }
+    for port in ports:
+        pixels = values[port.name]
+        assert isinstance(pixels, Tensor)
+        values[port.name] = lower_image(images[port.name], port, pixels, crops.get(port.name), emit)
 
 
 def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequence[Operand | None]:

@@ -114,6 +114,21 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     network.add_argument(
         "--check", action="store_true", help="count the ops and name those that are not supported; write nothing"
     )
+    network.add_argument(
+        "--image",
+        metavar="INPUT=FORMAT,H,W",
+        action="append",
+        default=argparse.SUPPRESS,
+        help="feed an input with uint8 images through the chip's resizer, such as images=YUV420SP,720,1024; a guess",
+    )
+    network.add_argument(
+        "--image-crop", choices=("static", "dynamic"), default="static", help="dynamic: one more input says what part"
+    )
+    network.add_argument("--image-matrix", choices=("bt601", "bt709"), default="bt601", help="from YUV to colours")
+    network.add_argument("--image-mean", metavar="R,G,B", default="0,0,0", help="what is subtracted, of 0 to 255")
+    network.add_argument("--image-std", metavar="R,G,B", default="1,1,1", help="what is divided by then")
+    network.add_argument("--image-fill", metavar="R,G,B", default="0,0,0", help="colour around a dynamic crop")
+    network.add_argument("--image-bgr", action="store_true", help="the network reads blue, green and red")
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
 
 
@@ -126,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
         from .compile_onnx import run_onnx
 
         return run_onnx(args)
-    for option in ("shape", "check"):
+    for option in ("shape", "check", "image"):
         if getattr(args, option, False):
             raise CompileError(f"--{option} is for ONNX networks; {args.checkpoint} is no .onnx file")
     if not hasattr(args, "output"):

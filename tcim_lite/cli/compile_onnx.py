@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 from ..models.common.errors import CompileError
-from ..models.onnx import OnnxOptions, check_onnx, compile_onnx
+from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
 
 _EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
 # Options of language models, and what they are when nobody gives them.
@@ -31,6 +31,7 @@ def run_onnx(args: argparse.Namespace) -> int:
         quant=getattr(args, "quant", "w8a8h1_sefp"),
         batch=args.batch,
         shapes=dict(_shape(text) for text in getattr(args, "shape", [])),
+        images=dict(_image(text, args) for text in getattr(args, "image", [])),
     )
     if args.check:
         return _check(options)
@@ -72,6 +73,34 @@ def _reasons(reasons: Counter[str], nodes: int) -> str:
     ]
     said = "; ".join(text for text in texts if text)
     return f"  not supported: {said}" if said else "  not supported"
+
+
+def _image(text: str, args: argparse.Namespace) -> tuple[str, ImageInput]:
+    """ "name=YUV420SP,720,1024"; a name may have "=" in it."""
+    name, _, form = text.rpartition("=")
+    parts = form.split(",")
+    if not name or len(parts) != 3 or not all(part.isdecimal() for part in parts[1:]):
+        raise CompileError(f"--image {text}: expected INPUT=FORMAT,HEIGHT,WIDTH such as images=YUV420SP,720,1024")
+    red, green, blue = _three(args.image_fill, "fill")
+    return name, ImageInput(
+        format=parts[0],
+        height=int(parts[1]),
+        width=int(parts[2]),
+        dynamic=args.image_crop == "dynamic",
+        matrix=args.image_matrix,
+        mean=_three(args.image_mean, "mean"),
+        deviation=_three(args.image_std, "std"),
+        swap=args.image_bgr,
+        fill=(round(red), round(green), round(blue)),
+    )
+
+
+def _three(text: str, what: str) -> tuple[float, float, float]:
+    try:
+        first, second, third = (float(part) for part in text.split(","))
+    except ValueError:
+        raise CompileError(f"--image-{what} {text}: expected three numbers such as 123.7,116.3,103.5") from None
+    return first, second, third
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -344,6 +344,34 @@ void test_weighted_neighbours_of_an_axis() {
   }
 }
 
+// The GPU may fuse products and sums, which the CPU does not.
+void test_images_to_colours() {
+  const std::pair<std::string, int64_t> formats[] = {
+      {"YUV400", 24 * 16}, {"YUV420SP", 24 * 16 * 3 / 2}, {"YUV422SP", 24 * 16 * 2}, {"YUV444SP", 24 * 16 * 3}};
+  for (const DType dtype : kDtypes) {
+    for (const auto& [format, bytes] : formats) {
+      for (const bool given : {false, true}) {
+        GraphMaker maker(dtype);
+        std::vector<uint32_t> operands = {maker.images({2, bytes}), maker.floats(DType::Float32, {3, 6})};
+        std::vector<std::pair<std::string, AttributeValue>> attributes = {{"format", format},
+                                                                          {"height", int64_t{24}},
+                                                                          {"width", int64_t{16}},
+                                                                          {"fill", std::string("114,0,255")}};
+        std::vector<Length> crops;  // 1, 4, 7 .., of the second image beyond its sides
+        if (given) {
+          operands.push_back(maker.crops(2));
+          crops.push_back({operands.back(), 1});
+        } else {
+          attributes.emplace_back("crop", std::string("2,4,20,12,9,30,1,2,3,1"));
+        }
+        check(concat("Resizer ", name_of(dtype), " ", format, given ? " crops given" : ""), maker,
+              {maker.op(OpKind::Resizer, operands, {2, 3, 13, 33}, attributes)},
+              {0, dtype == DType::Float16 ? 1e-3 : 1e-5}, crops);
+      }
+    }
+  }
+}
+
 void test_indices_beyond_an_axis_are_refused() {
   GraphMaker maker(DType::Float16);
   const uint32_t x = maker.input({4, 3}), indices = maker.integers({0, 4}, {2, 1});
@@ -399,6 +427,7 @@ int main() {
   test_rows();
   test_the_largest_of_a_row();
   test_elements_that_move();
+  test_images_to_colours();
   test_weighted_neighbours_of_an_axis();
   test_indices_beyond_an_axis_are_refused();
   test_windows_beyond_the_kernels_are_refused();

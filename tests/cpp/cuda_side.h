@@ -84,6 +84,10 @@ class Side {
   void fill(DeviceMemory& memory, const Value& value, std::mt19937& random) {
     std::vector<std::byte> bytes(memory.bytes());
     for (int64_t i = 0; i < num_elements(value.shape); ++i) {
+      if (value.dtype == DType::UInt8) {
+        bytes[size_t(i)] = std::byte(random() & 0xff);
+        continue;
+      }
       const float number = std::uniform_real_distribution<float>(-2, 2)(random);
       const uint16_t half = float_to_half(number);
       std::memcpy(bytes.data() + i * size_of(value.dtype),

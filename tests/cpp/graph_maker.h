@@ -22,6 +22,8 @@ class GraphMaker {
   uint32_t input(Shape shape) { return interface(ValueKind::Input, dtype_, std::move(shape)); }
   uint32_t length() { return interface(ValueKind::Input, DType::Int32, {1}); }
   uint32_t positions(int64_t tokens) { return interface(ValueKind::Input, DType::Int32, {1, tokens}); }
+  uint32_t images(Shape shape) { return interface(ValueKind::Input, DType::UInt8, std::move(shape)); }
+  uint32_t crops(int64_t batch) { return interface(ValueKind::Input, DType::Int32, {batch, 10}); }
   uint32_t cache(Shape shape) { return interface(ValueKind::State, dtype_, std::move(shape)); }
 
   uint32_t linear(uint32_t x, int64_t outputs, WeightFormat format, bool with_bias = false) {

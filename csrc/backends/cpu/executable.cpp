@@ -71,6 +71,8 @@ struct StepFor<GatherSpec> : std::type_identity<GatherStep> {};
 template <>
 struct StepFor<ResampleSpec> : std::type_identity<ResampleStep> {};
 template <>
+struct StepFor<ResizerSpec> : std::type_identity<ResizerStep> {};
+template <>
 struct StepFor<TopKSpec> : std::type_identity<TopKStep> {};
 
 uint64_t steady_ns() {

@@ -253,6 +253,20 @@ void NetworkLauncher::launch(const ResampleSpec& spec) const {
                   stream_);
 }
 
+void NetworkLauncher::launch(const ResizerSpec& spec) const {
+  ResizerArgs args{};
+  args.image = reinterpret_cast<const uint8_t*>(memory_.at(spec.image));
+  args.crops = spec.crops == kNoValue ? nullptr : reinterpret_cast<const int32_t*>(memory_.at(spec.crops));
+  std::copy_n(spec.crop, kCropNumbers, args.crop);
+  args.colours = static_cast<const float*>(memory_.weight(spec.colours_id));
+  args.y = memory_.at(spec.y);
+  args.batch = spec.batch;
+  args.image_bytes = spec.image_bytes;
+  args.form = spec.form;
+  args.refused = refused(spec.y);
+  launch_resizer(spec.elem, args, stream_);
+}
+
 void NetworkLauncher::launch(const MatMulSpec& spec) const {
   ProductArgs args{};
   args.a = operand(spec.a);

@@ -36,6 +36,7 @@ class NetworkLauncher {
   void launch(const GatherSpec& spec) const;
   void launch(const ResampleSpec& spec) const;
   void launch(const TopKSpec& spec) const;
+  void launch(const ResizerSpec& spec) const;
 
  private:
   const void* operand(const Operand& operand) const;

@@ -33,6 +33,7 @@ StepName name(const MoveSpec&) { return {"Move", ""}; }
 StepName name(const GatherSpec&) { return {"Gather", ""}; }
 StepName name(const ResampleSpec&) { return {"Resample", ""}; }
 StepName name(const TopKSpec&) { return {"TopK", ""}; }
+StepName name(const ResizerSpec&) { return {"Resizer", ""}; }
 
 }  // namespace
 

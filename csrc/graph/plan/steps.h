@@ -8,6 +8,7 @@
 
 #include "graph/graph.h"
 #include "graph/plan/elem.h"
+#include "graph/plan/resizer_pixel.h"
 
 namespace tcim_lite {
 
@@ -307,6 +308,16 @@ struct TopKSpec {
   bool largest = true;
 };
 
+// y [batch, 3, out_h, out_w] from uint8 images [batch, image_bytes], pixel by pixel as `resizer_pixel` says.
+struct ResizerSpec {
+  Elem elem = kF16;
+  uint32_t image = kNoValue, crops = kNoValue, y = kNoValue;  // crops int32 [batch, kCropNumbers]; none: `crop`
+  uint32_t colours_id = kNoValue;                             // float32 [3, kColourNumbers]
+  int64_t batch = 1, image_bytes = 0;
+  int32_t crop[kCropNumbers] = {};
+  ResizerForm form;
+};
+
 // y = op(a, b), all of one shape.
 struct ElementwiseSpec {
   ElementwiseOp op = kAdd;
@@ -339,6 +350,6 @@ struct CopySpec {
 using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec,
                               SiluMulSpec, GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec,
                               BroadcastSpec, UnarySpec, ReduceSpec, SoftmaxSpec, LayerNormSpec, ConvSpec, MatMulSpec,
-                              PoolSpec, MoveSpec, GatherSpec, ResampleSpec, TopKSpec>;
+                              PoolSpec, MoveSpec, GatherSpec, ResampleSpec, TopKSpec, ResizerSpec>;
 
 }  // namespace tcim_lite

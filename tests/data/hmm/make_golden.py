@@ -310,6 +310,23 @@ def network_data() -> list[WeightData]:
     ]
 
 
+def resizer_graph() -> Graph:
+    """An image of YUV420SP whose part a run chooses, and one that is whole."""
+    values = [
+        Value("image", "input", "uint8", [1, 24]),
+        Value("crop", "input", "int32", [1, 10]),
+        Value("colours", "weight", "float32", [3, 6], weight=0),
+        Value("part", "intermediate", "float16", [1, 3, 2, 2]),
+        Value("whole", "intermediate", "float16", [1, 3, 4, 4]),
+    ]
+    form = {"format": "YUV420SP", "height": 4, "width": 4, "fill": "1,2,3"}
+    ops = [
+        Op("Resizer", [0, 2, 1], [3], form),
+        Op("Resizer", [0, 2], [4], form | {"crop": "0,0,4,4,3,4,1,0,0,0"}),
+    ]
+    return Graph("resizer", values, ops, [0, 1], [3, 4])
+
+
 def moe_graph() -> Graph:
     """Three experts, two for a row: gate and up with biases, their product, down, and the sum."""
     values = [
@@ -387,6 +404,8 @@ def make(folder: Path) -> None:
     )
     write_model(folder / "window.hmm", window_graph(), [], producer=_PRODUCER)
     write_model(folder / "network.hmm", network_graph(), network_data(), producer=_PRODUCER)
+    colours = WeightData("colours", "float32", "dense", (3, 6), np.arange(18, dtype=np.float32))
+    write_model(folder / "resizer.hmm", resizer_graph(), [colours], producer=_PRODUCER)
     write_model(folder / "moe.hmm", moe_graph(), moe_data(), producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):

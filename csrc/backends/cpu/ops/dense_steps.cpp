@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/half.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -115,6 +116,30 @@ void ResampleStep::run(const RunContext& context) const {
     for (int64_t o = begin; o < end; ++o) {
       context.kernels.resample[elem]({context.at(x) + o * extent * inner * size, indices, weights,
                                       context.at(y) + o * count * inner * size, count, taps, inner});
+    }
+  });
+}
+
+void ResizerStep::run(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem), rows = form.out_h, cols = form.out_w;
+  for_dense_rows(context, batch * rows, cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t picture = i / rows, row = i % rows;
+      const auto* source = reinterpret_cast<const uint8_t*>(context.at(image)) + picture * image_bytes;
+      const int32_t* numbers =
+          crops == kNoValue ? crop : reinterpret_cast<const int32_t*>(context.at(crops)) + picture * kCropNumbers;
+      std::byte* target = context.at(y) + (picture * 3 * rows + row) * cols * size;
+      for (int64_t col = 0; col < cols; ++col) {
+        float pixel[3];
+        resizer_pixel(source, form, numbers, colours, int32_t(row), int32_t(col), pixel);
+        for (int channel = 0; channel < 3; ++channel) {
+          const int64_t at = channel * rows * cols + col;
+          if (elem == kF16)
+            reinterpret_cast<uint16_t*>(target)[at] = float_to_half(pixel[channel]);
+          else
+            reinterpret_cast<float*>(target)[at] = pixel[channel];
+        }
+      }
     }
   });
 }

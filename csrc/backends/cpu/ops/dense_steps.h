@@ -77,4 +77,12 @@ struct TopKStep final : Step, TopKSpec {
   int64_t member_bytes() const override { return cols * 8; }
 };
 
+// Plain code for every CPU: it runs once for each image.
+struct ResizerStep final : Step, ResizerSpec {
+  ResizerStep(ResizerSpec spec, const WeightFinder& finder)
+      : ResizerSpec(std::move(spec)), colours(finder.find<float>(colours_id)) {}
+  const float* colours;
+  void run(const RunContext& context) const override;
+};
+
 }  // namespace tcim_lite::cpu

@@ -58,7 +58,29 @@ __global__ void resample_kernel(ResampleArgs args) {
   store(static_cast<T*>(args.y) + i, sum);
 }
 
+template <typename T>
+__global__ void resizer_kernel(ResizerArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int64_t i = first_element(), plane = int64_t(args.form.out_h) * args.form.out_w;
+  if (i >= args.batch * plane || is_refused(args.refused)) return;
+  const int64_t picture = i / plane, at = i % plane;
+  const int32_t* crop = args.crops == nullptr ? args.crop : args.crops + picture * kCropNumbers;
+  float pixel[3];
+  resizer_pixel(args.image + picture * args.image_bytes, args.form, crop, args.colours, int32_t(at / args.form.out_w),
+                int32_t(at % args.form.out_w), pixel);
+  for (int channel = 0; channel < 3; ++channel)
+    store(static_cast<T*>(args.y) + (picture * 3 + channel) * plane + at, pixel[channel]);
+}
+
 }  // namespace
+
+void launch_resizer(Elem elem, const ResizerArgs& args, cudaStream_t stream) {
+  const int64_t pixels = args.batch * args.form.out_h * args.form.out_w;
+  with_elem(elem, [&](auto t) {
+    launch(resizer_kernel<decltype(t)>, blocks_for(pixels), dim3(kDenseThreads), 0, stream, args);
+  });
+}
 
 void launch_box(int64_t bytes, const BoxArgs& args, cudaStream_t stream) {
   with_word(bytes, [&](auto word) {

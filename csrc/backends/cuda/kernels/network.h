@@ -82,6 +82,19 @@ struct ResampleArgs {
 };
 void launch_resample(Elem elem, const ResampleArgs& args, cudaStream_t stream);
 
+// y [batch, 3, out_h, out_w], pixel by pixel as `resizer_pixel` says.
+struct ResizerArgs {
+  const uint8_t* image;   // [batch, image_bytes]
+  const int32_t* crops;   // [batch, kCropNumbers], or null: `crop`
+  const float* colours;   // [3, kColourNumbers]
+  void* y;
+  int64_t batch, image_bytes;
+  int32_t crop[kCropNumbers];
+  ResizerForm form;
+  const int* refused;
+};
+void launch_resizer(Elem elem, const ResizerArgs& args, cudaStream_t stream);
+
 struct WindowAxis {
   int in, out, kernel, stride, pad, dilation, upsample;
 };

@@ -1,0 +1,182 @@
+"""uint8 YUV image inputs: against float64 arithmetic from docs/onnx.md, written apart from the kernel."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="needs onnx")
+
+import tcim_lite.runtime as rt
+from tcim_lite import hmm
+from tcim_lite.cli import main
+from tcim_lite.errors import TcimError
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.onnx.resizer import ImageInput
+
+RNG = np.random.default_rng(420)
+STEPS = {"YUV400": None, "YUV420SP": (2, 2), "YUV422SP": (1, 2), "YUV444SP": (1, 1)}
+MEAN, STD = (123.0, 116.0, 103.0), (58.0, 57.0, 56.0)
+
+
+def sampled(plane, rows, cols):
+    """Bilinear samples of a plane at rows x cols, which are clamped into it."""
+    rows, cols = (np.clip(at, 0, size - 1) for at, size in zip((rows, cols), plane.shape, strict=True))
+    across = np.stack([np.interp(cols, np.arange(plane.shape[1]), line) for line in plane.astype(np.float64)])
+    return np.stack([np.interp(rows, np.arange(plane.shape[0]), across[:, i]) for i in range(len(cols))], axis=1)
+
+
+def places(first, size, out):
+    return np.clip((np.arange(out) + 0.5) * size / out - 0.5, 0, size - 1) + first
+
+
+def colours(y, u, v, matrix):
+    """Video range to 0..255, [3, h, w]."""
+    kr, kb = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}[matrix]
+    y, u, v = (y - 16) / 219, (u - 128) / 224, (v - 128) / 224
+    r, b = y + 2 * (1 - kr) * v, y + 2 * (1 - kb) * u
+    return np.clip(np.stack([r, (y - kr * r - kb * b) / (1 - kr - kb), b]) * 255, 0, 255)
+
+
+def expected(image, height, width, form, matrix, size, crop=None, swap=False, fill=(0, 0, 0)):
+    crop = crop or (0, 0, height, width, *size, 0, 0, 0, 0)
+    y0, x0, h, w, out_h, out_w, top, left, _, _ = crop
+    rows, cols = places(y0, h, out_h), places(x0, w, out_w)
+    luma = sampled(image[: height * width].reshape(height, width), rows, cols)
+    u = v = np.full(luma.shape, 128.0)
+    if STEPS[form]:
+        step_y, step_x = STEPS[form]
+        chroma = image[height * width :].reshape(height // step_y, width // step_x, 2)
+        at = (rows + 0.5) / step_y - 0.5, (cols + 0.5) / step_x - 0.5
+        u, v = sampled(chroma[..., 0], *at), sampled(chroma[..., 1], *at)
+    pixels = colours(luma, u, v, matrix)[:: -1 if swap else 1]
+    whole = np.tile(np.reshape(fill, (3, 1, 1)).astype(np.float64), (1, *size))
+    whole[:, top : top + out_h, left : left + out_w] = pixels
+    return (whole - np.reshape(MEAN, (3, 1, 1))) / np.reshape(STD, (3, 1, 1))
+
+
+@pytest.fixture
+def compiled(make_model, tmp_path):
+    """Compiles y = |x| of an image by the command, and loads it."""
+
+    def compile_(*options, quant="float32", shape=(1, 3, 12, 20)):
+        path = tmp_path / "net.onnx"
+        path.write_bytes(make_model([("Abs", ["x"], ["y"], {})], {"x": shape}, ["y"]).SerializeToString())
+        mean, std = (",".join(map(str, numbers)) for numbers in (MEAN, STD))
+        common = ("--quant", quant, "--image-mean", mean, "--image-std", std, "-q")
+        assert main(["compile", str(path), "-o", str(tmp_path), *common, *options]) == 0
+        return rt.load(tmp_path / "net.hmm")
+
+    return compile_
+
+
+@pytest.mark.parametrize("matrix", ["bt601", "bt709"])
+@pytest.mark.parametrize("form", STEPS)
+def test_static_images_equal_float64_arithmetic(compiled, form, matrix):
+    module = compiled("--image", f"x={form},30,16", "--image-matrix", matrix)
+    info = module.get_input_info("x")
+    count = ImageInput(format=form, height=30, width=16).nbytes
+    assert (tuple(info.shape), info.dtype, module.get_num_inputs()) == ((1, count), np.uint8, 1)
+    image = RNG.integers(0, 256, count, dtype=np.uint8)
+    module.set_input("x", image[None])
+    module.run(sync=True)
+    wanted = np.abs(expected(image, 30, 16, form, matrix, (12, 20)))
+    np.testing.assert_allclose(module.get_output("y").numpy()[0], wanted, atol=2e-5, rtol=0)
+
+
+def test_a_dynamic_crop_is_the_last_input_and_differs_by_image_and_run(compiled):
+    options = ("--image", "x=YUV420SP,40,32", "--image-crop", "dynamic", "--image-fill", "114,10,200", "--image-bgr")
+    module = compiled(*options, shape=(2, 3, 12, 20))
+    assert [module.get_input_name(i) for i in range(2)] == ["x", "resizer_crop_x"]
+    assert tuple(module.get_input_info("resizer_crop_x").shape) == (2, 10)
+    message = json.loads(module.get_custom_msg())["x"]
+    assert (message["resizer_mode"], message["shape"]) == (1, [2, 3, 12, 20])
+    assert message["input_cfg"]["format"] == "YUV420SP"
+    images = RNG.integers(0, 256, (2, 40 * 32 * 3 // 2), dtype=np.uint8)
+    module.set_input("x", images)
+    first = [(4, 6, 20, 10, 8, 16, 2, 3, 2, 1), (0, 0, 40, 32, 12, 20, 0, 0, 0, 0)]
+    for crops in (first, first[::-1]):
+        module.set_input("resizer_crop_x", np.int32(crops))
+        module.run(sync=True)
+        for image, crop, got in zip(images, crops, module.get_output("y").numpy(), strict=True):
+            wanted = expected(image, 40, 32, "YUV420SP", "bt601", (12, 20), crop, True, (114, 10, 200))
+            np.testing.assert_allclose(got, np.abs(wanted), atol=2e-5, rtol=0)
+
+
+def test_crops_beyond_the_image_count_as_the_nearest_that_fit(compiled):
+    module = compiled("--image", "x=YUV444SP,24,24", "--image-crop", "dynamic")
+    module.set_input("x", RNG.integers(0, 256, (1, 24 * 24 * 3), dtype=np.uint8))
+    largest = 2**31 - 1
+    results = []
+    for crop in ((-9, -largest, 999, largest, largest, 99, -3, -largest, 0, 0), (0, 0, 24, 24, 12, 20, 0, 0, 0, 0)):
+        module.set_input("resizer_crop_x", np.int32([crop]))
+        module.run(sync=True)
+        results.append(module.get_output("y").numpy().copy())
+    np.testing.assert_array_equal(*results)
+
+
+def test_float16_networks_round_once(compiled):
+    image = RNG.integers(0, 256, (1, 30 * 16 * 3 // 2), dtype=np.uint8)
+    results = []
+    for quant in ("float32", "float16"):
+        module = compiled("--image", "x=YUV420SP,30,16", quant=quant)
+        module.set_input("x", image)
+        module.run(sync=True)
+        results.append(module.get_output("y").numpy())
+    np.testing.assert_array_equal(results[0].astype(np.float16), results[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--image", "x=YUV420SP,31,16"), "expected even numbers"),
+        (("--image", "x=YUV420SP,30,2000"), "expected even numbers up to 4096 and 1024, with a dynamic crop 4096"),
+        (("--image", "x=RGB,30,16"), "choose from YUV400"),
+        (("--image", "z=YUV420SP,30,16"), "the model does not have"),
+        (("--image", "x=YUV420SP,30"), "expected INPUT=FORMAT,HEIGHT,WIDTH"),
+        (("--image", "x=YUV420SP,500,16"), "scales by 1/32 to 16"),
+        (("--image", "x=YUV420SP,30,16", "--image-std", "1,0,1"), "the latter above 0"),
+        (("--image", "x=YUV420SP,30,16", "--image-mean", "1,2"), "expected three numbers"),
+    ],
+)
+def test_images_that_the_chip_does_not_take_are_refused(make_model, tmp_path, capsys, options, text):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(make_model([("Abs", ["x"], ["y"], {})], {"x": (1, 3, 12, 20)}, ["y"]).SerializeToString())
+    assert main(["compile", str(path), "-o", str(tmp_path / "out"), *options]) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({"crop": "0,0,9,8,4,4,0,0,0,0"}, "does not lead from the image"),
+        ({"crop": "0,0,8,8,4,4,1,0,0,0"}, "does not lead from the image"),
+        ({"format": "NV12"}, "format"),
+        ({"height": 7}, "7 rows"),
+        ({"height": 10}, "expected uint8"),
+        ({"fill": "0,0,256"}, "'fill' has 256"),
+    ],
+)
+def test_the_runtime_refuses_a_resizer_that_reads_or_writes_beyond_its_memory(attributes, text):
+    values = [
+        hmm.Value("image", "input", "uint8", (1, 96)),
+        hmm.Value("w", "weight", "float32", (3, 6), "dense", 0),
+        hmm.Value("y", "intermediate", "float32", (1, 3, 4, 4)),
+    ]
+    good = {"format": "YUV420SP", "height": 8, "width": 8, "fill": "0,0,0", "crop": "0,0,8,8,4,4,0,0,0,0"}
+    weights = [hmm.WeightData("w", "float32", "dense", (3, 6), np.ones((3, 6), np.float32))]
+
+    def load(**changed):
+        graph = hmm.Graph("g", values, [hmm.Op("Resizer", [0, 1], [2], good | changed)], [0], [2])
+        return rt.Module.load(hmm.model_bytes(graph, weights))
+
+    load()
+    with pytest.raises(TcimError, match=text):
+        load(**attributes)
+
+
+def test_options_are_checked_where_they_are_made():
+    with pytest.raises(CompileError, match="fill"):
+        ImageInput(format="YUV400", height=8, width=8, fill=(0, 0, 300))
