@@ -15,6 +15,7 @@ import pytest
 from serve_live import ENDLESS, QUESTIONS, user
 
 from tcim_lite.faults import rules_text
+from tcim_lite.serve.run import listen
 
 CHAT = "/v1/chat/completions"
 
@@ -245,3 +246,11 @@ def test_the_server_imports_neither_torch_nor_transformers(packages):
     """
     line = [sys.executable, "-P", "-c", program, str(packages(4).folder)]
     assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "set()\n"
+
+
+def test_no_part_of_a_response_waits_for_the_client_to_acknowledge_another():
+    with listen("127.0.0.1", 0) as listener:
+        listener.listen()
+        listener.settimeout(10)
+        with socket.create_connection(listener.getsockname()[:2], 10), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
