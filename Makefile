@@ -23,7 +23,7 @@ PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)
 
-.PHONY: demo check test fuzz docs clean
+.PHONY: demo check test test-vllm fuzz docs clean
 
 demo: $(VENV)/demo
 	$(BIN)/tcim-lite compile examples/demo_checkpoint -o $(DEMO) --name qwen3 --prefill-length 256 --context-length 2048
@@ -36,6 +36,12 @@ check: $(VENV)/test
 
 test: $(VENV)/test
 	$(BIN)/pytest $(PARALLEL)
+
+# Against vLLM itself, in an environment of its own of 2.8 GB (docs/vllm.md). Not from this folder: vLLM starts
+# `python -m`, which would import the sources beside it, without their compiled core.
+test-vllm:
+	tests/vllm/setup_env.sh .venv-vllm
+	cd .venv-vllm && bin/python -P -m pytest -p no:cacheprovider -c /dev/null --import-mode=importlib --noconftest $(CURDIR)/tests/vllm/live_plugin.py
 
 fuzz: $(VENV)/test
 	$(BIN)/python tests/fuzzing.py --runs $(FUZZ_RUNS) --jobs $(FUZZ_JOBS)
@@ -85,4 +91,4 @@ $(VENV)/docs: $(VENV)/tools
 	touch $@
 
 clean:
-	rm -rf $(VENV) build out
+	rm -rf $(VENV) .venv-vllm build out

@@ -54,6 +54,8 @@ PYTHON_MUST_NOT_IMPORT = {
         "tcim_lite.runtime",
         "torch",
     ),
+    # The rest of the project, because nothing but this folder may need vLLM.
+    "tcim_lite/vllm": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.cli", "tcim_lite.serve", "transformers"),
     "tcim_lite/bench": ("tcim_lite.models", "tcim_lite.cli", "torch", "transformers"),
     "examples": ("tcim_lite._core", "tcim_lite.models", "tcim_lite.hmm", "tcim_lite.cli"),
     "models": ("tcim_lite._core", "tcim_lite.runtime", "tcim_lite.llm", "tcim_lite.cli"),
@@ -121,3 +123,9 @@ def test_a_python_layer_does_not_import_layers_above_it(folder):
             name = ".".join(part for part in (base, module) if part)
             for forbidden in PYTHON_MUST_NOT_IMPORT[folder]:
                 assert not f"{name}.".startswith(f"{forbidden}."), f"{path.relative_to(ROOT)}: {name}"
+
+
+def test_only_the_plugin_imports_vllm():
+    for path in (ROOT / "tcim_lite").rglob("*.py"):
+        if path.parent.name != "vllm":
+            assert not re.search(r"^\s*(?:from|import)\s+vllm\b", path.read_text(), re.MULTILINE), path

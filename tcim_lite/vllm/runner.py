@@ -1,0 +1,196 @@
+"""A scheduler's step over the slots of a package: block id - 1 is the slot.
+
+vLLM hands a block of `max_model_len` tokens to one request and takes it back when the request ends or is preempted, so
+a slot has one owner. A claim of tokens in a slot that its owner did not compute is refused: it would answer with the
+rows of another request.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from vllm.sampling_params import SamplingType
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.sample.logits_processor import build_logitsprocs
+from vllm.v1.sample.sampler import Sampler
+from vllm.v1.structured_output.utils import apply_grammar_bitmask
+from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+from tcim_lite.llm.engine.slots import Slots
+
+
+class Runner:
+    """Requests of vLLM, on `slots`.
+
+    Args:
+        slots: Used by nobody else.
+        vllm_config: As `TcimPlatform.check_and_update_config` left it.
+    """
+
+    def __init__(self, slots: Slots, vllm_config: Any):
+        model = vllm_config.model_config
+        self._slots = slots
+        self._owners: list[str | None] = [None] * len(slots)
+        self._requests: dict[str, Any] = {}
+        cpu = torch.device("cpu")
+        self._batch = InputBatch(
+            max_num_reqs=vllm_config.scheduler_config.max_num_seqs,
+            max_model_len=model.max_model_len,
+            max_num_batched_tokens=vllm_config.scheduler_config.max_num_batched_tokens,
+            device=cpu,
+            vocab_size=slots.vocab_size,
+            block_sizes=[model.max_model_len],
+            max_num_blocks_per_req=[1],
+            logitsprocs=build_logitsprocs(vllm_config, cpu, False, False, model.logits_processors or ()),
+            logitsprocs_need_output_token_ids=True,
+        )
+        self._sampler = Sampler(logprobs_mode=model.logprobs_mode)
+        self._step: Any = None
+        self._sampled: list[bool] = []
+        self._logits = np.zeros((0, 0), np.float32)
+
+    def update(self, step: Any) -> None:
+        """Takes in what a `SchedulerOutput` says of requests that came, went on, and ended."""
+        for name in step.finished_req_ids:
+            self._release(name)
+            self._requests.pop(name, None)
+            self._batch.remove_request(name)
+        for name in step.preempted_req_ids or ():
+            self._release(name)
+        for new in step.scheduled_new_reqs:
+            params = new.sampling_params
+            generator = None
+            if params.sampling_type == SamplingType.RANDOM_SEED:
+                generator = torch.Generator().manual_seed(params.seed)
+            self._requests[new.req_id] = CachedRequestState(
+                req_id=new.req_id,
+                prompt_token_ids=new.prompt_token_ids,
+                mm_features=[],
+                sampling_params=params,
+                generator=generator,
+                block_ids=new.block_ids,
+                num_computed_tokens=new.num_computed_tokens,
+                output_token_ids=[],
+            )
+        cached = step.scheduled_cached_reqs
+        for name, blocks, computed in zip(
+            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
+        ):
+            state = self._requests[name]
+            state.num_computed_tokens = computed
+            if name in cached.resumed_req_ids:
+                self._release(name)
+                state.block_ids = blocks
+        for name in [name for name in self._batch.req_ids if name not in step.num_scheduled_tokens]:
+            self._batch.remove_request(name)
+        for name in step.num_scheduled_tokens:
+            if name not in self._batch.req_id_to_index:
+                self._batch.add_request(self._requests[name])
+        self._batch.condense()
+        self._batch.refresh_metadata()
+
+    def run(self, step: Any) -> None:
+        """Prefills what is not decoded, then decodes one token of all others in one run.
+
+        Raises:
+            RuntimeError: The scheduler claims rows that the request did not compute in its slot.
+            TcimError: A run failed; no slot of this step keeps its rows.
+        """
+        slots, names = self._slots, self._batch.req_ids
+        self._step = step
+        self._sampled = [False] * len(names)
+        self._logits = np.zeros((len(names), slots.vocab_size), np.float32)
+        decodes: dict[int, tuple[int, int]] = {}
+        used = []
+        try:
+            for index, name in enumerate(names):
+                state = self._requests[name]
+                start, count = state.num_computed_tokens, step.num_scheduled_tokens[name]
+                slot = self._slot(state, start)
+                used.append(slot)
+                known = state.prompt_token_ids + state.output_token_ids
+                tokens = known[start : start + count]
+                self._sampled[index] = start + count == len(known)
+                if count == 1 and start >= state.num_prompt_tokens:
+                    decodes[slot] = (index, tokens[0])
+                    continue
+                for begin in range(0, count, slots.chunk_length):
+                    logits = slots.prefill(slot, tokens[begin : begin + slots.chunk_length])
+                self._logits[index] = logits
+            if decodes:
+                rows = slots.decode({slot: token for slot, (_, token) in decodes.items()})
+                for slot, (index, _) in decodes.items():
+                    self._logits[index] = rows[slot]
+        except BaseException:
+            for slot in used:  # their last rows may be half written
+                slots.tokens[slot] = []
+            raise
+
+    def sample(self, grammar: Any) -> Any:
+        """The next tokens after `run`, as vLLM's `ModelRunnerOutput`."""
+        batch, meta = self._batch, self._batch.sampling_metadata
+        logits = torch.from_numpy(self._logits)
+        if grammar is not None:
+            apply_grammar_bitmask(self._step, grammar, batch, logits)
+        logprobs = None
+        if self._is_plain_greedy(meta):
+            chosen = self._logits.argmax(axis=-1).tolist()  # of equal logits the lowest id
+        else:
+            # A request in mid-prefill has no token yet: its generator must not move on.
+            kept = {i: g.get_state() for i, g in meta.generators.items() if not self._sampled[i]}
+            with torch.no_grad():
+                output = self._sampler(logits, meta)
+            for index, state in kept.items():
+                meta.generators[index].set_state(state)
+            chosen = output.sampled_token_ids[:, 0].tolist()
+            if output.logprobs_tensors is not None:
+                logprobs = output.logprobs_tensors.tolists()
+        tokens: list[list[int]] = []
+        for name, token, sampled in zip(batch.req_ids, chosen, self._sampled, strict=True):
+            tokens.append([token] if sampled else [])
+            self._requests[name].output_token_ids.extend(tokens[-1])
+        return ModelRunnerOutput(
+            req_ids=list(batch.req_ids),
+            req_id_to_index=dict(batch.req_id_to_index),
+            sampled_token_ids=tokens,
+            logprobs=logprobs,
+        )
+
+    def _is_plain_greedy(self, meta: Any) -> bool:
+        changed = (
+            meta.max_num_logprobs is not None
+            or meta.logprob_token_ids
+            or meta.allowed_token_ids_mask is not None
+            or meta.bad_words_token_ids
+            or meta.thinking_budget_state_holder is not None
+        )
+        # Processors that cannot change the argmax need not run; the others say nothing of whether they are idle.
+        idle = all(
+            type(each).__module__.startswith("vllm.")
+            and not getattr(each, "biases", None)
+            and not getattr(each, "min_toks", None)
+            for each in meta.logitsprocs.non_argmax_invariant
+        )
+        return bool(meta.all_greedy and meta.no_penalties and idle and not changed)
+
+    def _slot(self, state: Any, start: int) -> int:
+        slot = state.block_ids[0][0] - 1
+        held = self._slots.tokens[slot]
+        if self._owners[slot] != state.req_id:
+            self._owners[slot], self._slots.tokens[slot] = state.req_id, []
+            held = self._slots.tokens[slot]
+        if start > len(held):
+            raise RuntimeError(
+                f"request {state.req_id}: vLLM counts on {start} computed tokens, slot {slot} holds {len(held)} of this "
+                "request; slots share no blocks: turn prefix caching and KV connectors off"
+            )
+        del held[start:]
+        return slot
+
+    def _release(self, name: str) -> None:
+        for slot, owner in enumerate(self._owners):
+            if owner == name:
+                self._owners[slot] = None
+                self._slots.park(slot)

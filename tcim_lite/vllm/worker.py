@@ -1,0 +1,98 @@
+"""vLLM's worker: owns the devices of a package, and has vLLM's blocks be its slots."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from typing import Any
+
+import torch
+from vllm.distributed.parallel_state import ensure_model_parallel_initialized, init_distributed_environment
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
+from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
+
+from tcim_lite.llm.engine.slots import Slots
+
+from .runner import Runner
+
+
+class TcimWorker(WorkerBase):
+    """One process, one package. Devices: `--additional-config '{"devices": [0, 1]}'`, by default device 0."""
+
+    def init_device(self) -> None:
+        """Torch's side; the package's devices are opened by `load_model`."""
+        self.device = torch.device("cpu")
+        init_distributed_environment(
+            self.parallel_config.world_size, self.rank, self.distributed_init_method, self.local_rank, "gloo"
+        )
+        ensure_model_parallel_initialized(1, 1)
+        if (parent := multiprocessing.parent_process()) is not None:
+            threading.Thread(target=_end_with, args=(parent,), name="tcim-lite-parent", daemon=True).start()
+
+    def load_model(self, *, load_dummy_weights: bool = False) -> None:
+        """Loads the package; it has its weights, so `load_dummy_weights` changes nothing."""
+        devices = (self.vllm_config.additional_config or {}).get("devices", [0])
+        self._slots = Slots.open(self.model_config.model, devices=devices)
+        self.runner = Runner(self._slots, self.vllm_config)
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        """Text generation; the graphs give logits only."""
+        return ("generate",)
+
+    def get_kv_cache_spec(self) -> dict[str, Any]:
+        """One block of `max_model_len` tokens is a slot; heads and sizes are the package's own business."""
+        spec = FullAttentionSpec(
+            block_size=self.cache_config.block_size, num_kv_heads=1, head_size=1, dtype=torch.float16
+        )
+        return {"slots": spec}
+
+    def get_supported_kv_cache_layouts(self) -> list[str]:
+        """Any would do: vLLM lays nothing out here."""
+        return ["LBNHC"]
+
+    def determine_available_memory(self) -> int:
+        """So much that vLLM counts B + 1 blocks; block 0 is its null block."""
+        return (len(self._slots) + 1) * next(iter(self.get_kv_cache_spec().values())).page_size_bytes
+
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """The caches exist; only the number of blocks can be wrong."""
+        if kv_cache_config.num_blocks != len(self._slots) + 1:
+            raise ValueError(
+                f"vLLM has {kv_cache_config.num_blocks} blocks, expected {len(self._slots) + 1} for "
+                f"{len(self._slots)} slots; leave options of the KV cache's size out"
+            )
+
+    def compile_or_warm_up_model(self) -> Any:
+        """The package is compiled."""
+        return CompilationTimes(language_model=0.0, encoder=0.0)
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Runs the graphs; None where `sample_tokens` has to follow."""
+        self.runner.update(scheduler_output)
+        if not scheduler_output.total_num_scheduled_tokens:
+            return EMPTY_MODEL_RUNNER_OUTPUT
+        self.runner.run(scheduler_output)
+        return None
+
+    def sample_tokens(self, grammar_output: Any) -> Any:
+        """A `ModelRunnerOutput` with a token of each request whose tokens have all been run."""
+        return self.runner.sample(grammar_output)
+
+    def execute_dummy_batch(self) -> None:
+        """Nothing waits for another replica here."""
+
+    def synchronize_device(self) -> None:
+        """Every run is synchronised where its logits are read."""
+
+    def shutdown(self) -> None:
+        """Frees the devices."""
+        self.__dict__.pop("runner", None)
+        self.__dict__.pop("_slots", None)
+
+
+def _end_with(parent: Any) -> None:
+    """A server that was killed cannot tell its engine, which would hold the devices for ever."""
+    parent.join()
+    os._exit(1)

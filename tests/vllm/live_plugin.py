@@ -1,0 +1,198 @@
+"""The plugin in vLLM itself; `make test-vllm` runs it in an environment of its own, `make test` does not collect it."""
+
+import os
+
+os.environ.update(VLLM_PLUGINS="tcim_lite", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1")
+
+import inspect  # noqa: E402
+import json  # noqa: E402
+import socket  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+import urllib.request  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+import vllm  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
+from vllm.platforms.interface import Platform  # noqa: E402
+from vllm.sampling_params import StructuredOutputsParams  # noqa: E402
+from vllm.v1.worker.worker_base import WorkerBase  # noqa: E402
+
+from tcim_lite.llm import LanguageModel, Package, load_tokenizer  # noqa: E402
+from tcim_lite.llm.engine.slots import Slots  # noqa: E402
+from tcim_lite.vllm.platform import TcimPlatform  # noqa: E402
+from tcim_lite.vllm.worker import TcimWorker  # noqa: E402
+
+QUESTIONS = ["Hello, who are you?", "What is 12 + 30?", "Reverse: 1 2 3 4 5", "My name is Anna.", "7加5等于多少？"]
+CHECKPOINT = Path(__file__).parents[2] / "examples" / "demo_checkpoint"
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    options = ["-o", str(folder), "--batch", "4", "--prefill-length", "32", "-q"]
+    subprocess.run([sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), *options], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prompts(package) -> list[list[int]]:
+    tokenizer = load_tokenizer(package)
+    texts = [f"{question} ({number})" for number, question in enumerate(QUESTIONS * 2)]
+    texts.append("Count: " + " ".join(str(number) for number in range(60)))
+    return [tokenizer(text)["input_ids"] for text in texts]
+
+
+class Alone(LanguageModel):
+    """`LanguageModel.generate` on one slot of the package."""
+
+    def __init__(self, folder: Path):
+        self._slots = Slots.open(folder)
+        super().__init__(self._slots.context_length, self._slots.vocab_size)
+
+    def prefill(self, tokens, start=0):
+        del self._slots.tokens[0][start:]
+        chunk = self._slots.chunk_length
+        for begin in range(0, len(tokens), chunk):
+            logits = self._slots.prefill(0, tokens[begin : begin + chunk])
+        return logits
+
+    def decode(self, token, position):
+        return self._slots.decode({0: token})[0]
+
+
+@pytest.fixture(scope="session")
+def alone(package, prompts) -> list[list[int]]:
+    model = Alone(package)
+    return [list(model.generate(prompt, max_new_tokens=16, stop_tokens=())) for prompt in prompts]
+
+
+@pytest.fixture(scope="session")
+def llm(package):
+    return LLM(model=str(package), seed=0, max_num_batched_tokens=48)
+
+
+GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 4, 8])
+def test_greedy_tokens_are_those_of_one_request_alone(llm, prompts, alone, concurrency):
+    found = []
+    for begin in range(0, len(prompts), concurrency):
+        asked = [{"prompt_token_ids": tokens} for tokens in prompts[begin : begin + concurrency]]
+        found += [list(out.outputs[0].token_ids) for out in llm.generate(asked, GREEDY, use_tqdm=False)]
+    assert found == alone
+
+
+def test_requests_that_join_and_leave_do_not_change_the_others(llm, prompts, alone):
+    engine, found = llm.llm_engine, {}
+    for step in range(400):
+        if step % 2 == 0 and step // 2 < len(prompts):
+            number = step // 2
+            engine.add_request(str(number), {"prompt_token_ids": prompts[number]}, GREEDY)
+        if step == 9:
+            engine.abort_request(["1", "3"], internal=False)
+        for out in engine.step():
+            if out.finished:
+                found[int(out.request_id)] = list(out.outputs[0].token_ids)
+        if step > 2 * len(prompts) and not engine.has_unfinished_requests():
+            break
+    kept = set(range(len(prompts))) - {1, 3}
+    assert kept <= set(found)
+    assert {number: found[number] for number in kept} == {number: alone[number] for number in kept}
+
+
+def test_a_seed_gives_the_same_answer_beside_others_and_in_chunks(llm, prompts):
+    params = SamplingParams(temperature=1.0, seed=7, max_tokens=12, ignore_eos=True)
+    long = {"prompt_token_ids": prompts[-1]}
+    first = llm.generate([long], params, use_tqdm=False)[0].outputs[0].token_ids
+    beside = llm.generate([long, *({"prompt_token_ids": p} for p in prompts[:6])], params, use_tqdm=False)
+    assert beside[0].outputs[0].token_ids == first
+
+
+def test_vllms_sampler_chooses_the_greedy_tokens_and_gives_logprobs(llm, prompts, alone):
+    params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, logprobs=3)
+    for prompt, expected in zip(prompts[:4], alone, strict=False):
+        out = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)[0].outputs[0]
+        assert list(out.token_ids) == expected
+        assert [places[token].rank for token, places in zip(out.token_ids, out.logprobs, strict=True)] == [1] * 16
+
+
+def test_logit_bias_takes_part_in_a_greedy_answer(llm, prompts):
+    params = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True, logit_bias={5: 100.0})
+    out = llm.generate([{"prompt_token_ids": prompts[0]}], params, use_tqdm=False)[0]
+    assert list(out.outputs[0].token_ids) == [5, 5, 5]
+
+
+def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
+    params = SamplingParams(temperature=0, max_tokens=8, structured_outputs=StructuredOutputsParams(regex="[0-9]{3}"))
+    text = llm.generate([{"prompt_token_ids": prompts[1]}], params, use_tqdm=False)[0].outputs[0].text
+    assert len(text) == 3
+    assert text.isdigit()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_model_len": 4096}, "max_model_len=4096: the package has a context of 2048"),
+        ({"block_size": 16, "enable_prefix_caching": True}, "block_size=16: a block is a slot"),
+        ({"tensor_parallel_size": 2}, "--additional-config"),
+        ({"pipeline_parallel_size": 2}, "compiled with --pipeline S"),
+        ({"enable_lora": True}, "merge the adapter"),
+    ],
+)
+def test_what_a_package_cannot_do_is_refused_with_what_to_do(package, options, message):
+    with pytest.raises(Exception, match=message):
+        LLM(model=str(package), hf_overrides={"max_position_embeddings": 8192}, **options)
+
+
+def test_prompt_logprobs_are_refused(llm, prompts):
+    with pytest.raises(ValueError, match="--all-logits"):
+        llm.generate([{"prompt_token_ids": prompts[0]}], SamplingParams(prompt_logprobs=1), use_tqdm=False)
+
+
+def test_rows_that_a_request_did_not_compute_are_refused(llm):
+    worker = llm.llm_engine.model_executor.driver_worker.worker
+    state = type("State", (), {"req_id": "thief", "block_ids": ([1],)})()
+    with pytest.raises(RuntimeError, match="prefix caching"):
+        worker.runner._slot(state, 16)
+
+
+def test_the_methods_that_are_overridden_exist_in_the_pinned_vllm():
+    assert vllm.__version__.startswith("0.32.")
+    added = {"initialize_from_config", "determine_available_memory", "get_supported_tasks", "execute_dummy_batch"}
+    for ours, base in ((TcimPlatform, Platform), (TcimWorker, WorkerBase)):
+        for name, member in vars(ours).items():
+            if not name.startswith("_") and callable(getattr(ours, name)) and name not in added:
+                assert hasattr(base, name), name
+                theirs = inspect.signature(getattr(base, name)).parameters
+                assert list(inspect.signature(getattr(ours, name)).parameters) == list(theirs), (name, member)
+
+
+def test_the_server_answers_as_one_request_alone(package, prompts, alone):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(package), "--port", str(port)]
+    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    base = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(180):
+            try:
+                urllib.request.urlopen(f"{base}/health", timeout=5)
+                break
+            except OSError:
+                assert server.poll() is None
+                time.sleep(1)
+        body = {"model": str(package), "prompt": prompts[:5], "max_tokens": 16, "temperature": 0, "ignore_eos": True}
+        body["return_token_ids"] = True
+        headers = {"Content-Type": "application/json"}
+        asked = urllib.request.Request(f"{base}/v1/completions", json.dumps(body).encode(), headers)
+        choices = json.load(urllib.request.urlopen(asked, timeout=60))["choices"]
+        assert [choice["token_ids"] for choice in choices] == alone[:5]
+    finally:
+        server.terminate()
+        server.wait(60)

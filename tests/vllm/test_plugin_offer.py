@@ -1,0 +1,51 @@
+"""When the plugin offers itself, and what it reads of a package: needs no vLLM."""
+
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tcim_lite import vllm as plugin
+
+PLATFORM = "tcim_lite.vllm.platform.TcimPlatform"
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A vLLM whose own platforms are as given."""
+    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+
+    def make(**platforms):
+        module = ModuleType("vllm.platforms")
+        module.builtin_platform_plugins = {name: lambda found=found: found for name, found in platforms.items()}
+        monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
+        monkeypatch.setitem(sys.modules, "vllm.platforms", module)
+
+    return make
+
+
+def test_it_offers_itself_where_nothing_else_could_work(machine):
+    machine(cuda=None, cpu=None)
+    assert plugin.register() == PLATFORM
+
+
+def test_it_leaves_a_machine_with_a_platform_alone_unless_named(machine, monkeypatch):
+    machine(cuda="vllm.platforms.cuda.CudaPlatform", cpu=None)
+    assert plugin.register() is None
+    monkeypatch.setenv("VLLM_PLUGINS", "tcim_lite")
+    assert plugin.register() == PLATFORM
+
+
+def test_it_leaves_a_machine_with_another_plugin_alone(machine, monkeypatch):
+    machine(cuda=None)
+    other = EntryPoint("spyre", "x:register", "vllm.platform_plugins")
+    monkeypatch.setattr(plugin, "entry_points", lambda group: [other])
+    assert plugin.register() is None
+
+
+def test_the_entry_point_and_the_pin_are_those_of_the_code():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert '[project.entry-points."vllm.platform_plugins"]\ntcim_lite = "tcim_lite.vllm:register"\n' in text
+    assert f'\nvllm = ["vllm=={plugin.VERSION}*"]\n' in text
