@@ -112,8 +112,8 @@ def test_what_speculation_lacks_is_named(tiny_package, pair):
     for word in ("lookup", "draft"):
         with pytest.raises(FileNotFoundError, match="--verify-length"):
             Engine.open(plain, speculate=word)
-    draft = Engine.open(pair, speculate="draft")._drafter
-    assert draft.model.vocab_size == 1536
+    assert Engine.open(pair, speculate="draft").slots.verify_length == VERIFY
+    assert drafter_for(pair, "draft", 1536).model.vocab_size == 1536
     with pytest.raises(ValueError, match="the draft model has 1536 tokens, the package 1537"):
         drafter_for(pair, "draft", 1537)
     with pytest.raises(ValueError, match="speculate='yes'"):
