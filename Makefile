@@ -41,7 +41,9 @@ test: $(VENV)/test
 # `python -m`, which would import the sources beside it, without their compiled core.
 test-vllm:
 	tests/vllm/setup_env.sh .venv-vllm
-	cd .venv-vllm && bin/python -P -m pytest -p no:cacheprovider -c /dev/null --import-mode=importlib --noconftest $(CURDIR)/tests/vllm/live_plugin.py
+	cd .venv-vllm && for file in $(CURDIR)/tests/vllm/live_*.py; do \
+	    bin/python -P -m pytest -p no:cacheprovider -c /dev/null --import-mode=importlib --noconftest $$file || exit 1; \
+	done
 
 fuzz: $(VENV)/test
 	$(BIN)/python tests/fuzzing.py --runs $(FUZZ_RUNS) --jobs $(FUZZ_JOBS)

@@ -12,6 +12,7 @@ from vllm.platforms.interface import Platform, PlatformEnum
 from tcim_lite.llm import Package
 
 from . import VERSION
+from .parallel import check_parallel
 from .shape import package_shape
 
 _log = init_logger("vllm.tcim_lite")
@@ -73,7 +74,9 @@ class TcimPlatform(Platform):
         if model is None:
             return
         _refuse(vllm_config)
-        slots, context = package_shape(Package.open(model.model))
+        package = Package.open(model.model)
+        check_parallel(vllm_config.parallel_config, package, (vllm_config.additional_config or {}).get("devices"))
+        slots, context = package_shape(package)
         if model.original_max_model_len is None:
             model.max_model_len = min(model.max_model_len, context)
         elif model.max_model_len > context:
@@ -98,22 +101,6 @@ class TcimPlatform(Platform):
 
 
 def _refuse(vllm_config: Any) -> None:
-    parallel = vllm_config.parallel_config
-    if parallel.tensor_parallel_size > 1:
-        raise ValueError(
-            f"tensor_parallel_size={parallel.tensor_parallel_size}: one worker drives all devices of a package; compile "
-            "with --ndevice N and pass --additional-config '{\"devices\": [0, 1]}'"
-        )
-    if parallel.pipeline_parallel_size > 1:
-        raise ValueError(
-            f"pipeline_parallel_size={parallel.pipeline_parallel_size}: the plugin runs no stages in workers of their "
-            "own; `tcim-lite serve --pipeline` runs a package compiled with --pipeline S"
-        )
-    if parallel.data_parallel_size > 1:
-        raise ValueError(
-            f"data_parallel_size={parallel.data_parallel_size}: replicas would share a device; start a server for each, "
-            "with its own --additional-config '{\"devices\": [0]}'"
-        )
     if vllm_config.lora_config is not None:
         raise ValueError("LoRA: the weights of a package are compiled; merge the adapter into the checkpoint")
     if vllm_config.speculative_config is not None:

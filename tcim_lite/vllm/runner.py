@@ -75,14 +75,19 @@ class Runner:
                 output_token_ids=[],
             )
         cached = step.scheduled_cached_reqs
-        for name, blocks, computed in zip(
-            cached.req_ids, cached.new_block_ids, cached.num_computed_tokens, strict=True
-        ):
+        for index, name in enumerate(cached.req_ids):
             state = self._requests[name]
-            state.num_computed_tokens = computed
+            state.num_computed_tokens = cached.num_computed_tokens[index]
             if name in cached.resumed_req_ids:
                 self._release(name)
-                state.block_ids = blocks
+                state.block_ids = cached.new_block_ids[index]
+                if name in cached.all_token_ids:  # a token of a step under way at the preemption does not count
+                    state.output_token_ids[:] = cached.all_token_ids[name][state.num_prompt_tokens :]
+            if cached.new_token_ids:  # stages that do not sample learn of the tokens here
+                tokens = cached.new_token_ids[index]
+                known = state.num_prompt_tokens + len(state.output_token_ids)
+                if (unknown := state.num_computed_tokens + len(tokens) - known) > 0:
+                    state.output_token_ids.extend(tokens[-unknown:])
         for name in [name for name in self._batch.req_ids if name not in step.num_scheduled_tokens]:
             self._batch.remove_request(name)
         for name in step.num_scheduled_tokens:

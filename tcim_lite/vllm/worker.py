@@ -2,39 +2,50 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import threading
 from typing import Any
 
 import torch
-from vllm.distributed.parallel_state import ensure_model_parallel_initialized, init_distributed_environment
+from vllm.distributed.parallel_state import (
+    ensure_model_parallel_initialized,
+    get_pp_group,
+    init_distributed_environment,
+)
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT
 from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 
+from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import Slots
 
+from .ending import end_with_starters
+from .parallel import replica_devices, stage_device
 from .runner import Runner
+from .stages import Link, load_stage
 
 
 class TcimWorker(WorkerBase):
-    """One process, one package. Devices: `--additional-config '{"devices": [0, 1]}'`, by default device 0."""
+    """One process with a package, or with one stage of it; its devices are those that `parallel` says."""
 
     def init_device(self) -> None:
         """Torch's side; the package's devices are opened by `load_model`."""
+        end_with_starters()
         self.device = torch.device("cpu")
+        parallel = self.parallel_config
         init_distributed_environment(
-            self.parallel_config.world_size, self.rank, self.distributed_init_method, self.local_rank, "gloo"
+            parallel.world_size, self.rank, self.distributed_init_method, self.local_rank, "gloo"
         )
-        ensure_model_parallel_initialized(1, 1)
-        if (parent := multiprocessing.parent_process()) is not None:
-            threading.Thread(target=_end_with, args=(parent,), name="tcim-lite-parent", daemon=True).start()
+        ensure_model_parallel_initialized(1, parallel.pipeline_parallel_size)
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Loads the package; it has its weights, so `load_dummy_weights` changes nothing."""
-        devices = (self.vllm_config.additional_config or {}).get("devices", [0])
-        self._slots = Slots.open(self.model_config.model, devices=devices)
+        parallel, package = self.parallel_config, Package.open(self.model_config.model)
+        devices = (self.vllm_config.additional_config or {}).get("devices")
+        self._is_last = get_pp_group().is_last_rank
+        if parallel.pipeline_parallel_size > 1:
+            device = stage_device(parallel, package, devices, self.rank, self.local_rank)
+            self._slots = load_stage(package, self.rank, device, Link(get_pp_group()))
+        else:
+            self._slots = Slots.open(package, devices=replica_devices(parallel, package, devices))
         self.runner = Runner(self._slots, self.vllm_config)
 
     def get_supported_tasks(self) -> tuple[str, ...]:
@@ -77,8 +88,11 @@ class TcimWorker(WorkerBase):
         return None
 
     def sample_tokens(self, grammar_output: Any) -> Any:
-        """A `ModelRunnerOutput` with a token of each request whose tokens have all been run."""
-        return self.runner.sample(grammar_output)
+        """A `ModelRunnerOutput` with a token of each request whose tokens have all been run.
+
+        None before the last stage; vLLM tells those stages of the tokens with the next step.
+        """
+        return self.runner.sample(grammar_output) if self._is_last else None
 
     def execute_dummy_batch(self) -> None:
         """Nothing waits for another replica here."""
@@ -90,9 +104,3 @@ class TcimWorker(WorkerBase):
         """Frees the devices."""
         self.__dict__.pop("runner", None)
         self.__dict__.pop("_slots", None)
-
-
-def _end_with(parent: Any) -> None:
-    """A server that was killed cannot tell its engine, which would hold the devices for ever."""
-    parent.join()
-    os._exit(1)

@@ -139,7 +139,7 @@ def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
         ({"max_model_len": 4096}, "max_model_len=4096: the package has a context of 2048"),
         ({"block_size": 16, "enable_prefix_caching": True}, "block_size=16: a block is a slot"),
         ({"tensor_parallel_size": 2}, "--additional-config"),
-        ({"pipeline_parallel_size": 2}, "compiled with --pipeline S"),
+        ({"pipeline_parallel_size": 2}, "compile it with --pipeline 2"),
         ({"enable_lora": True}, "merge the adapter"),
     ],
 )

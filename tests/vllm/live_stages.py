@@ -1,0 +1,123 @@
+"""Pipeline stages and several devices under vLLM itself; `make test-vllm` runs it."""
+
+import os
+
+os.environ.update(VLLM_PLUGINS="tcim_lite", HF_HUB_OFFLINE="1", TCIM_LITE_DEVICE_NUM="4")
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from vllm import LLM, SamplingParams
+
+from tcim_lite.llm import load_tokenizer
+from tcim_lite.llm.engine.slots import Slots
+
+QUESTIONS = ["Hello, who are you?", "What is 12 + 30?", "Reverse: 1 2 3 4 5", "My name is Anna.", "7加5等于多少？"]
+CHECKPOINT = Path(__file__).parents[2] / "examples" / "demo_checkpoint"
+GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory) -> Path:
+    """Four slots; as a whole, in two stages, and for two devices."""
+    folder = tmp_path_factory.mktemp("staged")
+    options = ["-o", str(folder), "--batch", "4", "--prefill-length", "32", "--pipeline", "2", "--ndevice", "2", "-q"]
+    subprocess.run([sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), *options], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prompts(package) -> list[list[int]]:
+    tokenizer = load_tokenizer(package)
+    texts = [f"{question} ({number})" for number, question in enumerate(QUESTIONS * 2)]
+    texts.append("Count: " + " ".join(str(number) for number in range(60)))
+    return [tokenizer(text)["input_ids"] for text in texts]
+
+
+@pytest.fixture(scope="session")
+def alone(package, prompts) -> list[list[int]]:
+    """The greedy tokens of each prompt, in slot 0 of the whole package on one device."""
+    slots, found = Slots.open(package), []
+    for prompt in prompts:
+        slots.tokens[0] = []
+        for begin in range(0, len(prompt), slots.chunk_length):
+            logits = slots.prefill(0, prompt[begin : begin + slots.chunk_length])
+        tokens = [int(logits.argmax())]
+        while len(tokens) < 16:
+            tokens.append(int(slots.decode({0: tokens[-1]})[0].argmax()))
+        found.append(tokens)
+    return found
+
+
+@contextlib.contextmanager
+def open_llm(package: Path, **options) -> Iterator[LLM]:
+    llm = LLM(model=str(package), seed=0, max_num_batched_tokens=48, **options)
+    try:
+        yield llm
+    finally:
+        llm.llm_engine.engine_core.shutdown()
+
+
+def answers(llm: LLM, prompts: list[list[int]]) -> list[list[int]]:
+    asked = [{"prompt_token_ids": tokens} for tokens in prompts]
+    return [list(out.outputs[0].token_ids) for out in llm.generate(asked, GREEDY, use_tqdm=False)]
+
+
+@pytest.fixture(scope="module")
+def staged(package) -> Iterator[LLM]:
+    with open_llm(package, pipeline_parallel_size=2) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 4, 8])
+def test_stages_in_two_workers_give_the_tokens_of_one_device(staged, prompts, alone, concurrency):
+    found = []
+    for begin in range(0, len(prompts), concurrency):
+        found += answers(staged, prompts[begin : begin + concurrency])
+    assert found == alone
+
+
+def test_requests_that_join_and_leave_do_not_change_the_others(staged, prompts, alone):
+    engine, found = staged.llm_engine, {}
+    for step in range(2000):
+        if step % 2 == 0 and step // 2 < len(prompts):
+            number = step // 2
+            engine.add_request(str(number), {"prompt_token_ids": prompts[number]}, GREEDY)
+        if step == 9:
+            engine.abort_request(["1", "3"], internal=False)
+        for out in engine.step():
+            if out.finished:
+                found[int(out.request_id)] = list(out.outputs[0].token_ids)
+        if step > 2 * len(prompts) and not engine.has_unfinished_requests():
+            break
+    kept = set(range(len(prompts))) - {1, 3}
+    assert {number: found.get(number) for number in kept} == {number: alone[number] for number in kept}
+
+
+def test_sampled_tokens_are_those_of_one_device(staged, package, prompts):
+    params = SamplingParams(temperature=1.0, seed=7, max_tokens=12, ignore_eos=True, logprobs=2)
+    asked = [{"prompt_token_ids": tokens} for tokens in prompts[:6]]
+    found = [out.outputs[0].token_ids for out in staged.generate(asked, params, use_tqdm=False)]
+    with open_llm(package) as whole:
+        assert [out.outputs[0].token_ids for out in whole.generate(asked, params, use_tqdm=False)] == found
+
+
+def test_one_worker_drives_the_graphs_of_two_devices(package, prompts, alone):
+    with open_llm(package, additional_config={"devices": [2, 1]}) as llm:
+        assert answers(llm, prompts) == alone
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pipeline_parallel_size": 3}, "pipeline_parallel_size=3: .* has 2 stages"),
+        ({"pipeline_parallel_size": 2, "additional_config": {"devices": [0]}}, "names 1, pipeline_parallel_size=2"),
+    ],
+)
+def test_workers_that_cannot_share_a_package_are_refused(package, options, message):
+    with pytest.raises(Exception, match=message):
+        LLM(model=str(package), **options)
