@@ -12,7 +12,8 @@ from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
 from .protocol import ChatRequest, Message, Tool, ToolChoice
-from .reply_parts import ForcedCall, Parts, ReplyParts, call_object
+from .reply_parts import ForcedCall, Parts, ReplyParts
+from .tool_calls import CallPart, call_delta, call_object
 from .vocabulary import Vocabulary
 
 # Of the template's variables, what decides on the form of the prompt.
@@ -94,6 +95,7 @@ class ChatReply:
                 allowed = frozenset() if request.tool_choice == "none" else names
                 self._parts.append(ReplyParts(allowed, is_thinking=thinks))
         self._whole = [Parts() for _ in range(n)]
+        self._begun = [0] * n  # calls, those included that are left out
         self._logprobs: list[list[Any]] = [[] for _ in range(n)]
         self._reasons = [""] * n
 
@@ -147,9 +149,13 @@ class ChatReply:
             whole.content += piece.content
             made.append({"content": piece.content})
         for call in piece.calls:
-            if not (self._one_call and whole.calls):
-                made.append({"tool_calls": [call_object(call, len(whole.calls))]})
-                whole.calls.append(call)
+            self._begun[index] += call.name is not None
+            if self._one_call and self._begun[index] > 1:
+                continue
+            if call.name is not None:
+                whole.calls.append(CallPart(call.name))
+            whole.add_arguments(call.arguments)
+            made.append({"tool_calls": [call_delta(call, len(whole.calls) - 1)]})
         return made
 
     @staticmethod

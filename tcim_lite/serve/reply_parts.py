@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from dataclasses import dataclass, field
-from typing import Any
+
+from .tool_calls import END_CALL, ArgumentsText, CallPart, call_head, whole_call
 
 _THINK, _END_THINK = "<think>", "</think>"
-_CALL, _END_CALL = "<tool_call>", "</tool_call>"  # as Qwen3 writes them: a JSON object between the two
+_CALL = "<tool_call>"  # as Qwen3 writes it: a JSON object up to </tool_call>
 
 
 @dataclass
@@ -18,12 +17,18 @@ class Parts:
     Attributes:
         reasoning: between `<think>` and `</think>`.
         content: what is said.
-        calls: name and arguments (JSON text) of each call.
+        calls: what is new of calls; the first may go on with the last call of an earlier piece.
     """
 
     reasoning: str = ""
     content: str = ""
-    calls: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[CallPart] = field(default_factory=list)
+
+    def add_arguments(self, text: str) -> None:
+        """More of the last call's arguments."""
+        if not self.calls:
+            self.calls.append(CallPart(None))
+        self.calls[-1].arguments += text
 
 
 class ReplyParts:
@@ -36,6 +41,7 @@ class ReplyParts:
 
     def __init__(self, tools: frozenset[str] = frozenset(), *, is_thinking: bool = False):
         self._tools, self._held = tools, ""
+        self._arguments = ArgumentsText()
         self._state = "thought" if is_thinking else "begin"
 
     def add(self, text: str) -> Parts:
@@ -51,9 +57,11 @@ class ReplyParts:
         parts, held, self._held = Parts(), self._held, ""
         if self._state == "thinking":
             parts.reasoning = held
-        elif self._state == "call":  # never closed: no call
+        elif self._state == "call":  # it is not known whom it calls
             parts.content = _CALL + held
-        else:
+        elif self._state == "arguments" and held:
+            parts.add_arguments(held)
+        elif self._state != "called":
             parts.content = held
         return parts
 
@@ -66,6 +74,8 @@ class ReplyParts:
             "gap": lambda _: self._skip_lines("saying"),  # between a thought or a call and what follows
             "saying": self._saying,
             "call": self._call,
+            "arguments": self._take_arguments,
+            "called": self._end_of_call,
         }[self._state](parts)
 
     def _begin(self, parts: Parts) -> bool:
@@ -101,16 +111,34 @@ class ReplyParts:
         return found
 
     def _call(self, parts: Parts) -> bool:
-        inside, end, after = self._held.partition(_END_CALL)
+        head = call_head(self._held, self._tools)
+        if head is not None:
+            name, self._held = head
+            parts.calls.append(CallPart(name))
+            self._arguments, self._state = ArgumentsText(), "arguments"
+            return True
+        inside, end, after = self._held.partition(END_CALL)
         if not end:
             return False
-        call = _read_call(inside, self._tools)
+        call = whole_call(inside, self._tools)
         if call is None:
             parts.content += _CALL + inside + end
         else:
             parts.calls.append(call)
         self._held, self._state = after, "gap"
         return True
+
+    def _take_arguments(self, parts: Parts) -> bool:
+        text, self._held, has_ended = self._arguments.take(self._held)
+        if text:
+            parts.add_arguments(text)
+        self._state = "called" if has_ended else "arguments"
+        return has_ended
+
+    def _end_of_call(self, parts: Parts) -> bool:
+        found = self._until(END_CALL)[1]
+        self._state = "gap" if found else "called"
+        return found
 
     def _until(self, tag: str) -> tuple[str, bool]:
         """Takes what is before `tag`, and the tag; without it, all that cannot be its beginning."""
@@ -123,18 +151,6 @@ class ReplyParts:
         return before[: len(before) - kept], False
 
 
-def _read_call(text: str, tools: frozenset[str]) -> tuple[str, str] | None:
-    """Name and arguments of a call; None for what is none, or calls what is not there."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or found["name"] not in tools:
-        return None
-    arguments = found.get("arguments", {})
-    return found["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-
-
 class ForcedCall:
     """The parts of a reply that a grammar makes a call.
 
@@ -144,25 +160,35 @@ class ForcedCall:
     """
 
     def __init__(self, name: str | None, tools: frozenset[str]):
-        self._name, self._tools, self._text = name, tools, ""
+        self._name, self._tools, self._held = name, tools, ""
+        self._has_begun = self._has_ended = False
+        self._arguments = ArgumentsText()
 
     def add(self, text: str) -> Parts:
-        """Nothing yet."""
-        self._text += text
-        return Parts()
+        """What `text` adds to the call."""
+        parts = Parts()
+        self._held += text
+        if not self._has_begun and self._held:
+            head = (self._name, self._held) if self._name is not None else call_head(self._held, self._tools)
+            if head is None:
+                return parts
+            self._has_begun, self._held = True, head[1]
+            parts.calls.append(CallPart(head[0]))
+        if self._name is not None:
+            new, self._held = self._held, ""
+        elif not self._has_ended:
+            new, self._held, self._has_ended = self._arguments.take(self._held)
+        else:
+            return parts
+        if new:
+            parts.add_arguments(new)
+        return parts
 
     def rest(self) -> Parts:
-        """The call; a reply that was cut off is content, or the beginning of the named function's arguments."""
-        call = (self._name, self._text) if self._name is not None else _read_call(self._text, self._tools)
-        return Parts(content=self._text) if call is None else Parts(calls=[call])
-
-
-def call_object(call: tuple[str, str], index: int | None = None) -> dict[str, Any]:
-    """A call as OpenAI's clients expect it; with its index in a stream."""
-    name, arguments = call
-    made = {
-        "id": f"call_{uuid.uuid4().hex[:24]}",
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }
-    return made if index is None else {"index": index, **made}
+        """What is left; a reply that was cut off before it named a function is content."""
+        if self._has_begun:
+            return Parts()
+        if self._name is not None:
+            return Parts(calls=[CallPart(self._name)])
+        call = whole_call(self._held, self._tools)
+        return Parts(content=self._held) if call is None else Parts(calls=[call])

@@ -137,10 +137,46 @@ def test_calls_of_tools(client):
     done = chat(client, QUESTIONS[0], tools=TOOLS, extra_body=guide, max_tokens=120).choices[0]
     assert (done.finish_reason, done.message.content) == ("tool_calls", "Wait! ")
     assert json.loads(done.message.tool_calls[0].function.arguments) == {"sum": 42}
-    chunks = list(chat(client, QUESTIONS[0], tools=TOOLS, extra_body=guide, max_tokens=120, stream=True))
-    (call,) = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
-    assert (call.index, call.function.name, json.loads(call.function.arguments)) == (0, "add", {"sum": 42})
+
+
+def test_a_stream_passes_the_arguments_of_calls_on_as_they_are_written(client):
+    guide = {"structured_outputs": {"regex": f"Wait! {CALL}\\n{CALL}"}}
+    options = {"tools": TOOLS, "extra_body": guide, "max_tokens": 240}
+    chunks = list(chat(client, QUESTIONS[0], stream=True, **options))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Wait! "
+    parts = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or ()]
+    for index in (0, 1):
+        first, *others = [part for part in parts if part.index == index]
+        assert first.id.startswith("call_")
+        assert (first.type, first.function.name) == ("function", "add")
+        assert len(others) > 2
+        assert all(part.id is None and part.type is None and part.function.name is None for part in others)
+        assert "".join(part.function.arguments for part in (first, *others)) == '{"sum": 42}'
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    one = chat(client, QUESTIONS[0], stream=True, parallel_tool_calls=False, **options)
+    assert {part.index for chunk in one for part in chunk.choices[0].delta.tool_calls or ()} == {0}
+    with client.chat.completions.stream(model=MODEL, messages=user(QUESTIONS[0]), **options) as stream:
+        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+        made = stream.get_final_completion().choices[0].message.tool_calls
+    assert [event.arguments for event in done] == ['{"sum": 42}'] * 2
+    assert [call.function.arguments for call in made] == ['{"sum": 42}'] * 2
+    assert len({call.id for call in made}) == 2
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"), [("required", "tool_calls"), ({"type": "function", "function": {"name": "add"}}, "stop")]
+)
+def test_a_stream_of_a_call_that_has_to_be_made_is_that_call_in_pieces(client, choice, reason):
+    options = {"tools": TOOLS, "tool_choice": choice, "max_tokens": 450}
+    (whole,) = chat(client, QUESTIONS[0], **options).choices[0].message.tool_calls
+    chunks = list(chat(client, QUESTIONS[0], stream=True, **options))
+    first, *others = [part for chunk in chunks for part in chunk.choices[0].delta.tool_calls or ()]
+    assert (first.index, first.function.name, len(others) > 2) == (0, "add", True)
+    assert "".join(part.function.arguments for part in (first, *others)) == whole.function.arguments
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
+    assert chunks[-1].choices[0].finish_reason == reason
+    cut = chat(client, QUESTIONS[0], **{**options, "max_tokens": 60 if choice == "required" else 3}).choices[0]
+    assert cut.finish_reason == "length"
 
 
 def test_reasoning_is_apart_from_the_answer(client):
@@ -187,11 +223,15 @@ def test_echoed_prompts_have_logprobs_where_prefill_gives_all_logits(client, sta
     found = choice.logprobs
     assert "".join(found.tokens) == choice.text == "1 2 3" + answer.text
     assert found.text_offset == [sum(map(len, found.tokens[:i])) for i in range(len(found.tokens))]
-    assert found.token_logprobs[0] is None and found.top_logprobs[0] is None
+    assert (found.token_logprobs[0], found.top_logprobs[0]) == (None, None)
     assert found.token_logprobs[-2:] == answer.logprobs.token_logprobs
-    assert all(value <= max(top.values()) for value, top in zip(found.token_logprobs[1:], found.top_logprobs[1:], strict=True))
+    assert all(
+        value <= max(top.values()) for value, top in zip(found.token_logprobs[1:], found.top_logprobs[1:], strict=True)
+    )
     assert "".join(piece.text for piece in pieces) == choice.text
-    assert [value for piece in pieces if piece.logprobs for value in piece.logprobs.token_logprobs] == found.token_logprobs
+    assert [
+        value for piece in pieces if piece.logprobs for value in piece.logprobs.token_logprobs
+    ] == found.token_logprobs
 
 
 @pytest.mark.parametrize(

@@ -15,19 +15,32 @@ from tcim_lite.serve.chat import prompt_text
 from tcim_lite.serve.chat_template import ChatTemplate, TemplateError
 from tcim_lite.serve.errors import ApiError
 from tcim_lite.serve.protocol import ChatRequest, Message, Tool, read
-from tcim_lite.serve.reply_parts import Parts, ReplyParts
+from tcim_lite.serve.reply_parts import ForcedCall, Parts, ReplyParts
+from tcim_lite.serve.tool_calls import CallPart
 from tcim_lite.serve.vocabulary import Vocabulary
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
 
-def split(pieces, **options) -> Parts:
-    parts, whole = ReplyParts(frozenset({"add"}), **options), Parts()
+def call(arguments='{"a": 1}'):
+    return CallPart("add", arguments)
+
+
+def joined(parts, pieces) -> Parts:
+    whole = Parts()
     for made in (*map(parts.add, pieces), parts.rest()):
         whole.reasoning += made.reasoning
         whole.content += made.content
-        whole.calls += made.calls
+        for part in made.calls:
+            if part.name is not None:
+                whole.calls.append(CallPart(part.name))
+            whole.add_arguments(part.arguments)
     return whole
+
+
+def pieces_of(text, data):
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
+    return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 @pytest.mark.parametrize(
@@ -39,19 +52,56 @@ def split(pieces, **options) -> Parts:
         ("<think>for ever", {}, Parts("for ever")),
         ("a < b, <b>, <thin", {}, Parts(content="a < b, <b>, <thin")),
         ("later <think>is text</think>", {}, Parts(content="later <think>is text</think>")),
-        (CALL, {}, Parts(calls=[("add", '{"a": 1}')])),
-        (f"So:\n{CALL}\n{CALL}", {}, Parts(content="So:\n", calls=[("add", '{"a": 1}')] * 2)),
-        ("<think>x</think>" + CALL, {}, Parts("x", "", [("add", '{"a": 1}')])),
+        (CALL, {}, Parts(calls=[call()])),
+        (f"So:\n{CALL}\n{CALL}", {}, Parts(content="So:\n", calls=[call(), call()])),
+        ("<think>x</think>" + CALL, {}, Parts("x", "", [call()])),
         (CALL.replace("add", "rm"), {}, Parts(content=CALL.replace("add", "rm"))),
-        (CALL[:-3], {}, Parts(content=CALL[:-3])),
+        (CALL[:-3], {}, Parts(calls=[call()])),
+        (CALL[:-16], {}, Parts(calls=[call('{"a": ')])),
+        (CALL[:30], {}, Parts(content=CALL[:30])),
+        # Braces, quotes and tags in strings are part of them.
+        (CALL.replace("1", r'"}\"</tool_call>{"'), {}, Parts(calls=[call(r'{"a": "}\"</tool_call>{"}')])),
+        (CALL.replace("1", "[{}, [1], {}]") + "!", {}, Parts(content="!", calls=[call('{"a": [{}, [1], {}]}')])),
+        # What is no JSON ends with the tag.
+        (CALL.replace("1}", '"') + "ok", {}, Parts(content="ok", calls=[call('{"a": "}\n')])),
+        (CALL.replace("1}}", "1") + "ok", {}, Parts(content="ok", calls=[call('{"a": 1\n')])),
+        (CALL.replace("}}", '}, "id": 3}') + "ok", {}, Parts(content="ok", calls=[call()])),
+        # Only a call whose name comes first can be told before its end.
+        ('<tool_call>{"arguments": {"a":1}, "name": "add"}</tool_call>', {}, Parts(calls=[call()])),
+        ('<tool_call>{"name": "add", "arguments": "x"}</tool_call>', {}, Parts(calls=[call("x")])),
+        ('<tool_call>{"name": "add"}</tool_call>', {}, Parts(calls=[call("{}")])),
         ("<tool_call>[1]</tool_call>!", {}, Parts(content="<tool_call>[1]</tool_call>!")),
         ("", {}, Parts()),
     ],
 )
 @given(data=st.data())
 def test_a_reply_is_split_the_same_way_wherever_its_pieces_end(text, options, wanted, data):
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
-    assert split([text[a:b] for a, b in itertools.pairwise(cuts)], **options) == wanted
+    assert joined(ReplyParts(frozenset({"add"}), **options), pieces_of(text, data)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("add", '{"a": 1}', Parts(calls=[call()])),
+        ("add", '{"a"', Parts(calls=[call('{"a"')])),
+        ("add", "", Parts(calls=[call("")])),
+        (None, '{"name":"add", "arguments": {"a": 1} }', Parts(calls=[call()])),
+        (None, '{"name":"add", "arguments": {"a"', Parts(calls=[call('{"a"')])),
+        (None, '{"name":"add", "arguments": ["a"]}', Parts(calls=[call('["a"]')])),
+        (None, '{"name":"ad', Parts(content='{"name":"ad')),
+    ],
+)
+@given(data=st.data())
+def test_a_call_that_a_grammar_makes_is_told_the_same_way_wherever_its_pieces_end(name, text, wanted, data):
+    assert joined(ForcedCall(name, frozenset({"add"})), pieces_of(text, data)) == wanted
+
+
+def test_arguments_come_as_they_are_written():
+    parts = ReplyParts(frozenset({"add"}))
+    told = [parts.add(letter).calls for letter in CALL]
+    (begin,) = [at for at, calls in enumerate(told) if calls and calls[0].name]
+    assert CALL[: begin + 1].endswith('"arguments": {')
+    assert [calls[0].arguments for calls in told if calls] == list('{"a": 1}')
 
 
 def test_without_tools_a_call_is_text():

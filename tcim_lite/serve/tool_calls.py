@@ -1,0 +1,107 @@
+"""Reads a tool call while it is written, so that a stream can pass its arguments on."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+END_CALL = "</tool_call>"
+
+# What Qwen3 writes before the arguments. They have to be an object: only of one is the end known without the tag.
+_HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
+
+
+@dataclass
+class CallPart:
+    """A call, or more of one.
+
+    Attributes:
+        name: of the function; None for more of the arguments of the last call.
+        arguments: JSON text.
+    """
+
+    name: str | None
+    arguments: str = ""
+
+
+def call_head(text: str, tools: frozenset[str]) -> tuple[str, str] | None:
+    """Name of the tool that is called, and the text from its arguments on; None while `text` does not say so."""
+    head = _HEAD.match(text)
+    if head is None:
+        return None
+    try:
+        name = json.loads(head[1])
+    except ValueError:
+        return None
+    return (name, text[head.end() :]) if name in tools else None
+
+
+def whole_call(text: str, tools: frozenset[str]) -> CallPart | None:
+    """The call that `text` is, in any order of its fields; None for what is none, or calls what is not there."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or found["name"] not in tools:
+        return None
+    arguments = found.get("arguments", {})
+    return CallPart(
+        found["name"], arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    )
+
+
+class ArgumentsText:
+    """Finds the end of a JSON object in text that comes in pieces.
+
+    A model may write what is no JSON. So `</tool_call>` ends the object too, unless it is inside a string; and inside
+    one that has a line break, which JSON does not allow: its closing quote is missing.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = self._is_escaped = self._is_broken = False
+
+    def take(self, text: str) -> tuple[str, str, bool]:
+        """What of `text` belongs to the object, what is left, and whether the object has ended.
+
+        Without an end, what is left may be the beginning of the tag; it has to be given again, with more text.
+        """
+        for at, letter in enumerate(text):
+            if letter == "<" and (self._is_broken or not self._in_string):
+                if text.startswith(END_CALL, at):
+                    return text[:at], text[at:], True
+                if END_CALL.startswith(text[at:]):
+                    return text[:at], text[at:], False
+            if self._in_string:
+                self._is_broken |= letter == "\n"
+                if self._is_escaped:
+                    self._is_escaped = False
+                elif letter == "\\":
+                    self._is_escaped = True
+                elif letter == '"':
+                    self._in_string = False
+            elif letter == '"':
+                self._in_string = True
+            elif letter in "{[":
+                self._depth += 1
+            elif letter in "}]":
+                self._depth -= 1
+                if self._depth == 0:
+                    return text[: at + 1], text[at + 1 :], True
+        return text, "", False
+
+
+def call_object(call: CallPart) -> dict[str, Any]:
+    """A whole call as OpenAI's clients expect it."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def call_delta(call: CallPart, index: int) -> dict[str, Any]:
+    """A part of the call with that index as a stream has it: the first has id and name, the others add arguments."""
+    if call.name is None:
+        return {"index": index, "function": {"arguments": call.arguments}}
+    return {"index": index, **call_object(call)}
