@@ -11,6 +11,7 @@ from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump
 from tcim_lite.trace_summary import summarize
 
+pytestmark = pytest.mark.slow  # whole programs
 ASKED = ("--question", "What is 12 + 30?", "--max-new-tokens", 6)
 EXAMPLES = {
     "qwen3_chat": ((), 1),

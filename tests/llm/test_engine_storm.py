@@ -206,6 +206,7 @@ def folder(tiny_package, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [ten_thousand_aborts, every_concurrency, state_machine], ids=lambda w: w.__name__)
 def test_in_strict_mode(folder, work):
     done = subprocess.run(

@@ -124,6 +124,7 @@ def test_padding_rows_positions_influence_nothing(modules):
     assert len(found) == 1
 
 
+@pytest.mark.oracle
 def test_shifted_positions_are_those_of_transformers(tmp_path):
     torch = pytest.importorskip("torch", reason="the oracle")
     pytest.importorskip("transformers", reason="the oracle")

@@ -18,6 +18,7 @@ import pytest
 from tcim_lite.conformance import cpp_programs
 from tcim_lite.conformance.checks import NotRunError
 
+pytestmark = pytest.mark.slow  # whole programs
 SCRIPTS = [path for path in Path(__file__).parent.glob("*.py") if path.stem not in {"conftest", "test_porting"}]
 NEW_TOKENS = 8
 
