@@ -125,8 +125,8 @@ void CudaMemory::clear_refusal(cudaStream_t stream) {
   CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
-const int* CudaMemory::refusal(const Rows& rows) const {
-  return plan_.storage[rows.value].place == Plan::Place::Output ? refused() : nullptr;
+const int* CudaMemory::refusal(uint32_t value) const {
+  return plan_.storage[value].place == Plan::Place::Output ? refused() : nullptr;
 }
 
 size_t CudaMemory::port_of(uint32_t length) const {

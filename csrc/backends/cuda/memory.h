@@ -43,13 +43,19 @@ class CudaMemory {
   std::span<std::byte* const> values() const { return values_; }
   std::byte* at(uint32_t value) const { return values_[value]; }
   const void* weight(uint32_t id) const { return id == kNoValue ? nullptr : values_[id]; }
+  // Null where it is not given.
+  const void* operand(const Operand& operand) const {
+    if (!operand.given()) return nullptr;
+    return operand.weight ? weight(operand.value) : at(operand.value);
+  }
   const int* length(uint32_t id) const { return reinterpret_cast<const int*>(values_[id]); }
   // Null if all rows are live.
   const int* live(const Rows& rows) const { return rows.limited ? length(plan_.live_rows) : nullptr; }
   // Not 0 once an input was refused.
   const int* refused() const { return reinterpret_cast<const int*>(scratch(refused_)); }
   // The same for kernels that write the value; null where it does not outlive the run.
-  const int* refusal(const Rows& rows) const;
+  const int* refusal(uint32_t value) const;
+  const int* refusal(const Rows& rows) const { return refusal(rows.value); }
 
   int* odd_attention() const { return &flags_->odd_attention; }
 
