@@ -60,7 +60,9 @@ void EventText::slice(Lane lane, std::string_view name, std::string_view categor
 }
 
 void EventText::flow(uint64_t id, Lane from, uint64_t from_ns, Lane to, uint64_t to_ns) {
-  const std::string name = concat("\"", pid_, ".", id, "\"");
+  // Viewers take an id for a hexadecimal number of 64 bits. Pids have at most 22.
+  char name[24];
+  std::snprintf(name, sizeof(name), "\"0x%llx\"", static_cast<unsigned long long>(uint64_t(pid_) << 42 | id));
   begin("s", "run");
   at(from_ns);
   text_ += concat(",\"tid\":", from.tid, ",\"cat\":\"run\",\"id\":", name, "}");
