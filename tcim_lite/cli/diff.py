@@ -154,13 +154,12 @@ def lines_of(report: Report) -> list[str]:
             )
         return [*lines, "no op leaves its bound"]
     lines.append(
-        f"first beyond its bound: {found.described} that makes {found.name}, step {found.step} ({found.graph})"
+        f"first beyond its bound: {found.described}, step {found.step} ({found.graph})"
     )
     own = found.own
-    where = "on right inputs" if found.alone else "in the run; alone it is right, so earlier calls count"
     lines.append(
         f"  error {own.relative:.3g} (bound {found.bound:.3g}), {own.differing} of {own.elements} elements, at most "
-        f"{own.steps:.4g} steps of the format, cosine {own.cosine:.6f}; {where}"
+        f"{own.steps:.4g} steps of the format, cosine {own.cosine:.6f}; {found.where}"
     )
     if found.cut is not None:
         lines.append(f"  to repeat: tcim-lite dump {found.cut}/cut.hmm --input {found.cut}/inputs -o OUT")

@@ -207,3 +207,10 @@ def _behind(graph: Graph, kind: str) -> set[int]:
 def names_of(model: Model, ops: Sequence[int]) -> list[str]:
     """The values that the ops make, in execution order."""
     return [model.graph.values[id_].name for index in ops for id_ in model.graph.ops[index].outputs]
+
+
+def reads_of(model: Model, ops: Sequence[int], given: Collection[str]) -> list[str]:
+    """The values of `given` that a cut of the ops reads."""
+    graph = cut(model, ops, given, (), "reads")
+    names = [graph.values[id_].name for id_ in graph.inputs]
+    return [name.removesuffix(GIVEN) for name in names if name.endswith(GIVEN)]

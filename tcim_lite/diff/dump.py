@@ -188,6 +188,7 @@ class _Watched:
         assert graph is not None, path
         self.module, self.path, self.graph = module, path, graph
         self.given: Mapping[str, Array] = {}  # states before the run, as far as they are written, and other inputs
+        self.asked: dict[str, Array] = {}  # inputs that `run` gave
         self.roles: dict[str, str] = {}  # the first input of each role, or of the name where the file has no roles
         for value in (graph.values[id_] for id_ in graph.inputs):
             self.roles.setdefault(value.role.name if value.role else value.name, value.name)
@@ -199,17 +200,18 @@ class _Watched:
     ) -> dict[str, Array]:
         """Sets inputs and lengths, runs, writes if asked to; returns the outputs."""
         module = self.module
+        self.asked = dict(inputs)
         lengths = {"valid_length": valid, "current_length": current}
         for role, length in lengths.items():
             if length is not None:
-                module.set_input(self.roles[role], np.array([length], np.int32))
+                self.asked[self.roles[role]] = np.array([length], np.int32)
         if valid is not None and "position_ids" in self.roles:
             name = self.roles["position_ids"]
             count = module.get_input_info(name).shape[1]
-            module.set_input(name, np.arange(valid, valid + count, dtype=np.int32).reshape(1, -1))
+            self.asked[name] = np.arange(valid, valid + count, dtype=np.int32).reshape(1, -1)
         if valid is not None and current is not None:
             Masks(module).set(valid, current)
-        for name, array in inputs.items():
+        for name, array in self.asked.items():
             module.set_input(name, array)
         module.run(sync=True)
         if writer is not None:
@@ -237,7 +239,11 @@ class _Watched:
         graph = self.graph
         for value in (graph.values[id_] for id_ in graph.inputs):
             if value.kind == "input":
-                writer.add("input", value.name, self.module.get_dev_input(value.name).numpy())
+                held = self.module.get_dev_input(value.name).numpy()
+                writer.add("input", value.name, held)
+                given = self.asked.get(value.name)
+                if given is not None and given.dtype == held.dtype and given.tobytes() != held.tobytes():
+                    writer.steps[-1].altered.append(value.name)
             elif value.name in self.given:
                 writer.add("state", value.name, self.given[value.name])
         taps = {name.removeprefix("tap:") for name in self.module.taps()}
@@ -262,7 +268,10 @@ class _Watched:
 
     def _length(self, role: str) -> int:
         name = self.roles.get(role)
-        return 0 if name is None else int(self.module.get_dev_input(name).numpy()[0])
+        if name is None:
+            return 0
+        given = self.asked.get(name)
+        return int((self.module.get_dev_input(name).numpy() if given is None else given).reshape(-1)[0])
 
     def _output(self, name: str) -> Array:
         return self.module.get_output(name).numpy()

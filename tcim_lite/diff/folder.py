@@ -43,6 +43,7 @@ class Step:
         current: Tokens of the run; 0 for a graph without a current length.
         tensors: By name: the kind and the file, from the root of the folder. Kinds: "input"; "state", an input that the
             run updates, as it was before; "output"; "value", inside the graph; "cache", the rows that the run writes.
+        altered: Inputs that hold other values after the run than they were given.
     """
 
     graph: str
@@ -50,6 +51,7 @@ class Step:
     valid: int = 0
     current: int = 0
     tensors: dict[str, tuple[str, str]] = field(default_factory=dict)
+    altered: list[str] = field(default_factory=list)
 
 
 class DumpWriter:
@@ -160,4 +162,7 @@ def _step(found: dict[str, Any]) -> Step:
         if kind not in _KINDS or Path(file).is_absolute() or ".." in parts:
             raise ValueError(f"tensor {name!r:.100}: kind {kind!r:.20}, file {file!r:.100}")
         tensors[str(name)] = (kind, file)
-    return Step(str(found["graph"]), str(found["file"]), int(found["valid"]), int(found["current"]), tensors)
+    altered = found.get("altered", [])
+    if not isinstance(altered, list) or not all(isinstance(name, str) for name in altered):
+        raise ValueError(f"altered {altered!r:.100}")
+    return Step(str(found["graph"]), str(found["file"]), int(found["valid"]), int(found["current"]), tensors, altered)

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ArgumentError
+from .around import altered_input, other_length, wrong_output
 from .bounds import bound, mode_between
-from .cut import GIVEN, Model, cut, names_of, unit_of, write_cut
+from .cut import Model, cut, names_of, reads_of, unit_of, write_cut
 from .dump import Calls
 from .folder import Dump
 from .metrics import Difference, difference
@@ -68,7 +69,8 @@ class Walk:
             steps = [step for step, points in enumerate(report.points) if any(map(_differs, points))][:1]
         else:
             steps = _first_of_each_graph(report.right)[: self._examine]
-        for step in steps:
+        report.finding = altered_input(report, steps[0] if report.mode == "exact" and steps else len(report.points) - 1)
+        for step in steps if report.finding is None else ():
             self._examine_step(step)
             if report.finding is not None:
                 break
@@ -97,9 +99,13 @@ class Walk:
             by_name[point.name] = replace(point, own=own, bound=bound(report.mode, self._theirs(step), model, ops))
         report.points[step] = [by_name.get(point.name, point) for point in report.points[step]]
         wrong = next((point for point in by_name.values() if point.wrong), None)
-        if wrong is not None:
-            report.finding = self._look_inside(step, wrong, stored)
-        elif report.mode == "exact" and not any(map(_is_other_input, report.points[step])):
+        exact = report.mode == "exact"
+        if exact and (found := other_length(report, step, model)) is not None:
+            report.finding = found
+        elif wrong is not None:
+            odd = wrong_output(self._other, report, step, wrong, stored) if exact else None
+            report.finding = odd or self._look_inside(step, wrong, stored)
+        elif exact and not any(map(_is_other_input, report.points[step])):
             # Nothing is wrong alone: a run depends on more than its inputs. Then the first difference counts.
             first = next((point for point in by_name.values() if _differs(point)), None)
             if first is not None:
@@ -142,16 +148,16 @@ class Walk:
 
     def _finding(
         self, step: int, name: str, ops: Sequence[int], right: Dump, given: set[str], own: Difference, limit: float,
-        several: str,
+        how: str,
     ) -> Finding:  # fmt: skip
         model = self._other.model(self._graph(step))
         index = model.producer[model.id_of[name]]
         # Updated states that are right are made by ops that are right.
         kinds = _kinds(model, unit_of(model, name, given, runs=False))
         if len(kinds) <= 1:
-            kinds, several = [model.graph.ops[index].kind], ""
+            kinds, how = [model.graph.ops[index].kind], ""
         folder = self._smallest(step, name, ops, right, given, limit)
-        return Finding(step, self._graph(step), " + ".join(kinds), name, ops, several, True, own, limit, folder)
+        return Finding(step, self._graph(step), " + ".join(kinds), name, ops, how, True, own, limit, folder)
 
     def _smallest(
         self, step: int, name: str, ops: Sequence[int], right: Dump, given: set[str], limit: float
@@ -166,7 +172,7 @@ class Walk:
             (list(ops), given),
             (sorted({*ops, *before}), given - set(names_of(model, sorted(before)))),
         ):
-            if any(value not in right.steps[step].tensors for value in _reads(model, chosen, reads)):
+            if any(value not in right.steps[step].tensors for value in reads_of(model, chosen, reads)):
                 continue
             graph = cut(model, chosen, reads, {name}, "cut")
             shutil.rmtree(folder / "inputs", ignore_errors=True)
@@ -207,7 +213,9 @@ def _check_steps(right: Dump, other: Dump) -> None:
         first, second = sides
         if first is None or second is None or (first.valid, first.current) != (second.valid, second.current):
             told = [
-                f"{side} runs {step.graph} on {step.current} tokens after {step.valid}" if step else f"{side} runs nothing"
+                f"{side} runs {step.graph} on {step.current} tokens after {step.valid}"
+                if step
+                else f"{side} runs nothing"
                 for side, step in zip("AB", sides, strict=True)
             ]
             raise ArgumentError(
@@ -218,13 +226,6 @@ def _check_steps(right: Dump, other: Dump) -> None:
 
 def _taps(model: Model, ops: Sequence[int]) -> list[str]:
     return [model.graph.values[id_].name for op in ops for id_ in model.graph.ops[op].outputs]
-
-
-def _reads(model: Model, ops: Sequence[int], given: set[str]) -> list[str]:
-    """The values that a cut of the ops reads."""
-    graph = cut(model, ops, given, (), "reads")
-    names = [graph.values[id_].name for id_ in graph.inputs]
-    return [name.removesuffix(GIVEN) for name in names if name.endswith(GIVEN)]
 
 
 def _kinds(model: Model, ops: Sequence[int]) -> list[str]:

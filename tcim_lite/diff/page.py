@@ -65,18 +65,17 @@ def _verdict(report: Report) -> str:
     if found is None:
         return calls + '<h2 class="good">No op leaves its bound</h2>'
     own = found.own
-    where = "on right inputs" if found.alone else "in the run; alone it is right, so earlier calls count"
     again = "" if found.cut is None else (
         f"<p>To repeat: <code>tcim-lite dump {escape(str(found.cut))}/cut.hmm "
         f"--input {escape(str(found.cut))}/inputs -o OUT</code></p>"
     )  # fmt: skip
     numbers = (
-        f"Error {own.relative:.3g} {where}, bound {found.bound:.3g}; {own.differing} of {own.elements} elements, "
+        f"Error {own.relative:.3g} {found.where}, bound {found.bound:.3g}; {own.differing} of {own.elements} elements, "
         f"by at most {own.steps:.4g} steps of the format; cosine {own.cosine:.6f}."
     )
     return (
-        f'{calls}<h2 class="bad">First beyond its bound: {escape(found.described)} that makes '
-        f"<code>{escape(found.name)}</code></h2><p>Step {found.step}, {escape(found.graph)}. {numbers}</p>{again}"
+        f'{calls}<h2 class="bad">First beyond its bound: {escape(found.described)}</h2>'
+        f"<p>Step {found.step}, {escape(found.graph)}. {numbers}</p>{again}"
     )
 
 

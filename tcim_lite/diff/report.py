@@ -48,11 +48,13 @@ class Finding:
     Attributes:
         step: Of the run.
         graph: Of that step.
-        op: Kind of the op; of several, all kinds.
-        name: Of the op's result.
-        ops: Indices in the graph.
-        several: Why `ops` has several: "fused", if each is right by itself and the error is there only while they are
-            one step; "unknown", if the right side does not show the values between them; else "".
+        op: Kind of the op; of several, all kinds; "input" or "output" where no op is wrong.
+        name: Of the op's result, or of the input or output.
+        ops: Indices in the graph; none for an input or output.
+        how: "" for one op. Why `ops` has several: "fused", if each is right by itself and the error is there only while
+            they are one step; "unknown", if the right side does not show the values between them. "altered": the input
+            holds other values than it was given. "length": the run took another number of rows than the input says.
+            "delivered": what the run computed is right, and what it gave out is not.
         alone: The error is there when the ops run alone on inputs that are right; otherwise the runs before count.
         own: What the ops make of inputs that are right, or, if not `alone`, the difference of the runs.
         bound: Of `own.relative`.
@@ -65,7 +67,7 @@ class Finding:
     op: str
     name: str
     ops: Sequence[int]
-    several: str
+    how: str
     alone: bool
     own: Difference
     bound: float
@@ -73,13 +75,24 @@ class Finding:
 
     @property
     def described(self) -> str:
-        """The op, or the ops and why they are several."""
-        why = {
-            "": f"the op {self.op}",
-            "fused": f"the fused step {self.op}, each op of which is right by itself,",
-            "unknown": f"one of the ops {self.op}, between which A shows no values,",
+        """The op, or the ops and why they are several, or what is wrong with the input or output."""
+        name = self.name
+        told = {
+            "": f"the op {self.op} that makes {name}",
+            "fused": f"the fused step {self.op}, each op of which is right by itself, that makes {name}",
+            "unknown": f"one of the ops {self.op}, between which A shows no values, that makes {name}",
+            "altered": f"the input {name}: B does not hold what it was given",
+            "length": f"the input {name}: B computes other rows than it says",
+            "delivered": f"the output {name}: B computes it right and gives out something else",
         }
-        return why[self.several]
+        return told[self.how]
+
+    @property
+    def where(self) -> str:
+        """Under which circumstances the difference is there."""
+        if not self.ops:
+            return "in the run"
+        return "on right inputs" if self.alone else "in the run; alone it is right, so earlier calls count"
 
 
 @dataclass

@@ -263,8 +263,11 @@ class Recording:
         return content
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _json(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _encode(value).encode()
 
 
 def _depth(value: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections import Counter
@@ -18,6 +19,12 @@ from .records import DTYPES
 __all__ = ["Describer"]
 
 _HOST = -1
+
+
+@functools.lru_cache(64)
+def _name_of(dtype: Any) -> str:
+    """numpy's name, which numpy makes anew each time."""
+    return np.dtype(dtype).name
 
 
 class Describer:
@@ -83,7 +90,7 @@ class Describer:
         if call == "Module.set_stream":
             return {"stream": 0 if given.get("stream") is None else self.number(given["stream"])}
         if call == "Tensor.astype":
-            return {"dtype": np.dtype(given["np_type"]).name}
+            return {"dtype": _name_of(given["np_type"])}
         if call == "Tensor.select_roi":
             return {
                 key: [int(each) for each in given[name]] for key, name in (("start", "start"), ("extents", "shape"))
@@ -194,14 +201,15 @@ class Describer:
     def info(self, info: Any, device: int | None = None) -> dict[str, Any]:
         place = self.device(info) if device is None else device
         shape = [int(extent) for extent in info.shape]
-        return {"dtype": np.dtype(info.dtype).name, "shape": shape, "device": place}
+        return {"dtype": _name_of(info.dtype), "shape": shape, "device": place}
 
     def array(self, array: NDArray[Any], *, store: bool) -> dict[str, Any]:
-        if array.dtype.name not in DTYPES:
+        dtype = _name_of(array.dtype)
+        if dtype not in DTYPES:
             raise TypeError(f"{array.dtype} has no place in a recording")
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
         hashed = fingerprint_of_array(array)
-        made = {"dtype": array.dtype.name, "shape": list(array.shape), "hash": f"{hashed:016x}"}
+        made = {"dtype": dtype, "shape": list(array.shape), "hash": f"{hashed:016x}"}
         if array.size == 1 and array.dtype.kind in "iu":
             return {**made, "value": int(array.reshape(-1)[0])}
         if store:

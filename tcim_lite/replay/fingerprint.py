@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 __all__ = ["fingerprint", "fingerprint_of_array"]
 
 _BLOCK = 1024  # words of 8 bytes
+_WORD = np.dtype("<u8")
+_NO_WORDS = np.zeros(0, _WORD)
+_FOLD = np.uint64(29)
 _MASK = (1 << 64) - 1
 _PRIME = 0x9E3779B97F4A7C15
 
@@ -28,19 +31,21 @@ _MULTIPLIERS = _multipliers()
 
 def fingerprint(content: Any) -> int:
     """The fingerprint of anything with a contiguous buffer."""
-    content = np.frombuffer(content, np.uint8)
-    whole = content.size // 8 * 8
-    words = content[:whole].view("<u8")
-    if whole < content.size:
-        tail = np.zeros(8, np.uint8)
-        tail[: content.size - whole] = content[whole:]
-        words = np.concatenate([words, tail.view("<u8")])
-    hashed = (content.size * _PRIME) & _MASK
+    nbytes = memoryview(content).nbytes
+    whole = nbytes // 8
+    if nbytes % 8 == 0:
+        words = np.frombuffer(content, _WORD) if nbytes else _NO_WORDS
+    elif nbytes <= 8 * _BLOCK:
+        words = np.frombuffer(bytes(content) + bytes(-nbytes % 8), _WORD)
+    else:
+        tail = bytes(np.frombuffer(content, np.uint8)[8 * whole :]) + bytes(-nbytes % 8)
+        words = np.concatenate([np.frombuffer(content, _WORD, whole), np.frombuffer(tail, _WORD)])
+    hashed = (nbytes * _PRIME) & _MASK
     for begin in range(0, words.size, _BLOCK):
         block = words[begin : begin + _BLOCK]
         # Folded, because the product of the top bit alone is the same for every odd multiplier; by 29, so that no sign
         # bit falls on another one.
-        total = int(np.dot(block ^ (block >> np.uint64(29)), _MULTIPLIERS[: block.size]))
+        total = int(np.dot(block ^ (block >> _FOLD), _MULTIPLIERS[: block.size]))
         hashed ^= total
         hashed = ((hashed << 29 | hashed >> 35) * _PRIME) & _MASK
     return int(hashed ^ hashed >> 32)

@@ -19,8 +19,8 @@ RUNTIME = [
         "`run(sync=True)` returns without waiting.",
         "C-13",
         "csrc/runtime/module.cpp",
-        "if (!wait) return;",
-        'if (!wait || seeded("sync_argument_ignored")) return;',
+        "const bool wait = sync || loaded.always_sync",
+        'const bool wait = (sync && !seeded("sync_argument_ignored")) || loaded.always_sync',
         ("corner_running::test_c13_sync_waits_for_what_was_queued_before",),
     ),
     Fault(

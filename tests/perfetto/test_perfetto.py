@@ -57,11 +57,12 @@ def test_slices_nest_and_arrows_lead_to_runs(tmp_path):
         "SELECT category, count(*) AS n FROM slice GROUP BY category",
         "SELECT o.name AS source, i.name AS target, i.ts >= o.ts AS later FROM flow f "
         "JOIN slice o ON o.id = f.slice_out JOIN slice i ON i.id = f.slice_in",
-        "SELECT s.category AS inner, p.category AS outer, count(*) AS n FROM slice s JOIN slice p ON p.id = s.parent_id "
-        "WHERE s.ts >= p.ts AND s.ts + s.dur <= p.ts + p.dur GROUP BY 1, 2",
+        "SELECT s.category AS inner, p.category AS outer, count(*) AS n FROM slice s "
+        "JOIN slice p ON p.id = s.parent_id WHERE s.ts >= p.ts AND s.ts + s.dur <= p.ts + p.dur GROUP BY 1, 2",
         "SELECT t.name AS name, count(*) AS n FROM slice s JOIN thread_track k ON k.id = s.track_id "
         "JOIN thread t USING (utid) GROUP BY 1",
-        "SELECT t.name AS name, max(c.value) AS most FROM counter c JOIN counter_track t ON t.id = c.track_id GROUP BY 1",
+        "SELECT t.name AS name, max(c.value) AS most FROM counter c "
+        "JOIN counter_track t ON t.id = c.track_id GROUP BY 1",
         "SELECT name, extract_arg(arg_set_id, 'args.error') AS error FROM slice WHERE category = 'call,error'",
     )
     written: dict[str, int] = {}
