@@ -41,6 +41,7 @@ PYTHON_MUST_NOT_IMPORT = {
         "transformers",
     ),
     "tcim_lite/diff": ("tcim_lite._core", "tcim_lite.cli"),
+    "tcim_lite/drawing": ("tcim_lite._core", "tcim_lite.cli", "tcim_lite.models", "tcim_lite.runtime", "torch"),
     "tcim_lite/portcheck": ("tcim_lite._core", "tcim_lite.cli", "tcim_lite.models", "tcim_lite.runtime", "torch"),
     # Nothing of the project: a copy of the folder works alone.
     "tcim_lite/replay": (

@@ -26,13 +26,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("path", metavar="FILE|DIR", type=Path)
     parser.add_argument("--weights", action="store_true", help="list every weight")
     parser.add_argument("--taps", action="store_true", help="list every value that TCIM_LITE_TAPS can make an output")
+    parser.add_argument(
+        "--graph",
+        type=Path,
+        metavar="OUT",
+        help="draw the graphs into OUT, an .svg or .html file, and print nothing else",
+    )
+    parser.add_argument(
+        "--part", metavar="NAME", help="with --graph: only this one, such as qwen3_decode or m:0 (device 0)"
+    )
     parser.add_argument("--verify", action="store_true", help="check the checksums of all weights")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the description."""
-    from ..errors import HmmFormatError
+    from ..errors import ArgumentError, HmmFormatError
 
+    if args.part is not None and args.graph is None:
+        raise ArgumentError("--part goes with --graph OUT")
+    if args.graph is not None:
+        return _draw(args)
     if not args.path.is_dir():
         _print_container(args.path, list_weights=args.weights, list_taps=args.taps, verify=args.verify)
         return 0
@@ -53,6 +66,18 @@ def run(args: argparse.Namespace) -> int:
         sizes = ", ".join(f"{path.name} ({_megabytes(path.stat().st_size)})" for path in found)
         print(f"{folder}/  {sizes or '(nothing)'}")
     return status
+
+
+def _draw(args: argparse.Namespace) -> int:
+    from ..drawing import draw
+    from ..errors import HmmFormatError
+
+    errors: list[HmmFormatError] = []
+    draw(args.path, args.graph, args.part, errors.append)
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    print(f"{args.graph}  {_megabytes(args.graph.stat().st_size)}")
+    return 2 if errors else 0
 
 
 def _print_container(path: Path, *, list_weights: bool, list_taps: bool, verify: bool) -> None:
