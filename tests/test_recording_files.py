@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -14,10 +15,16 @@ from mutation import count
 from recordings import PROGRAM, record
 
 from tcim_lite.cli import main
-from tcim_lite.replay import Recording, RecordingError, RecordingWriter, replay
+from tcim_lite.replay import Recording, RecordingError, RecordingWriter, compression, replay
 from tcim_lite.replay.container import CALLS, DATA, MAGIC, META
 from tcim_lite.replay.fingerprint import fingerprint
+from tcim_lite.replay.redact import pack
 from tcim_lite.replay.show import call_line, overview
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 HEADER = struct.pack("<8sHHI", MAGIC, 1, 0, 0)
 
@@ -53,6 +60,11 @@ def read(tmp_path: Path, content: bytes) -> Recording:
         (HEADER + chunk(META, b"{}", 1, 60_000_000), "2 bytes cannot stand for 60000000"),
         (HEADER + chunk(META, b"{}", 1, 2), "meta chunk at 16: .*header"),
         (HEADER + chunk(META, zlib.compress(b"{} "), 1, 2), "does not unpack to 2 bytes"),
+        (HEADER + chunk(META, b"{}", 2, 2), "meta chunk at 16: ZstdError"),
+        (HEADER + chunk(META, b"{}", 2, 60_000_000), "2 bytes cannot stand for 60000000"),
+        (HEADER + chunk(META, zstd.compress(b"{} "), 2, 2), "does not unpack to 2 bytes"),
+        (HEADER + chunk(META, zstd.compress(b"{}") + b"x", 2, 2), "does not unpack to 2 bytes"),
+        (HEADER + chunk(META, zstd.compress(b"{}")[:-1], 2, 2), "does not unpack to 2 bytes"),
         (HEADER + chunk(META, b"[1]"), "expected a JSON object"),
         (HEADER + chunk(META, b"\xff"), "no JSON"),
         (HEADER + chunk(META, b'{"a":' * 40 + b"1" + b"}" * 40), "at most 32 levels"),
@@ -161,10 +173,48 @@ def repaired(content: bytes) -> bytes:
     return b"".join(parts)
 
 
-def test_mutated_recordings_are_read_or_refused(tmp_path, add_model, attention_pair):
+@pytest.mark.parametrize("cut", [0, 1000])
+def test_a_packed_copy_holds_the_same_and_is_smaller(tmp_path, add_model, attention_pair, capsys, cut):
+    file, copy = tmp_path / "x.tcimrec", tmp_path / "packed.tcimrec"
+    record(PROGRAM, file, add_model, *attention_pair)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size - cut])
+    assert main(["record-info", str(file), "--pack", str(copy)]) == 0
+    assert "packed.tcimrec  recording, format 1.1" in capsys.readouterr().out
+    plain, packed = Recording(file), Recording(copy)
+    assert (packed.meta, packed.records, packed.complete) == (plain.meta, plain.records, not cut)
+    assert {each: packed.data(each) for each in packed.data_hashes()} == {
+        each: plain.data(each) for each in plain.data_hashes()
+    }
+    assert copy.stat().st_size < file.stat().st_size / 2
+    done = replay(packed)
+    assert (done.compared > 0, done.mismatches) == (True, [])
+    assert main(["record-info", str(file), "--redact", str(tmp_path / "redacted")]) == 0
+    assert Recording(tmp_path / "redacted").complete == (not cut)
+    assert main(["record-info", str(copy), "--pack", str(copy)]) == 2
+    assert "a copy needs a name of its own" in capsys.readouterr().err
+
+
+def test_without_zstd_the_error_says_what_to_install(tmp_path, monkeypatch):
+    file, copy = tmp_path / "x", tmp_path / "packed"
+    with RecordingWriter(file, {"data": "all"}) as writer:
+        for _ in range(100):
+            writer.add_record({"call": "Module.sync"})
+    pack(Recording(file), copy)
+    monkeypatch.setattr(compression, "_zstd", lambda: None)
+    for action in (lambda: Recording(copy), lambda: pack(Recording(file), tmp_path / "other")):
+        with pytest.raises(RecordingError, match=r"pip install backports\.zstd"):
+            action()
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_mutated_recordings_are_read_or_refused(tmp_path, add_model, attention_pair, is_packed):
     """Nothing but a RecordingError comes out of reading, showing and replaying."""
     file, path = tmp_path / "whole.tcimrec", tmp_path / "mutated.tcimrec"
     record(PROGRAM, file, add_model, *attention_pair, data="states")
+    if is_packed:
+        pack(Recording(file), tmp_path / "packed")
+        file = tmp_path / "packed"
     content, rng, seen = file.read_bytes(), random.Random(24), {True: 0, False: 0}
     content = content[: len(content) // 8] + content[-2000:] if len(content) > 400_000 else content
     files = count(300)

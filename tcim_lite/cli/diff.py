@@ -153,9 +153,7 @@ def lines_of(report: Report) -> list[str]:
                 f"nearest to its bound: {closest.name}, step {closest.step}: {share:.0%} of {closest.bound:.2g}"
             )
         return [*lines, "no op leaves its bound"]
-    lines.append(
-        f"first beyond its bound: {found.described}, step {found.step} ({found.graph})"
-    )
+    lines.append(f"first beyond its bound: {found.described}, step {found.step} ({found.graph})")
     own = found.own
     lines.append(
         f"  error {own.relative:.3g} (bound {found.bound:.3g}), {own.differing} of {own.elements} elements, at most "

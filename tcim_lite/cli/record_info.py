@@ -10,12 +10,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Adds the sub-command."""
     parser = commands.add_parser(
         "record-info",
-        help="show what a recording of calls holds, or drop its data",
+        help="show what a recording of calls holds, drop its data, or pack it",
         description="Shows what a recording (TCIM_LITE_LAYERS=record:FILE) holds.",
     )
     parser.add_argument("file", metavar="FILE", type=Path)
     parser.add_argument("--calls", action="store_true", help="list every call and every round of a run")
-    parser.add_argument(
+    copies = parser.add_mutually_exclusive_group()
+    copies.add_argument("--pack", metavar="OUT", type=Path, help="write a copy that is packed with zstd")
+    copies.add_argument(
         "--redact",
         metavar="OUT",
         type=Path,
@@ -27,14 +29,15 @@ def run(args: argparse.Namespace) -> int:
     """Prints the overview, or writes the copy."""
     from ..errors import ArgumentError
     from ..replay import Recording, RecordingError
-    from ..replay.redact import redact
+    from ..replay.redact import pack, redact
     from ..replay.show import call_line, overview
 
     try:
         recording = Recording(args.file)
-        if args.redact is not None:
-            redact(recording, args.redact)
-            recording = Recording(args.redact)
+        for target, write in ((args.redact, redact), (args.pack, pack)):
+            if target is not None:
+                write(recording, target)
+                recording = Recording(target)
         for line in overview(recording):
             print(line)
         if args.calls:

@@ -6,27 +6,27 @@ import json
 import os
 import struct
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from .compression import NONE, ZLIB, ZSTD, has_zstd, most_plain_bytes, packed, unpacked
 from .fingerprint import fingerprint
 
 __all__ = ["MAJOR", "MINOR", "Recording", "RecordingError", "RecordingWriter"]
 
-MAGIC, MAJOR, MINOR = b"TCIMREC\0", 1, 0
+MAGIC, MAJOR, MINOR = b"TCIMREC\0", 1, 1
 _HEADER = struct.Struct("<8sHHI")
 _CHUNK = struct.Struct("<IIQQ")  # kind, compression, stored bytes, bytes before compression
 _CHECK = struct.Struct("<Q")  # fingerprint of the four and of what is stored
 META, CALLS, DATA, END = 1, 2, 3, 4
 _KINDS = {META: "meta", CALLS: "calls", DATA: "data", END: "end"}
-NONE, ZLIB = 0, 1
 _MAX_TEXT = 1 << 26  # of a chunk of JSON
 _MAX_ALL_TEXT = 1 << 30
 _MAX_DATA = 1 << 34
 _MAX_DEPTH = 32
+_PACKED_RECORDS = 1 << 20  # bytes of records in a chunk of a packed file
 
 
 class RecordingError(ValueError):
@@ -39,20 +39,28 @@ class RecordingWriter:
     Data are stored once for each content. Use it as a context manager, or call `close`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], meta: dict[str, Any], *, compress: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], meta: dict[str, Any], *, pack: bool = False) -> None:
         """Begins a file; one of the name is replaced.
 
         Args:
             path: the file.
             meta: facts about the run, as JSON takes them.
-            compress: store data with zlib, where that saves an eighth at least.
+            pack: for a file that is written at once: many records in a chunk, and zstd. Otherwise each record is a
+                chunk, and data are stored with zlib where that saves an eighth at least.
+
+        Raises:
+            RecordingError: `pack`, and this Python has no zstd.
         """
+        if pack and not has_zstd():
+            raise RecordingError("packing takes zstd, which Python has from 3.14 on; pip install backports.zstd")
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
         self._lock = threading.Lock()
-        self._compress = compress
+        self._pack = pack
+        self._lines: list[bytes] = []
+        self._line_bytes = 0
         self._stored: set[int] = set()
         self._records = 0
-        self._file.write(_HEADER.pack(MAGIC, MAJOR, MINOR, 0))
+        self._file.write(_HEADER.pack(MAGIC, MAJOR, MINOR if pack else 0, 0))
         self._chunk(META, _json(meta))
 
     def __enter__(self) -> RecordingWriter:
@@ -69,7 +77,10 @@ class RecordingWriter:
         with self._lock:
             if not self._file.closed:
                 self._records += 1
-                self._chunk(CALLS, line)
+                self._lines.append(line)
+                self._line_bytes += len(line)
+                if not self._pack or self._line_bytes >= _PACKED_RECORDS:
+                    self._flush_records()
 
     def add_data(self, content: bytes, hashed: int) -> None:
         """The bytes of a tensor, of which `hashed` is the fingerprint."""
@@ -78,20 +89,26 @@ class RecordingWriter:
                 self._stored.add(hashed)
                 self._chunk(DATA, content, _CHECK.pack(hashed))
 
-    def close(self) -> None:
-        """Ends the file; may be called again."""
+    def _flush_records(self) -> None:
+        if self._lines:
+            self._chunk(CALLS, b"".join(self._lines))
+            self._lines, self._line_bytes = [], 0
+
+    def close(self, *, complete: bool = True) -> None:
+        """Ends the file; may be called again. Without `complete` it looks like that of a killed process."""
         with self._lock:
             if not self._file.closed:
+                self._flush_records()
+                if not complete:
+                    self._file.close()
+                    return
                 self._chunk(END, _json({"records": self._records, "data": len(self._stored)}))
                 self._file.close()
 
     def _chunk(self, kind: int, content: bytes, first: bytes = b"") -> None:
         """`first` is part of the content that is never compressed."""
-        stored, compression = content, NONE
-        if kind == DATA and self._compress:
-            packed = zlib.compress(content, 1)
-            if len(packed) <= len(content) * 7 // 8:
-                stored, compression = packed, ZLIB
+        wanted = ZSTD if self._pack else ZLIB if kind == DATA else NONE
+        compression, stored = packed(content, wanted)
         head = _CHUNK.pack(kind, compression, len(first) + len(stored), len(first) + len(content))
         self._file.write(b"".join((head, _CHECK.pack(fingerprint(head + first + stored)), first, stored)))
         self._file.flush()
@@ -168,11 +185,13 @@ class Recording:
         where = f"{self.path}: {_KINDS.get(kind, f'kind {kind}')} chunk at {at}"
         limit = _MAX_DATA if kind == DATA else _MAX_TEXT
         if kind in _KINDS:
-            if compression not in (NONE, ZLIB):
-                raise RecordingError(f"{where}: compression {compression} is unknown; expected 0 (none) or 1 (zlib)")
+            try:
+                most = most_plain_bytes(compression, stored)
+            except ValueError as error:
+                raise RecordingError(f"{where}: {error}") from None
             if plain > limit or (compression == NONE and plain != stored):
                 raise RecordingError(f"{where}: {stored} bytes that stand for {plain}; at most {limit} are read")
-            if plain > stored * 1040 + 64:  # zlib makes nothing smaller than a 1032nd
+            if plain > most:
                 raise RecordingError(f"{where}: {stored} bytes cannot stand for {plain}")
         return kind, compression, stored, plain
 
@@ -188,14 +207,10 @@ class Recording:
         if compression == NONE:
             return content
         first = content[: _CHECK.size if kind == DATA else 0]
-        unpacker = zlib.decompressobj()
         try:
-            content = first + unpacker.decompress(content[len(first) :], plain + 1)
-        except zlib.error as error:
+            return first + unpacked(content[len(first) :], compression, plain - len(first))
+        except ValueError as error:
             raise RecordingError(f"{where}: {error}") from None
-        if len(content) != plain or not unpacker.eof:
-            raise RecordingError(f"{where}: it does not unpack to {plain} bytes")
-        return content
 
     def _index_data(self, file: BinaryIO, at: int, head: tuple[int, int, int, int]) -> None:
         _, _, stored, plain = head
