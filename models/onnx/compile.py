@@ -18,10 +18,11 @@ from ..common.profiles import profile_for
 from .errors import shown
 from .fuse import fuse
 from .hmonnx import is_hmonnx
-from .lowering import lower_network, unsupported_ops
-from .network import Network
+from .lowering import lower_network
+from .network import Network, Node
 from .read import load, read
 from .resizer import ImageInput
+from .survey import survey
 
 if TYPE_CHECKING:
     import onnx
@@ -110,7 +111,7 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     name = options.name or re.sub(r"[/:]", "_", options.model.stem)
     if not name or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
-    network = _network(options)
+    network = fuse(_network(options))
     names = [port.name for port in network.inputs]
     for unknown in options.images.keys() - set(names):
         known = ", ".join(map(shown, names))
@@ -129,12 +130,21 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
 def check_onnx(options: OnnxOptions) -> OnnxCheck:
     """Counts the ops of a model: all of them, and those that are not supported. Nothing is compiled.
 
+    A node counts as not supported if it cannot be lowered. One that reads the results of such a node is judged by its
+    op alone.
+
+
     Raises:
         CheckpointError: The file is no ONNX model, or contradicts itself.
     """
     network = _network(options)
-    ops = Counter(_op_name(node.domain, node.op) for node in network.nodes)
-    return OnnxCheck(ops, unsupported_ops(network), is_hmonnx(network))
+    ops = Counter(_op_name(node) for node in network.nodes)
+    refused = survey(network).refused
+    missing: dict[str, Counter[str]] = {}
+    for node in network.nodes:
+        if (reason := refused.get(id(node))) is not None:
+            missing.setdefault(_op_name(node), Counter())[reason] += 1
+    return OnnxCheck(ops, missing, is_hmonnx(network))
 
 
 def onnx_bytes(
@@ -153,7 +163,7 @@ def onnx_bytes(
 
 
 def _network(options: OnnxOptions) -> Network:
-    return fuse(read(load(options.model), options.model.parent, options.shapes, options.batch))
+    return read(load(options.model), options.model.parent, options.shapes, options.batch)
 
 
 def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:
@@ -166,5 +176,5 @@ def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:
     return json.dumps(message)
 
 
-def _op_name(domain: str, op: str) -> str:
-    return f"{domain}.{op}" if domain else op
+def _op_name(node: Node) -> str:
+    return f"{node.domain}.{node.op}" if node.domain else node.op

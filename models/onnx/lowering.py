@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
 from .resizer import check as check_image
 from .table import LOWERINGS, Call, Operand
 
-_INPUT_KINDS = {
+INPUT_KINDS = {
     "float16": "float", "float32": "float", "float64": "float", "bfloat16": "float", "bool": "float",
     "int32": "int", "int64": "int",
 }  # fmt: skip
@@ -45,7 +44,7 @@ def lower_network(
     states, images = hmonnx.caches(network), images or {}
     emit.reserve([crop_name(name) for name, image in images.items() if image.dynamic])
     for port in network.inputs:
-        kind = _INPUT_KINDS.get(port.dtype)
+        kind = INPUT_KINDS.get(port.dtype)
         if kind is None:
             raise UnsupportedNodeError(
                 f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool, int32 and int64"
@@ -68,9 +67,7 @@ def lower_network(
     return graph, weights, emit
 
 
-def _add_images(
-    network: Network, images: Mapping[str, ImageInput], values: dict[str, Operand], emit: Emitter
-) -> None:
+def _add_images(network: Network, images: Mapping[str, ImageInput], values: dict[str, Operand], emit: Emitter) -> None:
     """What networks read instead of their images. The crops of dynamic ones are the last inputs."""
     ports = [port for port in network.inputs if port.name in images]
     crops = {
@@ -134,16 +131,3 @@ def why_not(node: Node) -> str | None:
     if node.domain == hmonnx.DOMAIN:
         return hmonnx.why_not(node)
     return None if (node.domain, node.op) in LOWERINGS else ""
-
-
-def unsupported_ops(network: Network) -> dict[str, Counter[str]]:
-    """Ops without a lowering: for each, how many nodes for which reason; nodes that fold away do not count."""
-    known: set[str] = set(network.constants)
-    missing: dict[str, Counter[str]] = {}
-    for node in network.nodes:
-        folds = all(not name or name in known for name in node.inputs) or node.op in ("Shape", "Size")
-        if folds and not node.domain:
-            known.update(node.outputs)
-        elif (reason := why_not(node)) is not None:
-            missing.setdefault(f"{node.domain}.{node.op}" if node.domain else node.op, Counter())[reason] += 1
-    return missing

@@ -1,0 +1,46 @@
+"""Patterns of nodes that become one: before lowering, on the network itself.
+
+A pattern is a generator over `Fusion`s that end in a node, the most wanted first; the first is taken whose absorbed
+nodes nobody else reads. A pattern changes roundings, not formulas.
+"""
+
+from __future__ import annotations
+
+from ..network import Network
+from ..survey import Survey, drop_unused, simplify, survey
+from .attention import scale_into_columns, transposed_twice
+from .functions import gelu, hard_swish, silu
+from .linear import conv_batch_norm, matmul_bias
+from .norms import affine, normalisation
+from .view import Pattern, View
+
+# In this order: each may be about what those before it left.
+_PATTERNS: tuple[Pattern, ...] = (
+    conv_batch_norm,
+    silu,
+    hard_swish,
+    gelu,
+    normalisation,
+    affine,
+    matmul_bias,
+    scale_into_columns,
+    transposed_twice,
+)
+
+__all__ = ["fuse"]
+
+
+def fuse(network: Network, found: Survey | None = None) -> Network:
+    """The network with its patterns replaced; `found` is its survey, where the caller has made one."""
+    found = survey(network) if found is None else found
+    simplify(network, found)
+    view = View(network, found)
+    for pattern in _PATTERNS:
+        for node in list(network.nodes):
+            if view.has(node):
+                for fusion in pattern(node, view):
+                    if view.apply(node, fusion):
+                        break
+        network.nodes = view.nodes()
+    drop_unused(network)
+    return network

@@ -1,0 +1,55 @@
+"""What becomes part of the weights of a convolution or of a product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..network import Node
+from .view import OWN, Fusion, View
+
+
+def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:
+    """Conv, then BatchNormalization: the weights of the convolution."""
+    if (
+        node.op != "BatchNormalization"
+        or node.domain
+        or node.attributes.get("training_mode", 0)
+        or any(node.outputs[1:])
+    ):
+        return
+    conv = view.made_by(node.inputs[0], "Conv") if len(node.inputs) == 5 else None
+    constants = view.constants
+    if conv is None or any(name not in constants for name in (*filter(None, conv.inputs[1:]), *node.inputs[1:])):
+        return
+    weight = np.asarray(constants[conv.inputs[1]], np.float32)
+    scale, bias, mean, variance = (np.asarray(constants[name], np.float64) for name in node.inputs[1:])
+    if any(part.shape != weight.shape[:1] for part in (scale, bias, mean, variance)):
+        return
+    factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
+    has_bias = len(conv.inputs) > 2 and conv.inputs[2]
+    before = np.asarray(constants[conv.inputs[2]], np.float64) if has_bias else np.zeros(1)
+    names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("weight", "bias")]
+    arrays = [
+        (weight * factor.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32),
+        ((before - mean) * factor + bias).astype(np.float32),
+    ]
+    merged = replace(conv, inputs=[conv.inputs[0], *names], outputs=node.outputs[:1])
+    yield Fusion([merged], [conv], dict(zip(names, arrays, strict=True)))
+
+
+def matmul_bias(node: Node, view: View) -> Iterator[Fusion]:
+    """MatMul, then Add of a constant vector: the bias of a Linear."""
+    if node.op != "Add" or node.domain or len(node.inputs) != 2:
+        return
+    constants = view.constants
+    for product, bias in (node.inputs, node.inputs[::-1]):
+        matmul = view.made_by(product, "MatMul")
+        if matmul is None or bias not in constants or matmul.inputs[1] not in constants:
+            continue
+        weight = constants[matmul.inputs[1]]
+        if matmul.inputs[0] not in constants and weight.ndim == 2 and constants[bias].shape == weight.shape[1:]:
+            inputs = [*matmul.inputs, bias]
+            yield Fusion([replace(matmul, op="MatMulBias", domain=OWN, inputs=inputs, outputs=node.outputs)], [matmul])
