@@ -27,6 +27,7 @@ COMMANDS = (
     "dump",
     "explain",
     "generate",
+    "golden",
     "inspect",
     "port_check",
     "record_info",

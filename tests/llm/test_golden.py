@@ -1,0 +1,45 @@
+"""`tcim-lite golden` on a language model: steps of two graphs that share their caches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.cli import main
+from tcim_lite.diff.golden import check
+
+TOKENS = ",".join(map(str, range(5, 25)))  # a chunk of 16 and one of 4
+
+
+@pytest.fixture
+def package(tiny_package):
+    return tiny_package(quant="float32", prefill_length=16, context_length=64).folder
+
+
+@pytest.fixture
+def dumped(package, tmp_path):
+    assert main(["dump", str(package), "-o", str(tmp_path / "d"), "--tokens", TOKENS, "--steps", "2"]) == 0
+    return tmp_path / "d"
+
+
+def test_a_dump_is_golden_for_its_own_package(package, dumped, capsys):
+    assert main(["golden", str(package), str(dumped), "--cosine", "1"]) == 0
+    assert "4 pass, 0 fail" in capsys.readouterr().out
+    verdicts = check(package, dumped, 1)
+    assert [(verdict.graph, verdict.reason) for verdict in verdicts] == [
+        ("qwen3_prefill", "equal"), ("qwen3_prefill", "equal"), ("qwen3_decode", "equal"), ("qwen3_decode", "equal")
+    ]  # fmt: skip
+
+
+def test_caches_of_a_first_step_behind_other_tokens_must_be_there(package, dumped, tmp_path):
+    (tmp_path / "later").mkdir()
+    (dumped / "step_2").rename(tmp_path / "later" / "step_0")
+    failed = [verdict.reason for verdict in check(package, tmp_path / "later", graphs=["qwen3_decode"])]
+    assert sum("cache" in reason and reason.endswith("_input.npy is missing") for reason in failed) >= 4
+    assert failed[-1] == "was not computed"
+
+
+def test_another_token_fails(package, dumped):
+    file = dumped / "step_2" / "hmquant_qwen3_decode_logits_output.npy"
+    np.save(file, np.load(file)[..., ::-1])
+    assert [verdict.passed for verdict in check(package, dumped)] == [True, True, False, True]
