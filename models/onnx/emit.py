@@ -59,6 +59,7 @@ class Emitter:
         self.saturated = 0
         self.clamped_codes = 0
         self.weight_bytes = 0
+        self.growth = 0  # elements of folded constants, less those of their operands
 
     @property
     def dtype(self) -> str:

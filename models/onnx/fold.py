@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import Node
+from .network import MAX_FOLDED, Node
 
-_MAX_ELEMENTS = 1 << 26  # of a folded result; what is larger would bloat the package
 # Whose result can be far larger than their operands: how many elements it has, from the operands.
 _GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "EyeLike", "CumSum")
 _RANDOM = (
@@ -32,7 +31,7 @@ def can_fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> bool:
         return False
     sizes = [operand.shape for operand in operands if operand is not None]
     try:
-        return _size(node, operands, sizes) <= _MAX_ELEMENTS
+        return _size(node, operands, sizes) <= MAX_FOLDED
     except (TypeError, ValueError):  # text where a size should be
         return False
 

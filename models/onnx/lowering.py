@@ -17,7 +17,7 @@ from . import lower  # noqa: F401  (fills the table)
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
 from .fold import can_fold, fold
-from .network import Network, Node
+from .network import MAX_GROWTH, Network, Node
 from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
 from .resizer import check as check_image
 from .table import LOWERINGS, Call, Operand
@@ -93,7 +93,11 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
     constants: list[NDArray[Any] | None] = [operand for operand in operands if not isinstance(operand, Tensor)]
     lowering = LOWERINGS.get((node.domain, node.op))
     if len(constants) == len(operands) and not node.domain and can_fold(node, constants):
-        return fold(node, constants)
+        results = fold(node, constants)
+        emit.growth += max(0, _elements(results) - _elements(constants))
+        if emit.growth > MAX_GROWTH:
+            raise node.unsupported(f"with it, constants of constants have more than {MAX_GROWTH} elements")
+        return results
     if lowering is None and len(constants) == len(operands) and not node.domain:
         raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
     if (reason := why_not(node)) is not None:
@@ -114,6 +118,10 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
             f"its operands or attributes make no sense ({type(error).__name__}: {shown(str(error))})"
         ) from error
     return [result] if isinstance(result, (Tensor, np.ndarray)) or not isinstance(result, Sequence) else result
+
+
+def _elements(arrays: Sequence[NDArray[Any] | None]) -> int:
+    return sum(array.size for array in arrays if array is not None)
 
 
 def _output(name: str, operand: Operand, emit: Emitter) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .emit import Emitter, Tensor
-from .network import Node, is_float
+from .network import MAX_FOLDED, Node, is_float
 
 Constant = NDArray[Any]
 Operand = Tensor | Constant
@@ -59,7 +59,15 @@ class Call:
             raise self.node.unsupported(f"operand {index} is missing")
         if isinstance(operand, Tensor) and operand.kind == "state":
             raise self.node.unsupported(f"operand {index} is a KV cache, which only KVcache and FlashAttention read")
+        if not isinstance(operand, Tensor) and operand.size > MAX_FOLDED and not any(operand.strides):
+            return self._repeated(operand)
         return operand
+
+    def _repeated(self, operand: Constant) -> Tensor:
+        """One element that fills a large shape: computed by the network instead of stored in the package."""
+        kind = "float" if is_float(operand) or operand.dtype == bool else "int"
+        weight = self.emit.weight(np.asarray(operand.flat[0]).reshape(1), self.emit.dtype_of(kind))
+        return self.op("Expand", [weight], operand.shape, result=kind)
 
     def state(self, index: int) -> Tensor:
         """An operand that is a KV cache, as the input or updated."""

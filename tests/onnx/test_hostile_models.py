@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from tcim_lite.cli import main
 from tcim_lite.errors import TcimError
-from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx import lowering, onnx_bytes
 
 IMAGE = {"x": (1, 3, 4, 4)}
 ROW = {"x": (1, 3)}
@@ -167,6 +167,21 @@ def test_damaged_models_are_taken_or_refused_and_nothing_else(tmp_path):
     """The first inputs of tests/onnx/fuzz_models.py; `make fuzz` has many more."""
     verdicts = {judge(number, tmp_path) for number in range(800)}
     assert verdicts == {"refused", "loaded", "ran"}
+
+
+def test_constants_of_constants_are_refused_once_they_are_large_together(make_model, monkeypatch):
+    monkeypatch.setattr(lowering, "MAX_GROWTH", 80)  # elements, in place of 2^28
+    names = [f"r{number}" for number in range(9)]
+    nodes = [*(("ConstantOfShape", ["s"], [name], {}) for name in names), ("Sum", ["x", *names], ["y"], {})]
+    with pytest.raises(TcimError, match=r"\(ConstantOfShape\): with it, constants of constants have more than 80 elem"):
+        onnx_bytes(make_model(nodes, {"x": (3, 4)}, ["y"], ints(3, 4)))
+    assert onnx_bytes(make_model([*nodes[:8], ("Sum", ["x", *names[:8]], ["y"], {})], {"x": (3, 4)}, ["y"], ints(3, 4)))
+
+
+def test_a_mask_of_hundreds_of_millions_of_ones_is_no_constant_of_the_package(make_model):
+    shape = (1, 3, 2**14, 2**14)
+    model = make_model([("Dropout", ["x"], ["z", "m"], {}), ("Not", ["m"], ["y"], {})], {"x": shape}, ["z", "y"])
+    assert len(onnx_bytes(model)) < 1 << 16
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint64])
