@@ -81,7 +81,7 @@ def _compiled(args: argparse.Namespace, path: Path, options: Mapping[str, Any]) 
                 "or a name on the Hugging Face hub (Owner/Model)"
             )
         path, label = download(args.model, local_files_only=args.local_files_only), args.model
-    count = len(devices_of(args))
+    count = len(shares_of(args)[0])
     if args.pipeline:
         options = {**options, "pipeline": count}
     elif count > 1:
@@ -121,6 +121,22 @@ def devices_of(args: argparse.Namespace) -> tuple[int, ...]:
         return tuple(int(part) for part in args.devices.split(","))
     except ValueError:
         raise ValueError(f"--devices {args.devices!r}: expected ids such as 0 or 0,1") from None
+
+
+def shares_of(args: argparse.Namespace) -> list[tuple[int, ...]]:
+    """The ids of --devices, an equal share for each of --replicas, in order; one share without that option.
+
+    Raises:
+        ValueError: As `devices_of`, or the shares are not equal.
+    """
+    devices, count = devices_of(args), getattr(args, "replicas", 1)
+    if count < 1 or len(devices) % count:
+        raise ValueError(
+            f"--replicas {count} of --devices {args.devices}: {len(devices)} devices cannot be shared equally; name as "
+            "many for each"
+        )
+    size = len(devices) // count
+    return [devices[begin : begin + size] for begin in range(0, len(devices), size)]
 
 
 def start_log(args: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .opening import add_model_arguments, devices_of, explained, open_package, start_log
+from .opening import add_model_arguments, explained, open_package, shares_of, start_log
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,6 +18,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "Compile with --batch B to answer B requests at a time. SIGTERM and Ctrl-C let running answers end.",
     )
     add_model_arguments(parser, log_level="info")
+    parser.add_argument(
+        "--replicas", type=int, default=1, metavar="N", help="engines side by side, each on an equal share of --devices"
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     parser.add_argument("--port", type=int, default=8000, help="%(default)s; 0 takes a free one and prints it")
     parser.add_argument(
@@ -74,7 +77,7 @@ def _serve(args: argparse.Namespace) -> int:
             package,
             options,
             chat_template=args.chat_template,
-            devices=devices_of(args),
+            devices=shares_of(args),
             pipeline=args.pipeline,
             speculate=args.speculate,
             max_waiting=args.max_queue,
@@ -82,7 +85,7 @@ def _serve(args: argparse.Namespace) -> int:
             prefix_cache_bytes=int(args.prefix_cache_mb * 2**20),
         )
         host, port = listener.getsockname()[:2]
-        slots = len(service.driver.engine.slots)
+        slots = len(service.engines.snapshot())
         url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
         def ready() -> None:

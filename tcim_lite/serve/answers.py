@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
-from ..llm.engine import Driver, Event, QueueFullError, RequestError, SamplingParams
+from ..llm.engine import Event, QueueFullError, Replicas, RequestError, SamplingParams
 from .errors import ApiError, closing, overloaded, too_slow
 from .metrics import Metrics
 from .sampling import seeded
@@ -21,13 +21,13 @@ class Answers:
     A reader that is slow stalls nobody: events wait in the loop's queue, which holds at most the tokens of the context.
 
     Args:
-        driver: Of the engine.
+        engines: Answer.
         metrics: Told of every event.
         timeout_s: From now on; then the answers end with an error.
     """
 
-    def __init__(self, driver: Driver, metrics: Metrics, timeout_s: float):
-        self._driver, self._metrics, self._timeout_s = driver, metrics, timeout_s
+    def __init__(self, engines: Replicas, metrics: Metrics, timeout_s: float):
+        self._engines, self._metrics, self._timeout_s = engines, metrics, timeout_s
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + timeout_s
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
@@ -60,13 +60,13 @@ class Answers:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
 
-        self._open[index] = self._driver.submit(prompt, params, on_event)
+        self._open[index] = self._engines.submit(prompt, params, on_event)
 
     def abort(self) -> None:
         """Frees the slots within a step; the client is gone."""
         self._aborted = True
         for request_id in list(self._open.values()):
-            self._driver.abort(request_id)
+            self._engines.abort(request_id)
 
     async def events(self, idle_s: float) -> AsyncIterator[tuple[int, Event] | None]:
         """(index, event) until all answers have ended; None where nothing came for `idle_s` seconds.

@@ -51,7 +51,7 @@ def check_model(service: Service, name: str | None) -> None:
     Raises:
         ApiError: 404, 503 at shutdown.
     """
-    if service.is_closing or not service.driver.is_alive:
+    if service.is_closing or not service.engines.is_alive:
         raise closing()
     if name is not None and name != service.options.model:
         raise ApiError(
@@ -71,7 +71,7 @@ async def _answer(
     n: int,
     reply: Reply,
 ) -> Response:
-    answers = Answers(service.driver, service.metrics, service.options.timeout_s)
+    answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     await answers.submit(service.executor, prompts, params, n)
     usage = UsageCount([len(prompt) for prompt in prompts], n)
     if request.stream:

@@ -30,7 +30,7 @@ async def page(service: Service, http: Request) -> Response:
 
 async def health(service: Service, http: Request) -> Response:
     """GET /health: 200, or 503 while the server ends or when the engine has ended."""
-    if not service.driver.is_alive and not service.is_closing:
+    if not service.engines.is_alive and not service.is_closing:
         return JsonResponse({"status": "error: the engine has ended; start the server again"}, 503)
     return JsonResponse({"status": "closing" if service.is_closing else "ok"}, 503 if service.is_closing else 200)
 
@@ -53,7 +53,7 @@ async def models(service: Service, http: Request) -> Response:
         "object": "model",
         "created": _STARTED,
         "owned_by": "tcim-lite",
-        "max_model_len": service.driver.engine.slots.context_length,
+        "max_model_len": service.engines.slots.context_length,
     }
     if name is None:
         return JsonResponse({"object": "list", "data": [entry]})
@@ -63,7 +63,6 @@ async def models(service: Service, http: Request) -> Response:
 
 async def slots(service: Service, http: Request) -> Response:
     """GET /slots: what every slot does."""
-    engine = service.driver.engine
     return JsonResponse(
         [
             {
@@ -71,25 +70,26 @@ async def slots(service: Service, http: Request) -> Response:
                 "state": slot["state"],
                 "is_processing": slot["request"] is not None,
                 "n_rows": slot["rows"],
-                "n_ctx": engine.slots.context_length,
+                "n_ctx": service.engines.slots.context_length,
+                "replica": slot["replica"],
             }
-            for slot in engine.snapshot()
+            for slot in service.engines.snapshot()
         ]
     )
 
 
 async def props(service: Service, http: Request) -> Response:
     """GET /props: what does not change while the server runs."""
-    engine, defaults = service.driver.engine, service.defaults
+    engines, defaults = service.engines, service.defaults
     return JsonResponse(
         {
             "model": service.options.model,
-            "total_slots": len(engine.slots),
-            "n_ctx": engine.slots.context_length,
-            "prefill_length": engine.slots.chunk_length,
-            "vocab_size": engine.slots.vocab_size,
+            "total_slots": len(engines.snapshot()),
+            "n_ctx": engines.slots.context_length,
+            "prefill_length": engines.slots.chunk_length,
+            "vocab_size": engines.slots.vocab_size,
             "chat_template": service.template.source if service.template else None,
-            "stop_tokens": sorted(engine.stop_tokens),
+            "stop_tokens": sorted(engines.stop_tokens),
             "default_generation_settings": {
                 name: getattr(defaults, name)
                 for name in ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
@@ -115,7 +115,7 @@ async def tokenize(service: Service, http: Request) -> Response:
         return service.vocabulary.encode(chat, special=False)
 
     tokens = await service.in_thread(encode)
-    most = service.driver.engine.slots.context_length
+    most = service.engines.slots.context_length
     return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": most})
 
 
@@ -123,7 +123,7 @@ async def detokenize(service: Service, http: Request) -> Response:
     """POST /detokenize: the text of token ids, special tokens included."""
     request = read(DetokenizeRequest, await read_body(http, service.options.max_body_bytes))
     check_model(service, request.model)
-    size = service.driver.engine.slots.vocab_size
+    size = service.engines.slots.vocab_size
     bad = next((token for token in request.tokens if not 0 <= token < size), None)
     if bad is not None:
         raise ApiError(400, f"token {bad} is outside the vocabulary of {size}", param="tokens")

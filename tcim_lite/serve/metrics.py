@@ -10,23 +10,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from .. import clock
-from ..llm.engine import Driver, Event
+from ..llm.engine import Event, Replicas
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _TOKENS = tuple(2**i for i in range(18))
 
 
 class Metrics:
-    """Histograms of requests, and counts that the engine keeps. Thread-safe.
+    """Histograms of requests, and counts that the engines keep. Thread-safe.
 
     Args:
-        driver: Of the engine.
+        engines: Whose counts are told, summed up.
         model: Value of the label `model_name`.
     """
 
-    def __init__(self, driver: Driver, model: str):
+    def __init__(self, engines: Replicas, model: str):
         self._registry, self._model = CollectorRegistry(), model
-        self._registry.register(_EngineCollector(driver, model))
+        self._registry.register(_EngineCollector(engines, model))
         self._first = self._histogram("time_to_first_token_seconds", "From arrival to the first token.", _SECONDS)
         self._between = self._histogram("inter_token_latency_seconds", "Between two tokens of an answer.", _SECONDS)
         self._whole = self._histogram("e2e_request_latency_seconds", "From arrival to the last token.", _SECONDS)
@@ -71,17 +71,17 @@ class Metrics:
 class _EngineCollector(Collector):
     """Reads the engine when asked, so that its thread has nothing to do for it."""
 
-    def __init__(self, driver: Driver, model: str):
-        self._driver, self._model = driver, model
+    def __init__(self, engines: Replicas, model: str):
+        self._engines, self._model = engines, model
 
     def collect(self) -> Iterable[Metric]:
-        engine, stats = self._driver.engine, self._driver.engine.stats
-        slots = engine.snapshot()
+        engines, stats = self._engines, self._engines.stats
+        slots = engines.snapshot()
         running = sum(slot["request"] is not None for slot in slots)
-        rows = len(slots) * engine.slots.context_length
+        rows = len(slots) * engines.slots.context_length
         for name, text, value in (
             ("num_requests_running", "Requests in a slot.", running),
-            ("num_requests_waiting", "Requests without a slot.", engine.waiting),
+            ("num_requests_waiting", "Requests without a slot.", engines.waiting),
             ("slots", "Requests that can run at a time.", len(slots)),
             ("kv_cache_usage_perc", "Cache rows in use, 1 is all.", sum(slot["rows"] for slot in slots) / rows),
         ):

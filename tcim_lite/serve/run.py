@@ -39,7 +39,7 @@ class _Server(uvicorn.Server):
         if self._service.is_closing:  # the second signal
             self._abort()
             return
-        pending = self._service.driver.pending
+        pending = self._service.engines.pending
         _log.info("shutting down; %d requests have %g s to end", pending, self._service.options.shutdown_s)
         self._service.is_closing = True
         self.should_exit = True
@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
 
     def _abort(self) -> None:
         """Every answer that is left ends with an error that its client can read."""
-        self._service.driver.close(timeout=0)
+        self._service.engines.close(timeout=0)
 
 
 def listen(host: str, port: int) -> socket.socket:

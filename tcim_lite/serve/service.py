@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..llm.engine import Driver, Engine
+from ..llm.engine import Driver, Engine, Replicas
 from ..llm.generation_defaults import GenerationDefaults
 from ..llm.package import Package
 from .chat_template import ChatTemplate
@@ -23,7 +23,7 @@ class Service:
     """One package being served. Ends with `close`.
 
     Args:
-        driver: Of the engine; its tokenizer is `vocabulary`.
+        engines: One or more of the package; their tokenizer is `vocabulary`.
         template: None refuses chats.
         defaults: What the checkpoint says about sampling.
 
@@ -34,15 +34,15 @@ class Service:
 
     def __init__(
         self,
-        driver: Driver,
+        engines: Replicas,
         vocabulary: Vocabulary,
         template: ChatTemplate | None,
         defaults: GenerationDefaults,
         options: ServeOptions,
     ):
-        self.driver, self.vocabulary, self.template = driver, vocabulary, template
+        self.engines, self.vocabulary, self.template = engines, vocabulary, template
         self.defaults, self.options = defaults, options
-        self.metrics = Metrics(driver, options.model)
+        self.metrics = Metrics(engines, options.model)
         self.executor = ThreadPoolExecutor(4, "tcim-lite-serve")
         self.is_closing = False
 
@@ -53,17 +53,19 @@ class Service:
         options: ServeOptions,
         *,
         chat_template: Path | None = None,
+        devices: Sequence[Sequence[int]] = ((0,),),
         **engine_options: Any,
     ) -> Service:
-        """Loads a package; `engine_options` are those of `Engine.open`.
+        """Loads a package, once for each entry of `devices`; `engine_options` are the others of `Engine.open`.
 
         Raises:
             FileNotFoundError, ValueError, ImportError: As `Vocabulary`, `ChatTemplate.of` and `Engine.open`.
         """
         vocabulary = Vocabulary(package.tokenizer_folder)
         template = ChatTemplate.of(package.tokenizer_folder, vocabulary, chat_template)
-        engine = Engine.open(package, tokenizer=vocabulary, **engine_options)
-        return cls(Driver(engine), vocabulary, template, package.generation_defaults, options)
+        opened = [Engine.open(package, tokenizer=vocabulary, devices=ids, **engine_options) for ids in devices]
+        engines = Replicas([Driver(engine) for engine in opened])
+        return cls(engines, vocabulary, template, package.generation_defaults, options)
 
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         """What `work()` returns, computed in a thread of the executor."""
@@ -72,7 +74,7 @@ class Service:
     def close(self) -> None:
         """Ends running answers and all threads."""
         self.is_closing = True
-        self.driver.close(timeout=60.0)
+        self.engines.close(timeout=60.0)
         self.executor.shutdown(cancel_futures=True)
         if self.template is not None:
             self.template.close()

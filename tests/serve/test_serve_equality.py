@@ -62,3 +62,18 @@ def test_prompts_of_tokens_that_mean_nothing_give_the_same_tokens(server, one_sl
         one_slot.cached_tokens = []
         tokens = list(one_slot.generate(prompt, Sampler(), 40, ()))
         assert answer == [written._text(token) for token in tokens]
+
+
+def test_replicas_on_devices_of_their_own_answer_as_one_engine(start, alone):
+    server = start(
+        "--devices", "0,1,2,3", "--replicas", 2, ndevice=2, single_device=False, env={"TCIM_LITE_DEVICE_NUM": "4"}
+    )
+    assert [slot["replica"] for slot in server.get("/slots").json()] == [0] * 4 + [1] * 4
+
+    def ask(text):
+        with server.client() as client:
+            return client.chat.completions.create(model="qwen3", messages=user(text)).choices[0].message.content
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, TEXTS * 2)) == [alone(text)[1] for text in TEXTS * 2]
+    assert server.metric("tcim:slots") == 8

@@ -229,6 +229,8 @@ def test_what_cannot_be_served_is_one_line(tmp_path, packages, server):
     assert "Address already in use" in done.stderr.splitlines()[-1]
     done = command(packages(4).folder, "--port", 0, "--devices", "a")
     assert (done.returncode, "expected ids such as 0 or 0,1" in done.stderr) == (2, True)
+    done = command(packages(4).folder, "--port", 0, "--devices", "0,1,2", "--replicas", 2)
+    assert (done.returncode, "3 devices cannot be shared equally" in done.stderr) == (2, True)
     assert command(packages(4).folder, "--timeout", "0", "--port", 0).returncode == 2
 
 

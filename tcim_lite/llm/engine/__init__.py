@@ -1,7 +1,8 @@
 """Many requests over one package: they come and go while others are being answered (docs/serving.md).
 
 `Engine.open(folder)` gives an engine; `add` queues a request, `step` does a bounded amount of work and returns what
-came of it, `abort` ends a request. One thread may use an engine. `Driver` gives it a thread of its own, for a server.
+came of it, `abort` ends a request. One thread may use an engine. `Driver` gives it a thread of its own, for a server,
+and `Replicas` makes several of one package look like one.
 numpy is enough.
 
 >>> engine = Engine.open("OUT", tokenizer=tokenizer)                                        # doctest: +SKIP
@@ -14,6 +15,7 @@ numpy is enough.
 from .batch import answer_all
 from .driver import Driver
 from .engine import Engine
+from .replicas import Replicas
 from .request import Event, QueueFullError, Request, RequestError, SamplingParams, State, TokenLogprob, Usage
 from .slots import Slots
 from .speculate import Drafter, DraftModel, PromptLookup
@@ -29,6 +31,7 @@ __all__ = [
     "Event",
     "PromptLookup",
     "QueueFullError",
+    "Replicas",
     "Request",
     "RequestError",
     "SamplingParams",
