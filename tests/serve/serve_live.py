@@ -136,5 +136,19 @@ def alone(one_slot, packages):
     return reply
 
 
+@pytest.fixture(scope="session")
+def raw_alone(one_slot, packages):
+    """As `alone`, without the chat template."""
+    tokenizer = load_tokenizer(packages(1).tokenizer_folder)
+    stop = packages(1).stop_tokens(tokenizer)
+
+    def reply(text: str, limit: int | None = None) -> tuple[list[int], str]:
+        one_slot.cached_tokens = []
+        tokens = list(one_slot.generate(tokenizer(text)["input_ids"], Sampler(), limit, stop))
+        return tokens, tokenizer.decode(tokens, skip_special_tokens=True)
+
+    return reply
+
+
 def user(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]
