@@ -27,6 +27,7 @@ def test_answers_in_slots_equal_answers_alone(make_engine, alone, batch, chunks)
 def long_prompt_logits(engine):
     """The logits after a prompt of four chunks, a decode step of another slot between each two."""
     logits = {}
+    engine.slots.alone_by_prefill = False
     prefill = engine.slots.prefill
 
     def record(slot, tokens):
@@ -53,6 +54,7 @@ def test_a_decode_step_leaves_a_prompt_in_mid_prefill_alone(make_engine):
     # What the rule prevents: the valid length 0 for a slot that takes no part.
     engine = make_engine(2)
     engine.slots.stages[0].decode = ZeroForIdle(engine)
+    engine.slots.alone_by_prefill = False
     assert (long_prompt_logits(engine) != expected).any()
 
 
@@ -73,6 +75,7 @@ class ZeroForIdle:
 
 def test_a_full_idle_slot_gives_up_its_last_row(make_engine):
     slots = make_engine(2).slots
+    slots.alone_by_prefill = False
     full = prompt_of(CONTEXT, 1)
     for begin in range(0, CONTEXT, CHUNK):
         expected = slots.prefill(0, full[begin : begin + CHUNK])
@@ -104,6 +107,7 @@ class Lengths:
 
 def test_a_free_slot_costs_no_attention_and_keeps_its_rows(make_engine, alone):
     engine = make_engine(3)
+    engine.slots.alone_by_prefill = False
     stage = engine.slots.stages[0]
     stage.decode = module = Lengths(stage)
     kept, small = prompt_of(CONTEXT, 1), prompt_of(10, 2)
@@ -119,6 +123,30 @@ def test_a_free_slot_costs_no_attention_and_keeps_its_rows(make_engine, alone):
     answers, last = run(engine)
     assert answers == {"again": alone(kept, 1), "part": alone([*kept[:40], 7], 5)}
     assert [last[name].usage.cached_tokens for name in ("again", "part")] == [CONTEXT - 1, 40]
+
+
+@pytest.mark.parametrize("by_prefill", [True, False])
+def test_an_answer_alone_costs_one_row_and_is_the_same(make_engine, alone, by_prefill):
+    engine = make_engine(3)
+    assert engine.slots.alone_by_prefill
+    engine.slots.alone_by_prefill = by_prefill
+    stage = engine.slots.stages[0]
+    stage.decode = module = Lengths(stage)
+    kept, params = prompt_of(40, 1), SamplingParams(max_tokens=CONTEXT)
+    engine.add(kept, SamplingParams(max_tokens=1))
+    run(engine)
+    engine.add(prompt_of(5, 3), params, request_id="first")
+    begun = {"first": [token for _ in range(10) for event in engine.step() for token in event.token_ids]}
+    assert len(module.runs) == (0 if by_prefill else 10)
+    engine.add(prompt_of(7, 4), SamplingParams(max_tokens=4), request_id="second")  # and then it is alone again
+    answers, last = run(engine, begun)
+    assert answers["second"] == alone(prompt_of(7, 4), 4)
+    assert answers["first"] == alone(prompt_of(5, 3), CONTEXT)
+    assert last["first"].usage.completion_tokens == CONTEXT - 4  # until the context is full
+    engine.add([*kept, 7], SamplingParams(max_tokens=3), request_id="again")
+    answers, last = run(engine)
+    assert answers["again"] == alone([*kept, 7], 3)
+    assert last["again"].usage.cached_tokens == 40
 
 
 @pytest.mark.parametrize(("static", "steps"), [(False, 126), (True, 396)])

@@ -109,8 +109,9 @@ class Progress:
             return
         self._stats.decode_steps += 1
         try:
-            for slot in self._scheduler.free:
-                self._slots.park(slot)
+            if len(requests) > 1 or not self._slots.alone_by_prefill:
+                for slot in self._scheduler.free:
+                    self._slots.park(slot)
             begin = perf_counter()
             logits = self._slots.decode({request.slot: request.tokens[-1] for request in requests})
             self._stats.decode_s += perf_counter() - begin

@@ -10,7 +10,7 @@ class EngineStats:
     """Counts since the engine began.
 
     Attributes:
-        decode_steps: runs of the decode graph.
+        decode_steps: runs of the decode graph, and of the prefill graph for a token of one slot alone.
         decode_tokens: tokens those gave; over `decode_steps` times the slots, it is how busy the slots were.
         verify_steps: runs of the verify graph.
         drafted_tokens: guesses that those judged.
