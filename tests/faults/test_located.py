@@ -18,7 +18,7 @@ from reach import EXPECTED, OUT_OF_REACH
 
 SAMPLE = (
     "weight layers.1.mlp.down_proj.weight", "position layers.0.attn.k", "layers 0 and 1 swapped",
-    "cache_row_one_off", "tie_to_the_higher_expert", "rounds_ignored",
+    "cache_row_one_off", "tie_to_the_higher_expert", "verify_rows_ignored", "rounds_ignored",
 )  # fmt: skip
 
 
