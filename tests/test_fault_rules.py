@@ -196,3 +196,16 @@ def test_a_process_ends_at_once_while_its_device_hangs(tmp_path, add_model):
     (tmp_path / "rules.toml").write_text('[[fault]]\nkind = "hang"\ntimeout_s = 100\n')
     done = run_python(f"{LOAD}\nmodule.run()", add_model, TCIM_LITE_FAULTS=str(tmp_path / "rules.toml"))
     assert done.returncode == 0, done.stderr
+
+
+def test_the_matrix_of_the_suite_has_every_call_that_needs_a_device():
+    """A call that is new must be tried with every kind."""
+    from tcim_lite.conformance.cases.faults import CALLS
+
+    with pytest.raises(rt.ArgumentError, match="expected for device_lost: ") as error:
+        faults.inject(kind="device_lost", call="nothing")
+    known = set(str(error.value).split("expected for device_lost: ")[1].split(", "))
+    cpp = Path(rt.__file__).parents[1] / "conformance/cpp/faults_cases.cpp"
+    of_cpp = known - set(CALLS)
+    assert of_cpp == {"Buffer.create", "Tensor.data"}
+    assert all(f'"{call}"' in cpp.read_text(encoding="utf-8") for call in of_cpp)

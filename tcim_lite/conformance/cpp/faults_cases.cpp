@@ -74,6 +74,45 @@ CASE(loads_fail_and_give_falsy_modules) {
   CHECK_EQ(first.Run(true), tcim::OK);
 }
 
+// Python makes neither call; the matrix of the others is cases/faults.py.
+CASE(faults_in_the_calls_of_cpp_alone_are_errors_and_a_reset_ends_them) {
+  std::string rules;
+  for (const char* call : {"Buffer.create", "Tensor.data"}) {
+    for (const char* kind : {"out_of_memory", "reset", "device_lost", "hang", "slow", "throttle"}) {
+      if (call == std::string("Tensor.data") && kind == std::string("out_of_memory")) continue;
+      rules += std::string("[[fault]]\nkind = \"") + kind + "\"\ncall = \"" + call + "\"\n";
+      if (kind == std::string("hang")) rules += "timeout_s = 0.05\n";
+      if (kind == std::string("slow")) rules += "delay_s = 0.01\n";
+      if (kind == std::string("throttle")) rules += "clock_mhz = 100\n";
+    }
+  }
+  Inject(folder, rules.c_str());
+  const auto hal = HalDeviceFactory::Create();
+  MemInfo before, after;
+  tcim::Module module(folder + "/add.hmm");
+  SetInputs(module);
+  CHECK_EQ(module.Run(true), tcim::OK);
+  CHECK_EQ(hal->GetMemInfo(0, &before), tcim::OK);
+  for (const char* words : {"out of memory", "was reset", "is lost", "(ret:110)"}) {
+    CHECK(tcim::Buffer::CreateDeviceBuffer(64, 0).GetInitStatus() != tcim::OK);
+    CHECK(LastErrorHas(words));
+    CHECK_EQ(hal->IpuReset(0), tcim::OK);
+  }
+  CHECK_EQ(tcim::Buffer::CreateDeviceBuffer(64, 0).GetInitStatus(), tcim::OK);
+  CHECK_EQ(hal->IpuReset(0), tcim::OK);  // from the low clock too
+  for (const char* words : {"was reset", "is lost", "(ret:110)"}) {
+    CHECK(module.GetDevOutput("total").Data() == nullptr);
+    CHECK(LastErrorHas(words));
+    CHECK_EQ(hal->IpuReset(0), tcim::OK);
+  }
+  CHECK(module.GetDevOutput("total").Data() != nullptr);
+  CHECK_EQ(hal->IpuReset(0), tcim::OK);
+  CHECK_EQ(module.Run(true), tcim::OK);
+  CHECK(AllEqual(module.GetOutput("total"), 4));
+  CHECK_EQ(hal->GetMemInfo(0, &after), tcim::OK);
+  CHECK_EQ(after.mem_used, before.mem_used);
+}
+
 CASE(rules_that_cannot_be_read_fail_the_call) {
   Inject(folder, "[[fault]]\nkind = \"hung\"\n");
   CHECK(!tcim::Module::LoadFromFile(folder + "/add.hmm"));
