@@ -18,7 +18,7 @@ from tiny_graphs import add_graph, sinks_graph
 from tcim_lite import hmm, layers
 from tcim_lite import runtime as rt
 from tcim_lite.cli import main
-from tcim_lite.replay import Recording, RecordingError, Tolerance, assert_replays, difference, replay
+from tcim_lite.replay import Recording, RecordingError, RecordingWriter, Tolerance, assert_replays, difference, replay
 from tcim_lite.replay.fingerprint import fingerprint
 
 
@@ -270,10 +270,20 @@ def test_a_recording_is_a_pytest_case(recorded, models, tmp_path):
     assert "Traceback" not in done.stdout
 
 
+def test_a_module_that_is_no_runtime_is_refused(tmp_path, capsys):
+    with RecordingWriter(tmp_path / "x", {"data": "all"}) as writer:
+        writer.add_record({"call": "get_version"})
+        writer.close(complete=False)
+    assert main(["replay", str(tmp_path / "x"), "--runtime", "json"]) == 2
+    assert "json is no runtime with the vendor's Python API: it has no Option, DevManager" in capsys.readouterr().err
+    assert main(["replay", str(tmp_path / "x")]) == 0
+    assert f"note: {tmp_path}/x has no end: the process was killed" in capsys.readouterr().out
+
+
 def test_tolerances():
     assert Tolerance.parse("1e-3") == Tolerance(relative=1e-3)
     assert Tolerance.parse("abs=1,rel=0.5, cosine=0.9") == Tolerance(1.0, 0.5, 0.9)
-    for wrong in ("", "x", "abs", "abs=1,abs=2", "rel=-1", "cosine=nan", "max=1"):
+    for wrong in ("", "x", "abs", "abs=1,abs=2", "rel=-1", "cosine=nan", "cosine=1.1", "max=1"):
         with pytest.raises(ValueError, match="expected NUMBER or abs=NUMBER"):
             Tolerance.parse(wrong)
     ones = np.ones(4, np.float32)

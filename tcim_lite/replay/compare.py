@@ -42,8 +42,11 @@ class Tolerance:
                 value = float(number)
             except ValueError:
                 value = math.nan
-            if key is None or key in values or not 0 <= value <= 3.5e38:
-                raise ValueError(f"tolerance {given!r:.80}: expected NUMBER or abs=NUMBER,rel=NUMBER,cosine=NUMBER")
+            if key is None or key in values or not 0 <= value <= (1.0 if key == "cosine" else 3.5e38):
+                raise ValueError(
+                    f"tolerance {given!r:.80}: expected NUMBER or abs=NUMBER,rel=NUMBER,cosine=NUMBER, from 0 on, a "
+                    "cosine up to 1"
+                )
             values[key] = value
         return cls(**values)
 

@@ -27,6 +27,7 @@ _ERRORS = {
     "ArgumentError", "DeviceError", "HmmFormatError", "ShapeError", "StateError", "StrictError", "TcimError",
     "UnknownNameError", "UnsupportedError",
 }  # fmt: skip
+_NEEDED = ("load", "Option", "DevManager", "WeightManager", "Tensor", "TensorInfo")
 _COMPARED_TEXTS = {
     "get_num_inputs",
     "get_num_outputs",
@@ -84,12 +85,16 @@ def replay(
         stop: end at the first mismatch.
 
     Raises:
-        RecordingError: a damaged recording, or one that lacks what the calls need.
+        RecordingError: a damaged recording, one that lacks what the calls need, or a module that is no runtime.
     """
     if not isinstance(recording, Recording):
         recording = Recording(recording)
     if runtime is None or isinstance(runtime, str):
         runtime = importlib.import_module(runtime or "tcim_lite.runtime")
+    missing = [name for name in _NEEDED if not hasattr(runtime, name)]
+    if missing:
+        name = getattr(runtime, "__name__", type(runtime).__name__)
+        raise RecordingError(f"{name} is no runtime with the vendor's Python API: it has no {', '.join(missing)}")
     return _Run(recording, runtime, package, tolerance, stop).run()
 
 
@@ -114,6 +119,8 @@ class _Run:
         self.recording, self.tolerance, self.stop = recording, tolerance, stop
         self.player = Player(recording, runtime, Path(package) if package is not None else None)
         self.done = Replay(notes=self.player.notes)
+        if not recording.complete:
+            self.player.notes.append(f"{recording.path} has no end: the process was killed, or still runs")
         self.rounds: Counter[int] = Counter()
         self.states = {
             (number(record, "module"), number(record, "round")): member(record, "states", list)
