@@ -37,12 +37,15 @@ check: $(VENV)/test
 test: $(VENV)/test
 	$(BIN)/pytest $(PARALLEL)
 
-# Against vLLM itself, in an environment of its own of 2.8 GB (docs/vllm.md). Not from this folder: vLLM starts
+# Against vLLM itself, in an environment of its own of 2.8 GB (docs/vllm.md). A process for each file, because a process
+# has one distributed world of torch. Not from this folder: vLLM starts
 # `python -m`, which would import the sources beside it, without their compiled core.
+LIVE ?= $(filter-out %/live_fixtures.py,$(wildcard tests/vllm/live_*.py))
 test-vllm:
 	tests/vllm/setup_env.sh .venv-vllm
-	cd .venv-vllm && for file in $(CURDIR)/tests/vllm/live_*.py; do \
-	    bin/python -P -m pytest -p no:cacheprovider -c /dev/null --import-mode=importlib --noconftest $$file || exit 1; \
+	cd .venv-vllm && for file in $(LIVE); do \
+	    PYTHONPATH=$(CURDIR)/tests/vllm bin/python -P -m pytest -q -p live_fixtures -p no:cacheprovider -c /dev/null \
+	        --import-mode=importlib --noconftest $(CURDIR)/$$file || exit 1; \
 	done
 
 fuzz: $(VENV)/test

@@ -43,7 +43,7 @@ def check_parallel(parallel: Any, package: Package, devices: Any) -> None:
         raise ValueError(f"devices={devices!r} names a device more than once; a device runs one stage or replica")
 
 
-def replica_devices(parallel: Any, package: Package, devices: Any) -> list[int]:
+def replica_devices(parallel: Any, package: Package, devices: Any, size: int | None = None) -> list[int]:
     """Ids of this replica's devices, in the order of its stages or of the graphs of its `.hmms`.
 
     Without `devices` they are the visible ones (`HOUMO_VISIBLE_DEVICES`), shared out in order.
@@ -56,7 +56,7 @@ def replica_devices(parallel: Any, package: Package, devices: Any) -> list[int]:
         ids = _listed(devices, replica, max(parallel.data_parallel_size, replica + 1))
         _check_count(ids, stages, package)
         return ids
-    needed = stages if stages > 1 or package.decode_path.is_file() else _graphs(package)
+    needed = size or (stages if stages > 1 or package.decode_path.is_file() else _graphs(package))
     visible = visible_devices()
     if len(visible) < needed * (replica + 1):
         raise ValueError(

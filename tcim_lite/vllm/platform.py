@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -12,10 +13,12 @@ from vllm.platforms.interface import Platform, PlatformEnum
 from tcim_lite.llm import Package
 
 from . import VERSION
+from .case import Case
 from .parallel import check_parallel
-from .shape import package_shape
+from .shape import Shape
 
 _log = init_logger("vllm.tcim_lite")
+_CONNECTOR = ("SlotConnector", "tcim_lite.vllm.connector")
 
 
 class TcimPlatform(Platform):
@@ -28,6 +31,7 @@ class TcimPlatform(Platform):
     dist_backend = "gloo"
     simple_compile_backend = "eager"  # inductor compiles the ranks of logprobs during the first request
     device_control_env_var = "HOUMO_VISIBLE_DEVICES"
+    _all_logits = False  # of the package that this process serves
 
     @classmethod
     def import_kernels(cls) -> None:
@@ -58,11 +62,11 @@ class TcimPlatform(Platform):
 
     @classmethod
     def validate_request(cls, processed_inputs: Any, params: Any) -> None:
-        """Raises ValueError for what a package cannot answer."""
-        if getattr(params, "prompt_logprobs", None) is not None:
+        """Raises ValueError for what the package cannot answer."""
+        if getattr(params, "prompt_logprobs", None) is not None and not cls._all_logits:
             raise ValueError(
-                "prompt_logprobs: the plugin returns logprobs of the answer only; `tcim-lite serve` returns those of "
-                "the prompt, of a package compiled with --all-logits"
+                "prompt_logprobs: the package's prefill gives the logits of the last token alone; compile it with "
+                "--all-logits"
             )
 
     @classmethod
@@ -74,9 +78,19 @@ class TcimPlatform(Platform):
         if model is None:
             return
         _refuse(vllm_config)
-        package = Package.open(model.model)
-        check_parallel(vllm_config.parallel_config, package, (vllm_config.additional_config or {}).get("devices"))
-        slots, context = package_shape(package)
+        case = Case.read(model.model)
+        package = Package.open(case.folder)
+        shape = Shape.read(package)
+        options = vllm_config.additional_config if isinstance(vllm_config.additional_config, dict) else {}
+        case.check(shape.devices, vllm_config.parallel_config.tensor_parallel_size, options.get("devices"))
+        check_parallel(vllm_config.parallel_config, package, options.get("devices"))
+        cls._all_logits = shape.all_logits
+        slots, context = shape.slots, shape.context
+        if model.get_vocab_size() != shape.vocab_size:
+            raise ValueError(
+                f"{case.config} says vocab_size={model.get_vocab_size()}, the package's graphs {shape.vocab_size}; "
+                "serve the config.json that the package was compiled with"
+            )
         if model.original_max_model_len is None:
             model.max_model_len = min(model.max_model_len, context)
         elif model.max_model_len > context:
@@ -90,6 +104,11 @@ class TcimPlatform(Platform):
                 f"block_size={cache.block_size}: a block is a slot of the package, {model.max_model_len} tokens, which "
                 "no two requests can share; leave --block-size out"
             )
+        if cache.num_gpu_blocks_override not in (None, slots + 1):
+            raise ValueError(
+                f"num_gpu_blocks_override={cache.num_gpu_blocks_override}: the package has {slots} slots, which are "
+                f"{slots + 1} blocks with vLLM's null block; leave it out"
+            )
         cache.block_size = model.max_model_len
         cache.enable_prefix_caching = False  # shared blocks would answer with the rows of another request
         if scheduler.max_num_seqs > slots:
@@ -98,6 +117,32 @@ class TcimPlatform(Platform):
         scheduler.async_scheduling = False
         if vllm_config.parallel_config.worker_cls == "auto":
             vllm_config.parallel_config.worker_cls = "tcim_lite.vllm.worker.TcimWorker"
+        _log.info_once(_banner(vllm_config, case, shape))
+
+
+def _banner(vllm_config: Any, case: Case, shape: Shape) -> str:
+    """What a start that went wrong is explained by."""
+    parallel, scheduler = vllm_config.parallel_config, vllm_config.scheduler_config
+    said: dict[str, Any] = {
+        "model": vllm_config.model_config.model,
+        "package": case.folder,
+        "slots": shape.slots,
+        "context": shape.context,
+        "all_logits": shape.all_logits,
+        "graphs for devices": shape.devices,
+        "parallel_size": case.parallel_size,
+        "max_model_len": vllm_config.model_config.max_model_len,
+        "max_num_seqs": scheduler.max_num_seqs,
+        "max_num_batched_tokens": scheduler.max_num_batched_tokens,
+        "tensor_parallel_size": parallel.tensor_parallel_size,
+        "pipeline_parallel_size": parallel.pipeline_parallel_size,
+        "data_parallel_size": parallel.data_parallel_size,
+        "additional_config": vllm_config.additional_config,
+        "prefix reuse": vllm_config.kv_transfer_config is not None,
+        "HOUMO_VISIBLE_DEVICES": os.environ.get("HOUMO_VISIBLE_DEVICES"),
+        "TCIM_LITE_DEVICE": os.environ.get("TCIM_LITE_DEVICE"),
+    }
+    return "tcim_lite: " + ", ".join(f"{name}={value}" for name, value in said.items())
 
 
 def _refuse(vllm_config: Any) -> None:
@@ -105,5 +150,23 @@ def _refuse(vllm_config: Any) -> None:
         raise ValueError("LoRA: the weights of a package are compiled; merge the adapter into the checkpoint")
     if vllm_config.speculative_config is not None:
         raise ValueError("speculative_config: a decode graph takes one token a slot; leave it out")
-    if vllm_config.kv_transfer_config is not None:
-        raise ValueError("kv_transfer_config: cache rows stay on the device of their slot; leave it out")
+    transfer = vllm_config.kv_transfer_config
+    if transfer is not None and (transfer.kv_connector, transfer.kv_connector_module_path) != _CONNECTOR:
+        raise ValueError(
+            f"kv_transfer_config: {transfer.kv_connector} reads blocks of vLLM, but cache rows lie in the package's "
+            f"slots; only {_CONNECTOR[0]} of {_CONNECTOR[1]} reaches them"
+        )
+    if transfer is not None and vllm_config.parallel_config.pipeline_parallel_size > 1:
+        raise ValueError(
+            f"kv_transfer_config with pipeline_parallel_size={vllm_config.parallel_config.pipeline_parallel_size}: "
+            "steps are under way in several stages, so no one knows what a slot holds; leave one of them out"
+        )
+    model = vllm_config.model_config
+    if model.runner_type != "generate":
+        raise ValueError(f"runner={model.runner_type}: the graphs give logits, no embeddings; leave --runner out")
+    if model.enable_prompt_embeds:
+        raise ValueError("enable_prompt_embeds: the package looks tokens up itself; pass text or token ids")
+    if vllm_config.cache_config.cache_dtype != "auto":
+        raise ValueError(
+            f"kv_cache_dtype={vllm_config.cache_config.cache_dtype}: the caches are compiled; leave it out"
+        )

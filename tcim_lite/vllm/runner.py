@@ -19,6 +19,9 @@ from vllm.v1.structured_output.utils import apply_grammar_bitmask
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 from tcim_lite.llm.engine.slots import Slots
+from tcim_lite.llm.sampling import greedy_token
+
+from .prompt_logprobs import PromptLogprobs
 
 
 class Runner:
@@ -27,11 +30,12 @@ class Runner:
     Args:
         slots: Used by nobody else.
         vllm_config: As `TcimPlatform.check_and_update_config` left it.
+        connector: Worker side of a `SlotConnector`, where prompts take rows that are there already.
     """
 
-    def __init__(self, slots: Slots, vllm_config: Any):
+    def __init__(self, slots: Slots, vllm_config: Any, connector: Any = None):
         model = vllm_config.model_config
-        self._slots = slots
+        self._slots, self._connector = slots, connector
         self._owners: list[str | None] = [None] * len(slots)
         self._requests: dict[str, Any] = {}
         cpu = torch.device("cpu")
@@ -47,18 +51,23 @@ class Runner:
             logitsprocs_need_output_token_ids=True,
         )
         self._sampler = Sampler(logprobs_mode=model.logprobs_mode)
+        self._prompts = PromptLogprobs(self._sampler, model.logprobs_mode, slots.vocab_size)
+        self._prompt_logprobs: dict[str, Any] = {}  # complete in this step
         self._step: Any = None
         self._sampled: list[bool] = []
-        self._logits = np.zeros((0, 0), np.float32)
+        self._logits = np.zeros((0, 0), np.float16)  # [requests, V]; of one in mid-prefill, nothing of use
 
     def update(self, step: Any) -> None:
         """Takes in what a `SchedulerOutput` says of requests that came, went on, and ended."""
         for name in step.finished_req_ids:
             self._release(name)
             self._requests.pop(name, None)
+            self._prompts.forget(name)
             self._batch.remove_request(name)
         for name in step.preempted_req_ids or ():
             self._release(name)
+            self._prompts.restart(name)
+            self._batch.remove_request(name)
         for new in step.scheduled_new_reqs:
             params = new.sampling_params
             generator = None
@@ -74,6 +83,7 @@ class Runner:
                 num_computed_tokens=new.num_computed_tokens,
                 output_token_ids=[],
             )
+            self._prompts.start(new.req_id, params)
         cached = step.scheduled_cached_reqs
         for index, name in enumerate(cached.req_ids):
             state = self._requests[name]
@@ -95,6 +105,8 @@ class Runner:
                 self._batch.add_request(self._requests[name])
         self._batch.condense()
         self._batch.refresh_metadata()
+        if self._connector is not None:
+            self._take_rows(step.kv_connector_metadata)
 
     def run(self, step: Any) -> None:
         """Prefills what is not decoded, then decodes one token of all others in one run.
@@ -103,11 +115,13 @@ class Runner:
             RuntimeError: The scheduler claims rows that the request did not compute in its slot.
             TcimError: A run failed; no slot of this step keeps its rows.
         """
-        slots, names = self._slots, self._batch.req_ids
+        names = self._batch.req_ids
         self._step = step
         self._sampled = [False] * len(names)
-        self._logits = np.zeros((len(names), slots.vocab_size), np.float32)
+        self._prompt_logprobs = {}
+        self._logits = np.zeros((0, 0), np.float16)
         decodes: dict[int, tuple[int, int]] = {}
+        prefilled: dict[int, np.ndarray] = {}
         used = []
         try:
             for index, name in enumerate(names):
@@ -120,28 +134,48 @@ class Runner:
                 self._sampled[index] = start + count == len(known)
                 if count == 1 and start >= state.num_prompt_tokens:
                     decodes[slot] = (index, tokens[0])
-                    continue
-                for begin in range(0, count, slots.chunk_length):
-                    logits = slots.prefill(slot, tokens[begin : begin + slots.chunk_length])
-                self._logits[index] = logits
-            if decodes:
-                rows = slots.decode({slot: token for slot, (_, token) in decodes.items()})
-                for slot, (index, _) in decodes.items():
-                    self._logits[index] = rows[slot]
+                else:
+                    prefilled[index] = self._prefill(name, slot, tokens)
+            rows = self._slots.decode({slot: token for slot, (_, token) in decodes.items()}) if decodes else None
         except BaseException:
             for slot in used:  # their last rows may be half written
-                slots.tokens[slot] = []
+                self._slots.tokens[slot] = []
             raise
+        first = next(iter(prefilled.values())) if rows is None else rows
+        self._logits = np.empty((len(names), first.shape[-1]), first.dtype)
+        for index, logits in prefilled.items():
+            self._logits[index] = logits
+        for slot, (index, _) in decodes.items():
+            self._logits[index] = rows[slot]  # type: ignore[index]
+
+    def _prefill(self, name: str, slot: int, tokens: list[int]) -> np.ndarray:
+        """Logits [V] after the last token, in chunks."""
+        slots, prompt = self._slots, self._requests[name].prompt_token_ids
+        for begin in range(0, len(tokens), slots.chunk_length):
+            part = tokens[begin : begin + slots.chunk_length]
+            start = len(slots.tokens[slot])
+            if name not in self._prompts or start >= len(prompt):
+                logits = slots.prefill(slot, part)
+                continue
+            rows = slots.prefill_all(slot, part)
+            if (found := self._prompts.add(name, prompt, start, rows)) is not None:
+                self._prompt_logprobs[name] = found
+            logits = rows[-1]
+        return logits
 
     def sample(self, grammar: Any) -> Any:
         """The next tokens after `run`, as vLLM's `ModelRunnerOutput`."""
         batch, meta = self._batch, self._batch.sampling_metadata
-        logits = torch.from_numpy(self._logits)
+        logprobs = None
+        plain = self._is_plain_greedy(meta)
+        if not plain or grammar is not None:
+            logits = torch.from_numpy(self._logits).to(torch.float32)
         if grammar is not None:
             apply_grammar_bitmask(self._step, grammar, batch, logits)
-        logprobs = None
-        if self._is_plain_greedy(meta):
-            chosen = self._logits.argmax(axis=-1).tolist()  # of equal logits the lowest id
+        if plain and grammar is None:
+            chosen = [_greedy(row) if sampled else 0 for row, sampled in zip(self._logits, self._sampled, strict=True)]
+        elif plain:
+            chosen = logits.argmax(dim=-1).tolist()
         else:
             # A request in mid-prefill has no token yet: its generator must not move on.
             kept = {i: g.get_state() for i, g in meta.generators.items() if not self._sampled[i]}
@@ -161,6 +195,7 @@ class Runner:
             req_id_to_index=dict(batch.req_id_to_index),
             sampled_token_ids=tokens,
             logprobs=logprobs,
+            prompt_logprobs_dict=self._prompt_logprobs,
         )
 
     def _is_plain_greedy(self, meta: Any) -> bool:
@@ -188,14 +223,34 @@ class Runner:
             held = self._slots.tokens[slot]
         if start > len(held):
             raise RuntimeError(
-                f"request {state.req_id}: vLLM counts on {start} computed tokens, slot {slot} holds {len(held)} of this "
-                "request; slots share no blocks: turn prefix caching and KV connectors off"
+                f"request {state.req_id}: vLLM counts on {start} computed tokens, slot {slot} has {len(held)} of this "
+                "request; slots share no blocks: turn prefix caching off"
             )
         del held[start:]
         return slot
+
+    def _take_rows(self, asked: Any) -> None:
+        """Rows for prompts that begin in this step, from where the connector's other half saw them."""
+        connector = self._connector
+        connector.bind_connector_metadata(asked)
+        connector.start_load_kv(None)
+        connector.clear_connector_metadata()
+        for admission in asked.admissions:
+            self._owners[admission.seat.slot] = admission.name
+            source = admission.seat.source
+            if source is not None and self._owners[source] is None:
+                self._slots.park(source)
 
     def _release(self, name: str) -> None:
         for slot, owner in enumerate(self._owners):
             if owner == name:
                 self._owners[slot] = None
                 self._slots.park(slot)
+
+
+def _greedy(logits: np.ndarray) -> int:
+    """Of equal logits the lowest id, and of NaN the first, as torch's argmax."""
+    try:
+        return greedy_token(logits)
+    except ValueError:
+        return int(logits.argmax())

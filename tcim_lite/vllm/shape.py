@@ -1,22 +1,66 @@
-"""Slots and context of a package, read from its file: the server's process never opens a device."""
+"""Sizes of a package, read from its files: the server's process never opens a device."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from tcim_lite import hmm
+from tcim_lite.hmm.layout import ITEM_BYTES
 from tcim_lite.llm import Package
 
 
-def package_shape(package: Package) -> tuple[int, int]:
-    """Slots B and rows C of a slot, as the decode graph's file says.
+@dataclass(frozen=True)
+class Shape:
+    """What the graphs of a package say.
 
-    Raises:
-        FileNotFoundError: There is no decode graph.
-        ValueError: It has no KV caches.
+    Attributes:
+        slots: B.
+        context: Rows C of a slot.
+        row_bytes: Of one token in all caches of a slot.
+        vocab_size: V.
+        all_logits: Prefill gives the logits of every token (`compile --all-logits`).
+        devices: Numbers of devices that there are graphs for.
     """
-    path = package.decode_path if package.decode_path.is_file() else package.graph("decode.hmms")
-    graph = hmm.read(path).graph
-    inputs = [graph.values[number] for number in graph.inputs] if graph else []
-    caches = [value for value in inputs if "kcache" in value.name]
-    if not caches:
-        raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model")
-    return inputs[0].shape[0], caches[0].shape[2]
+
+    slots: int
+    context: int
+    row_bytes: int
+    vocab_size: int
+    all_logits: bool
+    devices: tuple[int, ...]
+
+    @classmethod
+    def read(cls, package: Package) -> Shape:
+        """Reads the prefill and decode graphs.
+
+        Raises:
+            FileNotFoundError: One of them is missing.
+            ValueError: The decode graph has no KV caches.
+        """
+        single = package.decode_path.is_file()
+        several = hmm.read(package.graph("decode.hmms")) if package.has("decode.hmms") or not single else None
+        path = package.decode_path if single else package.graph("decode.hmms")
+        decode = hmm.read(path) if single or several is None else several
+        prefill = hmm.read(package.prefill_path if single else package.graph("prefill.hmms"))
+        graph, prompt = decode.graph, prefill.graph
+        caches = [
+            (place, graph.values[number])
+            for place, number in enumerate(graph.inputs if graph else ())
+            if graph and ("kcache" in graph.values[number].name or "vcache" in graph.values[number].name)
+        ]
+        if not graph or not prompt or not caches:
+            raise ValueError(f"{path}: has no KV caches; name the folder of a compiled language model")
+        slots, context = graph.values[graph.inputs[0]].shape[0], caches[0][1].shape[2]
+        cached = 0
+        for place, cache in caches:
+            cut = decode.split is not None and decode.split.inputs[place] != hmm.WHOLE
+            cached += math.prod(cache.shape) * ITEM_BYTES[cache.dtype] * (decode.ndevice if cut else 1)
+        return cls(
+            slots=slots,
+            context=context,
+            row_bytes=cached // (slots * context),
+            vocab_size=prompt.values[prompt.outputs[0]].shape[-1],
+            all_logits=prompt.values[prompt.outputs[0]].shape[1] == prompt.values[prompt.inputs[0]].shape[1],
+            devices=(1,) * single + ((several.ndevice,) if several else ()),
+        )

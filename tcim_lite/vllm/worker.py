@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from vllm.distributed.kv_transfer import (
+    ensure_kv_transfer_initialized,
+    ensure_kv_transfer_shutdown,
+    get_kv_transfer_group,
+)
 from vllm.distributed.parallel_state import (
     ensure_model_parallel_initialized,
     get_pp_group,
@@ -17,6 +22,7 @@ from vllm.v1.worker.worker_base import CompilationTimes, WorkerBase
 from tcim_lite.llm import Package
 from tcim_lite.llm.engine.slots import Slots
 
+from .case import Case
 from .ending import end_with_starters
 from .parallel import replica_devices, stage_device
 from .runner import Runner
@@ -38,15 +44,15 @@ class TcimWorker(WorkerBase):
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Loads the package; it has its weights, so `load_dummy_weights` changes nothing."""
-        parallel, package = self.parallel_config, Package.open(self.model_config.model)
+        parallel, case = self.parallel_config, Case.read(self.model_config.model)
+        package = Package.open(case.folder)
         devices = (self.vllm_config.additional_config or {}).get("devices")
         self._is_last = get_pp_group().is_last_rank
         if parallel.pipeline_parallel_size > 1:
             device = stage_device(parallel, package, devices, self.rank, self.local_rank)
             self._slots = load_stage(package, self.rank, device, Link(get_pp_group()))
         else:
-            self._slots = Slots.open(package, devices=replica_devices(parallel, package, devices))
-        self.runner = Runner(self._slots, self.vllm_config)
+            self._slots = Slots.open(package, devices=replica_devices(parallel, package, devices, case.parallel_size))
 
     def get_supported_tasks(self) -> tuple[str, ...]:
         """Text generation; the graphs give logits only."""
@@ -74,6 +80,15 @@ class TcimWorker(WorkerBase):
                 f"vLLM has {kv_cache_config.num_blocks} blocks, expected {len(self._slots) + 1} for "
                 f"{len(self._slots)} slots; leave options of the KV cache's size out"
             )
+        connector = None
+        if self.vllm_config.kv_transfer_config is not None:
+            ensure_kv_transfer_initialized(self.vllm_config, kv_cache_config)
+            connector = get_kv_transfer_group()
+            connector.register_slots(self._slots)
+        self.runner = Runner(self._slots, self.vllm_config, connector)
+
+    def get_kv_connector_handshake_metadata(self) -> None:
+        """Rows leave no process, so there is nobody to shake hands with."""
 
     def compile_or_warm_up_model(self) -> Any:
         """The package is compiled."""
@@ -102,5 +117,6 @@ class TcimWorker(WorkerBase):
 
     def shutdown(self) -> None:
         """Frees the devices."""
+        ensure_kv_transfer_shutdown()
         self.__dict__.pop("runner", None)
         self.__dict__.pop("_slots", None)

@@ -1,80 +1,17 @@
 """The plugin in vLLM itself; `make test-vllm` runs it in an environment of its own, `make test` does not collect it."""
 
-import os
+import inspect
 
-os.environ.update(VLLM_PLUGINS="tcim_lite", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1")
+import pytest
+import vllm
+from live_fixtures import GREEDY, post, served
+from vllm import LLM, SamplingParams
+from vllm.platforms.interface import Platform
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.worker.worker_base import WorkerBase
 
-import inspect  # noqa: E402
-import json  # noqa: E402
-import socket  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import time  # noqa: E402
-import urllib.request  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-import pytest  # noqa: E402
-import vllm  # noqa: E402
-from vllm import LLM, SamplingParams  # noqa: E402
-from vllm.platforms.interface import Platform  # noqa: E402
-from vllm.sampling_params import StructuredOutputsParams  # noqa: E402
-from vllm.v1.worker.worker_base import WorkerBase  # noqa: E402
-
-from tcim_lite.llm import LanguageModel, Package, load_tokenizer  # noqa: E402
-from tcim_lite.llm.engine.slots import Slots  # noqa: E402
-from tcim_lite.vllm.platform import TcimPlatform  # noqa: E402
-from tcim_lite.vllm.worker import TcimWorker  # noqa: E402
-
-QUESTIONS = ["Hello, who are you?", "What is 12 + 30?", "Reverse: 1 2 3 4 5", "My name is Anna.", "7加5等于多少？"]
-CHECKPOINT = Path(__file__).parents[2] / "examples" / "demo_checkpoint"
-
-
-@pytest.fixture(scope="session")
-def package(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("served")
-    options = ["-o", str(folder), "--batch", "4", "--prefill-length", "32", "-q"]
-    subprocess.run([sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), *options], check=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def prompts(package) -> list[list[int]]:
-    tokenizer = load_tokenizer(package)
-    texts = [f"{question} ({number})" for number, question in enumerate(QUESTIONS * 2)]
-    texts.append("Count: " + " ".join(str(number) for number in range(60)))
-    return [tokenizer(text)["input_ids"] for text in texts]
-
-
-class Alone(LanguageModel):
-    """`LanguageModel.generate` on one slot of the package."""
-
-    def __init__(self, folder: Path):
-        self._slots = Slots.open(folder)
-        super().__init__(self._slots.context_length, self._slots.vocab_size)
-
-    def prefill(self, tokens, start=0):
-        del self._slots.tokens[0][start:]
-        chunk = self._slots.chunk_length
-        for begin in range(0, len(tokens), chunk):
-            logits = self._slots.prefill(0, tokens[begin : begin + chunk])
-        return logits
-
-    def decode(self, token, position):
-        return self._slots.decode({0: token})[0]
-
-
-@pytest.fixture(scope="session")
-def alone(package, prompts) -> list[list[int]]:
-    model = Alone(package)
-    return [list(model.generate(prompt, max_new_tokens=16, stop_tokens=())) for prompt in prompts]
-
-
-@pytest.fixture(scope="session")
-def llm(package):
-    return LLM(model=str(package), seed=0, max_num_batched_tokens=48)
-
-
-GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+from tcim_lite.vllm.platform import TcimPlatform
+from tcim_lite.vllm.worker import TcimWorker
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 3, 4, 8])
@@ -172,27 +109,7 @@ def test_the_methods_that_are_overridden_exist_in_the_pinned_vllm():
 
 
 def test_the_server_answers_as_one_request_alone(package, prompts, alone):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(package), "--port", str(port)]
-    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    server = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    base = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(180):
-            try:
-                urllib.request.urlopen(f"{base}/health", timeout=5)
-                break
-            except OSError:
-                assert server.poll() is None
-                time.sleep(1)
-        body = {"model": str(package), "prompt": prompts[:5], "max_tokens": 16, "temperature": 0, "ignore_eos": True}
-        body["return_token_ids"] = True
-        headers = {"Content-Type": "application/json"}
-        asked = urllib.request.Request(f"{base}/v1/completions", json.dumps(body).encode(), headers)
-        choices = json.load(urllib.request.urlopen(asked, timeout=60))["choices"]
-        assert [choice["token_ids"] for choice in choices] == alone[:5]
-    finally:
-        server.terminate()
-        server.wait(60)
+    body = {"model": str(package), "prompt": prompts[:5], "max_tokens": 16, "temperature": 0, "ignore_eos": True}
+    with served(str(package)) as base:
+        choices = post(f"{base}/v1/completions", body | {"return_token_ids": True})["choices"]
+    assert [choice["token_ids"] for choice in choices] == alone[:5]

@@ -50,6 +50,11 @@ class HostRows:
         """Of the rows kept now."""
         return sum(_bytes(entry) for entry in self._entries)
 
+    def longest(self, prompt: Sequence[int]) -> int:
+        """How many tokens `find` would find; what is found does not count as used."""
+        wanted = np.asarray(prompt, np.int32)
+        return max((_equal_tokens(entry.tokens, wanted) for entry in self._entries), default=0)
+
     def find(self, prompt: Sequence[int]) -> tuple[int, list[np.ndarray]]:
         """The longest kept beginning of `prompt`: how many tokens it has, and their rows (or more)."""
         wanted = np.asarray(prompt, np.int32)

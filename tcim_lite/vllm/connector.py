@@ -1,0 +1,240 @@
+"""Prefix reuse through vLLM's KV connector: a prompt that begins like one before it takes those rows, copied.
+
+    --kv-transfer-config '{"kv_connector": "SlotConnector", "kv_connector_module_path": "tcim_lite.vllm.connector",
+                           "kv_role": "kv_both", "kv_connector_extra_config": {"prefix_cache_mb": 256}}'
+
+vLLM's own prefix caching shares blocks, and a block is a slot, which has one owner. The connector's interface asks
+another question: how many tokens of this prompt can you supply? The scheduler's half answers from a mirror of what
+every slot holds at the start of a step. The worker's half then copies rows from slot to slot, or from host memory, into
+the slot that vLLM chose, before the step's first run. It compares the tokens: a wrong mirror is an error, never an
+answer made from other rows.
+
+Both halves do what `tcim-lite serve` does (`engine/prefixes.py`), with one difference: vLLM chooses the slot, and asks
+once, when a request is admitted. So prompts that begin alike and come together share nothing, and rows are used in
+place only where vLLM happens to choose their slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from tcim_lite.llm import Package
+from tcim_lite.llm.engine.prefixes import WORTH_COPYING, HostRows, Seat, take_seat
+from tcim_lite.llm.engine.slots import Slots
+from tcim_lite.llm.prompt import common_prefix
+
+from .case import Case
+from .shape import Shape
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A request that begins in this step.
+
+    Attributes:
+        name: Request id.
+        seat: Its slot, and where it finds how many tokens.
+        prompt: The tokens found, [seat.matched].
+        kept: Rows of the slot that hold what was there before it, as far as the mirror knows.
+    """
+
+    name: str
+    seat: Seat
+    prompt: list[int]
+    kept: int
+
+
+@dataclass
+class Admissions(KVConnectorMetadata):
+    """From the scheduler's half to the worker's in every step: `reset` first, then the admissions in order."""
+
+    admissions: list[Admission] = field(default_factory=list)
+    reset: bool = False
+
+
+class _Mirror:
+    """`Slots` without a device: as much of one as `take_seat` and `HostRows` use."""
+
+    def __init__(self, count: int, row_bytes: int):
+        self.tokens: list[list[int]] = [[] for _ in range(count)]
+        self.row_bytes = row_bytes
+
+    def read_rows(self, slot: int) -> list[np.ndarray]:
+        return [np.broadcast_to(np.uint8(0), (len(self.tokens[slot]) * self.row_bytes,))]  # counts as many, has one
+
+    def write_rows(self, slot: int, tokens: Sequence[int], rows: Sequence[np.ndarray]) -> None:
+        self.tokens[slot] = list(tokens)
+
+    def copy_rows(self, source: int, target: int, count: int) -> None:
+        self.tokens[target] = self.tokens[source][:count]
+
+
+class SlotConnector(KVConnectorBase_V1):
+    """Option of `kv_connector_extra_config`: `prefix_cache_mb`, MiB of host memory for rows of slots that are taken; 0.
+
+    Raises:
+        ValueError: A negative size.
+    """
+
+    _cache_hit_source = CacheHitSource.DEVICE
+
+    @property
+    def requires_kv_delivery(self) -> bool:
+        """Nothing waits for rows: without them a prompt is prefilled."""
+        return False
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any):
+        super().__init__(vllm_config, role, kv_cache_config)
+        self._budget = int(self._kv_transfer_config.get_from_extra_config("prefix_cache_mb", 0)) << 20
+        self._host = HostRows(self._budget)
+        self._shape = Shape.read(Package.open(Case.read(vllm_config.model_config.model).folder))
+        self._slots: Any = _Mirror(self._shape.slots, self._shape.row_bytes)
+        self._running: dict[int, Any] = {}  # request of each slot
+        self._salts: list[str | None] = [None] * self._shape.slots  # of what each slot holds
+        self._found: dict[str, Seat] = {}  # of requests that are about to be admitted; the seat's slot is not known yet
+        self._admitted: set[int] = set()  # slots whose rows come with this step
+        self._step = Admissions()
+
+    # The scheduler's half.
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        """The most tokens of the prompt that a slot or the host has; its last token is never among them."""
+        tokens = request.prompt_token_ids and list(request.all_token_ids)
+        self._found.pop(request.request_id, None)
+        if not tokens or num_computed_tokens:
+            return 0, False
+        self._refresh()
+        most = len(tokens) - 1
+        matches = [
+            min(common_prefix(tokens, held), most) if salt == request.cache_salt else 0
+            for held, salt in zip(self._slots.tokens, self._salts, strict=True)
+        ]
+        best = max(range(len(matches)), key=matches.__getitem__)
+        seat = Seat(-1, matches[best], best)
+        if request.cache_salt is None and (kept := min(self._host.longest(tokens), most)) > seat.matched:
+            seat = Seat(-1, kept, None)
+        if seat.matched < WORTH_COPYING:
+            return 0, False
+        self._found[request.request_id] = seat
+        return seat.matched, False
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        """The request has its slot: what that held goes to the host, and the rows it was promised come."""
+        slot = blocks.get_block_ids()[0][0] - 1
+        found = self._found.pop(request.request_id, None)
+        seat = Seat(slot, 0, slot)
+        rows: Sequence[np.ndarray] = ()
+        prompt = list(request.all_token_ids)[:num_external_tokens]
+        if num_external_tokens and found is not None:
+            if found.source is None:
+                _, rows = self._host.find(prompt)  # is the most recently used now
+            seat = Seat(slot, num_external_tokens, found.source)
+        for before in [number for number, one in self._running.items() if one is request]:  # it was preempted
+            self._forget(before)
+        if slot in self._running:  # its owner was preempted
+            self._forget(slot)
+        if self._salts[slot] is not None:  # nobody else is to find these
+            del self._slots.tokens[slot][seat.matched if seat.source == slot else 0 :]
+        kept = len(self._slots.tokens[slot])
+        take_seat(Seat(slot, seat.matched, seat.source, rows), prompt, self._slots, self._host)
+        self._step.admissions.append(Admission(request.request_id, seat, prompt, kept))
+        self._slots.tokens[slot] = []  # there when this step is over
+        self._salts[slot] = request.cache_salt
+        self._running[slot] = request
+        self._admitted.add(slot)
+
+    def get_external_cache_hit_sources(self, request: Any, num_external_tokens: int) -> dict[CacheHitSource, int]:
+        """The host, or a slot."""
+        seats = [one.seat for one in self._step.admissions if one.name == request.request_id]
+        on_host = bool(seats) and seats[-1].source is None
+        where = CacheHitSource.HOST if on_host else CacheHitSource.DEVICE
+        return {where: num_external_tokens} if num_external_tokens else {}
+
+    def build_connector_meta(self, scheduler_output: Any) -> Admissions:
+        """Ends the scheduler's half of a step."""
+        step, self._step = self._step, Admissions()
+        self._admitted.clear()
+        return step
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        """The slot is free, and keeps its rows until it is given away."""
+        self._found.pop(request.request_id, None)
+        self._refresh()
+        for slot in [slot for slot, one in self._running.items() if one is request]:
+            del self._running[slot]
+        return False, None
+
+    def reset_cache(self) -> bool:
+        """Forgets all rows; those of running requests too, for others."""
+        for slot in range(len(self._slots.tokens)):
+            self._forget(slot)
+        self._host = HostRows(self._budget)
+        self._step.reset = True
+        return True
+
+    def _refresh(self) -> None:
+        """What the slots of running requests hold; of a full one the last row may be lost to an idle run."""
+        for slot, request in self._running.items():
+            if slot not in self._admitted:
+                count = min(request.num_computed_tokens, self._shape.context - 1)
+                self._slots.tokens[slot] = list(request.all_token_ids[:count])
+
+    def _forget(self, slot: int) -> None:
+        self._running.pop(slot, None)
+        self._slots.tokens[slot] = []
+
+    # The worker's half.
+
+    def register_slots(self, slots: Slots) -> None:
+        """Names the slots that the rows are in.
+
+        Raises:
+            ValueError: They are not those of the package's files.
+        """
+        if slots.row_bytes != self._shape.row_bytes:
+            raise ValueError(f"a row has {slots.row_bytes} bytes, by the package's files {self._shape.row_bytes}")
+        self._slots = slots
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Makes the slots of the step's admissions hold what they were promised.
+
+        Raises:
+            RuntimeError: The rows are not there.
+        """
+        step, slots = self._get_connector_metadata(), self._slots
+        if step.reset:
+            self._host = HostRows(self._budget)
+        for admission in step.admissions:
+            seat, prompt = admission.seat, admission.prompt
+            if seat.source is None:
+                count, rows = self._host.find(prompt)
+                seat = Seat(seat.slot, seat.matched, None, rows)
+            else:
+                count = common_prefix(prompt, slots.tokens[seat.source])
+            if count < seat.matched:
+                where = "the host" if seat.source is None else f"slot {seat.source}"
+                raise RuntimeError(
+                    f"request {admission.name}: {seat.matched} rows of its prompt were to be in {where}, which has "
+                    f"{count}; this is an error of the plugin: report it, and leave --kv-transfer-config out"
+                )
+            del slots.tokens[seat.slot][admission.kept :]
+            take_seat(seat, prompt, slots, self._host)
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Rows of all layers are there when `start_load_kv` returns."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Rows stay in their slot."""
+
+    def wait_for_save(self) -> None:
+        """Nothing is under way."""
