@@ -9,9 +9,8 @@ every slot holds at the start of a step. The worker's half then copies rows from
 the slot that vLLM chose, before the step's first run. It compares the tokens: a wrong mirror is an error, never an
 answer made from other rows.
 
-Both halves do what `tcim-lite serve` does (`engine/prefixes.py`), with one difference: vLLM chooses the slot, and asks
-once, when a request is admitted. So prompts that begin alike and come together share nothing, and rows are used in
-place only where vLLM happens to choose their slot.
+Both halves do what `tcim-lite serve` does (`engine/prefixes.py`), but that vLLM asks once, when a request is admitted.
+So of prompts that begin alike and come together, each is prefilled.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from tcim_lite.llm import Package
-from tcim_lite.llm.engine.prefixes import WORTH_COPYING, HostRows, Seat, take_seat
+from tcim_lite.llm.engine.prefixes import HostRows, Seat, choose_seat, take_seat
 from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.prompt import common_prefix
 
@@ -79,6 +78,19 @@ class _Mirror:
         self.tokens[target] = self.tokens[source][:count]
 
 
+class _Unmoved:
+    """`HostRows` whose order of use stays: a question may be asked many times, the rows are used once."""
+
+    def __init__(self, host: HostRows):
+        self._host = host
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+    def find(self, prompt: Sequence[int]) -> tuple[int, list[np.ndarray]]:
+        return self._host.longest(prompt), []
+
+
 class SlotConnector(KVConnectorBase_V1):
     """Option of `kv_connector_extra_config`: `prefix_cache_mb`, MiB of host memory for rows of slots that are taken; 0.
 
@@ -101,30 +113,43 @@ class SlotConnector(KVConnectorBase_V1):
         self._slots: Any = _Mirror(self._shape.slots, self._shape.row_bytes)
         self._running: dict[int, Any] = {}  # request of each slot
         self._salts: list[str | None] = [None] * self._shape.slots  # of what each slot holds
-        self._found: dict[str, Seat] = {}  # of requests that are about to be admitted; the seat's slot is not known yet
+        self._found: dict[str, Seat] = {}  # of requests that are about to be admitted
+        self._idle = list(range(self._shape.slots))  # the slot that was given away or given back last is the last
+        self._pool: Any = None
         self._admitted: set[int] = set()  # slots whose rows come with this step
         self._step = Admissions()
 
     # The scheduler's half.
 
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """The pool gives the block that was freed last, so the slot with the newest rows would be overwritten first."""
+        self._pool = gpu_block_pool
+
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        """The most tokens of the prompt that a slot or the host has; its last token is never among them."""
-        tokens = request.prompt_token_ids and list(request.all_token_ids)
+        """The most tokens of the prompt that a slot or the host has; its last token is never among them.
+
+        The slot that saves the most work becomes the pool's next.
+        """
         self._found.pop(request.request_id, None)
-        if not tokens or num_computed_tokens:
+        tokens = list(request.all_token_ids) if request.prompt_token_ids else []
+        held = {block.block_id - 1 for block in self._pool.free_block_queue.get_all_free_blocks()}
+        free = [slot for slot in self._idle if slot in held]
+        if num_computed_tokens or not free:
             return 0, False
         self._refresh()
-        most = len(tokens) - 1
-        matches = [
-            min(common_prefix(tokens, held), most) if salt == request.cache_salt else 0
-            for held, salt in zip(self._slots.tokens, self._salts, strict=True)
-        ]
-        best = max(range(len(matches)), key=matches.__getitem__)
-        seat = Seat(-1, matches[best], best)
-        if request.cache_salt is None and (kept := min(self._host.longest(tokens), most)) > seat.matched:
-            seat = Seat(-1, kept, None)
-        if seat.matched < WORTH_COPYING:
-            return 0, False
+        reads = tokens and not request.skip_reading_prefix_cache
+        if reads:
+            seen = _Mirror(len(self._salts), self._shape.row_bytes)
+            for slot, salt in enumerate(self._salts):
+                if salt == request.cache_salt:
+                    seen.tokens[slot] = self._slots.tokens[slot]
+            host = _Unmoved(self._host if request.cache_salt is None else HostRows(0))
+            seat = choose_seat(tokens, seen, free, host)  # type: ignore[arg-type]
+        else:
+            seat = Seat(free[0], 0, free[0])
+        block = self._pool.blocks[seat.slot + 1]
+        self._pool.free_block_queue.remove(block)
+        self._pool.free_block_queue.prepend_n([block])
         self._found[request.request_id] = seat
         return seat.matched, False
 
@@ -151,6 +176,7 @@ class SlotConnector(KVConnectorBase_V1):
         self._slots.tokens[slot] = []  # there when this step is over
         self._salts[slot] = request.cache_salt
         self._running[slot] = request
+        self._used(slot)
         self._admitted.add(slot)
 
     def get_external_cache_hit_sources(self, request: Any, num_external_tokens: int) -> dict[CacheHitSource, int]:
@@ -172,6 +198,7 @@ class SlotConnector(KVConnectorBase_V1):
         self._refresh()
         for slot in [slot for slot, one in self._running.items() if one is request]:
             del self._running[slot]
+            self._used(slot)
         return False, None
 
     def reset_cache(self) -> bool:
@@ -188,6 +215,10 @@ class SlotConnector(KVConnectorBase_V1):
             if slot not in self._admitted:
                 count = min(request.num_computed_tokens, self._shape.context - 1)
                 self._slots.tokens[slot] = list(request.all_token_ids[:count])
+
+    def _used(self, slot: int) -> None:
+        self._idle.remove(slot)
+        self._idle.append(slot)
 
     def _forget(self, slot: int) -> None:
         self._running.pop(slot, None)

@@ -6,10 +6,13 @@ import pytest
 import vllm
 from live_fixtures import GREEDY, post, served
 from vllm import LLM, SamplingParams
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.platforms.interface import Platform
 from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
 from vllm.v1.worker.worker_base import WorkerBase
 
+from tcim_lite.vllm.connector import SlotConnector
 from tcim_lite.vllm.platform import TcimPlatform
 from tcim_lite.vllm.worker import TcimWorker
 
@@ -100,7 +103,10 @@ def test_rows_that_a_request_did_not_compute_are_refused(llm):
 def test_the_methods_that_are_overridden_exist_in_the_pinned_vllm():
     assert vllm.__version__.startswith("0.32.")
     added = {"initialize_from_config", "determine_available_memory", "get_supported_tasks", "execute_dummy_batch"}
-    for ours, base in ((TcimPlatform, Platform), (TcimWorker, WorkerBase)):
+    added |= {"get_kv_connector_handshake_metadata", "register_slots"}
+    halves = ((TcimPlatform, Platform), (TcimWorker, WorkerBase), (SlotConnector, KVConnectorBase_V1))
+    assert {"remove", "prepend_n", "get_all_free_blocks"} <= set(dir(FreeKVCacheBlockQueue))
+    for ours, base in halves:
         for name, member in vars(ours).items():
             if not name.startswith("_") and callable(getattr(ours, name)) and name not in added:
                 assert hasattr(base, name), name
