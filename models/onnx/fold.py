@@ -65,6 +65,8 @@ def fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> list[NDArray[An
             results = ReferenceEvaluator(model).run(None, feeds)
     except Exception as error:
         raise node.unsupported(f"its constants cannot be evaluated: {' '.join(str(error).split())[:200]}") from None
+    if not all(isinstance(result, (np.ndarray, np.generic)) for result in results):
+        raise node.unsupported("it makes a sequence, and only tensors are supported")
     by_name = {name: np.asarray(result) for name, result in zip(wanted, results, strict=True)}
     return [by_name.get(name, np.zeros(0)) for name in node.outputs]
 

@@ -39,6 +39,7 @@ def lower_network(
     """
     hmonnx.check_version(network)
     emit = Emitter(network.name or "network", profile)
+    emit.growth = network.growth
     emit.reserve([*(port.name for port in network.inputs), *network.outputs])
     values: dict[str, Operand] = dict(network.constants)
     states, images = hmonnx.caches(network), images or {}

@@ -83,6 +83,7 @@ class Network:
     outputs: Sequence[str]
     opset: int
     foreign: dict[str, int] = field(default_factory=dict)  # the other domains it names, with their versions
+    growth: int = 0  # elements of the constants that were made so far of constants, less those of their operands
 
 
 def is_float(array: NDArray[Any]) -> bool:

@@ -76,6 +76,7 @@ def survey(network: Network) -> Survey:
         for name, result in zip(node.outputs, results, strict=False):
             if name and result is not None:
                 found.values[name] = result
+    network.growth = emit.growth
     return found
 
 

@@ -73,6 +73,18 @@ REFUSED = {
         [("Range", ["s", "s", "s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW, {"s": np.array("a", object)},
         "node 'n0' (Range): all its operands are constants",
     ),
+    "a norm that adds one number": (
+        [("Mul", ["x", "x"], ["a"], {}), ("ReduceMean", ["a"], ["b"], {}), ("Add", ["b"], ["c"], {}),
+         ("Sqrt", ["c"], ["d"], {}), ("Div", ["x", "d"], ["y"], {})], ROW, {}, "node 'n2' (Add): operand 1 is missing"
+    ),
+    "a Transpose of nothing": ([("Transpose", [], ["y"], {})], ROW, {}, "node 'n0' (Transpose)"),
+    "a MatMul of one matrix": (
+        [("MatMul", ["x"], ["a"], {}), ("Add", ["a", "s"], ["y"], {})], ROW, {"s": np.float32([1])}, "node 'n0' (MatMul)"
+    ),
+    "a constant that is a sequence": (
+        [("SplitToSequence", ["s"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})], ROW, ints(1, 2),
+        "node 'n0' (SplitToSequence): it makes a sequence"
+    ),
     "an operand of text": ([("Add", ["x", "s"], ["y"], {})], ROW, {"s": np.array(["a"], object)}, "node 'n0' (Add)"),
 }  # fmt: skip
 
@@ -171,11 +183,16 @@ def test_damaged_models_are_taken_or_refused_and_nothing_else(tmp_path):
 
 def test_constants_of_constants_are_refused_once_they_are_large_together(make_model, monkeypatch):
     monkeypatch.setattr(lowering, "MAX_GROWTH", 80)  # elements, in place of 2^28
-    names = [f"r{number}" for number in range(9)]
-    nodes = [*(("ConstantOfShape", ["s"], [name], {}) for name in names), ("Sum", ["x", *names], ["y"], {})]
-    with pytest.raises(TcimError, match=r"\(ConstantOfShape\): with it, constants of constants have more than 80 elem"):
-        onnx_bytes(make_model(nodes, {"x": (3, 4)}, ["y"], ints(3, 4)))
-    assert onnx_bytes(make_model([*nodes[:8], ("Sum", ["x", *names[:8]], ["y"], {})], {"x": (3, 4)}, ["y"], ints(3, 4)))
+    for count in 8, 9:  # of 12 elements each, made of 2
+        names = [f"r{number}" for number in range(count)]
+        values = [onnx.numpy_helper.from_array(np.float32([number])) for number in range(count)]
+        nodes = [("ConstantOfShape", ["s"], [name], {"value": v}) for name, v in zip(names, values, strict=True)]
+        model = make_model([*nodes, ("Sum", ["x", *names], ["y"], {})], {"x": (3, 4)}, ["y"], ints(3, 4))
+        if count == 8:
+            assert onnx_bytes(model)
+        else:
+            with pytest.raises(TcimError, match=r"'n8' \(ConstantOfShape\): with it, constants of constants have more"):
+                onnx_bytes(model)
 
 
 def test_a_mask_of_hundreds_of_millions_of_ones_is_no_constant_of_the_package(make_model):

@@ -37,7 +37,7 @@ def fuse(network: Network, found: Survey | None = None) -> Network:
     view = View(network, found)
     for pattern in _PATTERNS:
         for node in list(network.nodes):
-            if view.has(node):
+            if view.has(node) and view.is_sound(node):
                 for fusion in pattern(node, view):
                     if view.apply(node, fusion):
                         break

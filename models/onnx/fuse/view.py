@@ -36,7 +36,7 @@ Pattern = Callable[[Node, "View"], Iterator[Fusion]]
 
 
 class View:
-    """A network to match patterns in. Nodes of other domains are never part of one."""
+    """A network to match patterns in. Nodes of other domains are never part of one, nor are those that are not sound."""
 
     def __init__(self, network: Network, found: Survey) -> None:
         self.constants = network.constants
@@ -57,6 +57,18 @@ class View:
     def has(self, node: Node) -> bool:
         """Whether no pattern took the node yet."""
         return id(node) in self._slot
+
+    def is_sound(self, node: Node) -> bool:
+        """Whether a node has as many operands as its op, which a file need not heed; patterns take them for granted."""
+        from onnx import defs
+
+        if node.domain:
+            return True
+        try:
+            schema = defs.get_schema(node.op)  # the newest: patterns make ops that the file's opset may lack
+        except defs.SchemaError:
+            return False
+        return schema.min_input <= len(node.inputs) <= schema.max_input and any(node.outputs[:1])
 
     def made_by(self, name: str, *ops: str, domain: str = "") -> Node | None:
         """The node that makes `name`, if it is one of these ops."""
@@ -138,7 +150,7 @@ class View:
     def _enter(self, node: Node) -> None:
         self._seen.append(node)
         self._names.update(node.outputs)
-        for name in filter(None, node.outputs):
+        for name in filter(None, node.outputs if self.is_sound(node) else ()):
             self._producer[name] = node
         for name in set(filter(None, node.inputs)):
             self._readers.setdefault(name, []).append(node)
