@@ -1,0 +1,98 @@
+"""Which files are read: opsets, external data beyond 2 GB, and what --check says of nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite.cli import main
+from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx.errors import UnsupportedNodeError
+
+onnx = pytest.importorskip("onnx", reason="needs onnx")
+
+RNG = np.random.default_rng(31)
+OPSETS = range(13, 25)
+
+
+def network(make_model, opset):
+    """Ops that changed within these opsets: the axes of a mean became an input, Split got num_outputs."""
+    by_input = opset >= 18
+    nodes = [
+        ("Split", ["x"], ["a", "b"], {"axis": 1} | ({"num_outputs": 2} if by_input else {})),
+        ("ReduceMean", ["a", "axes"] if by_input else ["a"], ["m"], {} if by_input else {"axes": [2]}),
+        ("Sub", ["b", "m"], ["c"], {}),
+        ("Softmax", ["c"], ["y"], {"axis": -1}),
+    ]
+    constants = {"axes": np.array([2], np.int64)} if by_input else {}
+    return make_model(nodes, {"x": (2, 6, 5)}, ["y"], constants, opset)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_every_opset_from_13_to_24_is_read(opset, make_model, run_here, run_there):
+    x = RNG.standard_normal((2, 6, 5)).astype(np.float32)
+    model = network(make_model, opset)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [12, 25])
+def test_other_opsets_are_refused(opset, make_model):
+    with pytest.raises(UnsupportedNodeError, match=f"opset {opset}, supported are 13 to 24"):
+        onnx_bytes(network(make_model, opset))
+
+
+def test_weights_beyond_4_gb_of_an_external_file_are_read(make_model, tmp_path):
+    """A file of 5 GiB, nearly all of it a hole."""
+    weight = RNG.standard_normal((64, 16)).astype(np.float32)
+    model = make_model([("MatMul", ["x", "w"], ["y"], {})], {"x": (3, 64)}, ["y"], {"w": weight})
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    offset = 5 << 30
+    for key, value in (("location", "data/weights.bin"), ("offset", offset), ("length", weight.nbytes)):
+        tensor.external_data.add(key=key, value=str(value))
+    (tmp_path / "data").mkdir()
+    with open(tmp_path / "data" / "weights.bin", "wb") as file:
+        file.seek(offset)
+        file.write(weight.tobytes())
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    command = ["compile", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "out"), "--quant", "float32", "-q"]
+    assert main(command) == 0
+    module = rt.load(tmp_path / "out" / "net.hmm")
+    x = RNG.standard_normal((3, 64)).astype(np.float32)
+    module.set_input("x", x)
+    module.run(sync=True)
+    np.testing.assert_allclose(module.get_output("y").numpy(), x @ weight, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [65, 70, 147])
+def test_a_k_that_is_no_multiple_of_64_is_padded_with_zeros(k, make_model, run_here):
+    """The same product with the zeros in the file gives the same bits."""
+    weight, x = RNG.standard_normal((k, 24)).astype(np.float32), RNG.standard_normal((3, k)).astype(np.float32)
+    more = -k % 64
+    nodes = [("MatMul", ["x", "w"], ["y"], {})]
+    plain = make_model(nodes, {"x": (3, k)}, ["y"], {"w": weight})
+    padded = make_model(nodes, {"x": (3, k + more)}, ["y"], {"w": np.pad(weight, ((0, more), (0, 0)))})
+    got = run_here(plain, {"x": x}, "w8a8h1_sefp")["y"]
+    np.testing.assert_array_equal(got, run_here(padded, {"x": np.pad(x, ((0, 0), (0, more)))}, "w8a8h1_sefp")["y"])
+    assert np.abs(got).max() > 1
+
+
+def test_check_judges_each_node_and_counts_the_file_s_own(make_model, tmp_path, capsys):
+    nodes = [
+        ("Transpose", ["x"], ["a"], {"perm": [0, 1, 2]}),
+        ("MaxPool", ["a"], ["b"], {"kernel_shape": [2]}),
+        ("Unsqueeze", ["b", "axes"], ["c"], {}),
+        ("MaxPool", ["c"], ["y"], {"kernel_shape": [1, 1, 2]}),
+        ("Relu", ["y"], ["z"], {}),
+    ]
+    constants = {"axes": np.array([2, 3], np.int64)}
+    path = tmp_path / "net.onnx"
+    path.write_bytes(make_model(nodes, {"x": (1, 2, 8)}, ["z"], constants).SerializeToString())
+    assert main(["compile", str(path), "--check"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("     2  MaxPool  not supported: 1 of them: ") for line in lines)
+    assert "     1  Transpose" in lines
+    assert "     1  Relu" in lines
+    assert lines[-1] == "5 nodes; not supported: MaxPool"
