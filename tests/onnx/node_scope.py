@@ -12,6 +12,14 @@ _INTEGERS = "the network computes with integers"
 # Names of cases (a regular expression, matched whole) and why they cannot run.
 OUT_OF_SCOPE: tuple[tuple[str, str], ...] = (
     (r"test_(averagepool|maxpool|convtranspose|lppool|conv)_3d.*", "three spatial axes"),
+    (
+        r"test_attention_4d_(causal_bf16|gqa_with_past_and_present_fp16)_expanded",
+        "the expected result rounds what lies between to 16 bits",
+    ),
+    (
+        r"test_attention_4d_softcap_neginf_mask(_poison)?_expanded",
+        "an input with infinities, which the runtime refuses",
+    ),
     (r"test_maxpool_with_argmax.*", "the places of the largest elements of a pool"),
     (r"test_batchnorm_.*_training_mode", "training"),
     (r"test_training_dropout.*", "training"),
@@ -28,10 +36,13 @@ _PLAIN = ("float16", "float32", "float64", "bfloat16", "bool", "int32", "int64")
 
 
 def reason_of(case) -> str | None:
-    """Why a case is out of scope, or None."""
+    """Why a case is out of scope, or None. An op without a lowering is in scope after all if it can be folded."""
     values = [value for inputs, outputs in case.data_sets for value in (*inputs, *outputs)]
     if any(not isinstance(value, (np.ndarray, np.generic)) for value in values):
         return "sequences, optionals and values that are no arrays"
+    for pattern, reason in OUT_OF_SCOPE:
+        if re.fullmatch(pattern, case.name):
+            return reason
     nodes = [node for node in case.model.graph.node if node.op_type != "Constant"]
     unknown = sorted({node.op_type for node in nodes if (node.domain, node.op_type) not in LOWERINGS})
     if unknown:
@@ -41,7 +52,4 @@ def reason_of(case) -> str | None:
         return "element types other than floating point, bool, int32 and int64"
     if any(0 in np.shape(value) for inputs, outputs in case.data_sets for value in (*inputs[:1], *outputs)):
         return "empty tensors"
-    for pattern, reason in OUT_OF_SCOPE:
-        if re.fullmatch(pattern, case.name):
-            return reason
     return None
