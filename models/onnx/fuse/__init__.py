@@ -6,8 +6,10 @@ nodes nobody else reads. A pattern changes roundings, not formulas.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..network import Network
-from ..survey import Survey, drop_unused, simplify, survey
+from ..survey import drop_unused, simplify, survey
 from .attention import scale_into_columns, transposed_twice
 from .functions import gelu, hard_swish, silu
 from .linear import conv_batch_norm, matmul_bias
@@ -15,7 +17,7 @@ from .norms import affine, normalisation
 from .view import Pattern, View
 
 # In this order: each may be about what those before it left.
-_PATTERNS: tuple[Pattern, ...] = (
+PATTERNS: tuple[Pattern, ...] = (
     conv_batch_norm,
     silu,
     hard_swish,
@@ -27,15 +29,15 @@ _PATTERNS: tuple[Pattern, ...] = (
     transposed_twice,
 )
 
-__all__ = ["fuse"]
+__all__ = ["PATTERNS", "fuse"]
 
 
-def fuse(network: Network, found: Survey | None = None) -> Network:
-    """The network with its patterns replaced; `found` is its survey, where the caller has made one."""
-    found = survey(network) if found is None else found
+def fuse(network: Network, patterns: Sequence[Pattern] = PATTERNS) -> Network:
+    """The network with its patterns replaced."""
+    found = survey(network)
     simplify(network, found)
     view = View(network, found)
-    for pattern in _PATTERNS:
+    for pattern in patterns:
         for node in list(network.nodes):
             if view.has(node) and view.is_sound(node):
                 for fusion in pattern(node, view):
