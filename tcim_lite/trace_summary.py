@@ -12,6 +12,7 @@ from .errors import ArgumentError
 
 __all__ = ["Cost", "Summary", "summarize"]
 
+_MOST_BYTES = 2 << 30  # of a trace; its events take about ten times as much memory
 _LARGEST = 1 << 64  # of what a trace counts: microseconds, bytes
 _SECTIONS = ("call", "run", "layer", "op", "modelled")
 
@@ -58,7 +59,7 @@ def summarize(path: str | Path) -> Summary:
     """Reads a trace.
 
     Raises:
-        ArgumentError: The file is no trace of this project.
+        ArgumentError: There is no such regular file, it has more than 2 GiB, or it is no trace of this project.
         OSError: It cannot be read.
     """
     events = _events(Path(path))
@@ -76,6 +77,10 @@ def summarize(path: str | Path) -> Summary:
 
 
 def _events(path: Path) -> list[Mapping[str, Any]]:
+    if not path.is_file():
+        raise ArgumentError(f"{path}: there is no such file, or it is no regular file")
+    if path.stat().st_size > _MOST_BYTES:
+        raise ArgumentError(f"{path}: has more than {_MOST_BYTES} bytes; look at it in Perfetto")
     try:
         events = json.loads(path.read_bytes())
         if not isinstance(events, list):

@@ -1,4 +1,4 @@
-"""The picture of a program over time (`trace:FILE.json`), and its summary."""
+"""The picture of a program over time (`trace:FILE.json`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from tiny_graphs import attention_graph
+from traces import checked, slices
 
 import tcim_lite.runtime as rt
 from tcim_lite import faults, hmm, layers
-from tcim_lite.cli import main
 from tcim_lite.errors import ArgumentError, DeviceError
-from tcim_lite.trace_summary import summarize
 
 
 @pytest.fixture
@@ -34,51 +33,6 @@ def attention(tmp_path):
     path = tmp_path / "attention.hmm"
     hmm.write_model(path, attention_graph(4), ())
     return path
-
-
-def checked(file) -> list[dict]:
-    """The events, after a look at all that a viewer relies on."""
-    events = json.loads(file.read_text())
-    lanes = defaultdict(list)
-    flows = defaultdict(list)
-    counters = defaultdict(list)
-    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    processes = [e["pid"] for e in events if e["name"] == "process_name"]
-    assert len(processes) == len(set(processes))
-    for event in events:
-        assert event["ph"] in "XMCsf"
-        assert event["pid"] in processes
-        if event["ph"] != "M":
-            assert event["ts"] >= 0
-        if event["ph"] == "X":
-            assert event["dur"] >= 0
-            assert (event["pid"], event["tid"]) in named
-            lanes[event["pid"], event["tid"]].append((round(event["ts"] * 1e3), round(event["dur"] * 1e3)))
-        elif event["ph"] in "sf":
-            flows[event["id"]].append(event)
-        elif event["ph"] == "C":
-            assert all(isinstance(value, int) for value in event["args"].values())
-            counters[event["pid"], event["name"]].append(event["ts"])
-    for slices in lanes.values():
-        open_until: list[int] = []
-        for begin, duration in sorted(slices, key=lambda each: (each[0], -each[1])):
-            while open_until and open_until[-1] <= begin:
-                open_until.pop()
-            assert not open_until or begin + duration <= open_until[-1], "slices of a lane nest, or do not touch"
-            open_until.append(begin + duration)
-    for start, finish in flows.values():
-        assert (start["ph"], finish["ph"], finish["bp"]) == ("s", "f", "e")
-        assert start["ts"] <= finish["ts"]
-        for end in (start, finish):
-            inside = [b for b, d in lanes[end["pid"], end["tid"]] if b <= round(end["ts"] * 1e3) <= b + d]
-            assert inside, "an arrow begins and ends in a slice"
-    for times in counters.values():
-        assert times == sorted(times)
-    return events
-
-
-def slices(events: list[dict], category: str) -> list[dict]:
-    return [event for event in events if event["ph"] == "X" and event["cat"].split(",")[0] == category]
 
 
 def test_calls_runs_copies_caches_and_memory_are_there(traced, attention):
@@ -266,37 +220,3 @@ def test_other_formats_stay_what_they_are(tmp_path):
     rt.get_version()
     layers.disable("trace")
     assert json.loads((tmp_path / "t.json").read_text())["event"] == "call"
-
-
-def test_the_summary_adds_up_what_the_trace_holds(tmp_path, attention, capsys):
-    file = tmp_path / "t.json"
-    layers.enable("trace", file=file, phases="ops")
-    module = rt.load(attention)
-    module.set_input("current_length", np.int32([3]))
-    module.run(True, rt.RunOption(5))
-    with pytest.raises(rt.UnknownNameError):
-        module.set_input("nothing", 1)
-    layers.disable("trace")
-    summary = summarize(file)
-    calls = {cost.name: cost for cost in summary.costs["call"]}
-    assert (calls["Module.set_input"].count, calls["Module.set_input"].errors) == (2, 1)
-    (run,) = summary.costs["run"]
-    events = checked(file)
-    assert (run.name, run.count) == ("attention.hmm", 5)
-    assert run.seconds == pytest.approx(sum(event["dur"] for event in slices(events, "run")) * 1e-6)
-    assert run.longest == pytest.approx(max(event["dur"] for event in slices(events, "run")) * 1e-6)
-    assert list(summary.cache_rows.values()) == [3]
-    assert summary.memory["device 0"] > 0
-    assert main(["trace-summary", str(file), "--top", "1"]) == 0
-    text = capsys.readouterr().out
-    assert "the chip, modelled time" in text
-    assert f"and {len(calls) - 1} more" in text
-    assert main(["trace-summary", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["costs"]["run"][0]["count"] == 5
-
-
-@pytest.mark.parametrize("content", ["", "[1]", "{}", '[{"ph": "X", "name": "a", "pid": 1}]', "[" * 100000, '{"a": 1}'])
-def test_the_summary_refuses_what_is_no_trace(tmp_path, content, capsys):
-    (tmp_path / "t.json").write_text(content)
-    assert main(["trace-summary", str(tmp_path / "t.json")]) == 2
-    assert "is no trace of calls" in capsys.readouterr().err

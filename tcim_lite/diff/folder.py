@@ -144,6 +144,8 @@ def read_array(path: Path) -> Array:
         OSError: It cannot be read.
         ValueError: It is no array of numbers.
     """
+    if not path.is_file():  # opening a FIFO would wait
+        raise ValueError("there is no such file, or it is no regular file")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of headers that Python 2 might have written
         try:

@@ -98,6 +98,7 @@ def follow(file: PythonFile, call: ast.Call, name: str, around: Around) -> tuple
     names = {name: around.names.get(text, text) for name, text in zip(parameters, texts, strict=False)}
     return scope, Around(names, around.depth + 1)
 
+
 def set_values(call: ast.Call) -> list[ast.expr]:
     """The values of a call of set_input."""
     return [*call.args[1:], *(keyword.value for keyword in call.keywords if keyword.arg == "value")]

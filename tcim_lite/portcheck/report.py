@@ -122,7 +122,8 @@ def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to
         all_to_stderr: The command's standard output as well.
 
     Raises:
-        ArgumentError: A path that is not there, no source in a folder, or a program that cannot be started.
+        ArgumentError: A path that is not there or is no source, no source in a folder, or a program that cannot be
+            started.
     """
     report = Report()
     python: list[PythonFile] = []
@@ -143,7 +144,11 @@ def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to
             try:
                 python.append(PythonFile(path, str(path), ast.parse(content)))
             except (SyntaxError, ValueError, RecursionError) as error:
-                report.notes.append(f"{path} cannot be parsed by this Python ({error}); it was not read")
+                told = f"{path} cannot be parsed by this Python ({error})"
+                if path in paths and command is None:
+                    raise ArgumentError(f"{told}; give Python or C++ sources, or a compiled program") from None
+                report.files.remove(str(path))
+                report.notes.append(f"{told}; it was not read")
     # A file that only receives modules and tensors belongs to the program as well.
     if any(file.names_api for file in python):
         for script in python:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -71,6 +72,9 @@ def test_one_graph_runs_on_golden_files(package, tmp_path, capsys):
     assert "no file for the inputs valid_length, current_length" in capsys.readouterr().err
     assert main([*command, "--input", str(tmp_path / "d/step_0"), "--input", f"nothing={tmp_path}"]) == 2
     assert "no input is named nothing" in capsys.readouterr().err
+    os.mkfifo(tmp_path / "pipe.npy")
+    assert main([*command, "--input", f"input_1={tmp_path}/pipe.npy"]) == 2
+    assert "there is no such file, or it is no regular file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,7 @@ def test_one_graph_runs_on_golden_files(package, tmp_path, capsys):
             {"steps": [dict(graph="g", file="f", valid=0, current=0, tensors={"x": ["value", "../../etc/passwd"]})]},
             "is not a manifest",
         ),
+        ({"steps": [dict(graph="g", file="f", valid=0, current=0, tensors={}, altered=[1])]}, "is not a manifest"),
     ],
 )
 def test_a_manifest_is_not_trusted(package, tmp_path, change, message):

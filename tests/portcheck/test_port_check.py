@@ -205,11 +205,14 @@ def test_what_cannot_be_checked_says_why(tmp_path, monkeypatch, capsys, argument
     assert text in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_python_is_a_note(tmp_path):
+def test_a_file_that_is_no_python_is_a_note_in_a_folder_and_an_error_by_name(tmp_path, capsys):
     (tmp_path / "old.py").write_text("print 'hello'\n")
     report = check([tmp_path])
     assert len(report.notes) == 1
     assert "cannot be parsed" in report.notes[0]
+    assert report.files == []
+    assert main(["port-check", str(tmp_path / "old.py")]) == 2
+    assert "cannot be parsed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
