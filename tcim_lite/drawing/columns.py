@@ -82,6 +82,31 @@ def _spread(row: Sequence[int], boxes: Sequence[Box], x: list[float], wishes: Se
             index += 1
 
 
+def recentre(
+    rows: Sequence[Sequence[int]], above: Sequence[Sequence[Link]], below: Sequence[Sequence[Link]], x: list[float]
+) -> None:
+    """Puts boxes that have their rank to themselves below each other, and what is between two of them in the middle.
+
+    Without it, a long row of blocks whose ends are not below their beginnings would drift to one side.
+    """
+    cuts: dict[int, float] = {}  # by rank: where the lines of its only box end, on the average
+    for rank, row in enumerate(rows):
+        ends = [link.lower_x for node in row for link in above[node]]
+        ends += [link.upper_x for node in row for link in below[node]]
+        if len(row) == 1 and ends:
+            cuts[rank] = x[row[0]] + sum(ends) / len(ends)
+    before: list[float | None] = [None] * len(rows)
+    after = before.copy()
+    for known, ranks in ((before, range(len(rows))), (after, range(len(rows) - 1, -1, -1))):
+        last = None
+        for rank in ranks:
+            last = known[rank] = cuts.get(rank, last)
+    for row, one, other in zip(rows, before, after, strict=True):
+        near = [place for place in (one, other) if place is not None]
+        for node in row if near else ():
+            x[node] -= sum(near) / len(near)
+
+
 def _distance(one: Box, other: Box) -> float:
     return _GAP if one.width and other.width else _LINE_GAP
 

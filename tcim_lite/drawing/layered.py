@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from .columns import columns, straighten
+from .columns import columns, recentre, straighten
 from .geometry import Box, Link, Placed, Wire
 
 _END_GAP = 22.0  # between the ends of lines on top of a box
@@ -69,6 +69,7 @@ class _Layout:
         self._order()
         self._spread_ends()
         x = columns(self.rows, self.boxes, self.above, self.below)
+        recentre(self.rows, self.above, self.below, x)
         straighten(self.rows, self.boxes, self.below, self.real, x)
         left = min((x[i] for i in range(self.real)), default=0.0)
         left = min(left, *(x[i] for i in range(self.real, len(x)))) if len(x) > self.real else left

@@ -62,6 +62,7 @@ function choose(op, scroll) {
   mark(value => used.has(value));
   const row = shown().querySelector(`.op[data-op="${place.op}"]`);
   row.classList.add("on");
+  if (scroll && zoom < 0.6) resize(0.8, 0, 0);
   if (scroll) row.scrollIntoView({ block: "center", inline: "center" });
   const panel = at("panel"), [kind, reads, makes, attributes] = ops[op];
   panel.replaceChildren(make("h2", kind), make("p", `op ${op} of ${ops.length}`, "soft"));
@@ -122,7 +123,7 @@ function search(text) {
 }
 
 DATA.forEach((one, index) => { const option = make("option", one.name); option.value = index; at("part").append(option); });
-at("part").onchange = () => { part = +at("part").value; show(); overview(); };
+at("part").onchange = () => { part = +at("part").value; chosen = -1; show(); overview(); };
 at("folded").onclick = () => { folded = !folded; show(); if (chosen >= 0) choose(chosen, true); };
 at("fit").onclick = fit;
 for (const [id, by] of [["in", 1.25], ["out", 0.8]])

@@ -132,6 +132,22 @@ def test_a_line_past_very_many_ranks_is_cut_and_marked_at_both_ends(tmp_path):
     assert sorted(marks) == ["1 \N{DOWNWARDS ARROW}", "\N{DOWNWARDS ARROW} 1"]
 
 
+def test_a_graph_without_ops_is_drawn(tmp_path):
+    values = [hmm.Value("x", "input", "float16", (2, 3)), hmm.Value("n", "input", "int32", (1,))]
+    for inputs in [], [0], [0, 1]:
+        root = drawn(hmm.Graph("empty", values[: len(inputs)], [], inputs, []), tmp_path)
+        assert len(of_class(root, "end")) == len(inputs)
+
+
+def test_layers_one_below_the_other_do_not_drift_to_a_side(tmp_path):
+    """The value that is handed on passes each layer on its right."""
+    chain, x = Chain(), 0
+    for _ in range(60):
+        x = chain.block(x)
+    one, many = (drawn(chain.graph(x), tmp_path, folded=folded) for folded in (True, False))
+    assert float(many.get("width")) <= float(one.get("width"))
+
+
 def test_ten_thousand_ops_are_drawn(tmp_path):
     rng, chain, x = random.Random(3), Chain(), 0
     for _ in range(5000):
