@@ -142,8 +142,9 @@ def test_a_graph_without_ops_is_drawn(tmp_path):
 def test_layers_one_below_the_other_do_not_drift_to_a_side(tmp_path):
     """The value that is handed on passes each layer on its right."""
     chain, x = Chain(), 0
-    for _ in range(60):
-        x = chain.block(x)
+    for _ in range(20):
+        a, b, c = (chain.op(kind, [chain.op("Relu", [x])]) for kind in ("Tanh", "Sqrt", "Exp"))
+        x = chain.op("Add", [x, chain.op("Mul", [chain.op("Mul", [a, b]), c])])
     one, many = (drawn(chain.graph(x), tmp_path, folded=folded) for folded in (True, False))
     assert float(many.get("width")) <= float(one.get("width"))
 
