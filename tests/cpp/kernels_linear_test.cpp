@@ -219,6 +219,7 @@ int main() {
     for (const int64_t rows : {1, 2, 3, 4, 5, 12, 13, 24, 25, 31, 64, 100}) {
       for (const int64_t blocks : {1, 2, 3}) {
         check_quantised(format, {rows, blocks, 16}, Values::Random);
+        check_quantised(format, {rows, blocks, 11}, Values::Random);
         check_quantised(format, {rows, blocks, 3}, Values::Extreme);
       }
     }

@@ -42,22 +42,22 @@ __m512i start(int32_t code_sum) {
   return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), kShift));
 }
 
-// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). W8 without it: Zen 4
-// loses by any prefetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out of 0.76
-// (benchmarks/notes/log/cpu-kernels.md).
-template <typename Format, bool PastPage>
-constexpr int64_t kFarBytes = (PastPage                     ? 8
+// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). Without it one or two
+// rows of W8 fetch nothing: Zen 4 loses by any fetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out
+// of 0.76. With more rows the hardware falls behind everywhere (benchmarks/notes/log/cpu-kernels.md).
+template <typename Format, int R, bool PastPage>
+constexpr int64_t kFarBytes = (PastPage || R > 2            ? 8
                                : Format::kScalesBehindBlock ? 0
                                                             : 4) *
                               Format::kUnitBytes;
-template <typename Format, bool PastPage>
-constexpr int64_t kNearBytes = PastPage ? 4 * Format::kUnitBytes : 0;
+template <typename Format, int R, bool PastPage>
+constexpr int64_t kNearBytes = PastPage || R > 2 ? 4 * Format::kUnitBytes : 0;
 
 // Up to 8 rows: bound by the weight stream, one block at a time, fp32 sums in registers. Two integer sums per row halve
 // the chain of dependent vpdpbusd.
 template <typename Format, int R, bool PastPage>
 void few_rows(const LinearQuantArgs& args) {
-  constexpr int64_t kFar = kFarBytes<Format, PastPage>, kNear = kNearBytes<Format, PastPage>;
+  constexpr int64_t kFar = kFarBytes<Format, R, PastPage>, kNear = kNearBytes<Format, R, PastPage>;
   constexpr int kSteps = int(Format::kInputs / 8), kStepLines = Format::kLines / kSteps;
   const int64_t groups = args.groups * Format::kParts;
   prefetch_first_scales<Format>(args);

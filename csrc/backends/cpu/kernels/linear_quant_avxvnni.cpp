@@ -51,7 +51,7 @@ void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
       for (int half = 0; half < 2; ++half) sums[set][r][half] = set == 0 ? start : _mm256_setzero_si256();
     }
   }
-  for_runs<Format, Stream>(group.weights, 0, int(Format::kInputs / 4), [&](int run) {
+  for_runs<Format, kCodesAhead<Format, R, Stream>>(group.weights, 0, int(Format::kInputs / 4), [&](int run) {
     __m256i stored[2] = {Unpack::stored(group.weights, run, 0, kSets<R> > 1),
                          Unpack::stored(group.weights, run, 1, kSets<R> > 1)};
     __asm__("" : "+x"(stored[0]), "+x"(stored[1]));  // or gcc 12 unpacks them again for some rows
@@ -75,12 +75,18 @@ void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
   }
 }
 
+template <typename Format>
+void linear(const LinearQuantArgs& args) {
+  if (args.rows > kFewRows) return linear_in_tiles<Format, kTileRows, false>(args);
+  linear_of_few<Format, kTileRows>(args);
+}
+
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  table.linear[int(W4::kFormat)].quantised = linear<W4, kTileRows>;
-  table.linear[int(W8::kFormat)].quantised = linear<W8, kTileRows>;
-  table.linear[int(Mxfp4::kFormat)].quantised = linear<Mxfp4, kTileRows>;
+  table.linear[int(W4::kFormat)].quantised = linear<W4>;
+  table.linear[int(W8::kFormat)].quantised = linear<W8>;
+  table.linear[int(Mxfp4::kFormat)].quantised = linear<Mxfp4>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -24,7 +24,7 @@ struct W4 : Packed<WeightFormat::LinearW4> {
 };
 
 struct W8 : Packed<WeightFormat::LinearW8> {
-  static constexpr int64_t kFarBytes = 0;
+  static constexpr int64_t kFarBytes = 8192;
 
   static __m256i stored(const uint8_t* weights, int run, int half) { return load(weights + 64 * run + 32 * half); }
   // 2^e.
@@ -64,15 +64,19 @@ struct Group {
   }
 };
 
-// Calls use(run, stored codes of both halves) for runs [begin, begin + count). With Stream the weights come from memory
-// and are fetched ahead.
-template <typename Format, bool Stream, typename Use>
+// How far ahead R rows fetch their codes; 0: not at all. The hardware keeps up with two rows of 4-bit codes, which lose
+// by fetches (benchmarks/notes/log/cpu-avx2-neon.md).
+template <typename Format, int R, bool Stream>
+constexpr int64_t kCodesAhead =
+    !Stream || (R <= 2 && Format::kFormat != WeightFormat::LinearW8) ? 0 : Format::kFarBytes;
+
+// Calls use(run) for runs [begin, begin + count); codes `Ahead` bytes further are fetched.
+template <typename Format, int64_t Ahead, typename Use>
 __attribute__((always_inline)) inline void for_runs(const uint8_t* weights, int begin, int count, Use use) {
   constexpr int kRuns = int(Format::kInputs / 4);
 #pragma GCC unroll 16
   for (int run = begin; run < begin + count; ++run) {
-    if (Stream && run % (kRuns / Format::kLines) == 0)
-      prefetch<Format::kFarBytes>(weights + 64 * (run * Format::kLines / kRuns));
+    if (run % (kRuns / Format::kLines) == 0) prefetch<Ahead>(weights + 64 * (run * Format::kLines / kRuns));
     use(run);
   }
 }
@@ -81,32 +85,48 @@ __attribute__((always_inline)) inline void for_runs(const uint8_t* weights, int 
 template <typename Format, int R, bool Stream>
 void dots(const Group<R>& group, __m256i (&dot)[R][2]);
 
+// The fp32 sums of R rows, which stay in memory.
+template <int R>
+void clear_sums(const Tile& t) {
+  for (int r = 0; r < R; ++r) {
+    for (int half = 0; half < 2; ++half) _mm256_store_ps(t.acc + r * t.acc_stride + 8 * half, _mm256_setzero_ps());
+  }
+}
+
+template <typename Format, int R>
+__attribute__((always_inline)) inline void add_dots(const Tile& t, const uint8_t* scales, int64_t index,
+                                                    const __m256i (&dot)[R][2]) {
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    const __m256 weight_scale = Format::scales(scales, half);
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const __m256 row_scale = _mm256_set1_ps(t.scales[r * t.stride + index / Format::kParts]);
+      const __m256 scale = _mm256_mul_ps(weight_scale, row_scale);
+      float* sum = t.acc + r * t.acc_stride + 8 * half;
+      _mm256_store_ps(sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][half]), scale, _mm256_load_ps(sum)));
+    }
+  }
+}
+
+// Group `index` of R rows whose codes, in any form, are at `weights`.
+template <typename Format, int R>
+Group<R> group_of(const Tile& t, const uint8_t* weights, int64_t index) {
+  return {weights, t.codes + index * Format::kInputs, t.inputs, t.sums + index / Format::kParts, t.stride};
+}
+
 // R rows of one block.
 template <typename Format, int R, bool Stream>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const Tile t(args, row, block);
   const int64_t groups = args.groups * Format::kParts;
-  for (int r = 0; r < R; ++r) {
-    for (int half = 0; half < 2; ++half) _mm256_store_ps(t.acc + r * t.acc_stride + 8 * half, _mm256_setzero_ps());
-  }
+  clear_sums<R>(t);
   for (int64_t index = 0; index < groups; ++index) {
     const uint8_t* scales = t.weights + Format::scales_at(groups, index);
     if constexpr (Stream) prefetch_scales<Format, Format::kFarBytes>(scales, args.block_stride);
-    const Group<R> group{t.weights + Format::codes_at(index), t.codes + index * Format::kInputs, t.inputs,
-                         t.sums + index / Format::kParts, t.stride};
     __m256i dot[R][2];
-    dots<Format, R, Stream>(group, dot);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const __m256 weight_scale = Format::scales(scales, half);
-#pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) {
-        const __m256 row_scale = _mm256_set1_ps(t.scales[r * t.stride + index / Format::kParts]);
-        const __m256 scale = _mm256_mul_ps(weight_scale, row_scale);
-        float* sum = t.acc + r * t.acc_stride + 8 * half;
-        _mm256_store_ps(sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][half]), scale, _mm256_load_ps(sum)));
-      }
-    }
+    dots<Format, R, Stream>(group_of<Format, R>(t, t.weights + Format::codes_at(index), index), dot);
+    add_dots<Format, R>(t, scales, index, dot);
   }
 }
 
@@ -133,8 +153,7 @@ void linear_in_tiles(const LinearQuantArgs& args) {
 }
 
 template <typename Format, int most>
-void linear(const LinearQuantArgs& args) {
-  if (args.rows > most) return linear_in_tiles<Format, most, false>(args);
+void linear_of_few(const LinearQuantArgs& args) {
   prefetch_first_scales<Format>(args);
   linear_in_tiles<Format, most, true>(args);
 }
