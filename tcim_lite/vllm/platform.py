@@ -20,6 +20,12 @@ from .shape import Shape
 _log = init_logger("vllm.tcim_lite")
 _CONNECTOR = ("SlotConnector", "tcim_lite.vllm.connector")
 
+# Each process of vLLM, when it ends, empties caches of an accelerator that is not there.
+if not torch.accelerator.is_available():
+    for _name in ("empty_cache", "empty_host_cache"):
+        if hasattr(torch.accelerator, _name):
+            setattr(torch.accelerator, _name, lambda: None)
+
 
 class TcimPlatform(Platform):
     """Tensors of vLLM stay on the CPU; the package runs on the devices of `tcim_lite.runtime`."""
@@ -31,15 +37,12 @@ class TcimPlatform(Platform):
     dist_backend = "gloo"
     simple_compile_backend = "eager"  # inductor compiles the ranks of logprobs during the first request
     device_control_env_var = "HOUMO_VISIBLE_DEVICES"
+    ray_device_key = "M50"
     _all_logits = False  # of the package that this process serves
 
     @classmethod
     def import_kernels(cls) -> None:
-        """There are none. vLLM's shutdown empties caches of an accelerator that is not there."""
-        if not torch.accelerator.is_available():
-            for name in ("empty_cache", "empty_host_cache"):
-                if hasattr(torch.accelerator, name):
-                    setattr(torch.accelerator, name, lambda: None)
+        """There are none."""
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
@@ -115,8 +118,13 @@ class TcimPlatform(Platform):
             _log.info("max_num_seqs=%d becomes %d, the slots of the package", scheduler.max_num_seqs, slots)
             scheduler.max_num_seqs = slots
         scheduler.async_scheduling = False
-        if vllm_config.parallel_config.worker_cls == "auto":
-            vllm_config.parallel_config.worker_cls = "tcim_lite.vllm.worker.TcimWorker"
+        parallel = vllm_config.parallel_config
+        if parallel.worker_cls == "auto":
+            parallel.worker_cls = "tcim_lite.vllm.worker.TcimWorker"
+        if parallel.distributed_executor_backend == "ray":
+            from .ray_stages import RayStages  # needs Ray
+
+            parallel.distributed_executor_backend = RayStages
         _log.info_once(_banner(vllm_config, case, shape))
 
 

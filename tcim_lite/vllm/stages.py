@@ -135,4 +135,5 @@ def load_stage(package: Package, rank: int, device: int, link: Link) -> Slots:
     slots = Slots([stage], package.embedding(hidden_size, stage.vocab_size))
     # What `Slots` reads of a stage that puts out hidden rows is not that of the package.
     slots.vocab_size, slots.all_logits = stage.vocab_size, logits == slots.chunk_length
+    slots.alone_by_prefill = False  # chosen by each machine's environment, but all stages must run the same graphs
     return slots

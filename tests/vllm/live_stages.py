@@ -2,55 +2,21 @@
 
 import os
 
-os.environ.update(VLLM_PLUGINS="tcim_lite", HF_HUB_OFFLINE="1", TCIM_LITE_DEVICE_NUM="4")
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="1", TCIM_LITE_DEVICE_NUM="4")
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from live_fixtures import GREEDY, compile_demo
 from vllm import LLM, SamplingParams
-
-from tcim_lite.llm import load_tokenizer
-from tcim_lite.llm.engine.slots import Slots
-
-QUESTIONS = ["Hello, who are you?", "What is 12 + 30?", "Reverse: 1 2 3 4 5", "My name is Anna.", "7加5等于多少？"]
-CHECKPOINT = Path(__file__).parents[2] / "examples" / "demo_checkpoint"
-GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
 
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory) -> Path:
-    """Four slots; as a whole, in two stages, and for two devices."""
-    folder = tmp_path_factory.mktemp("staged")
-    options = ["-o", str(folder), "--batch", "4", "--prefill-length", "32", "--pipeline", "2", "--ndevice", "2", "-q"]
-    subprocess.run([sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), *options], check=True)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def prompts(package) -> list[list[int]]:
-    tokenizer = load_tokenizer(package)
-    texts = [f"{question} ({number})" for number, question in enumerate(QUESTIONS * 2)]
-    texts.append("Count: " + " ".join(str(number) for number in range(60)))
-    return [tokenizer(text)["input_ids"] for text in texts]
-
-
-@pytest.fixture(scope="session")
-def alone(package, prompts) -> list[list[int]]:
-    """The greedy tokens of each prompt, in slot 0 of the whole package on one device."""
-    slots, found = Slots.open(package), []
-    for prompt in prompts:
-        slots.tokens[0] = []
-        for begin in range(0, len(prompt), slots.chunk_length):
-            logits = slots.prefill(0, prompt[begin : begin + slots.chunk_length])
-        tokens = [int(logits.argmax())]
-        while len(tokens) < 16:
-            tokens.append(int(slots.decode({0: tokens[-1]})[0].argmax()))
-        found.append(tokens)
-    return found
+    """As a whole, in two stages, and for two devices."""
+    return compile_demo(tmp_path_factory.mktemp("staged"), "--pipeline", "2", "--ndevice", "2")
 
 
 @contextlib.contextmanager
