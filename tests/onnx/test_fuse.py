@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcim_lite import hmm
-from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx import UnsupportedNodeError, onnx_bytes
 
 RNG = np.random.default_rng(11)
 X = {"x": (3, 5, 64)}
@@ -306,3 +306,17 @@ def test_a_scale_that_is_no_vector_of_the_norm_stays_a_product(make_model, run_h
     assert ops_of(model, tmp_path) == {"RMSNorm": 1, "Mul": 1}
     x = RNG.standard_normal(X["x"]).astype(np.float32)
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [("Transpose", ["x"], ["a"], {"perm": "ab"}), ("Transpose", ["a"], ["y"], {})],
+        [*centred(), ("Mul", ["d", "d"], ["q"], {}), ("ReduceMean", ["q"], ["m2"], {"axes": "ab"}),
+         ("Add", ["m2", "epsilon"], ["s"], {}), ("Sqrt", ["s"], ["r"], {}), ("Div", ["d", "r"], ["y"], {})],
+        [("HardSigmoid", ["x"], ["h"], {"alpha": "ab"}), ("Mul", ["x", "h"], ["y"], {})],
+    ],
+)  # fmt: skip
+def test_attributes_that_make_no_sense_are_refused_by_node(nodes, make_model):
+    with pytest.raises(UnsupportedNodeError, match="node 'n"):
+        onnx_bytes(make_model(nodes, X, ["y"], NUMBERS))

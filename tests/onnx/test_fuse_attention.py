@@ -249,3 +249,38 @@ def test_nodes_that_change_nothing_and_second_ones_go(make_model, run_here, run_
     got, wanted = run_here(model, {"x": x}), run_there(model, {"x": x})
     for name in ("y", "z"):
         np.testing.assert_allclose(got[name], wanted[name], rtol=1e-6)
+
+
+QUICK = [
+    *linear("x", "q", "l"),
+    ("Mul", ["l", "c"], ["cl"], {}),
+    ("Sigmoid", ["cl"], ["g"], {}),
+    ("Mul", ["l", "g"], ["a"], {}),
+    *linear("a", "k", "y"),
+]
+
+
+def test_clip_s_activation_between_two_linears_is_a_silu(make_model, run_here, run_there, tmp_path):
+    model = make_model(QUICK, X, ["y"], CONSTANTS | {"c": np.float32(1.702)})
+    assert ops_of(model, tmp_path) == {"Linear": 2, "Silu": 1}
+    check_values(model, run_here, run_there)
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs", "c"),
+    [
+        ([("Neg", ["l"], ["z"], {})], ["y", "z"], 1.702),
+        ([("Neg", ["a"], ["z"], {})], ["y", "z"], 1.702),
+        ([], ["y", "a"], 1.702),
+        ([], ["y", "l"], 1.702),
+        ([], ["y", "g"], 1.702),
+        ([], ["y"], 16.0),
+    ],
+)
+def test_clip_s_activation_stays_where_others_read_its_values(
+    more, outputs, c, make_model, run_here, run_there, tmp_path
+):
+    model = make_model([*QUICK, *more], X, outputs, CONSTANTS | {"c": np.float32(c)})
+    ops = ops_of(model, tmp_path)
+    assert (ops["Silu"], ops["Sigmoid"], ops["Mul"]) == (0, 1, 2)
+    check_values(model, run_here, run_there, outputs)

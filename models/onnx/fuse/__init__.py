@@ -6,15 +6,16 @@ nodes nobody else reads. A pattern changes roundings, not formulas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
-from ..network import Network
+from ..network import Network, Node
 from ..survey import drop_unused, simplify, survey
 from .attention import scale_into_columns, transposed_twice
-from .functions import gelu, hard_swish, silu
+from .functions import gelu, hard_swish, scaled_silu, silu
 from .linear import conv_batch_norm, matmul_bias
 from .norms import affine, normalisation
-from .view import Pattern, View
+from .view import Fusion, Pattern, View
 
 # In this order: each may be about what those before it left.
 PATTERNS: tuple[Pattern, ...] = (
@@ -25,6 +26,7 @@ PATTERNS: tuple[Pattern, ...] = (
     normalisation,
     affine,
     matmul_bias,
+    scaled_silu,
     scale_into_columns,
     transposed_twice,
 )
@@ -40,9 +42,15 @@ def fuse(network: Network, patterns: Sequence[Pattern] = PATTERNS) -> Network:
     for pattern in patterns:
         for node in list(network.nodes):
             if view.has(node) and view.is_sound(node):
-                for fusion in pattern(node, view):
+                for fusion in _found(pattern, node, view):
                     if view.apply(node, fusion):
                         break
         network.nodes = view.nodes()
     drop_unused(network)
     return network
+
+
+def _found(pattern: Pattern, node: Node, view: View) -> Iterator[Fusion]:
+    """The fusions of a pattern. A file may put anything into operands and attributes: what makes no sense is none."""
+    with contextlib.suppress(ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        yield from pattern(node, view)

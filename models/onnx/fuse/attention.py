@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..errors import UnsupportedNodeError
 from ..fold import can_fold, fold
 from ..network import Node
-from .view import OWN, Fusion, View
+from .linear import is_linear, scaled_linear
+from .view import Fusion, View
 
 _LAYOUT = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Split", "Slice", "Gather", "Identity")
 _MOST_PLACES = 1 << 24  # elements of a value whose columns are followed
@@ -94,11 +95,7 @@ def _scaled(
     factors[columns] = spread
     if (factors[columns] != spread).any():
         return None  # not one factor for each column
-    constants = {view.fresh(f"{product.outputs[0]}/weight"): (weight * factors).astype(np.float32)}
-    if len(product.inputs) > 2:
-        bias = np.asarray(view.constants[product.inputs[2]], np.float64)
-        constants[view.fresh(f"{product.outputs[0]}/bias")] = (bias * factors).astype(np.float32)
-    return product, replace(product, inputs=[product.inputs[0], *constants]), constants
+    return product, *scaled_linear(product, view, factors)
 
 
 def _path(view: View, name: str) -> tuple[Node, list[Node]] | None:
@@ -108,12 +105,8 @@ def _path(view: View, name: str) -> tuple[Node, list[Node]] | None:
         node = view.producer(name)
         if node is None or view.is_output(name):
             return None
-        if (node.op, node.domain) in (("MatMul", ""), ("MatMulBias", OWN)):
-            constants = [view.constants.get(part) for part in node.inputs[1:]]
-            floats = all(array is not None and array.dtype.kind == "f" for array in constants)
-            matrix = constants[0]
-            is_product = floats and matrix is not None and matrix.ndim == 2 and node.inputs[0] not in view.constants
-            return (node, steps[::-1]) if is_product else None
+        if is_linear(node, view):
+            return node, steps[::-1]
         if node.op not in _LAYOUT or node.domain or any(part not in view.constants for part in node.inputs[1:]):
             return None
         steps.append(node)

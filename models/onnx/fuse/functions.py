@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ..network import Node
+from .linear import is_linear, scaled_linear
 from .view import OWN, Fusion, View, near
 
 _MOST_FACTORS = 8  # of a product that is looked into
@@ -86,6 +87,34 @@ def gelu(node: Node, view: View) -> Iterator[Fusion]:
             kind = {} if curve.op == "Erf" else {"approximate": "tanh"}
             merged = replace(node, op="Gelu", inputs=[x], attributes=kind)
             yield Fusion([merged], [*_without(product.nodes, node), plus[1], curve, *nodes])
+
+
+def scaled_silu(node: Node, view: View) -> Iterator[Fusion]:
+    """x * Sigmoid(c x) between two products with constant matrices: Silu, with c in the first and 1 / c in the second.
+
+    There is no op for it. CLIP's activation has c = 1.702.
+    """
+    readers = view.readers(node.outputs[0])
+    after = readers[0] if len(readers) == 1 and not view.is_output(node.outputs[0]) else None
+    if after is None or not is_linear(after, view) or after.inputs[0] != node.outputs[0]:
+        return
+    for x, product in _products(node, view):
+        gate, before = _other(product, x), view.producer(x)
+        sigmoid = view.made_by(gate, "Sigmoid")
+        if sigmoid is None or before is None or not is_linear(before, view) or not product.is_(1.0, x, gate):
+            continue
+        inner = _product(view, sigmoid.inputs[0], x)
+        parts = [*_without(product.nodes, node), sigmoid, *inner.nodes]
+        inside = {id(part) for part in (node, *parts)}
+        alone = not view.is_output(x) and all(id(reader) in inside for reader in view.readers(x))
+        if alone and inner.terms == [x] and 0.25 <= inner.factor <= 4:
+            first, second = (
+                scaled_linear(before, view, inner.factor),
+                scaled_linear(after, view, 1 / inner.factor, bias=False),
+            )
+            merged = replace(node, op="Silu", domain=OWN, inputs=[x], attributes={})
+            changed = [(before, first[0]), (after, second[0])]
+            yield Fusion([merged], parts, first[1] | second[1], changed)
 
 
 def _erf_inside(view: View, name: str, x: str) -> list[Node] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..network import Node
 from .view import OWN, Fusion, View
@@ -53,3 +54,25 @@ def matmul_bias(node: Node, view: View) -> Iterator[Fusion]:
         if matmul.inputs[0] not in constants and weight.ndim == 2 and constants[bias].shape == weight.shape[1:]:
             inputs = [*matmul.inputs, bias]
             yield Fusion([replace(matmul, op="MatMulBias", domain=OWN, inputs=inputs, outputs=node.outputs)], [matmul])
+
+
+def is_linear(node: Node, view: View) -> bool:
+    """Whether a node is a product with a constant matrix, plus a constant vector or nothing."""
+    if (node.op, node.domain) not in (("MatMul", ""), ("MatMulBias", OWN)) or node.inputs[0] in view.constants:
+        return False
+    arrays = [view.constants.get(name) for name in node.inputs[1:]]
+    return all(a is not None and a.dtype.kind == "f" for a in arrays) and view.constants[node.inputs[1]].ndim == 2
+
+
+def scaled_linear(
+    node: Node, view: View, factors: float | NDArray[np.float64], bias: bool = True
+) -> tuple[Node, dict[str, NDArray[np.float32]]]:
+    """The same product with its columns, or all of it, times `factors`, its vector too if `bias`; its new constants."""
+    weight = np.asarray(view.constants[node.inputs[1]], np.float32)
+    constants = {view.fresh(f"{node.outputs[0]}/weight"): (weight * factors).astype(np.float32)}
+    rest = list(node.inputs[2:])
+    if rest and bias:
+        vector = np.asarray(view.constants[rest[0]], np.float64) * factors
+        rest = [view.fresh(f"{node.outputs[0]}/bias")]
+        constants[rest[0]] = vector.astype(np.float32)
+    return replace(node, inputs=[node.inputs[0], next(iter(constants)), *rest]), constants

@@ -36,7 +36,7 @@ Pattern = Callable[[Node, "View"], Iterator[Fusion]]
 
 
 class View:
-    """A network to match patterns in. Nodes of other domains are never part of one, nor are those that are not sound."""
+    """A network to match patterns in. Nodes of other domains, or that are not sound, are never part of one."""
 
     def __init__(self, network: Network, found: Survey) -> None:
         self.constants = network.constants
