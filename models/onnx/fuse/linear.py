@@ -13,7 +13,7 @@ from .view import OWN, Fusion, View
 
 
 def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:
-    """Conv, then BatchNormalization: the weights of the convolution."""
+    """Conv or ConvTranspose, then BatchNormalization: the weights of the convolution."""
     if (
         node.op != "BatchNormalization"
         or node.domain
@@ -21,22 +21,33 @@ def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:
         or any(node.outputs[1:])
     ):
         return
-    conv = view.made_by(node.inputs[0], "Conv") if len(node.inputs) == 5 else None
+    conv = view.made_by(node.inputs[0], "Conv", "ConvTranspose") if len(node.inputs) == 5 else None
     constants = view.constants
     if conv is None or any(name not in constants for name in (*filter(None, conv.inputs[1:]), *node.inputs[1:])):
         return
     weight = np.asarray(constants[conv.inputs[1]], np.float32)
     scale, bias, mean, variance = (np.asarray(constants[name], np.float64) for name in node.inputs[1:])
-    if any(part.shape != weight.shape[:1] for part in (scale, bias, mean, variance)):
+    # A ConvTranspose has its outputs on axis 1, those of each group by themselves.
+    groups = int(conv.attributes.get("group", 1)) if conv.op == "ConvTranspose" else 1
+    outputs = weight.shape[0] if conv.op == "Conv" else weight.shape[1] * groups
+    if (
+        weight.ndim < 3
+        or weight.shape[0] % groups
+        or any(part.shape != (outputs,) for part in (scale, bias, mean, variance))
+    ):
         return
     factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
     has_bias = len(conv.inputs) > 2 and conv.inputs[2]
     before = np.asarray(constants[conv.inputs[2]], np.float64) if has_bias else np.zeros(1)
+    spatial = [1] * (weight.ndim - 2)
+    if conv.op == "Conv":
+        spread = factor.reshape(-1, 1, *spatial)
+    else:
+        spread = np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, 0).reshape(
+            *weight.shape[:2], *spatial
+        )
     names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("weight", "bias")]
-    arrays = [
-        (weight * factor.reshape(-1, *[1] * (weight.ndim - 1))).astype(np.float32),
-        ((before - mean) * factor + bias).astype(np.float32),
-    ]
+    arrays = [(weight * spread).astype(np.float32), ((before - mean) * factor + bias).astype(np.float32)]
     merged = replace(conv, inputs=[conv.inputs[0], *names], outputs=node.outputs[:1])
     yield Fusion([merged], [conv], dict(zip(names, arrays, strict=True)))
 

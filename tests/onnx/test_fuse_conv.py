@@ -1,0 +1,77 @@
+"""Batch norms become part of the convolution before them, where nobody else reads its result."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tcim_lite import hmm
+from tcim_lite.models.onnx import onnx_bytes
+
+RNG = np.random.default_rng(17)
+X = {"x": (2, 6, 9, 8)}
+STATS = ["scale", "shift", "mean", "variance"]
+NORM = ("BatchNormalization", ["c", *STATS], ["n"], {"epsilon": 1e-3})
+RELU = ("Relu", ["n"], ["y"], {})
+
+
+def stats(channels):
+    values = [1 + RNG.random(channels), RNG.standard_normal(channels), RNG.standard_normal(channels)]
+    values.append(0.5 + RNG.random(channels))
+    return dict(zip(STATS, (value.astype(np.float32) for value in values), strict=True))
+
+
+def weights(*shape):
+    return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+
+FORMS = {
+    "Conv without bias": ("Conv", weights(4, 6, 3, 3), None, {}, 4),
+    "Conv in groups": ("Conv", weights(8, 3, 3, 3), weights(8, 1)[:, 0], {"group": 2}, 8),
+    "depthwise Conv": ("Conv", weights(6, 1, 3, 3), weights(6, 1)[:, 0], {"group": 6, "strides": [2, 1]}, 6),
+    "ConvTranspose": ("ConvTranspose", weights(6, 4, 3, 2), weights(4, 1)[:, 0], {"strides": [2, 2]}, 4),
+    "ConvTranspose in groups": ("ConvTranspose", weights(6, 4, 3, 2), None, {"group": 3, "strides": [1, 2]}, 12),
+}
+
+
+def network(form):
+    op, weight, bias, attributes, channels = FORMS[form]
+    constants = {"w": weight, **stats(channels)} | ({} if bias is None else {"b": bias})
+    return (op, ["x", "w", *([] if bias is None else ["b"])], ["c"], attributes), constants
+
+
+def ops_of(model, tmp_path):
+    path = tmp_path / "net.hmm"
+    path.write_bytes(onnx_bytes(model, "float32"))
+    return Counter(op.kind for op in hmm.read(path).graphs[0].ops if op.kind != "Reshape")
+
+
+def check_values(model, run_here, run_there, outputs):
+    """At most 54 terms, and the batch norm's own roundings, on each side."""
+    x = RNG.standard_normal(X["x"]).astype(np.float32)
+    got, wanted = run_here(model, {"x": x}), run_there(model, {"x": x})
+    for name in outputs:
+        bound = 2 * (np.sqrt(54) + 4) * 2**-24 * np.abs(wanted[name]).max()
+        np.testing.assert_allclose(got[name], wanted[name], rtol=0, atol=bound, err_msg=name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_norm_becomes_part_of_the_convolution(form, make_model, run_here, run_there, tmp_path):
+    conv, constants = network(form)
+    model = make_model([conv, NORM, RELU], X, ["y"], constants)
+    assert ops_of(model, tmp_path) == {"Conv": 1, "Relu": 1}
+    check_values(model, run_here, run_there, ["y"])
+
+
+@pytest.mark.parametrize("form", ["Conv in groups", "ConvTranspose"])
+@pytest.mark.parametrize(("more", "outputs"), [([("Neg", ["c"], ["z"], {})], ["y", "z"]), ([], ["y", "c"])])
+def test_a_batch_norm_stays_where_others_read_the_convolution(
+    form, more, outputs, make_model, run_here, run_there, tmp_path
+):
+    conv, constants = network(form)
+    model = make_model([conv, NORM, RELU, *more], X, outputs, constants)
+    ops = ops_of(model, tmp_path)
+    assert (ops["Conv"], ops["Mul"], ops["Add"]) == (1, 1, 1)
+    check_values(model, run_here, run_there, outputs)
