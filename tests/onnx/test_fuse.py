@@ -132,6 +132,16 @@ NUMBERS = {"two": scalar(2), "epsilon": scalar(1e-5), "one": scalar(1)}
 WEIGHT, BIAS = RNG.uniform(0.5, 2, 64).astype(np.float32), RNG.standard_normal(64).astype(np.float32)
 AFFINE = [("Mul", ["w", "n"], ["wn"], {}), ("Add", ["wn", "b"], ["y"], {})]
 INVERSE = [("Reciprocal", ["root"], ["inverse"], {})]
+SHIFTED = [
+    *centred(),
+    *variance("d", square="Mul"),
+    *INVERSE,
+    ("Mul", ["inverse", "w"], ["g"], {}),
+    ("Mul", ["x", "g"], ["xg"], {}),
+    ("Mul", ["mean", "g"], ["mg"], {}),
+    ("Sub", ["b", "mg"], ["rest"], {}),
+    ("Add", ["xg", "rest"], ["y"], {}),
+]
 
 NORMS = {
     "layer norm of torch's exporter below opset 17": (
@@ -157,6 +167,11 @@ NORMS = {
             ("Div", ["d", "root"], ["n"], {}),
             *AFFINE,
         ],
+        {"w": WEIGHT, "b": BIAS},
+        "LayerNorm",
+    ),
+    "layer norm as TensorFlow writes it": (
+        SHIFTED,
         {"w": WEIGHT, "b": BIAS},
         "LayerNorm",
     ),
@@ -278,6 +293,18 @@ MISSES = {
         NORMS["layer norm of torch's exporter below opset 17"][0],
         NUMBERS | {"w": WEIGHT, "b": BIAS},
         ["y", "root"],
+        "LayerNorm",
+    ),
+    "layer norm of TensorFlow whose mean is an output": (
+        SHIFTED,
+        NUMBERS | {"w": WEIGHT, "b": BIAS},
+        ["y", "mean"],
+        "LayerNorm",
+    ),
+    "layer norm of TensorFlow whose bias is no vector of the norm": (
+        SHIFTED,
+        NUMBERS | {"w": WEIGHT, "b": BIAS[:5].reshape(5, 1)},
+        ["y"],
         "LayerNorm",
     ),
     "layer norm of means over another axis": (

@@ -14,7 +14,7 @@ from ..survey import drop_unused, simplify, survey
 from .attention import scale_into_columns, transposed_twice
 from .functions import gelu, hard_swish, scaled_silu, silu
 from .linear import conv_batch_norm, matmul_bias
-from .norms import affine, normalisation
+from .norms import affine, normalisation, shifted
 from .view import Fusion, Pattern, View
 
 # In this order: each may be about what those before it left.
@@ -23,6 +23,7 @@ PATTERNS: tuple[Pattern, ...] = (
     silu,
     hard_swish,
     gelu,
+    shifted,
     normalisation,
     affine,
     matmul_bias,
