@@ -38,7 +38,8 @@ from tcim_lite.models.onnx.compile import QUANTS, OnnxOptions, check_onnx
 from tcim_lite.runtime import Module
 
 FOLDER = Path(__file__).parents[2] / "build/fuzz_onnx"
-_SECONDS = 20  # for one input
+_SECONDS = 20  # of a processor, for one input
+_WAIT_SECONDS = 200  # for one input on a busy machine
 _MEMORY = 6 << 30  # address space of a job
 _MOST_RUN_BYTES = 1 << 20  # of the values of a graph that is run
 _LONGEST_MESSAGE = 3000
@@ -257,9 +258,11 @@ def fuzz(first: int, count: int, folder: Path) -> Counter[str]:
     """Judges inputs first .. first + count - 1 in this process; what is found becomes files in `folder`."""
 
     def expired(_: int, frame: FrameType | None) -> None:
-        raise TooSlowError(f"more than {_SECONDS} s")
+        raise TooSlowError(f"more than {_SECONDS} s of a processor, or {_WAIT_SECONDS} s")
 
     signal.signal(signal.SIGALRM, expired)
+    signal.signal(signal.SIGPROF, expired)
+    seeds()
     seen: Counter[str] = Counter()
     current = folder / f"current_{first}"
     with current.open("w+b", buffering=0) as note, warnings.catch_warnings():
@@ -267,7 +270,8 @@ def fuzz(first: int, count: int, folder: Path) -> Counter[str]:
         for number in range(first, first + count):
             note.seek(0)
             note.write(b"%020d" % number)
-            signal.alarm(_SECONDS)
+            signal.alarm(_WAIT_SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, _SECONDS)
             try:
                 seen[judge(number, folder)] += 1
             except BaseException as error:
@@ -278,6 +282,7 @@ def fuzz(first: int, count: int, folder: Path) -> Counter[str]:
                 print(f"finding {number}: {type(error).__name__}: {str(error)[:300]}", flush=True)
             finally:
                 signal.alarm(0)
+                signal.setitimer(signal.ITIMER_PROF, 0)
     current.unlink()
     return seen
 
