@@ -12,26 +12,40 @@ from numpy.typing import NDArray
 
 from .network import MAX_FOLDED, Node
 
-# Whose result can be far larger than their operands: how many elements it has, from the operands.
-_GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "Pad", "Resize", "Upsample", "OneHot", "EyeLike", "CumSum")
-_RANDOM = (
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-    "Dropout",
-)
+_MAX_SLOW = 1 << 16  # operands of ops that the evaluator may compute one element at a time
+# Never evaluated: random, or the work is decided by attributes or numbers and not by the sizes of the operands.
+_NEVER = frozenset(
+    (
+        "AffineGrid", "Attention", "AveragePool", "Bernoulli", "BlackmanWindow", "CenterCropPad", "Col2Im", "Conv",
+        "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Dropout", "Einsum", "EyeLike", "GRU", "GridSample",
+        "HammingWindow", "HannWindow", "If", "ImageDecoder", "LRN", "LSTM", "LinearAttention", "Loop", "LpPool",
+        "MaxPool", "MaxRoiPool", "MaxUnpool", "MelWeightMatrix", "Multinomial", "NonMaxSuppression", "OneHot", "Pad",
+        "QLinearConv", "RNN", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+        "RegexFullMatch", "Resize", "RoiAlign", "STFT", "Scan", "SequenceMap", "StringNormalizer", "StringSplit",
+        "TfIdfVectorizer", "Upsample",
+    )
+)  # fmt: skip
+# Whole arrays at a time. Ops that are in neither list are evaluated for small operands.
+_QUICK = frozenset(
+    (
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant",
+        "ConstantOfShape", "Cos", "DequantizeLinear", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather",
+        "Gemm", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul",
+        "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "QuantizeLinear", "Range",
+        "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
+        "ReduceSumSquare", "Relu", "Reshape", "Round", "Shape", "Sign", "Sin", "Size", "Slice", "Softmax", "Split",
+        "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    )
+)  # fmt: skip
 
 
 def can_fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> bool:
     """Whether a node with these operands may be evaluated now."""
-    if node.domain or node.op in _RANDOM or any(not _is_plain(value) for value in node.attributes.values()):
+    if node.domain or node.op in _NEVER or any(not _is_plain(value) for value in node.attributes.values()):
         return False
     sizes = [operand.shape for operand in operands if operand is not None]
     try:
-        return _size(node, operands, sizes) <= MAX_FOLDED
+        return _work(node, operands, sizes) <= (MAX_FOLDED if node.op in _QUICK else _MAX_SLOW)
     except (TypeError, ValueError):  # text where a size should be
         return False
 
@@ -83,9 +97,9 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def _size(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[tuple[int, ...]]) -> float:
-    """At most how many elements the results have."""
-    own = sum(math.prod(shape) for shape in shapes)
+def _work(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[tuple[int, ...]]) -> float:
+    """At most how many elements are read, made, or multiplied in a product."""
+    own = float(sum(math.prod(shape) for shape in shapes))
     first = operands[0] if operands else None
     second = operands[1] if len(operands) > 1 else None
     if node.op == "ConstantOfShape" and first is not None:
@@ -100,24 +114,31 @@ def _size(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[
             for operand in operands
         )
         return abs((limit - start) / delta) + 1 if delta else math.inf
-    if node.op in _GROWING or node.op in (
-        "Einsum",
-        "Conv",
-        "ConvTranspose",
-        "LSTM",
-        "GRU",
-        "RNN",
-        "Loop",
-        "If",
-        "Scan",
-    ):
-        return own if own <= 1 << 16 and node.op == "CumSum" else math.inf
-    if node.op in ("MatMul", "Gemm") and len(shapes) >= 2:
-        return math.prod(shapes[0]) * max(shapes[1][-1:] or (1,))
+    if node.op in ("Gather", "GatherND") and first is not None and second is not None:
+        # A place says which part is taken; no part is larger than what is left without its axis.
+        axis = node.attributes.get("axis", 0) if node.op == "Gather" else None
+        extent = first.shape[axis] if isinstance(axis, int) and -first.ndim <= axis < first.ndim else 1
+        return own + float(second.size) * first.size / max(extent, 1)
+    if node.op in ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul"):
+        return own + _multiplied(node, shapes)
+    if node.op == "NonZero":
+        return own * max(len(shapes[0]) if shapes else 1, 1)
     try:
-        return max(own, math.prod(np.broadcast_shapes(*shapes)))
+        return max(own, float(math.prod(np.broadcast_shapes(*shapes))))
     except ValueError:
         return own
+
+
+def _multiplied(node: Node, shapes: Sequence[tuple[int, ...]]) -> float:
+    """Products that a product of matrices adds up; inf where operands are missing."""
+    matrices = [shape for shape in shapes if shape][:: 3 if node.op == "QLinearMatMul" else 1][:2]
+    if len(matrices) < 2:
+        return math.inf
+    left, right = matrices
+    if node.op == "Gemm":
+        return float(math.prod(left)) * max(right)
+    batch = np.broadcast_shapes(left[:-2], right[:-2])
+    return float(math.prod(batch)) * math.prod(left[-2:]) * (right[-1] if len(right) > 1 else 1)
 
 
 def _product(array: NDArray[Any]) -> float:

@@ -57,6 +57,22 @@ REFUSED = {
         [("ConstantOfShape", ["s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW, ints(2**40, 2**20),
         "node 'n0' (ConstantOfShape): all its operands are constants",
     ),
+    "places that take an axis many times": (
+        [("ConstantOfShape", ["s"], ["r"], {}), ("GatherND", ["r", "i"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})],
+        ROW, ints(1, 2**16) | {"i": np.zeros((2**12, 1), np.int64)}, "node 'n1' (GatherND): all its",
+    ),
+    "an outer product of constants": (
+        [("MatMul", ["a", "b"], ["c"], {}), ("Add", ["x", "c"], ["y"], {})], ROW,
+        {"a": np.zeros((2**13, 1), np.float32), "b": np.zeros((2**9, 1, 2**13), np.float32)}, "node 'n0' (MatMul)",
+    ),
+    "a window of billions": (
+        [("HannWindow", ["s"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})], ROW, {"s": np.array(2**33)},
+        "node 'n0' (HannWindow)",
+    ),
+    "an operand that is computed one element at a time": (
+        [("ConstantOfShape", ["s"], ["r"], {}), ("Det", ["r"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})], ROW,
+        ints(2**20, 2, 2), "node 'n1' (Det): all its operands are constants",
+    ),
     "huge pads": ([("Conv", ["x", "w"], ["y"], {"pads": [2**62] * 4})], IMAGE, KERNEL, "node 'n0' (Conv): a tensor of"),
     "a stride of 0": ([("Conv", ["x", "w"], ["y"], {"strides": [0, 0]})], IMAGE, KERNEL, "node 'n0' (Conv): a kernel"),
     "a huge pool": (
