@@ -15,6 +15,7 @@ from tiny_graphs import attention_graph
 import tcim_lite.runtime as rt
 from tcim_lite import _core, clock, faults, hmm, layers
 from tcim_lite.errors import ArgumentError, DeviceError, StateError
+from tcim_lite.replay import Recording
 
 SET_INPUT_NS = 1_000_000  # of the profile, beside the bytes
 
@@ -169,10 +170,10 @@ def test_the_server_tells_the_modelled_seconds_of_its_device(add_model):
     from tcim_lite.serve.metrics import Metrics
 
     slots = SimpleNamespace(context_length=16)
-    engine = SimpleNamespace(
+    engines = SimpleNamespace(
         stats=EngineStats(), slots=slots, waiting=0, snapshot=lambda: [{"request": None, "rows": 0}]
     )
-    metrics = Metrics(SimpleNamespace(engine=engine), "m")
+    metrics = Metrics(engines, "m")
     assert b"modelled" not in metrics.text()
     with clock.virtual():
         rt.load(add_model).run(sync=True)
@@ -212,3 +213,20 @@ def test_the_environment_chooses_the_clock(value, expected):
         [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split()[0] == expected, done
+
+
+def test_a_recording_has_both_clocks(virtual, add_model, tmp_path):
+    layers.enable("record", file=tmp_path / "x.tcimrec")
+    module = rt.load(add_model)
+    for _ in range(3):
+        module.set_input("a", np.ones((2, 3), np.float32))
+        module.run()
+        module.sync()
+        module.get_output("total").numpy()
+    layers.disable("record")
+    records = Recording(tmp_path / "x.tcimrec").records
+    rounds = [record["modelled_ns"] for record in records if "round" in record]
+    assert len(rounds) == 3
+    assert sum(rounds) == round(clock.device_seconds() * 1e9)
+    assert sum(record.get("modelled_ns", 0) for record in records) == clock.now_ns()
+    assert all(record["ns"] >= 0 for record in records)

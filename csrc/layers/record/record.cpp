@@ -1,7 +1,6 @@
 #include "layers/record/record.h"
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -14,8 +13,11 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "layers/clock/copies.h"
+#include "layers/clock/modelled_runs.h"
 #include "layers/record/file.h"
 #include "layers/record/fingerprint.h"
+#include "layers/record/load.h"
 #include "layers/record/text.h"
 #include "layers/record/values.h"
 #include "runtime/module.h"
@@ -72,7 +74,9 @@ class Record final : public Observer {
   void end(const CallEvent& event) override {
     RecordText text;
     text.add("call", std::string_view(event.name));
-    add_time(text, event.thread, event.begin_ns, event.end_ns);
+    const auto copy = copy_of(event);
+    add_time(text, event.thread, event.begin_ns, event.end_ns, copy ? copy->modelled_ns() : 0);
+    if (event.name == std::string_view("Module.delete")) runs_.forget(event.module);
     if (keep_.sites) {
       if (const std::string site = call_site(); !site.empty()) text.add("site", site);
     }
@@ -116,7 +120,7 @@ class Record final : public Observer {
     try {
       RecordText text;
       text.add("round", next_round(event.module));
-      add_time(text, event.thread, event.begin_ns, event.end_ns);
+      add_time(text, event.thread, event.begin_ns, event.end_ns, event.failed ? 0 : runs_.nanoseconds(event));
       text.add("module", int64_t(event.module));
       text.add("stream", int64_t(event.stream));
       if (event.failed) text.add("failed", true);
@@ -133,10 +137,12 @@ class Record final : public Observer {
     TensorFacts looks;  // over all devices
   };
 
-  void add_time(RecordText& text, uint64_t thread, uint64_t begin_ns, uint64_t end_ns) const {
+  // By both clocks: the host's, which is measured, and the chip's, where it would take time.
+  void add_time(RecordText& text, uint64_t thread, uint64_t begin_ns, uint64_t end_ns, uint64_t modelled_ns) const {
     text.add("thread", int64_t(thread));
     text.add("at", int64_t(begin_ns - start_ns_));
     text.add("ns", int64_t(end_ns - begin_ns));
+    if (modelled_ns != 0) text.add("modelled_ns", int64_t(modelled_ns));
   }
 
   void add_values(RecordText& text, std::string_view key, const ArrayView& array, bool store) {
@@ -150,33 +156,6 @@ class Record final : public Observer {
     const ValueFacts facts{dtype, std::move(shape), fingerprint(content), only_value(dtype, content)};
     if (store && !facts.value) file_.add_data(content, facts.fingerprint);
     text.add(key, facts);
-  }
-
-  static void add_load(RecordText& text, const CallEvent& event) {
-    const LoadOptions& options = *event.load;
-    text.add_object("load", [&](RecordText& load) {
-      load.add("devices", Shape(options.device_ids.begin(), options.device_ids.end()));
-      if (!options.backend.empty()) load.add("backend", options.backend);
-      if (options.weights != nullptr) load.add("weights", int64_t(options.weights->handle()));
-      if (options.offset != 0) load.add("offset", int64_t(options.offset));
-      if (options.size != 0) load.add("size", int64_t(options.size));
-      if (!options.dummies.empty()) load.add("dummies", options.dummies);
-      add_file(load, event.argument);
-    });
-  }
-
-  // What says whether a file is the one that was loaded: its size, and a fingerprint of where its checksums are.
-  static void add_file(RecordText& load, const std::string& path) {
-    std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) return;
-    load.add("bytes", int64_t(file.tellg()));
-    char head[4096];
-    file.seekg(0);
-    file.read(head, sizeof(head));
-    const uint64_t hashed = fingerprint(std::as_bytes(std::span(head, size_t(file.gcount()))));
-    char digits[17];
-    std::snprintf(digits, sizeof(digits), "%016llx", static_cast<unsigned long long>(hashed));
-    load.add("head", std::string_view(digits));
   }
 
   void add_module(RecordText& text, const ModuleFacts& facts) {
@@ -224,6 +203,7 @@ class Record final : public Observer {
   const Keep keep_;
   const uint64_t start_ns_;
   RecordFile file_;
+  ModelledRuns runs_;
   std::mutex mutex_;                               // a leaf: nothing else is taken while it is held
   std::map<uint64_t, std::vector<State>> states_;  // by module
   std::map<uint64_t, int64_t> rounds_;             // by module
