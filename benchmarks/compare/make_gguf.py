@@ -1,6 +1,6 @@
 """GGUF files of a random checkpoint, in llama.cpp's environment.
 
-    python make_gguf.py bf16 CHECKPOINT OUT.gguf
+    python make_gguf.py bf16|bf16+words CHECKPOINT OUT.gguf       # with a vocabulary of words, for a server
     python make_gguf.py Q4_0|Q8_0 BF16.gguf OUT.gguf
 
 Quantised with llama.cpp's own defaults: the head, which is also the embedding below 8B, stays in 6 bits in Q4_0.
@@ -20,6 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from compare.checkpoint import read_tensors
 from compare.shapes import head_dim_of
+from compare.vocabulary import words
 
 # By model_type.
 ARCHITECTURES = {"qwen3": "qwen3", "qwen3_moe": "qwen3moe", "qwen2": "qwen2", "llama": "llama", "mistral": "llama"}
@@ -60,7 +61,7 @@ def merged(checkpoint: Path) -> Iterator[tuple[str, list[np.ndarray]]]:
         yield name, [tensor for _, tensor in group]
 
 
-def write_bf16(checkpoint: Path, out: Path) -> None:
+def write_bf16(checkpoint: Path, out: Path, *, with_words: bool) -> None:
     """Tensor by tensor: memory holds one of them.
 
     Rows of q and k keep their order, and Llama 3's RoPE is left out: of random weights neither changes a time.
@@ -84,7 +85,16 @@ def write_bf16(checkpoint: Path, out: Path) -> None:
         writer.add_expert_used_count(config["num_experts_per_tok"])
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    if with_words:
+        tokens = words(config["vocab_size"])
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_list(tokens)
+        writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
+        writer.add_token_merges([" ".join(tokens[97:99])])  # llama.cpp wants one at least
+        writer.add_eos_token_id(0)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stored = []
@@ -136,8 +146,8 @@ def token_bytes(path: Path) -> int:
 
 kind, source, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 partial = out.with_suffix(".partial")
-if kind == "bf16":
-    write_bf16(source, partial)
+if kind in ("bf16", "bf16+words"):
+    write_bf16(source, partial, with_words=kind == "bf16+words")
 else:
     quantize(source, partial, kind)
 partial.rename(out)
