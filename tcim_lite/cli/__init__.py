@@ -51,7 +51,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a sub-command and returns the exit status: 0, or 2 for an error of the user's."""
-    args = make_parser().parse_args(argv)
+    parser = make_parser()
+    args, rest = parser.parse_known_args(argv)
+    if rest == ["-"] and getattr(args, "stdin", "") is None:  # argparse takes no optional argument after an option
+        args.stdin, rest = "-", []
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return importlib.import_module(f".{args.command.replace('-', '_')}", __package__).run(args)
     except BrokenPipeError:  # `tcim-lite inspect ... | head`

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..llm.engine import Engine, Event, SamplingParams
     from ..llm.engine.request import TokenLogprob
-    from ..llm.package import Package
 
 
 @dataclass
@@ -28,6 +26,7 @@ class Answer:
         last: the event with the finish reason and the counts.
         elapsed_s: seconds from the request to the end.
         first_s: seconds to the first token.
+        token_s: seconds from the request to each of `tokens`.
     """
 
     text: str = ""
@@ -36,6 +35,7 @@ class Answer:
     last: Event | None = None
     elapsed_s: float = 0.0
     first_s: float = 0.0
+    token_s: list[float] = field(default_factory=list)
 
     def stats(self, device: str, dtype: str) -> dict[str, Any]:
         """The figures of the line that generate prints; a stop token counts as generated."""
@@ -76,6 +76,7 @@ def answer(
             if event.token_ids and not made.tokens:
                 made.first_s = perf_counter() - started
             made.tokens.extend(event.token_ids)
+            made.token_s += [perf_counter() - started] * len(event.token_ids)
             made.logprobs.extend(event.logprobs)
             made.text += event.text
             if event.text:
@@ -96,15 +97,6 @@ def stats_line(stats: dict[str, Any]) -> str:
 def device_name(devices: Sequence[int]) -> str:
     """Such as `cpu:0` or `cuda:0,1`."""
     return f"{os.environ.get('TCIM_LITE_DEVICE') or 'cpu'}:{','.join(map(str, devices))}"
-
-
-def quant_of(package: Package) -> str:
-    """The profile of a package's weights, as its compiler wrote it down; "unknown" where it did not."""
-    from .. import hmm
-
-    found = sorted(package.folder.glob(f"{package.name}_decode*.hmm*"))
-    message = json.loads(hmm.read(found[0]).custom_msg or "{}") if found else {}
-    return str(message.get("quant", "unknown"))
 
 
 def show(text: str) -> None:

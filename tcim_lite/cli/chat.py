@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..console import take_interrupts
-from .opening import add_model_arguments, devices_of, explained, open_package, say, start_log
+from .opening import add_model_arguments, devices_of, explained, open_package, quant_of, say, start_log, take_model
 from .sampling import add_sampling_arguments, sampling_params
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace) -> int:
+    take_model(args)
     start_log(args)
     devices = devices_of(args)
     package = open_package(args)
@@ -139,7 +140,7 @@ class Chat:
     def _answer(self, question: str) -> None:
         """Asks, prints the answer, and remembers both; a question that cannot be asked is forgotten."""
         from ..llm.package import encode_chat
-        from .answering import answer, device_name, quant_of, stats_line
+        from .answering import answer, device_name, stats_line
 
         asked = [*self._messages, {"role": "user", "content": question}]
         self._stopped = False

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .opening import add_model_arguments, devices_of, explained, open_package, say, start_log
+from .opening import add_model_arguments, devices_of, explained, open_package, quant_of, say, start_log, take_model
 from .sampling import add_sampling_arguments, read_text, sampling_params
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _generate(args: argparse.Namespace) -> int:
+    take_model(args)
     text = _prompt(args)
     if (args.system is not None or args.no_thinking) and not args.chat:
         raise ValueError("--system and --no-thinking need --chat: without it the model gets the prompt as it is")
@@ -64,7 +65,7 @@ def _generate(args: argparse.Namespace) -> int:
 
     from ..llm.engine import Engine
     from ..llm.package import encode_chat, load_tokenizer
-    from .answering import answer, device_name, quant_of, show, stats_line
+    from .answering import answer, device_name, show, stats_line
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
     messages = [{"role": "system", "content": args.system}] if args.system is not None else []
@@ -105,6 +106,7 @@ def _object(made: Answer, name: str, stats: dict[str, Any]) -> dict[str, Any]:
         "token_ids": made.tokens,
         "finish_reason": made.last.finish_reason,
         "stop_reason": made.last.stop_reason,
+        "token_seconds": [round(seconds, 6) for seconds in made.token_s],
         "stats": stats,
     }
     if made.logprobs:

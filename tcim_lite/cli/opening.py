@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -23,10 +24,12 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "wa
 
     parser.add_argument(
         "model",
+        nargs="?",
         metavar="PACKAGE",
         help="folder of a package; or of a checkpoint, a GGUF file or a name on the Hugging Face hub (Owner/Model): "
         "these are compiled first, once, into a cache folder",
     )
+    parser.add_argument("--model", dest="model_option", metavar="PACKAGE", help="the same")
     parser.add_argument("--name", help="prefix of the files, when the folder holds several packages")
     parser.add_argument(
         "--devices", "--device", default="0", metavar="IDS", help="device ids, such as 0,1 (%(default)s)"
@@ -47,6 +50,23 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "wa
     group.add_argument("--local-files-only", action="store_true", help="a name of the hub: use an earlier download")
 
 
+def take_model(args: argparse.Namespace) -> None:
+    """Makes `--model PACKAGE` the same as PACKAGE; to be called before anything reads either.
+
+    Raises:
+        ValueError: Neither is given, or both.
+    """
+    if args.model_option is not None:
+        if args.model == "-" and getattr(args, "stdin", "") is None:  # `generate --model PACKAGE -`
+            args.model, args.stdin = None, "-"
+        if args.model is not None:
+            raise ValueError(f"PACKAGE is given twice: {args.model}, and {args.model_option} by --model")
+        args.model = args.model_option
+    if args.model is None:
+        raise ValueError("PACKAGE is missing: a folder that `tcim-lite compile` wrote, a checkpoint or a hub name")
+    del args.model_option
+
+
 def open_package(args: argparse.Namespace, *, batch: int = 1) -> Package:
     """The package of the command line; a checkpoint is downloaded and compiled where need be, with `batch` slots.
 
@@ -61,11 +81,30 @@ def open_package(args: argparse.Namespace, *, batch: int = 1) -> Package:
     given = {name: value for name, value in given.items() if value is not None}
     if path.is_dir() and (any(path.glob("*_prefill*.hmm*")) or not (path / "config.json").is_file()):
         package = Package.open(path, args.name)
+        if given.get("quant") == quant_of(package):
+            del given["quant"]
         if given:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise ValueError(f"{path} is compiled already, so {options} can change nothing; give the checkpoint")
+            raise ValueError(
+                f"{path} is compiled already ({quant_of(package)}), so {options} can change nothing; "
+                "give the checkpoint"
+            )
+        _check_devices(args, package)
         return package
     return Package.open(_compiled(args, path, {"batch": batch} | given), args.name)
+
+
+def _check_devices(args: argparse.Namespace, package: Package) -> None:
+    from .. import hmm
+
+    count = len(shares_of(args)[0])
+    if args.pipeline or count == 1 or not package.has("decode.hmms"):
+        return  # what opens the graphs says what is wrong
+    made_for = hmm.read(package.graph("decode.hmms")).ndevice
+    if count != made_for:
+        replicas = getattr(args, "replicas", 1)
+        each = f" for each of {replicas} replicas" if replicas > 1 else ""
+        raise ValueError(f"{package.folder} is compiled for {made_for} devices, --devices names {count}{each}")
 
 
 def _compiled(args: argparse.Namespace, path: Path, options: Mapping[str, Any]) -> Path:
@@ -90,6 +129,15 @@ def _compiled(args: argparse.Namespace, path: Path, options: Mapping[str, Any]) 
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
         return cached_package(path, label=label, say=say, progress=True, name=args.name, **options)
+
+
+def quant_of(package: Package) -> str:
+    """The profile of a package's weights, as its compiler wrote it down; "unknown" where it did not."""
+    from .. import hmm
+
+    found = sorted(package.folder.glob(f"{package.name}_decode*.hmm*"))
+    message = json.loads(hmm.read(found[0]).custom_msg or "{}") if found else {}
+    return str(message.get("quant", "unknown"))
 
 
 def explained(work: Callable[[], int], extra: str) -> int:

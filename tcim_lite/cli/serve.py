@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from .opening import add_model_arguments, explained, open_package, shares_of, start_log
+from .opening import add_model_arguments, explained, open_package, shares_of, start_log, take_model
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -61,6 +61,7 @@ def _serve(args: argparse.Namespace) -> int:
     from ..serve.run import listen, run
     from ..serve.service import Service
 
+    take_model(args)
     start_log(args)
     package = open_package(args, batch=4)
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from . import completions, information, openapi
 from .errors import ApiError
 from .guard import Guard, error_response
-from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
+from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, TemplateRequest, TokenizeRequest
 from .service import Service
 from .streams import JsonResponse
 
@@ -36,6 +36,7 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("GET", "/v1/models", information.models, None),
     ("GET", "/v1/models/{name:path}", information.models, None),
     ("POST", "/tokenize", information.tokenize, TokenizeRequest),
+    ("POST", "/apply-template", information.apply_template, TemplateRequest),
     ("POST", "/detokenize", information.detokenize, DetokenizeRequest),
     ("POST", "/v1/completions", completions.completions, CompletionRequest),
     ("POST", "/v1/chat/completions", completions.chat_completions, ChatRequest),

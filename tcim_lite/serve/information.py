@@ -13,7 +13,7 @@ from .chat import prompt_text
 from .completions import check_model
 from .errors import ApiError
 from .guard import read_body
-from .protocol import DetokenizeRequest, TokenizeRequest, read
+from .protocol import DetokenizeRequest, TemplateRequest, TokenizeRequest, read
 from .service import Service
 from .streams import JsonResponse
 
@@ -117,6 +117,14 @@ async def tokenize(service: Service, http: Request) -> Response:
     tokens = await service.in_thread(encode)
     most = service.engines.slots.context_length
     return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": most})
+
+
+async def apply_template(service: Service, http: Request) -> Response:
+    """POST /apply-template: the prompt that a conversation becomes."""
+    request = read(TemplateRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, request.model)
+    arguments = (service.template, request.messages, request.tools, request.chat_template_kwargs)
+    return JsonResponse({"prompt": await service.in_thread(lambda: prompt_text(*arguments))})
 
 
 async def detokenize(service: Service, http: Request) -> Response:

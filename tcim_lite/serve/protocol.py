@@ -165,6 +165,15 @@ class TokenizeRequest(msgspec.Struct, kw_only=True):
     add_special: bool | None = None
 
 
+class TemplateRequest(msgspec.Struct, kw_only=True):
+    """Body of /apply-template."""
+
+    messages: list[Message]
+    model: str | None = None
+    tools: list[Tool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
 class DetokenizeRequest(msgspec.Struct, kw_only=True):
     """Body of /detokenize."""
 

@@ -69,12 +69,21 @@ def test_standard_input_files_and_arguments_are_the_same_prompt(package, tokeniz
     path.write_text("7加5等于多少？\n", encoding="utf-8")
     tokens = alone(package, tokenizer, encode_chat(tokenizer, [{"content": "7加5等于多少？"}], raw=True), 20)
     expected = tokenizer.decode(tokens, skip_special_tokens=True)
-    for words in (["-"], ["--prompt-file", "-"]):
-        done = run(package.folder, *words, "--max-new-tokens", 20, "--no-show-stats", stdin=path.read_bytes())
+    named = ["--model", package.folder]
+    lines = ([package.folder, "-"], [*named, "-"], [package.folder, "--seed", 1, "-"], [*named, "--prompt-file", "-"])
+    for words in lines:
+        done = run(*words, "--max-new-tokens", 20, "--no-show-stats", stdin=path.read_bytes())
         assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"{expected}\n", b"")
     for words in (["--prompt-file", path], ["--prompt", "7加5等于多少？"]):
-        found = in_process(capfd, package.folder, *words, "--max-new-tokens", 20)
+        found = in_process(capfd, package.folder, *words, "--max-new-tokens", 20, "--dtype", "w8a8h1_sefp")
         assert (found["token_ids"], found["text"]) == (tokens, expected)
+
+
+def test_json_tells_when_each_token_came(package, capfd):
+    found = in_process(capfd, package.folder, "--chat", "--prompt", QUESTION)
+    times = found["token_seconds"]
+    assert 0 < times[0] <= times[-1] <= found["stats"]["elapsed_seconds"] + 0.001
+    assert (len(times), sorted(times)) == (len(found["token_ids"]), times)
 
 
 def test_the_system_prompt_is_a_message(package, tokenizer, capfd):
@@ -151,7 +160,8 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt", "a", "--stop", ""], "stop: a string is empty"),
         (["--prompt", "a", "--devices", "x"], "--devices 'x': expected ids such as 0 or 0,1"),
         (["--prompt", "a", "--devices", "0,1"], "compile the package with --ndevice"),
-        (["--prompt", "a", "--quant", "float16"], "is compiled already, so --quant can change nothing"),
+        (["--prompt", "a", "--quant", "float16"], "is compiled already (w8a8h1_sefp), so --quant can change nothing"),
+        (["--prompt", "a", "--model", "other"], "PACKAGE is given twice"),
         (["--prompt-file", "none.txt"], "none.txt"),
         (["--prompt", "a", "--name", "other"], "no compiled package other in"),
     ],
@@ -162,6 +172,14 @@ def test_bad_input_is_one_line(package, capfd, words, message):
     assert (printed, errors.count("\n")) == ("", 1)
     assert errors.startswith("error: ")
     assert message in errors
+
+
+def test_a_command_without_a_package_says_what_is_missing(capfd):
+    assert main(["generate", "--prompt", "a"]) == 2
+    assert "PACKAGE is missing" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["generate", "here", "-", "--prompt", "a", "-"])
+    assert "unrecognized arguments: -" in capfd.readouterr().err
 
 
 def test_a_prompt_that_is_no_text_is_refused(package, tmp_path, capfd):

@@ -1,6 +1,7 @@
 """Limits and ends: keys, bodies, the queue, clients that leave or read slowly, signals."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -207,6 +208,9 @@ def test_information(server):
     assert (
         server.post("/detokenize", json={"tokens": chat["tokens"]}).json()["content"].startswith("<|im_start|>user\nhi")
     )
+    prompt = server.post("/apply-template", json={"messages": user("hi")}).json()["prompt"]
+    assert server.post("/tokenize", json={"prompt": prompt}).json()["tokens"] == chat["tokens"]
+    assert server.post("/apply-template", json={"messages": []}).status_code == 400
     assert server.post("/tokenize", json={}).status_code == 400
     assert server.post("/detokenize", json={"tokens": [10**30]}).status_code == 400
     given = server.get("/health", headers={"X-Request-Id": "mine-1"})
@@ -256,3 +260,17 @@ def test_no_part_of_a_response_waits_for_the_client_to_acknowledge_another():
         listener.settimeout(10)
         with socket.create_connection(listener.getsockname()[:2], 10), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["0,1,2"], "is compiled for 2 devices, --devices names 3"),
+        (["0,1,2", "--replicas", "1"], "is compiled for 2 devices, --devices names 3"),
+        (["0,1,2,3,4,5", "--replicas", "2"], "is compiled for 2 devices, --devices names 3 for each of 2 replicas"),
+    ],
+)
+def test_a_package_for_another_number_of_devices_is_refused_with_both_numbers(packages, words, message):
+    folder = packages(4, ndevice=2, single_device=False).folder
+    done = command(folder, "--port", 0, "--devices", *words, env=os.environ | {"TCIM_LITE_DEVICE_NUM": "6"})
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
