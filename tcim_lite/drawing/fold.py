@@ -1,7 +1,8 @@
 """Finds the repeated blocks of a graph, such as the layers of a language model, by structure alone.
 
 Two stretches of ops are the same block if their ops, one by one, have the same kinds, attributes and tensors, and if
-one value can be renamed into the other throughout: what feeds what is then the same too. No name is read.
+one value can be renamed into the other throughout: what feeds what is then the same too. What a block reads of other
+blocks in the row comes from the same place in a block equally far before it. No name is read.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class _Folding:
     crossing: NDArray[np.int64] = field(init=False)  # per op: values made before it and read at it or later
     free: NDArray[np.int32] = field(init=False)  # per op: the block body it belongs to, -1 if it is folded away
     chosen: dict[int, list[tuple[int, int]]] = field(init=False)  # by start: (period, count), outermost first
+    made: list[tuple[int, int]] = field(init=False)  # per value: the op that makes it, or -1, and which of its results
     effort: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,6 +66,10 @@ class _Folding:
         self.free = np.zeros(count, np.int32)
         self.chosen = {}
         self.effort = _EFFORT * count
+        self.made = [(-1, 0)] * len(self.graph.values)
+        for index, op in enumerate(self.graph.ops):
+            for place, id_ in enumerate(op.outputs):
+                self.made[id_] = (index, place)
 
     def result(self) -> tuple[Item, ...]:
         tokens = _tokens(self.graph)
@@ -107,24 +113,35 @@ class _Folding:
         """The rows of occurrences that are one block and worth a fold: where each begins, and how many there are."""
         rows, begin = [], 0
         for index in range(1, count + 1):
-            if index == count or not self._isomorphic(start + (index - 1) * period, start + index * period, period):
+            if index == count or not self._isomorphic(start + begin * period, start + index * period, period):
                 found = index - begin
                 if (found - 1) * period >= _LEAST_SAVED and (period >= _SHORT or found >= _OFTEN):
                     rows.append((start + begin * period, found))
                 begin = index
         return rows
 
-    def _isomorphic(self, a: int, b: int, period: int) -> bool:
+    def _isomorphic(self, first: int, b: int, period: int) -> bool:
+        """Whether the block at op `b` is the one before it, in a row that begins at op `first`."""
         self.effort -= period
         if self.effort < 0:
             return False
+        a = b - period
         there: dict[int, int] = {}
         back: dict[int, int] = {}
         for one, other in zip(self.graph.ops[a : a + period], self.graph.ops[b : b + period], strict=True):
             for x, y in zip((*one.inputs, *one.outputs), (*other.inputs, *other.outputs), strict=True):
                 if there.setdefault(x, y) != y or back.setdefault(y, x) != x:
                     return False
-        return True
+        return all(x == y or self._follows(x, y, first, a, period) for x, y in there.items())
+
+    def _follows(self, x: int, y: int, first: int, a: int, period: int) -> bool:
+        """Whether a block may read y where the one before it, at op `a`, reads x."""
+        (one, place), (other, other_place) = self.made[x], self.made[y]
+        if one >= a or self.graph.values[x].kind in ("state", "weight"):
+            return True  # made inside, or its own
+        if one >= first:
+            return (one + period, place) == (other, other_place)
+        return other - period < first
 
     def _items(self, begin: int, end: int, depths: dict[int, int]) -> tuple[Item, ...]:
         """[begin, end) as items; `depths` says how many blocks that begin at an op are open already."""

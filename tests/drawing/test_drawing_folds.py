@@ -37,6 +37,18 @@ def test_a_wire_that_differs_ends_a_block(tmp_path):
     assert blocks(drawn(chain.graph(x), tmp_path)) == [(0, 4, 3), (16, 4, 4)]
 
 
+def test_blocks_that_read_other_blocks_at_different_distances_are_not_folded(tmp_path):
+    rng, chain, made = random.Random(2), Chain(), [0]
+    for _ in range(40):
+        made.append(chain.block(made[max(len(made) - rng.randrange(1, 5), 0)]))
+    few = blocks(drawn(chain.graph(made[-1]), tmp_path))
+    assert all(count < 8 for _, _, count in few)
+    chain, made = Chain(), [0]
+    for number in range(40):
+        made.append(chain.block(made[max(number - 3, 0)]))
+    assert blocks(drawn(chain.graph(made[-1]), tmp_path)) == [(0, 4, 40)]
+
+
 def test_blocks_inside_blocks_are_folded(tmp_path):
     chain, x = Chain(), 0
     for _ in range(3):
