@@ -33,7 +33,7 @@ struct FloatWeights {
 };
 
 // Into the second cache, and from there into the first (benchmarks/notes/log/cpu-kernels.md).
-void prefetch(const uint8_t* p) {
+__attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
   _mm_prefetch(reinterpret_cast<const char*>(p + kFarBytes), _MM_HINT_T1);
   _mm_prefetch(reinterpret_cast<const char*>(p + kNearBytes), _MM_HINT_T0);
 }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#define TCIM_LITE_SIMD_PREFETCH  // prefetch_near() and prefetch_far() exist
+
 namespace tcim_lite::cpu {
 namespace {
 
@@ -44,6 +46,14 @@ inline Vec load(const uint16_t* p, Tail tail) {
   alignas(32) uint16_t values[16] = {};
   for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
   return load(values);
+}
+
+// Into the first cache, into the second.
+__attribute__((always_inline)) inline void prefetch_near(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+__attribute__((always_inline)) inline void prefetch_far(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
 inline Vec operator+(Vec a, Vec b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }

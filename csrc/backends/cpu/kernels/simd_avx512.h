@@ -145,8 +145,12 @@ inline __attribute__((always_inline)) void transpose(Vec (&rows)[16]) {
   }
 }
 
-inline void prefetch_near(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-inline void prefetch_far(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+__attribute__((always_inline)) inline void prefetch_near(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+__attribute__((always_inline)) inline void prefetch_far(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 }  // namespace
 }  // namespace tcim_lite::cpu
