@@ -64,7 +64,7 @@ def _add_after(row: dict, limits: dict) -> None:
 
 def read_rows(path: Path) -> list[dict]:
     """The CSV's rows, numbers as numbers."""
-    words = {"date", "shape", "side", "engine", "arithmetic", "machine"}
+    words = {"date", "shape", "side", "engine", "arithmetic", "machine", "int8_instruction"}
     with path.open(newline="") as file:
         return [
             {key: cell if key in words else float(cell) for key, cell in row.items()} for row in csv.DictReader(file)

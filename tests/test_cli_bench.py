@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -70,6 +71,16 @@ def test_json_has_every_graph_with_its_limit_and_the_limits_themselves(bench, pa
     assert content["load_first_s"] > 0
     assert content["load_second_s"] > 0
     assert content["machine"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="kernel sets of x86-64")
+def test_forced_kernels_are_held_against_their_own_instructions(package):
+    environment = {**os.environ, "TCIM_LITE_ISA": "avx2"}
+    command = [sys.executable, "-P", "-m", "tcim_lite", "bench", package, "--quick", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    limits = json.loads(done.stdout)["before"]
+    assert (limits["int8_instruction"], limits["int8_tile"]) == ("VPMADDUBSW ymm", 0)
+    assert limits["int8"] > 0
 
 
 def test_weight_bytes_are_those_a_token_needs(bench, package):

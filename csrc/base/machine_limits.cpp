@@ -8,10 +8,13 @@
 #include <barrier>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/amx.h"
+#include "base/env.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -159,26 +162,54 @@ double read_bandwidth(int threads, size_t bytes) {
 }
 
 #if defined(__x86_64__)
-double int8_peak(int threads) {
-  constexpr double kSums = 12, kPerByte = 2;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni"))
-    return best_rate(threads, dot_zmm, kSums * 64 * kPerByte);
-  if (has_avx_vnni()) return best_rate(threads, dot_ymm, kSums * 32 * kPerByte);
-  return __builtin_cpu_supports("avx2") ? best_rate(threads, madd_ymm, kSums * 32 * kPerByte) : 0;
+namespace {
+
+struct Int8Loop {
+  std::string_view instruction;
+  void (*run)(int64_t) = nullptr;
+  double products = 0;  // of one instruction
+};
+
+// False when TCIM_LITE_ISA forces one of these sets of kernels.
+bool may_use(std::initializer_list<std::string_view> sets) {
+  const auto forced = env_text("TCIM_LITE_ISA");
+  return !forced || std::find(sets.begin(), sets.end(), *forced) == sets.end();
 }
 
+Int8Loop int8_loop() {
+  const bool zmm = may_use({"avx2", "avxvnni"}), vnni = may_use({"avx2"});
+  if (zmm && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni"))
+    return {"VPDPBUSD zmm", dot_zmm, 64};
+  if (vnni && has_avx_vnni()) return {"VPDPBUSD ymm", dot_ymm, 32};
+  if (__builtin_cpu_supports("avx2")) return {"VPMADDUBSW ymm", madd_ymm, 32};
+  return {};
+}
+
+}  // namespace
+
+double int8_peak(int threads) {
+  constexpr double kSums = 12, kPerProduct = 2;
+  const Int8Loop loop = int8_loop();
+  return loop.run == nullptr ? 0 : best_rate(threads, loop.run, kSums * loop.products * kPerProduct);
+}
+
+std::string_view int8_instruction() { return int8_loop().instruction; }
+
 double int8_tile_peak(int threads) {
-  return may_use_tiles() ? best_rate(threads, dot_tile, 6.0 * 16 * 16 * 64 * 2) : 0;
+  if (!may_use({"avx2", "avxvnni", "avx512vnni"}) || !may_use_tiles()) return 0;
+  return best_rate(threads, dot_tile, 6.0 * 16 * 16 * 64 * 2);
 }
 
 double fp32_peak(int threads) {
   constexpr double kSums = 12, kPerFloat = 2;
-  if (__builtin_cpu_supports("avx512f")) return best_rate(threads, fma_zmm, kSums * 16 * kPerFloat);
+  if (may_use({"avx2", "avxvnni"}) && __builtin_cpu_supports("avx512f"))
+    return best_rate(threads, fma_zmm, kSums * 16 * kPerFloat);
   const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return fma ? best_rate(threads, fma_ymm, kSums * 8 * kPerFloat) : 0;
 }
 #else
 double int8_peak(int) { return 0; }
+std::string_view int8_instruction() { return {}; }
 double int8_tile_peak(int) { return 0; }
 double fp32_peak(int) { return 0; }
 #endif

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 
 namespace tcim_lite {
 
@@ -15,10 +16,14 @@ constexpr size_t kReadBytes = size_t{1} << 30;
 double read_bandwidth(int threads, size_t bytes = kReadBytes);
 
 // Operations per second; a multiply-add counts as two. int8 is VPDPBUSD on zmm where the CPU has it, VPDPBUSD on ymm
-// (AVX-VNNI) or else VPMADDUBSW on ymm. int8_tile is TDPBUSD of AMX. fp32 is FMA on zmm or ymm.
+// (AVX-VNNI) or else VPMADDUBSW on ymm. int8_tile is TDPBUSD of AMX. fp32 is FMA on zmm or ymm. A set of kernels forced
+// by TCIM_LITE_ISA is held against its own instructions.
 double int8_peak(int threads);
 double int8_tile_peak(int threads);
 double fp32_peak(int threads);
+
+// What int8_peak() measures, "VPDPBUSD zmm"; empty where it measures nothing.
+std::string_view int8_instruction();
 
 // Nanoseconds for a cache line to pass from one core to another, one way. Says which placement a virtual machine has at
 // the moment: on an AMD server about 40 inside a cache complex, about 190 between two. 0 with one processor, or where

@@ -27,7 +27,8 @@ py::dict machine_limits(size_t model_bytes) {
   }
   using namespace py::literals;
   return py::dict("threads"_a = threads, "read"_a = read, "read_one"_a = read_one, "read_model"_a = read_model,
-                  "int8"_a = int8, "int8_tile"_a = int8_tile, "fp32"_a = fp32, "core_to_core_ns"_a = core_to_core);
+                  "int8"_a = int8, "int8_instruction"_a = int8_instruction(), "int8_tile"_a = int8_tile,
+                  "fp32"_a = fp32, "core_to_core_ns"_a = core_to_core);
 }
 
 }  // namespace

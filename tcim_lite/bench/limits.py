@@ -23,6 +23,7 @@ class MachineLimits:
         read_one: The same with one thread.
         read_model: Over as many bytes as were asked for: higher than `read` when much of them stays in a cache.
         int8: int8 operations per second of dot products of vectors.
+        int8_instruction: What does them in the kernels in force, "VPDPBUSD zmm"; "" where `int8` is 0.
         int8_tile: The same of tiles (AMX).
         fp32: fp32 operations per second.
         core_to_core_ns: Nanoseconds for a cache line from one core to another: which placement a virtual machine has.
@@ -33,6 +34,7 @@ class MachineLimits:
     read_one: float
     read_model: float
     int8: float
+    int8_instruction: str
     int8_tile: float
     fp32: float
     core_to_core_ns: float

@@ -159,7 +159,7 @@ def _limits(before: MachineLimits, after: MachineLimits) -> list[str]:
         ("read, 1 GiB", "GB/s", 1e9, before.read, after.read),
         ("read, the weights", "GB/s", 1e9, before.read_model, after.read_model),
         ("read, one thread", "GB/s", 1e9, before.read_one, after.read_one),
-        ("int8 dot product", "GOP/s", 1e9, before.int8, after.int8),
+        (f"int8, {before.int8_instruction}", "GOP/s", 1e9, before.int8, after.int8),
         ("int8 tiles (AMX)", "GOP/s", 1e9, before.int8_tile, after.int8_tile),
         ("fp32", "GFLOP/s", 1e9, before.fp32, after.fp32),
         ("core to core", "ns", 1.0, before.core_to_core_ns, after.core_to_core_ns),
