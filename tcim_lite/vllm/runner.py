@@ -22,6 +22,7 @@ from tcim_lite.llm.engine.slots import Slots
 from tcim_lite.llm.sampling import greedy_token
 
 from .prompt_logprobs import PromptLogprobs
+from .top_tokens import TopTokens
 
 
 class Runner:
@@ -51,6 +52,7 @@ class Runner:
             logitsprocs_need_output_token_ids=True,
         )
         self._sampler = Sampler(logprobs_mode=model.logprobs_mode)
+        self._sampler.topk_topp_sampler = TopTokens(model.logprobs_mode)
         self._prompts = PromptLogprobs(self._sampler, model.logprobs_mode, slots.vocab_size)
         self._prompt_logprobs: dict[str, Any] = {}  # complete in this step
         self._step: Any = None

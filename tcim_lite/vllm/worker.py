@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ class TcimWorker(WorkerBase):
         """Torch's side; the package's devices are opened by `load_model`."""
         end_with_starters()
         self.device = torch.device("cpu")
+        if "OMP_NUM_THREADS" not in os.environ:  # threads that wait for each other in every op of a sampler lose time
+            torch.set_num_threads(1)
         parallel = self.parallel_config
         init_distributed_environment(
             parallel.world_size, self.rank, self.distributed_init_method, self.local_rank, "gloo"
