@@ -210,3 +210,24 @@ def test_a_runtime_that_cannot_be_wrapped_says_so(tmp_path):
     assert runtime.load is before
     with pytest.raises(RecordingError, match="data='some': expected one of none"), recording_of(rt, "x", data="some"):
         pass
+
+
+def test_values_that_are_read_twice_are_those_of_each_time(tmp_path, add_model):
+    ones = np.ones((2, 3), np.float32)
+    with recording_of(rt, tmp_path / "x", data="all"):
+        module = rt.load(add_model)
+        for value in (1, 2):
+            module.set_input("a", ones * value)
+            module.set_input("b", ones)
+            module.run(sync=True)
+            total = module.get_output("total")
+            assert total.numpy()[0, 0] == value + 1
+        rt.Tensor(total.info, ones * 7).copy_to(total)
+        assert total.numpy()[0, 0] == 7
+        kept = module.get_output("total")
+        rt.Tensor(total.info, ones * 8).copy_to(kept)
+        assert kept.numpy()[0, 0] == 8
+    recording = Recording(tmp_path / "x")
+    reads = [record["out"] for record in recording.records if record["call"] in ("Module.get_output", "Tensor.numpy")]
+    values = [float(np.frombuffer(recording.data(int(out["hash"], 16)), out["dtype"])[0]) for out in reads]
+    assert values == [2, 2, 3, 3, 7, 3, 8]

@@ -39,6 +39,8 @@ class Describer:
         self.remembered: dict[int, dict[str, Any]] = {}
         self.state_names: dict[int, dict[str, None]] = {}  # by module: inputs that a device tensor was bound to or read
         self.rounds: Counter[int] = Counter()
+        # The host tensor that the last call returned, and its values: the `numpy()` that follows need not look again.
+        self.told: tuple[int, dict[str, Any]] | None = None
 
     def remember(self, made: Any, given: dict[str, Any]) -> None:
         """Arguments of a plain object. A constructor begins anew, a setter adds to it."""
@@ -116,7 +118,10 @@ class Describer:
         if call == "Module.get_dev_input":
             self.state_names.setdefault(self.number(given["self"]), {})[str(given["name"])] = None
         made: dict[str, Any] = {}
+        told, self.told = self.told, None
         with contextlib.suppress(Exception):  # what cannot be described is still the program's result
+            if call == "Tensor.numpy" and told is not None and told[0] == self.numbers.get(id(given["self"])):
+                return {"out": told[1]}
             if self.is_tensor(result):
                 self.number(result, fresh=result is not given.get("self"))
                 made["result"] = self.tensor(result)
@@ -127,6 +132,8 @@ class Describer:
                 result = written.numpy()
             if isinstance(result, np.ndarray):
                 made["out"] = self.array(result, store=self.keep_outputs)
+                if call == "Module.get_output":
+                    self.told = (made["result"]["id"], made["out"])
             elif isinstance(result, (str, int)):
                 made["value"] = str(result)
             elif hasattr(result, "shape") and hasattr(result, "dtype") and not self.is_tensor(result):
