@@ -5,9 +5,10 @@
 
 A name is one of the networks of tests/onnx/zoo with random weights; times do not depend on them. Every engine has a
 process of its own that has loaded its model. In each round the engines run one after another, each for about a second,
-so that what disturbs the machine disturbs all. Figures are medians over the rounds. An int8 model is made by the
-engine's own quantiser (onnxruntime's static QDQ, NNCF's post-training quantisation) from random inputs. An
-engine that is not installed is left out and named.
+so that what disturbs the machine disturbs all. Figures are medians over the rounds. On a shared machine compare the
+CPU time of `--threads 1`: with more, engines count what their threads spend waiting for work. An int8 model is made by
+the engine's own quantiser (onnxruntime's static QDQ, NNCF's post-training quantisation) from random inputs. An engine
+that is not installed is left out and named.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def _input_name(path: Path) -> str:
 
 
 def _worker(pipe: Connection, engine: str, path: Path, x: np.ndarray, threads: int) -> None:
-    """Loads a model, then answers every message with the median milliseconds of a second of runs; None ends it."""
+    """Loads a model, then answers each message with the medians of a second of runs, in milliseconds: of the time and
+    of the CPU time of all threads. None ends it."""
     os.environ["TCIM_LITE_THREADS"] = str(threads)
     maker, profile = engine.split()
     try:
@@ -122,17 +124,20 @@ def _worker(pipe: Connection, engine: str, path: Path, x: np.ndarray, threads: i
         return
     pipe.send(first)
     while pipe.recv() is not None:
-        times = []
+        times: list[tuple[float, float]] = []
         end = time.perf_counter() + _SECONDS
         while time.perf_counter() < end or len(times) < 3:
-            begin = time.perf_counter()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             run()
-            times.append(time.perf_counter() - begin)
-        pipe.send(1e3 * statistics.median(times))
+            times.append((time.perf_counter() - begin, time.process_time() - begin_cpu))
+        pipe.send(tuple(1e3 * statistics.median(column) for column in zip(*times, strict=True)))
 
 
-def compare(path: Path, x: np.ndarray, engines: Sequence[str], threads: int, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of one run, by engine and round."""
+Times = dict[str, list[tuple[float, float]]]
+
+
+def compare(path: Path, x: np.ndarray, engines: Sequence[str], threads: int, rounds: int) -> Times:
+    """Milliseconds of one run and of its CPU time, by engine and round."""
     context = multiprocessing.get_context("spawn")
     workers = {}
     reference = None
@@ -152,7 +157,7 @@ def compare(path: Path, x: np.ndarray, engines: Sequence[str], threads: int, rou
         a, b = first.ravel().astype(np.float64), reference.ravel().astype(np.float64)
         print(f"  {engine}: cosine with {engines[0]} {a @ b / np.linalg.norm(a) / np.linalg.norm(b):.5f}", flush=True)
         workers[engine] = (ours, process)
-    found: dict[str, list[float]] = {engine: [] for engine in workers}
+    found: Times = {engine: [] for engine in workers}
     for _ in range(rounds):
         for engine, (pipe, _process) in workers.items():
             pipe.send(True)
@@ -211,16 +216,18 @@ def main() -> None:
             work = _gmac(package) if package is not None else 0.0
         fp32, int8 = max(before.fp32, after.fp32), max(before.int8, after.int8)
         print(f"  {work:.2f} GMAC; peaks: fp32 {fp32 / 1e9:.0f}, int8 {int8 / 1e9:.0f} G operations/s")
-        print("| engine | ms | slowest round | G operations/s | share of peak |\n|---|---|---|---|---|")
-        for engine, times in found.items():
+        print("| engine | ms | slowest round | CPU ms | G operations/s | share of peak |\n|---|---|---|---|---|---|")
+        for engine, both in found.items():
+            times, cpu = [wall for wall, _ in both], statistics.median(cpu for _, cpu in both)
             middle = statistics.median(times)
             rate = 2e12 * work / middle
             peak = int8 if engine.endswith(("int8", "w8a8")) else fp32
-            print(f"| {engine} | {middle:.2f} | {max(times):.2f} | {rate / 1e9:.0f} | {100 * rate / peak:.0f} % |")
+            share = f"{rate / 1e9:.0f} | {100 * rate / peak:.0f} %"
+            print(f"| {engine} | {middle:.2f} | {max(times):.2f} | {cpu:.2f} | {share} |")
         if args.csv is not None:
             with args.csv.open("a", newline="") as file:
-                for engine, times in found.items():
-                    csv.writer(file).writerow([name, engine, args.threads, *(f"{value:.3f}" for value in times)])
+                for engine, both in found.items():
+                    csv.writer(file).writerow([name, engine, args.threads, *(f"{wall:.3f}" for wall, _ in both)])
 
 
 if __name__ == "__main__":

@@ -138,17 +138,64 @@ void check_gemm(int64_t rows, int64_t k) {
                          [&](const KernelTable& table, float* y) { table.gemm({a.data(), b.data(), y, rows, k, k}); });
 }
 
+const ConvEnd kEnds[] = {{}, {kRelu}, {kClip, -0.5f, 6.0f}};
+
 template <typename T>
 void check_store(int64_t rows, int64_t cols) {
   const Numbers<float> acc(rows * kPanel), bias(rows);
   const int64_t stride = cols + uniform(0, 5), count = (rows - 1) * stride + cols;
   const Numbers<T> residual(count);
-  for (int form = 0; form < 4; ++form) {
+  for (int form = 0; form < 12; ++form) {
     same_everywhere<T>("gemm store", count, [&](const KernelTable& table, T* y) {
-      table.gemm_store[kElem<T>](
-          {acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y, rows, cols, stride});
+      table.gemm_store[kElem<T>]({acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y,
+                                  rows, cols, stride, kEnds[form / 4]});
     });
   }
+}
+
+template <typename T>
+void check_depthwise(int64_t rows, int64_t cols, int64_t taps) {
+  const int64_t stride = cols + 16 + uniform(0, 3), reach = uniform(0, 40);
+  const Numbers<float> x((rows - 1) * stride + cols + 16 + reach), weights(taps), bias(1);
+  const Numbers<T> residual(rows * cols);
+  GuardedBuffer<int64_t> offsets(taps);
+  for (int64_t& offset : offsets) offset = uniform(0, int(reach));
+  for (int form = 0; form < 12; ++form) {
+    same_everywhere<T>(
+        concat("depthwise of ", taps, " taps, ", rows, " rows"), rows * cols, [&](const KernelTable& table, T* y) {
+          table.depthwise[kElem<T>]({x.data(), offsets.data(), weights.data(), form & 1 ? bias.data() : nullptr,
+                                     form & 2 ? residual.data() : nullptr, y, taps, rows, cols, stride,
+                                     kEnds[form / 4]});
+        });
+  }
+}
+
+// Codes, scales and sums of a panel, then its product with weights of any stored byte but a scale that is no number.
+void check_panel(int64_t k, int64_t cols, int64_t blocks) {
+  const int64_t groups = (k + kGroup - 1) / kGroup, stride = cols + uniform(0, 5);
+  const Numbers<uint16_t> x((k - 1) * stride + cols);
+  const int64_t numbers = groups * (kGroup / 4) * kPanel, part = groups * kPanel;
+  const auto parts_of = [&](int32_t* y) {
+    return PanelCodesArgs{x.data(), k, cols, stride, y, reinterpret_cast<float*>(y + numbers), y + numbers + part};
+  };
+  same_everywhere<int32_t>(concat("codes of ", k, " x ", cols), numbers + 2 * part,
+                           [&](const KernelTable& table, int32_t* y) { table.panel_codes(parts_of(y)); });
+
+  GuardedBuffer<int32_t> prepared(numbers + 2 * part);
+  const PanelCodesArgs from = parts_of(prepared.data());
+  tables()[0].panel_codes(from);
+  const int64_t block = block_bytes(WeightFormat::LinearW8, groups * kGroup);
+  GuardedBuffer<uint8_t> weights(blocks * block, 64);
+  for (uint8_t& byte : weights) byte = uniform(0, 3) ? uint8_t(uniform(0, 255)) : uint8_t(uniform(0, 1) * 255);
+  for (int64_t i = 0; i < blocks; ++i) {
+    int8_t* exponents = reinterpret_cast<int8_t*>(weights.data() + i * block) + groups * kGroup * kBlockOutputs;
+    for (int64_t n = 0; n < groups * kBlockOutputs; ++n) exponents[n] = int8_t(uniform(-126, 60));
+  }
+  same_everywhere<float>(
+      concat("panel of ", k, " x ", cols), blocks * kBlockOutputs * kPanel, [&](const KernelTable& table, float* y) {
+        table.panel_quant(
+            {weights.data(), block, blocks, groups, from.codes, from.scales, from.starts, y, (cols + 15) / 16});
+      });
 }
 
 template <typename T>
@@ -180,6 +227,7 @@ void check_all(int64_t size) {
   check_rows<T>(size);
   if (size <= kPanel) check_store<T>(uniform(1, 5), size);
   if (size <= kPanel) check_windows<T>(uniform(1, 9), size, size);
+  for (const int64_t taps : {1, 9, 25}) check_depthwise<T>(uniform(1, 3), size, taps);
 }
 
 }  // namespace
@@ -191,6 +239,9 @@ int main() {
   }
   for (const int64_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 24, 25, 48}) {
     for (const int64_t k : {1, 2, 27, 147, 576}) check_gemm(rows, k);
+  }
+  for (const int64_t k : {64, 65, 67, 127, 147, 576}) {
+    for (const int64_t cols : {1, 4, 15, 16, 17, 31, 32}) check_panel(k, cols, uniform(1, 3));
   }
   return check_result();
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "backends/cpu/conv_args.h"
 #include "graph/plan/elem.h"
 #include "graph/weight_format.h"
 
@@ -133,33 +134,6 @@ struct LayerNormArgs {
   const float* bias;    // [cols] or null
   int64_t rows, cols;
   float epsilon;
-};
-
-constexpr int64_t kPanel = 32;  // columns of a panel: elements of the result that are computed side by side
-
-// acc[i, j] = fma(a[i, k], b[k, j], acc), k ascending from 0.
-struct GemmArgs {
-  const float* a;  // [rows, a_stride], k of each
-  const float* b;  // [k, kPanel], 64-byte aligned
-  float* acc;      // [rows, kPanel], 64-byte aligned
-  int64_t rows, k, a_stride;
-};
-
-// y[i, j] = round(acc[i, j] + bias[i]); with a residual y = round(residual + round(acc + bias)).
-struct GemmStoreArgs {
-  const float* acc;      // [rows, kPanel]
-  const float* bias;     // [rows] or null
-  const void* residual;  // [rows, cols] T or null, of y_stride; may be y
-  void* y;               // [rows, cols] T
-  int64_t rows, cols, y_stride;
-};
-
-// Over the taps of a panel, ascending: y = round(the largest), or y = round(sum / counts).
-struct PoolArgs {
-  const float* panel;   // [taps, kPanel]; what lies outside is -infinity for the largest, 0 for the sum
-  const float* counts;  // [kPanel] for the mean, null for the largest
-  void* y;              // [cols] T
-  int64_t taps, cols;
 };
 
 // y[i, n] = round(sum over t of weights[i, t] * x[indices[i, t], n]), t ascending from 0 with fma.
@@ -310,6 +284,9 @@ struct KernelTable {
   void (*layer_norm[2])(const LayerNormArgs&);
   void (*gemm)(const GemmArgs&);
   void (*gemm_store[2])(const GemmStoreArgs&);
+  void (*depthwise[2])(const DepthwiseArgs&);
+  void (*panel_codes)(const PanelCodesArgs&);
+  void (*panel_quant)(const PanelQuantArgs&);
   void (*pool[2])(const PoolArgs&);
   void (*resample[2])(const ResampleArgs&);
   bool (*all_finite[2])(const FiniteArgs&);

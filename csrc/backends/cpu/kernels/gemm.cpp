@@ -1,5 +1,5 @@
 // Products of float matrices, 32 columns of the result at a time: Conv and MatMul.
-#include "backends/cpu/kernels/simd.h"
+#include "backends/cpu/kernels/conv_end.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -11,15 +11,25 @@ constexpr int kTileRows = 12, kTileVecs = 2;
 constexpr int kTileRows = 6, kTileVecs = 1;
 #endif
 
+constexpr int64_t kSome = 256;  // terms at a time: their part of the panel stays in the first cache
+
+// Terms [first, end). Meanwhile the terms of as many rows from `next` on, which are needed later, are fetched.
 template <int R>
-void tile(const GemmArgs& args, int64_t row, int64_t column) {
+void tile(const GemmArgs& args, const float* next, int64_t first, int64_t end, int64_t row, int64_t column) {
   const float* a = args.a + row * args.a_stride;
   const float* b = args.b + column;
+  float* to = args.acc + row * kPanel + column;
   Vec acc[R][kTileVecs];
-  for (auto& sums : acc) {
-    for (Vec& sum : sums) sum = broadcast(0.0f);
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < kTileVecs; ++v) acc[r][v] = first == 0 ? broadcast(0.0f) : load(to + r * kPanel + v * kLanes);
   }
-  for (int64_t k = 0; k < args.k; ++k) {
+  for (int64_t k = first; k < end; ++k) {
+#ifdef TCIM_LITE_SIMD_PREFETCH
+    if (k % kLanes == 0) {
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) prefetch_near(next + r * args.a_stride + k);
+    }
+#endif
     Vec values[kTileVecs];
 #pragma GCC unroll 2
     for (int v = 0; v < kTileVecs; ++v) values[v] = load(b + k * kPanel + v * kLanes);
@@ -31,38 +41,41 @@ void tile(const GemmArgs& args, int64_t row, int64_t column) {
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kTileVecs; ++v) store(args.acc + (row + r) * kPanel + column + v * kLanes, acc[r][v]);
+    for (int v = 0; v < kTileVecs; ++v) store(to + r * kPanel + v * kLanes, acc[r][v]);
   }
 }
 
 template <int R = kTileRows>
-void rows_left(const GemmArgs& args, int64_t row, int64_t column) {
+void rows_left(const GemmArgs& args, const float* next, int64_t first, int64_t end, int64_t row, int64_t column) {
   if constexpr (R > 0) {
-    if (args.rows - row >= R) return tile<R>(args, row, column);
-    rows_left<R - 1>(args, row, column);
+    if (args.rows - row >= R) return tile<R>(args, next, first, end, row, column);
+    rows_left<R - 1>(args, next, first, end, row, column);
   }
 }
 
 void gemm(const GemmArgs& args) {
-  for (int64_t row = 0; row < args.rows; row += kTileRows) {
-    for (int64_t column = 0; column < kPanel; column += kTileVecs * kLanes) rows_left(args, row, column);
+  for (int64_t first = 0; first < args.k; first += kSome) {
+    const int64_t end = first + kSome < args.k ? first + kSome : args.k;
+    for (int64_t row = 0; row < args.rows; row += kTileRows) {
+      // Of the first rows of the next terms; a fetch of what does not exist has no effect.
+      const float* next = row + kTileRows < args.rows ? args.a + (row + kTileRows) * args.a_stride : args.a + kSome;
+      for (int64_t column = 0; column < kPanel; column += kTileVecs * kLanes)
+        rows_left(args, next, first, end, row, column);
+    }
   }
 }
 
 template <typename T>
 void gemm_store(const GemmStoreArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const float* acc = args.acc + row * kPanel;
-    const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.y_stride : nullptr;
-    T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    const Vec bias = broadcast(args.bias ? args.bias[row] : 0.0f);
-    for_lanes(args.cols, [&](int64_t i, auto lanes) {
-      Vec value = load(acc + i);
-      if (args.bias) value = value + bias;
-      if (residual) value = load(residual + i, lanes) + round_to<T>(value);
-      store(y + i, value, lanes);
-    });
-  }
+  with_end<T>(args.end, [&](auto end) {
+    for (int64_t row = 0; row < args.rows; ++row) {
+      const float* acc = args.acc + row * kPanel;
+      const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.y_stride : nullptr;
+      const float* bias = args.bias ? args.bias + row : nullptr;
+      T* y = static_cast<T*>(args.y) + row * args.y_stride;
+      for_lanes(args.cols, [&](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
+    }
+  });
 }
 
 }  // namespace

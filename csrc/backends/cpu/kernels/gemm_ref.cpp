@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include "backends/cpu/kernels/element_ref.h"
+#include "backends/cpu/kernels/conv_end_ref.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -26,7 +24,7 @@ void gemm_store(const GemmStoreArgs& args) {
       float value = args.acc[row * kPanel + i];
       if (args.bias) value = value + args.bias[row];
       if (residual) value = Row::load(residual, i) + Row::round(value);
-      Row::store(y, i, value);
+      Row::store(y, i, ended<E>(args.end, value));
     }
   }
 }

@@ -11,13 +11,16 @@
 //   kSums                     how many Vecs fit the registers as sums beside operands
 //   broadcast, load, store    from and to float and fp16 (uint16_t, saturating at 65504); store_bytes narrows Ints
 //   + - * / fma fnma abs      fma is a * b + c, fnma -(a * b) + c, both with one rounding
-//   min, max                  b where a is NaN
+//   min, max                  b where a is NaN; of Ints too
 //   clamp                     a between low and high; NaN stays
 //   zero_where_below          0 where x < limit, else a
 //   where_less                a where x < limit, else b
 //   whole, sqrt               whole rounds to the nearest whole number, ties to even
 //   first_lanes               a in the lanes of a Tail, `others` behind them
 //   bits, from_bits, nearest, shift_left   between Vec and Ints; nearest rounds to even
+//   powers                    the exponent bits, in place, of what bits() gave
+//   to_floats                 exact up to 2^24
+//   low_bytes                 four lanes' lowest bytes as one, the first the lowest; load and store take int32_t too
 //   round_to_half             one rounding to fp16, kept in fp32
 //   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums                 out[n] = tree_sum(sums[n])

@@ -97,6 +97,17 @@ inline Vec first_lanes(Vec a, Vec others, Tail tail) {
           _mm256_blendv_ps(others.high, a.high, _mm256_castsi256_ps(tail.mask_from(8)))};
 }
 
+inline Ints load(const int32_t* p) {
+  const auto* halves = reinterpret_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+inline void store(int32_t* p, Ints a) {
+  auto* halves = reinterpret_cast<__m256i*>(p);
+  _mm256_storeu_si256(halves, a.low);
+  _mm256_storeu_si256(halves + 1, a.high);
+}
+inline Ints operator-(Ints a, Ints b) { return {_mm256_sub_epi32(a.low, b.low), _mm256_sub_epi32(a.high, b.high)}; }
+inline Ints min(Ints a, Ints b) { return {_mm256_min_epi32(a.low, b.low), _mm256_min_epi32(a.high, b.high)}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)}; }
 inline Ints max(Ints a, Ints b) { return {_mm256_max_epi32(a.low, b.low), _mm256_max_epi32(a.high, b.high)}; }
 template <int count>
@@ -105,6 +116,19 @@ inline Ints shift_left(Ints a) {
 }
 inline Ints bits(Vec a) { return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)}; }
 inline Vec from_bits(Ints a) { return {_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}; }
+inline Vec to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)}; }
+inline Ints powers(Ints a) {
+  const __m256i mask = _mm256_set1_epi32(0x7f800000);
+  return {_mm256_and_si256(a.low, mask), _mm256_and_si256(a.high, mask)};
+}
+inline __m256i low_bytes(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i even = _mm256_blend_epi16(a, _mm256_slli_epi32(c, 16), 0xaa);
+  const __m256i odd = _mm256_blend_epi16(b, _mm256_slli_epi32(d, 16), 0xaa);
+  return _mm256_blendv_epi8(even, _mm256_slli_epi16(odd, 8), _mm256_set1_epi16(int16_t(0xff00)));
+}
+inline Ints low_bytes(Ints a, Ints b, Ints c, Ints d) {
+  return {low_bytes(a.low, b.low, c.low, d.low), low_bytes(a.high, b.high, c.high, d.high)};
+}
 inline Ints nearest(Vec a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)}; }
 
 struct Halves {

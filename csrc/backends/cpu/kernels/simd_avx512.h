@@ -59,7 +59,11 @@ inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 inline Vec first_lanes(Vec a, Vec, Full) { return a; }
 inline Vec first_lanes(Vec a, Vec others, Tail tail) { return {_mm512_mask_mov_ps(others.v, tail.mask, a.v)}; }
 
+inline Ints load(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+inline void store(int32_t* p, Ints a) { _mm512_storeu_si512(p, a.v); }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline Ints min(Ints a, Ints b) { return {_mm512_min_epi32(a.v, b.v)}; }
 inline Ints max(Ints a, Ints b) { return {_mm512_max_epi32(a.v, b.v)}; }
 template <int count>
 inline Ints shift_left(Ints a) {
@@ -67,6 +71,13 @@ inline Ints shift_left(Ints a) {
 }
 inline Ints bits(Vec a) { return {_mm512_castps_si512(a.v)}; }
 inline Vec from_bits(Ints a) { return {_mm512_castsi512_ps(a.v)}; }
+inline Vec to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Ints powers(Ints a) { return {_mm512_and_si512(a.v, _mm512_set1_epi32(0x7f800000))}; }
+inline Ints low_bytes(Ints a, Ints b, Ints c, Ints d) {
+  const __m512i even = _mm512_mask_blend_epi16(0xaaaaaaaa, a.v, _mm512_slli_epi32(c.v, 16));
+  const __m512i odd = _mm512_mask_blend_epi16(0xaaaaaaaa, b.v, _mm512_slli_epi32(d.v, 16));
+  return {_mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, even, _mm512_slli_epi16(odd, 8))};
+}
 inline Ints nearest(Vec a) { return {_mm512_cvtps_epi32(a.v)}; }
 
 inline __m256i to_half(Vec a) {

@@ -110,6 +110,18 @@ inline Vec first_lanes(Vec a, Vec others, Tail tail) {
   });
 }
 
+inline Ints load(const int32_t* p) {
+  return each_int([&](int i) { return vld1q_s32(p + 4 * i); });
+}
+inline void store(int32_t* p, Ints a) {
+  for (int i = 0; i < 4; ++i) vst1q_s32(p + 4 * i, a.v[i]);
+}
+inline Ints operator-(Ints a, Ints b) {
+  return each_int([&](int i) { return vsubq_s32(a.v[i], b.v[i]); });
+}
+inline Ints min(Ints a, Ints b) {
+  return each_int([&](int i) { return vminq_s32(a.v[i], b.v[i]); });
+}
 inline Ints operator+(Ints a, Ints b) {
   return each_int([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
 }
@@ -125,6 +137,19 @@ inline Ints bits(Vec a) {
 }
 inline Vec from_bits(Ints a) {
   return each([&](int i) { return vreinterpretq_f32_s32(a.v[i]); });
+}
+inline Vec to_floats(Ints a) {
+  return each([&](int i) { return vcvtq_f32_s32(a.v[i]); });
+}
+inline Ints powers(Ints a) {
+  return each_int([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(0x7f800000)); });
+}
+inline Ints low_bytes(Ints a, Ints b, Ints c, Ints d) {
+  return each_int([&](int i) {
+    int32x4_t bytes = vsliq_n_s32(a.v[i], b.v[i], 8);
+    bytes = vsliq_n_s32(bytes, c.v[i], 16);
+    return vsliq_n_s32(bytes, d.v[i], 24);
+  });
 }
 inline Ints nearest(Vec a) {
   return each_int([&](int i) { return vcvtnq_s32_f32(a.v[i]); });

@@ -11,7 +11,12 @@ namespace {
 
 constexpr int64_t kConvRows = 48;  // rows of the result whose factors are widened, and whose sums are held, at a time
 
-constexpr int64_t kGrainTerms = 1 << 16;  // multiplications that are worth handing to a member: some microseconds
+constexpr int64_t kUnitRows = 12;  // of the product kernels, or a multiple
+
+constexpr int64_t kTasksOfMember = 4;     // that keep the pool busy to the end
+constexpr int64_t kPanelsOfMember = 8;    // fewer are prepared first, for several tasks each
+constexpr int64_t kShareBytes = 1 << 18;  // of the weights of a task that goes through all panels: they stay in the
+                                          // second cache meanwhile
 
 // A member's scratch for products of `k` terms.
 struct Scratch {
@@ -32,20 +37,20 @@ struct Scratch {
 };
 
 // Rows [row, row + rows) of `factors` times the panel, into acc.
-void multiply(const RunContext& context, Elem elem, const std::byte* factors, int64_t row, int64_t rows, int64_t k,
-              const Scratch& scratch) {
+void multiply_panel(const RunContext& context, Elem elem, const std::byte* factors, int64_t row, int64_t rows,
+                    int64_t k, const float* panel, const Scratch& scratch) {
   const std::byte* source = factors + row * k * elem_bytes(elem);
   const auto* a = reinterpret_cast<const float*>(source);
   if (elem == kF16) {
     context.kernels.widen[kF16]({source, scratch.factors, 1, rows * k, rows * k, rows * k, 1.0f});
     a = scratch.factors;
   }
-  context.kernels.gemm({a, scratch.panel, scratch.acc, rows, k, k});
+  context.kernels.gemm({a, panel, scratch.acc, rows, k, k});
 }
 
 // What a member does of `rows` rows when there are `columns` other tasks: all, or a share that keeps the pool busy.
 int64_t rows_of_task(const RunContext& context, int64_t rows, int64_t columns) {
-  const int64_t wanted = 4 * context.pool.size();
+  const int64_t wanted = kTasksOfMember * context.pool.size();
   const int64_t parts = std::clamp<int64_t>((wanted + columns - 1) / columns, 1, (rows + kConvRows - 1) / kConvRows);
   const int64_t share = (rows + parts - 1) / parts;
   return (share + kConvRows - 1) / kConvRows * kConvRows;
@@ -53,61 +58,101 @@ int64_t rows_of_task(const RunContext& context, int64_t rows, int64_t columns) {
 
 }  // namespace
 
+int64_t ConvStep::panels() const { return batch * groups * ((window.out_pixels() + kPanel - 1) / kPanel); }
+
+ConvStep::Panel ConvStep::panel(int64_t index) const {
+  const int64_t of_group = (window.out_pixels() + kPanel - 1) / kPanel, plane = index / of_group;
+  const int64_t pixel = index % of_group * kPanel;
+  return {plane / groups, plane % groups, pixel, std::min(kPanel, window.out_pixels() - pixel)};
+}
+
+int64_t ConvStep::share(int64_t members) const {
+  if (panels() >= kPanelsOfMember * members) return outputs;
+  const int64_t unit = quantized() ? kBlockOutputs : kUnitRows;
+  const int64_t row_bytes = inputs() * (quantized() ? 1 : elem_bytes(elem)), tasks = kTasksOfMember * members;
+  const int64_t rows = std::min((outputs + tasks - 1) / tasks, kShareBytes / row_bytes);
+  return std::max<int64_t>(1, (rows + unit - 1) / unit) * unit;
+}
+
+int64_t ConvStep::prepared_bytes() const { return quantized() ? quantized_bytes() : inputs() * kPanel * 4; }
+
+int64_t ConvStep::shared_bytes() const {
+  const bool prepares_first = !is_depthwise() && share(ThreadPool::instance().size()) < outputs;
+  return prepares_first ? panels() * prepared_bytes() : 0;
+}
+
 int64_t ConvStep::member_bytes() const {
-  return quantized() ? quantized_bytes() : Scratch::bytes(inputs(), elem == kF16);
+  if (is_depthwise()) return depthwise_bytes();
+  return quantized() ? quantized_member_bytes() : Scratch::bytes(inputs(), elem == kF16);
 }
 
 void ConvStep::run(const RunContext& context) const {
-  const int64_t panels = (window.out_pixels() + kPanel - 1) / kPanel, columns = batch * groups * panels;
-  const int64_t share = rows_of_task(context, outputs, columns), shares = (outputs + share - 1) / share;
-  // Depthwise convolutions have tasks of some hundred products: a member takes many at a time.
-  const int64_t grain = std::max<int64_t>(1, kGrainTerms / (share * inputs() * kPanel));
-  const auto run = [&](int64_t index, int member) {
-    const int64_t column = index / shares, row = index % shares * share, plane = column / panels;
-    const Task task{plane / groups, plane % groups, column % panels * kPanel, row, std::min(share, outputs - row)};
-    quantized() ? run_quantized(context, task, member) : run_task(context, task, member);
+  if (is_depthwise()) return run_depthwise(context);
+  const int64_t count = panels(), share = this->share(context.pool.size()), shares = (outputs + share - 1) / share;
+  if (shares == 1) {
+    // Grouped convolutions have tasks of some hundred products: a member takes many at a time.
+    const int64_t grain = std::max<int64_t>(1, kConvGrainTerms / (outputs * inputs() * kPanel));
+    const auto whole = [&](int64_t index, int member) {
+      const Panel panel = this->panel(index);
+      std::byte* prepared = context.member(member);
+      prepare(context, panel, member, prepared);
+      multiply(context, panel, prepared, 0, outputs, member);
+    };
+    return context.pool.parallel_for(count, whole, grain);
+  }
+  // A member takes a share through all panels, so that it reads the weights once.
+  const auto at = [&](int64_t index) { return context.shared_scratch + index * prepared_bytes(); };
+  context.pool.parallel_for(count,
+                            [&](int64_t index, int member) { prepare(context, panel(index), member, at(index)); });
+  const auto part = [&](int64_t index, int member) {
+    const int64_t row = index / count * share;
+    multiply(context, panel(index % count), at(index % count), row, std::min(share, outputs - row), member);
   };
-  context.pool.parallel_for(columns * shares, run, grain);
+  context.pool.parallel_for(count * shares, part, count);
 }
 
 template <typename T>
-void ConvStep::unfold_inputs(const RunContext& context, const Task& task, int64_t count, T* panel) const {
-  const int64_t plane = (task.image * groups + task.group) * channels;
-  for (int64_t c = 0; c < channels; ++c) {
-    const auto* source = reinterpret_cast<const T*>(context.at(x)) + (plane + c) * window.in_pixels();
-    unfold(window, source, task.pixel, count, T{0}, panel + c * window.taps() * kPanel);
-  }
+void ConvStep::unfold_inputs(const RunContext& context, const Panel& panel, T* unfolded) const {
+  const int64_t plane = (panel.image * groups + panel.group) * channels;
+  const auto* planes = reinterpret_cast<const T*>(context.at(x)) + plane * window.in_pixels();
+  unfold(window, planes, channels, panel.pixel, panel.count, T{0}, unfolded);
 }
-template void ConvStep::unfold_inputs(const RunContext&, const Task&, int64_t, uint16_t*) const;
+template void ConvStep::unfold_inputs(const RunContext&, const Panel&, uint16_t*) const;
 
-void ConvStep::store(const RunContext& context, const Task& task, int64_t channel, int64_t rows,
+void ConvStep::store(const RunContext& context, const Panel& panel, int64_t channel, int64_t rows,
                      const float* acc) const {
-  const int64_t size = elem_bytes(elem), pixels = window.out_pixels(), count = std::min(kPanel, pixels - task.pixel);
-  const int64_t at = ((task.image * groups * outputs + channel) * pixels + task.pixel) * size;
+  const int64_t size = elem_bytes(elem), pixels = window.out_pixels();
+  const int64_t at = ((panel.image * groups * outputs + channel) * pixels + panel.pixel) * size;
   std::byte* out = context.at(y) + at;
+  const bool ends = can_end(function);
   context.kernels.gemm_store[elem]({acc, bias == nullptr ? nullptr : bias + channel,
-                                    residual.given() ? added.at(context) + at : nullptr, out, rows, count, pixels});
-  if (function < 0) return;
-  for (int64_t row = 0; row < rows; ++row) {
+                                    residual.given() ? added.at(context) + at : nullptr, out, rows, panel.count, pixels,
+                                    ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
+  for (int64_t row = 0; !ends && row < rows; ++row) {
     std::byte* of_row = out + row * pixels * size;
-    context.kernels.unary[function][elem]({of_row, of_row, count, alpha, beta});
+    context.kernels.unary[function][elem]({of_row, of_row, panel.count, alpha, beta});
   }
 }
 
-void ConvStep::run_task(const RunContext& context, const Task& task, int member) const {
-  const int64_t k = inputs(), count = std::min(kPanel, window.out_pixels() - task.pixel);
+void ConvStep::prepare(const RunContext& context, const Panel& panel, int member, std::byte* prepared) const {
+  if (quantized()) return prepare_quantized(context, panel, member, prepared);
+  auto* floats = reinterpret_cast<float*>(prepared);
+  if (elem == kF32) return unfold_inputs(context, panel, floats);
+  const int64_t k = inputs();
+  uint16_t* halves = Scratch(context.member(member), k).halves;
+  unfold_inputs(context, panel, halves);
+  context.kernels.widen[kF16]({halves, floats, k, panel.count, kPanel, kPanel, 1.0f});
+}
+
+void ConvStep::multiply(const RunContext& context, const Panel& panel, const std::byte* prepared, int64_t row,
+                        int64_t rows, int member) const {
+  if (quantized()) return multiply_quantized(context, panel, prepared, row, rows, member);
+  const int64_t k = inputs();
   const Scratch scratch(context.member(member), k);
-  if (elem == kF16) {
-    unfold_inputs(context, task, count, scratch.halves);
-    context.kernels.widen[kF16]({scratch.halves, scratch.panel, k, count, kPanel, kPanel, 1.0f});
-  } else {
-    unfold_inputs(context, task, count, scratch.panel);
-  }
-  for (int64_t done = 0; done < task.rows; done += kConvRows) {
-    const int64_t rows = std::min(kConvRows, task.rows - done);
-    const int64_t channel = task.group * outputs + task.row + done;
-    multiply(context, elem, weights, channel, rows, k, scratch);
-    store(context, task, channel, rows, scratch.acc);
+  for (int64_t done = 0; done < rows; done += kConvRows) {
+    const int64_t some = std::min(kConvRows, rows - done), channel = panel.group * outputs + row + done;
+    multiply_panel(context, elem, weights, channel, some, k, reinterpret_cast<const float*>(prepared), scratch);
+    store(context, panel, channel, some, scratch.acc);
   }
 }
 
@@ -126,7 +171,7 @@ void MatMulStep::run(const RunContext& context) const {
     const std::byte* factors = left.at(context) + a_offsets[size_t(product)] * size;
     for (int64_t row = first; row < std::min(first + share, m); row += kConvRows) {
       const int64_t rows = std::min({kConvRows, first + share - row, m - row});
-      multiply(context, elem, factors, row, rows, k, scratch);
+      multiply_panel(context, elem, factors, row, rows, k, scratch.panel, scratch);
       std::byte* out = context.at(y) + ((product * m + row) * n + column) * size;
       context.kernels.gemm_store[elem]({scratch.acc, nullptr, nullptr, out, rows, count, n});
     }
@@ -151,11 +196,11 @@ void PoolStep::run(const RunContext& context) const {
       for (int64_t plane = index * chunk; plane < std::min(index * chunk + chunk, planes); ++plane) {
         const std::byte* source = context.at(x) + plane * window.in_pixels() * size;
         if (elem == kF16) {
-          unfold(window, reinterpret_cast<const uint16_t*>(source), pixel, count, mean ? uint16_t{0} : kHalfLowest,
+          unfold(window, reinterpret_cast<const uint16_t*>(source), 1, pixel, count, mean ? uint16_t{0} : kHalfLowest,
                  halves);
           context.kernels.widen[kF16]({halves, panel, taps, count, kPanel, kPanel, 1.0f});
         } else {
-          unfold(window, reinterpret_cast<const float*>(source), pixel, count, outside, panel);
+          unfold(window, reinterpret_cast<const float*>(source), 1, pixel, count, outside, panel);
         }
         context.kernels.pool[elem](
             {panel, mean ? counts : nullptr, context.at(y) + (plane * pixels + pixel) * size, taps, count});

@@ -5,6 +5,8 @@
 
 namespace tcim_lite::cpu {
 
+constexpr int64_t kConvGrainTerms = 1 << 16;  // products that are worth handing to a member: some microseconds
+
 struct ConvStep final : Step, ConvSpec {
   ConvStep(ConvSpec spec, const WeightFinder& finder)
       : ConvSpec(std::move(spec)),
@@ -16,21 +18,43 @@ struct ConvStep final : Step, ConvSpec {
   const float* bias;
   Bytes added;
   void run(const RunContext& context) const override;
+  int64_t shared_bytes() const override;
   int64_t member_bytes() const override;
 
  private:
-  // Output channels [row, row + rows) of a group, for up to kPanel pixels of an image.
-  struct Task {
-    int64_t image, group, pixel, row, rows;
+  // Neighbouring pixels of a group of an image.
+  struct Panel {
+    int64_t image, group, pixel, count;
   };
-  void run_task(const RunContext& context, const Task& task, int member) const;
+  int64_t panels() const;
+  Panel panel(int64_t index) const;
+  // Output channels of a task: all of a group, or a share of them where panels are too few to keep the pool busy.
+  int64_t share(int64_t members) const;
+
+  // What the pixels of a panel read, ready to be multiplied.
+  int64_t prepared_bytes() const;
+  void prepare(const RunContext& context, const Panel& panel, int member, std::byte* prepared) const;
+  // Output channels [row, row + rows) of the group.
+  void multiply(const RunContext& context, const Panel& panel, const std::byte* prepared, int64_t row, int64_t rows,
+                int member) const;
+
   // What the pixels read, [inputs, kPanel] as T.
   template <typename T>
-  void unfold_inputs(const RunContext& context, const Task& task, int64_t count, T* panel) const;
+  void unfold_inputs(const RunContext& context, const Panel& panel, T* unfolded) const;
   // Sums [rows, kPanel] of channels from `channel` on become elements of y.
-  void store(const RunContext& context, const Task& task, int64_t channel, int64_t rows, const float* acc) const;
-  int64_t quantized_bytes() const;
-  void run_quantized(const RunContext& context, const Task& task, int member) const;
+  void store(const RunContext& context, const Panel& panel, int64_t channel, int64_t rows, const float* acc) const;
+
+  // conv_quant.cpp
+  int64_t quantized_bytes() const;  // of a prepared panel
+  int64_t quantized_member_bytes() const;
+  void prepare_quantized(const RunContext& context, const Panel& panel, int member, std::byte* prepared) const;
+  void multiply_quantized(const RunContext& context, const Panel& panel, const std::byte* prepared, int64_t row,
+                          int64_t rows, int member) const;
+
+  // conv_depthwise.cpp
+  bool is_depthwise() const;  // one channel and one output in a group
+  int64_t depthwise_bytes() const;
+  void run_depthwise(const RunContext& context) const;
 };
 
 struct MatMulStep final : Step, MatMulSpec {

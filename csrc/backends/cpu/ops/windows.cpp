@@ -31,23 +31,48 @@ int runs_of(const Window::Axis& w, int64_t begin, int64_t count, Run (&runs)[kPa
   return found;
 }
 
-// Most runs are short: a call of memcpy would take longer than the copy.
-template <typename T>
-void copy(const T* from, int64_t count, T* to) {
-  if (count >= 16) {
-    std::memcpy(to, from, size_t(count) * sizeof(T));
-  } else {
-    for (int64_t i = 0; i < count; ++i) to[i] = from[i];
+// Columns [0, count) of rows: moved by the first and the last N of them, N being a constant and count N to 2 N.
+template <int N, typename T>
+void copy_pieces(const T* from, int64_t from_stride, T* to, int64_t count, int64_t stride, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row, from += from_stride, to += stride) {
+    std::memcpy(to, from, N * sizeof(T));
+    std::memcpy(to + count - N, from + count - N, N * sizeof(T));
   }
 }
 
-// `count` outputs of one row, of the tap whose first position is `start`.
+// `count` columns, at most kPanel, of `rows` rows.
 template <typename T>
-void unfold_run(const Window::Axis& w, const T* row, int64_t start, int64_t count, T outside, T* out) {
+void copy(const T* from, int64_t from_stride, T* to, int64_t count, int64_t stride, int64_t rows) {
+  if (count >= 16) return copy_pieces<16>(from, from_stride, to, count, stride, rows);
+  if (count >= 8) return copy_pieces<8>(from, from_stride, to, count, stride, rows);
+  if (count >= 4) return copy_pieces<4>(from, from_stride, to, count, stride, rows);
+  if (count >= 2) return copy_pieces<2>(from, from_stride, to, count, stride, rows);
+  if (count == 1) copy_pieces<1>(from, from_stride, to, count, stride, rows);
+}
+
+template <typename T>
+void fill(T value, T* to, int64_t count, int64_t stride, int64_t rows) {
+  for (int64_t row = 0; count > 0 && row < rows; ++row, to += stride) std::fill_n(to, count, value);
+}
+
+// Neighbouring rows of a panel that one tap gives: a row per plane.
+template <typename T>
+struct TapRows {
+  T* at;
+  int64_t stride, planes;
+};
+
+// `count` outputs of one row of the planes, of the tap whose first position is `start`.
+template <typename T>
+void unfold_run(const Window& window, const T* row, int64_t start, int64_t count, T outside, TapRows<T> out) {
+  const Window::Axis& w = window.w;
+  const int64_t pixels = window.in_pixels();
   if (w.upsample != 1) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = index_of(w, start + i * w.stride);
-      out[i] = at < 0 ? outside : row[at];
+    for (int64_t plane = 0; plane < out.planes; ++plane, row += pixels, out.at += out.stride) {
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t at = index_of(w, start + i * w.stride);
+        out.at[i] = at < 0 ? outside : row[at];
+      }
     }
     return;
   }
@@ -57,16 +82,18 @@ void unfold_run(const Window::Axis& w, const T* row, int64_t start, int64_t coun
   if (start + (count - 1) * w.stride >= w.in) {
     end = start < w.in ? std::max(before, (w.in - start + w.stride - 1) / w.stride) : before;
   }
-  for (int64_t i = 0; i < before; ++i) out[i] = outside;
-  if (w.stride == 1) {
-    if (end > before) copy(row + start + before, end - before, out + before);
-  } else {
-    for (int64_t i = before; i < end; ++i) out[i] = row[start + i * w.stride];
-  }
-  for (int64_t i = end; i < count; ++i) out[i] = outside;
+  fill(outside, out.at, before, out.stride, out.planes);
+  fill(outside, out.at + end, count - end, out.stride, out.planes);
+  if (end <= before) return;
+  const T* from = row + start + before * w.stride;
+  T* to = out.at + before;
+  if (w.stride == 1) return copy(from, pixels, to, end - before, out.stride, out.planes);
+  for (int64_t plane = 0; plane < out.planes; ++plane, from += pixels, to += out.stride)
+    copy_every(w.stride, from, end - before, to);
 }
 
-// Whether output pixel i reads element i, and no other.
+}  // namespace
+
 bool is_identity(const Window& window) {
   const auto plain = [](const Window::Axis& axis) {
     return axis.kernel == 1 && axis.stride == 1 && axis.pad == 0 && axis.upsample == 1 && axis.in == axis.out;
@@ -74,33 +101,35 @@ bool is_identity(const Window& window) {
   return plain(window.h) && plain(window.w);
 }
 
-}  // namespace
-
+// Where a tap reads is found once for all planes.
 template <typename T>
-void unfold(const Window& window, const T* plane, int64_t begin, int64_t count, T outside, T* panel) {
+void unfold(const Window& window, const T* first_plane, int64_t planes, int64_t begin, int64_t count, T outside,
+            T* panel) {
   const Window::Axis &h = window.h, &w = window.w;
-  if (is_identity(window)) return copy(plane + begin, count, panel);
+  if (is_identity(window)) return copy(first_plane + begin, window.in_pixels(), panel, count, kPanel, planes);
   Run runs[kPanel];
   const int found = runs_of(w, begin, count, runs);
+  const int64_t stride = window.taps() * kPanel;
   for (int64_t i = 0; i < h.kernel; ++i) {
     for (int64_t j = 0; j < w.kernel; ++j, panel += kPanel) {
       for (int r = 0; r < found; ++r) {
         const Run& run = runs[r];
         const int64_t position = run.oy * h.stride + i * h.dilation - h.pad;
         const int64_t y = h.upsample == 1 ? (position >= 0 && position < h.in ? position : -1) : index_of(h, position);
+        const TapRows<T> out{panel + run.at, stride, planes};
         if (y < 0) {
-          std::fill_n(panel + run.at, run.count, outside);
+          fill(outside, out.at, run.count, stride, planes);
         } else {
-          unfold_run(w, plane + y * w.in, run.ox * w.stride + j * w.dilation - w.pad, run.count, outside,
-                     panel + run.at);
+          unfold_run(window, first_plane + y * w.in, run.ox * w.stride + j * w.dilation - w.pad, run.count, outside,
+                     out);
         }
       }
     }
   }
 }
 
-template void unfold(const Window&, const uint16_t*, int64_t, int64_t, uint16_t, uint16_t*);
-template void unfold(const Window&, const float*, int64_t, int64_t, float, float*);
+template void unfold(const Window&, const uint16_t*, int64_t, int64_t, int64_t, uint16_t, uint16_t*);
+template void unfold(const Window&, const float*, int64_t, int64_t, int64_t, float, float*);
 
 void count_taps(const Window& window, int64_t extent_h, int64_t extent_w, int64_t begin, int64_t count, float* counts) {
   const auto taps = [](const Window::Axis& axis, int64_t out, int64_t extent) {

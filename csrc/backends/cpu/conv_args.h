@@ -1,0 +1,79 @@
+// What the kernels of Conv, MatMul and the pools take; part of kernel_table.h, whose rules hold here too.
+#pragma once
+
+#include <cstdint>
+
+#include "graph/plan/elem.h"
+
+namespace tcim_lite::cpu {
+
+constexpr int64_t kPanel = 32;  // columns of a panel: elements of the result that are computed side by side
+
+// acc[i, j] = fma(a[i, k], b[k, j], acc), k ascending from 0.
+struct GemmArgs {
+  const float* a;  // [rows, a_stride], k of each
+  const float* b;  // [k, kPanel], 64-byte aligned
+  float* acc;      // [rows, kPanel], 64-byte aligned
+  int64_t rows, k, a_stride;
+};
+
+// The function behind a Conv, y = round(function(y)); kernels take those of can_end().
+struct ConvEnd {
+  int function = -1;  // a UnaryOp; -1: none
+  float alpha = 0, beta = 0;
+};
+static constexpr bool can_end(int function) { return function < 0 || function == kRelu || function == kClip; }
+
+// y[i, j] = round(acc[i, j] + bias[i]); with a residual y = round(residual + round(acc + bias)); then `end`.
+struct GemmStoreArgs {
+  const float* acc;      // [rows, kPanel]
+  const float* bias;     // [rows] or null
+  const void* residual;  // [rows, cols] T or null, of y_stride; may be y
+  void* y;               // [rows, cols] T
+  int64_t rows, cols, y_stride;
+  ConvEnd end = {};
+};
+
+// One plane of a Conv whose groups have one channel and one output: sums over t of fma(weights[t], x[.. + offsets[t]],
+// sum), t ascending from 0, of row r and column c at x + r * x_stride + c; then as GemmStoreArgs, with one bias.
+struct DepthwiseArgs {
+  const float* x;          // of each row of y, 16 columns more than it has may be read
+  const int64_t* offsets;  // [taps]
+  const float* weights;    // [taps]
+  const float* bias;       // one or null
+  const void* residual;    // [rows, cols] T or null
+  void* y;                 // [rows, cols] T
+  int64_t taps, rows, cols, x_stride;
+  ConvEnd end = {};
+};
+
+// Columns of a panel as activations of a quantised Linear (QuantizeArgs), in groups of 64 rows.
+struct PanelCodesArgs {
+  const uint16_t* x;  // [k, cols] fp16
+  int64_t k, cols, x_stride;
+  int32_t* codes;   // [16 * groups, kPanel], 64-byte aligned: byte b of number i is the code of row 4 * i + b, and 0
+                    // from row k on
+  float* scales;    // [groups, kPanel] 2^e
+  int32_t* starts;  // [groups, kPanel] -128 * sum of the codes, which undoes the offset of stored weights
+};
+
+// acc[n, j] = sum over groups of fma(float(dot), weight_scale * scale, acc), from 0, with weights LinearW8.
+struct PanelQuantArgs {
+  const uint8_t* weights;  // as LinearQuantArgs
+  int64_t block_stride, blocks, groups;
+  const int32_t* codes;  // as PanelCodesArgs; so scales and starts
+  const float* scales;
+  const int32_t* starts;
+  float* acc;       // [16 * blocks, kPanel], 64-byte aligned
+  int64_t vectors;  // the first 16 * vectors columns are computed, 1 or 2; PanelCodesArgs fills as many
+};
+
+// Over the taps of a panel, ascending: y = round(the largest), or y = round(sum / counts).
+struct PoolArgs {
+  const float* panel;   // [taps, kPanel]; what lies outside is -infinity for the largest, 0 for the sum
+  const float* counts;  // [kPanel] for the mean, null for the largest
+  void* y;              // [cols] T
+  int64_t taps, cols;
+};
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,27 @@
+#include "backends/cpu/kernels/conv_end_ref.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+template <Elem E>
+void depthwise(const DepthwiseArgs& args) {
+  using Row = RefRow<E>;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* residual = args.residual ? Row::at(args.residual, row * args.cols) : nullptr;
+    void* y = Row::at(args.y, row * args.cols);
+    for (int64_t i = 0; i < args.cols; ++i) {
+      float sum = 0;
+      for (int64_t tap = 0; tap < args.taps; ++tap)
+        sum = std::fmaf(args.weights[tap], args.x[row * args.x_stride + i + args.offsets[tap]], sum);
+      if (args.bias) sum = sum + *args.bias;
+      if (residual) sum = Row::load(residual, i) + Row::round(sum);
+      Row::store(y, i, ended<E>(args.end, sum));
+    }
+  }
+}
+
+}  // namespace
+
+void use_depthwise_ref(KernelTable& table) { enter(table.depthwise, depthwise<kF16>, depthwise<kF32>); }
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,84 @@
+// Sums of products of four codes in each lane of simd.h: stored weights (code + 128), the same in all lanes, times
+// signed codes of activations in [-127, 127].
+//   Weights(four)    the operand that four stored bytes make
+//   add_products     sum + the products; exact, |sum| < 2^31
+//   kCountsOffset    the products are those of the stored bytes: 128 * sum of the activations too many
+#pragma once
+
+#include "backends/cpu/kernels/simd.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+inline int32_t four_bytes(const uint8_t* at) {
+  int32_t bytes;
+  __builtin_memcpy(&bytes, at, sizeof(bytes));
+  return bytes;
+}
+
+#if defined(__AVX512VNNI__)
+
+constexpr bool kCountsOffset = true;
+struct Weights {
+  explicit Weights(const uint8_t* four) : v(_mm512_set1_epi32(four_bytes(four))) {}
+  __m512i v;
+};
+inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
+  return {_mm512_dpbusd_epi32(sum.v, weights.v, codes.v)};
+}
+
+#elif defined(__AVXVNNI__)
+
+constexpr bool kCountsOffset = true;
+struct Weights {
+  explicit Weights(const uint8_t* four) : v(_mm256_set1_epi32(four_bytes(four))) {}
+  __m256i v;
+};
+inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
+  return {_mm256_dpbusd_avx_epi32(sum.low, weights.v, codes.low),
+          _mm256_dpbusd_avx_epi32(sum.high, weights.v, codes.high)};
+}
+
+#elif defined(__AVX2__)
+
+// The sign of a weight goes to the activation, so that two products, at most 2 * 128 * 127, fit 16 bits.
+constexpr bool kCountsOffset = false;
+struct Weights {
+  explicit Weights(const uint8_t* four)
+      : codes(_mm256_set1_epi32(four_bytes(four) ^ int32_t(0x80808080))), sizes(_mm256_abs_epi8(codes)) {}
+  __m256i codes, sizes;
+};
+inline __m256i add_products(__m256i sum, const Weights& weights, __m256i codes) {
+  const __m256i pairs = _mm256_maddubs_epi16(weights.sizes, _mm256_sign_epi8(codes, weights.codes));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
+  return {add_products(sum.low, weights, codes.low), add_products(sum.high, weights, codes.high)};
+}
+
+#elif defined(__ARM_NEON)
+
+constexpr bool kCountsOffset = false;
+struct Weights {
+  explicit Weights(const uint8_t* four)
+      : codes(vreinterpretq_s8_s32(vdupq_n_s32(four_bytes(four) ^ int32_t(0x80808080)))) {}
+  int8x16_t codes;
+};
+inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
+  return each_int([&](int i) {
+    const int8x16_t four = vreinterpretq_s8_s32(codes.v[i]);
+#if defined(__ARM_FEATURE_DOTPROD)
+    return vdotq_s32(sum.v[i], weights.codes, four);
+#else
+    // Pairs of products, at most 2 * 128 * 127, fit 16 bits.
+    const int16x8_t low = vmull_s8(vget_low_s8(weights.codes), vget_low_s8(four));
+    const int16x8_t high = vmull_s8(vget_high_s8(weights.codes), vget_high_s8(four));
+    return vaddq_s32(sum.v[i], vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+#endif
+  });
+}
+
+#endif
+
+}  // namespace
+}  // namespace tcim_lite::cpu

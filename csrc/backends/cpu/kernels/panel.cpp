@@ -1,0 +1,133 @@
+// Conv with quantised weights, a panel of pixels at a time. Lanes run across the pixels, so that planes come in and go
+// out as they lie in memory, and a pixel's order of accumulation is the reference's.
+#include "backends/cpu/kernels/dot4.h"
+#include "backends/cpu/kernels/linear_tile.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+using W8 = Packed<WeightFormat::LinearW8>;
+constexpr int kSteps = int(kGroup / 4);
+
+// Outputs of a tile, and its vectors of pixels: its sums fill half of the registers.
+#if defined(__AVX512F__)
+constexpr int kTileOutputs = 8, kTileVecs = 2;
+#else
+constexpr int kTileOutputs = 4, kTileVecs = 1;
+#endif
+
+// One group of 16 columns; rows from `rows` on count as zeros. Whole: there are none.
+template <bool Whole, typename Lanes>
+void codes_of_group(const uint16_t* x, int64_t stride, int64_t rows, Lanes lanes, int32_t* codes, float* scale,
+                    int32_t* start) {
+  if constexpr (Whole) rows = kGroup;
+  Ints magnitude = broadcast(0);  // magnitudes order like their bits
+  for (int64_t row = 0; row < rows; ++row) magnitude = max(magnitude, bits(abs(load(x + row * stride, lanes))));
+  const Ints least = broadcast(int32_t{(127 - 30) << 23}), most = broadcast(int32_t{(127 + 9) << 23});
+  const Ints power = min(max(powers(magnitude) + broadcast(int32_t{-6 * (1 << 23)}), least), most);
+  const Vec inverse = from_bits(broadcast(int32_t{254 << 23}) - power);
+  const Vec low = broadcast(-127.0f), high = broadcast(127.0f);
+  Ints total = broadcast(0);
+  for (int64_t row = 0; row < kGroup; row += 4, codes += kPanel) {
+    Ints four[4] = {broadcast(0), broadcast(0), broadcast(0), broadcast(0)};
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      if (row + i >= rows) continue;
+      four[i] = nearest(min(max(load(x + (row + i) * stride, lanes) * inverse, low), high));
+      total = total + four[i];
+    }
+    store(codes, low_bytes(four[0], four[1], four[2], four[3]));
+  }
+  store(scale, from_bits(power));
+  store(start, broadcast(0) - shift_left<7>(total));
+}
+
+void panel_codes(const PanelCodesArgs& args) {
+  for_lanes(args.cols, [&](int64_t column, auto lanes) {
+    for (int64_t group = 0; group * kGroup < args.k; ++group) {
+      const int64_t left = args.k - group * kGroup, at = group * kPanel + column;
+      const uint16_t* x = args.x + group * kGroup * args.x_stride + column;
+      int32_t* codes = args.codes + group * kSteps * kPanel + column;
+      if (left >= kGroup)
+        codes_of_group<true>(x, args.x_stride, kGroup, lanes, codes, args.scales + at, args.starts + at);
+      else
+        codes_of_group<false>(x, args.x_stride, left, lanes, codes, args.scales + at, args.starts + at);
+    }
+  });
+}
+
+// 2^e of a stored exponent.
+inline float scale_of(uint8_t exponent) {
+  return __builtin_bit_cast(float, uint32_t(int32_t(int8_t(exponent)) + 127) << 23);
+}
+
+// Groups [first, end) of outputs [output, output + kTileOutputs) of a block, V vectors of pixels. Meanwhile the codes
+// of `next`, a block that is needed later, are fetched.
+template <int V>
+void tile(const PanelQuantArgs& args, const uint8_t* block, const uint8_t* next, int64_t first, int64_t end,
+          int64_t output, int64_t column, float* acc) {
+  for (int64_t group = first; group < end; ++group) {
+    const uint8_t* weights = block + W8::codes_at(group) + 4 * output;
+    const uint8_t* exponents = block + W8::scales_at(args.groups, group) + output;
+    const int32_t* codes = args.codes + group * kSteps * kPanel + column;
+    Ints dots[kTileOutputs][V];
+    for (int v = 0; v < V; ++v) {
+      const Ints zero = kCountsOffset ? load(args.starts + group * kPanel + column + v * kLanes) : broadcast(0);
+#pragma GCC unroll 8
+      for (int n = 0; n < kTileOutputs; ++n) dots[n][v] = zero;
+    }
+#pragma GCC unroll 16
+    for (int step = 0; step < kSteps; ++step) {  // as a loop gcc 12 copies every sum once a step
+#ifdef TCIM_LITE_SIMD_PREFETCH
+      prefetch_near(next + W8::codes_at(group) + step * kLineBytes);
+#endif
+      Ints four[V];
+      for (int v = 0; v < V; ++v) four[v] = load(codes + step * kPanel + v * kLanes);
+#pragma GCC unroll 8
+      for (int n = 0; n < kTileOutputs; ++n) {
+        const Weights factor(weights + step * kLineBytes + 4 * n);
+        for (int v = 0; v < V; ++v) dots[n][v] = add_products(dots[n][v], factor, four[v]);
+      }
+    }
+    Vec scales[V];
+    for (int v = 0; v < V; ++v) scales[v] = load(args.scales + group * kPanel + column + v * kLanes);
+#pragma GCC unroll 8
+    for (int n = 0; n < kTileOutputs; ++n) {
+      const Vec weight_scale = broadcast(scale_of(exponents[n]));
+      for (int v = 0; v < V; ++v) {
+        float* sum = acc + n * kPanel + v * kLanes;
+        const Vec before = group == 0 ? broadcast(0.0f) : load(sum);
+        store(sum, fma(to_floats(dots[n][v]), weight_scale * scales[v], before));
+      }
+    }
+  }
+}
+
+// Some groups of all outputs at a time: their codes, and all fp32 sums, stay in the first cache.
+void panel_quant(const PanelQuantArgs& args) {
+  constexpr int64_t kSome = 8;
+  for (int64_t first = 0; first < args.groups; first += kSome) {
+    const int64_t end = first + kSome < args.groups ? first + kSome : args.groups;
+    for (int64_t block = 0; block < args.blocks; ++block) {
+      const uint8_t* weights = args.weights + block * args.block_stride;
+      // Of the first blocks of the next groups; a fetch of what does not exist has no effect.
+      const uint8_t* next = block + 1 < args.blocks ? weights + args.block_stride : args.weights + W8::codes_at(kSome);
+      for (int64_t output = 0; output < kBlockOutputs; output += kTileOutputs) {
+        float* acc = args.acc + (block * kBlockOutputs + output) * kPanel;
+        int64_t column = 0;
+        for (; column + kTileVecs * kLanes <= args.vectors * kLanes; column += kTileVecs * kLanes)
+          tile<kTileVecs>(args, weights, next, first, end, output, column, acc + column);
+        if (column < args.vectors * kLanes) tile<1>(args, weights, next, first, end, output, column, acc + column);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(panel)(KernelTable& table) {
+  table.panel_codes = panel_codes;
+  table.panel_quant = panel_quant;
+}
+
+}  // namespace tcim_lite::cpu

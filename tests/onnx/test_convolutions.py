@@ -1,0 +1,124 @@
+"""Convolutions of every kind: near onnxruntime, and the same bits on every instruction set and number of threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tcim_lite.models.onnx import onnx_bytes
+
+ISAS = ["avx2", "avxvnni", "avx512vnni", "amx", "neon", "neondotprod"]
+RUN = """
+import hashlib, sys
+import numpy as np
+from tcim_lite.runtime import Module
+module = Module.load(open(sys.argv[1], "rb").read())
+module.set_input("x", np.load(sys.argv[2]))
+digests = []
+for _ in range(2):
+    module.run(sync=True)
+    names = [module.get_output_name(i) for i in range(module.get_num_outputs())]
+    digests.append(hashlib.sha256(b"".join(module.get_output(name).numpy().tobytes() for name in names)).hexdigest())
+assert digests[0] == digests[1]
+print(digests[0])
+"""
+EXPECTED: dict[str, str] = {}  # by profile, of the reference kernels
+
+
+def depthwise(side, **attributes):
+    return 1, side, {"group": 66, **attributes}
+
+
+# Channels of a group, kernel and attributes, of 66 channels; rows of several panels, strides that leave columns over.
+KINDS = {
+    "1x1": (66, 1, {}),
+    "1x1 stride": (66, 1, {"strides": [2, 3]}),
+    "3x3": (66, 3, {"pads": [1, 1, 1, 1]}),
+    "3x3 stride": (66, 3, {"pads": [1, 0, 0, 2], "strides": [2, 2]}),
+    "5x5 dilated": (66, 5, {"pads": [4, 4, 4, 4], "dilations": [2, 2]}),
+    "few pixels": (66, 3, {"strides": [9, 9]}),
+    "grouped": (33, 3, {"group": 2, "pads": [0, 1, 2, 1]}),
+    "depthwise": depthwise(3, pads=[1, 1, 1, 1]),
+    "depthwise stride": depthwise(3, pads=[0, 1, 1, 0], strides=[2, 2]),
+    "depthwise wide stride": depthwise(5, pads=[2, 2, 2, 2], strides=[1, 3]),
+    "depthwise dilated": depthwise(3, pads=[3, 2, 1, 0], dilations=[3, 2], strides=[1, 2]),
+    "depthwise padding beyond the input": depthwise(3, pads=[60, 70, 60, 70], dilations=[50, 60], strides=[7, 1]),
+    "depthwise point": depthwise(1, strides=[3, 2]),
+}
+ENDS = ["", "Relu", "Clip", "Sigmoid"]
+
+
+def network(make_model, kinds, size):
+    """Convolutions with each function behind them, with a bias or none, and with a residual in front of it."""
+    rng = np.random.default_rng(8)
+    constants = {"low": np.float32(-0.25), "high": np.float32(0.5)}
+    nodes, names = [], []
+    for kind in kinds:
+        channels, side, attributes = KINDS[kind]
+        for end in ENDS:
+            name = f"{kind} {end}"
+            scale = side * channels**0.5
+            constants[f"{name}.w"] = (rng.standard_normal((66, channels, side, side)) / scale).astype(np.float32)
+            constants[f"{name}.b"] = rng.standard_normal(66).astype(np.float32)
+            inputs = ["x", f"{name}.w", *([f"{name}.b"] if end in ("", "Clip") else [])]
+            nodes.append(("Conv", inputs, [name], attributes))
+            if end in ("Relu", "Clip"):
+                nodes.append(("Add", [name, f"{kind} "], [f"{name} sum"], {}))
+                name = f"{name} sum"
+            if end:
+                nodes.append((end, [name, *(["low", "high"] if end == "Clip" else [])], [f"{name} y"], {}))
+                name = f"{name} y"
+            names.append(name)
+    image = rng.standard_normal(size).astype(np.float32)
+    image[:, :, 3:12, 5:17] *= rng.integers(0, 2, image[:, :, 3:12, 5:17].shape)
+    image[:, :, 2:5] = 0  # groups of nothing but zeros
+    return make_model(nodes, {"x": size}, names, constants), image
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_is_within_rounding_of_onnxruntime(make_model, run_here, run_there, kind):
+    model, image = network(make_model, [kind], (2, 66, 17, 21))
+    got, wanted = run_here(model, {"x": image}), run_there(model, {"x": image})
+    for name, array in wanted.items():
+        bound = 64 * 2**-24 * np.sqrt(66 * 25) * np.abs(array).max()
+        np.testing.assert_allclose(got[name], array, atol=bound, rtol=0, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("quant", "cosine"), [("float16", 0.999999), ("w8a8h1_sefp", 0.999)])
+def test_other_profiles_are_close_to_onnxruntime(make_model, run_here, run_there, kind, quant, cosine):
+    model, image = network(make_model, [kind], (2, 66, 17, 21))
+    got, wanted = run_here(model, {"x": image}, quant), run_there(model, {"x": image})
+    for name, array in wanted.items():
+        a, b = got[name].ravel().astype(np.float64), array.ravel().astype(np.float64)
+        assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > cosine, name
+
+
+def digest(package, image, isa, threads):
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, str(package), str(image)],
+        env=os.environ | ({"TCIM_LITE_ISA": isa} if isa else {}) | {"TCIM_LITE_THREADS": str(threads)},
+        cwd=package.parent,  # -c puts the working directory first on the path
+        capture_output=True,
+        text=True,
+    )
+    if "not to be had here" in done.stderr:
+        pytest.skip(f"this machine has no {isa}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Threads decide which convolutions are cut into shares.
+@pytest.mark.parametrize(("isa", "threads"), [*((isa, 2) for isa in ISAS), ("", 1), ("", 8)])
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(make_model, tmp_path, quant, isa, threads):
+    model, image = network(make_model, KINDS, (1, 66, 17, 21))
+    package, file = tmp_path / "package", tmp_path / "image.npy"
+    package.write_bytes(onnx_bytes(model, quant))
+    np.save(file, image)
+    wanted = EXPECTED.setdefault(quant, digest(package, file, "ref", 3) if quant not in EXPECTED else "")
+    assert digest(package, file, isa, threads) == wanted
