@@ -160,12 +160,13 @@ NOT_MODELLED = "Qwen-AgentWorld-35B-A3B (a hybrid graph, which the compiler does
 
 
 @functools.cache
-def costs(model: str, graph: str, devices: int, stages: int, stage: int) -> list[_core.GraphCost]:
+def costs(model: str, graph: str, devices: int, stages: int, stage: int, batch: int = 1) -> list[_core.GraphCost]:
     """Of a graph as `tcim-lite compile` makes it: w4a8h0_ssfp with a w8a8h1_sefp head."""
     config, profile = read_config(MODELS[model]), profile_for("w4a8h0_ssfp")
     each = config.num_layers // stages
     layers = range(stage * each, (stage + 1) * each) if stages > 1 else None
-    spec = GraphSpec(name=graph, tokens=CHUNK if graph == "prefill" else 1, layers=layers, ndevice=devices)
+    tokens = CHUNK if graph == "prefill" else 1
+    spec = GraphSpec(name=graph, tokens=tokens, batch=batch, layers=layers, ndevice=devices)
     found = []
     for shard in shards_of(config, devices):
         rope = (CONTEXT, config.head_dim // 2)

@@ -64,6 +64,20 @@ def test_requests_that_join_and_leave_do_not_change_the_others(staged, prompts, 
     assert {number: found.get(number) for number in kept} == {number: alone[number] for number in kept}
 
 
+@pytest.mark.parametrize("at", [(3,), (12, 13, 30)])
+def test_requests_that_are_preempted_start_over_on_all_stages(staged, prompts, alone, at):
+    engine, found, step = staged.llm_engine, {}, 0
+    for number, prompt in enumerate(prompts):
+        engine.add_request(f"p{number}", {"prompt_token_ids": prompt}, GREEDY)
+    while engine.has_unfinished_requests():
+        step += 1
+        if step in at:
+            engine.reset_prefix_cache(reset_running_requests=True)
+        found |= {out.request_id: list(out.outputs[0].token_ids) for out in engine.step() if out.finished}
+    assert step > max(at)
+    assert [found[f"p{number}"] for number in range(len(prompts))] == alone
+
+
 def test_sampled_tokens_are_those_of_one_device(staged, package, prompts):
     params = SamplingParams(temperature=1.0, seed=7, max_tokens=12, ignore_eos=True, logprobs=2)
     asked = [{"prompt_token_ids": tokens} for tokens in prompts[:6]]

@@ -1,0 +1,88 @@
+"""Stages in processes of their own, joined by gloo as vLLM joins them: needs torch, but no vLLM."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tcim_lite.llm.engine.slots import Slots
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
+from llm_packages import tiny_package  # noqa: F401
+
+LONG, SHORT = list(range(3, 40)), [7, 8]  # three chunks, and a part of one
+STAGE = """
+import json, sys
+from types import SimpleNamespace
+import torch
+from tcim_lite.llm import Package
+from tcim_lite.vllm.stages import Link, load_stage
+
+folder, store, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
+torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+group = SimpleNamespace(
+    is_first_rank=rank == 0, is_last_rank=rank == 1, prev_rank=0, next_rank=1, cpu_group=torch.distributed.group.WORLD
+)
+slots, found = load_stage(Package.open(folder), rank, 0, Link(group)), []
+try:
+    for slot, prompt in enumerate(json.loads(sys.argv[4])):
+        for begin in range(0, len(prompt), slots.chunk_length):
+            logits = slots.prefill(slot, prompt[begin : begin + slots.chunk_length])
+        found.append(logits.tobytes().hex())
+    for tokens in ({0: 5, 1: 6}, {1: 9}):
+        logits = slots.decode(tokens)
+        found += [logits[slot].tobytes().hex() for slot in tokens]
+except Exception as error:
+    found = [type(error).__name__, str(error)]
+print(json.dumps({"found": found, "held": slots.tokens, "vocab": slots.vocab_size}))
+"""
+
+
+def run_stages(folder: Path, tmp_path: Path, faults: str | None = None) -> list[dict]:
+    """What both stages print; `faults` are rules for the first."""
+    script = tmp_path / "stage.py"
+    script.write_text(STAGE)
+    (tmp_path / "rules.toml").write_text(faults or "")
+    started = []
+    for rank in range(2):
+        command = [sys.executable, "-P", str(script), str(folder), str(tmp_path / "store"), str(rank)]
+        if faults and rank == 0:
+            command = ["env", f"TCIM_LITE_FAULTS={tmp_path / 'rules.toml'}", *command]
+        with (tmp_path / f"printed{rank}").open("w") as printed:
+            started.append(subprocess.Popen([*command, json.dumps([LONG, SHORT])], stdout=printed))
+    assert [process.wait() for process in started] == [0, 0]
+    return [json.loads((tmp_path / f"printed{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def package(tiny_package):  # noqa: F811
+    return tiny_package("qwen3", prefill_length=16, context_length=64, pipeline=2, batch=2)
+
+
+def test_the_last_of_two_processes_has_the_logits_of_one(package, tmp_path):
+    first, last = run_stages(package.folder, tmp_path)
+    slots, expected = Slots.open(package), []
+    for slot, prompt in enumerate((LONG, SHORT)):
+        for begin in range(0, len(prompt), 16):
+            logits = slots.prefill(slot, prompt[begin : begin + 16])
+        expected.append(logits.tobytes().hex())
+    for tokens in ({0: 5, 1: 6}, {1: 9}):
+        logits = slots.decode(tokens)
+        expected += [logits[slot].tobytes().hex() for slot in tokens]
+    assert last["found"] == expected
+    assert first["held"] == last["held"] == slots.tokens
+    assert first["vocab"] == last["vocab"] == slots.vocab_size
+
+
+def test_the_last_stage_says_what_happened_to_a_stage_before_it(package, tmp_path):
+    rules = '[[fault]]\nkind = "device_lost"\nmodel = "decode"\nnth = 2\n'
+    first, last = run_stages(package.folder, tmp_path, rules)
+    assert first["found"][0] == "DeviceError"
+    assert last["found"][0] == "StageError"
+    assert last["found"][1].startswith("DeviceError: ")
+    # As much of it as rows of this step take in bytes.
+    assert first["found"][1].startswith(last["found"][1].removeprefix("DeviceError: "))
+    assert "lost" in last["found"][1]
