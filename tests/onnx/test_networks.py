@@ -14,6 +14,12 @@ from tcim_lite.cli import main
 RNG = np.random.default_rng(5)
 
 
+@pytest.fixture(autouse=True)
+def _numbers_of_its_own() -> None:
+    """A test's numbers do not depend on which ran before."""
+    RNG.bit_generator.state = np.random.default_rng(5).bit_generator.state
+
+
 def weights(*shape):
     fan_in = int(np.prod(shape[1:])) or 1
     return (RNG.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
@@ -70,10 +76,14 @@ def test_float32_is_within_rounding_of_onnxruntime(residual_network, image, run_
 
 @pytest.mark.parametrize(("quant", "cosine"), [("float16", 0.999999), ("w8a8h1_sefp", 0.999)])
 def test_other_profiles_are_close(residual_network, image, run_here, run_there, quant, cosine):
-    got, wanted = run_here(residual_network, {"x": image}, quant), run_there(residual_network, {"x": image})
-    for name, array in wanted.items():
-        a, b = got[name].ravel().astype(np.float64), array.ravel().astype(np.float64)
+    here, there = run_here(residual_network, {"x": image}, quant), run_there(residual_network, {"x": image})
+    got, wanted = ({name: array.astype(np.float64) for name, array in side.items()} for side in (here, there))
+    for name in ("logits", "m3"):
+        a, b = got[name].ravel(), wanted[name].ravel()
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > cosine, name
+    # A share moves by half of what logits move by at most; then it is rounded to float16.
+    moved = np.abs(got["logits"] - wanted["logits"]).max()
+    assert np.abs(got["y"] - wanted["y"]).max() <= moved / 2 + 2**-11
 
 
 def test_a_package_from_the_command(residual_network, image, run_here, tmp_path, capsys):
