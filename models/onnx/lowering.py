@@ -12,8 +12,10 @@ from tcim_lite.hmm import Graph, WeightData
 
 from ..common.errors import CompileError
 from ..common.profiles import Profile
-from . import hmonnx
-from . import lower  # noqa: F401  (fills the table)
+from . import (
+    hmonnx,
+    lower,  # noqa: F401  (fills the table)
+)
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
 from .fold import can_fold, fold

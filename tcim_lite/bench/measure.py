@@ -17,7 +17,12 @@ from .modules import Graph, Modules
 from .profile import StepTime, Stops
 from .runs import Measured, resident_bytes, timed_runs
 
-ROOFS = {"read": "read rate", "int8": "int8 peak", "fp32": "fp32 peak", "both": "int8 and fp32 peaks"}  # Timing.limited_by, in words
+ROOFS = {
+    "read": "read rate",
+    "int8": "int8 peak",
+    "fp32": "fp32 peak",
+    "both": "int8 and fp32 peaks",
+}  # Timing.limited_by, in words
 
 
 @dataclass(frozen=True)

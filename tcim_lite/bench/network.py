@@ -149,7 +149,9 @@ def _run_of(module: tcim.Module) -> Callable[[], None]:
     generator, inputs = np.random.default_rng(0), {}
     for index in range(module.get_num_inputs()):
         info = module.get_input_info(name := module.get_input_name(index))
-        values = generator.standard_normal(info.shape) if np.issubdtype(info.dtype, np.floating) else np.zeros(info.shape)
+        values = (
+            generator.standard_normal(info.shape) if np.issubdtype(info.dtype, np.floating) else np.zeros(info.shape)
+        )
         inputs[name] = values.astype(info.dtype)
     outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
 

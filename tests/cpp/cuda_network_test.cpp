@@ -353,10 +353,8 @@ void test_images_to_colours() {
       for (const bool given : {false, true}) {
         GraphMaker maker(dtype);
         std::vector<uint32_t> operands = {maker.images({2, bytes}), maker.floats(DType::Float32, {3, 6})};
-        std::vector<std::pair<std::string, AttributeValue>> attributes = {{"format", format},
-                                                                          {"height", int64_t{24}},
-                                                                          {"width", int64_t{16}},
-                                                                          {"fill", std::string("114,0,255")}};
+        std::vector<std::pair<std::string, AttributeValue>> attributes = {
+            {"format", format}, {"height", int64_t{24}}, {"width", int64_t{16}}, {"fill", std::string("114,0,255")}};
         std::vector<Length> crops;  // 1, 4, 7 .., of the second image beyond its sides
         if (given) {
           operands.push_back(maker.crops(2));

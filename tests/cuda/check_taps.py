@@ -32,7 +32,10 @@ def run(package: Package, device: int, kind: str, taps: str) -> tuple[Values, Va
     prefill, decode = load_pair(package.prefill_path, package.decode_path, manager)
     model = Generator(prefill, decode, package.embedding_for(prefill))
     tokens = np.random.default_rng(1).integers(0, CONFIG["vocab_size"], PROMPT + 1).tolist()
-    logits = {"prefill": np.array(model.prefill(tokens[:PROMPT])), "decode": np.array(model.decode(tokens[PROMPT], PROMPT))}
+    logits = {
+        "prefill": np.array(model.prefill(tokens[:PROMPT])),
+        "decode": np.array(model.decode(tokens[PROMPT], PROMPT)),
+    }
     values = {
         f"{graph} {name}": module.get_output(name).numpy()
         for graph, module in (("prefill", prefill), ("decode", decode))

@@ -22,7 +22,10 @@ EXAMPLES = {
     "qwen3_speculative": (("--draft-layers", "2"), ASKED, 1),
 }
 NETWORKS = ROOT / "examples" / "demo_networks"
-IMAGES = {"image_classification": ("shapes_classifier", "star.png"), "object_detection": ("shapes_detector", "scene_1.png")}
+IMAGES = {
+    "image_classification": ("shapes_classifier", "star.png"),
+    "object_detection": ("shapes_detector", "scene_1.png"),
+}
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -187,9 +187,7 @@ def state_machine(folder):
             assert not self.traffic.open
             assert not self.traffic.engine.has_work
 
-    run_state_machine_as_test(
-        Machine, settings=settings(max_examples=100, stateful_step_count=30, derandomize=True)
-    )
+    run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=30, derandomize=True))
 
 
 if __name__ == "__main__":

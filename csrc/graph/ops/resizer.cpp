@@ -32,8 +32,7 @@ void check_resizer(const OpCheck& op) {
   const int64_t height = op.whole_number("height"), width = op.whole_number("width"), batch = image.shape[0];
   const ImageFormat& format = image_format(op.op());
   const int64_t step_y = std::max(format.step_y, 1), step_x = std::max(format.step_x, 1);
-  if (height < 1 || width < 1 || std::max(height, width) > kMaxImageSide || height % step_y != 0 ||
-      width % step_x != 0)
+  if (height < 1 || width < 1 || std::max(height, width) > kMaxImageSide || height % step_y != 0 || width % step_x != 0)
     op.refuse("an image of ", height, " rows and ", width, " columns in ", format.name);
   const int64_t chroma = format.step_y == 0 ? 0 : 2 * (height / step_y) * (width / step_x);
   dense(op, image);

@@ -15,10 +15,10 @@ constexpr int kCropNumbers = 10;   // y, x, h, w of the image; rows and columns 
 constexpr int kColourNumbers = 6;  // of a channel: the weights of Y, U and V, an offset; then a factor and an addend
 
 struct ResizerForm {
-  int32_t height = 1, width = 1;    // of the image
-  int32_t step_y = 0, step_x = 0;   // luma rows and columns to a chroma sample; 0: no chroma
-  int32_t out_h = 1, out_w = 1;     // of the result
-  float fill[3] = {};               // a pixel of the border, 0 to 255
+  int32_t height = 1, width = 1;   // of the image
+  int32_t step_y = 0, step_x = 0;  // luma rows and columns to a chroma sample; 0: no chroma
+  int32_t out_h = 1, out_w = 1;    // of the result
+  float fill[3] = {};              // a pixel of the border, 0 to 255
 };
 
 TCIM_LITE_EVERYWHERE int32_t resizer_between(int32_t value, int32_t low, int32_t high) {

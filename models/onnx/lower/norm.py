@@ -11,7 +11,6 @@ from ..table import Call, Operand, lowers
 from .elementwise import binary, number, unary
 from .reduce import last, reduced
 
-
 _MAX_NEIGHBOURS = 4096  # of LRN
 
 

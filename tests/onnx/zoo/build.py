@@ -104,9 +104,7 @@ def float32_bounds(module: nn.Module, x: np.ndarray) -> list[float]:
     for seed in range(3):
         with _noise(module, seed):
             noisy = [y.numpy() for y in _outputs(module, x)]
-        bounds = [
-            max(bound, 2 * float(np.abs(a - b).max())) for bound, a, b in zip(bounds, exact, noisy, strict=True)
-        ]
+        bounds = [max(bound, 2 * float(np.abs(a - b).max())) for bound, a, b in zip(bounds, exact, noisy, strict=True)]
     module.float()
     return bounds
 

@@ -98,9 +98,7 @@ def efficientnet(
         for index in range(repeats):
             hidden = channels * expansion
             squeeze = SqueezeExcite(hidden, max(channels // 4, 4), nn.SiLU, nn.Sigmoid)
-            parts.append(
-                Inverted(channels, hidden, outputs, kernel, stride if index == 0 else 1, nn.SiLU, squeeze)
-            )
+            parts.append(Inverted(channels, hidden, outputs, kernel, stride if index == 0 else 1, nn.SiLU, squeeze))
             channels = outputs
     parts += [conv_norm(channels, last, act=nn.SiLU), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, classes)]
     return nn.Sequential(*parts)

@@ -169,8 +169,8 @@ void span(const LinearQuantArgs& args, int64_t row, int64_t block, const uint8_t
   }
 }
 
-// The unpacked codes of a span, 8 KiB, stay in the first cache while all rows pass. More than kFewRows rows split evenly
-// never give a tile of fewer than three.
+// The unpacked codes of a span, 8 KiB, stay in the first cache while all rows pass. More than kFewRows rows split
+// evenly never give a tile of fewer than three.
 template <typename Format, int most>
 void linear_in_spans(const LinearQuantArgs& args) {
   constexpr int64_t kSpan = 8 * Format::kParts;

@@ -43,8 +43,8 @@ __m512i start(int32_t code_sum) {
 }
 
 // How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). Without it one or two
-// rows of W8 fetch nothing: Zen 4 loses by any fetch of codes, while on Emerald Rapids it makes 1.1 of the read rate out
-// of 0.76. With more rows the hardware falls behind everywhere (benchmarks/notes/log/cpu-kernels.md).
+// rows of W8 fetch nothing: Zen 4 loses by any fetch of codes, while on Emerald Rapids it makes 1.1 of the read rate
+// out of 0.76. With more rows the hardware falls behind everywhere (benchmarks/notes/log/cpu-kernels.md).
 template <typename Format, int R, bool PastPage>
 constexpr int64_t kFarBytes = (PastPage || R > 2            ? 8
                                : Format::kScalesBehindBlock ? 0
