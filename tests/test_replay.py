@@ -298,3 +298,12 @@ def test_tolerances():
     assert difference(nan, np.array([2, 1], np.float32), Tolerance(relative=1e30)) is not None
     assert "1 of 2 elements differ" in difference(np.array([0.0, 1.0]), np.array([-0.0, 1.0]))
     assert difference(np.zeros(2, np.float32), np.zeros(2, np.float16)) is not None
+
+
+def test_a_state_that_the_model_does_not_have_is_a_difference(recorded):
+    recording = Recording(recorded("states"))
+    for entry in recording.records:
+        for state in entry.get("states", ())[:1]:
+            state["name"] = "elsewhere"
+    (first,) = replay(recording).mismatches
+    assert "state 'elsewhere' after the run: UnknownNameError" in first.text

@@ -205,7 +205,12 @@ class _Run:
             out = array_of(state, "out") if isinstance(state, dict) else None
             if out is None:
                 raise RecordingError(f"{self.recording.path}: a round with the state {state!r:.80}")
-            found = self.compare_values(out, self.player.state(module, text(state, "name")))
+            name = text(state, "name")
+            try:
+                values = self.player.state(module, name)
+            except Exception as error:  # a state that this package or runtime does not have, or cannot read
+                return f"state {name!r:.200} after the run: {type(error).__name__}: {error}"
+            found = self.compare_values(out, values)
             if found is not None:
-                return f"state {text(state, 'name')!r} after the run: {found}"
+                return f"state {name!r:.200} after the run: {found}"
         return None
