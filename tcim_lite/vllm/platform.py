@@ -71,6 +71,8 @@ class TcimPlatform(Platform):
                 "prompt_logprobs: the package's prefill gives the logits of the last token alone; compile it with "
                 "--all-logits"
             )
+        if getattr(params, "prompt_logprob_token_ids", None) is not None:
+            raise ValueError("prompt_logprob_token_ids: not gathered here; ask for prompt_logprobs")
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:
@@ -81,6 +83,8 @@ class TcimPlatform(Platform):
         if model is None:
             return
         _refuse(vllm_config)
+        # Where triton works, the scheduler would send preempted requests as new ones, for another runner than this.
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
         case = Case.read(model.model)
         package = Package.open(case.folder)
         shape = Shape.read(package)
@@ -154,6 +158,11 @@ def _banner(vllm_config: Any, case: Case, shape: Shape) -> str:
 
 
 def _refuse(vllm_config: Any) -> None:
+    if os.environ.get("VLLM_USE_V2_MODEL_RUNNER", "0") != "0":
+        raise ValueError(
+            f"VLLM_USE_V2_MODEL_RUNNER={os.environ['VLLM_USE_V2_MODEL_RUNNER']}: the plugin has a runner of its "
+            "own, for the steps of the scheduler without it; leave it out"
+        )
     if vllm_config.lora_config is not None:
         raise ValueError("LoRA: the weights of a package are compiled; merge the adapter into the checkpoint")
     if vllm_config.speculative_config is not None:

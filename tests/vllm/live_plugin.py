@@ -100,6 +100,31 @@ def test_rows_that_a_request_did_not_compute_are_refused(llm):
         worker.runner._slot(state, 16)
 
 
+def test_where_triton_works_a_preempted_request_still_ends_as_if_alone(package, prompts, alone, monkeypatch):
+    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
+    monkeypatch.setattr("vllm.config.vllm.HAS_TRITON", True)
+    engine = LLM(model=str(package), seed=0).llm_engine
+    engine.add_request("0", {"prompt_token_ids": prompts[0]}, GREEDY)
+    found = []
+    for step in range(60):
+        if step == 5:
+            assert engine.reset_prefix_cache(reset_running_requests=True)
+        found = [out for out in engine.step() if out.finished] or found
+    assert [list(out.outputs[0].token_ids) for out in found] == [alone[0]]
+
+
+def test_another_runner_is_refused(package, monkeypatch):
+    monkeypatch.setattr("vllm.config.vllm.HAS_TRITON", True)
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    with pytest.raises(Exception, match="leave it out"):
+        LLM(model=str(package))
+
+
+def test_logprobs_of_named_tokens_of_a_prompt_are_refused():
+    with pytest.raises(ValueError, match="ask for prompt_logprobs"):
+        TcimPlatform.validate_request(None, SamplingParams(prompt_logprob_token_ids=[[5, 6]]))
+
+
 def test_the_methods_that_are_overridden_exist_in_the_pinned_vllm():
     assert vllm.__version__.startswith("0.32.")
     added = {"initialize_from_config", "determine_available_memory", "get_supported_tasks", "execute_dummy_batch"}
