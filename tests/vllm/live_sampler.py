@@ -44,3 +44,25 @@ def test_a_seed_gives_the_same_tokens_beside_requests_of_other_kinds(llm, prompt
     others = [SamplingParams(temperature=1.0, top_p=0.99, max_tokens=12), GREEDY, SamplingParams(top_k=3)]
     asked = [{"prompt_token_ids": prompt} for prompt in prompts[:4]]
     assert llm.generate(asked, [params, *others], use_tqdm=False)[0].outputs[0].token_ids == first
+
+
+def test_completions_of_one_request_are_those_of_requests_with_the_seeds_after_its_own(llm, prompts):
+    asked = [{"prompt_token_ids": prompts[0]}]
+    params = {"temperature": 1.0, "max_tokens": 24, "ignore_eos": True}
+    several = llm.generate(asked, SamplingParams(n=6, seed=42, **params), use_tqdm=False)[0].outputs
+    alone = [llm.generate(asked, SamplingParams(seed=42 + i, **params), use_tqdm=False)[0].outputs[0] for i in range(6)]
+    assert [out.token_ids for out in several] == [out.token_ids for out in alone]
+    assert len({tuple(out.token_ids) for out in several}) == 6
+
+
+def test_logprobs_of_named_tokens_are_those_of_all(llm, prompts):
+    asked = [{"prompt_token_ids": prompt} for prompt in prompts[:3]]
+    params = {"temperature": 0, "max_tokens": 4, "ignore_eos": True}
+    whole = llm.generate(asked[0], SamplingParams(logprobs=20, **params), use_tqdm=False)[0].outputs[0].logprobs
+    names = list(whole[0])[3:9:2]
+    kinds = [SamplingParams(logprob_token_ids=names, **params), SamplingParams(logprobs=2, **params), GREEDY]
+    found = [out.outputs[0].logprobs for out in llm.generate(asked, kinds, use_tqdm=False)]
+    assert set(names) <= set(found[0][0]) <= {*names, *list(whole[0])[:1]}
+    assert [found[0][0][token].logprob for token in names] == pytest.approx([whole[0][t].logprob for t in names])
+    assert [len(place) for place in found[1]] == [2] * 4
+    assert found[2] is None
