@@ -12,5 +12,5 @@ if ! "$folder/bin/python" -c 'from importlib.metadata import version; assert ver
     $pip install 'setuptools>=77,<81' 'setuptools-scm>=8' setuptools-rust wheel ninja cmake jinja2 packaging
     VLLM_TARGET_DEVICE=empty VLLM_VERSION_OVERRIDE=0.32.0 $pip install --no-build-isolation --no-binary vllm vllm==0.32.0
 fi
-$pip install scikit-build-core 'pybind11>=3' ml-dtypes 'pytest>=8,<9.2' ray==2.60.0
+$pip install scikit-build-core 'pybind11>=3' ml-dtypes 'pytest>=8,<9.2' ray==2.60.0 pytest-asyncio==1.5.0 pytest-timeout==2.4.0 tblib==3.2.2
 $pip install --no-build-isolation --no-deps --force-reinstall .

@@ -16,12 +16,16 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 HERE = Path(__file__).parent
 CHECKPOINT = HERE.parents[1] / "examples" / "demo_checkpoint"
@@ -34,6 +38,15 @@ def rules() -> dict[str, Any]:
 
 
 # As a plugin of pytest, in the process that `main` starts.
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Lets json parse 2,000 levels, which a file does when imported; before Python 3.13 the limit is 1,000."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 10_000))
+    yield
+    sys.setrecursionlimit(limit)
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
@@ -103,20 +116,34 @@ def find_tests(source: str | None, folder: Path) -> Path:
     return folder / name
 
 
-def make_hub(folder: Path, names: list[str], context: int) -> Path:
-    """A hub cache in which every name is the demo checkpoint's package, with a context that all tests fit into."""
+def make_hub(folder: Path, names: list[str], bases: list[str], context: int) -> Path:
+    """A hub cache in which every name is the demo checkpoint's package, with a context that all tests fit into.
+
+    `bases` are those of `names` that are no chat models. Their tests ask questions without a chat template, after which
+    the demo model ends at once with <|im_end|>; as with a base model that is a token like others; <|endoftext|> ends.
+    """
     package = folder / "package"
     options = ["--batch", "4", "--prefill-length", "32", "--context-length", str(context), "--all-logits", "-q"]
     command = [sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), "-o", str(package)]
     subprocess.run([*command, *options], check=True)
     config = package / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": context}))
+    base = shutil.copytree(package, folder / "base")
+    for file, key, value in (
+        ("config.json", "eos_token_id", 0),
+        ("generation_config.json", "eos_token_id", 0),
+        ("tokenizer_config.json", "eos_token", "<|endoftext|>"),
+    ):
+        (base / file).write_text(json.dumps(json.loads((base / file).read_text()) | {key: value}))
+    tokenizer = json.loads((base / "tokenizer.json").read_text())
+    next(token for token in tokenizer["added_tokens"] if token["content"] == "<|im_end|>")["special"] = False
+    (base / "tokenizer.json").write_text(json.dumps(tokenizer))
     for name in names:
         entry = folder / "hub" / f"models--{name.replace('/', '--')}"
         (entry / "refs").mkdir(parents=True)
         (entry / "refs" / "main").write_text("0" * 40)
         (entry / "snapshots").mkdir()
-        (entry / "snapshots" / ("0" * 40)).symlink_to(package)
+        (entry / "snapshots" / ("0" * 40)).symlink_to(base if name in bases else package)
     return folder / "hub"
 
 
@@ -130,7 +157,7 @@ def main() -> int:
     root = find_tests(args.source, args.cache)
     files = args.files or said["allow"]
     with tempfile.TemporaryDirectory(prefix="tcim_lite_hub") as folder:
-        hub = make_hub(Path(folder), said["models"], said["context"])
+        hub = make_hub(Path(folder), said["models"], said["bases"], said["context"])
         env = os.environ | {
             "VLLM_PLUGINS": "tcim_lite",
             "HF_HUB_CACHE": str(hub),
