@@ -1,6 +1,11 @@
-"""Whole networks, exported by torch, against onnxruntime: a small one of each kind; the full ones are `slow`."""
+"""Whole networks, exported by torch, against onnxruntime: a small one of each kind, and some of the full ones.
+
+TCIM_LITE_NETWORKS=all takes every full network, ten minutes of a processor.
+"""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
@@ -14,6 +19,8 @@ pytestmark = pytest.mark.oracle
 TRANSFORMERS = {"whisper_tiny_encoder", "clip_vit_b_32_image", "clip_vit_b_32_text"}
 # The detectors' small forms end in maps of a few pixels and 8 channels, where 8-bit codes cost most.
 LEAST_COSINE = {"yolov5s": 0.93, "yolov8s": 0.97, "deeplabv3": 0.985, "resnet50": 0.985}
+FULL = ("resnet18", "squeezenet1_1", "whisper_tiny_encoder", "yolov8s")
+FULL = tuple(NETWORKS) if os.environ.get("TCIM_LITE_NETWORKS") == "all" else FULL
 
 
 @pytest.fixture(params=NETWORKS)
@@ -40,6 +47,7 @@ def test_the_newer_exporter_gives_the_same_network(network):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", FULL, indirect=True)
 @pytest.mark.filterwarnings("ignore")
 def test_a_full_network_is_as_the_page_says(name):
     """The page rounds: half a unit of its last digit, and what onnxruntime's CPU changes."""
