@@ -71,9 +71,10 @@ def test_a_request_goes_where_the_least_is_to_do(make_replicas):
 
 
 def test_a_prompt_goes_to_the_replica_that_holds_its_beginning(make_replicas):
-    replicas = make_replicas(2)
+    replicas, hold = make_replicas(2), threading.Event()
     beginnings = [prompt_of(40, 1), prompt_of(40, 2)]
-    first = [Asked(replicas, beginning, 30) for beginning in beginnings]  # one each, because they come together
+    first = [Asked(replicas, beginning, 30, hold) for beginning in beginnings]  # one each: the first is not done
+    hold.set()
     for each in first:
         each.end()
     for _ in range(3):

@@ -138,7 +138,7 @@ def test_an_answer_that_takes_too_long_ends_with_an_error(start):
 
 
 def test_a_request_on_a_card_in_trouble_ends_with_an_error_and_the_next_is_answered(start, server, tmp_path):
-    rules = [{"kind": "reset", "model": "decode"}, {"kind": "hang", "model": "decode", "nth": 40, "timeout_s": 0.2}]
+    rules = [{"kind": "reset"}, {"kind": "hang", "nth": 40, "timeout_s": 0.2}]
     (tmp_path / "rules.toml").write_text(rules_text(rules))
     troubled = start(env={"TCIM_LITE_FAULTS": str(tmp_path / "rules.toml")})
 
