@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from isas import cpu_has
 
 from tcim_lite.bench import StepTime, Stops, Timing, explain
 from tcim_lite.bench.profile import StopWatch
@@ -73,13 +73,23 @@ def test_json_has_every_graph_with_its_limit_and_the_limits_themselves(bench, pa
     assert content["machine"]
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="kernel sets of x86-64")
-def test_forced_kernels_are_held_against_their_own_instructions(package):
-    environment = {**os.environ, "TCIM_LITE_ISA": "avx2"}
+OWN_INSTRUCTION = {
+    "avx2": "VPMADDUBSW ymm",
+    "avxvnni": "VPDPBUSD ymm",
+    "avx512": "VPMADDUBSW zmm",
+    "avx512vnni": "VPDPBUSD zmm",
+}
+
+
+@pytest.mark.parametrize("isa", OWN_INSTRUCTION)
+def test_forced_kernels_are_held_against_their_own_instructions(package, isa):
+    if not cpu_has(isa):
+        pytest.skip(f"this CPU has no {isa}")
+    environment = {**os.environ, "TCIM_LITE_ISA": isa}
     command = [sys.executable, "-P", "-m", "tcim_lite", "bench", package, "--quick", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     limits = json.loads(done.stdout)["before"]
-    assert (limits["int8_instruction"], limits["int8_tile"]) == ("VPMADDUBSW ymm", 0)
+    assert (limits["int8_instruction"], limits["int8_tile"]) == (OWN_INSTRUCTION[isa], 0)
     assert limits["int8"] > 0
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import isas
 import pytest
 
 import tcim_lite.runtime as rt
+
+ENVIRONMENT_PAGE = Path(__file__).parents[1] / "docs/environment.md"
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -87,6 +92,13 @@ except rt.TcimError as error:
     assert done.returncode == 0, done.stderr
     assert words in done.stdout
     assert variable in done.stdout
+
+
+def test_the_documented_instruction_sets_are_those_there_are(linear_pair):
+    row = next(line for line in ENVIRONMENT_PAGE.read_text().splitlines() if line.startswith("| `TCIM_LITE_ISA`"))
+    assert re.findall(r"`(\w+)`", row) == ["TCIM_LITE_ISA", *isas.FLAGS]
+    done = run_python(f"import tcim_lite.runtime as rt; rt.load({str(linear_pair[0])!r})", TCIM_LITE_ISA="none")
+    assert f"this machine has {', '.join(filter(isas.cpu_has, isas.FLAGS))};" in done.stderr
 
 
 def test_the_mode_of_runs_may_be_spelled_out(linear_pair, monkeypatch):

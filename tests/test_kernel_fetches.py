@@ -21,6 +21,7 @@ LINES = {"W4": 8, "W8": 16}  # of 64 bytes, the codes of a group of a block
 FUNCTIONS = {
     "avx2": "tile<{format}, {rows}, true>",
     "avxvnni": "tile<{format}, {rows}, true>",
+    "avx512": "few_rows<{format}, {rows}>",
     "avx512vnni": "few_rows<{format}, {rows}, true>",
 }
 

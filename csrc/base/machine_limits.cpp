@@ -8,7 +8,6 @@
 #include <barrier>
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -79,6 +78,7 @@ __attribute__((target("avx2"))) uint64_t read_vectors(const char* data, size_t b
   }
 TCIM_LITE_PEAK_LOOP(dot_zmm, "avx512f,avx512vnni", "vpdpbusd %%zmm14,%%zmm15,%%zmm\\i")
 TCIM_LITE_PEAK_LOOP(dot_ymm, "avx2", "%{vex%} vpdpbusd %%ymm14,%%ymm15,%%ymm\\i")
+TCIM_LITE_PEAK_LOOP(madd_zmm, "avx512f,avx512bw", "vpmaddubsw %%zmm14,%%zmm15,%%zmm\\i")
 TCIM_LITE_PEAK_LOOP(madd_ymm, "avx2", "vpmaddubsw %%ymm14,%%ymm15,%%ymm\\i")
 TCIM_LITE_PEAK_LOOP(fma_zmm, "avx512f", "vfmadd231ps %%zmm14,%%zmm15,%%zmm\\i")
 TCIM_LITE_PEAK_LOOP(fma_ymm, "avx2,fma", "vfmadd231ps %%ymm14,%%ymm15,%%ymm\\i")
@@ -107,9 +107,11 @@ void dot_tile(int64_t rounds) {
       : "cc");
 }
 
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
 bool has_avx_vnni() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1) != 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1) != 0;
 }
 
 bool may_use_tiles() {
@@ -164,49 +166,69 @@ double read_bandwidth(int threads, size_t bytes) {
 #if defined(__x86_64__)
 namespace {
 
-struct Int8Loop {
+struct Loop {
   std::string_view instruction;
   void (*run)(int64_t) = nullptr;
   double products = 0;  // of one instruction
 };
 
-// False when TCIM_LITE_ISA forces one of these sets of kernels.
-bool may_use(std::initializer_list<std::string_view> sets) {
+// The vector instructions of a set of kernels (backends/cpu/dispatch.h).
+struct KernelSet {
+  std::string_view name;
+  bool (*runs)();  // whether this machine has them
+  Loop int8, fp32;
+};
+
+bool has_avx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+constexpr Loop kFmaZmm = {"VFMADD zmm", fma_zmm, 16}, kFmaYmm = {"VFMADD ymm", fma_ymm, 8};
+constexpr KernelSet kKernelSets[] = {
+    {"avx512vnni", has_avx512_vnni, {"VPDPBUSD zmm", dot_zmm, 64}, kFmaZmm},
+    {"avx512", has_avx512, {"VPMADDUBSW zmm", madd_zmm, 64}, kFmaZmm},
+    {"avxvnni", has_avx_vnni, {"VPDPBUSD ymm", dot_ymm, 32}, kFmaYmm},
+    {"avx2", has_avx2, {"VPMADDUBSW ymm", madd_ymm, 32}, kFmaYmm},
+};
+
+// The set that TCIM_LITE_ISA forces, if it is one of these.
+const KernelSet* forced_set() {
   const auto forced = env_text("TCIM_LITE_ISA");
-  return !forced || std::find(sets.begin(), sets.end(), *forced) == sets.end();
+  for (const KernelSet& set : kKernelSets) {
+    if (forced == set.name) return &set;
+  }
+  return nullptr;
 }
 
-Int8Loop int8_loop() {
-  const bool zmm = may_use({"avx2", "avxvnni"}), vnni = may_use({"avx2"});
-  if (zmm && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni"))
-    return {"VPDPBUSD zmm", dot_zmm, 64};
-  if (vnni && has_avx_vnni()) return {"VPDPBUSD ymm", dot_ymm, 32};
-  if (__builtin_cpu_supports("avx2")) return {"VPMADDUBSW ymm", madd_ymm, 32};
-  return {};
+// That set, or else the best of this machine.
+const KernelSet* kernel_set() {
+  if (const KernelSet* forced = forced_set()) return forced->runs() ? forced : nullptr;
+  for (const KernelSet& set : kKernelSets) {
+    if (set.runs()) return &set;
+  }
+  return nullptr;
+}
+
+double peak_of(const Loop KernelSet::* which, int threads) {
+  constexpr double kSums = 12, kPerProduct = 2;
+  const KernelSet* set = kernel_set();
+  return set == nullptr ? 0 : best_rate(threads, (set->*which).run, kSums * (set->*which).products * kPerProduct);
 }
 
 }  // namespace
 
-double int8_peak(int threads) {
-  constexpr double kSums = 12, kPerProduct = 2;
-  const Int8Loop loop = int8_loop();
-  return loop.run == nullptr ? 0 : best_rate(threads, loop.run, kSums * loop.products * kPerProduct);
+double int8_peak(int threads) { return peak_of(&KernelSet::int8, threads); }
+
+std::string_view int8_instruction() {
+  const KernelSet* set = kernel_set();
+  return set == nullptr ? std::string_view() : set->int8.instruction;
 }
 
-std::string_view int8_instruction() { return int8_loop().instruction; }
-
 double int8_tile_peak(int threads) {
-  if (!may_use({"avx2", "avxvnni", "avx512vnni"}) || !may_use_tiles()) return 0;
+  if (forced_set() != nullptr || !may_use_tiles()) return 0;
   return best_rate(threads, dot_tile, 6.0 * 16 * 16 * 64 * 2);
 }
 
-double fp32_peak(int threads) {
-  constexpr double kSums = 12, kPerFloat = 2;
-  if (may_use({"avx2", "avxvnni"}) && __builtin_cpu_supports("avx512f"))
-    return best_rate(threads, fma_zmm, kSums * 16 * kPerFloat);
-  const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return fma ? best_rate(threads, fma_ymm, kSums * 8 * kPerFloat) : 0;
-}
+double fp32_peak(int threads) { return peak_of(&KernelSet::fp32, threads); }
 #else
 double int8_peak(int) { return 0; }
 std::string_view int8_instruction() { return {}; }

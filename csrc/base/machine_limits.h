@@ -15,9 +15,9 @@ constexpr size_t kReadBytes = size_t{1} << 30;
 // Bytes per second that `threads` threads read together, over and over `bytes` bytes.
 double read_bandwidth(int threads, size_t bytes = kReadBytes);
 
-// Operations per second; a multiply-add counts as two. int8 is VPDPBUSD on zmm where the CPU has it, VPDPBUSD on ymm
-// (AVX-VNNI) or else VPMADDUBSW on ymm. int8_tile is TDPBUSD of AMX. fp32 is FMA on zmm or ymm. A set of kernels forced
-// by TCIM_LITE_ISA is held against its own instructions.
+// Operations per second; a multiply-add counts as two. int8 is VPDPBUSD on zmm where the CPU has it, or else VPMADDUBSW
+// on zmm, VPDPBUSD on ymm (AVX-VNNI), VPMADDUBSW on ymm. int8_tile is TDPBUSD of AMX. fp32 is FMA on zmm or ymm. A set
+// of kernels forced by TCIM_LITE_ISA is held against its own instructions.
 double int8_peak(int threads);
 double int8_tile_peak(int threads);
 double fp32_peak(int threads);

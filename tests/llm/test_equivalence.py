@@ -5,10 +5,10 @@ import itertools
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from isas import X86_64, cpu_has
 from llm_packages import MODELS, QUANTS, LoadedPackage
 
 import tcim_lite.runtime as tcim
@@ -121,16 +121,6 @@ print(digest.hexdigest())
 """
 
 
-def cpu_has(isa: str) -> bool:
-    """What /proc/cpuinfo says, so that a dispatcher which forgets an instruction set is noticed."""
-    avx2 = {"avx2", "fma", "f16c"}
-    avx512vnni = avx2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
-    amx = avx512vnni | {"amx_tile", "amx_int8"}
-    needs = {"ref": set(), "avx2": avx2, "avxvnni": avx2 | {"avx_vnni"}, "avx512vnni": avx512vnni, "amx": amx}
-    flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
-    return needs[isa] <= set(flags.split())
-
-
 def run_with(package: Package, isa: str, threads: int) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, os.path.dirname(__file__), str(package.folder)],
@@ -157,7 +147,7 @@ def reference_digest(tiny_package):
 # How work is cut over threads does not depend on the instruction set, but for kernels that take several rows at once.
 @pytest.mark.parametrize(
     ("isa", "threads"),
-    [("ref", 7), ("avx2", 2), ("avxvnni", 3), *itertools.product(["avx512vnni", "amx"], [1, 3, 7])],
+    [("ref", 7), ("avx2", 2), ("avxvnni", 3), ("avx512", 2), *itertools.product(["avx512vnni", "amx"], [1, 3, 7])],
 )
 @pytest.mark.parametrize("quant", QUANTS)
 def test_every_instruction_set_and_thread_count_gives_the_same_bits(
@@ -170,7 +160,7 @@ def test_every_instruction_set_and_thread_count_gives_the_same_bits(
     assert done.stdout == reference_digest("qwen3", quant)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "avxvnni", "avx512vnni", "amx"])
+@pytest.mark.parametrize("isa", X86_64)
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "qwen3"])
 def test_every_family_gives_the_same_bits_on_every_instruction_set(tiny_package, reference_digest, family, isa):
     if not cpu_has(isa):

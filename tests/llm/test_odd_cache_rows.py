@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from isas import cpu_has
 from llm_packages import QUANTS, LoadedPackage
-from test_equivalence import cpu_has
 
 import tcim_lite.runtime as rt
 
@@ -112,7 +112,7 @@ for module, tokens in ((loaded.prefill_module, 8), (loaded.decode_module, 1)):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("isa", ["ref", "avx2", "avx512vnni"])
+@pytest.mark.parametrize("isa", ["ref", "avx2", "avx512"])
 @pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
 def test_every_instruction_set_and_thread_count_finds_them(tiny_package, quant, isa, threads):
     if not cpu_has(isa):

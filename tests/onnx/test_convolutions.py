@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+from isas import FLAGS
 
 from tcim_lite.models.onnx import onnx_bytes
 
-ISAS = ["avx2", "avxvnni", "avx512vnni", "amx", "neon", "neondotprod"]
 RUN = """
 import hashlib, sys
 import numpy as np
@@ -113,7 +113,7 @@ def digest(package, image, isa, threads):
 
 
 # Threads decide which convolutions are cut into shares.
-@pytest.mark.parametrize(("isa", "threads"), [*((isa, 2) for isa in ISAS), ("", 1), ("", 8)])
+@pytest.mark.parametrize(("isa", "threads"), [*((isa, 2) for isa in FLAGS), ("", 1), ("", 8)])
 @pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
 def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(make_model, tmp_path, quant, isa, threads):
     model, image = network(make_model, KINDS, (1, 66, 17, 21))

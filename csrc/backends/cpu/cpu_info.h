@@ -7,7 +7,8 @@ namespace tcim_lite::cpu {
 struct CpuInfo {
   bool avx2 = false;         // AVX2, FMA and F16C, ymm state saved by the system
   bool avxvnni = false;      // AVX-VNNI (ymm vpdpbusd) on top of avx2
-  bool avx512vnni = false;   // AVX-512 F, BW, VL, DQ and VNNI on top of avx2, zmm state saved by the system
+  bool avx512 = false;       // AVX-512 F, BW, VL and DQ on top of avx2, zmm state saved by the system
+  bool avx512vnni = false;   // VNNI (zmm vpdpbusd) on top of avx512
   bool amx = false;          // AMX tiles and int8 on top of avx512vnni, their use granted to this process
   bool neon = false;         // aarch64
   bool neondotprod = false;  // sdot on top of neon

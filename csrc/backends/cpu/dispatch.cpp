@@ -24,6 +24,7 @@ constexpr std::initializer_list<Level> kLevels = {
     {"avxvnni", &CpuInfo::avxvnni, use_avxvnni},
 #endif
 #ifdef TCIM_LITE_X86
+    {"avx512", &CpuInfo::avx512, use_avx512},
     {"avx512vnni", &CpuInfo::avx512vnni, use_avx512vnni},
 #endif
 #ifdef TCIM_LITE_AMX

@@ -297,6 +297,7 @@ struct KernelTable {
 void use_ref(KernelTable& table);
 void use_avx2(KernelTable& table);
 void use_avxvnni(KernelTable& table);
+void use_avx512(KernelTable& table);
 void use_avx512vnni(KernelTable& table);
 void use_amx(KernelTable& table);
 void use_neon(KernelTable& table);

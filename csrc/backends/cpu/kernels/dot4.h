@@ -27,6 +27,25 @@ inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
   return {_mm512_dpbusd_epi32(sum.v, weights.v, codes.v)};
 }
 
+#elif defined(__AVX512BW__)
+
+// The sign of a weight goes to the activation, so that two products, at most 2 * 128 * 127, fit 16 bits.
+constexpr bool kCountsOffset = false;
+struct Weights {
+  explicit Weights(const uint8_t* four) {
+    const __m512i codes = _mm512_set1_epi32(four_bytes(four) ^ int32_t(0x80808080));
+    sizes = _mm512_abs_epi8(codes);
+    negative = _mm512_movepi8_mask(codes);
+  }
+  __m512i sizes;
+  __mmask64 negative;
+};
+inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
+  const __m512i with_sign = _mm512_mask_sub_epi8(codes.v, weights.negative, _mm512_setzero_si512(), codes.v);
+  const __m512i pairs = _mm512_maddubs_epi16(weights.sizes, with_sign);
+  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+
 #elif defined(__AVXVNNI__)
 
 constexpr bool kCountsOffset = true;

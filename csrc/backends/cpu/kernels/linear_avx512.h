@@ -47,5 +47,32 @@ struct W8 : Packed<WeightFormat::LinearW8> {
   static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
 };
 
+// E2M1, doubled.
+struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
+  static constexpr int64_t kUnitBytes = W4::kUnitBytes;
+
+  static __m512 scales(const uint8_t* at) { return W8::scales(at); }
+  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
+    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    W4::unpack(from, first, second);
+    first = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), first);
+    second = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), second);
+  }
+  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) { unpack(from, first, second); }
+  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
+};
+
+inline __m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
+
+// The integer sum of a row begins at -offset * sum(a), which undoes the offset of the stored codes.
+template <typename Format>
+inline __m512i start(int32_t code_sum) {
+  constexpr auto kOffset = unsigned(Format::kLayout.code_offset);
+  if constexpr (kOffset == 0) return _mm512_setzero_si512();
+  constexpr int kShift = kOffset == 0 ? 0 : __builtin_ctz(kOffset);
+  static_assert(kOffset == 0 || 1u << kShift == kOffset);
+  return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), kShift));
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu

@@ -1,28 +1,11 @@
 // Linear with quantised weights. Lanes run across the 16 outputs of a block, so the order of accumulation per output is
-// the reference's. The integer sum starts at -offset * sum(a), which undoes the offset of the stored codes.
+// the reference's.
 #include "backends/cpu/kernels/linear_avx512.h"
 
 namespace tcim_lite::cpu {
 namespace {
 
 constexpr int kTileRows = 12;  // 12 x 2 sums, 4 unpacked weight registers, 1-2 broadcasts, 1 mask: 31 of 32 registers
-
-__m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
-
-// E2M1, doubled.
-struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
-  static constexpr int64_t kUnitBytes = W4::kUnitBytes;
-
-  static __m512 scales(const uint8_t* at) { return W8::scales(at); }
-  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
-    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    W4::unpack(from, first, second);
-    first = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), first);
-    second = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), second);
-  }
-  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) { unpack(from, first, second); }
-  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
-};
 
 // sum + the products of four codes and activations of each output. vpdpbusd wants an unsigned operand: the sign of
 // codes stored without an offset goes to the activation.
@@ -31,15 +14,6 @@ __m512i add(__m512i sum, __m512i codes, __m512i a) {
   if constexpr (Format::kLayout.code_offset != 0) return _mm512_dpbusd_epi32(sum, codes, a);
   const __m512i with_sign = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(codes), _mm512_setzero_si512(), a);
   return _mm512_dpbusd_epi32(sum, _mm512_abs_epi8(codes), with_sign);
-}
-
-template <typename Format>
-__m512i start(int32_t code_sum) {
-  constexpr auto kOffset = unsigned(Format::kLayout.code_offset);
-  if constexpr (kOffset == 0) return _mm512_setzero_si512();
-  constexpr int kShift = kOffset == 0 ? 0 : __builtin_ctz(kOffset);
-  static_assert(kOffset == 0 || 1u << kShift == kOffset);
-  return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), kShift));
 }
 
 // How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). Without it one or two
