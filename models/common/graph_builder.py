@@ -212,6 +212,14 @@ class GraphBuilder:
         assert 0 <= offset <= width - x.shape[-1], (name, x.shape, offset, width)
         return self._op("AllGather", name, [x], (*x.shape[:-1], width), {"offset": offset})
 
+    def largest(self, name: str, x: Ref) -> tuple[Ref, Ref]:
+        """[.., n] -> the place of the largest of the last axis, int32 [.., 1], and what is there, [.., 1]."""
+        shape = (*x.shape[:-1], 1)
+        places = self._value(f"{name}_id", "intermediate", "int32", shape)
+        values = self._value(f"{name}_logit", "intermediate", self._tensor_dtype, shape)
+        self._append("TopK", [x], [values, places], {"k": 1, "largest": 1})
+        return places, values
+
     def build(self, outputs: Mapping[Ref, Role], live_rows: Ref | None = None) -> Graph:
         """Returns the finished graph; `live_rows` is the input that says how many rows of axis 1 are real."""
         for ref, role in outputs.items():

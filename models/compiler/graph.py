@@ -62,7 +62,11 @@ def build_graph(
             x = block.lower(part, x, layer, residual_name(next(numbers)))
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
-    return builder.build({lower_head(part, x): Role("logits")}, live_rows=live_rows)
+    logits = lower_head(part, x)
+    outputs = {logits: Role("logits")}
+    if spec.argmax:
+        outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
+    return builder.build(outputs, live_rows=live_rows)
 
 
 def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, int]:

@@ -66,6 +66,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     }
     if profile.activations != DEFAULT_ACTIVATIONS:
         message["activations"] = profile.activations
+    if spec.argmax:
+        message["argmax"] = True
     if spec.position_ids:
         message["position_ids"] = True
     if spec.masks:  # how long the window is cannot be told from the inputs

@@ -20,6 +20,7 @@ class GraphSpec:
         batch: B, slots with lengths and caches of their own; more than one only where T is 1.
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
+        argmax: Return the id of the largest logit of each row as well, int32 [B, T, 1], and that logit.
         position_ids: Positions of the tokens are an input, [1, T]; otherwise they begin at the valid length.
         masks: What tokens see are two inputs, [1, 1, T, S] and [1, 1, T, C]; otherwise the lengths say it.
         layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
@@ -31,6 +32,7 @@ class GraphSpec:
     tokens: int
     batch: int = 1
     all_logits: bool = False
+    argmax: bool = False
     position_ids: bool = False
     masks: bool = False
     layers: range | None = None
@@ -56,7 +58,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         )
     specs = [
         GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=options.all_logits),
-        GraphSpec(name="decode", tokens=1, batch=options.batch),
+        GraphSpec(name="decode", tokens=1, batch=options.batch, argmax=options.argmax),
     ]
     if options.verify_tokens is not None:
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))

@@ -27,6 +27,7 @@ class CompileOptions:
         context_length: Rows of the KV caches.
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
+        argmax: Decode also returns the id of each slot's largest logit, int32 [B, 1, 1], and that logit.
         position_ids: Every graph takes the positions of its tokens as input 3, int32 [1, P | 1], as the vendor's Llama
             exports do; only with a batch of one.
         masks: Every graph takes two attention masks for each slot after its lengths, as the vendor's gpt-oss graphs do;
@@ -59,6 +60,7 @@ class CompileOptions:
     context_length: int = 2048
     batch: int = 1
     all_logits: bool = False
+    argmax: bool = False
     position_ids: bool = False
     masks: bool = False
     verify_length: int | None = None

@@ -40,6 +40,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--context-length", metavar="C", type=int, default=2048, help="rows of the KV caches")
     parser.add_argument("--batch", metavar="B", type=int, default=1, help="slots of the decode graph")
     parser.add_argument("--all-logits", action="store_true", help="prefill returns the logits of all rows, [1, P, V]")
+    parser.add_argument("--argmax", action="store_true", help="decode also returns the ids of the largest logits")
     parser.add_argument(
         "--position-ids",
         action="store_true",
@@ -156,6 +157,7 @@ def run(args: argparse.Namespace) -> int:
         context_length=args.context_length,
         batch=args.batch,
         all_logits=args.all_logits,
+        argmax=args.argmax,
         position_ids=args.position_ids,
         masks=args.masks,
         verify_length=getattr(args, "verify_length", None),

@@ -13,9 +13,9 @@ from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
 _EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
 # Options of language models, and what they are when nobody gives them.
 _OTHERS = {
-    "prefill_length": 256, "context_length": 2048, "all_logits": False, "position_ids": False, "verify_length": None,
-    "pipeline": 1, "ndevice": 1, "no_single_device": False, "head_quant": None, "activations": "a8", "draft": None,
-    "draft_quant": None, "draft_layers": None, "random_weights": False, "seed": 0,
+    "prefill_length": 256, "context_length": 2048, "all_logits": False, "argmax": False, "position_ids": False,
+    "masks": False, "verify_length": None, "pipeline": 1, "ndevice": 1, "no_single_device": False, "head_quant": None,
+    "activations": "a8", "draft": None, "draft_quant": None, "draft_layers": None, "random_weights": False, "seed": 0,
 }  # fmt: skip
 
 

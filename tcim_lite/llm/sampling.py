@@ -69,6 +69,12 @@ class Sampler:
         self._bias = np.fromiter(bias, np.intp, len(bias)), np.fromiter(bias.values(), np.float32, len(bias))
         self._rng = np.random.default_rng(seed)
 
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the largest logit is chosen, whatever the text: greedy, and nothing changes the logits before."""
+        penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
+        return self.temperature == 0 and penalties == (0, 0, 1) and not self.logit_bias
+
     def __call__(
         self,
         logits: np.ndarray,
@@ -180,9 +186,18 @@ def greedy_token(logits: np.ndarray) -> int:
         if 0 < bits[best] <= 0x7C00 and logits.view(np.uint16).max() <= 0xFC00:
             return best
     best = int(logits.argmax())
-    if np.isnan(logits[best]):
-        raise ValueError(f"logit {best} is NaN; run with TCIM_LITE_STRICT=error to see where it comes from")
+    check_logit(best, logits[best])
     return best
+
+
+def check_logit(token: int, logit: np.floating) -> None:
+    """Says whether a token may be chosen for its logit.
+
+    Raises:
+        ValueError: The logit is NaN.
+    """
+    if np.isnan(logit):
+        raise ValueError(f"logit {token} is NaN; run with TCIM_LITE_STRICT=error to see where it comes from")
 
 
 def log_probabilities(logits: np.ndarray, token: int, count: int) -> tuple[float, list[tuple[int, float]]]:

@@ -91,10 +91,12 @@ class LinkedStage(Stage):
         run = super().run_prompt
         return self._run(rows, current, lambda given: run(graph, slot, given, valid, current))
 
-    def run_decode(self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any]) -> np.ndarray:
+    def run_decode(
+        self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any], output: str | None = None
+    ) -> np.ndarray:
         """As `Stage.run_decode`; raises as `Link.receive` too."""
         run = super().run_decode
-        return self._run(rows, 1, lambda given: run(given, lengths, at_work))
+        return self._run(rows, 1, lambda given: run(given, lengths, at_work, output))
 
     def _run(self, rows: np.ndarray, tokens: int, run: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Of rows [_, L, H] the first `tokens` travel: the others are padding, zeros before and after a stage."""

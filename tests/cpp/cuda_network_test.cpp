@@ -291,8 +291,9 @@ void test_rows() {
 
 void test_the_largest_of_a_row() {
   for (const DType dtype : kDtypes) {
-    for (const auto& [rows, cols, chosen] :
-         {std::array<int64_t, 3>{1, 1, 1}, {7, 300, 300}, {70000, 5, 2}, {2, 8400, 300}}) {
+    const std::array<int64_t, 3> shapes[] = {{1, 1, 1},     {7, 300, 300}, {70000, 5, 2}, {2, 8400, 300},
+                                             {70000, 3, 1}, {3, 30001, 1}, {2, 151936, 1}};
+    for (const auto& [rows, cols, chosen] : shapes) {
       for (const bool largest : {false, true}) {
         GraphMaker maker(dtype);
         const uint32_t x = maker.op(OpKind::Relu, {maker.input({rows, cols})}, {rows, cols});  // many equal ones

@@ -12,24 +12,40 @@ from ..sampling import log_probabilities
 from .request import Event, Request, TokenLogprob
 
 
-def choose(
-    request: Request, logits: np.ndarray, text: Sequence[int], stop_tokens: Collection[int], context_length: int
-) -> Event:
-    """Adds a token to a request's answer; the event says so, with a finish reason where the answer ends.
+def choose(request: Request, logits: np.ndarray, text: Sequence[int]) -> int:
+    """The next token of a request's answer.
 
     Args:
         request: Whose sampler and grammar choose.
         logits: [V].
         text: Prompt and answer so far, all in the caches.
-        stop_tokens: End tokens of the package.
-        context_length: Rows of a slot.
 
     Raises:
         ValueError: A logit is NaN, or no token is allowed.
     """
-    params = request.params
     allowed = request.matcher.allowed() if request.matcher else None
-    token = request.sampler(logits, text, len(request.prompt), allowed)
+    return request.sampler(logits, text, len(request.prompt), allowed)
+
+
+def add_token(
+    request: Request,
+    token: int,
+    logits: np.ndarray | None,
+    rows: int,
+    stop_tokens: Collection[int],
+    context_length: int,
+) -> Event:
+    """Adds a token to a request's answer; the event says so, with a finish reason where the answer ends.
+
+    Args:
+        request: Whose answer.
+        token: What `choose` gave.
+        logits: [V], what it was chosen from; None where the request asks for no logprobs.
+        rows: How many of its tokens the caches hold.
+        stop_tokens: End tokens of the package.
+        context_length: Rows of a slot.
+    """
+    params = request.params
     is_end = token in params.stop_token_ids or (token in stop_tokens and not params.ignore_eos)
     is_complete = request.matcher is not None and not is_end and request.matcher.accept(token)
     request.chosen += 1
@@ -49,7 +65,7 @@ def choose(
     )
     if stop is not None or is_complete:
         return replace(event, finish_reason="stop", stop_reason=stop)
-    if request.chosen == params.max_tokens or len(text) >= context_length:
+    if request.chosen == params.max_tokens or rows >= context_length:
         return replace(event, finish_reason="length")
     return event
 
@@ -69,10 +85,11 @@ def judge_prompt(request: Request, begin: int, logits: np.ndarray) -> None:
         request.prompt_logprobs.append(_logprob(row, token, request.params.prompt_logprobs))
 
 
-def _logprobs(request: Request, logits: np.ndarray) -> tuple[TokenLogprob, ...]:
+def _logprobs(request: Request, logits: np.ndarray | None) -> tuple[TokenLogprob, ...]:
     """Of the newest token of a request, which was chosen from logits [V]."""
     if request.params.logprobs is None:
         return ()
+    assert logits is not None
     return (_logprob(logits, request.tokens[-1], request.params.logprobs),)
 
 

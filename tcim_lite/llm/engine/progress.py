@@ -8,7 +8,8 @@ from time import perf_counter
 import numpy as np
 
 from ..limited import one_line
-from .answer import choose, judge_prompt, last_event
+from ..sampling import check_logit
+from .answer import add_token, choose, judge_prompt, last_event
 from .prefixes import HostRows, Seat, choose_seat, take_newer_rows, take_seat
 from .request import Event, Request, State
 from .scheduler import Scheduler
@@ -112,8 +113,13 @@ class Progress:
             if len(requests) > 1 or not self._slots.alone_by_prefill:
                 for slot in self._scheduler.free:
                     self._slots.park(slot)
+            newest = {request.slot: request.tokens[-1] for request in requests}
+            only_largest = self._slots.gives_largest and all(request.takes_largest for request in requests)
             begin = perf_counter()
-            logits = self._slots.decode({request.slot: request.tokens[-1] for request in requests})
+            if only_largest:
+                ids, largest = self._slots.decode_greedy(newest)
+            else:
+                logits = self._slots.decode(newest)
             self._stats.decode_s += perf_counter() - begin
         except Exception as error:
             # The run touched every slot. Those in mid-prefill begin again.
@@ -123,7 +129,10 @@ class Progress:
             return
         self._stats.decode_tokens += len(requests)
         for request in requests:
-            self._choose(request, logits[request.slot])
+            if only_largest:
+                self._choose(request, None, (int(ids[request.slot]), largest[request.slot]))
+            else:
+                self._choose(request, logits[request.slot])
 
     def _verify(self, request: Request) -> bool:
         """Guesses tokens of a request and judges them; False where there is nothing to judge."""
@@ -153,11 +162,19 @@ class Progress:
             self._stats.accepted_tokens += 1
         return True
 
-    def _choose(self, request: Request, logits: np.ndarray) -> None:
-        """The next token of a request from logits [V]; ends the request where it ends."""
+    def _choose(
+        self, request: Request, logits: np.ndarray | None, largest: tuple[int, np.floating] | None = None
+    ) -> None:
+        """The next token of a request from logits [V], or `largest`, an id and its logit; may end the request."""
         held = self._slots.tokens[request.slot]
         try:
-            event = choose(request, logits, held, self._stop_tokens, self._slots.context_length)
+            if largest is not None:
+                token, logit = largest
+                check_logit(token, logit)
+            else:
+                assert logits is not None
+                token = choose(request, logits, held)
+            event = add_token(request, token, logits, len(held), self._stop_tokens, self._slots.context_length)
         except Exception as error:
             self._fail(request, error)
             return

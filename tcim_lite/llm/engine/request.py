@@ -213,6 +213,11 @@ class Request:
         self.prompt_logprobs: list[TokenLogprob] = []
 
     @property
+    def takes_largest(self) -> bool:
+        """Whether the id of the largest logit is all that it needs of the logits after its newest token."""
+        return self.sampler.takes_largest and self.params.logprobs is None and self.matcher is None
+
+    @property
     def usage(self) -> Usage:
         """Counts so far."""
         return Usage(prompt_tokens=len(self.prompt), cached_tokens=self.cached_tokens, completion_tokens=self.chosen)

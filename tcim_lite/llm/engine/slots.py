@@ -50,6 +50,7 @@ class Slots:
         alone_by_prefill: A token of one slot alone is appended by the prefill graph. So at first where the graphs run
             on this CPU, and no modelled time counts (TCIM_LITE_DEVICE, TCIM_LITE_CLOCK); may be set between two steps.
         all_logits: Prefill gives the logits of every row (`compile --all-logits`).
+        gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
 
@@ -72,6 +73,7 @@ class Slots:
         self.vocab_size: int = last.decode.get_output_info(last.decode.get_output_name(0)).shape[-1]
         given: int = last.prefill.get_output_info(last.prefill.get_output_name(0)).shape[1]
         self.all_logits = given == self.chunk_length
+        self.gives_largest = "token_id" in last.outputs
         on_cpu = (os.environ.get("TCIM_LITE_DEVICE") or "cpu") == "cpu"
         on_cpu &= (os.environ.get("TCIM_LITE_CLOCK") or "off") == "off"
         self.alone_by_prefill = on_cpu and batches[0] > 1 and not self.all_logits
@@ -190,14 +192,43 @@ class Slots:
         Raises:
             ValueError: A slot named is full.
         """
+        alone = self._decode_alone(tokens)
+        if alone is not None:
+            return np.broadcast_to(alone, (len(self), self.vocab_size))
+        return self._run_decode(tokens).reshape(len(self), self.vocab_size)
+
+    def decode_greedy(self, tokens: Mapping[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """As `decode`, but returns the largest logit of each slot and leaves the others on the device.
+
+        Returns:
+            Ids [B], of equal logits the lowest; the logits [B], NaN where all are. Those of slots that took no part
+            mean nothing.
+
+        Raises:
+            ValueError: As `decode`; or the decode graph does not return them.
+        """
+        if not self.gives_largest:
+            raise ValueError("the decode graph returns logits alone; compile the package with --argmax")
+        alone = self._decode_alone(tokens)
+        if alone is not None:
+            best = int(alone.argmax())
+            return np.full(len(self), best), np.full(len(self), alone[best])
+        ids = self._run_decode(tokens, "token_id")
+        return ids.reshape(-1), self.stages[-1].decoded("token_logit").reshape(-1)
+
+    def _decode_alone(self, tokens: Mapping[int, int]) -> np.ndarray | None:
+        """Makes slots ready for a step. Where the prefill graph can do it, it does: the logits [V]; else None."""
         for slot in tokens:
             if len(self.tokens[slot]) >= self.context_length:
                 raise ValueError(f"slot {slot} is full: it holds {self.context_length} rows")
             self._unpark(slot)
-        if len(tokens) == 1 and self.alone_by_prefill:
-            ((slot, token),) = tokens.items()
-            logits = self._run_prompt("prefill", self.chunk_length, slot, [token])
-            return np.broadcast_to(last_logits(logits, 1), (len(self), self.vocab_size))
+        if len(tokens) > 1 or not self.alone_by_prefill:
+            return None
+        ((slot, token),) = tokens.items()
+        return last_logits(self._run_prompt("prefill", self.chunk_length, slot, [token]), 1)
+
+    def _run_decode(self, tokens: Mapping[int, int], output: str | None = None) -> np.ndarray:
+        """An output of the last stage's decode graph after a step of the slots named."""
         lengths = []
         for slot, held in enumerate(self.tokens):
             if slot in tokens:
@@ -209,10 +240,10 @@ class Slots:
             lengths.append(0 if slot in self._parked else len(held))
         rows = self._rows
         for stage in self.stages:
-            rows = stage.run_decode(rows, lengths, tokens)
+            rows = stage.run_decode(rows, lengths, tokens, output if stage is self.stages[-1] else None)
         for slot, token in tokens.items():
             self.tokens[slot].append(token)
-        return rows.reshape(len(self), self.vocab_size)
+        return rows
 
     def park(self, slot: int) -> None:
         """Says that decode steps will come before a slot is used again; they need not read its rows then."""

@@ -42,6 +42,7 @@ class Stage:
     Attributes:
         caches: Of each slot, device tensors [1, Hkv, C, D].
         context_length: Rows C of a slot.
+        outputs: Names of those of `decode`.
 
     Raises:
         ValueError: The graphs do not fit together.
@@ -59,7 +60,8 @@ class Stage:
                 )
         self.caches = [[decode.get_dev_input(name) for name in lane.caches] for lane in self.lanes]
         self.context_length: int = self.caches[0][0].shape[2]
-        self._rows_name, self._output_name = decode.get_input_name(0), decode.get_output_name(0)
+        self._rows_name = decode.get_input_name(0)
+        self.outputs = [decode.get_output_name(i) for i in range(decode.get_num_outputs())]
         self._bound: dict[int, int] = {}  # slot, by id of a graph
         self._lengths = [-1] * len(self.lanes)  # valid lengths that the decode graph has now
         for lane in self.lanes:
@@ -96,8 +98,10 @@ class Stage:
         self._bound[id(graph)] = slot
         return run_graph(graph, rows, valid, current)
 
-    def run_decode(self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any]) -> np.ndarray:
-        """Runs `decode` with rows [B, 1, H] and the valid length of every slot; returns output 0.
+    def run_decode(
+        self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any], output: str | None = None
+    ) -> np.ndarray:
+        """Runs `decode` with rows [B, 1, H] and the valid length of every slot; returns output 0, or the one named.
 
         A length that has not changed is not set again, but for slots at work, which say it in every run (S-203).
         """
@@ -113,7 +117,11 @@ class Stage:
         self.decode.set_input(self._rows_name, rows)
         self.decode.run()
         self.decode.sync()
-        return self.decode.get_output(self._output_name).numpy()
+        return self.decoded(output or self.outputs[0])
+
+    def decoded(self, output: str) -> np.ndarray:
+        """An output of the last run of `decode`."""
+        return self.decode.get_output(output).numpy()
 
     def read_rows(self, slot: int, count: int) -> list[np.ndarray]:
         """Copies of the first rows of a slot's caches, each [1, Hkv, count, D]."""

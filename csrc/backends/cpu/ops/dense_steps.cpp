@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -157,24 +159,57 @@ void GatherStep::run(const RunContext& context) const {
   });
 }
 
+namespace {
+
+// The first of the largest or smallest numbers; of NaN alone 0. Lanes of their own let a compiler use vectors.
+int32_t best_of(const float* numbers, int32_t count, bool largest) {
+  constexpr int32_t kLanes = 32;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  float lanes[kLanes], best;
+  const auto fold = [&](auto better, float worst) {
+    std::fill(lanes, lanes + kLanes, worst);
+    for (int32_t i = 0; i + kLanes <= count; i += kLanes) {
+      for (int32_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] = better(numbers[i + lane], lanes[lane]) ? numbers[i + lane] : lanes[lane];
+    }
+    best = worst;
+    for (const float v : lanes) best = better(v, best) ? v : best;
+    for (int32_t i = count / kLanes * kLanes; i < count; ++i) best = better(numbers[i], best) ? numbers[i] : best;
+  };
+  if (largest) {
+    fold(std::greater<float>(), -kInfinity);
+  } else {
+    fold(std::less<float>(), kInfinity);
+  }
+  const int32_t place = int32_t(std::find(numbers, numbers + count, best) - numbers);
+  if (place < count) return place;
+  return 0;  // NaN alone: no number is equal to `best`
+}
+
+}  // namespace
+
 void TopKStep::run(const RunContext& context) const {
   const int64_t size = elem_bytes(elem);
   for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int member) {
     auto* numbers = reinterpret_cast<float*>(context.member(member));
     auto* order = reinterpret_cast<int32_t*>(numbers + cols);
+    // NaN is behind every number.
+    const auto before = [&](int32_t a, int32_t b) {
+      const float left = numbers[a], right = numbers[b];
+      if (std::isnan(left) || std::isnan(right))
+        return std::isnan(left) == std::isnan(right) ? a < b : std::isnan(right);
+      if (left != right) return largest ? left > right : left < right;
+      return a < b;
+    };
     for (int64_t row = begin; row < end; ++row) {
       const std::byte* source = context.at(x) + row * cols * size;
       context.kernels.widen[elem]({source, numbers, 1, cols, cols, cols, 1.0f});
-      for (int32_t i = 0; i < cols; ++i) order[i] = i;
-      // NaN is behind every number.
-      const auto before = [&](int32_t a, int32_t b) {
-        const float left = numbers[a], right = numbers[b];
-        if (std::isnan(left) || std::isnan(right))
-          return std::isnan(left) == std::isnan(right) ? a < b : std::isnan(right);
-        if (left != right) return largest ? left > right : left < right;
-        return a < b;
-      };
-      std::partial_sort(order, order + chosen, order + cols, before);
+      if (chosen == 1) {
+        order[0] = best_of(numbers, int32_t(cols), largest);
+      } else {
+        for (int32_t i = 0; i < cols; ++i) order[i] = i;
+        std::partial_sort(order, order + chosen, order + cols, before);
+      }
       auto* places = reinterpret_cast<int32_t*>(context.at(indices)) + row * chosen;
       for (int64_t i = 0; i < chosen; ++i) {
         places[i] = order[i];

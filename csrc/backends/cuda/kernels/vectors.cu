@@ -1,5 +1,6 @@
 // Ops over rows: reductions, softmax, layer norm, the largest of a row. A warp takes a row, or a block a long one.
 #include "backends/cuda/kernels/dense.cuh"
+#include "backends/cuda/kernels/quantize.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
@@ -147,6 +148,66 @@ __global__ void top_k_kernel(VectorArgs args, int* indices, int64_t chosen, bool
   }
 }
 
+// The best of a row and its place; a block of kBestThreads takes it.
+struct Best {
+  float value;
+  int place;
+};
+constexpr int kBestThreads = 1024;
+
+// Whether `a` comes before `b`: NaN behind every number, of equal ones the first.
+__device__ __forceinline__ bool is_before(const Best& a, const Best& b, bool largest) {
+  if (isnan(a.value) != isnan(b.value)) return isnan(b.value);
+  if (a.value != b.value && !isnan(a.value)) return largest ? a.value > b.value : a.value < b.value;
+  return a.place < b.place;
+}
+
+__device__ __forceinline__ Best best_of_warp(Best best, bool largest) {
+#pragma unroll
+  for (int lane = 16; lane > 0; lane /= 2) {
+    const Best other{__shfl_xor_sync(0xffffffffu, best.value, lane), __shfl_xor_sync(0xffffffffu, best.place, lane)};
+    if (is_before(other, best, largest)) best = other;
+  }
+  return best;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kBestThreads) best_kernel(VectorArgs args, int* indices, bool largest) {
+  __shared__ Best warps[kBestThreads / 32];
+  wait_for_inputs();
+  launch_next();
+  if (is_refused(args.refused)) return;
+  const int lane = threadIdx.x % 32;
+  const int cols = int(args.cols);
+  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
+    const T* x = static_cast<const T*>(args.x) + row * args.cols;
+    Best best{NAN, cols};
+    const auto take = [&](float value, int place) {
+      const Best other{value, place};
+      if (is_before(other, best, largest)) best = other;
+    };
+    const int vectors = cols / 8 * 8;
+    for (int i = int(threadIdx.x) * 8; i < vectors; i += kBestThreads * 8) {
+      float v[8];
+      load8_any(x + i, v);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) take(v[n], i + n);
+    }
+    for (int i = vectors + int(threadIdx.x); i < cols; i += kBestThreads) take(load(x + i), i);
+    best = best_of_warp(best, largest);
+    if (lane == 0) warps[threadIdx.x / 32] = best;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      best = best_of_warp(warps[lane], largest);
+      if (lane == 0) {
+        indices[row] = best.place;
+        static_cast<T*>(args.y)[row] = x[best.place];
+      }
+    }
+    __syncthreads();
+  }
+}
+
 // call(team) with the team of a row, and the blocks that it takes.
 template <typename Call>
 void with_team(const VectorArgs& args, const Call& call) {
@@ -187,6 +248,12 @@ void launch_layer_norm(Elem elem, const VectorArgs& args, const float* weight, c
 }
 
 void launch_top_k(Elem elem, const VectorArgs& args, int* indices, int64_t chosen, bool largest, cudaStream_t stream) {
+  if (chosen == 1) {
+    const dim3 rows(unsigned(args.rows < 65535 ? args.rows : 65535));
+    return with_elem(elem, [&](auto t) {
+      launch(best_kernel<decltype(t)>, rows, dim3(kBestThreads), 0, stream, args, indices, largest);
+    });
+  }
   const dim3 grid(unsigned((args.cols + kBlock - 1) / kBlock), unsigned(args.rows < 65535 ? args.rows : 65535));
   with_elem(elem, [&](auto t) {
     launch(top_k_kernel<decltype(t)>, grid, dim3(kBlock), 0, stream, args, indices, chosen, largest);
