@@ -1,8 +1,8 @@
 // What a decode step costs on a GPU.
 //
 //   bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION[,POSITION..] [REPEATS]
-//                                                   SHAPE 0.6B, 1.7B, 4B or 8B; FORMAT w4 (with an 8-bit head), w8 or
-//                                                   f16; TOKENS of a slot
+//                                                   SHAPE 0.6B, 1.7B, 4B, 8B or 30B-A3B; FORMAT w4 (with an 8-bit
+//                                                   head), w8 or f16; TOKENS of a slot
 //
 // Prints the median time of a run, and the rate at which it reads weights and cache.
 #include <cstdio>
@@ -18,9 +18,9 @@ using namespace tcim_lite::bench;
 
 int main(int count, char** arguments) {
   if (count < 5 || !kShapes.count(arguments[1]) || !kFormats.count(arguments[2])) {
-    std::cerr
-        << "bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION[,POSITION..] [REPEATS]; SHAPE 0.6B, 1.7B, 4B or 8B; "
-           "FORMAT w4, w8 or f16\n";
+    std::cerr << "bench_cuda_decode SHAPE FORMAT SLOTS[xTOKENS] POSITION[,POSITION..] [REPEATS]; SHAPE 0.6B, 1.7B, 4B, "
+                 "8B or 30B-A3B; "
+                 "FORMAT w4, w8 or f16\n";
     return 2;
   }
   try {

@@ -10,7 +10,7 @@ python3 -m pip install -q --no-build-isolation --no-deps --no-index --upgrade --
   ${TCIM_LITE_CUDA_ARCHITECTURES:+-C cmake.define.TCIM_LITE_CUDA_ARCHITECTURES="$TCIM_LITE_CUDA_ARCHITECTURES"} .
 export PYTHONPATH=$out/site${PYTHONPATH:+:$PYTHONPATH}
 for wgmma in off on; do
-  for program in cuda_test cuda_network_test; do
+  for program in cuda_test cuda_experts_test cuda_network_test; do
     TCIM_LITE_CUDA_WGMMA=$wgmma "$out/build/bin/$program" > "$out/$program.txt" 2>&1 || { cat "$out/$program.txt"; exit 1; }
   done
   echo "ops and layers, wgmma $wgmma: within bounds"

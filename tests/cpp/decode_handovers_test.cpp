@@ -191,7 +191,7 @@ void test_an_output_is_stored_though_another_overlaps_it() {
 void test_a_phase_without_mail_meets_its_neighbours() {
   Phases phases;
   for (int i = 0; i < 4; ++i) phases.linear(2000 * i, kHidden, 2000 * (i + 1), kHidden);
-  phases.flow(1).mails = false;
+  phases.flow(1).takes = phases.flow(1).posts = false;
   const ProgramArgs& args = phases.plan();
   CHECK(args.phases[1].meets && args.phases[0].keeps && !args.phases[0].posts);
   CHECK(args.phases[2].meets && args.phases[1].keeps && !args.phases[1].posts);

@@ -1,6 +1,8 @@
 // Which plans decode in one launch on a GPU, and what such a program holds (csrc/backends/cuda/decode/program.cpp). The
 // launch itself needs a GPU: cuda_test.
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/decode/program.h"
@@ -24,7 +26,12 @@ struct Decoder {
   bool norms = true;  // of q and k
   bool bias = false;  // of q, k and v
   int layers = 2;
-  int64_t window = 0;  // of attention; 0: none
+  int64_t window = 0;   // of attention; 0: none
+  int64_t experts = 0;  // of `inner` each, instead of one MLP
+  int64_t chosen = 2;
+  bool clamped = false;
+  WeightFormat router = WeightFormat::LinearW8;
+  const char* shown = "";  // what else is an output of each layer
 };
 
 class Model {
@@ -37,12 +44,18 @@ class Model {
       valid.push_back(maker_.length());
       current.push_back(maker_.length());
     }
+    std::vector<uint32_t> shown;
     for (int layer = 0; layer < s.layers; ++layer) {
       x = add_attention(s, x, valid, current);
+      if (s.experts > 0) {
+        x = add_experts(s, x, shown);
+        continue;
+      }
       const uint32_t inner = maker_.linear(maker_.rms_norm(x), 2 * s.inner, s.format);
       x = maker_.add(maker_.linear(maker_.silu_mul(inner), kHidden, s.format), x);
     }
-    maker_.graph().outputs = {maker_.linear(maker_.rms_norm(x), 50, s.format)};
+    shown.insert(shown.begin(), maker_.linear(maker_.rms_norm(x), 50, s.format));
+    maker_.graph().outputs = shown;
     validate(maker_.graph());
     plan_ = build_plan(maker_.graph(), Numerics::AsCompiled);
   }
@@ -80,6 +93,24 @@ class Model {
     for (size_t slot = 0; slot < valid.size(); ++slot)
       for (uint32_t id : {keys[slot], values[slot], valid[slot], current[slot]}) attended.push_back(id);
     return maker_.add(x, maker_.linear(maker_.attention(q, attended, s.window), maker_.shape(x)[2], s.format));
+  }
+
+  uint32_t add_experts(const Decoder& s, uint32_t x, std::vector<uint32_t>& shown) {
+    const std::string what = s.shown;
+    const auto show = [&](const char* name, uint32_t id) {
+      if (what == name) shown.push_back(id);
+      return id;
+    };
+    const uint32_t normed = show("normed", maker_.rms_norm(x));
+    const uint32_t logits = show("logits", maker_.linear(normed, s.experts, s.router, s.bias));
+    const auto [ids, shares] = maker_.moe_route(logits, s.chosen, "softmax_topk", true);
+    show("ids", ids);
+    show("shares", shares);
+    const uint32_t gate_up = maker_.moe_linear(normed, ids, s.experts, 2 * s.inner, s.format, s.bias);
+    const uint32_t inner = show("inner", maker_.silu_mul(gate_up, 1.702, s.clamped ? 7 : 0));
+    const uint32_t down = maker_.moe_linear(inner, ids, s.experts, maker_.shape(x)[2], s.format, s.bias);
+    const uint32_t y = maker_.moe_combine(show("down", down), shares);
+    return what == "other residual" ? maker_.add(y, normed) : maker_.add(x, y);
   }
 
   GraphMaker maker_;
@@ -197,6 +228,88 @@ void test_ops_that_no_linear_takes_along_are_phases() {
   }
 }
 
+constexpr Decoder kExperts = {.heads = 16, .kv_heads = 2, .inner = 64, .experts = 8};
+Decoder with(const std::function<void(Decoder&)>& change) {
+  Decoder decoder = kExperts;
+  change(decoder);
+  return decoder;
+}
+
+// A router in the head's format, the route, gate and up, down with the sum; eight heads a KV head.
+void test_a_layer_of_experts_is_seven_phases() {
+  const Model model(kExperts);
+  const auto program = model.program();
+  CHECK(program && program->end_step() == model.plan().steps.size());
+  const ProgramArgs& args = program->args();
+  CHECK_EQ(args.count, 15);
+  CHECK(args.experts);
+  constexpr Kind kKinds[] = {Kind::Linear, Kind::Attention, Kind::Linear, Kind::Router,
+                             Kind::Route,  Kind::Linear,    Kind::Linear};
+  for (int p = 0; p < args.count; ++p) {
+    const Phase& phase = args.phases[p];
+    CHECK(phase.kind == kKinds[p % 7]);
+    // A route and a sum meet; the rest goes by mail, but for gate and up, which meet with the route.
+    CHECK_EQ(phase.meets, p % 7 == 4 || p % 7 == 6);
+    CHECK_EQ(phase.mailed, p > 0 && p % 7 <= 3);
+  }
+  CHECK_EQ(args.meetings, 5);
+  const LinearPhase &product = args.phases[5].linear, &sum = args.phases[6].linear;
+  CHECK(product.chosen == 2 && !product.combines && product.outputs == 2 * 2 * 64 && product.tiles == 8);
+  CHECK(sum.chosen == 2 && sum.combines && sum.inputs == 64 && sum.outputs == 64);
+  CHECK(args.phases[2].keeps && args.phases[2].posts);  // o: the router has its mail, gate and up read it in memory
+  CHECK(args.phases[3].keeps && args.phases[5].keeps && args.phases[6].posts);
+  CHECK_EQ(int(args.phases[9].linear.residual_from), 6);
+  CHECK(args.phases[4].route.experts == 8 && args.phases[4].route.softmax_first && args.phases[4].route.normalise);
+}
+
+void test_experts_of_every_kind_are_one_program() {
+  CHECK(is_one_program(kExperts));
+  CHECK(is_one_program(with([](Decoder& d) { d.bias = d.clamped = true; })));
+  CHECK(is_one_program(with([](Decoder& d) { d.format = WeightFormat::LinearW8; })));
+  CHECK(is_one_program(with([](Decoder& d) { d.format = d.router = WeightFormat::LinearF16; })));
+  CHECK(is_one_program(with([](Decoder& d) { d.experts = kMostExperts, d.chosen = kMostChosen; })));
+  CHECK(is_one_program(with([](Decoder& d) { d.chosen = 3; })));
+  CHECK(is_one_program(with([](Decoder& d) { d.experts = 5, d.chosen = 4, d.inner = 2880; })));
+}
+
+void test_experts_that_no_phase_takes_end_a_program() {
+  const auto ends = [](const std::function<void(Decoder&)>& change) {
+    const Model model(with(change));
+    const auto program = model.program();
+    return program && std::holds_alternative<RmsNormSpec>(model.plan().steps[program->end_step()]);
+  };
+  CHECK(ends([](Decoder& d) { d.experts = kMostExperts + 1; }));
+  CHECK(ends([](Decoder& d) { d.experts = 20, d.chosen = kMostChosen + 1; }));
+  CHECK(ends([](Decoder& d) { d.router = WeightFormat::LinearF16; }));
+  CHECK(ends([](Decoder& d) { d.format = d.router = WeightFormat::LinearF16, d.inner = 80; }));
+  CHECK(ends([](Decoder& d) { d.chosen = 5, d.inner = 64 * 25; }));  // more than a warp has room for
+  CHECK(ends([](Decoder& d) { d.slots = 2, d.kv_heads = 4; }));
+  // Others read what phases would not leave in memory.
+  for (const char* shown : {"normed", "logits", "ids", "shares", "inner", "down", "other residual"})
+    CHECK(ends([&](Decoder& d) { d.shown = shown; }));
+}
+
+void test_experts_use_memory_of_the_program() {
+  const Model model(with([](Decoder& d) { d.bias = true; }));
+  auto program = model.program();
+  const auto addresses = model.addresses();
+  std::byte* const scratch = kWhere + (1 << 24);
+  CHECK(program->bind(addresses, scratch, nullptr, nullptr));
+  const ProgramArgs& args = program->args();
+  const auto& norm = std::get<RmsNormSpec>(model.plan().steps[3]);
+  const auto& down = std::get<MoELinearSpec>(model.plan().steps[7]);
+  const LinearPhase &scores = args.phases[3].linear, &product = args.phases[5].linear, &sum = args.phases[6].linear;
+  CHECK(scores.x == addresses[norm.x.value] && product.x == scores.x && sum.residual == scores.x);
+  CHECK(scores.norm_weight == product.norm_weight && product.norm_weight != nullptr && sum.norm_weight == nullptr);
+  CHECK(args.phases[4].route.logits == scores.y && sum.x == product.y);
+  CHECK(args.phases[10].linear.y == scores.y && args.phases[12].linear.y == product.y);
+  CHECK(sum.weights == addresses[down.linear.weights_id]);
+  CHECK(static_cast<const void*>(sum.bias) == addresses[down.linear.bias_id]);
+  const auto own = [&](const void* pointer) { return static_cast<const std::byte*>(pointer) - scratch; };
+  CHECK(own(scores.y) >= 0 && own(scores.y) + kMostExperts * 2 <= own(product.y));
+  CHECK(own(product.y) + kMostCombined * 2 <= int64_t(program->scratch_bytes()));
+}
+
 void test_too_few_phases_are_no_program() {
   GraphMaker maker(DType::Float16);
   uint32_t x = maker.input({1, 1, 64});
@@ -238,6 +351,10 @@ int main() {
   test_a_long_row_of_several_is_quantised_once();
   test_a_launch_finds_its_values_where_they_are_bound();
   test_ops_that_no_linear_takes_along_are_phases();
+  test_a_layer_of_experts_is_seven_phases();
+  test_experts_of_every_kind_are_one_program();
+  test_experts_that_no_phase_takes_end_a_program();
+  test_experts_use_memory_of_the_program();
   test_too_few_phases_are_no_program();
   test_hidden_exponents_are_no_phase();
   test_a_program_ends_where_a_step_does_not_fit();

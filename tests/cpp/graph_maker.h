@@ -36,24 +36,29 @@ class GraphMaker {
   }
   // With weights of its own that hold the bytes of an earlier Linear's.
   uint32_t linear_like(uint32_t x, uint32_t weights) {
-    const Value like = graph_.values[weights];
-    const uint32_t id = value(ValueKind::Weight, like.dtype, like.shape);
-    graph_.values[id].format = like.format;
-    graph_.values[id].weight = uint32_t(weights_.size());
-    weights_.push_back(weights_[like.weight]);
+    const uint32_t id = same_bytes(weights);
     Shape out = shape(x);
-    out.back() = like.shape[0];
+    out.back() = shape(id)[0];
     return op(OpKind::Linear, {x, id}, out);
+  }
+  // As moe_linear(), like linear_like().
+  uint32_t moe_linear_like(uint32_t x, uint32_t ids, uint32_t weights) {
+    const uint32_t id = same_bytes(weights);
+    Shape out = shape(ids);
+    out.push_back(shape(id)[1]);
+    return op(OpKind::MoELinear, {x, ids, id}, out);
   }
   uint32_t rms_norm(uint32_t x) {
     return op(OpKind::RMSNorm, {x, floats(DType::Float32, {shape(x).back()})}, shape(x), {{"epsilon", 1e-6}});
   }
   uint32_t add(uint32_t a, uint32_t b) { return elementwise(OpKind::Add, a, b); }
   uint32_t elementwise(OpKind kind, uint32_t a, uint32_t b) { return op(kind, {a, b}, shape(a)); }
-  uint32_t silu_mul(uint32_t x) {
+  // With a limit: the clamped form.
+  uint32_t silu_mul(uint32_t x, double alpha = 0, double limit = 0) {
     Shape out = shape(x);
     out.back() /= 2;
-    return op(OpKind::SiluMul, {x}, out);
+    if (limit == 0) return op(OpKind::SiluMul, {x}, out);
+    return op(OpKind::SiluMul, {x}, out, {{"alpha", alpha}, {"limit", limit}});
   }
   // ids and shares.
   std::pair<uint32_t, uint32_t> moe_route(uint32_t logits, int64_t chosen, const std::string& order, bool normalise) {
@@ -146,6 +151,12 @@ class GraphMaker {
                 numbers.size() * sizeof(int32_t));
     return id;
   }
+  uint32_t numbers(const std::vector<float>& numbers) {
+    const uint32_t id = value(ValueKind::Weight, DType::Float32, {int64_t(numbers.size())});
+    const auto bytes = numbers.size() * sizeof(float);
+    std::memcpy(new_weight(id, int64_t(bytes)), numbers.data(), bytes);
+    return id;
+  }
   // The values, and their places.
   std::pair<uint32_t, uint32_t> top_k(uint32_t x, int64_t chosen, bool largest) {
     Shape out = shape(x);
@@ -199,6 +210,14 @@ class GraphMaker {
   }
 
  private:
+  uint32_t same_bytes(uint32_t weights) {
+    const Value like = graph_.values[weights];
+    const uint32_t id = value(ValueKind::Weight, like.dtype, like.shape);
+    graph_.values[id].format = like.format;
+    graph_.values[id].weight = uint32_t(weights_.size());
+    weights_.push_back(weights_[like.weight]);
+    return id;
+  }
   uint32_t value(ValueKind kind, DType dtype, Shape shape) {
     Value made;
     made.name = concat("v", graph_.values.size());

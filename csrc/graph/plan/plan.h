@@ -65,6 +65,8 @@ struct Plan {
   std::vector<uint32_t> step_values;  // by step: what the first of its ops makes, for traces; kNoValue: a copy
   std::vector<Gather> gathers;
   std::vector<Storage> storage;  // [value id]; beyond the graph's own ids come copies at its edges
+  // [value id]: when its storage is last read or written. Time counts steps and gathers; -1: never.
+  std::vector<int64_t> last_use;
   std::vector<int64_t> input_bytes;
   std::vector<OutputPort> outputs;
   std::vector<FloatInput> float_inputs;  // checked for NaN and infinity

@@ -107,6 +107,7 @@ void PlanValues::assign_storage(Plan& plan) const {
   for (size_t i = 0; i < owners.size(); ++i)
     plan.storage[owners[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
   for (uint32_t id = 0; id < rows_.size(); ++id) {
+    plan.last_use.push_back(lives_[roots_[id]].last);
     if (roots_[id] == id) continue;
     plan.storage[id] = plan.storage[roots_[id]];
     plan.storage[id].offset += offsets_[id];

@@ -5,20 +5,37 @@
 
 namespace tcim_lite::cuda::decode {
 
-// y = x W^T of fp16 rows, with norm, bias and epilogue as in LinearArgs.
+// y = x W^T of fp16 rows, with norm, bias and epilogue as in LinearArgs. With `chosen` experts, `weights` and `bias`
+// are those of all experts, and the block's route says whose are meant: y is the chosen ones' side by side, `outputs`
+// and `tiles` counting all of them, or, with `combines`, the sum over them by their shares, x having `inputs` for each.
 struct LinearPhase {
   const void* x;
   const char* codes;  // not null: x is there quantised
   const void* weights;
   const float* norm_weight;
   const float* bias;
-  const void* residual;
+  union {
+    const void* residual;
+    struct {
+      float alpha, limit;  // of kClampedGlu
+    } clamp;
+  };
   void* y;
   float epsilon, inverse_inputs;
   int x_stride, residual_stride, y_stride;
   int inputs, outputs, tiles;
-  int8_t epilogue, blocks;  // of 16 outputs in a tile
+  int8_t epilogue, blocks;  // LinearSpec::Epilogue or kClampedGlu; of 16 outputs in a tile
   int16_t residual_from;    // the phase whose mail it is, or -1
+  int8_t chosen;            // 0: there are no experts
+  bool combines;
+};
+constexpr int kClampedGlu = 3;  // SiluMulSpec::clamped()
+
+// Which experts a row takes, and their shares: computed by each block for itself.
+struct RoutePhase {
+  const void* logits;  // [experts]
+  int16_t experts, chosen;
+  bool softmax_first, normalise;
 };
 
 // Attention of the projection's q, k and v with norm and RoPE; k and v become rows *valid .. of the caches.
@@ -52,13 +69,15 @@ struct ElementwisePhase {
 };
 
 struct Phase {
-  enum class Kind : uint8_t { Linear, Attention, Quantize, Elementwise } kind;
+  // Router: a Linear of few outputs, whose weights have the head's format.
+  enum class Kind : uint8_t { Linear, Attention, Quantize, Elementwise, Router, Route } kind;
   bool meets;   // begins when all blocks are done with the phase before
   bool mailed;  // x, or q, k and v, are the mail of the phase before
   bool posts;   // y goes to the mail
   bool keeps;   // y is stored
   union {
-    LinearPhase linear;
+    LinearPhase linear;  // of Router, too
+    RoutePhase route;
     AttentionPhase attention;
     QuantizePhase quantize;
     ElementwisePhase elementwise;
@@ -75,6 +94,7 @@ constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
 
 struct ProgramArgs {
   int count = 0;
+  bool experts = false;                    // the kernel for a model that has them
   int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
   int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
@@ -93,10 +113,15 @@ struct ProgramArgs {
 };
 
 constexpr int kHeadDim = 128;
-constexpr int kMostHeadsPerKv = 4;
 constexpr int kMostInputs = 16384;
 constexpr int kMostWarps = 16;
 constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps
+// A single row of a model with experts is the work of half as many warps, too; all of its inputs are few, but for those
+// of the sum over experts.
+constexpr int kMostExperts = 256;
+constexpr int kMostChosen = kMostWarps / 2;  // of a row: where they are combined, each has a warp or several
+constexpr int kMostCombined = 12288;
+constexpr int most_heads_per_kv(bool experts) { return experts ? 8 : 4; }
 // Quantised rows: for each 64 inputs the codes of all rows, then their scales (fp32).
 constexpr int kCodesGroup = kMostRows * (64 + 4);
 constexpr int kMostCodesBytes = kMostInputs / 64 * kCodesGroup;

@@ -96,39 +96,55 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
            unit.kv_head * kDim;
   };
 
-  // The norms' weights do not wait.
-  const int token = warp - heads;  // whose key this warp makes
+  // A warp makes a query or the key of a token: head `made`, those of the keys come after the queries.
   // The last block makes all keys of the run even if it does not need them: everything that is posted must be read.
-  const bool makes_key = token >= 0 && token <= unit.token && unit.valid + token >= unit.begin &&
-                         (unit.valid + token < unit.end || unit.split + 1 == unit.active);
-  const float* norm = warp < heads ? a.q_norm : makes_key ? a.k_norm : nullptr;
+  const auto makes_key = [&](int made) {
+    const int token = made - heads;
+    return token >= 0 && token <= unit.token && unit.valid + token >= unit.begin &&
+           (unit.valid + token < unit.end || unit.split + 1 == unit.active);
+  };
+  const float* norm = nullptr;
   float2 weight[2] = {};
-  if (norm != nullptr) {
+  const auto load_norm = [&](int made) {
+    norm = made < heads ? a.q_norm : makes_key(made) ? a.k_norm : nullptr;
+    if (norm == nullptr) return;
     weight[0] = reinterpret_cast<const float2*>(norm)[lane];
     weight[1] = reinterpret_cast<const float2*>(norm)[lane + 32];
-  }
+  };
   const Rotation rotation = Shape::kRows == 1 ? kept : load_rotation(args, unit);
+  const auto make = [&](int made) {
+    if (made < heads) {
+      const int column = (unit.kv_head * heads + made) * kDim;
+      const auto* q = static_cast<const __half*>(a.q) + int64_t(unit.row) * a.x_stride;
+      const Head head = take_head(handover, a.q_column + column, q + column);
+      const Head query = make_head(head, norm != nullptr, weight, a.q_epsilon, rotation);
+      auto* const words = reinterpret_cast<__half2*>(s.queries[made]);
+      words[place_of_query(lane)] = query.low;
+      words[place_of_query(lane + 32)] = query.high;
+    } else if (makes_key(made)) {
+      const int column = unit.kv_head * kDim, token = made - heads;
+      const Head head = take_head(handover, a.k_column + column, row_of(a.k, token));
+      const Head value = take_head(handover, a.v_column + column, row_of(a.v, token));
+      const Head key = make_head(head, norm != nullptr, weight, a.k_epsilon, rotation);
+      store_head(s.fresh_keys[token], key);
+      store_head(s.fresh_values[token], value);
+      if (unit.writes && token == unit.token) {
+        const int64_t at = int64_t(unit.valid + token) * kDim;
+        store_head(reinterpret_cast<__half*>(place.keys) + at, key);
+        store_head(reinterpret_cast<__half*>(place.values) + at, value);
+      }
+    }
+  };
+  load_norm(warp);  // does not wait
   ready();
-
-  if (warp < heads) {
-    const int column = (unit.kv_head * heads + warp) * kDim;
-    const auto* q = static_cast<const __half*>(a.q) + int64_t(unit.row) * a.x_stride;
-    const Head head = take_head(handover, a.q_column + column, q + column);
-    const Head query = make_head(head, norm != nullptr, weight, a.q_epsilon, rotation);
-    auto* const words = reinterpret_cast<__half2*>(s.queries[warp]);
-    words[place_of_query(lane)] = query.low;
-    words[place_of_query(lane + 32)] = query.high;
-  } else if (makes_key) {
-    const int column = unit.kv_head * kDim;
-    const Head head = take_head(handover, a.k_column + column, row_of(a.k, token));
-    const Head value = take_head(handover, a.v_column + column, row_of(a.v, token));
-    const Head key = make_head(head, norm != nullptr, weight, a.k_epsilon, rotation);
-    store_head(s.fresh_keys[token], key);
-    store_head(s.fresh_values[token], value);
-    if (unit.writes && token == unit.token) {
-      const int64_t at = int64_t(unit.valid + token) * kDim;
-      store_head(reinterpret_cast<__half*>(place.keys) + at, key);
-      store_head(reinterpret_cast<__half*>(place.values) + at, value);
+  if constexpr (Shape::kMostHeads < Shape::kWarps) {
+    make(warp);
+  } else {  // as many queries as warps: the first makes the key, too
+#pragma unroll 1
+    for (int made = warp;; load_norm(made)) {
+      make(made);
+      made += Shape::kWarps;
+      if (made > heads) break;
     }
   }
   __syncthreads();

@@ -38,7 +38,7 @@ class Handovers {
     for (int p = 0; p < args_.count; ++p) {
       Phase& phase = args_.phases[p];
       phase.mailed = p > 0 && takes_mail(p);
-      phase.meets = p > 0 && !phase.mailed;
+      phase.meets = p > 0 && !phase.mailed && flows_[p].meets;
       if (phase.mailed) args_.phases[p - 1].posts = true;
       if (phase.mailed && phase.kind == Phase::Kind::Attention) place_heads(p);
       if (!phase.mailed) keep_for(p, flows_[p].reads);
@@ -54,9 +54,9 @@ class Handovers {
   // Whether p reads exactly what p - 1 makes: a mailbox is used again once all of its readers have posted.
   bool takes_mail(int p) const {
     const std::vector<Range>& reads = flows_[p].reads;
-    if (!flows_[p].mails || !flows_[p - 1].mails) return false;
+    if (!flows_[p].takes || !flows_[p - 1].posts) return false;
     if (!reads_each_once(reads) || span_of(reads) != made(p - 1) || made(p - 1).values > kMostMailed) return false;
-    return args_.phases[p].kind == Phase::Kind::Linear || attention_takes_mail(p);
+    return args_.phases[p].kind != Phase::Kind::Attention || attention_takes_mail(p);
   }
 
   // A block of attention waits only for the blocks that make its own heads, so other blocks may still be in phase p - 1
@@ -124,7 +124,7 @@ void plan_handovers(ProgramArgs& args, std::span<const Flow> flows) {
     phase.mailed = phase.posts = false;
     phase.meets = p > 0;
     phase.keeps |= args.rows > 1;
-    if (phase.kind == Phase::Kind::Linear) phase.linear.residual_from = -1;
+    if (phase.kind == Phase::Kind::Linear || phase.kind == Phase::Kind::Router) phase.linear.residual_from = -1;
   }
   if (args.rows == 1) Handovers(args, flows).plan();
   args.meetings = 1;

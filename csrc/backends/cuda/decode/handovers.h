@@ -25,8 +25,10 @@ struct Range {
 struct Flow {
   std::vector<Range> reads;  // x; of attention q, k and v
   Range residual;            // no values: none
-  Range made;
-  bool mails = true;  // can take mail and post it
+  Range made;                // no values: memory of the program's own
+  bool takes = true;         // can take mail
+  bool posts = true;
+  bool meets = true;  // false: what it reads was made before the last barrier, or by the block itself
 };
 
 // Completes each phase of `args`; those that make outputs come with `keeps`. `flows` are by phase, and only of one row.

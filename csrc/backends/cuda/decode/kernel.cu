@@ -3,6 +3,7 @@
 #include "backends/cuda/decode/attention.cuh"
 #include "backends/cuda/decode/kernel.h"
 #include "backends/cuda/decode/linear.cuh"
+#include "backends/cuda/decode/route.cuh"
 #include "backends/cuda/decode/row_phases.cuh"
 
 namespace tcim_lite::cuda::decode {
@@ -52,6 +53,7 @@ union PhaseShared {
     __align__(16) char rows[Shape::kWarps][LinearInputs<Shape>::kBytes];
   } linear;
   AttentionShared<Shape> attention;
+  RouteShared route;
 };
 
 constexpr int kPhaseWords = sizeof(Phase) / 4;
@@ -65,6 +67,7 @@ struct KernelShared {
   RingMarks marks[kMostPhases];
   Phase phases[2];  // this one and the next
   AttentionUnit unit;
+  ChosenExperts<Shape::kExperts> experts;
 };
 template <typename Shape>
 constexpr size_t kSharedBytes = sizeof(KernelShared<Shape>);
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
   if (*args.refused != 0) return;
   const uint32_t run = kOne ? args.barrier[1] : 0;
   __syncthreads();
-  ShapeRing<Shape> ring(s.places, s.marks, args.count, s.unit, s.rings[threadIdx.x / 32]);
+  ShapeRing<Shape> ring(s.places, s.marks, args.count, s.unit, s.experts, s.rings[threadIdx.x / 32]);
   // Several rows have no registers to keep it in.
   const Rotation rotation = kOne ? load_rotation(args, s.unit) : Rotation{};
   const int rows = kOne ? 1 : args.rows;
@@ -109,6 +112,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
     const Handover<Shape> handover{args, phase, run, p};
     if (phase.kind == Phase::Kind::Attention) {
       attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation, handover, ready);
+    } else if (Shape::kExperts && phase.kind == Phase::Kind::Router) {
+      auto& own = s.own.linear;
+      if constexpr (Shape::kExperts)
+        compute_router(phase.linear, handover, own.rows[threadIdx.x / 32], own.scratch, own.sums, ready);
+    } else if (Shape::kExperts && phase.kind == Phase::Kind::Route) {
+      ready();
+      if constexpr (Shape::kExperts) {
+        choose_experts<Shape>(phase.route, s.own.route, s.experts);
+        ring.pass_route(p);
+        if (threadIdx.x < 32) find_shares(phase.route, s.own.route, s.experts);
+      }
     } else if (phase.kind != Phase::Kind::Linear) {
       ready();
       compute_rows<Shape>(phase, rows);
@@ -122,9 +136,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
       if (!kOne || int(blockIdx.x) < linear.tiles) {
         prepared.start(own.scratch);
         if (linear.blocks == 2) {
-          multiply_tiles<Shape, 2>(linear, handover, rows, ring, prepared, own.sums);
+          multiply_tiles<Shape, 2>(linear, handover, rows, ring, prepared, own.sums, s.experts);
         } else {
-          multiply_tiles<Shape, 1>(linear, handover, rows, ring, prepared, own.sums);
+          multiply_tiles<Shape, 1>(linear, handover, rows, ring, prepared, own.sums, s.experts);
         }
       }
     }
@@ -171,6 +185,7 @@ int most_inputs(const ProgramArgs& args) {
 
 template <WeightFormat Format>
 void launch_format(const ProgramArgs& args, cudaStream_t stream) {
+  if (args.experts) return launch_shape<KernelShape<Format, 1, kMostWarps / 2, true>>(args, stream);
   if (args.rows > 1) return launch_shape<KernelShape<Format, kMostRows, kMostWarps>>(args, stream);
   if (most_inputs(args) <= kFewInputs) return launch_shape<KernelShape<Format, 1, kMostWarps / 2>>(args, stream);
   launch_shape<KernelShape<Format, 1, kMostWarps>>(args, stream);
@@ -184,6 +199,7 @@ void prepare_shape() {
 template <WeightFormat Format>
 void prepare_format() {
   prepare_shape<KernelShape<Format, 1, kMostWarps / 2>>();
+  prepare_shape<KernelShape<Format, 1, kMostWarps / 2, true>>();
   prepare_shape<KernelShape<Format, 1, kMostWarps>>();
   prepare_shape<KernelShape<Format, kMostRows, kMostWarps>>();
 }

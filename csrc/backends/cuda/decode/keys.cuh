@@ -12,11 +12,11 @@ template <typename Shape>
 struct AttentionShared {
   static constexpr int kDim = kHeadDim;
   // Rows end with some room: what a warp reads or writes at once falls into different banks.
-  __align__(16) __half queries[kMostHeadsPerKv][kDim + 8];
+  __align__(16) __half queries[Shape::kMostHeads][kDim + 8];
   // Of this run.
   __align__(16) __half fresh_keys[kMostRows][kDim], fresh_values[kMostRows][kDim];
-  float outputs[Shape::kWarps][kMostHeadsPerKv][kDim + 4];
-  float most[Shape::kWarps][kMostHeadsPerKv], sums[Shape::kWarps][kMostHeadsPerKv];
+  float outputs[Shape::kWarps][Shape::kMostHeads][kDim + 4];
+  float most[Shape::kWarps][Shape::kMostHeads], sums[Shape::kWarps][Shape::kMostHeads];
   int last;
 };
 

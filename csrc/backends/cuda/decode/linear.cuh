@@ -126,10 +126,12 @@ __device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Han
     total += __shfl_down_sync(0xffffffffu, total, 16);
   }
   total += bias;
-  if (Blocks == 2 && linear.epilogue == kSiluMul) {
+  if (Blocks == 2 && (linear.epilogue == kSiluMul || (Shape::kExperts && linear.epilogue == kClampedGlu))) {
     total = rounded<__half>(total);
     const float up = __shfl_down_sync(0xffffffffu, total, 16);
-    return store_outputs(handover, y, tile * 16 + lane, lane < 16, silu(total) * up);
+    const bool clamped = Shape::kExperts && linear.epilogue == kClampedGlu;
+    const float value = clamped ? clamped_glu(total, up, linear.clamp.alpha, linear.clamp.limit) : silu(total) * up;
+    return store_outputs(handover, y, tile * 16 + lane, lane < 16, value);
   }
   const int output = tile * 16 * Blocks + lane;
   const bool has_one = lane < 16 * Blocks && output < linear.outputs;
@@ -137,10 +139,44 @@ __device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Han
   store_outputs(handover, y, output, has_one, total);
 }
 
+// The same of a Linear that combines: the experts' results, each rounded, by their shares.
+template <typename Shape, int Blocks>
+__device__ __forceinline__ void combine_tile(const LinearPhase& linear, const Handover<Shape>& handover,
+                                             const ChosenExperts<true>& experts,
+                                             const typename TileSums<Shape>::Tile& sums, int tile,
+                                             const Residual& residual) {
+  const int lane = threadIdx.x % 32, column = lane % (16 * Blocks), output = tile * 16 * Blocks + lane;
+  const int each = ExpertShare::warps_of_each(Shape::kWarps, linear.chosen);
+  float total = 0;
+  for (int rank = 0; rank < linear.chosen; ++rank) {
+    float one = 0;
+    for (int part = 0; part < each; ++part) one += sums[rank * each + part][0][column];
+    total = fmaf(experts.shares[rank], rounded<__half>(one), total);
+  }
+  const bool has_one = lane < 16 * Blocks && output < linear.outputs;
+  if (linear.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
+  store_outputs(handover, static_cast<__half*>(linear.y), output, has_one, total);
+}
+
+// Biases of a lane's outputs, where a warp has one expert alone; the first warp of several that share it adds them.
+template <typename Shape, int Blocks>
+__device__ __forceinline__ void load_biases(const LinearPhase& linear, const ChosenExperts<true>& experts, int tile,
+                                            float (&bias)[Blocks][2]) {
+  const int warp = threadIdx.x / 32, each = ExpertShare::warps_of_each(Shape::kWarps, linear.chosen);
+  if (linear.bias == nullptr || warp % each != 0 || warp / each >= linear.chosen) return;
+  const float* from = linear.bias + int64_t(experts.ids[warp / each]) * linear.outputs;
+#pragma unroll
+  for (int i = 0; i < 2 * Blocks; ++i) {
+    const int output = tile * 16 * Blocks + i * 8 + int(threadIdx.x % 32) / 4;
+    if (output < linear.outputs) bias[i / 2][i % 2] = from[output];
+  }
+}
+
 // A tile's last step is done by one warp a row, in turn, while the others go on.
 template <typename Shape, int Blocks, typename Ring>
 __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const Handover<Shape>& handover, int rows,
-                                               Ring& ring, LinearInputs<Shape>& prepared, TileSums<Shape>& sums) {
+                                               Ring& ring, LinearInputs<Shape>& prepared, TileSums<Shape>& sums,
+                                               const ChosenExperts<Shape::kExperts>& experts) {
   using Prepared = LinearInputs<Shape>;
   constexpr int kChunk = RingStage<Shape::kFormat>::kChunk;
   static_assert(Prepared::kPiece % kChunk == 0);
@@ -155,9 +191,19 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
     const int output = tile * 16 * Blocks + (Blocks == 2 ? lane : lane % 16);
     Residual residual;
     float bias = 0;
+    [[maybe_unused]] float own_bias[Blocks][2] = {};
+    const bool combines = Shape::kExperts && linear.combines;
     if (finishes && output < linear.outputs) {
       if (linear.epilogue == kAddResidual) residual.fetch(linear, handover, row, output);
-      if (linear.bias != nullptr) bias = linear.bias[output];
+      if constexpr (!Shape::kExperts) {
+        if (linear.bias != nullptr) bias = linear.bias[output];
+      } else if (linear.bias != nullptr && !combines) {
+        const int shift = linear.chosen == 0 ? 0 : tiles_to_expert(experts, tile, tiles, linear.chosen);
+        bias = linear.bias[output + shift * 16 * Blocks];
+      }
+    }
+    if constexpr (Shape::kExperts) {
+      if (combines) load_biases<Shape, Blocks>(linear, experts, tile, own_bias);
     }
     float acc[Blocks][4] = {};
     for (int first = prepared.begin(); first < end; first += Prepared::kPiece) {
@@ -188,6 +234,7 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
     for (int b = 0; b < Blocks; ++b) {
       if constexpr (Shape::kRows == 1) {
         if (t != 0) continue;
+        if constexpr (Shape::kExperts) acc[b][0] += own_bias[b][0], acc[b][2] += own_bias[b][1];
         of_tile[warp][0][b * 16 + g] = acc[b][0];
         of_tile[warp][0][b * 16 + g + 8] = acc[b][2];
       } else {
@@ -196,7 +243,14 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
       }
     }
     __syncthreads();
-    if (finishes) finish_tile<Shape, Blocks>(linear, handover, of_tile, row, tile, bias, residual);
+    if (!finishes) continue;
+    if constexpr (Shape::kExperts) {
+      if (combines) {
+        combine_tile<Shape, Blocks>(linear, handover, experts, of_tile, tile, residual);
+        continue;
+      }
+    }
+    finish_tile<Shape, Blocks>(linear, handover, of_tile, row, tile, bias, residual);
   }
 }
 

@@ -26,7 +26,13 @@ class OneRow {
         handover_(handover),
         area_(area),
         begin_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32)),
-        end_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32 + 1)) {}
+        end_(share_begin<Shape>(linear.inputs / 64, threadIdx.x / 32 + 1)) {
+    if (!combines()) return;
+    const int groups = linear.inputs / 64;
+    const ExpertShare share = expert_share<Shape>(groups, linear.chosen, threadIdx.x / 32);
+    begin_ = share.rank * groups + share.begin;
+    end_ = share.rank * groups + share.end;
+  }
 
   __device__ __forceinline__ int begin() const { return begin_; }
   __device__ __forceinline__ int end() const { return end_; }
@@ -38,29 +44,37 @@ class OneRow {
   // are share a group.
   __device__ __forceinline__ void start(float* scratch) {
     const int groups = (linear_.inputs / 64 + Shape::kWarps - 1) / Shape::kWarps;  // the most that a warp has
-    if (groups <= 1) {
+    if (combines()) {
+      prepare<8, kPiece / 4>(scratch);
+    } else if (groups <= 1) {
       prepare<32>(scratch);
     } else if (groups <= 2) {
       prepare<16>(scratch);
     } else {
-      prepare<8>(scratch);
+      prepare<8, kMostPasses>(scratch);
     }
     __syncwarp();
   }
 
  private:
+  // Of four groups, where a warp has more than two; with experts, those of their sum apart.
+  static constexpr int kMostPasses = (Shape::kExperts ? kFewInputs / 64 / Shape::kWarps : kPiece) / 4;
+
   __device__ static int lane() { return int(threadIdx.x % 32u); }
+  // The row has the inputs of each expert.
+  __device__ __forceinline__ bool combines() const { return Shape::kExperts && linear_.combines; }
 
   // By `Lanes` lanes a group: lane l of them has words l of a group (two values each), or 2 l and 2 l + 1, and of 8
   // lanes those 16 further on as well.
-  template <int Lanes>
+  template <int Lanes, int kPasses = 1>
   __device__ __forceinline__ void prepare(float* scratch) {
-    constexpr int kWords = 32 / Lanes, kAtOnce = 32 / Lanes, kPasses = Lanes == 8 ? kPiece / kAtOnce : 1;
-    const bool norm = linear_.norm_weight != nullptr;
+    constexpr int kWords = 32 / Lanes, kAtOnce = 32 / Lanes;
+    constexpr bool kCombines = kPasses > kMostPasses;  // has neither norm nor mail
+    const bool norm = !kCombines && linear_.norm_weight != nullptr;
     float2 weight[kWords] = {};
     if (norm && begin_ < end_) load_weights<Lanes>(0, weight);
     uint32_t kept[kPasses][kWords] = {};
-    take<Lanes>(kept);
+    take<Lanes>(kept, !kCombines && handover_.mailed());
     float inverse = 1;
     if (norm) {
       float sum = 0;
@@ -123,7 +137,7 @@ class OneRow {
 
   // Waits for what is mailed. Lanes without a group have zeros.
   template <int Lanes, int Passes>
-  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes]) const {
+  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes], bool mailed) const {
     constexpr int kWords = 32 / Lanes;
     const auto each = [&](const auto& read) {
 #pragma unroll
@@ -133,7 +147,7 @@ class OneRow {
         for (int i = 0; i < kWords; i += 2) read(pass, i, word_of<Lanes>(pass, i));
       }
     };
-    if (handover_.mailed()) {
+    if (mailed) {
       const Mail mail = handover_.x();
       bool here;
       do {
@@ -225,7 +239,7 @@ class OneRow {
   const LinearPhase& linear_;
   const Handover<Shape>& handover_;
   char* const area_;
-  const int begin_, end_;
+  int begin_, end_;
 };
 
 }  // namespace tcim_lite::cuda::decode

@@ -3,6 +3,7 @@
 // of phases.
 #pragma once
 
+#include "backends/cuda/decode/experts.cuh"
 #include "backends/cuda/decode/unit.cuh"
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/linear.cuh"
@@ -11,13 +12,14 @@
 namespace tcim_lite::cuda::decode {
 
 // What the kernel is compiled for. Rows: 1, or kMostRows for any number from 2 on. Every warp executes the fixed
-// instructions of a phase, so small phases are faster with fewer warps.
-template <WeightFormat F, int Rows, int Warps>
+// instructions of a phase, so small phases are faster with fewer warps. Experts: of a single row.
+template <WeightFormat F, int Rows, int Warps, bool Experts = false>
 struct KernelShape {
   static constexpr WeightFormat kFormat = F;
-  static constexpr bool kHalf = F == WeightFormat::LinearF16;
+  static constexpr bool kHalf = F == WeightFormat::LinearF16, kExperts = Experts;
   static constexpr int kRows = Rows, kWarps = Warps, kThreads = 32 * Warps;
-  static constexpr int kWidest = Warps == kMostWarps ? kMostInputs : kFewInputs;
+  static constexpr int kWidest = Experts ? kMostCombined : Warps == kMostWarps ? kMostInputs : kFewInputs;
+  static constexpr int kMostHeads = most_heads_per_kv(Experts);
 };
 
 constexpr int kKeyBytes = kHeadDim * 2;
@@ -46,6 +48,7 @@ struct RingPlace {
     int count;
     int16_t groups;  // of 64 inputs
     int8_t blocks;
+    int8_t chosen;  // LinearPhase::chosen, negative where it combines
   };
   union {
     const char* weights;
@@ -58,18 +61,18 @@ struct RingPlace {
 };
 // Apart from the places, whose padding would leave no room beside the rings of several rows.
 struct RingMarks {
-  bool meets, attends;
+  bool meets;
+  Phase::Kind kind;
 };
-__device__ __forceinline__ RingMarks marks_of(const Phase& phase) {
-  return {phase.meets, phase.kind == Phase::Kind::Attention};
-}
+__device__ __forceinline__ RingMarks marks_of(const Phase& phase) { return {phase.meets, phase.kind}; }
 __device__ __forceinline__ RingPlace place_of(const Phase& phase, const ProgramArgs& args) {
   RingPlace place{};
   const AttentionPair pair = pair_of(args);
   if (phase.kind == Phase::Kind::Linear) {
     const LinearPhase& linear = phase.linear;
     place.weights = static_cast<const char*>(linear.weights);
-    place.tiles = {linear.tiles, int16_t(linear.inputs / 64), linear.blocks};
+    place.tiles = {linear.tiles, int16_t(linear.inputs / 64), linear.blocks,
+                   int8_t(linear.combines ? -linear.chosen : linear.chosen)};
   } else if (phase.kind == Phase::Kind::Attention && pair.exists) {
     void* const* caches = args.caches + phase.attention.caches + 2 * pair.slot;
     const int64_t at = int64_t(pair.kv_head) * args.context * kKeyBytes;
@@ -94,11 +97,27 @@ class Ring {
   static constexpr int kBytes = kStageBytes * Stages;  // of a warp
   static constexpr bool kDeep = Stages > 4;            // enough is under way while two chunks are held
 
-  __device__ Ring(const RingPlace* places, const RingMarks* marks, int count, const AttentionUnit& unit, char* ring)
-      : places_(places), marks_(marks), count_(count), unit_(unit), ring_(ring) {
+  using Experts = ChosenExperts<Shape::kExperts>;
+
+  __device__ Ring(const RingPlace* places, const RingMarks* marks, int count, const AttentionUnit& unit,
+                  const Experts& experts, char* ring)
+      : places_(places), marks_(marks), count_(count), unit_(unit), experts_(experts), ring_(ring), end_(count) {
     if (next_phase()) seek();
 #pragma unroll 1
     for (int i = 0; i < Stages; ++i) fetch(i);
+  }
+
+  // The ring does not run ahead over a route, since weights depend on it. In phase `p`, which is one: goes on. All that
+  // it had fetched has been given up by then.
+  __device__ __forceinline__ void pass_route(int p) {
+    phase_ = p;
+    end_ = count_;
+    if (next_phase()) seek();
+#pragma unroll 1
+    for (int i = 0; i < Stages; ++i) {
+      fetch(taken_);
+      taken_ = taken_ + 1 == Stages ? 0 : taken_ + 1;
+    }
   }
 
   // The next chunks, one or two, until they are given up; none may be held. Order: phase, tile, groups, block of the
@@ -145,7 +164,7 @@ class Ring {
   __device__ static int lane() { return int(threadIdx.x % 32u); }
 
   __device__ __forceinline__ void fetch(int to) {
-    if (phase_ < count_) {
+    if (phase_ < (Shape::kExperts ? end_ : count_)) {
       char* const stage = ring_ + to * kStageBytes;
       const bool more = blocks_ == 0 ? fetch_rows(stage) : fetch_items(stage + lane() * 16);
       if (!more && next_phase()) seek();
@@ -217,7 +236,11 @@ class Ring {
   // Whether what comes next is a Linear's, to be sought.
   __device__ __forceinline__ bool next_phase() {
     while (++phase_ < count_) {
-      if (marks_[phase_].attends) {
+      if (Shape::kExperts && marks_[phase_].kind == Phase::Kind::Route) {
+        end_ = phase_;
+        return false;
+      }
+      if (marks_[phase_].kind == Phase::Kind::Attention) {
         blocks_ = 0;
         group_ = unit_.first_key(warp());
         last_ = unit_.end_key(warp());
@@ -227,16 +250,35 @@ class Ring {
       const RingPlace::Tiles tiles = places_[phase_].tiles;
       groups_ = tiles.groups;
       blocks_ = tiles.blocks;
-      last_ = share_begin<Shape>(groups_, warp() + 1);
+      last_ = share_end(tiles.chosen);
       tile_ = int(blockIdx.x);
-      if (share_begin<Shape>(groups_, warp()) < last_ && tile_ < tiles.count) return true;
+      if (first_group(tiles.chosen) < last_ && tile_ < tiles.count) return true;
     }
     return false;
   }
 
+  __device__ __forceinline__ int first_group(int chosen) const {
+    if (Shape::kExperts && chosen < 0) return expert_share<Shape>(groups_, -chosen, warp()).begin;
+    return share_begin<Shape>(groups_, warp());
+  }
+  __device__ __forceinline__ int share_end(int chosen) const {
+    if (Shape::kExperts && chosen < 0) return expert_share<Shape>(groups_, -chosen, warp()).end;
+    return share_begin<Shape>(groups_, warp() + 1);
+  }
+  __device__ __forceinline__ int tile_in_weights() const {
+    if constexpr (Shape::kExperts) {
+      const RingPlace::Tiles tiles = places_[phase_].tiles;
+      if (tiles.chosen > 0) return tile_ + tiles_to_expert(experts_, tile_, tiles.count, tiles.chosen);
+      if (tiles.chosen < 0)
+        return tile_ + experts_.ids[expert_share<Shape>(groups_, -tiles.chosen, warp()).rank] * tiles.count;
+    }
+    return tile_;
+  }
+
   __device__ __forceinline__ void seek() {
-    group_ = share_begin<Shape>(groups_, warp());
-    from_ = places_[phase_].weights + int64_t(tile_) * blocks_ * groups_ * Stage::kItem + group_ * Stage::kStep;
+    group_ = first_group(Shape::kExperts ? places_[phase_].tiles.chosen : 0);
+    from_ =
+        places_[phase_].weights + int64_t(tile_in_weights()) * blocks_ * groups_ * Stage::kItem + group_ * Stage::kStep;
     if constexpr (Shape::kHalf) {
       from_ += lane() / 4 * groups_ * 128 + lane() % 4 * 16;
     } else {
@@ -248,7 +290,9 @@ class Ring {
   const RingMarks* const marks_;
   const int count_;
   const AttentionUnit& unit_;
+  const Experts& experts_;
   char* const ring_;
+  int end_;                   // phases up to here may be fetched: all, or those before the next route
   int taken_ = 0, held_ = 0;  // stages: the first that is or will be held, and how many are
   // What is fetched next; the same in all lanes of a warp. Of attention blocks are 0, groups keys.
   int phase_ = -1, tile_ = 0, block_ = 0, group_ = 0;

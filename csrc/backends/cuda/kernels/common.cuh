@@ -50,6 +50,12 @@ __device__ __forceinline__ float rounded<float>(float v) {
 }
 
 __device__ __forceinline__ float silu(float g) { return g / (1.0f + expf(-g)); }
+// SiluMul with a limit; a NaN stays one.
+__device__ __forceinline__ float clamped_glu(float gate, float up, float alpha, float limit) {
+  gate = gate > limit ? limit : gate;
+  up = up > limit ? limit : up < -limit ? -limit : up;
+  return (up + 1.0f) * (gate / (1.0f + expf(-(alpha * gate))));
+}
 
 // 1 / root of a mean square plus epsilon. One step of Newton's method: within an ulp or two of the rounded division and
 // root, in a third of their time.

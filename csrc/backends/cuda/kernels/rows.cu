@@ -118,10 +118,7 @@ __global__ void clamped_glu_kernel(RowArgs args, float alpha, float limit) {
     T* y = static_cast<T*>(args.y) + row * args.y_stride;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
       const int at = i / 16 * 32 + i % 16;
-      float gate = load(x + at), up = load(x + at + 16);
-      gate = gate > limit ? limit : gate;  // a NaN stays one
-      up = up > limit ? limit : up < -limit ? -limit : up;
-      store(y + i, (up + 1.0f) * (gate / (1.0f + expf(-(alpha * gate)))));
+      store(y + i, clamped_glu(load(x + at), load(x + at + 16), alpha, limit));
     }
   }
 }
