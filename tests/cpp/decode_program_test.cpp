@@ -289,6 +289,11 @@ void test_experts_that_no_phase_takes_end_a_program() {
     CHECK(ends([&](Decoder& d) { d.shown = shown; }));
 }
 
+void test_experts_between_launches_of_attention_are_no_program() {
+  CHECK(!Model(with([](Decoder& d) { d.dim = 64; })).program());
+  CHECK(!Model(with([](Decoder& d) { d.window = 100; })).program());
+}
+
 void test_experts_use_memory_of_the_program() {
   const Model model(with([](Decoder& d) { d.bias = true; }));
   auto program = model.program();
@@ -354,6 +359,7 @@ int main() {
   test_a_layer_of_experts_is_seven_phases();
   test_experts_of_every_kind_are_one_program();
   test_experts_that_no_phase_takes_end_a_program();
+  test_experts_between_launches_of_attention_are_no_program();
   test_experts_use_memory_of_the_program();
   test_too_few_phases_are_no_program();
   test_hidden_exponents_are_no_phase();
