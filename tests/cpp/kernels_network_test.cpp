@@ -154,12 +154,13 @@ void check_store(int64_t rows, int64_t cols) {
 }
 
 template <typename T>
-void check_depthwise(int64_t rows, int64_t cols, int64_t taps) {
-  const int64_t stride = cols + 16 + uniform(0, 3), reach = uniform(0, 40);
+void check_depthwise(int64_t rows, int64_t cols, int64_t taps, bool square = false) {
+  const int64_t stride = cols + 16 + uniform(0, 3), reach = square ? 2 * stride + 2 : uniform(0, 40);
   const Numbers<float> x((rows - 1) * stride + cols + 16 + reach), weights(taps), bias(1);
   const Numbers<T> residual(rows * cols);
   GuardedBuffer<int64_t> offsets(taps);
   for (int64_t& offset : offsets) offset = uniform(0, int(reach));
+  for (int64_t tap = 0; square && tap < taps; ++tap) offsets[tap] = tap / 3 * stride + tap % 3;
   for (int form = 0; form < 12; ++form) {
     same_everywhere<T>(
         concat("depthwise of ", taps, " taps, ", rows, " rows"), rows * cols, [&](const KernelTable& table, T* y) {
@@ -228,6 +229,7 @@ void check_all(int64_t size) {
   if (size <= kPanel) check_store<T>(uniform(1, 5), size);
   if (size <= kPanel) check_windows<T>(uniform(1, 9), size, size);
   for (const int64_t taps : {1, 9, 25}) check_depthwise<T>(uniform(1, 3), size, taps);
+  for (const int64_t rows : {1, 2, 5}) check_depthwise<T>(rows, size, 9, true);
 }
 
 }  // namespace
