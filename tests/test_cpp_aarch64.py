@@ -23,6 +23,7 @@ KERNELS = {
     "kernels_attention_test": ["quick"],
     "kernels_exp_test": ["100003"],
     "kernels_linear_test": [],
+    "kernels_network_test": [],
     "kernels_ops_test": [],
 }
 CORE = ["convert_test", "hmm_reader_test", "plan_test", "thread_pool_test"]
