@@ -171,6 +171,47 @@ void check_depthwise(int64_t rows, int64_t cols, int64_t taps, bool square = fal
   }
 }
 
+// Weights of a slab as the kernels turn them, terms from k = terms on poisoned.
+template <typename T>
+void check_slab(int64_t rows, int64_t terms) {
+  const int64_t stride = terms + uniform(0, 5), vectors = (rows + 15) / 16;
+  const Numbers<T> weights((rows - 1) * stride + terms);
+  same_everywhere<float>(
+      concat("slab of ", rows, " x ", terms), vectors * kSlabTerms * 16,
+      [&](const KernelTable& table, float* y) { table.slab[kElem<T>]({weights.data(), rows, terms, stride, y}); });
+}
+
+// Sums behind the vectors asked for stay poisoned; the lines that are fetched meanwhile change nothing.
+void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
+  const int64_t reach = uniform(0, 40);
+  const Numbers<float> x(pixels + reach), packed(vectors * kSlabTerms * 16);
+  GuardedBuffer<int64_t> offsets(terms);
+  for (int64_t& offset : offsets) offset = uniform(0, int(reach));
+  const auto* first = reinterpret_cast<const std::byte*>(packed.data());
+  for (const bool again : {false, true}) {
+    const auto run = [&](const KernelTable& table, float* acc) {
+      const FetchArgs fetch{first, 3, 256, again ? uniform(1, 9) : 0};
+      table.direct({x.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, true});
+      if (again) table.direct({x.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, false, fetch});
+    };
+    same_everywhere<float>(concat("direct of ", vectors, " vectors, ", pixels, " pixels, ", terms, " terms"),
+                           pixels * kSlab, run);
+  }
+}
+
+template <typename T>
+void check_turned_store(int64_t rows, int64_t cols) {
+  const Numbers<float> acc(cols * kSlab), bias(rows);
+  const int64_t stride = cols + uniform(0, 5), count = (rows - 1) * stride + cols;
+  const Numbers<T> residual(count);
+  for (int form = 0; form < 12; ++form) {
+    same_everywhere<T>(concat("turned store of ", rows, " x ", cols), count, [&](const KernelTable& table, T* y) {
+      table.turned_store[kElem<T>]({acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr,
+                                    y, rows, cols, stride, kEnds[form / 4]});
+    });
+  }
+}
+
 // Codes, scales and sums of a panel, then its product with weights of any stored byte but a scale that is no number.
 void check_panel(int64_t k, int64_t cols, int64_t blocks) {
   const int64_t groups = (k + kGroup - 1) / kGroup, stride = cols + uniform(0, 5);
@@ -241,6 +282,20 @@ int main() {
   }
   for (const int64_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 24, 25, 48}) {
     for (const int64_t k : {1, 2, 27, 147, 576}) check_gemm(rows, k);
+  }
+  for (const int64_t rows : {1, 15, 16, 17, 31, 48, 63, 64}) {
+    for (const int64_t terms : {1, 15, 16, 17, 100, 256}) {
+      check_slab<uint16_t>(rows, terms);
+      check_slab<float>(rows, terms);
+    }
+    for (const int64_t cols : {1, 7, 15, 16, 17, 49, 100}) {
+      check_turned_store<uint16_t>(rows, cols);
+      check_turned_store<float>(rows, cols);
+    }
+  }
+  for (const int64_t vectors : {1, 2, 3, 4}) {
+    for (int64_t pixels = 1; pixels <= 30; ++pixels) check_direct(vectors, pixels, uniform(1, 256));
+    check_direct(vectors, 112, 17);
   }
   for (const int64_t k : {64, 65, 67, 127, 147, 576}) {
     for (const int64_t cols : {1, 4, 15, 16, 17, 31, 32}) check_panel(k, cols, uniform(1, 3));

@@ -39,6 +39,7 @@ KINDS = {
     "1x1 stride": (66, 1, {"strides": [2, 3]}),
     "3x3": (66, 3, {"pads": [1, 1, 1, 1]}),
     "3x3 stride": (66, 3, {"pads": [1, 0, 0, 2], "strides": [2, 2]}),
+    "3x3 narrow": (66, 3, {"pads": [1, 1, 1, 1], "strides": [1, 3]}),
     "5x5 dilated": (66, 5, {"pads": [4, 4, 4, 4], "dilations": [2, 2]}),
     "few pixels": (66, 3, {"strides": [9, 9]}),
     "grouped": (33, 3, {"group": 2, "pads": [0, 1, 2, 1]}),

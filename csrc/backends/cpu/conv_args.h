@@ -1,6 +1,7 @@
 // What the kernels of Conv, MatMul and the pools take; part of kernel_table.h, whose rules hold here too.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "graph/plan/elem.h"
@@ -27,6 +28,45 @@ static constexpr bool can_end(int function) { return function < 0 || function ==
 // y[i, j] = round(acc[i, j] + bias[i]); with a residual y = round(residual + round(acc + bias)); then `end`.
 struct GemmStoreArgs {
   const float* acc;      // [rows, kPanel]
+  const float* bias;     // [rows] or null
+  const void* residual;  // [rows, cols] T or null, of y_stride; may be y
+  void* y;               // [rows, cols] T
+  int64_t rows, cols, y_stride;
+  ConvEnd end = {};
+};
+
+// A Conv whose lanes run across outputs: no padding of lanes where pixels are few, and taps read where they lie.
+constexpr int64_t kSlab = 64;        // outputs of a slab of weights at most, in vectors of 16
+constexpr int64_t kSlabTerms = 256;  // of each output at a time at most
+
+// packed[output / 16, k, output % 16] = weights[output, k], and 0 from output `rows` on.
+struct SlabArgs {
+  const void* weights;  // [rows, stride] T
+  int64_t rows, terms, stride;
+  float* packed;  // [(rows + 15) / 16, kSlabTerms, 16], 64-byte aligned
+};
+
+// Weights that are needed later: lines of 64 bytes are fetched meanwhile, `lines` of each row.
+struct FetchArgs {
+  const std::byte* first = nullptr;
+  int64_t rows = 0, stride = 0;  // bytes from one row to the next
+  int64_t lines = 0;
+};
+
+// sum[pixel, n] = fma(packed[n, k], x[pixel + offsets[k]], sum), k ascending; from 0 if `begins`.
+struct DirectArgs {
+  const float* x;          // of the first pixel
+  const int64_t* offsets;  // [terms]
+  const float* packed;     // as SlabArgs
+  float* acc;              // [pixels, kSlab], 64-byte aligned; 16 * vectors of each row are written
+  int64_t terms, vectors, pixels;
+  bool begins;
+  FetchArgs fetch = {};
+};
+
+// As GemmStoreArgs from sums that lie the other way: acc[j, i] is that of y[i, j].
+struct TurnedStoreArgs {
+  const float* acc;      // [cols, kSlab]
   const float* bias;     // [rows] or null
   const void* residual;  // [rows, cols] T or null, of y_stride; may be y
   void* y;               // [rows, cols] T

@@ -284,6 +284,9 @@ struct KernelTable {
   void (*layer_norm[2])(const LayerNormArgs&);
   void (*gemm)(const GemmArgs&);
   void (*gemm_store[2])(const GemmStoreArgs&);
+  void (*slab[2])(const SlabArgs&);
+  void (*direct)(const DirectArgs&);
+  void (*turned_store[2])(const TurnedStoreArgs&);
   void (*depthwise[2])(const DepthwiseArgs&);
   void (*panel_codes)(const PanelCodesArgs&);
   void (*panel_quant)(const PanelQuantArgs&);

@@ -24,6 +24,7 @@
 //   round_to_half             one rounding to fp16, kept in fp32
 //   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums                 out[n] = tree_sum(sums[n])
+//   transpose                 rows[i] lane j becomes rows[j] lane i, of 16 Vecs
 #pragma once
 
 #include "backends/cpu/kernel_table.h"

@@ -211,5 +211,44 @@ inline void tree_sums(const Vec (&sums)[kSums], float* out) {
   _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
 }
 
+inline void transpose(__m256 (&rows)[8]) {
+  __m256 pairs[8], quads[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
+    quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    rows[c] = _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x20);
+    rows[4 + c] = _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x31);
+  }
+}
+
+inline void transpose(Vec (&rows)[16]) {
+  __m256 top[8], right[8], left[8], bottom[8];
+  for (int i = 0; i < 8; ++i) {
+    top[i] = rows[i].low;
+    right[i] = rows[i].high;
+    left[i] = rows[8 + i].low;
+    bottom[i] = rows[8 + i].high;
+  }
+  transpose(top);
+  transpose(right);
+  transpose(left);
+  transpose(bottom);
+  for (int i = 0; i < 8; ++i) {
+    rows[i] = {top[i], left[i]};
+    rows[8 + i] = {right[i], bottom[i]};
+  }
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu

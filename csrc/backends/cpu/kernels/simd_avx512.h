@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#define TCIM_LITE_SIMD_TRANSPOSE  // transpose() exists
+#define TCIM_LITE_SIMD_TRANSPOSE  // transpose() needs no memory
 #define TCIM_LITE_SIMD_PREFETCH   // prefetch_near() and prefetch_far() exist
 
 namespace tcim_lite::cpu {
@@ -127,7 +127,6 @@ inline void tree_sums(const Vec (&sums)[kSums], float* out) {
   store(out, {_mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd))});
 }
 
-// rows[i] lane j becomes rows[j] lane i.
 inline __attribute__((always_inline)) void transpose(Vec (&rows)[16]) {
   __m512 pairs[16], quads[16];
 #pragma GCC unroll 8

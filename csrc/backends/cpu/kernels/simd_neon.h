@@ -209,5 +209,28 @@ inline void tree_sums(const Vec (&sums)[kSums], float* out) {
   vst1q_f32(out, vpaddq_f32(two[0], two[1]));
 }
 
+// Four rows of four, of vectors `of` of rows [first, first + 4).
+inline void transpose(const Vec (&rows)[16], int first, int of, float32x4_t (&out)[4]) {
+  const float32x4_t a = rows[first].v[of], b = rows[first + 1].v[of];
+  const float32x4_t c = rows[first + 2].v[of], d = rows[first + 3].v[of];
+  const float64x2_t ab_even = vreinterpretq_f64_f32(vtrn1q_f32(a, b)), ab_odd = vreinterpretq_f64_f32(vtrn2q_f32(a, b));
+  const float64x2_t cd_even = vreinterpretq_f64_f32(vtrn1q_f32(c, d)), cd_odd = vreinterpretq_f64_f32(vtrn2q_f32(c, d));
+  out[0] = vreinterpretq_f32_f64(vtrn1q_f64(ab_even, cd_even));
+  out[1] = vreinterpretq_f32_f64(vtrn1q_f64(ab_odd, cd_odd));
+  out[2] = vreinterpretq_f32_f64(vtrn2q_f64(ab_even, cd_even));
+  out[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab_odd, cd_odd));
+}
+inline void transpose(Vec (&rows)[16]) {
+  Vec turned[16];
+  for (int i = 0; i < 16; i += 4) {
+    for (int of = 0; of < 4; ++of) {
+      float32x4_t four[4];
+      transpose(rows, i, of, four);
+      for (int j = 0; j < 4; ++j) turned[4 * of + j].v[i / 4] = four[j];
+    }
+  }
+  for (int i = 0; i < 16; ++i) rows[i] = turned[i];
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu

@@ -13,7 +13,6 @@ constexpr int64_t kConvRows = 48;  // rows of the result whose factors are widen
 
 constexpr int64_t kUnitRows = 12;  // of the product kernels, or a multiple
 
-constexpr int64_t kTasksOfMember = 4;     // that keep the pool busy to the end
 constexpr int64_t kPanelsOfMember = 8;    // fewer are prepared first, for several tasks each
 constexpr int64_t kShareBytes = 1 << 18;  // of the weights of a task that goes through all panels: they stay in the
                                           // second cache meanwhile
@@ -77,17 +76,20 @@ int64_t ConvStep::share(int64_t members) const {
 int64_t ConvStep::prepared_bytes() const { return quantized() ? quantized_bytes() : inputs() * kPanel * 4; }
 
 int64_t ConvStep::shared_bytes() const {
+  if (!direct_offsets_.empty()) return direct_shared_bytes();
   const bool prepares_first = !is_depthwise() && share(ThreadPool::instance().size()) < outputs;
   return prepares_first ? panels() * prepared_bytes() : 0;
 }
 
 int64_t ConvStep::member_bytes() const {
   if (is_depthwise()) return depthwise_bytes();
+  if (!direct_offsets_.empty()) return direct_member_bytes();
   return quantized() ? quantized_member_bytes() : Scratch::bytes(inputs(), elem == kF16);
 }
 
 void ConvStep::run(const RunContext& context) const {
   if (is_depthwise()) return run_depthwise(context);
+  if (!direct_offsets_.empty()) return run_direct(context);
   const int64_t count = panels(), share = this->share(context.pool.size()), shares = (outputs + share - 1) / share;
   if (shares == 1) {
     // Grouped convolutions have tasks of some hundred products: a member takes many at a time.

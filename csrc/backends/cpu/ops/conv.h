@@ -6,13 +6,15 @@
 namespace tcim_lite::cpu {
 
 constexpr int64_t kConvGrainTerms = 1 << 16;  // products that are worth handing to a member: some microseconds
+constexpr int64_t kTasksOfMember = 4;         // that keep the pool busy to the end
 
 struct ConvStep final : Step, ConvSpec {
   ConvStep(ConvSpec spec, const WeightFinder& finder)
       : ConvSpec(std::move(spec)),
         weights(finder.find<std::byte>(weights_id)),
         bias(finder.find<float>(bias_id)),
-        added(residual, finder) {}
+        added(residual, finder),
+        direct_offsets_(direct_offsets()) {}
 
   const std::byte* weights;
   const float* bias;
@@ -55,6 +57,20 @@ struct ConvStep final : Step, ConvSpec {
   bool is_depthwise() const;  // one channel and one output in a group
   int64_t depthwise_bytes() const;
   void run_depthwise(const RunContext& context) const;
+
+  // conv_direct.cpp
+  struct Places;
+  struct DirectTasks;
+  bool is_direct() const;
+  std::vector<int64_t> direct_offsets() const;  // of all taps, empty unless is_direct()
+  int64_t direct_shared_bytes() const;
+  int64_t direct_member_bytes() const;
+  void run_direct(const RunContext& context) const;
+  // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel.
+  void multiply_direct(const RunContext& context, const Places& places, const DirectTasks& tasks, const float* source,
+                       const Panel& part, int64_t row, int member) const;
+
+  std::vector<int64_t> direct_offsets_;
 };
 
 struct MatMulStep final : Step, MatMulSpec {

@@ -1,0 +1,153 @@
+// Conv with lanes across outputs: each pixel is multiplied with 16 to 64 outputs' weights, from wherever its taps lie.
+#include "backends/cpu/kernels/conv_end.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// Pixels times vectors of a tile: its sums leave registers for the weights of a term and a pixel.
+#if defined(__AVX512F__)
+constexpr int kTile = 28, kMostVecs = 4;
+#else
+constexpr int kTile = 6, kMostVecs = 1;
+#endif
+constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+constexpr int64_t kVecTerms = kSlabTerms * kLanes;  // of packed weights from one vector to the next
+
+// The lines that tiles fetch, each some of them, with one row at a term.
+class Fetch {
+ public:
+  explicit Fetch(const FetchArgs& args) : args_(args) {}
+
+  bool is_done() const { return line_ >= args_.lines; }
+  const std::byte* next() { return args_.first + 64 * line_++; }
+
+ private:
+  const FetchArgs& args_;
+  int64_t line_ = 0;
+};
+
+template <int Pixels, int Vecs>
+void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, const float* x, const float* packed, float* acc) {
+  Vec sums[Pixels][Vecs];
+#pragma GCC unroll 14
+  for (int p = 0; p < Pixels; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vecs; ++v) sums[p][v] = args.begins ? broadcast(0.0f) : load(acc + p * kSlab + v * kLanes);
+  }
+  const int64_t* offsets = args.offsets;
+  const auto multiply = [&](int64_t k) __attribute__((always_inline)) {
+    const float* at = x + offsets[k];
+    Vec weights[Vecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vecs; ++v) weights[v] = load(packed + v * kVecTerms + k * kLanes);
+#pragma GCC unroll 14
+    for (int p = 0; p < Pixels; ++p) {
+      const Vec pixel = broadcast(at[p]);
+#pragma GCC unroll 4
+      for (int v = 0; v < Vecs; ++v) sums[p][v] = fma(weights[v], pixel, sums[p][v]);
+    }
+  };
+  int64_t k = 0;
+#ifdef TCIM_LITE_SIMD_PREFETCH
+  while (k < args.terms && !fetch.is_done()) {
+    const std::byte* line = fetch.next();
+    for (const int64_t end = least(args.terms, k + args.fetch.rows); k < end; ++k, line += args.fetch.stride) {
+      prefetch_far(line);
+      multiply(k);
+    }
+  }
+#endif
+  for (; k < args.terms; ++k) multiply(k);
+#pragma GCC unroll 14
+  for (int p = 0; p < Pixels; ++p) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vecs; ++v) store(acc + p * kSlab + v * kLanes, sums[p][v]);
+  }
+}
+
+template <int Vecs, int Pixels>
+void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, const float* x, const float* packed,
+                 float* acc) {
+  if constexpr (Pixels > 0) {
+    if (pixels >= Pixels) return tile<Pixels, Vecs>(args, fetch, x, packed, acc);
+    pixels_left<Vecs, Pixels - 1>(args, fetch, pixels, x, packed, acc);
+  }
+}
+
+// Tiles of about the same size: with one of few pixels the latency of an fma would show.
+template <int Vecs>
+void vectors(const DirectArgs& args, Fetch& fetch, int64_t first) {
+  constexpr int kMost = int(least(kTile / Vecs, 14));
+  const int64_t tiles = (args.pixels + kMost - 1) / kMost;
+  const float* packed = args.packed + first * kVecTerms;
+  for (int64_t index = 0; index < tiles; ++index) {
+    const int64_t begin = args.pixels * index / tiles, end = args.pixels * (index + 1) / tiles;
+    pixels_left<Vecs, kMost>(args, fetch, end - begin, args.x + begin, packed,
+                             args.acc + begin * kSlab + first * kLanes);
+  }
+}
+
+void direct(const DirectArgs& args) {
+  int64_t first = 0;
+  Fetch fetch(args.fetch);
+  if constexpr (kMostVecs >= 4) {
+    if (args.vectors == 4 && args.pixels <= kTile / 4) return vectors<4>(args, fetch, 0);
+  }
+  if constexpr (kMostVecs >= 2) {
+    for (; first + 2 <= args.vectors; first += 2) vectors<2>(args, fetch, first);
+  }
+  for (; first < args.vectors; ++first) vectors<1>(args, fetch, first);
+}
+
+template <typename T>
+void slab(const SlabArgs& args) {
+  const T* weights = static_cast<const T*>(args.weights);
+  float* packed = args.packed;
+  for (int64_t row = 0; row < args.rows; row += kLanes, weights += kLanes * args.stride, packed += kVecTerms) {
+    const int64_t rows = least(kLanes, args.rows - row);
+    for_lanes(args.terms, [&](int64_t k, auto lanes) {
+      Vec terms[kLanes];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kLanes; ++i)
+        terms[i] = i < rows ? load(weights + i * args.stride + k, lanes) : broadcast(0.0f);
+      transpose(terms);
+      const int64_t count = least(kLanes, args.terms - k);
+      for (int64_t i = 0; i < count; ++i) store(packed + (k + i) * kLanes, terms[i]);
+    });
+  }
+}
+
+template <typename T>
+void turned_store(const TurnedStoreArgs& args) {
+  with_end<T>(args.end, [&](auto end) {
+    const auto* residual = static_cast<const T*>(args.residual);
+    auto* y = static_cast<T*>(args.y);
+    for (int64_t row = 0; row < args.rows; row += kLanes) {
+      const int64_t rows = least(kLanes, args.rows - row);
+      for_lanes(args.cols, [&](int64_t col, auto lanes) {
+        Vec sums[kLanes];
+        const int64_t cols = least(kLanes, args.cols - col);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kLanes; ++i)
+          sums[i] = i < cols ? load(args.acc + (col + i) * kSlab + row) : broadcast(0.0f);
+        transpose(sums);
+        for (int64_t i = 0; i < rows; ++i) {
+          const int64_t at = (row + i) * args.y_stride;
+          end.store_sum(sums[i], args.bias ? args.bias + row + i : nullptr, residual ? residual + at : nullptr, y + at,
+                        col, lanes);
+        }
+      });
+    }
+  });
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(direct)(KernelTable& table) {
+  enter(table.slab, slab<uint16_t>, slab<float>);
+  table.direct = direct;
+  enter(table.turned_store, turned_store<uint16_t>, turned_store<float>);
+}
+
+}  // namespace tcim_lite::cpu

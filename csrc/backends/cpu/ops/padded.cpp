@@ -1,0 +1,66 @@
+#include "backends/cpu/ops/padded.h"
+
+#include <algorithm>
+
+#include "backends/cpu/ops/windows.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// A row of the input into the phases of a padded row.
+void spread(const Window::Axis& w, const float* row, int64_t phases, int64_t phase, float* out) {
+  for (int64_t of = 0; of < phases; ++of, out += phase) {
+    const int64_t first = std::max<int64_t>(0, (w.pad - of + w.stride - 1) / w.stride);
+    const int64_t end = std::min(phase, (w.in + w.pad - of + w.stride - 1) / w.stride);
+    if (first < end) copy_every(w.stride, row + first * w.stride + of - w.pad, end - first, out + first);
+  }
+}
+
+}  // namespace
+
+PaddedRows::PaddedRows(const Window& window, int64_t slack)
+    : h(window.h), w(window.w), kept(h.kernel == 1), row_step(kept ? 1 : h.stride) {
+  const int64_t reach = (w.kernel - 1) * w.dilation, columns = (w.out - 1) * w.stride + reach + 1;
+  phases = std::min(w.stride, reach + 1);
+  phase = (columns + w.stride - 1) / w.stride + slack;
+  pitch = phase * phases;
+}
+
+bool PaddedRows::is_reasonable(const Window& window, int64_t most_floats) {
+  const int64_t most = most_floats / 2;
+  for (const Window::Axis* axis : {&window.h, &window.w}) {
+    if (axis->upsample != 1 || axis->stride > most || axis->dilation > most) return false;
+    if ((axis->out + axis->kernel) * (axis->stride + axis->dilation) > most) return false;
+  }
+  return true;
+}
+
+void PaddedRows::fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows,
+                      float* row, float* to) const {
+  const int64_t size = elem_bytes(elem), step = kept ? h.stride : 1, count = in_rows(rows);
+  // Padded rows [begin, end) have an input row: top + index * step.
+  const int64_t top = first * h.stride - h.pad;
+  const int64_t begin = std::min(count, top < 0 ? (-top + step - 1) / step : 0);
+  const int64_t end = top < h.in ? std::max(begin, std::min(count, (h.in - top + step - 1) / step)) : begin;
+  std::fill_n(to, floats(rows), 0.0f);
+  if (begin == end) return;
+  const std::byte* from = plane + (top + begin * step) * w.in * size;
+  to += begin * pitch;
+  if (w.stride == 1) {
+    const int64_t before = std::max<int64_t>(0, w.pad), skipped = std::max<int64_t>(0, -w.pad);
+    const int64_t columns = std::min(w.in - skipped, phase - before);
+    if (columns > 0)
+      context.kernels.widen[elem]({from + skipped * size, to + before, end - begin, columns, step * w.in, pitch, 1.0f});
+    return;
+  }
+  for (int64_t index = begin; index < end; ++index, from += step * w.in * size, to += pitch) {
+    const float* source = reinterpret_cast<const float*>(from);
+    if (elem != kF32) {
+      context.kernels.widen[elem]({from, row, 1, w.in, w.in, w.in, 1.0f});
+      source = row;
+    }
+    spread(w, source, phases, phase, to);
+  }
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,35 @@
+// Planes with their padding around them: rows of the input as fp32, columns sorted by phase.
+#pragma once
+
+#include "backends/cpu/plan.h"
+
+namespace tcim_lite::cpu {
+
+// What some neighbouring output rows of a window read of one plane. Columns of a padded row lie in phases: those that
+// differ by a multiple of the stride side by side, so that neighbouring outputs read neighbours. Without upsampling.
+struct PaddedRows {
+  // `slack`: floats behind a phase that a kernel may read.
+  PaddedRows(const Window& window, int64_t slack);
+
+  // Whether its sizes are worth computing: a padding may be much larger than the input.
+  static bool is_reasonable(const Window& window, int64_t most_floats);
+
+  // Input rows that `rows` output rows read, and the floats they take.
+  int64_t in_rows(int64_t rows) const { return (rows - 1) * row_step + (kept ? 1 : (h.kernel - 1) * h.dilation + 1); }
+  int64_t floats(int64_t rows) const { return (in_rows(rows) * pitch + 15) / 16 * 16; }
+  // Where tap (i, j) of the first output lies.
+  int64_t offset(int64_t i, int64_t j) const {
+    const int64_t column = j * w.dilation;
+    return i * h.dilation * pitch + column % w.stride * phase + column / w.stride;
+  }
+
+  // Of output rows [first, first + rows), from `plane` [h.in, w.in] T to `to` [floats(rows)]. `row`: [w.in] floats.
+  void fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows, float* row,
+            float* to) const;
+
+  const Window::Axis &h, &w;
+  bool kept;  // only every stride-th row is there, as no tap reads the others
+  int64_t row_step, phases, phase, pitch;
+};
+
+}  // namespace tcim_lite::cpu
