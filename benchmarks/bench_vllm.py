@@ -2,6 +2,7 @@
 
     .venv-vllm/bin/python -P benchmarks/bench_vllm.py                     # the demo model
     .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --steps 300 # such as one of benchmarks/shapes, --batch 4
+    .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --served-steps 200 # and steps of a server, over HTTP
     .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --served 60 # and `vllm bench serve` against a server
 
 Each step of vLLM is followed by a bare run of the same graph, so both see the same machine. A step is cut into what
@@ -18,6 +19,8 @@ os.environ.update(VLLM_PLUGINS="tcim_lite", VLLM_ENABLE_V1_MULTIPROCESSING="0", 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 import argparse
+import contextlib
+import gc
 import json
 import socket
 import statistics
@@ -28,6 +31,7 @@ import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,9 @@ from vllm import LLM, SamplingParams
 
 from tcim_lite.bench import machine_name
 
+VLLM = str(Path(sys.executable).with_name("vllm"))
+SERVED = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+JSON = {"Content-Type": "application/json"}
 DEMO = Path(__file__).parent.parent / "examples" / "demo_checkpoint"
 KINDS = {
     "greedy": {"temperature": 0.0},
@@ -98,83 +105,110 @@ def measure(llm: LLM, times: dict[str, float], kind: str, steps: int) -> dict[st
     return result | {"rate": result["bare run"] / result["step"]}
 
 
-def serve(package: Path, requests: int) -> Iterator[dict[str, Any]]:
-    """`vllm bench serve` at 1 and at 4 requests at once, against a server with the same package."""
-    vllm = str(Path(sys.executable).with_name("vllm"))
+def in_process(package: Path, steps: int) -> tuple[int, float]:
+    """Prints the parts of a step for each kind of request; returns B, and the bare run in ms."""
+    llm = LLM(model=str(package), skip_tokenizer_init=True, seed=0)
+    times: dict[str, float] = defaultdict(float)
+    core = llm.llm_engine.engine_core.engine_core
+    runner = llm.llm_engine.model_executor.driver_worker.worker.runner
+    timed(times, "schedule", core.scheduler, "schedule")
+    timed(times, "update from output", core.scheduler, "update_from_output")
+    for name in ("update", "run", "sample"):
+        timed(times, name, runner, name)
+    bare = []
+    for kind in KINDS:
+        found = measure(llm, times, kind, steps)
+        print(f"{kind:20}" + "".join(f"{name} {value:.3f}  " for name, value in found.items()), flush=True)
+        bare.append(found["bare run"])
+    return len(runner._slots), min(bare)
+
+
+@contextlib.contextmanager
+def server(package: Path, *options: str) -> Iterator[str]:
+    """`vllm serve PACKAGE`; gives its port, once it is healthy."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-    server = subprocess.Popen([vllm, "serve", str(package), "--port", port], env=env)
+    process = subprocess.Popen([VLLM, "serve", str(package), "--port", port, *options], env=SERVED)
     try:
         for _ in range(300):
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
                 break
             except OSError:
-                if server.poll() is not None:
+                if process.poll() is not None:
                     raise SystemExit("the server ended before it was healthy") from None
                 time.sleep(1)
-        for lanes in (1, 4, 8):
-            with tempfile.TemporaryDirectory() as folder:
-                load = ["--dataset-name", "random", "--random-input-len", "100", "--random-output-len", "64"]
-                counts = ["--num-prompts", str(requests), "--max-concurrency", str(lanes), "--ignore-eos"]
-                where = ["--port", port, "--model", str(package), "--save-result", "--result-dir", folder]
-                subprocess.run(
-                    [vllm, "bench", "serve", *load, *counts, *where, "--result-filename", "r.json"],
-                    check=True,
-                    env=env,
-                    stdout=subprocess.DEVNULL,
-                )
-                yield json.loads((Path(folder) / "r.json").read_text()) | {"lanes": lanes}
+        yield port
     finally:
-        server.terminate()
-        server.wait(60)
+        process.terminate()
+        process.wait(60)
+
+
+def served_step(port: str, package: Path, lanes: int, steps: int) -> float:
+    """ms between tokens of `lanes` greedy answers over HTTP: what `steps` more tokens of each take longer."""
+
+    def ask(number: int, tokens: int) -> None:
+        body = {"model": str(package), "prompt": list(range(10 + number, 20 + number)), "max_tokens": tokens}
+        data = json.dumps(body | {"temperature": 0, "ignore_eos": True, "return_token_ids": True}).encode()
+        address = f"http://127.0.0.1:{port}/v1/completions"
+        with urllib.request.urlopen(urllib.request.Request(address, data, JSON), timeout=600) as answer:
+            found = json.load(answer)["choices"][0]["token_ids"]
+        if len(found) != tokens:
+            raise SystemExit(f"{tokens} tokens asked for, {len(found)} answered")
+
+    def seconds(tokens: int) -> float:
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(lanes) as pool:
+            list(pool.map(ask, range(lanes), [tokens] * lanes))
+        return time.perf_counter() - begin
+
+    seconds(8)
+    short, long = (min(seconds(tokens) for _ in range(3)) for tokens in (32, 32 + steps))
+    return (long - short) / steps * 1e3
+
+
+def bench_serve(port: str, package: Path, lanes: int, requests: int) -> dict[str, Any]:
+    """What `vllm bench serve` says of `requests` answers, `lanes` at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        load = ["--dataset-name", "random", "--random-input-len", "100", "--random-output-len", "64"]
+        counts = ["--num-prompts", str(requests), "--max-concurrency", str(lanes), "--ignore-eos"]
+        where = ["--port", port, "--model", str(package), "--save-result", "--result-dir", folder]
+        command = [VLLM, "bench", "serve", *load, *counts, *where, "--result-filename", "r.json"]
+        subprocess.run(command, check=True, env=SERVED, stdout=subprocess.DEVNULL)
+        found: dict[str, Any] = json.loads((Path(folder) / "r.json").read_text())
+        return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", type=Path, nargs="?")
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--served-steps", type=int, default=0, help="steps of answers over HTTP, at 1 and at B at once")
     parser.add_argument("--served", type=int, default=0, help="requests of `vllm bench serve`; needs a tokenizer")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         package = args.package or Path(folder)
         if args.package is None:
-            compiler = [
-                sys.executable,
-                "-P",
-                "-m",
-                "tcim_lite",
-                "compile",
-                str(DEMO),
-                "-o",
-                folder,
-                "--batch",
-                "4",
-                "-q",
-            ]
-            subprocess.run(compiler, check=True)
+            compiler = [sys.executable, "-P", "-m", "tcim_lite", "compile", str(DEMO)]
+            subprocess.run([*compiler, "-o", folder, "--batch", "4", "-q"], check=True)
         print(f"{package}, {machine_name()}")
-        llm = LLM(model=str(package), skip_tokenizer_init=True, seed=0)
-        times: dict[str, float] = defaultdict(float)
-        core = llm.llm_engine.engine_core.engine_core
-        runner = llm.llm_engine.model_executor.driver_worker.worker.runner
-        timed(times, "schedule", core.scheduler, "schedule")
-        timed(times, "update from output", core.scheduler, "update_from_output")
-        for name in ("update", "run", "sample"):
-            timed(times, name, runner, name)
-        for kind in KINDS:
-            found = measure(llm, times, kind, args.steps)
-            print(f"{kind:20}" + "".join(f"{name} {value:.3f}  " for name, value in found.items()))
+        slots, bare = in_process(package, args.steps)
+        gc.collect()
+        if args.served_steps:
+            with server(package, "--skip-tokenizer-init") as port:
+                for lanes in (1, slots):
+                    step = served_step(port, package, lanes, args.served_steps)
+                    print(f"served, {lanes} at once: {step:.3f} ms a step" + f", rate {bare / step:.3f}" * (lanes > 1))
         if args.served:
-            del llm, runner, core
-            for one in serve(package, args.served):
-                print(
-                    f"bench serve, {one['lanes']} at once: {one['completed']} completed, {one['failed']} failed, "
-                    f"{one['output_throughput']:.0f} tokens/s, TTFT {one['median_ttft_ms']:.1f} ms, "
-                    f"TPOT {one['mean_tpot_ms']:.2f} ms"
-                )
+            with server(package) as port:
+                for lanes in (1, slots, 2 * slots):
+                    one = bench_serve(port, package, lanes, args.served)
+                    print(
+                        f"bench serve, {lanes} at once: {one['completed']} completed, {one['failed']} failed, "
+                        f"{one['output_throughput']:.0f} tokens/s, TTFT {one['median_ttft_ms']:.1f} ms, "
+                        f"TPOT {one['mean_tpot_ms']:.2f} ms"
+                    )
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Runner:
         self._prompt_logprobs: dict[str, Any] = {}  # complete in this step
         self._step: Any = None
         self._sampled: list[bool] = []
-        self._logits = np.zeros((0, 0), np.float16)  # [requests, V]; of one in mid-prefill, nothing of use
+        self._rows: list[np.ndarray] = []  # logits [V] of each request; of one in mid-prefill, nothing of use
 
     def update(self, step: Any) -> None:
         """Takes in what a `SchedulerOutput` says of requests that came, went on, and ended."""
@@ -121,9 +121,9 @@ class Runner:
         self._step = step
         self._sampled = [False] * len(names)
         self._prompt_logprobs = {}
-        self._logits = np.zeros((0, 0), np.float16)
+        self._rows = []
         decodes: dict[int, tuple[int, int]] = {}
-        prefilled: dict[int, np.ndarray] = {}
+        found: dict[int, np.ndarray] = {}  # logits, by place in the batch
         used = []
         try:
             for index, name in enumerate(names):
@@ -137,18 +137,15 @@ class Runner:
                 if count == 1 and start >= state.num_prompt_tokens:
                     decodes[slot] = (index, tokens[0])
                 else:
-                    prefilled[index] = self._prefill(name, slot, tokens)
+                    found[index] = self._prefill(name, slot, tokens)
             rows = self._slots.decode({slot: token for slot, (_, token) in decodes.items()}) if decodes else None
         except BaseException:
             for slot in used:  # their last rows may be half written
                 self._slots.tokens[slot] = []
             raise
-        first = next(iter(prefilled.values())) if rows is None else rows
-        self._logits = np.empty((len(names), first.shape[-1]), first.dtype)
-        for index, logits in prefilled.items():
-            self._logits[index] = logits
         for slot, (index, _) in decodes.items():
-            self._logits[index] = rows[slot]  # type: ignore[index]
+            found[index] = rows[slot]  # type: ignore[index]
+        self._rows = [found[index] for index in range(len(names))]
 
     def _prefill(self, name: str, slot: int, tokens: list[int]) -> np.ndarray:
         """Logits [V] after the last token, in chunks."""
@@ -171,11 +168,11 @@ class Runner:
         logprobs = None
         plain = self._is_plain_greedy(meta)
         if not plain or grammar is not None:
-            logits = torch.from_numpy(self._logits).to(torch.float32)
+            logits = torch.from_numpy(np.stack(self._rows)).to(torch.float32)
         if grammar is not None:
             apply_grammar_bitmask(self._step, grammar, batch, logits)
         if plain and grammar is None:
-            chosen = [_greedy(row) if sampled else 0 for row, sampled in zip(self._logits, self._sampled, strict=True)]
+            chosen = [_greedy(row) if sampled else 0 for row, sampled in zip(self._rows, self._sampled, strict=True)]
         elif plain:
             chosen = logits.argmax(dim=-1).tolist()
         else:
