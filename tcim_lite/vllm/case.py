@@ -8,7 +8,7 @@ Without these keys the folder is the package, and its graphs say how many device
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -54,7 +54,7 @@ class Case:
         Args:
             compiled: Numbers of devices that the package has graphs for.
             flag: `--tensor-parallel-size`; 1 is its default and says nothing.
-            devices: Of `--additional-config`: a list of ids, or one for each replica.
+            devices: Of `--additional-config`: a list of ids, or lists by the number of a replica.
 
         Raises:
             ValueError: They differ; the message has both numbers.
@@ -73,15 +73,22 @@ class Case:
                 f"{self.config} says parallel_size={size}, the package has graphs for {has}; write that, or compile "
                 f"with --ndevice {size}"
             )
-        if devices is None:
-            return
-        lists = devices if isinstance(devices, list) else [devices]
-        for ids in lists if lists and isinstance(lists[0], list) else [devices]:
-            if isinstance(ids, list) and len(ids) != size:
+        for ids in _lists(devices):
+            if len(ids) != size:
                 raise ValueError(
                     f"--additional-config names {len(ids)} devices, {ids}, but {self.config} says "
                     f"parallel_size={size}; name {size}"
                 )
+
+
+def _lists(devices: object) -> list[list[Any]]:
+    """The lists of ids in `devices`, of which there is one for each replica; what is no list is for others to judge."""
+    if isinstance(devices, Mapping):
+        devices = list(devices.values())
+    if not isinstance(devices, list):
+        return []
+    inner = [each for each in devices if isinstance(each, list)]
+    return inner or [devices]
 
 
 def _parts(path: Path, said: dict[str, Any]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.util
 import os
 import threading
 import time
@@ -21,9 +22,26 @@ def end_with_starters() -> None:
     threading.Thread(target=_end_after_join, args=(parent,), name="tcim-lite-parent", daemon=True).start()
     # Above anything but an engine are processes that may well end before, such as a shell.
     if parent.name.startswith("EngineCore") and parent.pid is not None and (server := _parent_of(parent.pid)):
-        watch = threading.Thread(target=_end_when_orphaned, args=(parent.pid, server), name="tcim-lite-server")
-        watch.daemon = True
-        watch.start()
+        _watch(parent.pid, server)
+
+
+def end_coordinator_with_server() -> None:
+    """Has vLLM's coordinator of replicas end with its server, if that is this process or one to be forked from it.
+
+    It runs nothing of a platform's, and nothing else ends it when the server was killed.
+    """
+    _watch_as_coordinator()
+    multiprocessing.util.register_after_fork(_watch_as_coordinator, lambda watch: watch())
+
+
+def _watch_as_coordinator() -> None:
+    if multiprocessing.current_process().name == "VLLM_DP_Coordinator":
+        _watch(os.getpid(), os.getppid())  # `multiprocessing` knows no parent yet while a spawned process imports
+
+
+def _watch(child: int, parent: int) -> None:
+    """Ends this process when that child loses its parent."""
+    threading.Thread(target=_end_when_orphaned, args=(child, parent), name="tcim-lite-server", daemon=True).start()
 
 
 def _end_after_join(parent: multiprocessing.process.BaseProcess) -> None:
@@ -31,8 +49,8 @@ def _end_after_join(parent: multiprocessing.process.BaseProcess) -> None:
     os._exit(1)
 
 
-def _end_when_orphaned(engine: int, server: int) -> None:
-    while _parent_of(engine) == server:
+def _end_when_orphaned(child: int, parent: int) -> None:
+    while _parent_of(child) == parent:
         time.sleep(0.5)
     os._exit(1)
 

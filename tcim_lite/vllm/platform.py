@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from typing import Any
 
@@ -14,6 +15,7 @@ from tcim_lite.llm import Package
 
 from . import VERSION
 from .case import Case
+from .ending import end_coordinator_with_server
 from .parallel import check_parallel
 from .shape import Shape
 
@@ -25,6 +27,9 @@ if not torch.accelerator.is_available():
     for _name in ("empty_cache", "empty_host_cache"):
         if hasattr(torch.accelerator, _name):
             setattr(torch.accelerator, _name, lambda: None)
+
+
+end_coordinator_with_server()
 
 
 class TcimPlatform(Platform):
@@ -89,8 +94,14 @@ class TcimPlatform(Platform):
         package = Package.open(case.folder)
         shape = Shape.read(package)
         options = vllm_config.additional_config if isinstance(vllm_config.additional_config, dict) else {}
-        case.check(shape.devices, vllm_config.parallel_config.tensor_parallel_size, options.get("devices"))
-        check_parallel(vllm_config.parallel_config, package, options.get("devices"))
+        parallel = vllm_config.parallel_config
+        case.check(shape.devices, parallel.tensor_parallel_size, options.get("devices"))
+        if (
+            case.parallel_size == parallel.tensor_parallel_size
+        ):  # they agree; one worker drives the devices all the same
+            parallel.world_size //= parallel.tensor_parallel_size
+            parallel.tensor_parallel_size = 1
+        check_parallel(parallel, package, options.get("devices"))
         cls._all_logits = shape.all_logits
         slots, context = shape.slots, shape.context
         if model.get_vocab_size() != shape.vocab_size:
@@ -117,12 +128,15 @@ class TcimPlatform(Platform):
                 f"{slots + 1} blocks with vLLM's null block; leave it out"
             )
         cache.block_size = model.max_model_len
-        cache.enable_prefix_caching = False  # shared blocks would answer with the rows of another request
+        if cache.enable_prefix_caching:  # shared blocks would answer with the rows of another request
+            cache.enable_prefix_caching = False
+            _log.info(
+                "prefix caching is off: slots share no blocks; --kv-transfer-config with %s reuses rows", _CONNECTOR[0]
+            )
         if scheduler.max_num_seqs > slots:
             _log.info("max_num_seqs=%d becomes %d, the slots of the package", scheduler.max_num_seqs, slots)
             scheduler.max_num_seqs = slots
         scheduler.async_scheduling = False
-        parallel = vllm_config.parallel_config
         if parallel.worker_cls == "auto":
             parallel.worker_cls = "tcim_lite.vllm.worker.TcimWorker"
         if parallel.distributed_executor_backend == "ray":
@@ -162,6 +176,13 @@ def _refuse(vllm_config: Any) -> None:
         raise ValueError(
             f"VLLM_USE_V2_MODEL_RUNNER={os.environ['VLLM_USE_V2_MODEL_RUNNER']}: the plugin has a runner of its "
             "own, for the steps of the scheduler without it; leave it out"
+        )
+    # vLLM itself sets these for each replica, in processes of their own.
+    ids = vllm_config.parallel_config.assigned_physical_gpu_ids
+    if ids and multiprocessing.parent_process() is None:
+        raise ValueError(
+            f"device_ids={ids}: one worker may drive several devices of a package; name them with --additional-config "
+            f"'{{\"devices\": {ids}}}'"
         )
     if vllm_config.lora_config is not None:
         raise ValueError("LoRA: the weights of a package are compiled; merge the adapter into the checkpoint")

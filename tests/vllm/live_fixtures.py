@@ -6,6 +6,7 @@ os.environ.update(VLLM_PLUGINS="tcim_lite", VLLM_ENABLE_V1_MULTIPROCESSING="0", 
 
 import contextlib
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from vllm import LLM, SamplingParams
 
@@ -28,6 +30,18 @@ def compile_demo(folder: Path, *options: str) -> Path:
     """The demo checkpoint as a package of four slots."""
     command = [sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), "-o", str(folder)]
     subprocess.run([*command, "--batch", "4", "--prefill-length", "32", "-q", *options], check=True)
+    return folder
+
+
+def case_folder(folder: Path, package: Path, devices: int) -> Path:
+    """A folder as engines of compiled cases describe it, before a package whose graphs are for that many devices."""
+    folder.mkdir()
+    for file in package.glob("*.json*"):
+        shutil.copy(file, folder)
+    (folder / "parts").symlink_to(package)
+    keys = {"case_dir": "parts", "param_dir": "parts", "tensor_parallel": {"use_tp": True, "parallel_size": devices}}
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | keys))
     return folder
 
 
@@ -77,14 +91,48 @@ COMPACT = {"backend": "xgrammar", "disable_any_whitespace": True}  # the demo mo
 GREEDY = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
 
 
-@contextlib.contextmanager
-def served(*arguments: str, **env: str) -> Iterator[str]:
+def check_joins_and_aborts(llm: LLM, prompts: list[list[int]], alone: list[list[int]], steps: int) -> None:
+    """Requests that join every second step, of which two are aborted at work, change nothing for the others."""
+    engine, aborted, found = llm.llm_engine, {1, 3}, {}
+    for step in range(steps):
+        if step % 2 == 0 and step // 2 < len(prompts):
+            number = step // 2
+            engine.add_request(str(number), {"prompt_token_ids": prompts[number]}, GREEDY)
+        if step == 9:
+            engine.abort_request([str(number) for number in aborted], internal=False)
+        for out in engine.step():
+            if out.finished:
+                found[int(out.request_id)] = list(out.outputs[0].token_ids)
+        if step > 2 * len(prompts) and not engine.has_unfinished_requests():
+            break
+    kept = set(range(len(prompts))) - aborted
+    assert {number: found.get(number) for number in kept} == {number: alone[number] for number in kept}
+
+
+def devices_below(process: psutil.Process) -> list[set[int]]:
+    """Devices of each process below this one that uses any, as `tcim-lite smi` shows them."""
+    command = [sys.executable, "-P", "-m", "tcim_lite", "smi", "--json"]
+    shown = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    below, found = {each.pid for each in process.children(recursive=True)}, {}
+    for one in shown["processes"]:
+        if one["pid"] in below:
+            found.setdefault(one["pid"], set()).add(one["device_id"])
+    return sorted(found.values(), key=min)
+
+
+def served(*arguments: str, **env: str) -> contextlib.AbstractContextManager[str]:
     """`vllm serve ARGUMENTS` in processes of its own; gives the address, once it is healthy."""
+    vllm = str(Path(sys.executable).with_name("vllm"))
+    return listening([vllm, "serve", *arguments], VLLM_ENABLE_V1_MULTIPROCESSING="1", **env)
+
+
+@contextlib.contextmanager
+def listening(command: list[str], **env: str) -> Iterator[str]:
+    """A server whose command takes `--port`; gives the address, once it is healthy."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", *arguments, "--port", str(port)]
-    server = subprocess.Popen(command, env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1", **env})
+    server = subprocess.Popen([*command, "--port", str(port)], env={**os.environ, **env})
     base = f"http://127.0.0.1:{port}"
     try:
         for _ in range(180):

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 import vllm
-from live_fixtures import GREEDY, post, served
+from live_fixtures import GREEDY, check_joins_and_aborts, post, served
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.platforms.interface import Platform
@@ -27,21 +27,7 @@ def test_greedy_tokens_are_those_of_one_request_alone(llm, prompts, alone, concu
 
 
 def test_requests_that_join_and_leave_do_not_change_the_others(llm, prompts, alone):
-    engine, found = llm.llm_engine, {}
-    for step in range(400):
-        if step % 2 == 0 and step // 2 < len(prompts):
-            number = step // 2
-            engine.add_request(str(number), {"prompt_token_ids": prompts[number]}, GREEDY)
-        if step == 9:
-            engine.abort_request(["1", "3"], internal=False)
-        for out in engine.step():
-            if out.finished:
-                found[int(out.request_id)] = list(out.outputs[0].token_ids)
-        if step > 2 * len(prompts) and not engine.has_unfinished_requests():
-            break
-    kept = set(range(len(prompts))) - {1, 3}
-    assert kept <= set(found)
-    assert {number: found[number] for number in kept} == {number: alone[number] for number in kept}
+    check_joins_and_aborts(llm, prompts, alone, steps=400)
 
 
 def test_a_seed_gives_the_same_answer_beside_others_and_in_chunks(llm, prompts):
@@ -81,6 +67,7 @@ def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
         ({"tensor_parallel_size": 2}, "--additional-config"),
         ({"pipeline_parallel_size": 2}, "compile it with --pipeline 2"),
         ({"enable_lora": True}, "merge the adapter"),
+        ({"device_ids": [0]}, r"device_ids=\[0\]: .*--additional-config"),
     ],
 )
 def test_what_a_package_cannot_do_is_refused_with_what_to_do(package, options, message):

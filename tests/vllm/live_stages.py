@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
-from live_fixtures import GREEDY, compile_demo
+from live_fixtures import GREEDY, case_folder, check_joins_and_aborts, compile_demo, devices_below
 from vllm import LLM, SamplingParams
 
 
@@ -48,20 +49,7 @@ def test_stages_in_two_workers_give_the_tokens_of_one_device(staged, prompts, al
 
 
 def test_requests_that_join_and_leave_do_not_change_the_others(staged, prompts, alone):
-    engine, found = staged.llm_engine, {}
-    for step in range(2000):
-        if step % 2 == 0 and step // 2 < len(prompts):
-            number = step // 2
-            engine.add_request(str(number), {"prompt_token_ids": prompts[number]}, GREEDY)
-        if step == 9:
-            engine.abort_request(["1", "3"], internal=False)
-        for out in engine.step():
-            if out.finished:
-                found[int(out.request_id)] = list(out.outputs[0].token_ids)
-        if step > 2 * len(prompts) and not engine.has_unfinished_requests():
-            break
-    kept = set(range(len(prompts))) - {1, 3}
-    assert {number: found.get(number) for number in kept} == {number: alone[number] for number in kept}
+    check_joins_and_aborts(staged, prompts, alone, steps=2000)
 
 
 @pytest.mark.parametrize("at", [(3,), (12, 13, 30)])
@@ -89,6 +77,39 @@ def test_sampled_tokens_are_those_of_one_device(staged, package, prompts):
 def test_one_worker_drives_the_graphs_of_two_devices(package, prompts, alone):
     with open_llm(package, additional_config={"devices": [2, 1]}) as llm:
         assert answers(llm, prompts) == alone
+
+
+@pytest.fixture(scope="module")
+def case(package, tmp_path_factory) -> Path:
+    """A case folder whose config.json says parallel_size=2."""
+    return case_folder(tmp_path_factory.mktemp("case") / "folder", package, devices=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "used"),
+    [
+        ({}, {0, 1}),
+        ({"tensor_parallel_size": 2}, {0, 1}),
+        ({"additional_config": {"devices": [3, 0]}}, {0, 3}),
+    ],
+    ids=["alone", "flag", "devices"],
+)
+def test_a_case_folder_runs_on_as_many_devices_as_it_says(case, prompts, alone, options, used):
+    with open_llm(case, **options) as llm:
+        assert answers(llm, prompts) == alone
+        assert used in devices_below(psutil.Process())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tensor_parallel_size": 4}, r"tensor_parallel_size=4, but .*config\.json says parallel_size=2"),
+        ({"additional_config": {"devices": [1]}}, r"names 1 devices, \[1\], but .* says parallel_size=2"),
+    ],
+)
+def test_a_case_folder_and_flags_that_differ_are_refused_with_both_numbers(case, options, message):
+    with pytest.raises(Exception, match=message):
+        LLM(model=str(case), **options)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_an_absolute_folder_is_taken_as_it_is(folder, tmp_path_factory):
         ({"flag": 4}, "tensor_parallel_size=4, but .*config.json says parallel_size=2"),
         ({"devices": [0]}, r"names 1 devices, \[0\], but .* says parallel_size=2"),
         ({"devices": [[0, 1], [2, 3, 4]]}, r"names 3 devices, \[2, 3, 4\], but .* says parallel_size=2"),
+        ({"devices": {"0": [0, 1], "1": [2]}}, r"names 1 devices, \[2\], but .* says parallel_size=2"),
         ({"compiled": {1, 4}}, "says parallel_size=2, the package has graphs for 1 or 4"),
     ],
 )
