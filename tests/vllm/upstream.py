@@ -1,4 +1,6 @@
-"""Runs tests of vLLM's own against a package: `python tests/vllm/upstream.py [--source FOLDER|SDIST] [-k WORDS]`.
+"""Runs tests of vLLM's own against a package.
+
+    python tests/vllm/upstream.py [--source FOLDER|SDIST] [-k WORDS] [FILE...]
 
 The tests come from the sdist of the pinned version, fetched with pip if none is named, checked against `sha256` of
 upstream.toml, and unpacked outside this repository. They name models of the Hugging Face hub: a hub cache is made in
@@ -29,6 +31,7 @@ import pytest
 
 HERE = Path(__file__).parent
 CHECKPOINT = HERE.parents[1] / "examples" / "demo_checkpoint"
+_ADAPTER_OPTIONS = {"--enable-lora": 1, "--lora-modules": 2, "--max-lora-rank": 2, "--max-cpu-loras": 2}  # and values
 
 
 def rules() -> dict[str, Any]:
@@ -42,7 +45,13 @@ def rules() -> dict[str, Any]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Lets json parse 2,000 levels, which a file does when imported; before Python 3.13 the limit is 1,000."""
+    """Prepares what files of tests import, or do when imported."""
+    from huggingface_hub import snapshot_download
+    from vllm.model_executor.model_loader import weight_utils
+
+    # In place of weights without a tokenizer the whole package, which lies in the hub cache.
+    weight_utils.download_weights_from_hf = lambda name, **options: snapshot_download(name)
+    # One parses JSON of 2,000 levels; before Python 3.13 the limit is 1,000.
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 10_000))
     yield
@@ -74,6 +83,17 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
         plain(self, *args, **{"block_size": None} | kwargs)  # its default is 16, and a block is a slot here
 
     VllmRunner.__init__ = without_block_size
+    whole = RemoteVLLMServer.__init__
+
+    def without_adapters(self: Any, model: str, arguments: list[str], **kwargs: Any) -> None:
+        """Some servers load an adapter, which is refused here, though most of their tests do not ask for it."""
+        kept, left = [], 0
+        for argument in arguments:
+            left = _ADAPTER_OPTIONS.get(argument, 0) or max(left - 1, 0)
+            kept += [argument] * (left == 0)
+        whole(self, model, kept, **kwargs)
+
+    RemoteVLLMServer.__init__ = without_adapters
     RemoteVLLMServer._pre_download_model = lambda self, model, args: None  # there are no weights of torch to fetch
 
 
@@ -126,8 +146,8 @@ def make_hub(folder: Path, names: list[str], bases: list[str], context: int) -> 
     options = ["--batch", "4", "--prefill-length", "32", "--context-length", str(context), "--all-logits", "-q"]
     command = [sys.executable, "-P", "-m", "tcim_lite", "compile", str(CHECKPOINT), "-o", str(package)]
     subprocess.run([*command, *options], check=True)
-    config = package / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": context}))
+    for file, key in (("config.json", "max_position_embeddings"), ("tokenizer_config.json", "model_max_length")):
+        (package / file).write_text(json.dumps(json.loads((package / file).read_text()) | {key: context}))
     base = shutil.copytree(package, folder / "base")
     for file, key, value in (
         ("config.json", "eos_token_id", 0),
@@ -151,7 +171,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Tests of vLLM's own against a package.")
     parser.add_argument("--source", help="a folder with vLLM's tests, or the sdist; by default pip fetches it")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "tcim_lite_vllm_tests")
-    parser.add_argument("files", nargs="*", help="some of the files of the allow list")
+    parser.add_argument("-k", default="", metavar="WORDS", help="as pytest's")
+    parser.add_argument("files", nargs="*", help="files below `tests`; without any, the allow list")
     args, rest = parser.parse_known_args()
     said = rules()
     root = find_tests(args.source, args.cache)
@@ -188,6 +209,8 @@ def main() -> int:
             os.devnull,
             "-o",
             "asyncio_mode=auto",
+            "-k",
+            args.k,
         ]
         paths = [str(root / "tests" / file) for file in files]
         return subprocess.run([*pytest, *limits, *rest, *paths], cwd=root, env=env).returncode
