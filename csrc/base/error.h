@@ -2,25 +2,31 @@
 // got, what was expected and what to try.
 #pragma once
 
-#include <sstream>
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <type_traits>
 
 namespace tcim_lite {
 
 enum class ErrorCode {
-  Internal,     // a mistake of this project
-  Format,       // HmmFormatError
-  State,        // StateError: Status.UNINITIALIZED
-  Argument,     // ArgumentError: Status.INVALID_ARGUMENT
-  Shape,        // ShapeError
-  UnknownName,  // UnknownNameError
-  Device,       // DeviceError
-  Unsupported,  // UnsupportedError
-  Aborted,      // the caller asked for it
-  Strict,       // StrictError: a finding of strict mode
+  Internal,  // a mistake of this project
+  Format,
+  State,     // Status.UNINITIALIZED
+  Argument,  // Status.INVALID_ARGUMENT
+  Shape,
+  UnknownName,
+  Device,
+  Unsupported,
+  Aborted,  // the caller asked for it
+  Strict,   // a finding of strict mode
 };
+
+// The class of tcim_lite.errors.
+const char* class_of(ErrorCode code);
 
 // Thrown in libtcim_runtime_lite.so and caught in the Python extension: its destructor is out of line, so that the type
 // information exists once.
@@ -39,17 +45,49 @@ class __attribute__((visibility("default"))) Error : public std::runtime_error {
   ErrorCode status_code_;
 };
 
-// Joins its arguments with operator<<.
+// A piece of a message: text, which must outlive it, or a number as an ostream writes it. Messages are made of these
+// and not by a template over all their pieces, because the compiler would need a fifth of its time for such functions.
+class MessagePart {
+ public:
+  MessagePart(std::string_view text) : text_(text) {}
+  MessagePart(const char* text) : text_(text) {}
+  MessagePart(const std::string& text) : text_(text) {}
+  MessagePart(char letter) : text_(digits_, 1) { digits_[0] = letter; }
+  template <std::integral Number>
+    requires(sizeof(Number) > 1 || std::same_as<Number, bool>)
+  MessagePart(Number number) {
+    if constexpr (std::is_signed_v<Number>) {
+      write(int64_t{number});
+    } else {
+      write(uint64_t{number});
+    }
+  }
+  MessagePart(double number);
+  MessagePart(const void* address);
+  MessagePart(const MessagePart&) = delete;  // text_ may point to digits_
+  MessagePart& operator=(const MessagePart&) = delete;
+
+  std::string_view text() const { return text_; }
+
+ private:
+  void write(int64_t number);
+  void write(uint64_t number);
+
+  char digits_[24];
+  std::string_view text_;
+};
+
+std::string joined(std::initializer_list<MessagePart> parts);
+[[noreturn]] void throw_error(ErrorCode code, std::initializer_list<MessagePart> parts);
+
 template <typename... Parts>
-std::string concat(Parts&&... parts) {
-  std::ostringstream text;
-  (text << ... << std::forward<Parts>(parts));
-  return text.str();
+std::string concat(const Parts&... parts) {
+  return joined({MessagePart(parts)...});
 }
 
 template <typename... Parts>
-[[noreturn]] void fail(ErrorCode code, Parts&&... parts) {
-  throw Error(code, concat(std::forward<Parts>(parts)...));
+[[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
+  throw_error(code, {MessagePart(parts)...});
 }
 
 }  // namespace tcim_lite

@@ -7,35 +7,10 @@
 namespace tcim_lite {
 namespace {
 
-const char* class_name(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::Internal:
-    case ErrorCode::Aborted:
-      return "TcimError";
-    case ErrorCode::Format:
-      return "HmmFormatError";
-    case ErrorCode::State:
-      return "StateError";
-    case ErrorCode::Argument:
-      return "ArgumentError";
-    case ErrorCode::Shape:
-      return "ShapeError";
-    case ErrorCode::UnknownName:
-      return "UnknownNameError";
-    case ErrorCode::Device:
-      return "DeviceError";
-    case ErrorCode::Unsupported:
-      return "UnsupportedError";
-    case ErrorCode::Strict:
-      return "StrictError";
-  }
-  return "TcimError";
-}
-
 void raise(const Error& error) {
   const py::module_ errors = py::module_::import("tcim_lite.errors");
-  const py::object type = errors.attr(class_name(error.code()));
-  const py::object status = errors.attr(class_name(error.status_code())).attr("status");
+  const py::object type = errors.attr(class_of(error.code()));
+  const py::object status = errors.attr(class_of(error.status_code())).attr("status");
   // A path in the message may hold any bytes.
   const std::string_view text = error.what();
   const auto message = py::reinterpret_steal<py::object>(

@@ -38,32 +38,6 @@ uint64_t steady_ns() {
   return uint64_t(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-// The class of tcim_lite.errors.
-std::string_view class_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::Format:
-      return "HmmFormatError";
-    case ErrorCode::State:
-      return "StateError";
-    case ErrorCode::Argument:
-      return "ArgumentError";
-    case ErrorCode::Shape:
-      return "ShapeError";
-    case ErrorCode::UnknownName:
-      return "UnknownNameError";
-    case ErrorCode::Device:
-      return "DeviceError";
-    case ErrorCode::Unsupported:
-      return "UnsupportedError";
-    case ErrorCode::Strict:
-      return "StrictError";
-    case ErrorCode::Internal:
-    case ErrorCode::Aborted:
-      break;
-  }
-  return "TcimError";
-}
-
 class Record final : public Observer {
  public:
   Record(const std::string& path, Keep keep, std::string meta)
@@ -109,7 +83,7 @@ class Record final : public Observer {
     if (!event.value.empty()) text.add("value", event.value);
     if (event.error) {
       text.add_object("error", [&](RecordText& error) {
-        error.add("type", class_of(*event.error));
+        error.add("type", std::string_view(class_of(*event.error)));
         error.add("text", event.error_text);
       });
     }
