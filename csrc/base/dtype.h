@@ -2,7 +2,9 @@
 // on the host side of a copy.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace tcim_lite {
@@ -46,35 +48,11 @@ constexpr int64_t size_of(DType dtype) {
   return 0;
 }
 
-// numpy's spelling: "float16".
+// numpy's spelling: "float16". By code.
+constexpr std::string_view kDTypeNames[] = {"?",       "int8",    "uint8", "int16",  "uint16",  "int32", "uint32",
+                                            "float16", "float32", "int64", "uint64", "float64", "bool"};
 constexpr std::string_view name_of(DType dtype) {
-  switch (dtype) {
-    case DType::Int8:
-      return "int8";
-    case DType::UInt8:
-      return "uint8";
-    case DType::Int16:
-      return "int16";
-    case DType::UInt16:
-      return "uint16";
-    case DType::Int32:
-      return "int32";
-    case DType::UInt32:
-      return "uint32";
-    case DType::Float16:
-      return "float16";
-    case DType::Float32:
-      return "float32";
-    case DType::Int64:
-      return "int64";
-    case DType::UInt64:
-      return "uint64";
-    case DType::Float64:
-      return "float64";
-    case DType::Bool:
-      return "bool";
-  }
-  return "?";
+  return size_t(dtype) < std::size(kDTypeNames) ? kDTypeNames[size_t(dtype)] : "?";
 }
 
 }  // namespace tcim_lite

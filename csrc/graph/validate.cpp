@@ -20,17 +20,8 @@ template <typename... Parts>
 }
 
 std::string_view kind_name(ValueKind kind) {
-  switch (kind) {
-    case ValueKind::Input:
-      return "input";
-    case ValueKind::State:
-      return "state";
-    case ValueKind::Weight:
-      return "weight";
-    case ValueKind::Intermediate:
-      return "intermediate";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"input", "state", "weight", "intermediate"};
+  return kNames[size_t(kind)];
 }
 
 void check_value(const Value& value) {

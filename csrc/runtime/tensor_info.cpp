@@ -7,17 +7,8 @@
 namespace tcim_lite {
 
 std::string_view name_of(Format format) {
-  switch (format) {
-    case Format::ND:
-      return "ND";
-    case Format::YUV420SP:
-      return "YUV420SP";
-    case Format::YUV422SP:
-      return "YUV422SP";
-    case Format::YUV444SP:
-      return "YUV444SP";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"ND", "YUV420SP", "YUV422SP", "YUV444SP"};
+  return kNames[size_t(format)];
 }
 
 Shape dense_strides(const Shape& shape) {

@@ -38,8 +38,7 @@ void plan_broadcast(PlanBuilder& plan, const Op& op, int kind) {
     for (size_t i = 0; i < count; ++i) step.strides[i][step.axes] = strides[i][axis];
     ++step.axes;
   }
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace tcim_lite::ops

@@ -37,8 +37,7 @@ void plan_concat(PlanBuilder& plan, const Op& op) {
     step.boxes.back().y_offset = offset;
     offset += shape[axis] * strides[axis];
   }
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

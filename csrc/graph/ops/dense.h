@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/ops/op_check.h"
@@ -35,6 +36,29 @@ uint32_t read_dense(PlanBuilder& plan, const Op& op, size_t input);
 Operand read_operand(PlanBuilder& plan, const Op& op, size_t input);
 uint32_t write_dense(PlanBuilder& plan, const Op& op, size_t output = 0);
 int64_t element_bytes(PlanBuilder& plan, uint32_t value);
+
+// A step over the rows of operand 0, which are its last axis.
+template <typename Step>
+Step step_over_rows(PlanBuilder& plan, const Op& op) {
+  Step step;
+  step.elem = plan.values.elem(op.inputs[0]);
+  const Shape& shape = plan.value(op.inputs[0]).shape;
+  step.cols = shape.back();
+  step.rows = num_elements(shape) / step.cols;
+  return step;
+}
+
+// The last step of an op: writes its result, and reads operand 0.
+template <typename Step>
+void append_dense(PlanBuilder& plan, const Op& op, Step step) {
+  step.y = write_dense(plan, op);
+  plan.append(std::move(step));
+}
+template <typename Step>
+void append_map(PlanBuilder& plan, const Op& op, Step step) {
+  step.x = read_dense(plan, op, 0);
+  append_dense(plan, op, std::move(step));
+}
 
 // A step that copies boxes, without boxes.
 MoveSpec new_move(PlanBuilder& plan, const Op& op);

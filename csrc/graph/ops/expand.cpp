@@ -19,8 +19,7 @@ void plan_expand(PlanBuilder& plan, const Op& op) {
   const Shape& shape = plan.value(op.outputs[0]).shape;
   const std::vector<int64_t> strides = broadcast_strides(plan.value(op.inputs[0]).shape, shape);
   step.boxes = {box(read_operand(plan, op, 0), shape, strides, strides_of(shape))};
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -30,8 +30,7 @@ void plan_gather(PlanBuilder& plan, const Op& op) {
   step.bytes = element_bytes(plan, op.outputs[0]);
   step.x = read_operand(plan, op, 0);
   step.indices = read_operand(plan, op, 1);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -15,17 +15,11 @@ void check_layer_norm(const OpCheck& op) {
 }
 
 void plan_layer_norm(PlanBuilder& plan, const Op& op) {
-  LayerNormSpec step;
-  step.elem = plan.values.elem(op.inputs[0]);
-  const Shape& shape = plan.value(op.inputs[0]).shape;
-  step.cols = shape.back();
-  step.rows = num_elements(shape) / step.cols;
+  auto step = step_over_rows<LayerNormSpec>(plan, op);
   step.epsilon = float(op.attribute("epsilon", 1e-5));
   if (op.inputs.size() > 1) step.weight_id = op.inputs[1];
   if (op.inputs.size() > 2) step.bias_id = op.inputs[2];
-  step.x = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_map(plan, op, std::move(step));
 }
 
 }  // namespace

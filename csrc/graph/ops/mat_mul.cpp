@@ -60,8 +60,7 @@ void plan_mat_mul(PlanBuilder& plan, const Op& op) {
   step.b_offsets = offsets(b, y);
   step.a = read_operand(plan, op, 0);
   step.b = read_operand(plan, op, 1);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 void cost_mat_mul(const Graph& graph, const Op& op, OpCost& cost) {

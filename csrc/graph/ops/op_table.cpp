@@ -45,19 +45,8 @@ std::vector<StateOperand> states_of(const Op& op) {
 }
 
 std::string_view name_of(Cut cut) {
-  switch (cut) {
-    case Cut::None:
-      return "no";
-    case Cut::Columns:
-      return "columns";
-    case Cut::Heads:
-      return "heads";
-    case Cut::Rows:
-      return "rows";
-    case Cut::Follows:
-      return "as its operand";
-  }
-  return "?";
+  static constexpr std::string_view kNames[] = {"no", "columns", "heads", "rows", "as its operand"};
+  return kNames[size_t(cut)];
 }
 
 }  // namespace tcim_lite

@@ -33,8 +33,7 @@ void plan_pad(PlanBuilder& plan, const Op& op) {
   const float value = float(op.attribute("value", 0.0));
   step.fills = true;
   step.fill = step.bytes == 2 ? float_to_half_saturate(value) : std::bit_cast<uint32_t>(value);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -47,9 +47,7 @@ void plan_pool(PlanBuilder& plan, const Op& op) {
     step.extent_h = extent[0];
     step.extent_w = extent[1];
   }
-  step.x = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_map(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -14,15 +14,9 @@ void check_reduce(const OpCheck& op) {
 
 template <ReduceOp kind>
 void plan_reduce(PlanBuilder& plan, const Op& op) {
-  ReduceSpec step;
+  auto step = step_over_rows<ReduceSpec>(plan, op);
   step.op = kind;
-  step.elem = plan.values.elem(op.inputs[0]);
-  const Shape& shape = plan.value(op.inputs[0]).shape;
-  step.cols = shape.back();
-  step.rows = num_elements(shape) / step.cols;
-  step.x = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_map(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -31,9 +31,7 @@ void plan_resample(PlanBuilder& plan, const Op& op) {
   step.weights_id = op.inputs[2];
   step.count = plan.value(op.inputs[1]).shape[0];
   step.taps = plan.value(op.inputs[1]).shape[1];
-  step.x = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_map(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -77,8 +77,7 @@ void plan_resizer(PlanBuilder& plan, const Op& op) {
   }
   step.colours_id = op.inputs[1];
   step.image = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

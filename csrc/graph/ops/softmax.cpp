@@ -13,15 +13,9 @@ void check_softmax(const OpCheck& op) {
 }
 
 void plan_softmax(PlanBuilder& plan, const Op& op) {
-  SoftmaxSpec step;
-  step.elem = plan.values.elem(op.inputs[0]);
-  const Shape& shape = plan.value(op.inputs[0]).shape;
-  step.cols = shape.back();
-  step.rows = num_elements(shape) / step.cols;
+  auto step = step_over_rows<SoftmaxSpec>(plan, op);
   step.log = op.attribute("log", int64_t{0}) != 0;
-  step.x = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_map(plan, op, std::move(step));
 }
 
 }  // namespace

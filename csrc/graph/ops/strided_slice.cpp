@@ -35,8 +35,7 @@ void plan_strided_slice(PlanBuilder& plan, const Op& op) {
   const Shape& shape = plan.value(op.outputs[0]).shape;
   step.boxes = {box(read_operand(plan, op, 0), shape, strides, strides_of(shape))};
   step.boxes[0].x_offset = offset;
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

@@ -17,11 +17,7 @@ void check_top_k(const OpCheck& op) {
 }
 
 void plan_top_k(PlanBuilder& plan, const Op& op) {
-  TopKSpec step;
-  step.elem = plan.values.elem(op.inputs[0]);
-  const Shape& shape = plan.value(op.inputs[0]).shape;
-  step.cols = shape.back();
-  step.rows = num_elements(shape) / step.cols;
+  auto step = step_over_rows<TopKSpec>(plan, op);
   step.chosen = op.attribute("k", int64_t{1});
   step.largest = op.attribute("largest", int64_t{0}) != 0;
   step.x = read_dense(plan, op, 0);

@@ -27,8 +27,7 @@ void plan_transpose(PlanBuilder& plan, const Op& op) {
   for (int64_t axis : numbers_of(op, "axes")) strides.push_back(own[size_t(axis)]);
   const Shape& shape = plan.value(op.outputs[0]).shape;
   step.boxes = {box(read_operand(plan, op, 0), shape, strides, strides_of(shape))};
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_dense(plan, op, std::move(step));
 }
 
 }  // namespace

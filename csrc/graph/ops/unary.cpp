@@ -22,9 +22,7 @@ void plan_unary(PlanBuilder& plan, const Op& op) {
   step.alpha = float(op.attribute("alpha", 0.0));
   step.beta = float(op.attribute("beta", 0.0));
   step.count = num_elements(plan.value(op.inputs[0]).shape);
-  step.x = read_dense(plan, op, 0);
-  step.y = write_dense(plan, op);
-  plan.append(std::move(step));
+  append_map(plan, op, std::move(step));
 }
 
 }  // namespace

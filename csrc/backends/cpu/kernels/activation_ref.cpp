@@ -31,9 +31,8 @@ namespace {
 
 float silu(float g) { return g / (1.0f + exp_ref(-g)); }
 
-template <Elem E>
+template <typename Row>
 void silu_mul_store(const SiluMulStoreArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* acc = args.acc + row * args.acc_stride;
     void* y = Row::at(args.y, row * args.y_stride);
@@ -46,9 +45,8 @@ void silu_mul_store(const SiluMulStoreArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void silu_mul(const SiluMulArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.x_stride);
     void* y = Row::at(args.y, row * args.y_stride);
@@ -59,9 +57,8 @@ void silu_mul(const SiluMulArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void clamped_glu(const ClampedGluArgs& args) {
-  using Row = RefRow<E>;
   const float limit = args.limit;
   for (int64_t row = 0; row < args.rows.rows; ++row) {
     const void* x = Row::at(args.rows.x, row * args.rows.x_stride);
@@ -83,9 +80,9 @@ void exp_many(const float* x, float* y, int64_t count) {
 }  // namespace
 
 void use_activation_ref(KernelTable& table) {
-  enter(table.silu_mul_store, silu_mul_store<kF16>, silu_mul_store<kF32>);
-  enter(table.silu_mul, silu_mul<kF16>, silu_mul<kF32>);
-  enter(table.clamped_glu, clamped_glu<kF16>, clamped_glu<kF32>);
+  enter(table.silu_mul_store, silu_mul_store<F16Row>, silu_mul_store<F32Row>);
+  enter(table.silu_mul, silu_mul<F16Row>, silu_mul<F32Row>);
+  enter(table.clamped_glu, clamped_glu<F16Row>, clamped_glu<F32Row>);
   table.exp = exp_many;
 }
 

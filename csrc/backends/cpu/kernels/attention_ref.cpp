@@ -12,9 +12,8 @@ float tree_sum(float* partial) {
   return partial[0];
 }
 
-template <Elem E>
+template <typename Row>
 bool attention_block(const AttentionBlockArgs& args) {
-  using Row = RefRow<E>;
   const int64_t dim = args.head_dim;
   bool finite = true;
   for (int64_t row = 0; row < args.rows; ++row) {
@@ -63,9 +62,8 @@ void attention_merge(const AttentionMergeArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void attention_finish(const AttentionFinishArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* o = args.o + row * args.head_dim;
     void* y = Row::at(args.y, row * args.y_stride);
@@ -76,8 +74,8 @@ void attention_finish(const AttentionFinishArgs& args) {
 }  // namespace
 
 void use_attention_ref(KernelTable& table) {
-  enter(table.attention_block, attention_block<kF16>, attention_block<kF32>);
-  enter(table.attention_finish, attention_finish<kF16>, attention_finish<kF32>);
+  enter(table.attention_block, attention_block<F16Row>, attention_block<F32Row>);
+  enter(table.attention_finish, attention_finish<F16Row>, attention_finish<F32Row>);
   table.attention_merge = attention_merge;
 }
 

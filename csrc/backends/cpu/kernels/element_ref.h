@@ -33,6 +33,9 @@ struct RefRow<kF32> {
   static void* at(void* base, int64_t offset) { return static_cast<float*>(base) + offset; }
 };
 
+using F16Row = RefRow<kF16>;
+using F32Row = RefRow<kF32>;
+
 // Enters a kernel into the table for both element types.
 template <typename Kernel>
 void enter(Kernel (&entry)[2], Kernel f16, Kernel f32) {

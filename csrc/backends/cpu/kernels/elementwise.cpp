@@ -92,19 +92,13 @@ bool all_finite(const FiniteArgs& args) {
   return true;
 }
 
-template <int op = 0>
-void enter_ops(KernelTable& table) {
-  if constexpr (op < kElementwiseOps) {
-    constexpr auto kOp = ElementwiseOp(op);
-    enter(table.elementwise[op], elementwise<uint16_t, kOp>, elementwise<float, kOp>);
-    enter_ops<op + 1>(table);
-  }
-}
-
 }  // namespace
 
 void TCIM_LITE_USE(elementwise)(KernelTable& table) {
-  enter_ops(table);
+  for_ops<kElementwiseOps>([&](auto op) {
+    constexpr auto kOp = ElementwiseOp(op.value);
+    enter(table.elementwise[kOp], elementwise<uint16_t, kOp>, elementwise<float, kOp>);
+  });
   enter(table.where, where<uint16_t>, where<float>);
   enter(table.store, store_rows<uint16_t>, store_rows<float>);
   enter(table.weighted_sum, weighted_sum<uint16_t>, weighted_sum<float>);

@@ -5,9 +5,8 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <Elem E>
+template <typename Row>
 void store(const StoreArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* acc = args.acc + row * args.acc_stride;
     void* y = Row::at(args.y, row * args.y_stride);
@@ -20,9 +19,8 @@ void store(const StoreArgs& args) {
   }
 }
 
-template <Elem E, ElementwiseOp op>
+template <typename Row, ElementwiseOp op>
 void elementwise(const ElementwiseArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* a = Row::at(args.a, row * args.a_stride);
     const void* b = Row::at(args.b, row * args.b_stride);
@@ -34,9 +32,8 @@ void elementwise(const ElementwiseArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void where(const WhereArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t i = 0; i < args.cols; ++i) {
     const float condition = Row::load(args.condition, args.condition_repeats ? 0 : i);
     Row::store(args.y, i,
@@ -45,9 +42,8 @@ void where(const WhereArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void weighted_sum(const WeightedSumArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t i = 0; i < args.cols; ++i) {
     float sum = 0;
     for (int64_t k = 0; k < args.count; ++k)
@@ -57,9 +53,8 @@ void weighted_sum(const WeightedSumArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void widen(const WidenArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.x_stride);
     float* y = args.y + row * args.y_stride;
@@ -67,9 +62,8 @@ void widen(const WidenArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void narrow(const NarrowArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* x = args.x + row * args.x_stride;
     void* y = Row::at(args.y, row * args.y_stride);
@@ -77,9 +71,8 @@ void narrow(const NarrowArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 bool all_finite(const FiniteArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.x_stride);
     for (int64_t i = 0; i < args.cols; ++i) {
@@ -89,25 +82,19 @@ bool all_finite(const FiniteArgs& args) {
   return true;
 }
 
-template <int op = 0>
-void enter_ops(KernelTable& table) {
-  if constexpr (op < kElementwiseOps) {
-    constexpr auto kOp = ElementwiseOp(op);
-    enter(table.elementwise[op], elementwise<kF16, kOp>, elementwise<kF32, kOp>);
-    enter_ops<op + 1>(table);
-  }
-}
-
 }  // namespace
 
 void use_elementwise_ref(KernelTable& table) {
-  enter_ops(table);
-  enter(table.where, where<kF16>, where<kF32>);
-  enter(table.store, store<kF16>, store<kF32>);
-  enter(table.weighted_sum, weighted_sum<kF16>, weighted_sum<kF32>);
-  enter(table.widen, widen<kF16>, widen<kF32>);
-  enter(table.narrow, narrow<kF16>, narrow<kF32>);
-  enter(table.all_finite, all_finite<kF16>, all_finite<kF32>);
+  for_ops<kElementwiseOps>([&](auto op) {
+    constexpr auto kOp = ElementwiseOp(op.value);
+    enter(table.elementwise[kOp], elementwise<F16Row, kOp>, elementwise<F32Row, kOp>);
+  });
+  enter(table.where, where<F16Row>, where<F32Row>);
+  enter(table.store, store<F16Row>, store<F32Row>);
+  enter(table.weighted_sum, weighted_sum<F16Row>, weighted_sum<F32Row>);
+  enter(table.widen, widen<F16Row>, widen<F32Row>);
+  enter(table.narrow, narrow<F16Row>, narrow<F32Row>);
+  enter(table.all_finite, all_finite<F16Row>, all_finite<F32Row>);
 }
 
 }  // namespace tcim_lite::cpu

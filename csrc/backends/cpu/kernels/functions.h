@@ -10,6 +10,19 @@
 namespace tcim_lite::cpu {
 namespace {
 
+// body(OpNumber<op>) for every op below `count`.
+template <int op>
+struct OpNumber {
+  static constexpr int value = op;
+};
+template <int count, int op = 0, typename Body>
+inline void for_ops(Body body) {
+  if constexpr (op < count) {
+    body(OpNumber<op>{});
+    for_ops<count, op + 1>(body);
+  }
+}
+
 // --- of one float; the compiler makes fmas of __builtin_fmaf where there are some ---
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }

@@ -5,9 +5,8 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <Elem E>
+template <typename Row>
 void rms_norm(const RmsNormArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.x_stride);
     void* y = Row::at(args.y, row * args.y_stride);
@@ -25,9 +24,8 @@ void rms_norm(const RmsNormArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void rope(const RopeArgs& args) {
-  using Row = RefRow<E>;
   const int64_t half = args.head_dim / 2;
   for (int64_t head = 0; head < args.heads; ++head) {
     const void* x = Row::at(args.x, head * args.x_stride);
@@ -43,8 +41,8 @@ void rope(const RopeArgs& args) {
 }  // namespace
 
 void use_norm_ref(KernelTable& table) {
-  enter(table.rms_norm, rms_norm<kF16>, rms_norm<kF32>);
-  enter(table.rope, rope<kF16>, rope<kF32>);
+  enter(table.rms_norm, rms_norm<F16Row>, rms_norm<F32Row>);
+  enter(table.rope, rope<F16Row>, rope<F32Row>);
 }
 
 }  // namespace tcim_lite::cpu

@@ -96,19 +96,13 @@ void layer_norm(const LayerNormArgs& args) {
   }
 }
 
-template <int op = 0>
-void enter_ops(KernelTable& table) {
-  if constexpr (op < kReduceOps) {
-    constexpr auto kOp = ReduceOp(op);
-    enter(table.reduce[op], reduce<uint16_t, kOp>, reduce<float, kOp>);
-    enter_ops<op + 1>(table);
-  }
-}
-
 }  // namespace
 
 void TCIM_LITE_USE(reduce)(KernelTable& table) {
-  enter_ops(table);
+  for_ops<kReduceOps>([&](auto op) {
+    constexpr auto kOp = ReduceOp(op.value);
+    enter(table.reduce[kOp], reduce<uint16_t, kOp>, reduce<float, kOp>);
+  });
   enter(table.softmax, softmax<uint16_t>, softmax<float>);
   enter(table.layer_norm, layer_norm<uint16_t>, layer_norm<float>);
 }

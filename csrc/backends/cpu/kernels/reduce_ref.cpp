@@ -38,9 +38,8 @@ float fold(ReduceOp op, int64_t count, const Element& element) {
   return partial[0];
 }
 
-template <Elem E, ReduceOp op>
+template <typename Row, ReduceOp op>
 void reduce(const ReduceArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.cols);
     float result = fold(op, args.cols, [&](int64_t i) { return Row::load(x, i); });
@@ -49,9 +48,8 @@ void reduce(const ReduceArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void softmax(const SoftmaxArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.cols);
     void* y = Row::at(args.y, row * args.cols);
@@ -64,9 +62,8 @@ void softmax(const SoftmaxArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void layer_norm(const LayerNormArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.cols);
     void* y = Row::at(args.y, row * args.cols);
@@ -86,21 +83,15 @@ void layer_norm(const LayerNormArgs& args) {
   }
 }
 
-template <int op = 0>
-void enter_ops(KernelTable& table) {
-  if constexpr (op < kReduceOps) {
-    constexpr auto kOp = ReduceOp(op);
-    enter(table.reduce[op], reduce<kF16, kOp>, reduce<kF32, kOp>);
-    enter_ops<op + 1>(table);
-  }
-}
-
 }  // namespace
 
 void use_reduce_ref(KernelTable& table) {
-  enter_ops(table);
-  enter(table.softmax, softmax<kF16>, softmax<kF32>);
-  enter(table.layer_norm, layer_norm<kF16>, layer_norm<kF32>);
+  for_ops<kReduceOps>([&](auto op) {
+    constexpr auto kOp = ReduceOp(op.value);
+    enter(table.reduce[kOp], reduce<F16Row, kOp>, reduce<F32Row, kOp>);
+  });
+  enter(table.softmax, softmax<F16Row>, softmax<F32Row>);
+  enter(table.layer_norm, layer_norm<F16Row>, layer_norm<F32Row>);
 }
 
 }  // namespace tcim_lite::cpu

@@ -11,17 +11,13 @@ void unary(const UnaryArgs& args) {
             [&](int64_t i, auto lanes) { store(y + i, apply<op>(load(x + i, lanes), args.alpha, args.beta), lanes); });
 }
 
-template <int op = 0>
-void enter_ops(KernelTable& table) {
-  if constexpr (op < kUnaryOps) {
-    constexpr auto kOp = UnaryOp(op);
-    enter(table.unary[op], unary<uint16_t, kOp>, unary<float, kOp>);
-    enter_ops<op + 1>(table);
-  }
-}
-
 }  // namespace
 
-void TCIM_LITE_USE(unary)(KernelTable& table) { enter_ops(table); }
+void TCIM_LITE_USE(unary)(KernelTable& table) {
+  for_ops<kUnaryOps>([&](auto op) {
+    constexpr auto kOp = UnaryOp(op.value);
+    enter(table.unary[kOp], unary<uint16_t, kOp>, unary<float, kOp>);
+  });
+}
 
 }  // namespace tcim_lite::cpu

@@ -3,24 +3,19 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <Elem E, UnaryOp op>
+template <typename Row, UnaryOp op>
 void unary(const UnaryArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t i = 0; i < args.count; ++i)
     Row::store(args.y, i, apply<op>(Lane{Row::load(args.x, i)}, args.alpha, args.beta).v);
 }
 
-template <int op = 0>
-void enter_ops(KernelTable& table) {
-  if constexpr (op < kUnaryOps) {
-    constexpr auto kOp = UnaryOp(op);
-    enter(table.unary[op], unary<kF16, kOp>, unary<kF32, kOp>);
-    enter_ops<op + 1>(table);
-  }
-}
-
 }  // namespace
 
-void use_unary_ref(KernelTable& table) { enter_ops(table); }
+void use_unary_ref(KernelTable& table) {
+  for_ops<kUnaryOps>([&](auto op) {
+    constexpr auto kOp = UnaryOp(op.value);
+    enter(table.unary[kOp], unary<F16Row, kOp>, unary<F32Row, kOp>);
+  });
+}
 
 }  // namespace tcim_lite::cpu
