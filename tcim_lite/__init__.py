@@ -7,21 +7,29 @@ compilers work where the compiled core was never built.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from types import ModuleType
 
 __all__ = ["__version__", "dev_ctrl", "pydev_ctrl", "runtime"]
 
-try:
-    __version__ = importlib.metadata.version("tcim-lite")
-except importlib.metadata.PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+source"
+__version__: str
 
 
 def __getattr__(name: str) -> ModuleType:
     if name in ("runtime", "dev_ctrl", "pydev_ctrl"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "__version__":
+        globals()[name] = _installed_version()
+        return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _installed_version() -> str:
+    import importlib.metadata  # a tenth of what importing the runtime costs
+
+    try:
+        return importlib.metadata.version("tcim-lite")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"  # a source tree that was never installed
 
 
 def __dir__() -> list[str]:
