@@ -10,6 +10,8 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 # --no-compile: Python compiles what is imported; pip would compile all of transformers.
 INSTALL := $(PIP) install --no-compile -c constraints.txt
 DEMO := out/demo
+# ninja would start two compilers more, and the last and longest would get half a processor.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 ARGS ?= --question "Hello, who are you?" \
         --question "My name is Anna and I live in Oslo." \
         --question "What is 12 + 30?" \
@@ -65,19 +67,19 @@ docs: $(VENV)/docs
 SOURCES := pyproject.toml csrc/runtime/m50.toml CMakeLists.txt constraints.txt \
            $(shell find csrc tcim_lite models -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' -o -name CMakeLists.txt -o -name '*.cmake')
 
+# The pip that Python has, if it has one, fills the environment: to make another first takes three seconds.
+TOOLS := --disable-pip-version-check -q install --no-compile -c constraints.txt pip scikit-build-core pybind11 cmake ninja
 $(VENV)/tools: constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) pip
-	$(INSTALL) scikit-build-core pybind11 cmake ninja
+	if $(PYTHON) -c 'import pip; assert int(pip.__version__.split(".")[0]) > 22' 2>/dev/null; \
+	then $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python $(TOOLS); \
+	else $(PYTHON) -m venv $(VENV) && $(BIN)/pip $(TOOLS); fi
 	touch $@
 
 # The compilers work while pip fetches what the package needs.
 define install
-	rm -rf build/wheel
-	$(PIP) wheel --no-deps --no-build-isolation -w build/wheel . & build=$$!; \
+	$(INSTALL) --no-build-isolation --no-deps --force-reinstall . & build=$$!; \
 	$(INSTALL) --no-build-isolation --only-deps '.[$(EXTRAS)]' || { kill $$build; exit 1; }; \
 	wait $$build
-	$(INSTALL) --no-deps --force-reinstall build/wheel/*.whl
 	touch $@
 endef
 

@@ -174,6 +174,8 @@ ObservedCall::ObservedCall(const char* name) {
   event_.name = name;
 }
 
+ObservedCall::~ObservedCall() = default;
+
 bool ObservedCall::anybody() const noexcept { return !observers_->empty(); }
 
 void ObservedCall::begin() {

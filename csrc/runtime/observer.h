@@ -192,6 +192,7 @@ void observe_run_end(RunEvent& event) noexcept;
 class ObservedCall {
  public:
   explicit ObservedCall(const char* name);
+  ~ObservedCall();  // not inline: every call has one, and an event has many members
   // False: the environment named no layer after all.
   bool anybody() const noexcept;
   CallEvent& event() noexcept { return event_; }
