@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,16 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 _unused_devices = itertools.count(2000)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not import a file whose tests are all left out by their marker: every process would import torch for nothing."""
+    if " or " in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    marks = re.findall(
+        r"^pytestmark = \[?pytest\.mark\.(\w+)", collection_path.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return True if any(f"not {mark}" in config.option.markexpr for mark in marks) else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

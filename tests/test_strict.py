@@ -494,7 +494,7 @@ def pytester_like(run_script, tmp_path):
 
     def run(text: str) -> str:
         (tmp_path / "test_inner.py").write_text(textwrap.dedent(text))
-        code = "import pytest; pytest.main(['-q', '-p', 'no:cacheprovider', '--tcim-strict', 'test_inner.py'])"
-        return run_script(code)
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "--tcim-strict", "test_inner.py"]
+        return run_script(f"import pytest; pytest.main({options})")
 
     return run

@@ -129,6 +129,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.oracle
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 @pytest.mark.parametrize("order", ["torch tcim_lite.runtime", "tcim_lite.runtime torch"])
 def test_the_package_works_beside_torch(package, order, add_model):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import tcim_lite
 
@@ -47,6 +48,7 @@ def test_the_package_and_a_users_script_pass_mypy_strict(tmp_path_factory):
     assert found.startswith("Success: no issues found in 1 source file"), found
 
 
+@pytest.mark.slow
 def test_the_stub_lists_what_the_core_has(tmp_path_factory):
     found = mypy(tmp_path_factory, "mypy.stubtest", "--concise", "tcim_lite._core")
     lines = [line for line in found.splitlines() if line and not re.fullmatch(ALLOWED, line)]

@@ -161,6 +161,7 @@ def test_layers_one_below_the_other_do_not_drift_to_a_side(tmp_path):
     assert float(many.get("width")) <= float(one.get("width"))
 
 
+@pytest.mark.slow
 def test_ten_thousand_ops_are_drawn(tmp_path):
     rng, chain, x = random.Random(3), Chain(), 0
     for _ in range(5000):

@@ -17,7 +17,7 @@ from zoo import NETWORKS, build, export
 from tcim_lite import hmm
 from tcim_lite.models.onnx import onnx_bytes
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.oracle, pytest.mark.filterwarnings("ignore")]
 
 
 class RmsNorm(nn.Module):

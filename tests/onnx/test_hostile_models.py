@@ -190,6 +190,7 @@ def test_a_file_that_is_not_what_it_says_is_refused(make_model, tmp_path, capsys
     assert "Traceback" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_models_are_taken_or_refused_and_nothing_else(tmp_path):
     """The first inputs of tests/onnx/fuzz_models.py; `make fuzz` has many more."""

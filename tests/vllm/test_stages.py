@@ -13,22 +13,29 @@ pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 from llm_packages import tiny_package  # noqa: F401
 
+pytestmark = pytest.mark.oracle
+
 LONG, SHORT = list(range(3, 40)), [7, 8]  # three chunks, and a part of one
-STAGE = """
-import json, sys
+STAGES = """
+import json, os, sys
+from pathlib import Path
 from types import SimpleNamespace
 import torch
+
+folder, store, prompts, faults = sys.argv[1:]
+rank = 0 if os.fork() else 1  # torch is imported once for both
+if faults and rank == 0:
+    os.environ["TCIM_LITE_FAULTS"] = faults
 from tcim_lite.llm import Package
 from tcim_lite.vllm.stages import Link, load_stage
 
-folder, store, rank = sys.argv[1], sys.argv[2], int(sys.argv[3])
 torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 group = SimpleNamespace(
     is_first_rank=rank == 0, is_last_rank=rank == 1, prev_rank=0, next_rank=1, cpu_group=torch.distributed.group.WORLD
 )
 slots, found = load_stage(Package.open(folder), rank, 0, Link(group)), []
 try:
-    for slot, prompt in enumerate(json.loads(sys.argv[4])):
+    for slot, prompt in enumerate(json.loads(prompts)):
         for begin in range(0, len(prompt), slots.chunk_length):
             logits = slots.prefill(slot, prompt[begin : begin + slots.chunk_length])
         found.append(logits.tobytes().hex())
@@ -37,24 +44,20 @@ try:
         found += [logits[slot].tobytes().hex() for slot in tokens]
 except Exception as error:
     found = [type(error).__name__, str(error)]
-print(json.dumps({"found": found, "held": slots.tokens, "vocab": slots.vocab_size}))
+made = {"found": found, "held": slots.tokens, "vocab": slots.vocab_size}
+Path(f"stage{rank}.json").write_text(json.dumps(made))
+if rank == 0:
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
 def run_stages(folder: Path, tmp_path: Path, faults: str | None = None) -> list[dict]:
-    """What both stages print; `faults` are rules for the first."""
-    script = tmp_path / "stage.py"
-    script.write_text(STAGE)
-    (tmp_path / "rules.toml").write_text(faults or "")
-    started = []
-    for rank in range(2):
-        command = [sys.executable, "-P", str(script), str(folder), str(tmp_path / "store"), str(rank)]
-        if faults and rank == 0:
-            command = ["env", f"TCIM_LITE_FAULTS={tmp_path / 'rules.toml'}", *command]
-        with (tmp_path / f"printed{rank}").open("w") as printed:
-            started.append(subprocess.Popen([*command, json.dumps([LONG, SHORT])], stdout=printed))
-    assert [process.wait() for process in started] == [0, 0]
-    return [json.loads((tmp_path / f"printed{rank}").read_text()) for rank in range(2)]
+    """What both stages found; `faults` are rules for the first."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(faults or "")
+    command = [sys.executable, "-P", "-c", STAGES, folder, tmp_path / "store", json.dumps([LONG, SHORT])]
+    subprocess.run([*map(str, command), str(rules) if faults else ""], cwd=tmp_path, check=True, timeout=120)
+    return [json.loads((tmp_path / f"stage{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.fixture(scope="module")
