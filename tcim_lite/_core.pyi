@@ -1,5 +1,4 @@
-"""The compiled core. Only tcim_lite.runtime, tcim_lite.dev_ctrl, tcim_lite.layers, tcim_lite.faults and tcim_lite.bench
-use it.
+"""The compiled core. Only tcim_lite.runtime, dev_ctrl, layers, faults and bench use it.
 
 Made by csrc/bindings/make_stub.py: run `make docs` after a change of the bindings.
 """

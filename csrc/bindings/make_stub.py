@@ -12,8 +12,7 @@ from typing import Any
 from tcim_lite import _core
 
 STUB = Path(__file__).parents[2] / "tcim_lite" / "_core.pyi"
-HEAD = '''"""The compiled core. Only tcim_lite.runtime, tcim_lite.dev_ctrl, tcim_lite.layers, tcim_lite.faults and tcim_lite.bench
-use it.
+HEAD = '''"""The compiled core. Only tcim_lite.runtime, dev_ctrl, layers, faults and bench use it.
 
 Made by csrc/bindings/make_stub.py: run `make docs` after a change of the bindings.
 """

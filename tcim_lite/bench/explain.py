@@ -33,7 +33,7 @@ def explain(timing: Timing) -> str:
 
 
 def _lost(timing: Timing) -> dict[str, float]:
-    """Seconds of a run beyond the limit, by op. What multiplies by weights is held against the limit, all else counts in full."""
+    """Seconds of a run beyond the limit, by op: all of an op that multiplies by no weights."""
     lost: dict[str, float] = {}
     for step in timing.steps:
         lost[step.op] = lost.get(step.op, 0.0) + step.seconds

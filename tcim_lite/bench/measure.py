@@ -41,7 +41,8 @@ class Timing:
         limited_by: The roof that is lower for this graph: "read", "int8", "fp32", or "both" of a network whose
             operations are of both kinds; "" when it could not be measured, or the device is no CPU.
         share: Of that roof, reached by the median run; 0 when it could not be measured.
-        weights_s: Seconds that this roof leaves to Linear layers and convolutions: at "read" those of reading the weights.
+        weights_s: Seconds that this roof leaves to Linear layers and convolutions: at "read" those of reading the
+            weights.
         stops: What stopped the threads during these runs.
         steps: Of further runs, in the order in which they run.
     """

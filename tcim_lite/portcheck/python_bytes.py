@@ -22,10 +22,14 @@ def reinterpreted(file: PythonFile, node: ast.AST, scope: Scope) -> Iterator[Ris
             if text:
                 yield risk("P-301", Place(file.shown, node.lineno), text)
     function = node.func
-    if isinstance(function, ast.Attribute) and function.attr == "view" and node.args:
-        if file.type_of(function.value, scope) == "ndarray" or _is_result(file, function.value, scope):
-            text = f"view({ast.unparse(node.args[0])}) reads the bytes of a tensor as another type."
-            yield risk("P-301", Place(file.shown, node.lineno), text)
+    if (
+        isinstance(function, ast.Attribute)
+        and function.attr == "view"
+        and node.args
+        and (file.type_of(function.value, scope) == "ndarray" or _is_result(file, function.value, scope))
+    ):
+        text = f"view({ast.unparse(node.args[0])}) reads the bytes of a tensor as another type."
+        yield risk("P-301", Place(file.shown, node.lineno), text)
 
 
 def _is_result(file: PythonFile, node: ast.expr, scope: Scope) -> bool:

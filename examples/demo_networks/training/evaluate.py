@@ -45,7 +45,7 @@ def runners(kind, path):
 
 
 def classifier_rows(columns, count):
-    """{row: {column: value}}: the share of right first guesses and of right answers among the first two, in per cent."""
+    """{row: {column: value}}: per cent of right first guesses, and of right answers among the first two."""
     pictures = [one_shape(random_stream("test", 0, number)) for number in range(count)]
     images = [classification.prepare(Image.fromarray(image), *image.shape[:2]) for image, _ in pictures]
     truth = np.array([label for _, label in pictures])

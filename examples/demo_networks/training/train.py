@@ -97,7 +97,7 @@ def export(model, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=KINDS, help="one of the two; the classifier begins with the detector in --out")
+    parser.add_argument("--only", choices=KINDS, help="one of both; the classifier begins with the detector in --out")
     parser.add_argument("--out", type=Path, default=HERE.parent, help="folder for the ONNX files")
     parser.add_argument("--steps", type=int, help="instead of the recipe's, to try something")
     parser.add_argument("--no-evaluate", action="store_true", help="only write the ONNX files")

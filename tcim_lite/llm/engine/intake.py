@@ -65,8 +65,8 @@ class Intake:
             )
         if params.prompt_logprobs is not None and not self._all_logits:
             raise RequestError(
-                "logprobs of the prompt need the logits of all its tokens, and this package's prefill graph returns the "
-                "last; compile with --all-logits"
+                "logprobs of the prompt need the logits of all its tokens, and this package's prefill graph returns "
+                "the last; compile with --all-logits"
             )
         if self.tokenizer is not None:
             request.text = AnswerText(self.tokenizer, params.stop)

@@ -47,8 +47,8 @@ class SamplingParams:
         ignore_eos: the package's end tokens do not end the answer.
         logprobs: None, or how many of the likeliest tokens are told at each place, 0 to 20, with the logarithms of
             their probabilities as the graph gives them, before bias, penalties and temperature.
-        prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. It takes a package whose prefill graph
-            returns all logits, and no row of another prompt saves this one's prefill.
+        prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. It takes a package whose prefill
+            graph returns all logits, and no row of another prompt saves this one's prefill.
         structured: what the answer must look like.
 
     Raises:
