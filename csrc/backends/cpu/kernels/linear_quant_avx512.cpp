@@ -238,13 +238,15 @@ void span(const LinearQuantArgs& args, int64_t row, int64_t block, const uint8_t
 }
 
 // All rows of B blocks. More than kFewRows of them, split evenly, never give a tile of fewer than four.
+// Meanwhile the packed codes at `next`, so many bytes of each block, are fetched.
 template <typename Format, int B>
 void rows_of_span(const LinearQuantArgs& args, int64_t block, const uint8_t* codes, int64_t stride, int64_t begin,
-                  int64_t end) {
+                  int64_t end, const uint8_t* next, int64_t next_bytes) {
   static_assert(kTileRows == 6 && kFewRows >= kTileRows);
   constexpr decltype(&span<Format, 4, B>) kernels[] = {span<Format, 4, B>, span<Format, 5, B>, span<Format, 6, B>};
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t index = 0; index < tiles; ++index) {
+    for (int b = 0; b < B; ++b) prefetch_part(next + b * args.block_stride, next_bytes, index, tiles);
     const int64_t row = args.rows * index / tiles, stop = args.rows * (index + 1) / tiles;
     kernels[stop - row - 4](args, row, block, codes, stride, begin, end);
   }
@@ -257,7 +259,8 @@ void many_rows(const LinearQuantArgs& args, int64_t block) {
   const uint8_t* weights = args.weights + block * args.block_stride;
   const int64_t groups = args.groups * Format::kParts;
   if constexpr (Format::kFormat == WeightFormat::LinearW8) {
-    rows_of_span<Format, B>(args, block, weights + Format::codes_at(0), args.block_stride, 0, groups);
+    rows_of_span<Format, B>(args, block, weights + Format::codes_at(0), args.block_stride, 0, groups,
+                            weights + B * args.block_stride, args.block_stride);
   } else {
     constexpr int64_t kSpan = 8 / kTileBlocks * Format::kParts, kBytes = kSpan * UnpackedCodes<Format>::kBytes;
     alignas(64) uint8_t unpacked[B * kBytes];
@@ -268,7 +271,8 @@ void many_rows(const LinearQuantArgs& args, int64_t block) {
         for (int64_t index = begin; index < end; ++index, to += UnpackedCodes<Format>::kBytes)
           UnpackedCodes<Format>::unpack(weights + b * args.block_stride + Format::codes_at(index), to);
       }
-      rows_of_span<Format, B>(args, block, unpacked, kBytes, begin, end);
+      const uint8_t* next = end < groups ? weights + Format::codes_at(end) : weights + B * args.block_stride;
+      rows_of_span<Format, B>(args, block, unpacked, kBytes, begin, end, next, Format::codes_at(kSpan));
     }
   }
 }

@@ -141,7 +141,9 @@ void linear(const LinearQuantArgs& args) {
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t block = 0; block < args.blocks; block += 2) {
     const TileKernel* by_rows = block + 1 < args.blocks ? kTiles<Format, 2> : kTiles<Format, 1>;
+    const uint8_t* next = args.weights + (block + 2) * args.block_stride;  // also those of the next call, often
     for (int64_t index = 0; index < tiles; ++index) {
+      prefetch_part(next, 2 * args.block_stride, index, tiles);
       const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
       by_rows[end - row - 6](args, row, block);
     }
