@@ -13,6 +13,7 @@ from ..llm.engine import Event, QueueFullError, Replicas, RequestError, Sampling
 from .errors import ApiError, closing, overloaded, too_slow
 from .metrics import Metrics
 from .sampling import seeded
+from .within import within
 
 
 class Answers:
@@ -80,7 +81,7 @@ class Answers:
                 if left <= 0:
                     raise too_slow(self._timeout_s)
                 try:
-                    index, event = await asyncio.wait_for(self._events.get(), min(idle_s, left))
+                    index, event = await within(min(idle_s, left), self._events.get())
                 except asyncio.TimeoutError:
                     yield None
                     continue

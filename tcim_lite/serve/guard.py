@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .errors import ApiError
 from .options import ServeOptions
 from .streams import JsonResponse
+from .within import within
 
 _OPEN = {"/", "/health"}  # a page without data, and what a load balancer asks
 _BODY_S = 60.0
@@ -115,6 +116,6 @@ async def read_body(request: Request, most: int) -> bytes:
         return b"".join(parts)
 
     try:
-        return await asyncio.wait_for(read(), _BODY_S)
+        return await within(_BODY_S, read())
     except asyncio.TimeoutError:
         raise ApiError(408, f"the body did not come within {_BODY_S:g} s") from None

@@ -20,6 +20,7 @@ from .errors import ApiError
 from .options import ServeOptions
 from .protocol import StreamOptions
 from .usage import UsageCount
+from .within import within
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class EventStream(Response):
                 async for data in pieces:
                     message = {"type": "http.response.body", "body": data, "more_body": True}
                     try:
-                        await asyncio.wait_for(send(message), self._options.stall_s)
+                        await within(self._options.stall_s, send(message))
                     except asyncio.TimeoutError:
                         _log.info("a client took nothing for %g s; its answer is ended", self._options.stall_s)
                         self._answers.abort()
