@@ -39,7 +39,7 @@ check: $(VENV)/test
 test: $(VENV)/test
 	$(BIN)/pytest $(PARALLEL)
 
-# Against vLLM itself, in an environment of its own of 2.8 GB (docs/vllm.md). A process for each file, because a process
+# Against vLLM itself, in an environment of its own of 3.1 GB (docs/vllm.md). A process for each file, because a process
 # has one distributed world of torch. Not from this folder: vLLM starts
 # `python -m`, which would import the sources beside it, without their compiled core.
 LIVE ?= $(filter-out %/live_fixtures.py,$(wildcard tests/vllm/live_*.py))

@@ -57,6 +57,14 @@ REFUSED = {
         [("ConstantOfShape", ["s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW, ints(2**40, 2**20),
         "node 'n0' (ConstantOfShape): all its operands are constants",
     ),
+    "infinite repeats of a constant": (
+        [("Tile", ["c", "s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW,
+        {"c": np.ones((1, 3), np.float32), "s": np.float32([np.inf, 1])}, "node 'n0' (Tile)",
+    ),
+    "NaN for repeats of a constant": (
+        [("Tile", ["c", "s"], ["r"], {}), ("Add", ["x", "r"], ["y"], {})], ROW,
+        {"c": np.ones((1, 3), np.float32), "s": np.float32([np.nan, 1])}, "node 'n0' (Tile)",
+    ),
     "places that take an axis many times": (
         [("ConstantOfShape", ["s"], ["r"], {}), ("GatherND", ["r", "i"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})],
         ROW, ints(1, 2**16) | {"i": np.zeros((2**12, 1), np.int64)}, "node 'n1' (GatherND): all its",
