@@ -140,14 +140,15 @@ void check_gemm(int64_t rows, int64_t k) {
 
 const ConvEnd kEnds[] = {{}, {kRelu}, {kClip, -0.5f, 6.0f}};
 
-template <typename T>
-void check_store(int64_t rows, int64_t cols) {
-  const Numbers<float> acc(rows * kPanel), bias(rows);
+// Of sums that lie as the kernels of this member of the table read them, `sums` in all.
+template <typename T, auto kernels>
+void check_store(const std::string& what, int64_t sums, int64_t rows, int64_t cols) {
+  const Numbers<float> acc(sums), bias(rows);
   const int64_t stride = cols + uniform(0, 5), count = (rows - 1) * stride + cols;
   const Numbers<T> residual(count);
   for (int form = 0; form < 12; ++form) {
-    same_everywhere<T>("gemm store", count, [&](const KernelTable& table, T* y) {
-      table.gemm_store[kElem<T>]({acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y,
+    same_everywhere<T>(concat(what, " of ", rows, " x ", cols), count, [&](const KernelTable& table, T* y) {
+      (table.*kernels)[kElem<T>]({acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y,
                                   rows, cols, stride, kEnds[form / 4]});
     });
   }
@@ -196,19 +197,6 @@ void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
     };
     same_everywhere<float>(concat("direct of ", vectors, " vectors, ", pixels, " pixels, ", terms, " terms"),
                            pixels * kSlab, run);
-  }
-}
-
-template <typename T>
-void check_turned_store(int64_t rows, int64_t cols) {
-  const Numbers<float> acc(cols * kSlab), bias(rows);
-  const int64_t stride = cols + uniform(0, 5), count = (rows - 1) * stride + cols;
-  const Numbers<T> residual(count);
-  for (int form = 0; form < 12; ++form) {
-    same_everywhere<T>(concat("turned store of ", rows, " x ", cols), count, [&](const KernelTable& table, T* y) {
-      table.turned_store[kElem<T>]({acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr,
-                                    y, rows, cols, stride, kEnds[form / 4]});
-    });
   }
 }
 
@@ -267,7 +255,10 @@ void check_all(int64_t size) {
   check_unary<T>(size);
   check_elementwise<T>(size);
   check_rows<T>(size);
-  if (size <= kPanel) check_store<T>(uniform(1, 5), size);
+  if (size <= kPanel) {
+    const int64_t rows = uniform(1, 5);
+    check_store<T, &KernelTable::gemm_store>("gemm store", rows * kPanel, rows, size);
+  }
   if (size <= kPanel) check_windows<T>(uniform(1, 9), size, size);
   for (const int64_t taps : {1, 9, 25}) check_depthwise<T>(uniform(1, 3), size, taps);
   for (const int64_t rows : {1, 2, 5}) check_depthwise<T>(rows, size, 9, true);
@@ -289,8 +280,8 @@ int main() {
       check_slab<float>(rows, terms);
     }
     for (const int64_t cols : {1, 7, 15, 16, 17, 49, 100}) {
-      check_turned_store<uint16_t>(rows, cols);
-      check_turned_store<float>(rows, cols);
+      check_store<uint16_t, &KernelTable::turned_store>("turned store", cols * kSlab, rows, cols);
+      check_store<float, &KernelTable::turned_store>("turned store", cols * kSlab, rows, cols);
     }
   }
   for (const int64_t vectors : {1, 2, 3, 4}) {

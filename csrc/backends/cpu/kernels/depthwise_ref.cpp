@@ -3,9 +3,8 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <Elem E>
+template <typename Row>
 void depthwise(const DepthwiseArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* residual = args.residual ? Row::at(args.residual, row * args.cols) : nullptr;
     void* y = Row::at(args.y, row * args.cols);
@@ -13,15 +12,13 @@ void depthwise(const DepthwiseArgs& args) {
       float sum = 0;
       for (int64_t tap = 0; tap < args.taps; ++tap)
         sum = std::fmaf(args.weights[tap], args.x[row * args.x_stride + i + args.offsets[tap]], sum);
-      if (args.bias) sum = sum + *args.bias;
-      if (residual) sum = Row::load(residual, i) + Row::round(sum);
-      Row::store(y, i, ended<E>(args.end, sum));
+      store_sum<Row>(args.end, args.bias, residual, y, i, sum);
     }
   }
 }
 
 }  // namespace
 
-void use_depthwise_ref(KernelTable& table) { enter(table.depthwise, depthwise<kF16>, depthwise<kF32>); }
+void use_depthwise_ref(KernelTable& table) { enter(table.depthwise, depthwise<F16Row>, depthwise<F32Row>); }
 
 }  // namespace tcim_lite::cpu

@@ -5,9 +5,8 @@ namespace {
 
 constexpr int64_t kVector = 16;
 
-template <Elem E>
+template <typename Row>
 void slab(const SlabArgs& args) {
-  using Row = RefRow<E>;
   for (int64_t row = 0; row < (args.rows + kVector - 1) / kVector * kVector; ++row) {
     float* packed = args.packed + row / kVector * kSlabTerms * kVector + row % kVector;
     for (int64_t k = 0; k < args.terms; ++k)
@@ -28,27 +27,17 @@ void direct(const DirectArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void turned_store(const TurnedStoreArgs& args) {
-  using Row = RefRow<E>;
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const void* residual = args.residual ? Row::at(args.residual, row * args.y_stride) : nullptr;
-    void* y = Row::at(args.y, row * args.y_stride);
-    for (int64_t i = 0; i < args.cols; ++i) {
-      float value = args.acc[i * kSlab + row];
-      if (args.bias) value = value + args.bias[row];
-      if (residual) value = Row::load(residual, i) + Row::round(value);
-      Row::store(y, i, ended<E>(args.end, value));
-    }
-  }
+  store_sums<Row>(args, [&](int64_t row, int64_t i) { return args.acc[i * kSlab + row]; });
 }
 
 }  // namespace
 
 void use_direct_ref(KernelTable& table) {
-  enter(table.slab, slab<kF16>, slab<kF32>);
+  enter(table.slab, slab<F16Row>, slab<F32Row>);
   table.direct = direct;
-  enter(table.turned_store, turned_store<kF16>, turned_store<kF32>);
+  enter(table.turned_store, turned_store<F16Row>, turned_store<F32Row>);
 }
 
 }  // namespace tcim_lite::cpu

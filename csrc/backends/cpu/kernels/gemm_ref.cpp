@@ -14,26 +14,16 @@ void gemm(const GemmArgs& args) {
   }
 }
 
-template <Elem E>
+template <typename Row>
 void gemm_store(const GemmStoreArgs& args) {
-  using Row = RefRow<E>;
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const void* residual = args.residual ? Row::at(args.residual, row * args.y_stride) : nullptr;
-    void* y = Row::at(args.y, row * args.y_stride);
-    for (int64_t i = 0; i < args.cols; ++i) {
-      float value = args.acc[row * kPanel + i];
-      if (args.bias) value = value + args.bias[row];
-      if (residual) value = Row::load(residual, i) + Row::round(value);
-      Row::store(y, i, ended<E>(args.end, value));
-    }
-  }
+  store_sums<Row>(args, [&](int64_t row, int64_t i) { return args.acc[row * kPanel + i]; });
 }
 
 }  // namespace
 
 void use_gemm_ref(KernelTable& table) {
   table.gemm = gemm;
-  enter(table.gemm_store, gemm_store<kF16>, gemm_store<kF32>);
+  enter(table.gemm_store, gemm_store<F16Row>, gemm_store<F32Row>);
 }
 
 }  // namespace tcim_lite::cpu

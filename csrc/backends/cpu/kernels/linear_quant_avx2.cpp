@@ -206,9 +206,7 @@ void linear(const LinearQuantArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  table.linear[int(W4::kFormat)].quantised = linear<W4, 5>;
-  table.linear[int(W8::kFormat)].quantised = linear<W8, 4>;
-  table.linear[int(Mxfp4::kFormat)].quantised = linear<Mxfp4, 4>;
+  enter_quantised(table, linear<W4, 5>, linear<W8, 4>, linear<Mxfp4, 4>);
 }
 
 }  // namespace tcim_lite::cpu

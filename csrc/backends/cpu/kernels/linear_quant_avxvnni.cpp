@@ -83,10 +83,6 @@ void linear(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  table.linear[int(W4::kFormat)].quantised = linear<W4>;
-  table.linear[int(W8::kFormat)].quantised = linear<W8>;
-  table.linear[int(Mxfp4::kFormat)].quantised = linear<Mxfp4>;
-}
+void TCIM_LITE_USE(linear_quant)(KernelTable& table) { enter_quantised(table, linear<W4>, linear<W8>, linear<Mxfp4>); }
 
 }  // namespace tcim_lite::cpu

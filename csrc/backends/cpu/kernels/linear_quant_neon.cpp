@@ -141,9 +141,7 @@ void linear(const LinearQuantArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  table.linear[int(W4::kFormat)].quantised = linear<SumsW4>;
-  table.linear[int(W8::kFormat)].quantised = linear<SumsW8>;
-  table.linear[int(Mxfp4::kFormat)].quantised = linear<SumsMxfp4>;
+  enter_quantised(table, linear<SumsW4>, linear<SumsW8>, linear<SumsMxfp4>);
 }
 
 }  // namespace tcim_lite::cpu

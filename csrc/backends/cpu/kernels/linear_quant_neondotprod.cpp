@@ -101,9 +101,7 @@ void linear(const LinearQuantArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  table.linear[int(W4::kFormat)].quantised = linear<RunsW4>;
-  table.linear[int(W8::kFormat)].quantised = linear<RunsW8>;
-  table.linear[int(Mxfp4::kFormat)].quantised = linear<RunsMxfp4>;
+  enter_quantised(table, linear<RunsW4>, linear<RunsW8>, linear<RunsMxfp4>);
 }
 
 }  // namespace tcim_lite::cpu

@@ -45,6 +45,15 @@ struct Tile {
   float* acc;
 };
 
+using QuantisedLinear = void (*)(const LinearQuantArgs& args);
+
+// Enters a set's Linears of each packed format.
+inline void enter_quantised(KernelTable& table, QuantisedLinear w4, QuantisedLinear w8, QuantisedLinear mxfp4) {
+  table.linear[int(WeightFormat::LinearW4)].quantised = w4;
+  table.linear[int(WeightFormat::LinearW8)].quantised = w8;
+  table.linear[int(WeightFormat::LinearMxfp4)].quantised = mxfp4;
+}
+
 using TileKernel = void (*)(const LinearQuantArgs& args, int64_t row, int64_t block);
 
 // All rows of each block in tiles of at most `most` rows, split evenly: with more than one, none has fewer than half.
