@@ -16,6 +16,18 @@
 
 namespace tcim_lite::test {
 
+// Whether there is a GPU to compare; without one it says so, and a program returns kSkipped.
+constexpr int kSkipped = 77;
+inline bool has_gpu() {
+  try {
+    cuda_backend();
+    return true;
+  } catch (const Error& error) {
+    std::cout << "skipped: " << error.what() << "\n";
+    return false;
+  }
+}
+
 struct Limit {
   double steps;  // fp16 steps of each element; 0: only the norm is compared
   double norm;

@@ -74,7 +74,7 @@ class ProgramBuilder {
   }
   uint64_t reserve(uint64_t bytes) {
     const uint64_t offset = program_.scratch_bytes_;
-    program_.scratch_bytes_ += (bytes + 255) / 256 * 256;
+    program_.scratch_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     return offset;
   }
   template <typename T>
@@ -91,6 +91,8 @@ class ProgramBuilder {
   void own_codes(T*& pointer) {
     own_at(pointer, codes_, kMostCodesBytes);
   }
+
+  static constexpr uint64_t kAlignment = 256;  // of the program's own memory
 
   const Plan& plan_;
   const int multiprocessors_;
