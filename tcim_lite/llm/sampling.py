@@ -71,7 +71,7 @@ class Sampler:
 
     @property
     def takes_largest(self) -> bool:
-        """Whether the largest logit is chosen, whatever the text: greedy, and nothing changes the logits before."""
+        """Whether it is greedy, and nothing changes the logits before."""
         penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
         return self.temperature == 0 and penalties == (0, 0, 1) and not self.logit_bias
 
@@ -173,11 +173,19 @@ class Sampler:
 def greedy_token(logits: np.ndarray) -> int:
     """The id of the largest of logits [vocab], the lowest among equals.
 
-    As `argmax`. float16 is compared as integers, 300 times as fast as numpy does it: bits of positive numbers are
-    ordered as the numbers are, and the largest logit is nearly always positive.
-
     Raises:
         ValueError: A logit is NaN.
+    """
+    best = largest(logits)
+    check_logit(best, logits[best])
+    return best
+
+
+def largest(logits: np.ndarray) -> int:
+    """As `argmax`: the first NaN, or the first of the largest.
+
+    float16 is compared as integers, 300 times as fast as numpy does it: bits of positive numbers are ordered as the
+    numbers are, and the largest logit is nearly always positive.
     """
     if logits.dtype == np.float16 and logits.flags.c_contiguous:
         bits = logits.view(np.int16)
@@ -185,9 +193,7 @@ def greedy_token(logits: np.ndarray) -> int:
         # Above zero and at most infinity. What follows minus infinity, read without sign, is a negative NaN.
         if 0 < bits[best] <= 0x7C00 and logits.view(np.uint16).max() <= 0xFC00:
             return best
-    best = int(logits.argmax())
-    check_logit(best, logits[best])
-    return best
+    return int(logits.argmax())
 
 
 def check_logit(token: int, logit: np.floating) -> None:

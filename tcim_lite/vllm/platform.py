@@ -96,9 +96,7 @@ class TcimPlatform(Platform):
         options = vllm_config.additional_config if isinstance(vllm_config.additional_config, dict) else {}
         parallel = vllm_config.parallel_config
         case.check(shape.devices, parallel.tensor_parallel_size, options.get("devices"))
-        if (
-            case.parallel_size == parallel.tensor_parallel_size
-        ):  # they agree; one worker drives the devices all the same
+        if case.parallel_size == parallel.tensor_parallel_size:  # one worker drives the devices all the same
             parallel.world_size //= parallel.tensor_parallel_size
             parallel.tensor_parallel_size = 1
         check_parallel(parallel, package, options.get("devices"))

@@ -29,6 +29,7 @@ import tcim_lite.runtime as tcim
 
 from ..package import Package
 from ..prompt import last_logits
+from ..sampling import largest
 from .stage import Stage
 
 _PARKED_FROM = 32  # rows; moving one row of every cache there and back costs more than reading a few
@@ -211,7 +212,7 @@ class Slots:
             raise ValueError("the decode graph returns logits alone; compile the package with --argmax")
         alone = self._decode_alone(tokens)
         if alone is not None:
-            best = int(alone.argmax())
+            best = largest(alone)
             return np.full(len(self), best), np.full(len(self), alone[best])
         ids = self._run_decode(tokens, "token_id")
         return ids.reshape(-1), self.stages[-1].decoded("token_logit").reshape(-1)
