@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import GenerationDefaults, Sampler, encode_chat, load_tokenizer
-from tcim_lite.llm.engine import Engine, RequestError, SamplingParams, Slots, StructuredOutput
+from tcim_lite.llm.engine import Engine, RequestError, SamplingParams, Slots, StructuredOutput, answer_all
 from tcim_lite.llm.engine.answer_text import AnswerText
 
 
@@ -206,6 +206,7 @@ def test_structured_output(engine, tokenizer):
     ("wanted", "message"),
     [
         ({"regex": "[a-"}, "regex parse error"),
+        ({"json": {"$ref": "#"}}, "output: NoExtensionBias$"),  # found when the first token is to be chosen
         ({"json": {"type": "thing"}}, "Invalid type: thing"),
         ({"json": "{"}, "the schema is no JSON object"),
     ],
@@ -270,6 +271,19 @@ def test_logprobs_of_a_prompt_are_those_of_each_of_its_rows(tiny_package):
     np.testing.assert_allclose([item.logprob for item in found], expected, atol=1e-9)
     assert [token for event in events for token in event.token_ids] == next(iter(plain.values()))
     assert events[-1].usage.cached_tokens == 0
+
+
+def test_a_prompt_can_be_judged_without_an_answer(tiny_package):
+    engine = Engine.open(tiny_package(prefill_length=CHUNK, context_length=CONTEXT, batch=2, all_logits=True))
+    prompts = [prompt_of(40, 3), prompt_of(5, 4)]
+    longer = answer_all(engine, prompts, SamplingParams(max_tokens=3, prompt_logprobs=1))
+    alone = answer_all(engine, prompts, SamplingParams(max_tokens=0, prompt_logprobs=1))
+    assert [event.prompt_logprobs for event in alone] == [event.prompt_logprobs for event in longer]
+    assert [len(event.prompt_logprobs) for event in alone] == [39, 4]
+    assert {(event.token_ids, event.finish_reason, event.usage.completion_tokens) for event in alone} == {
+        ((), "length", 0)
+    }
+    assert not engine.has_work
 
 
 def test_logprobs_of_a_prompt_need_all_logits(make_engine):

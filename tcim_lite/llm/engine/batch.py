@@ -48,5 +48,6 @@ def answer_all(
                 token_ids=known.token_ids + event.token_ids,
                 text=known.text + event.text,
                 logprobs=known.logprobs + event.logprobs,
+                prompt_logprobs=known.prompt_logprobs + event.prompt_logprobs,
             )
     return [answers[name] for name in names]

@@ -102,6 +102,10 @@ class Progress:
             return
         if held + len(chunk) == len(request.prompt):
             request.state = State.DECODE
+            if request.params.max_tokens == 0:
+                judged = tuple(request.prompt_logprobs)
+                self.finish(request, Event(request_id=request.id, prompt_logprobs=judged, finish_reason="length"))
+                return
             self._choose(request, logits)
 
     def decode(self, requests: Sequence[Request]) -> None:

@@ -38,7 +38,8 @@ class SamplingParams:
     """How one answer is made, and where it ends.
 
     Attributes:
-        max_tokens: tokens of the answer, a stop token included; None goes on until the context is full.
+        max_tokens: tokens of the answer, a stop token included; None goes on until the context is full. With
+            prompt_logprobs it may be 0: no answer is made.
         temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed: as
             in `Sampler`. A request has a generator of its own: the same request with the same seed gets the same tokens
             in any slot and beside any others.
@@ -73,7 +74,7 @@ class SamplingParams:
     structured: StructuredOutput | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
+        if self.max_tokens is not None and self.max_tokens < (self.prompt_logprobs is None):
             raise ValueError(f"max_tokens={self.max_tokens}: expected at least 1, or None for no limit")
         for name in ("logprobs", "prompt_logprobs"):
             count = getattr(self, name)

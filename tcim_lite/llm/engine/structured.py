@@ -48,25 +48,29 @@ class Matcher:
 
     def __init__(self, matcher: Any, vocab_size: int):
         self._matcher, self._vocab_size = matcher, vocab_size
+        self._allowed: np.ndarray | None = None  # until the next token
 
     def allowed(self) -> np.ndarray:
         """Which tokens may come next, [vocab] bool; at an end of the grammar, end tokens too."""
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        self._check()
-        allowed = np.zeros(self._vocab_size, bool)
-        found = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
-        allowed[: found.size] = found
-        return allowed
+        if self._allowed is None:
+            bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+            self._check()
+            self._allowed = np.zeros(self._vocab_size, bool)
+            found = np.unpackbits(bits, bitorder="little")[: self._vocab_size]
+            self._allowed[: found.size] = found
+        return self._allowed
 
     def accept(self, token: int) -> bool:
         """Goes on by a token; returns whether the answer is complete, and nothing may follow."""
+        self._allowed = None
         self._matcher.consume_token(token)
         self._check()
         return bool(self._matcher.is_stopped())
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ValueError(f"structured output: {self._matcher.get_error()}")
+            # What follows is the state of its parser.
+            raise ValueError(f"structured output: {self._matcher.get_error().partition('<state>')[0].strip()}")
 
 
 class Grammars:
@@ -107,6 +111,7 @@ class Grammars:
             grammar = LLMatcher.grammar_from_lark(f"start: {choices}")
         matcher = Matcher(LLMatcher(self._llguidance_tokenizer(), grammar, log_level=0), self._vocab_size)
         matcher._check()
+        matcher.allowed()  # takes seconds for a large grammar, or finds it too large: not later, in the engine's thread
         return matcher
 
     def _llguidance_tokenizer(self) -> Any:
