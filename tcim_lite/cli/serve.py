@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -68,11 +69,12 @@ def _serve(args: argparse.Namespace) -> int:
     options = ServeOptions(
         model=args.served_model_name or package.name,
         api_keys=tuple(keys),
-        max_body_bytes=int(args.max_body_mb * 2**20),
+        max_body_bytes=_bytes("--max-body-mb", args.max_body_mb),
         timeout_s=args.timeout,
         shutdown_s=args.shutdown_timeout,
         stall_s=args.stall_timeout,
     )
+    prefix_cache_bytes = _bytes("--prefix-cache-mb", args.prefix_cache_mb)
     with listen(args.host, args.port) as listener:
         service = Service.open(
             package,
@@ -83,7 +85,7 @@ def _serve(args: argparse.Namespace) -> int:
             speculate=args.speculate,
             max_waiting=args.max_queue,
             chunks_per_step=args.prefill_per_decode,
-            prefix_cache_bytes=int(args.prefix_cache_mb * 2**20),
+            prefix_cache_bytes=prefix_cache_bytes,
         )
         host, port = listener.getsockname()[:2]
         slots = len(service.engines.snapshot())
@@ -94,3 +96,9 @@ def _serve(args: argparse.Namespace) -> int:
 
         run(service, listener, ready)
     return 0
+
+
+def _bytes(option: str, megabytes: float) -> int:
+    if not 0 <= megabytes < math.inf:
+        raise ValueError(f"{option} {megabytes}: expected a number, 0 or more")
+    return int(megabytes * 2**20)

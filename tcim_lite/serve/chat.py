@@ -168,13 +168,17 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
     content = message.content
     if isinstance(content, list):
         for part in content:
-            if part.type != "text" or part.text is None:
+            if part.type == "text" and part.text is None:
+                raise ApiError(400, f"messages[{index}]: a part of type 'text' has no text", param="messages")
+            if part.type != "text":
                 raise ApiError(
                     400,
                     f"messages[{index}]: a part of type {part.type!r:.40}; this model reads text only",
                     param="messages",
                 )
         content = "".join(part.text or "" for part in content)
+    elif content is None and message.role != "assistant":
+        raise ApiError(400, f"messages[{index}]: a message of role {message.role!r} needs content", param="messages")
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
     for name in ("name", "tool_call_id", "reasoning_content"):
         if getattr(message, name) is not None:

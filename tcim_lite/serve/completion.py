@@ -6,7 +6,7 @@ from typing import Any
 
 from ..llm.engine import Event
 from .errors import ApiError
-from .logprobs import CompletionLogprobs
+from .logprobs import CompletionLogprobs, empty_logprobs
 from .protocol import CompletionRequest
 from .vocabulary import Vocabulary
 
@@ -29,6 +29,12 @@ def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary) -> li
     return lists
 
 
+def _texts(request: CompletionRequest, count: int) -> list[str | None]:
+    """The prompts as they were written; None for one given as tokens."""
+    given = [request.prompt] if isinstance(request.prompt, str) else request.prompt
+    return [item if isinstance(item, str) else None for item in given] if len(given) == count else [None] * count
+
+
 class CompletionReply:
     """The choices of one response.
 
@@ -40,16 +46,24 @@ class CompletionReply:
     prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
 
     def __init__(self, request: CompletionRequest, prompts: list[list[int]], n: int, vocabulary: Vocabulary):
-        echo = [vocabulary.decode(prompt) if request.echo else "" for prompt in prompts]
+        echo = [""] * len(prompts)
+        if request.echo:
+            echo = [
+                vocabulary.decode(prompt, skip_special_tokens=False) if text is None else text
+                for prompt, text in zip(prompts, _texts(request, len(prompts)), strict=True)
+            ]
         self._begun = [echo[index // n] for index in range(len(prompts) * n)]
         self._text = list(self._begun)
         self._has_logprobs = request.logprobs is not None
         self._logprobs = [CompletionLogprobs(vocabulary) for _ in self._begun]
+        if request.echo and self._has_logprobs:
+            for index, logprobs in enumerate(self._logprobs):
+                logprobs.begin_with(prompts[index // n], self._begun[index])
         # The first token of each prompt whose logprobs the choice's first event brings.
         self._echoed = [
             prompts[index // n][0] if request.echo and self._has_logprobs else None for index in range(len(self._begun))
         ]
-        self._found: list[dict[str, list[Any]]] = [logprobs.add(()) for logprobs in self._logprobs]
+        self._found: list[dict[str, list[Any]]] = [empty_logprobs() for _ in self._begun]
         self._ends: list[tuple[str, int | str | None]] = [("", None)] * len(self._begun)
 
     def begin(self) -> list[dict[str, Any]]:
@@ -66,7 +80,7 @@ class CompletionReply:
             first, self._echoed[index] = self._echoed[index], None
             if first is not None:
                 shown = self._begun[index] + shown
-            found = self._logprobs[index].add((*event.prompt_logprobs, *event.logprobs), first)
+            found = self._logprobs[index].add(event, first)
             for name, values in found.items():
                 self._found[index][name] += values
         if event.finish_reason is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -30,7 +32,9 @@ async def chat_completions(service: Service, http: Request) -> Response:
         return text, service.vocabulary.encode(text, special=False)
 
     text, prompt = await service.in_thread(prepare)
-    return await _answer(service, http, request, [prompt], params, n, ChatReply(request, text, n, service.vocabulary))
+    return await _answer(
+        service, http, request, [prompt], params, n, lambda: ChatReply(request, text, n, service.vocabulary)
+    )
 
 
 async def completions(service: Service, http: Request) -> Response:
@@ -41,7 +45,7 @@ async def completions(service: Service, http: Request) -> Response:
     prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary))
     n = choices(request, len(prompts), service.options.max_choices)
     return await _answer(
-        service, http, request, prompts, params, n, CompletionReply(request, prompts, n, service.vocabulary)
+        service, http, request, prompts, params, n, lambda: CompletionReply(request, prompts, n, service.vocabulary)
     )
 
 
@@ -69,10 +73,11 @@ async def _answer(
     prompts: list[list[int]],
     params: SamplingParams,
     n: int,
-    reply: Reply,
+    make_reply: Callable[[], Reply],
 ) -> Response:
     answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     await answers.submit(service.executor, prompts, params, n)
+    reply = make_reply()  # of prompts that the engine has checked
     usage = UsageCount([len(prompt) for prompt in prompts], n)
     if request.stream:
         return EventStream(answers, reply, usage, service.options, request.stream_options)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
-from ..llm.engine import TokenLogprob
+from ..llm.engine import Event, TokenLogprob
 from .vocabulary import Vocabulary
 
 _LOWEST = -9999.0  # JSON has no minus infinity
@@ -25,29 +26,50 @@ def chat_logprobs(found: Sequence[TokenLogprob], vocabulary: Vocabulary) -> dict
     }
 
 
+def empty_logprobs() -> dict[str, list[Any]]:
+    """`logprobs` of a choice of a completion that has no tokens yet."""
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
 class CompletionLogprobs:
     """`logprobs` of a choice of a completion, piece by piece."""
 
     def __init__(self, vocabulary: Vocabulary):
         self._vocabulary, self._offset = vocabulary, 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def add(self, found: Sequence[TokenLogprob], first: int | None = None) -> dict[str, Any]:
-        """Of the next tokens; `first` is a token before them that nothing is known of, as a prompt begins."""
-        made: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    def begin_with(self, prompt: Sequence[int], text: str) -> None:
+        """The choice begins with `text`, whose tokens are `prompt`; those that stand before it have no length in it."""
+        whole = b"".join(map(self._vocabulary.token_bytes, prompt)).decode(errors="replace")
+        self._offset = min(0, len(text) - len(whole))
+
+    def add(self, event: Event, first: int | None = None) -> dict[str, list[Any]]:
+        """Of an event's tokens; `first` is a token before them that nothing is known of, as a prompt begins."""
+        made = empty_logprobs()
         if first is not None:
-            made = {
-                "tokens": [self._text(first)], "token_logprobs": [None], "top_logprobs": [None],
-                "text_offset": [self._offset],
-            }  # fmt: skip
-            self._offset += len(self._text(first))
-        for item in found:
-            text = self._text(item.token)
-            made["tokens"].append(text)
-            made["token_logprobs"].append(max(item.logprob, _LOWEST))
-            made["top_logprobs"].append({self._text(token): max(value, _LOWEST) for token, value in item.top})
-            made["text_offset"].append(self._offset)
-            self._offset += len(text)
+            self._add(made, first, None, None)
+        for item in event.prompt_logprobs:
+            self._add(made, item.token, item.logprob, item.top)
+        for item in event.logprobs:
+            self._add(made, item.token, item.logprob, item.top, is_answer=True)
         return made
+
+    def _add(
+        self,
+        made: dict[str, list[Any]],
+        token: int,
+        logprob: float | None,
+        top: Sequence[tuple[int, float]] | None,
+        *,
+        is_answer: bool = False,
+    ) -> None:
+        made["tokens"].append(self._text(token))
+        made["token_logprobs"].append(None if logprob is None else max(logprob, _LOWEST))
+        tops = None if top is None else {self._text(other): max(value, _LOWEST) for other, value in top}
+        made["top_logprobs"].append(tops)
+        made["text_offset"].append(max(0, self._offset))
+        if not (is_answer and self._vocabulary.is_special(token)):  # which the text of an answer leaves out
+            self._offset += len(self._decoder.decode(self._vocabulary.token_bytes(token)))
 
     def _text(self, token: int) -> str:
         data = self._vocabulary.token_bytes(token)

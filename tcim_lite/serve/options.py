@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -36,7 +37,7 @@ class ServeOptions:
         for name in ("max_body_bytes", "max_choices", "timeout_s", "stall_s", "ping_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name}={getattr(self, name)}: expected more than 0")
-        if not self.shutdown_s >= 0:
-            raise ValueError(f"shutdown_s={self.shutdown_s}: expected 0 or more")
+        if not 0 <= self.shutdown_s < math.inf:
+            raise ValueError(f"shutdown_s={self.shutdown_s}: expected 0 or more, and finite")
         if not all(self.api_keys):
             raise ValueError("api_keys: a key is empty; leave it out, and none is asked for")

@@ -55,7 +55,10 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises:
         OSError: The address is in use, or not one of this machine.
+        ValueError: There is no such port.
     """
+    if not 0 <= port < 1 << 16:
+        raise ValueError(f"port {port}: expected 0 to {(1 << 16) - 1}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=2048)
     # Inherited by every connection. asyncio sets it only where the socket names its protocol, which this one does not;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+import sys
 from typing import Any
 
 from ..llm.engine import SamplingParams, StructuredOutput
@@ -38,8 +38,8 @@ def completion_params(request: CompletionRequest, defaults: GenerationDefaults) 
     if request.best_of not in (None, 1, request.n):
         raise ApiError(400, "best_of: only the n answers that are returned are made; leave it out", param="best_of")
     max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
-    params = _params(request, defaults, max_tokens, request.logprobs, _guide(request))
-    return replace(params, prompt_logprobs=request.logprobs) if request.echo else params
+    of_prompt = request.logprobs if request.echo else None
+    return _params(request, defaults, max_tokens, request.logprobs, _guide(request), of_prompt)
 
 
 def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:
@@ -129,20 +129,21 @@ def _params(
     max_tokens: int | None,
     logprobs: int | None,
     structured: StructuredOutput | None,
+    prompt_logprobs: int | None = None,
 ) -> SamplingParams:
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(stop) > _MOST_STOPS or any(len(text) > _MOST_STOP_CHARS for text in stop):
         raise ApiError(
             400, f"stop: expected at most {_MOST_STOPS} strings of at most {_MOST_STOP_CHARS} characters", param="stop"
         )
-    given = {name: value for name in _PLAIN if (value := getattr(request, name)) is not None}
     try:
         return SamplingParams.of(
             defaults,
-            **given,
+            **_plain(request),
             logit_bias=_bias(request.logit_bias),
             max_tokens=max_tokens,
             logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
             stop=tuple(stop),
             stop_token_ids=frozenset(request.stop_token_ids or ()),
             ignore_eos=bool(request.ignore_eos),
@@ -150,6 +151,18 @@ def _params(
         )
     except (ValueError, OverflowError) as error:
         raise invalid(ValueError(str(error))) from None
+
+
+def _plain(request: Sampling) -> dict[str, Any]:
+    """The fields of `_PLAIN` that are given, in the values that `Sampler` takes."""
+    given = {name: value for name in _PLAIN if (value := getattr(request, name)) is not None}
+    if given.get("top_p") == 0:  # OpenAI's lower end: the likeliest token alone
+        given["top_p"] = sys.float_info.min
+    if given.get("top_k") == -1:  # vLLM's name of all tokens
+        given["top_k"] = 0
+    if -(2**63) <= given.get("seed", 0) < 0:  # OpenAI's are int64, those of numpy not negative
+        given["seed"] += 2**64
+    return given
 
 
 def _bias(given: dict[str, float] | None) -> dict[int, float] | None:

@@ -55,7 +55,9 @@ class Vocabulary:
         }
         eos = self.special.get("eos_token")
         self.eos_token_id: int | None = None if eos is None else self.backend_tokenizer.token_to_id(eos)
-        self._added = {token.content for token in self.backend_tokenizer.get_added_tokens_decoder().values()}
+        added = self.backend_tokenizer.get_added_tokens_decoder()
+        self._added = {token.content for token in added.values()}
+        self._special = {number for number, token in added.items() if token.special}
 
     def encode(self, text: str, *, special: bool) -> list[int]:
         """Token ids of `text`; with `special`, those that the tokenizer puts around every text besides."""
@@ -64,6 +66,10 @@ class Vocabulary:
     def decode(self, tokens: list[int], skip_special_tokens: bool = True) -> str:
         """The text of token ids."""
         return str(self.backend_tokenizer.decode(tokens, skip_special_tokens=skip_special_tokens))
+
+    def is_special(self, token: int) -> bool:
+        """Whether `decode` leaves a token out where it skips special ones."""
+        return token in self._special
 
     def token_bytes(self, token: int) -> bytes:
         """What one token stands for; a token may be a part of a character."""

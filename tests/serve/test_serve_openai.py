@@ -238,7 +238,7 @@ def test_echoed_prompts_have_logprobs_where_prefill_gives_all_logits(client, sta
     ("options", "param"),
     [
         ({"temperature": -1}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
         ({"n": 0}, "n"),
         ({"logit_bias": {"one": 1}}, "logit_bias"),
         ({"top_logprobs": 3}, "top_logprobs"),

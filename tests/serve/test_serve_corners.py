@@ -1,0 +1,103 @@
+"""Corners of OpenAI's API that few requests reach: values at the end of their range, prompts that cannot be echoed."""
+
+import subprocess
+import sys
+
+import pytest
+from serve_live import QUESTIONS, user
+
+from tcim_lite.llm import Sampler
+from tcim_lite.llm.engine import Event
+from tcim_lite.llm.engine.request import TokenLogprob
+from tcim_lite.serve.logprobs import CompletionLogprobs
+from tcim_lite.serve.vocabulary import Vocabulary
+
+MODEL = "qwen3"
+
+
+@pytest.fixture(scope="module")
+def every_logit(start):
+    """A server of a package whose prefill gives all logits."""
+    return start(all_logits=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "sampler"),
+    [
+        ({"temperature": 8, "top_p": 0, "top_k": 0}, Sampler()),
+        ({"temperature": 8, "seed": 5, "top_p": 1, "top_k": -1}, Sampler(8, 0, 1.0, 5)),
+        ({"temperature": 8, "seed": -(2**63), "top_p": 1, "top_k": 0}, Sampler(8, 0, 1.0, 2**63)),
+        ({"temperature": 8, "seed": -1, "top_p": 1, "top_k": 0}, Sampler(8, 0, 1.0, 2**64 - 1)),
+    ],
+)
+def test_values_that_openai_and_vllm_take_are_taken(server, alone, options, sampler):
+    body = {"messages": user(QUESTIONS[2]), "max_tokens": 12, **options}
+    answer = server.post("/v1/chat/completions", json=body)
+    assert answer.json()["choices"][0]["message"]["content"] == alone(QUESTIONS[2], 12, sampler)[1]
+
+
+@pytest.mark.parametrize("prompt", ["", [""], [[]], [-1], [10**30], ["a", ""], [[1], [-1]]], ids=str)
+@pytest.mark.parametrize("options", [{"echo": True}, {"echo": True, "logprobs": 1}], ids=["text", "logprobs"])
+def test_a_bad_prompt_that_is_to_be_echoed_is_a_400(every_logit, prompt, options):
+    answer = every_logit.post("/v1/completions", json={"prompt": prompt, **options})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
+
+
+def test_an_echo_is_the_prompt_with_its_special_tokens(every_logit):
+    prompt = "<|im_start|>user\nhi 7加5<|im_end|>"
+    tokens = every_logit.post("/tokenize", json={"prompt": prompt}).json()["tokens"]
+    for given in (prompt, tokens):
+        body = {"prompt": given, "echo": True, "max_tokens": 3}
+        texts = []
+        for options in ({}, {"logprobs": 0}):
+            (choice,) = every_logit.post("/v1/completions", json=body | options).json()["choices"]
+            texts.append(choice["text"])
+        assert texts[0] == texts[1] == "".join(choice["logprobs"]["tokens"])
+        assert texts[0].startswith(prompt)
+
+
+def test_a_prompt_is_judged_without_an_answer(every_logit, server):
+    body = {"prompt": ["1 2 3", "a b"], "echo": True, "logprobs": 1, "max_tokens": 0}
+    judged = every_logit.post("/v1/completions", json=body).json()
+    longer = every_logit.post("/v1/completions", json=body | {"max_tokens": 2}).json()
+    assert [choice["text"] for choice in judged["choices"]] == body["prompt"]
+    assert [choice["finish_reason"] for choice in judged["choices"]] == ["length"] * 2
+    assert judged["usage"]["completion_tokens"] == 0
+    for choice, other in zip(judged["choices"], longer["choices"], strict=True):
+        assert choice["logprobs"]["token_logprobs"] == other["logprobs"]["token_logprobs"][:-2]
+    answer = server.post("/v1/completions", json={"prompt": "a", "max_tokens": 0})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
+
+
+def test_offsets_are_places_in_the_text_where_characters_are_split(packages):
+    vocabulary = Vocabulary(packages(4).tokenizer_folder)
+    before, after = (vocabulary.encode(part, special=False) for part in ("é😀x", "y"))
+    tokens = [*before, vocabulary.eos_token_id, *after]
+    text, logprobs = vocabulary.decode(tokens), CompletionLogprobs(vocabulary)
+    made = logprobs.add(Event(request_id="", logprobs=tuple(TokenLogprob(token=t, logprob=0.0) for t in tokens)))
+    assert any(token.startswith("bytes:") for token in made["tokens"])
+    assert text == "é😀xy"
+    assert [text[at] for at in made["text_offset"][-3:]] == ["x", "y", "y"]
+    assert made["text_offset"] == sorted(made["text_offset"])
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool"])
+def test_a_message_without_content_is_a_400(server, role):
+    answer = server.post("/v1/chat/completions", json={"messages": [{"role": role, "contnt": "hi"}]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--prefix-cache-mb", "inf"], "--prefix-cache-mb inf: expected a number, 0 or more"),
+        (["--max-body-mb", "nan"], "--max-body-mb nan: expected a number, 0 or more"),
+        (["--shutdown-timeout", "inf"], "shutdown_s=inf: expected 0 or more, and finite"),
+        (["--port", "65536"], "port 65536: expected 0 to 65535"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_one_line(packages, words, message):
+    line = [sys.executable, "-P", "-m", "tcim_lite", "serve", str(packages(4).folder), *words]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, message in done.stderr.splitlines()[-1]) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr
