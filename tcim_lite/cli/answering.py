@@ -73,7 +73,7 @@ def answer(
         if is_stopped():
             engine.abort(request.id)
         for event in engine.step():
-            if event.token_ids and not made.tokens:
+            if not made.first_s and (event.token_ids or event.finish_reason is not None):  # it may be a stop token
                 made.first_s = perf_counter() - started
             made.tokens.extend(event.token_ids)
             made.token_s += [perf_counter() - started] * len(event.token_ids)

@@ -10,7 +10,18 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ..console import take_interrupts
-from .opening import add_model_arguments, devices_of, explained, open_package, quant_of, say, start_log, take_model
+from .opening import (
+    add_model_arguments,
+    devices_of,
+    explained,
+    open_package,
+    quant_of,
+    say,
+    standard_input,
+    start_log,
+    take_model,
+    text_of,
+)
 from .sampling import add_sampling_arguments, sampling_params
 
 if TYPE_CHECKING:
@@ -51,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _chat(args: argparse.Namespace) -> int:
     take_model(args)
+    is_terminal = standard_input().isatty()
+    text_of(args.system or "", "--system")
     start_log(args)
     devices = devices_of(args)
     package = open_package(args)
@@ -60,7 +73,7 @@ def _chat(args: argparse.Namespace) -> int:
 
     tokenizer = load_tokenizer(package.tokenizer_folder)
     engine = Engine.open(package, devices=devices, pipeline=args.pipeline, tokenizer=tokenizer)
-    if sys.stdin.isatty():
+    if is_terminal:
         import readline  # noqa: F401  # input() edits lines and remembers them
 
         context = engine.slots.context_length
@@ -145,6 +158,7 @@ class Chat:
         asked = [*self._messages, {"role": "user", "content": question}]
         self._stopped = False
         try:
+            text_of(question, "the question")
             thinking = False if self._args.thinking == "off" else None
             prompt = encode_chat(self._tokenizer, asked, enable_thinking=thinking)
             begins_thinking = self._tokenizer.decode(prompt[-8:]).rstrip().endswith("<think>")

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .opening import add_model_arguments, devices_of, explained, open_package, quant_of, say, start_log, take_model
+from .opening import (
+    add_model_arguments,
+    devices_of,
+    explained,
+    open_package,
+    quant_of,
+    say,
+    standard_input,
+    start_log,
+    take_model,
+    text_of,
+)
 from .sampling import add_sampling_arguments, read_text, sampling_params
 
 if TYPE_CHECKING:
@@ -56,6 +66,7 @@ def _generate(args: argparse.Namespace) -> int:
     text = _prompt(args)
     if (args.system is not None or args.no_thinking) and not args.chat:
         raise ValueError("--system and --no-thinking need --chat: without it the model gets the prompt as it is")
+    text_of(args.system or "", "--system")
     if args.logprobs is not None and not args.json:
         raise ValueError("--logprobs needs --json")
     start_log(args)
@@ -89,10 +100,10 @@ def _prompt(args: argparse.Namespace) -> str:
     if len(given) != 1:
         raise ValueError("give the prompt once: --prompt TEXT, --prompt-file FILE, or - for standard input")
     if args.prompt is not None:
-        return str(args.prompt)
+        return text_of(args.prompt, "the prompt")
     if args.stdin or str(args.prompt_file) == "-":
         try:
-            return sys.stdin.buffer.read().decode().removesuffix("\n")
+            return standard_input().buffer.read().decode().removesuffix("\n")
         except UnicodeDecodeError as error:
             raise ValueError(f"standard input is not UTF-8 text: {error}") from None
     return read_text(args.prompt_file).removesuffix("\n")

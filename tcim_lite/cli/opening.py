@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from ..llm.package import Package
@@ -157,6 +157,30 @@ def explained(work: Callable[[], int], extra: str) -> int:
 def say(line: str) -> None:
     """Prints a line beside the output."""
     print(line, file=sys.stderr, flush=True)
+
+
+def text_of(text: str, name: str) -> str:
+    """A text that was typed.
+
+    Raises:
+        ValueError: It has bytes that are no UTF-8, which Python keeps as lone surrogates.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is not UTF-8 text") from None
+    return text
+
+
+def standard_input() -> TextIO:
+    """`sys.stdin`.
+
+    Raises:
+        ValueError: It is closed.
+    """
+    if sys.stdin is None:
+        raise ValueError("standard input is closed; there is nothing to read")
+    return sys.stdin
 
 
 def devices_of(args: argparse.Namespace) -> tuple[int, ...]:

@@ -150,6 +150,21 @@ def test_questions_from_a_pipe(package):
     assert done.stdout == "> My name is Anna.\nNice to meet you, Anna!\n> What is my name?\nYour name is Anna.\n"
 
 
+def test_a_question_that_is_no_text_is_forgotten(package):
+    line = [sys.executable, "-P", "-m", "tcim_lite", "chat", str(package.folder)]
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"}  # as Python sets it in the C locale
+    asked = "\udcff\nMy name is Anna.\n".encode(errors="surrogateescape")
+    done = subprocess.run(line, input=asked, capture_output=True, timeout=120, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"error: the question is not UTF-8 text\n")
+    assert done.stdout.endswith(b"Nice to meet you, Anna!\n")
+
+
+def test_a_closed_standard_input_is_one_line(package):
+    line = f"{sys.executable} -P -m tcim_lite chat {package.folder} <&-"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: standard input is closed; there is nothing to read\n")
+
+
 def test_a_conversation_that_is_too_long_goes_on_without_the_question(package):
     done = pipe(package, f"My name is Anna.\n{'one two ' * 1500}\nWhat is my name?\n", "--show-stats")
     assert done.returncode == 0

@@ -124,6 +124,8 @@ def test_what_ends_an_answer(package, capfd):
     assert (cut["token_ids"], cut["stop_reason"]) == (whole["token_ids"][: whole["token_ids"].index(last)], last)
     longer = in_process(capfd, *ask, "--ignore-eos", "--max-new-tokens", 40)
     assert longer["stats"]["generated_tokens"] == 40
+    nothing = in_process(capfd, *ask, "--stop-token-id", whole["token_ids"][0])
+    assert (nothing["token_ids"], nothing["stats"]["ttft_ms"] > 0) == ([], True)
 
 
 def test_the_form_of_an_answer(package, tmp_path, capfd):
@@ -151,6 +153,7 @@ def test_logprobs_are_told_with_json(package, capfd):
         ([], "give the prompt once: --prompt TEXT, --prompt-file FILE, or - for standard input"),
         (["-", "--prompt", "a"], "give the prompt once"),
         (["--prompt", ""], "the prompt is empty"),
+        (["--prompt", "\udcff"], "the prompt is not UTF-8 text"),
         (["--prompt", "a " * 500], "tokens, the context holds 256; shorten it"),
         (["--prompt", "a", "--system", "b"], "--system and --no-thinking need --chat"),
         (["--prompt", "a", "--logprobs", "1"], "--logprobs needs --json"),
