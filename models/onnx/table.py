@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,12 @@ _MAX_LIST = 1 << 16
 _MAX_INDICES = 1 << 20  # no axis of a real network comes near, and a file may ask for any extent
 
 LOWERINGS: dict[tuple[str, str], Lowering] = {}
+
+
+def within_float32(value: float) -> float:
+    """An infinity as the largest finite number of its sign: ops hold finite numbers only."""
+    limit = float(np.finfo(np.float32).max)
+    return min(max(value, -limit), limit) if not math.isnan(value) else value
 
 
 def lowers(*ops: str, domain: str = "") -> Callable[[Lowering], Lowering]:
@@ -163,6 +170,9 @@ class Call:
         for extent in shape:
             if extent < 1:
                 raise self.node.unsupported(f"a result of the shape {list(shape)}: empty tensors are not supported")
+        for name, value in (attributes or {}).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise self.node.unsupported(f"{name} is {value}, expected a finite number")
         return self.emit.op(kind, operands, shape, attributes, result)
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:

@@ -13,8 +13,8 @@ import node_cases
 from tcim_lite.models.onnx.table import LOWERINGS
 
 CLAIMED = sorted(op for domain, op in LOWERINGS if not domain)
-# Ops of the table that no case of this version of onnx is about.
-UNTRIED: set[str] = set()
+# Ops of the table whose cases are all out of scope; test_corners.py compares them with onnxruntime.
+UNTRIED = {"GatherND", "IsNaN"}
 
 
 @pytest.fixture(scope="module")

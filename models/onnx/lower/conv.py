@@ -7,7 +7,7 @@ import numpy as np
 from ...common.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
-from .window import Axis, attributes, of_rank, planar, windows
+from .window import Axis, attributes, check_kernel, of_rank, planar, windows
 
 _GROUP = 64
 
@@ -18,6 +18,7 @@ def conv(call: Call) -> Tensor:
     groups = _groups(call, x, weight, weight.shape[0])
     if weight.ndim != len(x.shape) or weight.shape[1] * groups != x.shape[1] or 0 in weight.shape:
         raise call.node.unsupported(f"a weight {list(weight.shape)} for an input {list(x.shape)} in {groups} groups")
+    check_kernel(call, weight.shape[2:])
     axes = windows(call, x.shape[2:], weight.shape[2:])
     return _emit(call, x, weight, groups, axes, [1] * len(axes))
 
@@ -37,6 +38,7 @@ def conv_transpose(call: Call) -> Tensor:
         or 0 in weight.shape
     ):
         raise call.node.unsupported(f"a weight {list(weight.shape)} for an input {list(x.shape)} in {groups} groups")
+    check_kernel(call, weight.shape[2:])
     strides, dilations = of_rank(call, "strides", rank, 1), of_rank(call, "dilations", rank, 1)
     pads, extra = of_rank(call, "pads", 2 * rank, 0), of_rank(call, "output_padding", rank, 0)
     auto = call.attr("auto_pad", "NOTSET") or "NOTSET"

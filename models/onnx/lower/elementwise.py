@@ -7,14 +7,13 @@ import math
 import numpy as np
 
 from ..emit import Tensor
-from ..table import Call, Operand, lowers
+from ..table import Call, Operand, lowers, within_float32
 
 _BINARY = {
     "Add": "Add",
     "Sub": "Sub",
     "Mul": "Mul",
     "Div": "Div",
-    "Pow": "Pow",
     "PRelu": "PRelu",
     "Equal": "Equal",
     "Less": "Less",
@@ -71,6 +70,15 @@ def two_operands(call: Call) -> Tensor:
     return binary(call, _BINARY[call.node.op], call.operand(0), call.operand(1))
 
 
+@lowers("Pow")
+def power(call: Call) -> Tensor:
+    """The exponent may be of another type than the base; a constant of whole numbers is taken as floats."""
+    exponent = call.operand(1)
+    if not isinstance(exponent, Tensor) and exponent.dtype.kind in "iu":
+        exponent = exponent.astype(np.float32)
+    return binary(call, "Pow", call.operand(0), exponent)
+
+
 @lowers("Max", "Min", "Sum", "Mean")
 def several_operands(call: Call) -> Operand:
     kind = {"Max": "Max", "Min": "Min"}.get(call.node.op, "Add")
@@ -102,6 +110,13 @@ def or_equal(call: Call) -> Tensor:
 @lowers("Not")
 def logical_not(call: Call) -> Tensor:
     return binary(call, "Equal", call.floats(0), number(0))
+
+
+@lowers("IsNaN")
+def is_nan(call: Call) -> Tensor:
+    """A NaN is the only number that does not equal itself."""
+    x = call.floats(0)
+    return binary(call, "Equal", call.op("Equal", [x, x], x.shape), number(0))
 
 
 @lowers("And", "Or", "Xor")
@@ -202,8 +217,7 @@ def clip(call: Call) -> Tensor:
     x = call.floats(0)
     if low == 0 and high == math.inf:
         return unary(call, "Relu", x)
-    limit = 3.4028234663852886e38
-    return unary(call, "Clip", x, max(low, -limit), min(high, limit))
+    return unary(call, "Clip", x, within_float32(low), within_float32(high))
 
 
 @lowers("Identity")

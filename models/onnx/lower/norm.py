@@ -14,6 +14,14 @@ from .reduce import last, reduced
 _MAX_NEIGHBOURS = 4096  # of LRN
 
 
+def _epsilon(call: Call) -> float:
+    """What keeps a norm from dividing by 0. Our ops need one: 0 becomes the smallest normal number."""
+    value = float(call.attr("epsilon", 1e-5))
+    if value < 0:
+        raise call.node.unsupported(f"epsilon is {value}, expected 0 or more")
+    return value or float(np.finfo(np.float32).tiny)
+
+
 def normalised(call: Call, x: Tensor, columns: int, epsilon: float) -> Tensor:
     """x - mean, over its deviation, of every `columns` elements in a row; the shape stays."""
     rows = call.reshape(x, (math.prod(x.shape) // columns, columns))
@@ -43,7 +51,7 @@ def layer_norm(call: Call) -> list[Tensor | None]:
 
 def _layer_norm(call: Call, x: Tensor, axis: int) -> Tensor:
     columns = math.prod(x.shape[axis:])
-    epsilon = call.attr("epsilon", 1e-5)
+    epsilon = _epsilon(call)
     scale, bias = call.operand(1), call.get(2)
     fixed = [operand for operand in (scale, bias) if operand is not None]
     if all(not isinstance(operand, Tensor) and operand.shape == x.shape[axis:] for operand in fixed):
@@ -62,7 +70,7 @@ def _statistics(call: Call, x: Tensor, axis: int) -> list[Tensor | None]:
     mean = reduced(call, "ReduceMean", x, axes, True)
     difference = binary(call, "Sub", x, mean)
     square = reduced(call, "ReduceMean", call.op("Mul", [difference, difference], x.shape), axes, True)
-    deviation = unary(call, "Sqrt", binary(call, "Add", square, number(call.attr("epsilon", 1e-5))))
+    deviation = unary(call, "Sqrt", binary(call, "Add", square, number(_epsilon(call))))
     return [mean, unary(call, "Reciprocal", deviation)]
 
 
@@ -72,7 +80,7 @@ def rms_norm(call: Call) -> Tensor:
     axis = call.axis(call.int_attr("axis", -1), len(x.shape))
     columns = math.prod(x.shape[axis:])
     rows = call.reshape(x, (math.prod(x.shape) // columns, columns))
-    epsilon = {"epsilon": float(call.attr("epsilon", 1e-5))}
+    epsilon = {"epsilon": _epsilon(call)}
     if not isinstance(scale, Tensor) and scale.shape == x.shape[axis:]:
         weight = call.emit.weight(np.asarray(scale).reshape(-1), "float32")
         return call.reshape(call.op("RMSNorm", [rows, weight], rows.shape, epsilon), x.shape)
@@ -83,7 +91,7 @@ def rms_norm(call: Call) -> Tensor:
 @lowers("InstanceNormalization")
 def instance_norm(call: Call) -> Tensor:
     x = call.floats(0)
-    y = normalised(call, x, math.prod(x.shape[2:]), call.attr("epsilon", 1e-5))
+    y = normalised(call, x, math.prod(x.shape[2:]), _epsilon(call))
     return _affine(call, y, call.operand(1), call.operand(2))
 
 
@@ -93,7 +101,7 @@ def group_norm(call: Call) -> Tensor:
     if groups < 1 or x.shape[1] % groups:
         raise call.node.unsupported(f"{groups} groups of {x.shape[1]} channels")
     columns = x.shape[1] // groups * math.prod(x.shape[2:])
-    y = normalised(call, x, columns, call.attr("epsilon", 1e-5))
+    y = normalised(call, x, columns, _epsilon(call))
     if call.node.opset < 21:  # one number for each group
         y = call.reshape(y, (x.shape[0], groups, columns))
         return call.reshape(_affine(call, y, call.operand(1), call.operand(2)), x.shape)

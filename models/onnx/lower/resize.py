@@ -69,7 +69,10 @@ def _positions(call: Call, size: int, out: int, scale: float) -> NDArray[np.floa
     if mode == "half_pixel_symmetric":
         adjustment = out / (scale * size)
         return size / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
-    raise call.node.unsupported(f"coordinate_transformation_mode {mode!r}")
+    raise call.node.unsupported(
+        f"coordinate_transformation_mode {mode!r}; expected half_pixel, pytorch_half_pixel, asymmetric, align_corners "
+        "or half_pixel_symmetric"
+    )
 
 
 def _nearest(call: Call, positions: NDArray[np.float64], size: int) -> NDArray[np.int64]:

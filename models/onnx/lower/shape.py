@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..emit import Tensor
-from ..table import Call, Operand, lowers
+from ..table import Call, Operand, lowers, within_float32
 
 
 @lowers("Shape")
@@ -181,11 +181,6 @@ def pad(call: Call) -> Tensor:
     before, after = [0] * rank, [0] * rank
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
-    mode = call.attr("mode", "constant")
-    if mode in ("reflect", "edge", "wrap"):
-        return _pad_by_index(call, x, before, after, mode)
-    if mode != "constant":
-        raise call.node.unsupported(f"mode {mode!r}")
     if min(before + after) < 0:
         starts = [max(-begin, 0) for begin in before]
         extents = [
@@ -193,13 +188,18 @@ def pad(call: Call) -> Tensor:
         ]
         x = strided(call, x, starts, [1] * rank, extents)
         before, after = [max(begin, 0) for begin in before], [max(end, 0) for end in after]
+    mode = call.attr("mode", "constant")
+    if mode in ("reflect", "edge", "wrap"):
+        return _pad_by_index(call, x, before, after, mode)
+    if mode != "constant":
+        raise call.node.unsupported(f"mode {mode!r}; expected constant, reflect, edge or wrap")
     value = call.scalar(2, "the value") if call.has(2) else 0.0
     if x.kind != "float":
         raise call.node.unsupported("a constant around integers")
     shape = [begin + size + end for begin, size, end in zip(before, x.shape, after, strict=True)]
     if tuple(shape) == x.shape:
         return x
-    return call.op("Pad", [x], shape, {"begins": before, "value": float(value)})
+    return call.op("Pad", [x], shape, {"begins": before, "value": within_float32(value)})
 
 
 def _pad_by_index(call: Call, x: Tensor, before: list[int], after: list[int], mode: str) -> Tensor:
@@ -223,31 +223,6 @@ def take(call: Call, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
     """The elements of an axis at constant places."""
     extents = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
     return call.op("Gather", [x, call.emit.weight(places, "int32")], extents, {"axis": axis}, x.kind)
-
-
-@lowers("Gather")
-def gather(call: Call) -> Tensor:
-    x, indices = call.operand(0), call.operand(1)
-    axis = call.axis(call.int_attr("axis", 0), len(x.shape))
-    if isinstance(indices, Tensor):
-        if indices.kind != "int":
-            raise call.node.unsupported("indices that are no integers")
-        places: Tensor | int = call.reshape(indices, (math.prod(indices.shape),))
-    else:
-        flat = np.asarray(indices).reshape(-1)
-        if flat.size == 0 or flat.min() < -x.shape[axis] or flat.max() >= x.shape[axis]:
-            raise call.node.unsupported(f"indices beyond axis {axis} of {list(x.shape)}, or none")
-        places = call.emit.weight(flat, "int32")
-    kind = (
-        call.as_tensor(x).kind
-        if not isinstance(x, Tensor) and x.ndim > 4
-        else (x.kind if isinstance(x, Tensor) else ("float" if x.dtype.kind in "fb" else "int"))
-    )
-    count = math.prod(indices.shape)
-    y = call.op(
-        "Gather", [call.source(x), places], (*x.shape[:axis], count, *x.shape[axis + 1 :]), {"axis": axis}, kind
-    )
-    return call.reshape(y, (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]))
 
 
 @lowers("DepthToSpace")

@@ -49,7 +49,9 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axi
         elif auto != "NOTSET":
             raise call.node.unsupported(f"auto_pad {auto!r}")
         room = size + begin + end - span
-        if room < 0 or begin < 0 or end < 0:
+        if begin < 0 or end < 0:
+            raise call.node.unsupported(f"pads {pads}, expected no negative ones")
+        if room < 0:
             raise call.node.unsupported(f"a window of {span} over a padded input of {size + begin + end}")
         out = room // strides[i] + 1
         if call.int_attr("ceil_mode", 0):
@@ -58,6 +60,13 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axi
                 out -= 1
         axes.append(Axis(size, out, kernel[i], strides[i], begin, end, dilations[i]))
     return axes
+
+
+def check_kernel(call: Call, kernel: Sequence[int]) -> None:
+    """Refuses a kernel_shape that is not the weight's."""
+    said = of_rank(call, "kernel_shape", len(kernel), 0)
+    if call.attr("kernel_shape") is not None and said != list(kernel):
+        raise call.node.unsupported(f"kernel_shape {said} for a weight with the kernel {list(kernel)}")
 
 
 def of_rank(call: Call, name: str, count: int, default: int) -> list[int]:

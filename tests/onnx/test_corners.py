@@ -1,0 +1,95 @@
+"""Forms of ops that networks have and that are easy to get wrong, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import onnx_bytes
+
+X = np.random.default_rng(3).normal(size=(2, 3, 5, 6)).astype(np.float32)
+NEGATIVE = np.array([0, 0, -1, 1, 0, 0, 2, -2])
+
+# name: (nodes, constants, opset)
+CASES = {
+    "largest of a border of infinities": (
+        [("Pad", ["x", "p", "v"], ["a"], {}), ("MaxPool", ["a"], ["y"], {"kernel_shape": [3, 3], "strides": [2, 2]})],
+        {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "v": np.float32(-np.inf)},
+        17,
+    ),
+    # PyTorch writes attention with a mask of bools so.
+    "no NaN in rows that see nothing": (
+        [
+            ("Where", ["seen", "x", "v"], ["a"], {}),
+            ("Softmax", ["a"], ["s"], {"axis": -1}),
+            ("IsNaN", ["s"], ["n"], {}),
+            ("Where", ["n", "zero", "s"], ["y"], {}),
+        ],
+        {"seen": np.arange(30).reshape(5, 6) >= 6, "v": np.float32(-np.inf), "zero": np.float32(0)},
+        17,
+    ),
+    "an exponent of whole numbers": ([("Pow", ["x", "e"], ["y"], {})], {"e": np.array([1, 2, 3, 2, 1, 0])}, 17),
+    "a norm without epsilon": (
+        [("LayerNormalization", ["x", "s"], ["y"], {"epsilon": 0.0})],
+        {"s": np.linspace(1, 2, 6, dtype=np.float32)},
+        17,
+    ),
+} | {
+    f"pads of {mode} that cut": ([("Pad", ["x", "p"], ["y"], {"mode": mode})], {"p": NEGATIVE}, 19)
+    for mode in ("constant", "edge", "reflect", "wrap")
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_are_those_of_onnxruntime(case, make_model, run_here, run_there):
+    nodes, constants, opset = CASES[case]
+    model = make_model(nodes, {"x": X.shape}, ["y"], constants, opset)
+    np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("indices", "batch_dims"),
+    [
+        ([[0, 1], [-1, 0]], 0),
+        ([1, 2, 3], 0),
+        ([[[0, 1, -1, 2]], [[1, 0, 0, 0]]], 0),
+        ([[[0]], [[-1]]], 1),
+        ([[0, 1], [2, -5]], 1),
+        ([[[1], [2], [3]], [[0], [-1], [-2]]], 2),
+    ],
+)
+def test_elements_at_constant_places(indices, batch_dims, make_model, run_here, run_there):
+    node = ("GatherND", ["x", "i"], ["y"], {"batch_dims": batch_dims})
+    model = make_model([node], {"x": X.shape}, ["y"], {"i": np.array(indices)})
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+WEIGHT = np.ones((2, 3, 3, 3), np.float32)
+REFUSED = {
+    "alpha is inf": ("LeakyRelu", {"alpha": float("inf")}, []),
+    "value is nan": ("Pad", {}, [np.array([0, 0, 1, 1] * 2), np.float32(np.nan)]),
+    "epsilon is -1.0, expected 0 or more": ("LayerNormalization", {"epsilon": -1.0}, [np.ones(6, np.float32)]),
+    "epsilon is nan": ("InstanceNormalization", {"epsilon": float("nan")}, [np.ones(3, np.float32)] * 2),
+    "kernel_shape [2, 3] for a weight with the kernel [3, 3]": ("Conv", {"kernel_shape": [2, 3]}, [WEIGHT]),
+    "pads [-1, 0, 0, 0], expected no negative ones": ("Conv", {"pads": [-1, 0, 0, 0]}, [WEIGHT]),
+    "indices beyond axes 0 to 1": ("GatherND", {}, [np.array([[2, 0]])]),
+    "with 1 batch_dims": ("GatherND", {"batch_dims": 1}, [np.array([[0]])]),
+    "expected half_pixel, ": (
+        "Resize",
+        {"coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+        [np.ones(0, np.float32), np.ones(4, np.float32) * 2],
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_a_package_could_not_hold_is_refused_with_the_node(text, make_model):
+    op, attributes, constants = REFUSED[text]
+    names = [f"c{i}" for i in range(len(constants))]
+    model = make_model(
+        [(op, ["x", *names], ["y"], attributes)], {"x": X.shape}, ["y"], dict(zip(names, constants, strict=True))
+    )
+    with pytest.raises(TcimError, match="n0") as error:
+        onnx_bytes(model, "float32")
+    assert text in str(error.value)
