@@ -40,7 +40,7 @@ class OnnxOptions:
         name: Of the `.hmm`, without its ending; None: the file's, with "/" and ":" as "_".
         quant: One of `QUANTS`.
         batch: Extent of axis 0 of inputs whose file leaves it open; None: there are none.
-        shapes: Of inputs, by name, instead of those in the file.
+        shapes: Of inputs, by name, whose file leaves extents open.
         images: Inputs that are fed with uint8 YUV images, by name.
     """
 

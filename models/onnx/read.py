@@ -14,14 +14,15 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
 from .errors import UnsupportedNodeError, shown
-from .network import MAX_ELEMENTS, Network, Node, Port
+from .functions import inlined
+from .network import MAX_ELEMENTS, Network, Node
+from .ports import MAX_RANK, port_of, shape_text, takes_batch
 
 if TYPE_CHECKING:
     import onnx
 
 OPSETS = range(13, 25)
 _MAX_NODES = MAX_OPS
-_MAX_RANK = 8
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -57,16 +58,17 @@ def read(
     Args:
         model: As `load` gives it.
         folder: Where its external data is; None: it may have none.
-        shapes: Of inputs, instead of those in the file.
+        shapes: Of inputs whose file leaves extents open.
         batch: Extent of axis 0 of every input whose file leaves it open.
 
     Raises:
         CheckpointError: The file contradicts itself.
         UnsupportedNodeError: An opset, a domain's version or a dtype that is not supported.
-        CompileError: An input's shape is not known, or `shapes` names no input.
+        CompileError: An input's shape is not known, or `shapes` or `batch` fit no input.
     """
-    graph = model.graph
     _check_texts(model)
+    model = inlined(model, _MAX_NODES)
+    graph = model.graph
     opset, foreign = _opsets(model)
     nodes = [_node(proto, opset, foreign) for proto in graph.node]
     if len(nodes) > _MAX_NODES:
@@ -85,7 +87,9 @@ def read(
         raise CompileError(
             f"--shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
         )
-    inputs = [_port(info, shapes or {}, batch) for info in graph.input if info.name not in constants]
+    inputs = [port_of(info, shapes or {}, batch) for info in graph.input if info.name not in constants]
+    if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in graph.input):
+        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open")
     outputs = [info.name for info in graph.output]
     for name in (*outputs, *(port.name for port in inputs)):
         _check_name(name, "an input or output")
@@ -101,21 +105,21 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArra
     from onnx import numpy_helper
 
     shape = tuple(tensor.dims)
-    if len(shape) > _MAX_RANK or any(extent < 0 for extent in shape):
+    if len(shape) > MAX_RANK or any(extent < 0 for extent in shape):
         raise CheckpointError(
-            f"{what} has the shape {_shape(shape)}, expected at most {_MAX_RANK} extents of 0 or more"
+            f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents of 0 or more"
         )
     count = 1
     for extent in shape:
         count *= extent
     if count > MAX_ELEMENTS:
-        raise CheckpointError(f"{what} has the shape {_shape(shape)}, more than 2^33 elements")
+        raise CheckpointError(f"{what} has the shape {shape_text(shape)}, more than 2^33 elements")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _external(tensor, shape, count, folder, what)
     try:
         return np.asarray(numpy_helper.to_array(tensor))
     except Exception as error:
-        raise CheckpointError(f"{what}, {_shape(shape)}: {_reason(error)}") from None
+        raise CheckpointError(f"{what}, {shape_text(shape)}: {_reason(error)}") from None
 
 
 def _external(
@@ -146,8 +150,8 @@ def _external(
     size = file.stat().st_size
     if offset < 0 or length != nbytes or offset > size - nbytes:
         raise CheckpointError(
-            f"{what} is bytes {offset}..{offset + length} of '{shown(location)}', which has {size}; {_shape(shape)} "
-            f"{dtype} takes {nbytes}"
+            f"{what} is bytes {offset}..{offset + length} of '{shown(location)}', which has {size}; "
+            f"{shape_text(shape)} {dtype} takes {nbytes}"
         )
     if count == 0:
         return np.zeros(shape, dtype)
@@ -191,44 +195,6 @@ def _attribute(proto: onnx.AttributeProto, node: Node) -> Any:
     except Exception as error:
         raise CheckpointError(f"{node.label}: attribute '{shown(proto.name)}': {_reason(error)}") from None
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _port(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Port:
-    from onnx import helper
-
-    what = f"input '{shown(info.name)}'"
-    if not info.type.HasField("tensor_type"):
-        raise UnsupportedNodeError(f"{what} is no tensor")
-    tensor = info.type.tensor_type
-    try:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)).name
-    except (KeyError, TypeError):
-        raise CheckpointError(f"{what} has the element type {tensor.elem_type}, which ONNX does not have") from None
-    if info.name in shapes:
-        shape = tuple(shapes[info.name])
-    else:
-        if not tensor.HasField("shape"):
-            raise CompileError(f"{what} has no shape; give it with --shape {shown(info.name)}=1,3,224,224")
-        dims = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
-        if dims and dims[0] < 1 and batch is not None:
-            dims[0] = batch
-        if any(extent < 1 for extent in dims):
-            text = ",".join(
-                str(extent) if extent > 0 else shown(dim.dim_param) or "?"
-                for extent, dim in zip(dims, tensor.shape.dim, strict=True)
-            )
-            raise CompileError(
-                f"{what} has the open shape [{text}]; give it with --shape {shown(info.name)}=1,3,224,224"
-            )
-        shape = tuple(dims)
-    count = 1
-    for extent in shape:
-        count *= extent
-    if len(shape) > _MAX_RANK or any(extent < 1 for extent in shape) or count > MAX_ELEMENTS:
-        raise CheckpointError(
-            f"{what} has the shape {_shape(shape)}, expected at most {_MAX_RANK} extents and 2^33 elements"
-        )
-    return Port(info.name, shape, dtype)
 
 
 def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) -> list[Node]:
@@ -303,10 +269,6 @@ def _check_name(name: str, what: str) -> None:
         raise CheckpointError(f"{what} has no name")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise CheckpointError(f"the name of {what}, '{shown(name)}', has more than {MAX_NAME_BYTES} bytes")
-
-
-def _shape(shape: Iterable[int]) -> str:
-    return f"[{', '.join(map(str, shape))}]"
 
 
 def _reason(error: Exception) -> str:

@@ -121,11 +121,20 @@ def test_open_shapes_are_given_by_options(make_model, run_there, tmp_path, capsy
     assert "input 'x' has the open shape [1,3,h]; give it with --shape x=1,3,224,224" in capsys.readouterr().err
     assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--shape", "x=2,3,5", "-q"]) == 0
     assert tuple(rt.load(tmp_path / "out" / "net.hmm").get_input_info("x").shape) == (2, 3, 5)
-    for wrong, text in (("y=1", "names the input 'y'"), ("x=1,a", "expected INPUT=N,N"), ("x=0", "expected INPUT=N,N")):
+    for wrong, text in (
+        ("y=1", "names the input 'y'"),
+        ("x=1,a", "expected INPUT=N,N"),
+        ("x=0", "expected INPUT=N,N"),
+        ("x=2,4,5", "x=2,4,5 does not fit [N,3,h] of the file"),
+        ("x=2,3", "x=2,3 does not fit [N,3,h] of the file"),
+    ):
         assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--shape", wrong]) == 2
         assert text in capsys.readouterr().err
     assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--pipeline", "2"]) == 2
     assert "--pipeline is for language models" in capsys.readouterr().err
+    path.write_bytes(make_model([("Relu", ["x"], ["y"], {})], {"x": (1, 3)}, ["y"]).SerializeToString())
+    assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--batch", "2"]) == 2
+    assert "--batch 2: no input of the file leaves axis 0 open" in capsys.readouterr().err
 
 
 def test_check_names_what_is_missing(make_model, tmp_path, capsys):

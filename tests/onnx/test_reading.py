@@ -7,6 +7,7 @@ import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
+from tcim_lite.models.common.errors import CheckpointError
 from tcim_lite.models.onnx import onnx_bytes
 from tcim_lite.models.onnx.errors import UnsupportedNodeError
 
@@ -96,3 +97,36 @@ def test_check_judges_each_node_and_counts_the_file_s_own(make_model, tmp_path, 
     assert "     1  Transpose" in lines
     assert "     1  Relu" in lines
     assert lines[-1] == "5 nodes; not supported: MaxPool"
+
+
+def with_functions(make_model, functions):
+    """y = F0(x) of functions that are made of nodes (op, domain, attributes), one after the other."""
+    model = make_model([("F0", ["x"], ["y"], {"domain": "mine"})], {"x": (2, 3)}, ["y"])
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("mine", 1)]
+    model.opset_import.append(imports[1])
+    for i, ops in enumerate(functions):
+        names = ["a", *(f"t{j}" for j in range(len(ops) - 1)), "b"]
+        nodes = [
+            onnx.helper.make_node(op, [names[j]], [names[j + 1]], domain=domain, **attributes)
+            for j, (op, domain, attributes) in enumerate(ops)
+        ]
+        model.functions.append(onnx.helper.make_function("mine", f"F{i}", ["a"], ["b"], nodes, imports))
+    return model
+
+
+def test_functions_of_the_file_are_read_as_their_nodes(make_model, run_here, run_there):
+    model = with_functions(make_model, [[("F1", "mine", {}), ("F1", "mine", {})], [("Elu", "", {"alpha": 0.5})]])
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("functions", "text"),
+    [
+        ([[("F1", "mine", {})], [("F0", "mine", {})]], "in a circle"),
+        ([*[[(f"F{i + 1}", "mine", {})] * 10 for i in range(9)], [("Relu", "", {})]], "more than 65536 nodes"),
+    ],
+)
+def test_functions_without_end_are_refused(functions, text, make_model):
+    with pytest.raises(CheckpointError, match=text):
+        onnx_bytes(with_functions(make_model, functions))

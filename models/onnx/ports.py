@@ -1,0 +1,88 @@
+"""Graph inputs of ONNX files: dtypes, and shapes, of which options give what the file leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..common.errors import CheckpointError, CompileError
+from .errors import UnsupportedNodeError, shown
+from .network import MAX_ELEMENTS, Port
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_RANK = 8
+
+
+def port_of(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Port:
+    """An input with its shape: of `shapes`, of the file, or of the file with `batch` in an open axis 0.
+
+    Raises:
+        CheckpointError: An element type that ONNX does not have, or a shape beyond the limits.
+        CompileError: The shape stays open, or `shapes` contradicts the file.
+        UnsupportedNodeError: An input that is no tensor.
+    """
+    from onnx import helper
+
+    what = f"input '{shown(info.name)}'"
+    if not info.type.HasField("tensor_type"):
+        raise UnsupportedNodeError(f"{what} is no tensor")
+    elements = info.type.tensor_type.elem_type
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(elements)).name
+    except (KeyError, TypeError):
+        raise CheckpointError(f"{what} has the element type {elements}, which ONNX does not have") from None
+    dims, given = _dims(info), shapes.get(info.name)
+    if given is not None:
+        if dims is not None and (
+            len(given) != len(dims) or any(said not in (extent, 0) for said, extent in zip(dims, given, strict=True))
+        ):
+            text = ",".join(map(str, given))
+            raise CompileError(f"--shape {shown(info.name)}={text} does not fit {_open_text(info, dims)} of the file")
+        shape = tuple(given)
+    else:
+        if dims is None:
+            raise CompileError(f"{what} has no shape; give it with --shape {shown(info.name)}=1,3,224,224")
+        if takes_batch(info, shapes) and batch is not None:
+            dims[0] = batch
+        if not all(dims):
+            text = _open_text(info, dims)
+            raise CompileError(f"{what} has the open shape {text}; give it with --shape {shown(info.name)}=1,3,224,224")
+        shape = tuple(dims)
+    count = 1
+    for extent in shape:
+        count *= extent
+    if len(shape) > MAX_RANK or any(extent < 1 for extent in shape) or count > MAX_ELEMENTS:
+        raise CheckpointError(
+            f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents and 2^33 elements"
+        )
+    return Port(info.name, shape, dtype)
+
+
+def takes_batch(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the file leaves axis 0 of an input open, and `shapes` as well."""
+    dims = _dims(info)
+    return bool(dims) and not dims[0] and info.name not in shapes
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A shape as messages write it."""
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _dims(info: onnx.ValueInfoProto) -> list[int] | None:
+    """The extents that the file gives, 0 for open ones; None if it gives no shape."""
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        return None
+    return [max(dim.dim_value, 0) if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
+
+
+def _open_text(info: onnx.ValueInfoProto, dims: list[int]) -> str:
+    """`dims` with the file's names of open axes."""
+    names = (shown(dim.dim_param) or "?" for dim in info.type.tensor_type.shape.dim)
+    extents = (str(extent or name) for extent, name in zip(dims, names, strict=True))
+    return f"[{','.join(extents)}]"
