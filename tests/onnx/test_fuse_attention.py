@@ -189,6 +189,15 @@ KEPT = {
         ["y"],
         {"by token": np.linspace(0.5, 1, TOKENS, dtype=np.float32).reshape(TOKENS, 1)},
     ),
+    "other rows of the Linear are an output": (
+        [
+            *linear("x", "q", "l"),
+            ("Split", ["l", "four and five"], ["some", "rest"], {"axis": 1}),
+            ("Mul", ["some", "scale"], ["y"], {}),
+        ],
+        ["y", "rest"],
+        {"four and five": np.array([4, 5])},
+    ),
     "the factor is too small for float16 weights": (PLAIN, ["y"], {"scale": np.float32(2e-5)}),
     "the factor widens the value": (
         [*linear("x", "q", "l"), ("Mul", ["l", "two rows"], ["y"], {})],

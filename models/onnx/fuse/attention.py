@@ -126,7 +126,8 @@ def _columns(view: View, product: Node, count: int, steps: list[Node], reader: N
         wanted = next((part for part in step.outputs if part in after.inputs), None)
         if wanted is None or wanted not in results:
             return None
-        others += [results[part] for part in step.outputs if part and part != wanted and view.readers(part)]
+        read = [part for part in step.outputs if part and (view.readers(part) or view.is_output(part))]
+        others += [results[part] for part in read if part != wanted]
         name, here = wanted, results[wanted]
     others += [here] if view.readers(name) != [reader] or view.is_output(name) else []
     taken = np.unique(here)
