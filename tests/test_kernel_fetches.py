@@ -19,10 +19,10 @@ pytestmark = [
 ]
 LINES = {"W4": 8, "W8": 16}  # of 64 bytes, the codes of a group of a block
 FUNCTIONS = {
-    "avx2": "tile<{format}, {rows}, true>",
-    "avxvnni": "tile<{format}, {rows}, true>",
-    "avx512": "few_rows<{format}, {rows}>",
-    "avx512vnni": "few_rows<{format}, {rows}, true>",
+    "avx2": {"W4": "tile_of_few<Nibbles<W4, 5>, {rows}>", "W8": "tile<W8, {rows}, true>"},
+    "avxvnni": {format: f"tile<{format}, {{rows}}, true>" for format in LINES},
+    "avx512": {format: f"few_rows<{format}, {{rows}}>" for format in LINES},
+    "avx512vnni": {format: f"few_rows<{format}, {{rows}}, true>" for format in LINES},
 }
 
 
@@ -47,6 +47,6 @@ def fetches():
 @pytest.mark.parametrize("rows", [3, 4])
 @pytest.mark.parametrize("format", LINES)
 def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, rows):
-    names = {isa: FUNCTIONS[isa].format(format=format, rows=rows) for isa in fetches}
+    names = {isa: FUNCTIONS[isa][format].format(rows=rows) for isa in fetches}
     counts = {isa: fetches[isa].get(name, 0) for isa, name in names.items()}
     assert {isa: count for isa, count in counts.items() if count <= LINES[format]} == {}, "a line of scales comes too"

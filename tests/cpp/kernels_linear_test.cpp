@@ -22,7 +22,8 @@ struct Shape {
   int64_t rows, blocks, groups;
 };
 
-enum class Values { Random, Extreme };
+// Extreme: bytes and activations are the least or the most of all; Same: those of a block, of a group.
+enum class Values { Random, Extreme, Same };
 
 constexpr WeightFormat kQuantised[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearMxfp4};
 
@@ -60,8 +61,11 @@ struct QuantCase {
         sums(shape.rows * shape.groups) {
     for (int64_t block = 0; block < shape.blocks; ++block) {
       uint8_t* at = weights.data() + block * stride;
+      const int same = 255 * uniform(0, 1);
       for (int64_t i = 0; i < stride; ++i)
-        at[i] = uint8_t(values == Values::Random ? uniform(0, 255) : 255 * uniform(0, 1));
+        at[i] = uint8_t(values == Values::Random ? uniform(0, 255)
+                        : values == Values::Same ? same
+                                                 : 255 * uniform(0, 1));
       for (int64_t i = 0; i < shape.groups * kGroup / scale_inputs(format) * kBlockOutputs; ++i) {
         uint8_t* scales = at + scales_offset(format, shape.groups * kGroup, i / 16);
         if (format == WeightFormat::LinearW4) {
@@ -221,6 +225,7 @@ int main() {
         check_quantised(format, {rows, blocks, 16}, Values::Random);
         check_quantised(format, {rows, blocks, 11}, Values::Random);
         check_quantised(format, {rows, blocks, 3}, Values::Extreme);
+        check_quantised(format, {rows, blocks, 3}, Values::Same);
       }
     }
     check_quantised(format, {7, 2, 48}, Values::Random);

@@ -1,6 +1,6 @@
-// For CPUs without the dot product instructions: vpmaddubsw, which multiplies unsigned by signed bytes, adds the
-// products of two inputs to 16 bits and saturates there. Many rows share codes that are unpacked once.
-#include "backends/cpu/kernels/linear_ymm.h"
+// For CPUs without the dot product instructions. Codes of 4 bits take vpmaddubsw, which multiplies unsigned by signed
+// bytes, adds the products of two inputs to 16 bits and saturates there; codes of 8 bits take vpmaddwd.
+#include "backends/cpu/kernels/linear_span.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -8,24 +8,34 @@ namespace {
 // Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
 inline void settle(__m256i& value) { __asm__("" : "+x"(value)); }
 
-// sum + products, in two instructions: gcc 12 would add products up among themselves first and spill.
+// sum + products and sum - products, in two instructions: gcc 12 would add products up among themselves first and
+// spill.
 inline void add_products(__m256i& sum, __m256i codes, __m256i a) {
   __m256i products;
   __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
 }
+inline void subtract_products(__m256i& sum, __m256i codes, __m256i a) {
+  __m256i products;
+  __asm__("vpmaddubsw %3, %2, %1\n\tvpsubw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
+}
 
-// Codes of 4 bits: eight sums of two products fit 16 bits, which are 32 inputs.
-constexpr int kRunsOf16Bits = 8;
+constexpr int kLaneInputs = 2;  // of four that are multiplied together, how many a sum of 16 bits takes
 
-// How the codes of a run are multiplied by four activations.
+// How the codes of a run are multiplied by four activations, and summed in 16 bits over a whole group.
 template <WeightFormat F>
 struct Codes;
 
+// Stored codes are c + 8. Sums that begin with 8 times the activations and lose the products end as -c * a, which fits:
+// what overflows on the way comes back.
 template <>
 struct Codes<W4::kFormat> {
-  static_assert(kRunsOf16Bits * 2 * 15 * 128 <= 32767);
+  static constexpr int kOffset = W4::kLayout.code_offset, kSign = -1;
+  static constexpr int64_t kLaneProducts = W4::kInputs * kLaneInputs / 4;
+  static_assert(kOffset == 8 && 15 * 128 * kLaneInputs <= 32767);
+  static_assert(kLaneProducts * 8 * 127 <= 32767 && kLaneProducts * 7 * 128 <= 32767);  // c -8, a 127; c 7, a -128
+  static_assert(kLaneProducts * 8 * 128 <= 32768);                                      // c -8, a -128: -32768
   explicit Codes(__m256i stored) : size(stored) {}
-  __m256i operand(__m256i a) const { return a; }
+  void multiply(__m256i& sum, __m256i a) const { subtract_products(sum, size, a); }
 
   __m256i size;
 };
@@ -33,9 +43,10 @@ struct Codes<W4::kFormat> {
 // The sign of a code goes to the activation, which is never -128 with these weights.
 template <>
 struct Codes<Mxfp4::kFormat> {
-  static_assert(kRunsOf16Bits * 2 * 12 * 127 <= 32767);
+  static constexpr int kOffset = 0, kSign = 1;
+  static_assert(Mxfp4::kInputs * kLaneInputs / 4 * 12 * 127 <= 32767);
   explicit Codes(__m256i codes) : size(_mm256_abs_epi8(codes)), codes_(codes) {}
-  __m256i operand(__m256i a) const { return _mm256_sign_epi8(a, codes_); }
+  void multiply(__m256i& sum, __m256i a) const { add_products(sum, size, _mm256_sign_epi8(a, codes_)); }
 
   __m256i size;
 
@@ -43,46 +54,56 @@ struct Codes<Mxfp4::kFormat> {
   __m256i codes_;
 };
 
-template <typename Format, int R, bool Stream>
-void dots_of_nibbles(const Group<R>& group, __m256i (&dot)[R][2]) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  constexpr int kRuns = int(Format::kInputs / 4);
-#pragma GCC unroll 2
-  for (int begin = 0; begin < kRuns; begin += kRunsOf16Bits) {
+template <typename Weights, int most>
+struct Nibbles {
+  using Format = Weights;
+  using Multiplied = Codes<Format::kFormat>;
+  static constexpr int kMost = most, kRuns = int(Format::kInputs / 4);
+
+  // The offset of the codes times the activations of each lane of 16 bits.
+  static int32_t start_of(const int8_t* codes) {
+    if constexpr (Multiplied::kOffset == 0) return 0;
+    __m256i sums = _mm256_setzero_si256();
+    for (int64_t i = 0; i < Format::kInputs; i += 32) {
+      const __m256i a = _mm256_load_si256(reinterpret_cast<const __m256i*>(codes + i));
+      sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(_mm256_set1_epi8(Multiplied::kOffset), a));
+    }
+    __m128i four = _mm_add_epi16(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    four = _mm_add_epi16(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi16(four, _mm_shuffle_epi32(four, 0xb1)));
+  }
+
+  struct Unpacked : Format {
+    static constexpr int64_t kCodeBytes = 16 * Format::kInputs;
+    static __m256i stored(const uint8_t* codes, int run, int half) { return load(codes + 64 * run + 32 * half); }
+    static void unpack(const uint8_t* weights, uint8_t* to) {
+      unrolled<2 * kRuns>([&](auto i) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(to + 32 * i), Format::stored(weights, i / 2, i % 2));
+      });
+    }
+  };
+
+  template <typename Source, int R, int64_t Ahead>
+  __attribute__((always_inline)) static void dots(const uint8_t* weights, const int8_t* inputs, int64_t input_stride,
+                                                  const RowOfGroup* rows, int64_t stride, __m256i (&dot)[R][2]) {
     __m256i pairs[R][2];
-    for_runs<Format, kCodesAhead<Format, R, Stream>>(group.weights, begin, kRunsOf16Bits, [&](int run) {
-      __m256i stored[2] = {Format::stored(group.weights, run, 0), Format::stored(group.weights, run, 1)};
+    unrolled<R>([&](auto r) { pairs[r][0] = pairs[r][1] = _mm256_set1_epi32(rows[r * stride].start); });
+    unrolled<kRuns>([&](auto run) __attribute__((always_inline)) {
+      fetch_codes<Format, Ahead>(weights, run);
+      __m256i stored[2] = {Source::stored(weights, run, 0), Source::stored(weights, run, 1)};
       settle(stored[0]);
       settle(stored[1]);
-      const Codes<Format::kFormat> codes[2] = {Codes<Format::kFormat>(stored[0]), Codes<Format::kFormat>(stored[1])};
-#pragma GCC unroll 6
-      for (int r = 0; r < R; ++r) {
-        const __m256i four = _mm256_set1_epi32(four_codes(group.codes + r * group.inputs + 4 * run));
-        for (int half = 0; half < 2; ++half) {
-          const __m256i a = codes[half].operand(four);
-          if (run > begin) {
-            add_products(pairs[r][half], codes[half].size, a);
-          } else {
-            pairs[r][half] = _mm256_maddubs_epi16(codes[half].size, a);
-            settle(pairs[r][half]);
-          }
-        }
-      }
+      const Multiplied codes[2] = {Multiplied(stored[0]), Multiplied(stored[1])};
+      unrolled<R>([&](auto r) __attribute__((always_inline)) {
+        const __m256i four = _mm256_set1_epi32(four_codes(inputs + r * input_stride + 4 * run));
+        unrolled<2>([&](auto half) { codes[half].multiply(pairs[r][half], four); });
+      });
     });
-#pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      for (int half = 0; half < 2; ++half) {
-        const __m256i wide = _mm256_madd_epi16(pairs[r][half], ones);
-        dot[r][half] = begin == 0 ? wide : _mm256_add_epi32(dot[r][half], wide);
-      }
-    }
+    const __m256i signs = _mm256_set1_epi16(Multiplied::kSign);
+    unrolled<R>(
+        [&](auto r) { unrolled<2>([&](auto half) { dot[r][half] = _mm256_madd_epi16(pairs[r][half], signs); }); });
   }
-#pragma GCC unroll 6
-  for (int r = 0; r < R; ++r) {
-    const __m256i excess = group.template excess<Format>(r);
-    for (int half = 0; half < 2; ++half) dot[r][half] = _mm256_sub_epi32(dot[r][half], excess);
-  }
-}
+};
 
 // Codes of 8 bits would saturate, so both sides are widened to 16 bits and multiplied with vpmaddwd: inputs 0 and 2 of
 // a run together, and 1 and 3, because those are one operation away from bytes.
@@ -133,80 +154,25 @@ void dots_of_words(const Group<R>& group, __m256i (&dot)[R][2]) {
 
 template <typename Format, int R, bool Stream>
 void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
-  if constexpr (Format::kFormat == WeightFormat::LinearW8)
-    dots_of_words<R, Stream>(group, dot);
-  else
-    dots_of_nibbles<Format, R, Stream>(group, dot);
+  static_assert(Format::kFormat == WeightFormat::LinearW8);
+  dots_of_words<R, Stream>(group, dot);
 }
 
-// Codes of a group as the multiplications take them.
-template <typename Format>
-struct Unpacked : Format {
-  static constexpr int64_t kBytes = 16 * Format::kInputs;
-
-  static __m256i stored(const uint8_t* codes, int run, int half) { return load(codes + 64 * run + 32 * half); }
-  static void unpack(const uint8_t* weights, uint8_t* codes) {
-    for_runs<Format, 0>(weights, 0, int(Format::kInputs / 4), [&](int run) {
-      for (int half = 0; half < 2; ++half) {
-        auto* to = reinterpret_cast<__m256i*>(codes + 64 * run + 32 * half);
-        _mm256_store_si256(to, Format::stored(weights, run, half));
-      }
-    });
-  }
-};
-
-// Groups [begin, end) of R rows of a block, whose codes are at `unpacked`.
-template <typename Format, int R>
-void span(const LinearQuantArgs& args, int64_t row, int64_t block, const uint8_t* unpacked, int64_t begin,
-          int64_t end) {
-  const Tile t(args, row, block);
-  if (begin == 0) clear_sums<R>(t);
-  for (int64_t index = begin; index < end; ++index) {
-    __m256i dot[R][2];
-    const uint8_t* codes = unpacked + (index - begin) * Unpacked<Format>::kBytes;
-    dots<Unpacked<Format>, R, false>(group_of<Format, R>(t, codes, index), dot);
-    add_dots<Format, R>(t, t.weights + Format::scales_at(args.groups * Format::kParts, index), index, dot);
-  }
+template <typename Method>
+void linear_of_nibbles(const LinearQuantArgs& args) {
+  args.rows <= kFewRows ? linear_of_few_nibbles<Method>(args) : linear_of_many_nibbles<Method>(args);
 }
 
-// The unpacked codes of a span, 8 KiB, stay in the first cache while all rows pass. More than kFewRows rows split
-// evenly never give a tile of fewer than three.
-template <typename Format, int most>
-void linear_in_spans(const LinearQuantArgs& args) {
-  constexpr int64_t kSpan = 8 * Format::kParts;
-  constexpr decltype(&span<Format, 1>) kernels[] = {nullptr,         nullptr,         nullptr,
-                                                    span<Format, 3>, span<Format, 4>, span<Format, most>};
-  alignas(64) uint8_t unpacked[kSpan * Unpacked<Format>::kBytes];
-  const int64_t tiles = (args.rows + most - 1) / most, groups = args.groups * Format::kParts;
-  for (int64_t block = 0; block < args.blocks; ++block) {
-    const uint8_t* weights = args.weights + block * args.block_stride;
-    for (int64_t begin = 0; begin < groups; begin += kSpan) {
-      const int64_t end = begin + kSpan < groups ? begin + kSpan : groups;
-      for (int64_t index = begin; index < end; ++index) {
-        uint8_t* codes = unpacked + (index - begin) * Unpacked<Format>::kBytes;
-        Unpacked<Format>::unpack(weights + Format::codes_at(index), codes);
-      }
-      for (int64_t index = 0; index < tiles; ++index) {
-        const int64_t row = args.rows * index / tiles, stop = args.rows * (index + 1) / tiles;
-        kernels[stop - row](args, row, block, unpacked, begin, end);
-      }
-    }
-  }
-}
-
-template <typename Format, int most>
-void linear(const LinearQuantArgs& args) {
-  if (args.rows <= kFewRows) return linear_of_few<Format, most>(args);
-  if constexpr (Format::kFormat == WeightFormat::LinearW8)
-    linear_in_tiles<Format, most, false>(args);  // unpacked words, twice as long as the codes, gain nothing
-  else
-    linear_in_spans<Format, most>(args);
+// Neither words unpacked once, twice as long as the codes, nor activations widened once gain anything.
+void linear_of_words(const LinearQuantArgs& args) {
+  constexpr int kMost = 4;
+  args.rows <= kFewRows ? linear_of_few<W8, kMost>(args) : linear_in_tiles<W8, kMost, false>(args);
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, linear<W4, 5>, linear<W8, 4>, linear<Mxfp4, 4>);
+  enter_quantised(table, linear_of_nibbles<Nibbles<W4, 5>>, linear_of_words, linear_of_nibbles<Nibbles<Mxfp4, 4>>);
 }
 
 }  // namespace tcim_lite::cpu

@@ -64,19 +64,25 @@ struct Group {
   }
 };
 
-// How far ahead R rows fetch their codes; 0: not at all. The hardware keeps up with two rows of 4-bit codes, which lose
-// by fetches (benchmarks/notes/log/cpu-avx2-neon.md).
+// How far ahead R rows fetch their codes; 0: not at all. On CPUs with VPDPBUSD the hardware keeps up with two rows of
+// 4-bit codes, which lose by fetches (benchmarks/notes/log/cpu-avx2-neon.md).
 template <typename Format, int R, bool Stream>
 constexpr int64_t kCodesAhead =
     !Stream || (R <= 2 && Format::kFormat != WeightFormat::LinearW8) ? 0 : Format::kFarBytes;
 
+// Fetches codes `Ahead` bytes behind run `run` of a group, where a line begins.
+template <typename Format, int64_t Ahead>
+__attribute__((always_inline)) inline void fetch_codes(const uint8_t* weights, int run) {
+  constexpr int kRuns = int(Format::kInputs / 4);
+  if (run % (kRuns / Format::kLines) == 0) prefetch<Ahead>(weights + 64 * (run * Format::kLines / kRuns));
+}
+
 // Calls use(run) for runs [begin, begin + count); codes `Ahead` bytes further are fetched.
 template <typename Format, int64_t Ahead, typename Use>
 __attribute__((always_inline)) inline void for_runs(const uint8_t* weights, int begin, int count, Use use) {
-  constexpr int kRuns = int(Format::kInputs / 4);
 #pragma GCC unroll 16
   for (int run = begin; run < begin + count; ++run) {
-    if (run % (kRuns / Format::kLines) == 0) prefetch<Ahead>(weights + 64 * (run * Format::kLines / kRuns));
+    fetch_codes<Format, Ahead>(weights, run);
     use(run);
   }
 }
