@@ -294,6 +294,9 @@ struct KernelTable {
   void (*resample[2])(const ResampleArgs&);
   bool (*all_finite[2])(const FiniteArgs&);
   void (*exp)(const float* x, float* y, int64_t count);  // the project's exp, for its tests
+
+  int64_t slab_floats;  // of a slab's weights at a time: they share the first cache with pixels
+  int64_t narrow_slab;  // outputs of a slab where rows have few pixels
 };
 
 // Each overwrites the entries it has faster versions of; use_ref fills every entry.

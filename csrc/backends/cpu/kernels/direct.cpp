@@ -7,6 +7,10 @@ namespace {
 // Pixels times vectors of a tile: its sums leave registers for the weights of a term and a pixel.
 #if defined(__AVX512F__)
 constexpr int kTile = 28, kMostVecs = 4;
+#elif defined(__AVX2__)
+constexpr int kTile = 6, kMostVecs = 1;
+// Two vectors of weights share a first cache of 32 KB with the pixels of their terms, a line or more of each plane.
+constexpr int64_t kSlabFloats = 128 * 32, kNarrowSlab = 32;
 #else
 constexpr int kTile = 6, kMostVecs = 1;
 #endif
@@ -106,7 +110,15 @@ void slab(const SlabArgs& args) {
   float* packed = args.packed;
   for (int64_t row = 0; row < args.rows; row += kLanes, weights += kLanes * args.stride, packed += kVecTerms) {
     const int64_t rows = least(kLanes, args.rows - row);
-    for_lanes(args.terms, [&](int64_t k, auto lanes) {
+    int64_t whole = 0;
+#ifdef TCIM_LITE_SIMD_TURN
+    if (rows == kLanes) {
+      for (; whole + kLanes <= args.terms; whole += kLanes)
+        turn([&](int64_t i) { return weights + i * args.stride + whole; }, packed + whole * kLanes);
+    }
+#endif
+    for_lanes(args.terms - whole, [&](int64_t left, auto lanes) {
+      const int64_t k = whole + left;
       Vec terms[kLanes];
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i)
@@ -118,26 +130,40 @@ void slab(const SlabArgs& args) {
   }
 }
 
+// Columns [col, col + 16), or as many as there are, of `rows` rows from `row` on. What the loop needs lies in locals: a
+// store might change what args or a closure refer to.
+template <typename T, typename End, typename Lanes>
+void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int64_t rows, int64_t col, Lanes lanes) {
+  const int64_t cols = least(kLanes, args.cols - col), stride = args.y_stride;
+  const float* acc = args.acc + col * kSlab + row;
+#ifdef TCIM_LITE_SIMD_TURN
+  alignas(64) float turned[kLanes * kLanes];
+  turn([&](int64_t i) { return acc + least(i, cols - 1) * kSlab; }, turned);
+  const auto sum_of = [&](int64_t i) { return load(turned + i * kLanes); };
+#else
+  Vec sums[kLanes];
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kLanes; ++i) sums[i] = i < cols ? load(acc + i * kSlab) : broadcast(0.0f);
+  transpose(sums);
+  const auto sum_of = [&](int64_t i) { return sums[i]; };
+#endif
+  const End own = end;
+  const float* bias = args.bias ? args.bias + row : nullptr;
+  const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * stride : nullptr;
+  T* y = static_cast<T*>(args.y) + row * stride;
+  for (int64_t i = 0; i < rows; ++i, y += stride) {
+    own.store_sum(sum_of(i), bias, residual, y, col, lanes);
+    if (bias) ++bias;
+    if (residual) residual += stride;
+  }
+}
+
 template <typename T>
 void turned_store(const TurnedStoreArgs& args) {
   with_end<T>(args.end, [&](auto end) {
-    const auto* residual = static_cast<const T*>(args.residual);
-    auto* y = static_cast<T*>(args.y);
     for (int64_t row = 0; row < args.rows; row += kLanes) {
       const int64_t rows = least(kLanes, args.rows - row);
-      for_lanes(args.cols, [&](int64_t col, auto lanes) {
-        Vec sums[kLanes];
-        const int64_t cols = least(kLanes, args.cols - col);
-#pragma GCC unroll 16
-        for (int64_t i = 0; i < kLanes; ++i)
-          sums[i] = i < cols ? load(args.acc + (col + i) * kSlab + row) : broadcast(0.0f);
-        transpose(sums);
-        for (int64_t i = 0; i < rows; ++i) {
-          const int64_t at = (row + i) * args.y_stride;
-          end.store_sum(sums[i], args.bias ? args.bias + row + i : nullptr, residual ? residual + at : nullptr, y + at,
-                        col, lanes);
-        }
-      });
+      for_lanes(args.cols, [&](int64_t col, auto lanes) { store_turned<T>(args, end, row, rows, col, lanes); });
     }
   });
 }
@@ -147,6 +173,10 @@ void turned_store(const TurnedStoreArgs& args) {
 void TCIM_LITE_USE(direct)(KernelTable& table) {
   enter(table.slab, slab<uint16_t>, slab<float>);
   table.direct = direct;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  table.slab_floats = kSlabFloats;
+  table.narrow_slab = kNarrowSlab;
+#endif
   enter(table.turned_store, turned_store<uint16_t>, turned_store<float>);
 }
 

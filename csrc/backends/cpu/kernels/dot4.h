@@ -58,23 +58,6 @@ inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
           _mm256_dpbusd_avx_epi32(sum.high, weights.v, codes.high)};
 }
 
-#elif defined(__AVX2__)
-
-// The sign of a weight goes to the activation, so that two products, at most 2 * 128 * 127, fit 16 bits.
-constexpr bool kCountsOffset = false;
-struct Weights {
-  explicit Weights(const uint8_t* four)
-      : codes(_mm256_set1_epi32(four_bytes(four) ^ int32_t(0x80808080))), sizes(_mm256_abs_epi8(codes)) {}
-  __m256i codes, sizes;
-};
-inline __m256i add_products(__m256i sum, const Weights& weights, __m256i codes) {
-  const __m256i pairs = _mm256_maddubs_epi16(weights.sizes, _mm256_sign_epi8(codes, weights.codes));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {
-  return {add_products(sum.low, weights, codes.low), add_products(sum.high, weights, codes.high)};
-}
-
 #elif defined(__ARM_NEON)
 
 constexpr bool kCountsOffset = false;

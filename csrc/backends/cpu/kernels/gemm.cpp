@@ -11,6 +11,8 @@ constexpr int kTileRows = 12, kTileVecs = 2;
 constexpr int kTileRows = 6, kTileVecs = 1;
 #endif
 
+[[maybe_unused]] constexpr int64_t kRowsAhead = 8;  // whose lines are fetched while one is stored: they lie far apart
+
 constexpr int64_t kSome = 256;  // terms at a time: their part of the panel stays in the first cache
 
 // Terms [first, end). Meanwhile the terms of as many rows from `next` on, which are needed later, are fetched.
@@ -73,7 +75,11 @@ void gemm_store(const GemmStoreArgs& args) {
       const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.y_stride : nullptr;
       const float* bias = args.bias ? args.bias + row : nullptr;
       T* y = static_cast<T*>(args.y) + row * args.y_stride;
-      for_lanes(args.cols, [&](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
+#if defined(__AVX2__) && !defined(__AVX512F__)  // a fetch of what does not exist has no effect
+      if (residual) prefetch_near(residual + kRowsAhead * args.y_stride);
+      prefetch_near(y + kRowsAhead * args.y_stride);
+#endif
+      for_lanes(args.cols, [=](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
     }
   });
 }

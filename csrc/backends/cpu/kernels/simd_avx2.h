@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #define TCIM_LITE_SIMD_PREFETCH  // prefetch_near() and prefetch_far() exist
+#define TCIM_LITE_SIMD_TURN      // turn() exists: 16 Vecs, as transpose() has them, do not fit the registers
 
 namespace tcim_lite::cpu {
 namespace {
@@ -41,11 +42,16 @@ inline Vec load(const uint16_t* p, Full = {}) {
   const auto* halves = reinterpret_cast<const __m128i*>(p);
   return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
 }
-// AVX2 has no masked move of 16-bit elements.
+// AVX2 moves pairs of 16-bit elements under a mask; of an odd number the last one comes alone.
 inline Vec load(const uint16_t* p, Tail tail) {
-  alignas(32) uint16_t values[16] = {};
-  for (int64_t i = 0; i < tail.count; ++i) values[i] = p[i];
-  return load(values);
+  const Tail pairs(tail.count / 2);
+  __m256i halves = _mm256_maskload_epi32(reinterpret_cast<const int*>(p), pairs.mask_from(0));
+  if (tail.count % 2 != 0) {
+    const __m256i lanes = _mm256_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m256i is_last = _mm256_cmpeq_epi16(lanes, _mm256_set1_epi16(int16_t(tail.count - 1)));
+    halves = _mm256_blendv_epi8(halves, _mm256_set1_epi16(int16_t(p[tail.count - 1])), is_last);
+  }
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
 }
 
 // Into the first cache, into the second.
@@ -148,9 +154,26 @@ inline void store(float* p, Vec a, Full = {}) {
   _mm256_storeu_ps(p, a.low);
   _mm256_storeu_ps(p + 8, a.high);
 }
+// By halves of what is left: on Zen a masked store takes a dozen cycles.
 inline void store(float* p, Vec a, Tail tail) {
-  _mm256_maskstore_ps(p, tail.mask_from(0), a.low);
-  _mm256_maskstore_ps(p + 8, tail.mask_from(8), a.high);
+  __m256 eight = a.low;
+  if (tail.count & 8) {
+    _mm256_storeu_ps(p, eight);
+    eight = a.high;
+    p += 8;
+  }
+  __m128 four = _mm256_castps256_ps128(eight);
+  if (tail.count & 4) {
+    _mm_storeu_ps(p, four);
+    four = _mm256_extractf128_ps(eight, 1);
+    p += 4;
+  }
+  if (tail.count & 2) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(p), four);
+    four = _mm_movehl_ps(four, four);
+    p += 2;
+  }
+  if (tail.count & 1) _mm_store_ss(p, four);
 }
 inline void store(uint16_t* p, Vec a, Full = {}) {
   const Halves halves = to_half(a);
@@ -158,9 +181,24 @@ inline void store(uint16_t* p, Vec a, Full = {}) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), halves.high);
 }
 inline void store(uint16_t* p, Vec a, Tail tail) {
-  alignas(32) uint16_t values[16];
-  store(values, a);
-  for (int64_t i = 0; i < tail.count; ++i) p[i] = values[i];
+  const Halves halves = to_half(a);
+  __m128i eight = halves.low;
+  if (tail.count & 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), eight);
+    eight = halves.high;
+    p += 8;
+  }
+  if (tail.count & 4) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), eight);
+    eight = _mm_unpackhi_epi64(eight, eight);
+    p += 4;
+  }
+  if (tail.count & 2) {
+    _mm_storeu_si32(p, eight);
+    eight = _mm_srli_si128(eight, 4);
+    p += 2;
+  }
+  if (tail.count & 1) *p = uint16_t(_mm_extract_epi16(eight, 0));
 }
 inline void store_bytes(int8_t* p, Ints a) {
   // The packs work inside 128-bit lanes; the words of a.low and a.high come out as low0 high0 low1 high1.
@@ -247,6 +285,28 @@ inline void transpose(Vec (&rows)[16]) {
   for (int i = 0; i < 8; ++i) {
     rows[i] = {top[i], left[i]};
     rows[8 + i] = {right[i], bottom[i]};
+  }
+}
+
+inline __m256 load_eight(const float* p) { return _mm256_loadu_ps(p); }
+inline __m256 load_eight(const uint16_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+// to[16 * j + i] = row(i)[j] of 16 rows, which are pointers to floats or fp16.
+template <typename Row>
+inline void turn(Row row, float* to) {
+#pragma GCC unroll 2
+  for (int i = 0; i < 16; i += 8) {
+#pragma GCC unroll 2
+    for (int j = 0; j < 16; j += 8) {
+      __m256 eight[8];
+#pragma GCC unroll 8
+      for (int n = 0; n < 8; ++n) eight[n] = load_eight(row(i + n) + j);
+      transpose(eight);
+#pragma GCC unroll 8
+      for (int n = 0; n < 8; ++n) _mm256_storeu_ps(to + 16 * (j + n) + i, eight[n]);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // weights are turned once for many pixels.
 #include <algorithm>
 
+#include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/conv.h"
 #include "backends/cpu/ops/padded.h"
 #include "backends/cpu/ops/windows.h"
@@ -45,9 +46,10 @@ struct ConvStep::Places {
 
 // Tasks: slabs of outputs times parts of the pixels, whole rows or a part of the only one.
 struct ConvStep::DirectTasks {
-  DirectTasks(const ConvStep& step, const Places& places, int64_t members) {
+  DirectTasks(const ConvStep& step, const Places& places, const KernelTable& kernels, int64_t members) {
     const int64_t pixels = step.window.out_pixels(), wanted = kTasksOfMember * members;
-    slab = places.row_pixels <= kNarrowRow ? kSlab : kSlab / 2;
+    slab = places.row_pixels <= kNarrowRow ? kernels.narrow_slab : kSlab / 2;
+    terms = std::min(kSlabTerms, kernels.slab_floats / slab);
     slabs = parts_of(step.outputs, slab);
     const int64_t split = std::min(parts_of(wanted, step.groups * slabs), parts_of(pixels, kFewPixels));
     parts = std::max(split, parts_of(pixels, kManyPixels));
@@ -58,10 +60,9 @@ struct ConvStep::DirectTasks {
     }
     parts = parts_of(pixels, part_pixels);
   }
-  // Terms of a slab at a time: they fit the first cache.
-  int64_t terms() const { return kSlabTerms * (kSlab / 2) / slab; }
 
-  int64_t slab, slabs, parts, part_pixels;
+  int64_t slab, terms;  // outputs, and their terms at a time: they fit the first cache
+  int64_t slabs, parts, part_pixels;
 };
 
 bool ConvStep::is_direct() const {
@@ -96,13 +97,13 @@ int64_t ConvStep::direct_shared_bytes() const {
 
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this);
-  const int64_t pixels = DirectTasks(*this, places, ThreadPool::instance().size()).part_pixels;
+  const int64_t pixels = DirectTasks(*this, places, kernels(), ThreadPool::instance().size()).part_pixels;
   return std::max((kSlabTerms + pixels) * kSlab, window.w.in) * 4;
 }
 
 void ConvStep::run_direct(const RunContext& context) const {
   const Places places(*this);
-  const DirectTasks tasks(*this, places, context.pool.size());
+  const DirectTasks tasks(*this, places, context.kernels, context.pool.size());
   const int64_t size = elem_bytes(elem), planes = groups * channels, image_bytes = planes * window.in_pixels() * size;
   for (int64_t image = 0; image < batch; ++image) {
     const std::byte* from = context.at(x) + image * image_bytes;
@@ -133,7 +134,7 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
   float* acc = packed + kSlabTerms * kSlab;
   const int64_t size = elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(tasks.slab, outputs - row), channel = part.group * outputs + row;
-  const int64_t some = round_up(parts_of(k, parts_of(k, tasks.terms())), 16);
+  const int64_t some = round_up(parts_of(k, parts_of(k, tasks.terms)), 16);
   const std::byte* factors = weights + channel * k * size;
   for (int64_t first = 0; first < k; first += some) {
     const int64_t terms = std::min(some, k - first);
