@@ -220,6 +220,7 @@ def test_a_runtime_that_cannot_be_used_is_a_usage_error(suite):
         (["--sdk", "/nowhere"], "include/"),
         (["--jobs", "0"], "positive"),
         (["--waivers", "/nowhere"], "/nowhere"),
+        (["--report", "/dev/null/report"], "/dev/null"),
     ],
 )
 def test_wrong_arguments_are_named(suite, arguments, words):
