@@ -1,4 +1,5 @@
 // Module: names, inputs and outputs.
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -59,7 +60,8 @@ void check_bind(const char* who, const Port& port, const Tensor& tensor) {
   }
   if (!tensor.on_device()) {
     fail(ErrorCode::Argument, who, " error: '", port.name(), "' needs a device tensor, got one on the host; ",
-         "use set_input to copy host data");
+         std::string_view(who) == "set_dev_output" ? "use set_output to have results copied to it"
+                                                   : "use set_input to copy host data");
   }
   if (info.dtype != port.info.dtype) {
     fail(ErrorCode::Shape, who, " error: '", port.name(), "' is ", to_string(port.info), ", got ", to_string(info),

@@ -27,8 +27,9 @@ def read_rope(
     scaling = dict(scaling)
     # Older files say "type"; the vendor's own say both.
     scaling["rope_type"] = scaling.get("rope_type") or scaling.pop("type", None) or "default"
-    if (raw.get("partial_rotary_factor") or scaling.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise CompileError("partial_rotary_factor other than 1 is not supported")
+    for place in (raw, scaling):
+        if (factor := place.get("partial_rotary_factor")) not in (None, 1):
+            raise CompileError(f"config.json: partial_rotary_factor={factor!r} is not supported, expected 1 or none")
     theta = scaling.pop("rope_theta", None)
     theta = positive("rope_theta", raw.get("rope_theta", usual_theta) if theta is None else theta)
     if "original_max_position_embeddings" in raw:
