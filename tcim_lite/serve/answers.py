@@ -73,7 +73,8 @@ class Answers:
         """(index, event) until all answers have ended; None where nothing came for `idle_s` seconds.
 
         Raises:
-            ApiError: 500 where the runtime failed, 503 at shutdown, 504 at the limit of time. All are aborted then.
+            ApiError: 400 where bias and grammar forbid all tokens, 500 where the runtime failed, 503 at shutdown, 504
+                at the limit of time. All are aborted then.
         """
         try:
             while self._open:
@@ -87,6 +88,8 @@ class Answers:
                     continue
                 if event.finish_reason is not None:
                     del self._open[index]
+                if event.finish_reason == "error" and "no token is allowed" in (event.error or ""):
+                    raise ApiError(400, f"the answer cannot go on: {event.error}", code="invalid_value")
                 if event.finish_reason == "error":
                     raise ApiError(500, f"the answer failed: {event.error}", code="engine_error")
                 if event.finish_reason == "abort":

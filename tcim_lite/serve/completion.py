@@ -11,18 +11,20 @@ from .protocol import CompletionRequest
 from .vocabulary import Vocabulary
 
 
-def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary) -> list[list[int]]:
+def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary, most: int) -> list[list[int]]:
     """Token ids of every prompt.
 
     Raises:
-        ApiError: The list is empty, or mixes texts and tokens.
+        ApiError: The list is empty, or mixes texts and tokens; a text has more than `most` tokens by far.
     """
     given = request.prompt
     if isinstance(given, str):
-        return [vocabulary.encode(given, special=True)]
+        return [vocabulary.encode_prompt(given, special=True, most=most)]
     if given and all(isinstance(item, int) for item in given):
         return [[item for item in given if isinstance(item, int)]]
-    prompts = [vocabulary.encode(item, special=True) if isinstance(item, str) else item for item in given]
+    prompts = [
+        vocabulary.encode_prompt(item, special=True, most=most) if isinstance(item, str) else item for item in given
+    ]
     lists = [prompt for prompt in prompts if isinstance(prompt, list)]
     if not lists or len(lists) < len(prompts):
         raise ApiError(400, "prompt: expected a text, a list of token ids, or a list of either", param="prompt")

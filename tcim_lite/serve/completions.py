@@ -29,7 +29,8 @@ async def chat_completions(service: Service, http: Request) -> Response:
 
     def prepare() -> tuple[str, list[int]]:
         text = chat_prompt(request, service.template, params)
-        return text, service.vocabulary.encode(text, special=False)
+        most = service.engines.slots.context_length
+        return text, service.vocabulary.encode_prompt(text, special=False, most=most)
 
     text, prompt = await service.in_thread(prepare)
     return await _answer(
@@ -42,7 +43,8 @@ async def completions(service: Service, http: Request) -> Response:
     request = read(CompletionRequest, await read_body(http, service.options.max_body_bytes))
     check_model(service, request.model)
     params = completion_params(request, service.defaults)
-    prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary))
+    most = service.engines.slots.context_length
+    prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary, most))
     n = choices(request, len(prompts), service.options.max_choices)
     return await _answer(
         service, http, request, prompts, params, n, lambda: CompletionReply(request, prompts, n, service.vocabulary)

@@ -4,11 +4,12 @@ import subprocess
 import sys
 
 import pytest
-from serve_live import QUESTIONS, user
+from serve_live import CONTEXT, QUESTIONS, user
 
 from tcim_lite.llm import Sampler
 from tcim_lite.llm.engine import Event
 from tcim_lite.llm.engine.request import TokenLogprob
+from tcim_lite.serve.errors import ApiError
 from tcim_lite.serve.logprobs import CompletionLogprobs
 from tcim_lite.serve.vocabulary import Vocabulary
 
@@ -79,6 +80,47 @@ def test_offsets_are_places_in_the_text_where_characters_are_split(packages):
     assert text == "é😀xy"
     assert [text[at] for at in made["text_offset"][-3:]] == ["x", "y", "y"]
     assert made["text_offset"] == sorted(made["text_offset"])
+
+
+@pytest.mark.parametrize("piece", ["a", "7加", "one ", "<|im_end|>"])
+@pytest.mark.parametrize("chars", [0, 1, 15_999, 16_000, 16_001, 200_000])
+def test_a_long_prompt_is_refused_as_soon_as_it_is_known_to_be_too_long(packages, piece, chars):
+    vocabulary, read = Vocabulary(packages(4).tokenizer_folder), []
+    encode = vocabulary.encode
+    vocabulary.encode = lambda text, **options: read.append(len(text)) or encode(text, **options)
+    text = (piece * chars)[:chars]
+    if chars <= 16_000:
+        assert vocabulary.encode_prompt(text, special=False, most=1000) == encode(text, special=False)
+    else:
+        with pytest.raises(ApiError, match=r"has more than \d+ tokens, the context holds 1000") as caught:
+            vocabulary.encode_prompt(text, special=False, most=1000)
+        assert (caught.value.status, caught.value.code) == (400, "context_length_exceeded")
+        assert max(read) == 16_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": "1 2 " * 10**6}),
+        ("/v1/completions", {"prompt": ["a", "1 2 " * 10**6]}),
+        ("/v1/chat/completions", {"messages": user("one " * 10**6)}),
+    ],
+    ids=["text", "list", "chat"],
+)
+def test_a_giant_prompt_is_refused_with_the_limit(server, path, body):
+    error = server.post(path, json=body).json()["error"]
+    assert f"tokens, the context holds {CONTEXT}" in error["message"]
+    assert error["code"] == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("options", [{}, {"stream": True}], ids=["whole", "stream"])
+def test_an_answer_without_a_token_that_is_allowed_is_the_clients_fault(server, options):
+    size = server.get("/props").json()["vocab_size"]
+    body = {"prompt": "a", "logit_bias": {str(token): -100 for token in range(size)}, **options}
+    answer = server.post("/v1/completions", json=body)
+    assert answer.status_code == (200 if options else 400)
+    assert "logit_bias or the grammar forbids all" in answer.text
+    assert '"code":"invalid_value"' in answer.text
 
 
 @pytest.mark.parametrize("role", ["user", "system", "tool"])
