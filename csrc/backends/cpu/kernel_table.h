@@ -118,6 +118,7 @@ struct ReduceArgs {
 };
 
 // y = round(exp(x - m) / sum of exp(x - m)), m the largest of the row; with `log` round((x - m) - log(that sum)).
+// Without `log` y may be x.
 struct SoftmaxArgs {
   const void* x;   // [rows, cols] T
   void* y;         // [rows, cols] T

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "graph/ops/dense.h"
 #include "graph/ops/op_definition.h"
 
@@ -43,7 +45,8 @@ std::vector<int64_t> offsets(const Shape& shape, const Shape& result) {
   return list;
 }
 
-void plan_mat_mul(PlanBuilder& plan, const Op& op) {
+// Without y.
+MatMulSpec product_of(PlanBuilder& plan, const Op& op) {
   constexpr int64_t kMostProducts = 1 << 20;
   MatMulSpec step;
   const Shape &a = plan.value(op.inputs[0]).shape, &b = plan.value(op.inputs[1]).shape,
@@ -58,8 +61,40 @@ void plan_mat_mul(PlanBuilder& plan, const Op& op) {
   }
   step.a_offsets = offsets(a, y);
   step.b_offsets = offsets(b, y);
-  step.a = read_operand(plan, op, 0);
   step.b = read_operand(plan, op, 1);
+  return step;
+}
+
+// The Softmax behind a MatMul whose result is the left side of another MatMul and nothing else. What both read stays as
+// it is between them, unless it is a state.
+const Op* softmax_between(PlanBuilder& plan, const Op& op) {
+  if (plan.joins() != Joins::Attention) return nullptr;
+  const Op* softmax = plan.values.sole_consumer(op.outputs[0]);
+  if (softmax == nullptr || softmax->kind != OpKind::Softmax || softmax->attribute("log", int64_t{0}) != 0)
+    return nullptr;
+  const uint32_t x = softmax->outputs[0];
+  const Op* product = plan.values.sole_consumer(x);
+  if (product == nullptr || product->kind != OpKind::MatMul || product->inputs[0] != x) return nullptr;
+  const Shape &own = plan.value(x).shape, &y = plan.value(product->outputs[0]).shape;
+  if (!std::equal(own.begin(), own.end() - 1, y.begin(), y.end() - 1)) return nullptr;
+  for (const uint32_t id : op.inputs) {
+    if (plan.values.is_state(id)) return nullptr;
+  }
+  return softmax;
+}
+
+void plan_mat_mul(PlanBuilder& plan, const Op& op) {
+  if (const Op* softmax = softmax_between(plan, op)) {
+    plan.defer_scores(op, softmax->outputs[0]);
+    return plan.absorb(*softmax);
+  }
+  MatMulSpec step = product_of(plan, op);
+  if (const Op* scores = plan.scores_of(op.inputs[0])) {
+    step.softmax_of.push_back(product_of(plan, *scores));
+    step.softmax_of.front().a = read_operand(plan, *scores, 0);
+  } else {
+    step.a = read_operand(plan, op, 0);
+  }
   append_dense(plan, op, std::move(step));
 }
 

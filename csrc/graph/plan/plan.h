@@ -5,6 +5,7 @@
 //   Linear -> Add, Linear -> SiluMul  the Linear's epilogue; so with MoELinear -> SiluMul and MoECombine -> Add
 //   [RMSNorm ->] [Rope ->] KVcache    one pass over the rows for q, k and v together
 //   the paths of q, k and v -> FlashAttention  one step
+//   MatMul -> Softmax -> MatMul       one step, for a backend that asks for it
 // Slice and Reshape are views and cost nothing.
 #pragma once
 
@@ -83,8 +84,11 @@ enum class Numerics {
   HiddenExponent,  // activations of quantised Linears take the vendor's block format, as --activations compiles it
 };
 
+// Fusions that not every backend has steps for.
+enum class Joins { None, Attention };
+
 // Throws Error(Unsupported) for a legal graph there is no step for.
-Plan build_plan(const Graph& graph, Numerics numerics);
+Plan build_plan(const Graph& graph, Numerics numerics, Joins joins = Joins::None);
 
 // By TCIM_LITE_NUMERICS. Throws Error(Argument) for a value it cannot have.
 Numerics wanted_numerics();

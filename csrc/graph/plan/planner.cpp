@@ -85,6 +85,11 @@ const Op* PlanBuilder::prologue_norm(uint32_t x) const {
   return found == norms_.end() ? nullptr : found->second;
 }
 
+const Op* PlanBuilder::scores_of(uint32_t x) const {
+  const auto found = scores_.find(x);
+  return found == scores_.end() ? nullptr : found->second;
+}
+
 void PlanBuilder::add_outputs() {
   for (uint32_t port = 0; port < graph_.outputs.size(); ++port) {
     const uint32_t id = graph_.outputs[port];
@@ -124,7 +129,9 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
   plan_.lengths.push_back({slot, tokens, context});
 }
 
-Plan build_plan(const Graph& graph, Numerics numerics) { return PlanBuilder(graph, numerics).build(); }
+Plan build_plan(const Graph& graph, Numerics numerics, Joins joins) {
+  return PlanBuilder(graph, numerics, joins).build();
+}
 
 Numerics wanted_numerics() {
   const auto profile = env_text("TCIM_LITE_NUMERICS");

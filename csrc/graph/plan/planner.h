@@ -13,8 +13,8 @@ namespace tcim_lite {
 
 class PlanBuilder {
  public:
-  PlanBuilder(const Graph& graph, Numerics numerics)
-      : values(graph, numerics == Numerics::Float), graph_(graph), numerics_(numerics) {}
+  PlanBuilder(const Graph& graph, Numerics numerics, Joins joins)
+      : values(graph, numerics == Numerics::Float), graph_(graph), numerics_(numerics), joins_(joins) {}
 
   Plan build();
 
@@ -22,6 +22,7 @@ class PlanBuilder {
 
   const Value& value(uint32_t id) const { return graph_.values[id]; }
   Numerics numerics() const { return numerics_; }
+  Joins joins() const { return joins_; }
 
   // The time of the next step or gather, for lifetimes.
   int64_t next_step() const { return int64_t(plan_.steps.size() + plan_.gathers.size()); }
@@ -38,6 +39,11 @@ class PlanBuilder {
   // The deferred norm that makes `x`; null when there is none.
   const Op* prologue_norm(uint32_t x) const;
 
+  // A MatMul whose result only a Softmax reads, and that one's a MatMul, is part of the latter.
+  void defer_scores(const Op& scores, uint32_t softmax) { scores_.emplace(softmax, &scores); }
+  // The deferred MatMul whose Softmax makes `x`; null when there is none.
+  const Op* scores_of(uint32_t x) const;
+
   // Whether a path of per-head ops begins at `op`: RMSNorm, Rope, KVcache, each if it is there.
   bool starts_heads(const Op& op) const;
   void add_heads(const Op& first);
@@ -53,11 +59,13 @@ class PlanBuilder {
 
   const Graph& graph_;
   const Numerics numerics_;
+  const Joins joins_;
   Plan plan_;
   std::set<const Op*> absorbed_;
-  std::map<uint32_t, const Op*> norms_;  // by output
-  const Op* current_ = nullptr;          // that becomes a step now
-  bool heads_open_ = false;              // the last step is a HeadsSpec that can take another path
+  std::map<uint32_t, const Op*> norms_;   // by output
+  std::map<uint32_t, const Op*> scores_;  // by the output of the Softmax
+  const Op* current_ = nullptr;           // that becomes a step now
+  bool heads_open_ = false;               // the last step is a HeadsSpec that can take another path
 };
 
 }  // namespace tcim_lite

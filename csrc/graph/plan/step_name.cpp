@@ -27,7 +27,10 @@ StepName name(const LayerNormSpec&) { return {"LayerNorm", ""}; }
 StepName name(const ConvSpec& spec) {
   return {"Conv", concat(spec.groups * spec.outputs, " x ", spec.inputs(), " ", name_of(spec.format))};
 }
-StepName name(const MatMulSpec& spec) { return {"MatMul", concat(spec.m, " x ", spec.k, " x ", spec.n)}; }
+StepName name(const MatMulSpec& spec) {
+  if (spec.softmax_of.empty()) return {"MatMul", concat(spec.m, " x ", spec.k, " x ", spec.n)};
+  return {"Attention", concat(spec.m, " x ", spec.softmax_of.front().k, " x ", spec.k)};
+}
 StepName name(const PoolSpec&) { return {"Pool", ""}; }
 StepName name(const MoveSpec&) { return {"Move", ""}; }
 StepName name(const GatherSpec&) { return {"Gather", ""}; }

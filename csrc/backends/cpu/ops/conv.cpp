@@ -4,56 +4,17 @@
 #include <bit>
 #include <limits>
 
+#include "backends/cpu/ops/panel_product.h"
 #include "backends/cpu/ops/windows.h"
 
 namespace tcim_lite::cpu {
 namespace {
-
-constexpr int64_t kConvRows = 48;  // rows of the result whose factors are widened, and whose sums are held, at a time
 
 constexpr int64_t kUnitRows = 12;  // of the product kernels, or a multiple
 
 constexpr int64_t kPanelsOfMember = 8;    // fewer are prepared first, for several tasks each
 constexpr int64_t kShareBytes = 1 << 18;  // of the weights of a task that goes through all panels: they stay in the
                                           // second cache meanwhile
-
-// A member's scratch for products of `k` terms.
-struct Scratch {
-  Scratch(std::byte* base, int64_t k)
-      : panel(reinterpret_cast<float*>(base)),
-        acc(panel + k * kPanel),
-        factors(acc + kConvRows * kPanel),
-        halves(reinterpret_cast<uint16_t*>(factors + kConvRows * k)) {}
-
-  static int64_t bytes(int64_t k, bool half) {
-    return (k * kPanel + kConvRows * kPanel) * 4 + (half ? kConvRows * k * 4 + k * kPanel * 2 : 0);
-  }
-
-  float* panel;      // [k, kPanel]
-  float* acc;        // [kConvRows, kPanel]
-  float* factors;    // [kConvRows, k], of fp16
-  uint16_t* halves;  // [k, kPanel], of fp16
-};
-
-// Rows [row, row + rows) of `factors` times the panel, into acc.
-void multiply_panel(const RunContext& context, Elem elem, const std::byte* factors, int64_t row, int64_t rows,
-                    int64_t k, const float* panel, const Scratch& scratch) {
-  const std::byte* source = factors + row * k * elem_bytes(elem);
-  const auto* a = reinterpret_cast<const float*>(source);
-  if (elem == kF16) {
-    context.kernels.widen[kF16]({source, scratch.factors, 1, rows * k, rows * k, rows * k, 1.0f});
-    a = scratch.factors;
-  }
-  context.kernels.gemm({a, panel, scratch.acc, rows, k, k});
-}
-
-// What a member does of `rows` rows when there are `columns` other tasks: all, or a share that keeps the pool busy.
-int64_t rows_of_task(const RunContext& context, int64_t rows, int64_t columns) {
-  const int64_t wanted = kTasksOfMember * context.pool.size();
-  const int64_t parts = std::clamp<int64_t>((wanted + columns - 1) / columns, 1, (rows + kConvRows - 1) / kConvRows);
-  const int64_t share = (rows + parts - 1) / parts;
-  return (share + kConvRows - 1) / kConvRows * kConvRows;
-}
 
 }  // namespace
 
@@ -84,7 +45,7 @@ int64_t ConvStep::shared_bytes() const {
 int64_t ConvStep::member_bytes() const {
   if (is_depthwise()) return depthwise_bytes();
   if (!direct_offsets_.empty()) return direct_member_bytes();
-  return quantized() ? quantized_member_bytes() : Scratch::bytes(inputs(), elem == kF16);
+  return quantized() ? quantized_member_bytes() : PanelScratch::bytes(inputs(), elem == kF16);
 }
 
 void ConvStep::run(const RunContext& context) const {
@@ -141,7 +102,7 @@ void ConvStep::prepare(const RunContext& context, const Panel& panel, int member
   auto* floats = reinterpret_cast<float*>(prepared);
   if (elem == kF32) return unfold_inputs(context, panel, floats);
   const int64_t k = inputs();
-  uint16_t* halves = Scratch(context.member(member), k).halves;
+  uint16_t* halves = PanelScratch(context.member(member), k).halves;
   unfold_inputs(context, panel, halves);
   context.kernels.widen[kF16]({halves, floats, k, panel.count, kPanel, kPanel, 1.0f});
 }
@@ -150,34 +111,12 @@ void ConvStep::multiply(const RunContext& context, const Panel& panel, const std
                         int64_t rows, int member) const {
   if (quantized()) return multiply_quantized(context, panel, prepared, row, rows, member);
   const int64_t k = inputs();
-  const Scratch scratch(context.member(member), k);
-  for (int64_t done = 0; done < rows; done += kConvRows) {
-    const int64_t some = std::min(kConvRows, rows - done), channel = panel.group * outputs + row + done;
+  const PanelScratch scratch(context.member(member), k);
+  for (int64_t done = 0; done < rows; done += kPanelRows) {
+    const int64_t some = std::min(kPanelRows, rows - done), channel = panel.group * outputs + row + done;
     multiply_panel(context, elem, weights, channel, some, k, reinterpret_cast<const float*>(prepared), scratch);
     store(context, panel, channel, some, scratch.acc);
   }
-}
-
-int64_t MatMulStep::member_bytes() const { return Scratch::bytes(k, elem == kF16); }
-
-void MatMulStep::run(const RunContext& context) const {
-  const int64_t size = elem_bytes(elem), panels = (n + kPanel - 1) / kPanel;
-  const int64_t columns = int64_t(a_offsets.size()) * panels;
-  const int64_t share = rows_of_task(context, m, columns), shares = (m + share - 1) / share;
-  context.pool.parallel_for(columns * shares, [&](int64_t index, int member) {
-    const int64_t product = index / shares / panels, column = index / shares % panels * kPanel;
-    const int64_t count = std::min(kPanel, n - column), first = index % shares * share;
-    const Scratch scratch(context.member(member), k);
-    const std::byte* matrix = right.at(context) + (b_offsets[size_t(product)] + column) * size;
-    context.kernels.widen[elem]({matrix, scratch.panel, k, count, n, kPanel, 1.0f});
-    const std::byte* factors = left.at(context) + a_offsets[size_t(product)] * size;
-    for (int64_t row = first; row < std::min(first + share, m); row += kConvRows) {
-      const int64_t rows = std::min({kConvRows, first + share - row, m - row});
-      multiply_panel(context, elem, factors, row, rows, k, scratch.panel, scratch);
-      std::byte* out = context.at(y) + ((product * m + row) * n + column) * size;
-      context.kernels.gemm_store[elem]({scratch.acc, nullptr, nullptr, out, rows, count, n});
-    }
-  });
 }
 
 int64_t PoolStep::member_bytes() const { return (window.taps() + 1) * kPanel * 4 + window.taps() * kPanel * 2; }
