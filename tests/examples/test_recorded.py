@@ -22,9 +22,10 @@ EXAMPLES = {
     "qwen3_speculative": (("--draft-layers", "2"), ASKED, 1),
 }
 NETWORKS = ROOT / "examples" / "demo_networks"
+# Network, image, whether the example writes a picture.
 IMAGES = {
-    "image_classification": ("shapes_classifier", "star.png"),
-    "object_detection": ("shapes_detector", "scene_1.png"),
+    "image_classification": ("shapes_classifier", "star.png", False),
+    "object_detection": ("shapes_detector", "scene_1.png", True),
 }
 
 
@@ -44,10 +45,11 @@ def test_a_recorded_example_replays_bit_for_bit(compile_demo, run_example, tmp_p
 def test_a_recorded_image_example_replays_bit_for_bit(run_example, tmp_path, example):
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("PIL", reason="needs Pillow")
-    network, image = IMAGES[example]
+    network, image, draws = IMAGES[example]
+    output = ("-o", tmp_path) if draws else ()
     assert main(["compile", str(NETWORKS / f"{network}.onnx"), "-o", str(tmp_path / "out"), "-q"]) == 0
     environment = {"TCIM_LITE_LAYERS": f"record:{tmp_path / 'example.tcimrec'}", "TCIM_LITE_RECORD_DATA": "all"}
-    done = run_example(f"{example}.py", tmp_path / "out", NETWORKS / "images" / image, **environment)
+    done = run_example(f"{example}.py", tmp_path / "out", NETWORKS / "images" / image, *output, **environment)
     assert done.returncode == 0, done.stderr
     assert_replays(tmp_path, least=1)
 
