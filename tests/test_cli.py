@@ -118,6 +118,7 @@ def test_completion_of_other_shells_has_every_option(capsys, shell):
         subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=30)
 
 
+@pytest.mark.slow
 def test_conformance_shows_its_progress_at_a_terminal_only():
     """A pseudo-terminal sees each case; a pipe sees what it always saw."""
     command = [sys.executable, "-P", "-m", "tcim_lite", "conformance", "--only", "C-19"]

@@ -116,6 +116,7 @@ def test_a_process_appears_when_it_first_uses_a_device(start):
     assert lines_of(process.pid) == []
 
 
+@pytest.mark.slow
 def test_processes_that_load_and_run_at_once_are_all_there_and_killed_ones_are_not(start):
     text = """
         step("started")
@@ -146,6 +147,7 @@ def test_processes_that_load_and_run_at_once_are_all_there_and_killed_ones_are_n
     processes[1].go().reaches("done").go().end()
 
 
+@pytest.mark.slow
 def test_utilization_clock_and_mode_are_those_of_the_process(start):
     process = start("""
         import threading

@@ -253,6 +253,7 @@ def test_a_redacted_copy_has_no_values_paths_or_texts(recorded, tmp_path, capsys
     assert "needs a name of its own" in capsys.readouterr().err
 
 
+@pytest.mark.slow  # two runs of pytest
 def test_a_recording_is_a_pytest_case(recorded, models, tmp_path):
     """pytest FILE.tcimrec; the models are found beside it."""
     file = recorded("all")

@@ -137,6 +137,7 @@ def test_unaligned_arrays_are_read():
     np.testing.assert_array_equal(tensor_of(np.float16, view), np.arange(10, dtype=np.float16))
 
 
+@pytest.mark.oracle
 def test_cpu_torch_tensors_are_arrays(add):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     np.testing.assert_array_equal(through(add, "a", torch.arange(6).float()), np.arange(6).reshape(2, 3))

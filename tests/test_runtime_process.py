@@ -19,7 +19,12 @@ def test_the_process_ends_with_work_queued(write_add, run_script):
 
 
 @pytest.mark.parametrize(
-    "loop", ["module.run(True)", "module.run(); module.sync()", "module.get_output('total').numpy()"]
+    "loop",
+    [
+        pytest.param("module.run(True)", marks=pytest.mark.slow),
+        "module.run(); module.sync()",
+        pytest.param("module.get_output('total').numpy()", marks=pytest.mark.slow),
+    ],
 )
 def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop, run_script):
     text = """

@@ -47,49 +47,68 @@ def strict(request):
     layers.take_findings()
 
 
-def run_example(run_script, code: str, mode: str) -> tuple[str, int]:
-    """What the example of a finding prints under `mode`, and the number of its last line."""
-    program = f"import numpy as np\nimport tcim_lite.runtime as rt\n{CATALOGUE[code].example}"
-    body = "\n".join("    " + line for line in program.splitlines())
+def run_examples(run_script, codes: list[str], mode: str) -> tuple[list[list[str]], int]:
+    """What each of these examples prints under `mode`, in one process; and the number of the last one's last line.
+
+    Each has a folder and models of its own: one changes its model.
+    """
     text = f"""
-import os
+import os, shutil
+from pathlib import Path
+models = [path.resolve() for path in Path().glob("*.hmm")]
 os.environ["TCIM_LITE_STRICT"] = {mode!r}
+import numpy as np
+import tcim_lite.runtime as rt
 from tcim_lite import layers
 from tcim_lite.errors import TcimError
-try:
+"""
+    for code in codes:
+        body = "\n".join("        " + line for line in CATALOGUE[code].example.splitlines())
+        text += f"""
+folder = Path({code!r}).resolve()
+folder.mkdir()
+for model in models:
+    shutil.copy(model, folder)
+os.chdir(folder)
+def example():
+    try:
 {body}
-except TcimError as error:
-    print(type(error).__name__, getattr(error, "code", ""))
+    except TcimError as error:
+        print(type(error).__name__, getattr(error, "code", ""))
+example()
 for finding in layers.take_findings():
     print(finding.code, finding.site, finding.message)
+print("---")
+os.chdir("..")
 """
     lines = text.splitlines()
-    return run_script(text), lines.index("except TcimError as error:")
+    last = len(lines) - 1 - lines[::-1].index("    except TcimError as error:")
+    printed = [part.strip().splitlines() for part in f"{run_script(text)}\n".split("---\n")]
+    assert printed.pop() == []
+    return printed, last
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_the_example_of_a_finding_raises_it_at_its_last_line(run_script, tmp_path, code):
-    printed, line = run_example(run_script, code, "error")
-    error, finding = printed.splitlines()
+    ((error, finding),), line = run_examples(run_script, [code], "error")
     assert error == FAILS_WITH.get(code, f"StrictError {code}")
     assert finding.startswith(f"{code} {tmp_path / 'script.py'}:{line} {code}: {CATALOGUE[code].title} ")
     for text in (CATALOGUE[code].rule, CATALOGUE[code].fault, CATALOGUE[code].fix, f"tcim-lite explain {code}"):
         assert text in finding
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_in_mode_warn_the_call_goes_on_as_without(run_script, code):
-    printed, _ = run_example(run_script, code, "warn")
-    *errors, finding = printed.splitlines()
-    assert finding.startswith(f"{code} ")
-    assert bool(errors) == (code in FAILS_ANYWAY)
-    assert not any("StrictError" in error for error in errors)
+def test_in_mode_warn_the_call_goes_on_as_without(run_script):
+    printed, _ = run_examples(run_script, EXAMPLES, "warn")
+    for code, (*errors, finding) in zip(EXAMPLES, printed, strict=True):
+        assert finding.startswith(f"{code} ")
+        assert bool(errors) == (code in FAILS_ANYWAY), code
+        assert not any("StrictError" in error for error in errors)
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_without_strict_mode_nothing_is_looked_at(run_script, code):
-    printed, _ = run_example(run_script, code, "off")
-    assert "S-" not in printed
+def test_without_strict_mode_nothing_is_looked_at(run_script):
+    printed, _ = run_examples(run_script, EXAMPLES, "off")
+    assert len(printed) == len(EXAMPLES)
+    assert not any("S-" in line for lines in printed for line in lines)
 
 
 def feed(module, valid, current, value=1.0):

@@ -64,6 +64,7 @@ def test_a_chat_answer_and_what_it_cost(package):
     )
 
 
+@pytest.mark.slow  # four programs
 def test_standard_input_files_and_arguments_are_the_same_prompt(package, tokenizer, tmp_path, capfd):
     path = tmp_path / "prompt"
     path.write_text("7加5等于多少？\n", encoding="utf-8")

@@ -34,6 +34,7 @@ def test_the_example_remembers_earlier_turns_from_standard_input(demo_package):
     assert "Anna" in done.stdout.splitlines()[-2]
 
 
+@pytest.mark.slow
 def test_the_example_samples_reproducibly_with_a_seed(demo_package):
     folder = str(demo_package("w4a8h0_ssfp").folder)
     options = [folder, "--question", "hello", "--temperature", "1.5", "--top-k", "20", "--top-p", "0.95", "--seed", "3"]

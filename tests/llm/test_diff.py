@@ -60,10 +60,12 @@ def test_a_package_does_not_differ_from_itself(package, diff, tmp_path):
 @pytest.mark.parametrize(
     ("weight", "op", "value"),
     [
-        ("layers.1.self_attn.qkv.weight", "Linear", "layers.1.attn.qkv"),
-        pytest.param("layers.0.mlp.down_proj.weight", "Linear", "layers.0.mlp.out", marks=pytest.mark.slow),
+        pytest.param("layers.1.self_attn.qkv.weight", "Linear", "layers.1.attn.qkv", marks=pytest.mark.slow),
+        ("layers.0.mlp.down_proj.weight", "Linear", "layers.0.mlp.out"),
         pytest.param("layers.1.self_attn.k_norm.weight", "RMSNorm", "layers.1.attn.k_norm", marks=pytest.mark.slow),
-        ("layers.0.post_attention_layernorm.weight", "RMSNorm", "layers.0.mlp.norm"),
+        pytest.param(
+            "layers.0.post_attention_layernorm.weight", "RMSNorm", "layers.0.mlp.norm", marks=pytest.mark.slow
+        ),
         pytest.param("lm_head.weight", "Linear", "logits", marks=pytest.mark.slow),
     ],
 )
@@ -144,6 +146,7 @@ def test_calls_that_differ_are_told_from_ops(package, diff, tmp_path):
     assert "no op leaves its bound" in printed
 
 
+@pytest.mark.slow
 def test_two_graphs_are_compared_on_given_inputs(package, diff, tmp_path):
     wrong = plant(package, tmp_path / "bad", {"layers.1.mlp.gate_up.weight": wrong_weight})
     dumped = ["dump", str(package), "-o", str(tmp_path / "d"), *TOKENS, "--taps", "none"]
@@ -153,6 +156,7 @@ def test_two_graphs_are_compared_on_given_inputs(package, diff, tmp_path):
     assert (status, "the op Linear that makes layers.1.mlp.gate_up, step 0" in printed) == (1, True), printed
 
 
+@pytest.mark.slow
 def test_the_calls_may_be_those_of_a_recording(package, diff, tmp_path):
     """A program that decodes two sequences in one cache, one after the other: the caches before each run count."""
     recording = tmp_path / "run.tcimrec"

@@ -41,7 +41,13 @@ Module.get_output = get_output
 }
 
 
-@pytest.mark.parametrize("told", RUNTIMES, ids=("altered", "length", "delivered"))
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(told, id=name, marks=[pytest.mark.slow] * (name != "altered"))
+        for told, name in zip(RUNTIMES, ("altered", "length", "delivered"), strict=True)
+    ],
+)
 def test_an_error_around_the_ops_is_told_from_an_op(tiny_package, tmp_path, capsys, told):
     package: Path = tiny_package(quant="w4a8h0_ssfp", prefill_length=16, context_length=64).folder
     head = "import tcim_lite.runtime as rt\nModule = rt.Module\nseen = {}\n"

@@ -105,24 +105,24 @@ sys.path[:0] = sys.argv[1:3]
 from llm_packages import LoadedPackage
 from test_odd_cache_rows import odd_rows
 from tcim_lite.llm import Package
-loaded = LoadedPackage(Package.open(sys.argv[3]))
-for module, tokens in ((loaded.prefill_module, 8), (loaded.decode_module, 1)):
-    odd_rows(module, tokens)
+for folder in sys.argv[3:]:
+    loaded = LoadedPackage(Package.open(folder))
+    for module, tokens in ((loaded.prefill_module, 8), (loaded.decode_module, 1)):
+        odd_rows(module, tokens)
 """
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("isa", ["ref", "avx2", "avx512"])
-@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
-def test_every_instruction_set_and_thread_count_finds_them(tiny_package, quant, isa, threads):
+def test_every_instruction_set_and_thread_count_finds_them(tiny_package, isa, threads):
     if not cpu_has(isa):
         pytest.skip(f"this CPU has no {isa}")
     folder = os.path.dirname(__file__)
-    package = tiny_package(quant=quant, **SIZES)
+    packages = [str(tiny_package(quant=quant, **SIZES).folder) for quant in ("w4a8h0_ssfp", "float32")]
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, folder, os.path.dirname(folder), str(package.folder)],
+        [sys.executable, "-c", SCRIPT, folder, os.path.dirname(folder), *packages],
         env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)},
-        cwd=package.folder,  # -c puts the working directory first on the path
+        cwd=packages[0],  # -c puts the working directory first on the path
         capture_output=True,
         text=True,
     )

@@ -55,7 +55,7 @@ print(hashlib.sha256(b"".join(array.tobytes() for array in found)).hexdigest())
 """
 
 
-@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
+@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", pytest.param("float32", marks=pytest.mark.slow)])
 def test_every_isa_and_thread_count_gives_the_same_bits(tiny_package, quant):
     package = tiny_package(quant=quant, position_ids=True, **SIZES)
 

@@ -95,6 +95,7 @@ def script(checkpoint, choice):
     )
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_compiles_and_the_other_waits(checkpoint):
     first, second = script(checkpoint, "together"), None
     try:

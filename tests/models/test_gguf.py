@@ -49,7 +49,7 @@ def compiled(source: Path, output: Path, **options: Any) -> dict[str, bytes]:
     return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.suffix in kinds}
 
 
-@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
+@pytest.mark.parametrize("quant", [pytest.param("w4a8h0_ssfp", marks=pytest.mark.slow), "float32"])
 @pytest.mark.parametrize("family", ARCH)
 def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family: str, quant: str) -> None:
     folder = write_family(tmp_path / "hf", family_config(family, **CHANGES.get(family, {})), np.float16)

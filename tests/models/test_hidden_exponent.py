@@ -76,6 +76,7 @@ def halves_of(values: list[float]) -> list[int]:
     return np.array(values, np.float16).view(np.uint16).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.one_of(st.lists(HALVES, min_size=64, max_size=64), NEAR))
 @example([0] * 64)

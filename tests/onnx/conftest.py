@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_model():
     """Builds a model from nodes (op, inputs, outputs, attributes), inputs and constants."""
     onnx = pytest.importorskip("onnx", reason="needs onnx")

@@ -16,17 +16,19 @@ RUN = """
 import hashlib, sys
 import numpy as np
 from tcim_lite.runtime import Module
-module = Module.load(open(sys.argv[1], "rb").read())
-module.set_input("x", np.load(sys.argv[2]))
-digests = []
-for _ in range(2):
-    module.run(sync=True)
-    names = [module.get_output_name(i) for i in range(module.get_num_outputs())]
-    digests.append(hashlib.sha256(b"".join(module.get_output(name).numpy().tobytes() for name in names)).hexdigest())
-assert digests[0] == digests[1]
-print(digests[0])
+image, *packages = sys.argv[1:]
+for package in packages:
+    module = Module.load(open(package, "rb").read())
+    module.set_input("x", np.load(image))
+    digests = []
+    for _ in range(2):
+        module.run(sync=True)
+        names = [module.get_output_name(i) for i in range(module.get_num_outputs())]
+        outputs = b"".join(module.get_output(name).numpy().tobytes() for name in names)
+        digests.append(hashlib.sha256(outputs).hexdigest())
+    assert digests[0] == digests[1]
+    print(package, digests[0])
 """
-EXPECTED: dict[str, str] = {}  # by profile, of the reference kernels
 
 
 def depthwise(side, **attributes):
@@ -99,11 +101,29 @@ def test_other_profiles_are_close_to_onnxruntime(make_model, run_here, run_there
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > cosine, name
 
 
-def digest(package, image, isa, threads):
+@pytest.fixture(scope="module")
+def files(make_model, tmp_path_factory):
+    """An image, and one network of all kinds in every profile."""
+    folder = tmp_path_factory.mktemp("convolutions")
+    model, image = network(make_model, KINDS, (1, 66, 17, 21))
+    paths = [folder / "image.npy"]
+    np.save(paths[0], image)
+    for quant in ("float32", "float16", "w8a8h1_sefp"):
+        paths.append(folder / quant)
+        paths[-1].write_bytes(onnx_bytes(model, quant))
+    return paths
+
+
+@pytest.fixture(scope="module")
+def reference(files):
+    return digests(files, "ref", 3)
+
+
+def digests(files, isa, threads):
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(package), str(image)],
+        [sys.executable, "-c", RUN, *map(str, files)],
         env=os.environ | ({"TCIM_LITE_ISA": isa} if isa else {}) | {"TCIM_LITE_THREADS": str(threads)},
-        cwd=package.parent,  # -c puts the working directory first on the path
+        cwd=files[0].parent,  # -c puts the working directory first on the path
         capture_output=True,
         text=True,
     )
@@ -115,11 +135,5 @@ def digest(package, image, isa, threads):
 
 # Threads decide which convolutions are cut into shares.
 @pytest.mark.parametrize(("isa", "threads"), [*((isa, 2) for isa in FLAGS), ("", 1), ("", 8)])
-@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
-def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(make_model, tmp_path, quant, isa, threads):
-    model, image = network(make_model, KINDS, (1, 66, 17, 21))
-    package, file = tmp_path / "package", tmp_path / "image.npy"
-    package.write_bytes(onnx_bytes(model, quant))
-    np.save(file, image)
-    wanted = EXPECTED.setdefault(quant, digest(package, file, "ref", 3) if quant not in EXPECTED else "")
-    assert digest(package, file, isa, threads) == wanted
+def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(files, reference, isa, threads):
+    assert digests(files, isa, threads) == reference

@@ -85,6 +85,7 @@ def test_slices_nest_and_arrows_lead_to_runs(tmp_path):
     assert "nothing" in failed[0]["error"]
 
 
+@pytest.mark.slow
 def test_processes_of_one_file_keep_their_own_arrows(tmp_path):
     file = tmp_path / "trace.json"
     program = "import sys, test_perfetto\ntest_perfetto.decode(int(sys.argv[1]))"

@@ -117,6 +117,7 @@ def demo():
 TEXTS = ["12 + 30 = 42", " a  b\n\n", "7加5等于多少？", "<|im_start|>user\nx<|im_end|>", "é😀"]
 
 
+@pytest.mark.oracle
 def test_the_vocabulary_agrees_with_transformers(demo):
     other = load_tokenizer(DEMO_CHECKPOINT)
     assert demo.eos_token_id == other.eos_token_id
@@ -172,7 +173,7 @@ def test_a_template_sees_what_transformers_would_show_it(demo):
         ("{% for i in range(10 ** 9) %}x{% endfor %}", "OverflowError: Range too big|takes longer"),
         ("{{ 10 ** (10 ** 10) }}", "takes longer than 1 s|needs too much memory"),
         ("{{ 'x' * (2 ** 40) }}", "more than 512 MiB of memory"),
-        ("{{ 'x' * (100 * 2 ** 20) }}", "more than 64 MiB"),
+        ("{{ 'x' * (65 * 2 ** 20) }}", "more than 64 MiB"),
         ("{% if %}", "TemplateSyntaxError"),
     ],
 )
