@@ -10,6 +10,10 @@ import numpy as np
 _SORTED_FIRST = (1024, 16384)  # tokens that top-p sorts; the first is nearly always enough, the whole takes 15 ms
 
 
+class NoTokenError(ValueError):
+    """Nothing can follow: the bias and the grammar of a request forbid all tokens."""
+
+
 class Sampler:
     """Greedy by default; otherwise temperature, top-k, top-p, then min-p, as Hugging Face orders them.
 
@@ -91,7 +95,8 @@ class Sampler:
             allowed: [vocab] bool, from a grammar; None allows all.
 
         Raises:
-            ValueError: A logit is NaN, or no token is allowed.
+            ValueError: A logit is NaN.
+            NoTokenError: Bias and grammar forbid all tokens.
         """
         logits = self._changed(np.asarray(logits).reshape(-1), text, prompt_length, allowed)
         if self.temperature == 0:
@@ -139,7 +144,7 @@ class Sampler:
         if allowed is not None:
             changed[~allowed] = -np.inf
         if changed.max() == -np.inf:
-            raise ValueError("no token is allowed: logit_bias or the grammar forbids all")
+            raise NoTokenError("no token is allowed: logit_bias or the grammar forbids all")
         return changed
 
     def _candidates(self, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -56,7 +56,7 @@ class Answers:
     def _submit_one(self, index: int, prompt: Sequence[int], params: SamplingParams) -> None:
         watch = self._metrics.watch(len(prompt))
 
-        def on_event(event: Event) -> None:  # in the engine's thread
+        def on_event(event: Event) -> None:  # in the driver's second thread
             watch(event)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
@@ -88,7 +88,7 @@ class Answers:
                     continue
                 if event.finish_reason is not None:
                     del self._open[index]
-                if event.finish_reason == "error" and "no token is allowed" in (event.error or ""):
+                if event.is_own_fault:
                     raise ApiError(400, f"the answer cannot go on: {event.error}", code="invalid_value")
                 if event.finish_reason == "error":
                     raise ApiError(500, f"the answer failed: {event.error}", code="engine_error")

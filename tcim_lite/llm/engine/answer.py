@@ -21,7 +21,8 @@ def choose(request: Request, logits: np.ndarray, text: Sequence[int]) -> int:
         text: Prompt and answer so far, all in the caches.
 
     Raises:
-        ValueError: A logit is NaN, or no token is allowed.
+        ValueError: A logit is NaN.
+        NoTokenError: Bias and grammar forbid all tokens.
     """
     allowed = request.matcher.allowed() if request.matcher else None
     return request.sampler(logits, text, len(request.prompt), allowed)

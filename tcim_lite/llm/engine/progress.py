@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from ..limited import one_line
-from ..sampling import check_logit
+from ..sampling import NoTokenError, check_logit
 from .answer import add_token, choose, judge_prompt, last_event
 from .prefixes import HostRows, Seat, choose_seat, take_newer_rows, take_seat
 from .request import Event, Request, State
@@ -189,7 +189,9 @@ class Progress:
             self.finish(request, event)
 
     def _fail(self, request: Request, error: Exception) -> None:
-        self.finish(request, Event(request_id=request.id, finish_reason="error", error=one_line(error)))
+        own = isinstance(error, NoTokenError)
+        event = Event(request_id=request.id, finish_reason="error", error=one_line(error), is_own_fault=own)
+        self.finish(request, event)
 
     def finish(self, request: Request, event: Event) -> None:
         """Ends a request with its last event, which has a reason."""

@@ -160,7 +160,8 @@ class Event:
             grammar that is complete), "length" (max_tokens, or the
             context is full), "abort" or "error".
         stop_reason: with "stop", the token id or the string that ended the answer; None for a grammar.
-        error: with "error", what the runtime said, one line.
+        error: with "error", what went wrong, one line.
+        is_own_fault: with "error", whether what the request itself asks for allows no token; else the runtime failed.
         usage: with the last event.
         queued_s: with the last event, seconds from arrival to a slot; None where the request never had one.
     """
@@ -173,6 +174,7 @@ class Event:
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
     error: str | None = None
+    is_own_fault: bool = False
     usage: Usage | None = None
     queued_s: float | None = None
 
