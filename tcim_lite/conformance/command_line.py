@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         if (args.jobs is not None and args.jobs < 1) or args.patience <= 0:
             raise ValueError("--jobs and --patience have to be positive")
         if args.report:
-            args.report.mkdir(parents=True, exist_ok=True)  # a path that cannot be a folder fails here, not after the run
+            args.report.mkdir(parents=True, exist_ok=True)  # what cannot be a folder fails here, not after the run
         files = [TOLERATED] if args.strict else []
         files += [args.waivers] if args.waivers else []
         waived: dict[str, str] = {}
