@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 
 import pytest
 
@@ -69,6 +70,55 @@ def test_abort_ends_a_request_with_an_event(make_driver):
     driver.abort("nobody")
 
 
+def test_the_engine_goes_on_while_its_events_are_taken(make_driver):
+    driver, taken, events = make_driver(), threading.Event(), queue.SimpleQueue()
+
+    def hold(event):
+        taken.wait(20)
+        events.put(event)
+
+    driver.submit([1, 2], SamplingParams(max_tokens=30), hold)
+    end = time.monotonic() + 20
+    while driver.engine.stats.completion_tokens < 30:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    assert (driver.pending, events.empty()) == (1, True)
+    taken.set()
+    found = [events.get(timeout=20) for _ in range(30)]
+    assert [event.finish_reason for event in found] == [None] * 29 + ["length"]
+
+
+@pytest.mark.parametrize("alone_by_prefill", [False, True])
+def test_a_token_is_handed_out_before_the_next_run_ends(make_driver, alone_by_prefill):
+    driver, events, runs = make_driver(), queue.SimpleQueue(), []
+
+    class Waiting:
+        """A graph whose runs do not begin before the tokens of all earlier ones have come."""
+
+        def __init__(self, graph):
+            self.graph = graph
+
+        def __getattr__(self, name):
+            return getattr(self.graph, name)
+
+        def run(self):
+            end = time.monotonic() + 20
+            while events.qsize() < len(runs):
+                assert time.monotonic() < end
+                time.sleep(0.001)
+            runs.append(None)
+            self.graph.run()
+
+    stage, driver.engine.slots.alone_by_prefill = driver.engine.slots.stages[0], alone_by_prefill
+    stage.prefill, stage.decode = Waiting(stage.prefill), Waiting(stage.decode)
+    driver.submit([3, 4], SamplingParams(max_tokens=20), events.put)
+    while driver.pending:
+        time.sleep(0.001)
+    found = [events.get(timeout=20) for _ in range(20)]
+    assert [event.finish_reason for event in found] == [None] * 19 + ["length"]
+    assert len(runs) == 20
+
+
 def test_refusals_come_at_once(make_driver):
     driver = make_driver(max_waiting=0)
     with pytest.raises(RequestError, match="is empty"):
@@ -102,15 +152,14 @@ def test_a_callback_that_raises_costs_its_own_request_only(make_driver):
 
 
 @pytest.mark.parametrize(("finish", "reason"), [(True, "length"), (False, "abort")])
-def test_close_answers_or_aborts_what_is_left(make_driver, finish, reason):
-    driver, events = make_driver(), queue.SimpleQueue()
-
-    def close_a_full_driver(_):  # in the engine's thread: it takes no step between the two
-        for _ in range(6):
-            driver.submit([1, 2], SamplingParams(max_tokens=60), events.put)
-        driver.close(finish=finish)
-
-    driver.submit([1, 2], SamplingParams(max_tokens=1), close_a_full_driver)
+def test_close_answers_or_aborts_what_is_left(make_driver, monkeypatch, finish, reason):
+    driver, events, closed = make_driver(), queue.SimpleQueue(), threading.Event()
+    step = driver.engine.step
+    monkeypatch.setattr(driver.engine, "step", lambda: closed.wait(20) and step())
+    for _ in range(6):
+        driver.submit([1, 2], SamplingParams(max_tokens=60), events.put)
+    assert not driver.close(finish=finish, timeout=0)
+    closed.set()
     reasons = []
     while len(reasons) < 6:
         if (found := events.get(timeout=20).finish_reason) is not None:

@@ -6,6 +6,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ _log = logging.getLogger(__name__)
 class Driver:
     """Runs an engine in one thread; every method may be called from any thread, and none waits for a step but `close`.
 
-    Callbacks run in the engine's thread, after the step. They must return at once: a server hands the event to its loop
+    Callbacks run in a second thread, one after the other, while the graph already works on the next token: in the first
+    they would stand between two runs. They must return soon: a server hands the event to its loop
     (`loop.call_soon_threadsafe`). One that raises is logged, and its request is aborted.
 
     Args:
@@ -34,8 +36,13 @@ class Driver:
         self._callbacks: dict[str, Callable[[Event], None]] = {}  # of requests that are not done
         self._inbox: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._closing = False
+        self._made: list[Event] = []  # by the last step; the engine's thread alone uses it
+        self._outbox: queue.SimpleQueue[list[Event] | None] = queue.SimpleQueue()  # None is the last
+        engine.slots.before_run(self._hand_out)
         self._ids = itertools.count()
         self._thread = threading.Thread(target=self._run, name="tcim-lite-engine", daemon=True)
+        self._messenger = threading.Thread(target=self._deliver_all, name="tcim-lite-events", daemon=True)
+        self._messenger.start()
         self._thread.start()
 
     @property
@@ -81,17 +88,22 @@ class Driver:
         self._inbox.put(lambda: self.engine.abort(request_id))
 
     def close(self, *, finish: bool = False, timeout: float | None = None) -> bool:
-        """Takes nothing new, aborts what is left, or with `finish` answers it first, and ends the thread.
+        """Takes nothing new, aborts what is left, or with `finish` answers it first, and ends the threads.
 
         Returns:
-            Whether the thread has ended within `timeout` seconds; `close()` again aborts what a longer one finishes.
+            Whether they have ended within `timeout` seconds; `close()` again aborts what a longer one finishes.
         """
         with self._lock:
             self._closing = True
             self._inbox.put((lambda: None) if finish else self._abort_all)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+        begun = time.monotonic()
+        for thread in self._others():
+            thread.join(None if timeout is None else max(0.0, timeout - (time.monotonic() - begun)))
+        return not any(thread.is_alive() for thread in self._others())
+
+    def _others(self) -> list[threading.Thread]:
+        """The threads, but the one that asks."""
+        return [thread for thread in (self._thread, self._messenger) if thread is not threading.current_thread()]
 
     def _abort_all(self) -> None:
         for request_id in list(self.engine.requests):
@@ -100,14 +112,31 @@ class Driver:
     def _run(self) -> None:
         try:
             while self._drain():
-                for event in self.engine.step():
-                    self._deliver(event)
+                made = self.engine.step()
+                self._hand_out()  # of the step before, where this one ran nothing
+                self._made = made
+                if not self.engine.has_work:
+                    self._hand_out()
         finally:
-            with self._lock:  # after an error here nobody may wait for ever
+            self._hand_out()
+            with self._lock:
                 self._closing = True
-                left, self._callbacks = self._callbacks, {}
-            for request_id, on_event in left.items():
-                _call(on_event, Event(request_id=request_id, finish_reason="error", error="the engine has ended"))
+            self._outbox.put(None)
+
+    def _hand_out(self) -> None:
+        """Gives the events of the last step, and of this one so far, to the second thread."""
+        if made := self._made + self.engine.take_events():
+            self._outbox.put(made)
+        self._made = []
+
+    def _deliver_all(self) -> None:
+        while (events := self._outbox.get()) is not None:
+            for event in events:
+                self._deliver(event)
+        with self._lock:  # after an error of the first thread nobody may wait for ever
+            left, self._callbacks = self._callbacks, {}
+        for request_id, on_event in left.items():
+            _call(on_event, Event(request_id=request_id, finish_reason="error", error="the engine has ended"))
 
     def _drain(self) -> bool:
         """Does what others asked for; waits while there is nothing to do. False: the end."""
@@ -124,7 +153,7 @@ class Driver:
             with self._lock:
                 del self._callbacks[event.request_id]
         if not _call(on_event, event):
-            self.engine.abort(event.request_id)
+            self.abort(event.request_id)
 
 
 def _call(on_event: Callable[[Event], None], event: Event) -> bool:

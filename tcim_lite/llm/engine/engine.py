@@ -233,5 +233,9 @@ class Engine:
             chunks += 1
             if not self._scheduler.is_decoding:
                 break
+        return self.take_events()
+
+    def take_events(self) -> list[Event]:
+        """What `step` would return now; `Slots.before_run` calls can have it while a step works on."""
         events, self._progress.events = self._progress.events, []
         return events

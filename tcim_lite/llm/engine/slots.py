@@ -19,7 +19,7 @@ one row where the decode graph computes B. On this CPU both give the same bits; 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -125,6 +125,10 @@ class Slots:
         hidden_size = first.get_input_info(first.get_input_name(0)).shape[-1]
         vocab_size = last.get_output_info(last.get_output_name(0)).shape[-1]
         return cls(stages, package.embedding(hidden_size, vocab_size))
+
+    def before_run(self, call: Callable[[], None]) -> None:
+        """Has `call` called whenever a step of prompt or answer is about to run on the device."""
+        self.stages[0].before_run = call
 
     def __len__(self) -> int:
         """The number of slots, B."""

@@ -6,7 +6,7 @@ caches of the slot that they work for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -43,6 +43,7 @@ class Stage:
         caches: Of each slot, device tensors [1, Hkv, C, D].
         context_length: Rows C of a slot.
         outputs: Names of those of `decode`.
+        before_run: Called when the inputs of a run are set; may be replaced.
 
     Raises:
         ValueError: The graphs do not fit together.
@@ -63,6 +64,7 @@ class Stage:
         self._rows_name = decode.get_input_name(0)
         self.outputs = [decode.get_output_name(i) for i in range(decode.get_num_outputs())]
         self._bound: dict[int, int] = {}  # slot, by id of a graph
+        self.before_run: Callable[[], None] = lambda: None
         self._lengths = [-1] * len(self.lanes)  # valid lengths that the decode graph has now
         for lane in self.lanes:
             decode.set_input(lane.current, np.array([1], np.int32))  # set once: inputs keep their value
@@ -96,6 +98,7 @@ class Stage:
             for name, cache in zip(cache_names(graph), self.caches[slot], strict=True):
                 graph.set_dev_input(name, cache)
         self._bound[id(graph)] = slot
+        self.before_run()
         return run_graph(graph, rows, valid, current)
 
     def run_decode(
@@ -115,6 +118,7 @@ class Stage:
                 self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
         self.decode.set_input(self._rows_name, rows)
+        self.before_run()
         self.decode.run()
         self.decode.sync()
         return self.decoded(output or self.outputs[0])
