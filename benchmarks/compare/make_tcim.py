@@ -1,6 +1,7 @@
-"""This project's package of a checkpoint.  python make_tcim.py QUANT CHECKPOINT OUT BATCH
+"""This project's package of a checkpoint.  python make_tcim.py QUANT CHECKPOINT OUT BATCH [OPTION]
 
-Of a config.json alone, one of random codes and scales: no search for scales. Prints the bytes that one token reads.
+OPTION is a flag of `compile`, such as argmax. Of a config.json alone, one of random codes and scales: no search for
+scales. Prints the bytes that one token reads.
 """
 
 import json
@@ -25,6 +26,7 @@ with warnings.catch_warnings():
             context_length=CONTEXT,
             batch=batch,
             quant=quant,
+            **dict.fromkeys(sys.argv[5:], True),
             random_weights=not (checkpoint / "model.safetensors").exists(),
         )
     )

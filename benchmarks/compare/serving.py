@@ -39,10 +39,10 @@ class ServedFiles:
         self._checkpoint = self.folder / "checkpoint"
 
     def package(self, slots: int) -> Path:
-        """Of this project, compiled with --batch `slots`."""
-        out = self.folder / f"tcim-{slots}"
+        """Of this project, compiled as `serve` does it for itself, with --batch `slots` and --argmax."""
+        out = self.folder / f"tcim-argmax-{slots}"
         if not (out / "tokenizer" / "tokenizer.json").is_file():
-            _run([sys.executable, HERE / "make_tcim.py", QUANTS["tcim"], self._made_checkpoint(), out, slots])
+            _run([sys.executable, HERE / "make_tcim.py", QUANTS["tcim"], self._made_checkpoint(), out, slots, "argmax"])
             write_tokenizer(out / "tokenizer", config_of(self._shape)["vocab_size"])
         return out
 

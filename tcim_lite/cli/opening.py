@@ -67,8 +67,12 @@ def take_model(args: argparse.Namespace) -> None:
     del args.model_option
 
 
-def open_package(args: argparse.Namespace, *, batch: int = 1) -> Package:
-    """The package of the command line; a checkpoint is downloaded and compiled where need be, with `batch` slots.
+def open_package(args: argparse.Namespace, **defaults: Any) -> Package:
+    """The package of the command line; a checkpoint is downloaded and compiled where need be.
+
+    Args:
+        args: The command line; what it says of `CompileOptions` holds.
+        defaults: Of the others.
 
     Raises:
         FileNotFoundError: There is neither a package nor a checkpoint of that name.
@@ -91,7 +95,7 @@ def open_package(args: argparse.Namespace, *, batch: int = 1) -> Package:
             )
         _check_devices(args, package)
         return package
-    return Package.open(_compiled(args, path, {"batch": batch} | given), args.name)
+    return Package.open(_compiled(args, path, defaults | given), args.name)
 
 
 def _check_devices(args: argparse.Namespace, package: Package) -> None:

@@ -64,7 +64,7 @@ def _serve(args: argparse.Namespace) -> int:
 
     take_model(args)
     start_log(args)
-    package = open_package(args, batch=4)
+    package = open_package(args, batch=4, argmax=True)  # greedy answers need no logits then
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
         model=args.served_model_name or package.name,

@@ -11,6 +11,7 @@ import pytest
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 from stand_in_hub import Hub
 
+from tcim_lite import hmm
 from tcim_lite.cli import main
 from tcim_lite.llm import Sampler, encode_chat, load_tokenizer
 
@@ -296,4 +297,7 @@ def test_serve_takes_a_checkpoint_and_four_slots(cache):
         errors = process.communicate(timeout=60)[1]
     assert re.match("serving qwen3, 4 slots, at http://127.0.0.1:", line), errors
     assert process.returncode == 0
+    (decode,) = cache.rglob("qwen3_decode.hmm")
+    graph = hmm.read(decode).graph
+    assert "token_id" in [graph.values[i].name for i in graph.outputs]
     assert "INFO tcim_lite: serve: " in errors
