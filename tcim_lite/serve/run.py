@@ -15,6 +15,7 @@ from .app import make_app
 from .service import Service
 
 _log = logging.getLogger(__name__)
+_TURN_S = 0.1  # turns of the loop
 
 
 class _Server(uvicorn.Server):
@@ -34,6 +35,16 @@ class _Server(uvicorn.Server):
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers who has connected already, which uvicorn alone would leave with a reset connection."""
+        for listener in sockets or ():
+            listener.listen(0)  # no more of them; who comes now tries again and is refused
+        await asyncio.sleep(_TURN_S)  # those that wait are accepted
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(_TURN_S)  # what they ask is read
+        await super().shutdown(sockets)
 
     def _stop(self) -> None:
         if self._service.is_closing:  # the second signal

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import httpx2
@@ -175,6 +176,31 @@ def test_sigterm_lets_answers_end_and_takes_no_more(start):
     with pytest.raises(httpx2.TransportError):
         server.get("/health")
     keeper.close()
+
+
+def test_clients_that_ask_without_pause_are_answered_or_refused_at_the_signal(start):
+    server = start()
+    payload, ends = json.dumps({"prompt": "1", "max_tokens": 1}), []
+
+    def ask():
+        try:
+            while True:
+                connection = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+                connection.request("POST", "/v1/completions", payload, {"Content-Type": "application/json"})
+                assert connection.getresponse().status in (200, 503)
+                connection.close()
+        except OSError as error:
+            ends.append(type(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    until(lambda: server.metric("tcim:request_success_total") > 24)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 0
+    for thread in threads:
+        thread.join(60)
+    assert ends.count(ConnectionRefusedError) >= 20  # the kernel may take a connection or two in the last moment
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
