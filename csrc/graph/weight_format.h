@@ -15,13 +15,12 @@
 // unit that is not full has zeros in the places left; a block is padded with zeros to a multiple of 64 bytes. Outputs
 // beyond N in the last block have the code 0 and the scale 1.
 //
-// Everything here has internal linkage, so that kernel files can include it.
+// Everything here has internal linkage and needs little of the compiler, so that kernel files can include it.
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
-#include "base/dtype.h"
+#include "base/dtype_code.h"
 
 namespace tcim_lite {
 
@@ -39,7 +38,7 @@ constexpr int64_t kGroup = 64;  // inputs that share a scale of activations; K o
 constexpr int64_t kLineBytes = 64;
 
 struct WeightLayout {
-  std::string_view name;
+  const char* name;
   DType dtype;           // of the stored elements; UInt8 for codes. A dense weight has any
   int64_t line_inputs;   // 0: not packed
   int64_t scale_inputs;  // inputs that share a scale; 0: no codes and no scales
@@ -60,7 +59,7 @@ constexpr WeightLayout kWeightLayouts[] = {
 constexpr int kWeightFormats = int(sizeof(kWeightLayouts) / sizeof(kWeightLayouts[0]));
 
 static constexpr WeightLayout layout_of(WeightFormat format) { return kWeightLayouts[int(format)]; }
-static constexpr std::string_view name_of(WeightFormat format) { return layout_of(format).name; }
+static constexpr const char* name_of(WeightFormat format) { return layout_of(format).name; }
 static constexpr bool is_weight_format(uint8_t code) { return code < kWeightFormats; }
 static constexpr bool is_quantized(WeightFormat format) { return layout_of(format).scale_inputs > 0; }
 

@@ -20,11 +20,14 @@ struct Constant {
 };
 
 // use(i) for i from 0 on, N times, i a constant: gcc 12 keeps arrays in memory that loops index, unrolled or not.
-template <int N, typename Use>
+// Halves, because one level a step would inline again all that the levels below it inlined.
+template <int N, int First = 0, typename Use>
 __attribute__((always_inline)) inline void unrolled(const Use& use) {
-  if constexpr (N > 0) {
-    unrolled<N - 1>(use);
-    use(Constant<N - 1>{});
+  if constexpr (N == 1) {
+    use(Constant<First>{});
+  } else {
+    unrolled<N / 2, First>(use);
+    unrolled<N - N / 2, First + N / 2>(use);
   }
 }
 
