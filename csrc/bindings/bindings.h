@@ -16,16 +16,17 @@ namespace tcim_lite {
 
 namespace py = pybind11;
 
-void register_errors();
-void bind_devices(py::module_& m);
-void bind_device_control(py::module_& m);
-void bind_tensor(py::module_& m);
-void bind_dlpack(py::module_& m);
-void bind_module(py::module_& m);
-void bind_cost(py::module_& m);
-void bind_layers(py::module_& m);
-void bind_ops(py::module_& m);
-void bind_weight_formats(py::module_& m);
+// Each runs once: without the attribute the compiler would inline what it does not need to.
+[[gnu::cold]] void register_errors();
+[[gnu::cold]] void bind_devices(py::module_& m);
+[[gnu::cold]] void bind_device_control(py::module_& m);
+[[gnu::cold]] void bind_tensor(py::module_& m);
+[[gnu::cold]] void bind_dlpack(py::module_& m);
+[[gnu::cold]] void bind_module(py::module_& m);
+[[gnu::cold]] void bind_cost(py::module_& m);
+[[gnu::cold]] void bind_layers(py::module_& m);
+[[gnu::cold]] void bind_ops(py::module_& m);
+[[gnu::cold]] void bind_weight_formats(py::module_& m);
 
 // Of a daemon thread when the process ends; as Python 3.14 has it do.
 [[noreturn]] inline void sleep_until_the_process_is_gone() {
