@@ -155,7 +155,7 @@ constexpr auto few_of() -> decltype(&tile_of_few<Method, 1>) {
 }
 
 // use(span, tile) for each span of the rows, one after the other, as a span holds for all blocks; tile(use) calls
-// use(row, rows) for its tiles.
+// use(row, rows, index, count) for its tiles.
 template <typename Method, bool Stream, typename Use>
 __attribute__((always_inline)) inline void for_spans(const LinearQuantArgs& args, const Use& use) {
   using Part = Span<Method, Stream>;
@@ -166,7 +166,7 @@ __attribute__((always_inline)) inline void for_spans(const LinearQuantArgs& args
     const auto for_tiles = [&](const auto& body) {
       for (int64_t tile = 0; tile < tiles; ++tile) {
         const int64_t row = rows * tile / tiles, stop = rows * (tile + 1) / tiles;
-        body(first + row, stop - row);
+        body(first + row, stop - row, tile, tiles);
       }
     };
     for (int64_t begin = 0; begin < Part::groups_of(args); begin += Part::kGroups)
@@ -190,6 +190,7 @@ void linear_of_many_nibbles(const LinearQuantArgs& args) {
   constexpr int64_t kBytes = Unpacked::kCodeBytes + kBlockOutputs * sizeof(float);
   alignas(64) uint8_t unpacked[Part::kGroups * kBytes];
   for_spans<Method, false>(args, [&](const Part& span, const auto& for_tiles) {
+    const int64_t span_bytes = Format::codes_at(Part::kGroups);
     for (int64_t block = 0; block < args.blocks; ++block) {
       const uint8_t* weights = args.weights + block * args.block_stride;
       uint8_t* to = unpacked;
@@ -200,7 +201,11 @@ void linear_of_many_nibbles(const LinearQuantArgs& args) {
           _mm256_store_ps(scales + 8 * half,
                           Format::scales(weights + Format::scales_at(span.groups_of(args), index), half));
       }
-      for_tiles([&](int64_t row, int64_t rows) { kernels[rows](args, span, row, block, unpacked); });
+      const uint8_t* next = weights + Format::codes_at(span.begin) + args.block_stride;
+      for_tiles([&](int64_t row, int64_t rows, int64_t tile, int64_t tiles) {
+        prefetch_part(next, span_bytes, tile, tiles);
+        kernels[rows](args, span, row, block, unpacked);
+      });
     }
   });
 }
@@ -213,7 +218,7 @@ void linear_of_few_nibbles(const LinearQuantArgs& args) {
   prefetch_first_scales<typename Method::Format>(args);
   for_spans<Method, true>(args, [&](const Span<Method, true>& span, const auto& for_tiles) {
     for (int64_t block = 0; block < args.blocks; ++block)
-      for_tiles([&](int64_t row, int64_t rows) { kernels[rows](args, span, row, block); });
+      for_tiles([&](int64_t row, int64_t rows, int64_t, int64_t) { kernels[rows](args, span, row, block); });
   });
 }
 
