@@ -1,6 +1,7 @@
 #include "backends/cpu/kernels/simd.h"
 
-#ifdef TCIM_LITE_SIMD_TRANSPOSE
+#if defined(TCIM_LITE_SIMD_TRANSPOSE) || defined(TCIM_LITE_SIMD_TURN)
+#define TCIM_LITE_ATTENTION_TILES
 #include "backends/cpu/kernels/attention_tile.h"
 #endif
 
@@ -170,8 +171,8 @@ template <typename T>
 bool attention_block(const AttentionBlockArgs& args) {
   int64_t row = 0;
   bool finite = true;
-#ifdef TCIM_LITE_SIMD_TRANSPOSE
-  if (args.head_dim <= kMaxTileHeadDim) {
+#ifdef TCIM_LITE_ATTENTION_TILES
+  if (fits_tiles(args.head_dim)) {
     while (args.rows - row >= kMinTileRows) {
       const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
       finite &= attend_tile<T>(args, row, rows, masked_softmax);
