@@ -185,15 +185,19 @@ void check_slab(int64_t rows, int64_t terms) {
 // Sums behind the vectors asked for stay poisoned; the lines that are fetched meanwhile change nothing.
 void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
   const int64_t reach = uniform(0, 40);
-  const Numbers<float> x(pixels + reach), packed(vectors * kSlabTerms * 16);
-  GuardedBuffer<int64_t> offsets(terms);
+  const Numbers<float> x(2 * pixels + reach), packed(vectors * kSlabTerms * 16);
+  GuardedBuffer<int64_t> offsets(terms), places(pixels);
   for (int64_t& offset : offsets) offset = uniform(0, int(reach));
+  const int64_t row = uniform(1, 30);  // neighbours lie side by side, but for the ends of rows
+  for (int64_t i = 0; i < pixels; ++i) places[i] = i + std::min(pixels, i / row);
   const auto* first = reinterpret_cast<const std::byte*>(packed.data());
   for (const bool again : {false, true}) {
     const auto run = [&](const KernelTable& table, float* acc) {
       const FetchArgs fetch{first, 3, 256, again ? uniform(1, 9) : 0};
-      table.direct({x.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, true});
-      if (again) table.direct({x.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, false, fetch});
+      table.direct({x.data(), places.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, true});
+      if (again)
+        table.direct(
+            {x.data(), places.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, false, fetch});
     };
     same_everywhere<float>(concat("direct of ", vectors, " vectors, ", pixels, " pixels, ", terms, " terms"),
                            pixels * kSlab, run);

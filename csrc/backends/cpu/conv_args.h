@@ -53,13 +53,14 @@ struct FetchArgs {
   int64_t lines = 0;
 };
 
-// sum[pixel, n] = fma(packed[n, k], x[pixel + offsets[k]], sum), k ascending; from 0 if `begins`.
+// sum[i, n] = fma(packed[n, k], x[pixels[i] + offsets[k]], sum), k ascending; from 0 if `begins`.
 struct DirectArgs {
-  const float* x;          // of the first pixel
+  const float* x;
+  const int64_t* pixels;   // [count]
   const int64_t* offsets;  // [terms]
   const float* packed;     // as SlabArgs
-  float* acc;              // [pixels, kSlab], 64-byte aligned; 16 * vectors of each row are written
-  int64_t terms, vectors, pixels;
+  float* acc;              // [count, kSlab], 64-byte aligned; 16 * vectors of each row are written
+  int64_t terms, vectors, count;
   bool begins;
   FetchArgs fetch = {};
 };

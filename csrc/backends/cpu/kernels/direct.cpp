@@ -7,53 +7,64 @@ namespace {
 // Pixels times vectors of a tile: its sums leave registers for the weights of a term and a pixel.
 #if defined(__AVX512F__)
 constexpr int kTile = 28, kMostVecs = 4;
-#elif defined(__AVX2__)
-constexpr int kTile = 6, kMostVecs = 1;
-// Two vectors of weights share a first cache of 32 KB with the pixels of their terms, a line or more of each plane.
-constexpr int64_t kSlabFloats = 128 * 32, kNarrowSlab = 32;
+constexpr bool kAnyPixels = false;  // there are fewer registers for addresses than pixels: those of a tile lie in a row
 #else
 constexpr int kTile = 6, kMostVecs = 1;
+constexpr bool kAnyPixels = true;
+#endif
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// Two vectors of weights share a first cache of 32 KB with the pixels of their terms, a line or more of each plane.
+constexpr int64_t kSlabFloats = 128 * 32, kNarrowSlab = 32;
 #endif
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 constexpr int64_t kVecTerms = kSlabTerms * kLanes;  // of packed weights from one vector to the next
 
-// The lines that tiles fetch, each some of them, with one row at a term.
+// The lines that tiles fetch, one row at a term: each tile its share, so that they come evenly.
 class Fetch {
  public:
-  explicit Fetch(const FetchArgs& args) : args_(args) {}
+  explicit Fetch(const DirectArgs& args) : args_(args.fetch), total_(args.count * args.vectors) {}
 
-  bool is_done() const { return line_ >= args_.lines; }
+  void begin_tile(int64_t pixels, int64_t vectors) {
+    done_ += pixels * vectors;
+    end_ = args_.lines * done_ / total_;
+  }
+  bool is_done() const { return line_ >= end_; }
   const std::byte* next() { return args_.first + 64 * line_++; }
 
  private:
   const FetchArgs& args_;
-  int64_t line_ = 0;
+  int64_t total_, done_ = 0, line_ = 0, end_ = 0;
 };
 
 template <int Pixels, int Vecs>
-void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, const float* x, const float* packed, float* acc) {
+void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first, int64_t vector) {
+  const float* packed = args.packed + vector * kVecTerms;
+  float* acc = args.acc + first * kSlab + vector * kLanes;
+  const float* at[Pixels];
   Vec sums[Pixels][Vecs];
 #pragma GCC unroll 14
   for (int p = 0; p < Pixels; ++p) {
+    at[p] = args.x + args.pixels[first + (kAnyPixels ? p : 0)] + (kAnyPixels ? 0 : p);
 #pragma GCC unroll 4
     for (int v = 0; v < Vecs; ++v) sums[p][v] = args.begins ? broadcast(0.0f) : load(acc + p * kSlab + v * kLanes);
   }
   const int64_t* offsets = args.offsets;
   const auto multiply = [&](int64_t k) __attribute__((always_inline)) {
-    const float* at = x + offsets[k];
+    const int64_t offset = offsets[k];
     Vec weights[Vecs];
 #pragma GCC unroll 4
     for (int v = 0; v < Vecs; ++v) weights[v] = load(packed + v * kVecTerms + k * kLanes);
 #pragma GCC unroll 14
     for (int p = 0; p < Pixels; ++p) {
-      const Vec pixel = broadcast(at[p]);
+      const Vec pixel = broadcast(kAnyPixels ? at[p][offset] : at[0][offset + p]);
 #pragma GCC unroll 4
       for (int v = 0; v < Vecs; ++v) sums[p][v] = fma(weights[v], pixel, sums[p][v]);
     }
   };
   int64_t k = 0;
 #ifdef TCIM_LITE_SIMD_PREFETCH
+  fetch.begin_tile(Pixels, Vecs);
   while (k < args.terms && !fetch.is_done()) {
     const std::byte* line = fetch.next();
     for (const int64_t end = least(args.terms, k + args.fetch.rows); k < end; ++k, line += args.fetch.stride) {
@@ -71,37 +82,43 @@ void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, const float* x,
 }
 
 template <int Vecs, int Pixels>
-void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, const float* x, const float* packed,
-                 float* acc) {
+void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, int64_t first, int64_t vector) {
   if constexpr (Pixels > 0) {
-    if (pixels >= Pixels) return tile<Pixels, Vecs>(args, fetch, x, packed, acc);
-    pixels_left<Vecs, Pixels - 1>(args, fetch, pixels, x, packed, acc);
+    if (pixels >= Pixels) return tile<Pixels, Vecs>(args, fetch, first, vector);
+    pixels_left<Vecs, Pixels - 1>(args, fetch, pixels, first, vector);
   }
 }
 
 // Tiles of about the same size: with one of few pixels the latency of an fma would show.
 template <int Vecs>
-void vectors(const DirectArgs& args, Fetch& fetch, int64_t first) {
+void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, int64_t vector) {
   constexpr int kMost = int(least(kTile / Vecs, 14));
-  const int64_t tiles = (args.pixels + kMost - 1) / kMost;
-  const float* packed = args.packed + first * kVecTerms;
+  const int64_t tiles = (end - first + kMost - 1) / kMost;
   for (int64_t index = 0; index < tiles; ++index) {
-    const int64_t begin = args.pixels * index / tiles, end = args.pixels * (index + 1) / tiles;
-    pixels_left<Vecs, kMost>(args, fetch, end - begin, args.x + begin, packed,
-                             args.acc + begin * kSlab + first * kLanes);
+    const int64_t from = first + (end - first) * index / tiles, to = first + (end - first) * (index + 1) / tiles;
+    pixels_left<Vecs, kMost>(args, fetch, to - from, from, vector);
   }
 }
 
-void direct(const DirectArgs& args) {
-  int64_t first = 0;
-  Fetch fetch(args.fetch);
+// Pixels that tiles may share.
+void run_of_pixels(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end) {
+  int64_t vector = 0;
   if constexpr (kMostVecs >= 4) {
-    if (args.vectors == 4 && args.pixels <= kTile / 4) return vectors<4>(args, fetch, 0);
+    if (args.vectors == 4 && end - first <= kTile / 4) return vectors<4>(args, fetch, first, end, 0);
   }
   if constexpr (kMostVecs >= 2) {
-    for (; first + 2 <= args.vectors; first += 2) vectors<2>(args, fetch, first);
+    for (; vector + 2 <= args.vectors; vector += 2) vectors<2>(args, fetch, first, end, vector);
   }
-  for (; first < args.vectors; ++first) vectors<1>(args, fetch, first);
+  for (; vector < args.vectors; ++vector) vectors<1>(args, fetch, first, end, vector);
+}
+
+void direct(const DirectArgs& args) {
+  Fetch fetch(args);
+  for (int64_t first = 0, end = 0; first < args.count; first = end) {
+    end = kAnyPixels ? args.count : first + 1;
+    while (end < args.count && args.pixels[end] == args.pixels[end - 1] + 1) ++end;
+    run_of_pixels(args, fetch, first, end);
+  }
 }
 
 template <typename T>

@@ -15,13 +15,13 @@ void slab(const SlabArgs& args) {
 }
 
 void direct(const DirectArgs& args) {
-  for (int64_t pixel = 0; pixel < args.pixels; ++pixel) {
+  for (int64_t pixel = 0; pixel < args.count; ++pixel) {
     for (int64_t n = 0; n < args.vectors * kVector; ++n) {
       const float* packed = args.packed + n / kVector * kSlabTerms * kVector + n % kVector;
       float& acc = args.acc[pixel * kSlab + n];
       float sum = args.begins ? 0.0f : acc;
       for (int64_t k = 0; k < args.terms; ++k)
-        sum = std::fmaf(packed[k * kVector], args.x[pixel + args.offsets[k]], sum);
+        sum = std::fmaf(packed[k * kVector], args.x[args.pixels[pixel] + args.offsets[k]], sum);
       acc = sum;
     }
   }

@@ -27,7 +27,7 @@ bool reads_inside(const Window::Axis& axis) {
 
 }  // namespace
 
-// Where the first pixel of each row reads the first channel, and in what rows.
+// Where the pixels read the first channel with the first tap.
 struct ConvStep::Places {
   explicit Places(const ConvStep& step) : padded(step.window, 0) {
     const Window& window = step.window;
@@ -38,6 +38,8 @@ struct ConvStep::Places {
     row_stride = in_place ? window.h.stride * window.w.in : padded.row_step * padded.pitch;
     plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
   }
+
+  int64_t of_pixel(int64_t pixel) const { return pixel / row_pixels * row_stride + pixel % row_pixels; }
 
   PaddedRows padded;
   bool in_place;
@@ -98,7 +100,7 @@ int64_t ConvStep::direct_shared_bytes() const {
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this);
   const int64_t pixels = DirectTasks(*this, places, kernels(), ThreadPool::instance().size()).part_pixels;
-  return std::max((kSlabTerms + pixels) * kSlab, window.w.in) * 4;
+  return std::max((kSlabTerms + pixels) * kSlab * 4 + pixels * 8, window.w.in * 4);
 }
 
 void ConvStep::run_direct(const RunContext& context) const {
@@ -132,6 +134,8 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
                                const float* source, const Panel& part, int64_t row, int member) const {
   auto* packed = reinterpret_cast<float*>(context.member(member));
   float* acc = packed + kSlabTerms * kSlab;
+  auto* read_at = reinterpret_cast<int64_t*>(acc + part.count * kSlab);
+  for (int64_t i = 0; i < part.count; ++i) read_at[i] = places.of_pixel(part.pixel + i);
   const int64_t size = elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(tasks.slab, outputs - row), channel = part.group * outputs + row;
   const int64_t some = round_up(parts_of(k, parts_of(k, tasks.terms)), 16);
@@ -144,17 +148,9 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     const int64_t ahead = ends ? context.pool.size() * tasks.slab * k - first : some;
     const bool fetches = !ends || row + context.pool.size() * tasks.slab + rows <= outputs;
     const int64_t lines = fetches ? parts_of(some * size, 64) : 0;
-    const int64_t runs = parts_of(part.pixel + part.count, places.row_pixels) - part.pixel / places.row_pixels;
-    for (int64_t run = 0, done = 0; run < runs; ++run) {
-      const int64_t at = part.pixel + done, column = at % places.row_pixels;
-      const int64_t count = std::min(part.count - done, places.row_pixels - column);
-      const int64_t line = lines * run / runs, end = lines * (run + 1) / runs;
-      const FetchArgs fetch{factors + (first + ahead) * size + line * 64, rows, k * size, end - line};
-      context.kernels.direct({source + at / places.row_pixels * places.row_stride + column,
-                              direct_offsets_.data() + first, packed, acc + done * kSlab, terms, parts_of(rows, 16),
-                              count, first == 0, fetch});
-      done += count;
-    }
+    const FetchArgs fetch{factors + (first + ahead) * size, rows, k * size, lines};
+    context.kernels.direct({source, read_at, direct_offsets_.data() + first, packed, acc, terms, parts_of(rows, 16),
+                            part.count, first == 0, fetch});
   }
   const int64_t at = ((part.image * groups * outputs + channel) * pixels + part.pixel) * size;
   std::byte* out = context.at(y) + at;
