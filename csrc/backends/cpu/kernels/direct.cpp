@@ -93,10 +93,11 @@ void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, int64_t f
 template <int Vecs>
 void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, int64_t vector) {
   constexpr int kMost = int(least(kTile / Vecs, 14));
-  const int64_t tiles = (end - first + kMost - 1) / kMost;
-  for (int64_t index = 0; index < tiles; ++index) {
-    const int64_t from = first + (end - first) * index / tiles, to = first + (end - first) * (index + 1) / tiles;
-    pixels_left<Vecs, kMost>(args, fetch, to - from, from, vector);
+  const int64_t tiles = (end - first + kMost - 1) / kMost, fewest = (end - first) / tiles;
+  for (int64_t larger = (end - first) % tiles; first < end; --larger) {
+    const int64_t pixels = fewest + (larger > 0);
+    pixels_left<Vecs, kMost>(args, fetch, pixels, first, vector);
+    first += pixels;
   }
 }
 
@@ -147,6 +148,8 @@ void slab(const SlabArgs& args) {
   }
 }
 
+[[maybe_unused]] constexpr int64_t kColumnsAhead = 32;  // whose lines are fetched while some are stored
+
 // Columns [col, col + 16), or as many as there are, of `rows` rows from `row` on. What the loop needs lies in locals: a
 // store might change what args or a closure refer to.
 template <typename T, typename End, typename Lanes>
@@ -169,6 +172,10 @@ void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int6
   const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * stride : nullptr;
   T* y = static_cast<T*>(args.y) + row * stride;
   for (int64_t i = 0; i < rows; ++i, y += stride) {
+#if defined(__AVX2__) && !defined(__AVX512F__)  // a fetch of what does not exist has no effect
+    if (residual) prefetch_near(residual + col + kColumnsAhead);
+    prefetch_near(y + col + kColumnsAhead);
+#endif
     own.store_sum(sum_of(i), bias, residual, y, col, lanes);
     if (bias) ++bias;
     if (residual) residual += stride;
