@@ -38,6 +38,7 @@ struct GemmStoreArgs {
 // A Conv whose lanes run across outputs: no padding of lanes where pixels are few, and taps read where they lie.
 constexpr int64_t kSlab = 64;        // outputs of a slab of weights at most, in vectors of 16
 constexpr int64_t kSlabTerms = 256;  // of each output at a time at most
+constexpr int64_t kPackedTile = 6;   // pixels of a tile whose terms lie side by side
 
 // packed[output / 16, k, output % 16] = weights[output, k], and 0 from output `rows` on.
 struct SlabArgs {

@@ -298,6 +298,7 @@ struct KernelTable {
 
   int64_t slab_floats;  // of a slab's weights at a time: they share the first cache with pixels
   int64_t narrow_slab;  // outputs of a slab where rows have few pixels
+  bool packs_pixels;    // direct() is faster from packed pixels
 };
 
 // Each overwrites the entries it has faster versions of; use_ref fills every entry.

@@ -197,6 +197,7 @@ void turned_store(const TurnedStoreArgs& args) {
 void TCIM_LITE_USE(direct)(KernelTable& table) {
   enter(table.slab, slab<uint16_t>, slab<float>);
   table.direct = direct;
+  table.packs_pixels = kAnyPixels;
 #if defined(__AVX2__) && !defined(__AVX512F__)
   table.slab_floats = kSlabFloats;
   table.narrow_slab = kNarrowSlab;

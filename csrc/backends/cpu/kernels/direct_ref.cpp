@@ -37,6 +37,7 @@ void turned_store(const TurnedStoreArgs& args) {
 void use_direct_ref(KernelTable& table) {
   enter(table.slab, slab<F16Row>, slab<F32Row>);
   table.direct = direct;
+  table.packs_pixels = true;
   table.slab_floats = kSlab * kSlabTerms / 2;
   table.narrow_slab = kSlab;
   enter(table.turned_store, turned_store<F16Row>, turned_store<F32Row>);

@@ -66,9 +66,13 @@ struct ConvStep final : Step, ConvSpec {
   int64_t direct_shared_bytes() const;
   int64_t direct_member_bytes() const;
   void run_direct(const RunContext& context) const;
+  template <typename T>
+  void pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, std::byte* scratch,
+            const Places& places, float* to) const;
+  const float* prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const;
   // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel.
-  void multiply_direct(const RunContext& context, const Places& places, const DirectTasks& tasks, const float* source,
-                       const Panel& part, int64_t row, int member) const;
+  void multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
+                       int64_t row, int member) const;
 
   std::vector<int64_t> direct_offsets_;
 };
