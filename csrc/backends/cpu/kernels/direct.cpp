@@ -6,10 +6,10 @@ namespace {
 
 // Pixels times vectors of a tile: its sums leave registers for the weights of a term and a pixel.
 #if defined(__AVX512F__)
-constexpr int kTile = 28, kMostVecs = 4;
+constexpr int kTile = 28, kMostVecs = 4, kUnrolled = 1;
 constexpr bool kAnyPixels = false;  // there are fewer registers for addresses than pixels: those of a tile lie in a row
 #else
-constexpr int kTile = 6, kMostVecs = 1;
+constexpr int kTile = 6, kMostVecs = 1, kUnrolled = 4;
 constexpr bool kAnyPixels = true;
 #endif
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -73,6 +73,7 @@ void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first, 
     }
   }
 #endif
+#pragma GCC unroll kUnrolled
   for (; k < args.terms; ++k) multiply(k);
 #pragma GCC unroll 14
   for (int p = 0; p < Pixels; ++p) {
