@@ -77,7 +77,7 @@ struct ConvStep::DirectTasks {
     const int64_t split = std::min(parts_of(wanted, step.groups * slabs), parts_of(pixels, kFewPixels));
     parts = std::max(split, parts_of(pixels, kManyPixels));
     if (places.rows == 1) {
-      part_pixels = parts == 1 ? pixels : round_up(parts_of(pixels, parts), places.packs ? kPackedPixels : kPixelUnit);
+      part_pixels = parts == 1 ? pixels : round_up(parts_of(pixels, parts), places.packs ? kPackedTile : kPixelUnit);
     } else {
       part_pixels = parts_of(places.rows, parts) * places.row_pixels;
     }
@@ -124,7 +124,8 @@ int64_t ConvStep::direct_member_bytes() const {
   return std::max({(kSlabTerms + pixels) * kSlab * 4 + pixels * 8, window.w.in * 4, packing * 4});
 }
 
-// Channels [channel, channel + count) of the block's at pixels [pixel, pixel + kPackedPixels), or as many as there are.
+// `count` planes of a block at pixels [pixel, pixel + kPackedPixels), or as many as there are. What the first of them
+// reads comes to `to`, the rest as of_pixel() and of_channel() say.
 template <typename T>
 void ConvStep::pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, std::byte* scratch,
                     const Places& places, float* to) const {
