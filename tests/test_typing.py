@@ -41,7 +41,8 @@ def test_the_package_and_a_users_script_pass_mypy_strict(tmp_path_factory):
         names = {"tcim_lite.runtime", "tcim_lite.errors"}  # what uses arrays inside is written for newer stubs of numpy
     packages = [word for name in sorted(names) for word in ("-p", name)]
     # Two calls: mypy takes either names or files.
-    config = ("--config-file", ROOT / "pyproject.toml")
+    # What it knows of numpy and of modules that did not change is kept between runs.
+    config = ("--config-file", ROOT / "pyproject.toml", "--cache-dir", ROOT / "build/mypy")
     found = mypy(tmp_path_factory, "mypy", *config, *packages)
     assert found.startswith("Success"), found
     found = mypy(tmp_path_factory, "mypy", *config, ROOT / "tests" / "typing" / "vendor_style.py")
