@@ -225,6 +225,23 @@ def take(call: Call, x: Tensor, places: np.ndarray, axis: int) -> Tensor:
     return call.op("Gather", [x, call.emit.weight(places, "int32")], extents, {"axis": axis}, x.kind)
 
 
+@lowers("Trilu")
+def trilu(call: Call) -> Tensor:
+    """Elements of the other triangle are taken from a zero behind the last."""
+    x = call.tensor(0)
+    if len(x.shape) < 2:
+        raise call.node.unsupported(f"an operand of the shape {list(x.shape)}; expected at least two axes")
+    *lead, rows, columns = x.shape
+    count = call.places(rows * columns)
+    diagonal = int(call.scalar(1, "k")) if call.has(1) else 0
+    upper = bool(call.int_attr("upper", 1))
+    kept = np.arange(columns) - np.arange(rows)[:, None]
+    places = np.where(kept >= diagonal if upper else kept <= diagonal, np.arange(count).reshape(rows, columns), count)
+    zero = call.as_tensor(np.zeros((*lead, 1), np.float32 if x.kind == "float" else np.int32))
+    flat = call.op("Concat", [call.reshape(x, (*lead, count)), zero], (*lead, count + 1), {"axis": len(lead)}, x.kind)
+    return call.reshape(take(call, flat, places.reshape(-1), len(lead)), x.shape)
+
+
 @lowers("DepthToSpace")
 def depth_to_space(call: Call) -> Tensor:
     x, block = call.tensor(0), call.int_attr("blocksize", 1)
