@@ -14,7 +14,7 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
 from .errors import UnsupportedNodeError, shown
-from .functions import inlined
+from .functions import inlined, written_out
 from .network import MAX_ELEMENTS, Network, Node
 from .ports import MAX_RANK, port_of, shape_text, takes_batch
 
@@ -68,8 +68,9 @@ def read(
     """
     _check_texts(model)
     model = inlined(model, _MAX_NODES)
-    graph = model.graph
     opset, foreign = _opsets(model)
+    model = written_out(model, opset)
+    graph = model.graph
     nodes = [_node(proto, opset, foreign) for proto in graph.node]
     if len(nodes) > _MAX_NODES:
         raise CheckpointError(f"the graph has {len(nodes)} nodes, the limit is {_MAX_NODES}")

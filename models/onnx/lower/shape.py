@@ -150,7 +150,7 @@ def slice_(call: Call) -> Tensor:
 
 
 @lowers("Split")
-def split(call: Call) -> list[Tensor]:
+def split(call: Call) -> list[Operand]:
     x = call.tensor(0)
     axis = call.axis(call.int_attr("axis", 0), len(x.shape))
     count = len(call.node.outputs)
@@ -159,13 +159,17 @@ def split(call: Call) -> list[Tensor]:
     else:
         part = -(-x.shape[axis] // call.int_attr("num_outputs", count))
         sizes = [min(part, x.shape[axis] - i * part) for i in range(count)]
-    if len(sizes) != count or sum(sizes) != x.shape[axis] or min(sizes) < 1:
+    if len(sizes) != count or sum(sizes) != x.shape[axis] or min(sizes) < 0:
         raise call.node.unsupported(f"axis {axis} of {list(x.shape)} in parts of {sizes}")
-    parts, start = [], 0
+    parts: list[Operand] = []
+    start = 0
     for extent in sizes:
         starts, extents = [0] * len(x.shape), list(x.shape)
         starts[axis], extents[axis] = start, extent
-        parts.append(strided(call, x, starts, [1] * len(x.shape), extents))
+        if extent:
+            parts.append(strided(call, x, starts, [1] * len(x.shape), extents))
+        else:  # for a Concat that leaves it out again
+            parts.append(np.zeros(extents, np.float32 if x.kind == "float" else np.int32))
         start += extent
     return parts
 
