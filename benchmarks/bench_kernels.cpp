@@ -91,7 +91,7 @@ void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
       const double seconds = best_seconds([&] { run_linear(w, x, rows, chunk, threads, acc); });
       roof = std::max(roof, read_bandwidth(count));
       const double rate = double(w.weights.bytes()) / seconds;
-      std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format).data(),
+      std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format),
                   long(rows), long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
     }
   }
@@ -108,7 +108,7 @@ void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t i
     roof = std::max(roof, int8_peak(count));
     const double rate = 2.0 * double(rows) * double(outputs) * double(inputs) / seconds;
     std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n",
-                name_of(format).data(), long(rows), long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof,
+                name_of(format), long(rows), long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof,
                 roof / 1e9);
   }
 }

@@ -161,7 +161,7 @@ void bench_float_linears() {
       const double operations = 2.0 * double(rows * tasks * chunk * 16 * kInputs);
       const double reached = (rows == 1 ? bytes : operations) / seconds;
       std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %7.1f GFLOP/s  %3.0f %% of %.1f %s\n",
-                  name_of(format).data(), long(rows), long(kInputs), threads, bytes / seconds / 1e9,
+                  name_of(format), long(rows), long(kInputs), threads, bytes / seconds / 1e9,
                   operations / seconds / 1e9, 100 * reached / roof, roof / 1e9, rows == 1 ? "read" : "fp32 peak");
     }
   }

@@ -65,3 +65,9 @@ def test_fuzz(tmp_path, capsys):
     jobs = fuzzing.fuzz(programs, tmp_path, [limit], share=0, jobs=1, seed=1)
     assert fuzzing.report(jobs, seconds), capsys.readouterr().out
     assert all(job.number(r"number_of_executed_units: (\d+)") > 0 for job in jobs)
+
+
+@pytest.mark.parametrize("source", sorted(path.name for path in (ROOT / "benchmarks").glob("*.cpp")))
+def test_benchmark_compiles(source):
+    include = [f"-I{ROOT / folder}" for folder in ("csrc", "benchmarks", "tests/cpp")]
+    run([os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", "-Wall", *include, ROOT / "benchmarks" / source])
