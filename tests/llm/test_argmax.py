@@ -93,6 +93,7 @@ class Fetched:
 )
 def test_logits_leave_the_device_only_where_some_request_needs_them(tiny_package, other, needs_logits):
     engine = Engine(open_slots(tiny_package))
+    engine.slots.alone_by_prefill = True  # also on a GPU: only steps of both requests are to run the decode graph
     fetched = engine.slots.stages[0].decode = Fetched(engine.slots.stages[0].decode)
     engine.add(prompt_of(4, 1), SamplingParams(max_tokens=6))
     engine.add(prompt_of(4, 2), SamplingParams(**({"max_tokens": 6} | other)))
