@@ -89,9 +89,13 @@ class Call:
 
     def floats(self, index: int) -> Tensor:
         """A computed operand of floating point numbers."""
-        tensor = self.tensor(index)
+        return self.as_floats(self.operand(index), f"operand {index}")
+
+    def as_floats(self, operand: Operand, what: str = "an operand") -> Tensor:
+        """As `as_tensor`, of floating point numbers."""
+        tensor = self.as_tensor(operand)
         if tensor.kind != "float":
-            raise self.node.unsupported(f"operand {index} is made of integers, which is not supported")
+            raise self.node.unsupported(f"{what} is made of integers, which is not supported")
         return tensor
 
     def as_tensor(self, operand: Operand) -> Tensor:

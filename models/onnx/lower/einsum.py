@@ -48,7 +48,7 @@ def einsum(call: Call) -> Tensor:
         later = {label for term in terms[i:] for label in term.labels}
         first = _pair(call, first, second, later | set(result))
     first = _summed(call, first, set(result))
-    y = call.transpose(_floats(call, first.value), [first.labels.index(label) for label in result])
+    y = call.transpose(call.as_floats(first.value), [first.labels.index(label) for label in result])
     shape = tuple(whole[label] for label in result)
     return y if y.shape == shape else call.op("Expand", [y], shape)
 
@@ -88,17 +88,10 @@ def _are_letters(text: str) -> bool:
     return all(letter.isascii() and letter.isalpha() for letter in text.replace("...", "", 1))
 
 
-def _floats(call: Call, operand: Operand) -> Tensor:
-    tensor = call.as_tensor(operand)
-    if tensor.kind != "float":
-        raise call.node.unsupported("an operand is made of integers, which is not supported")
-    return tensor
-
-
 def _diagonal(call: Call, term: _Term) -> _Term:
     """Axes of one label become one."""
     while (twice := next((label for label, n in Counter(term.labels).items() if n > 1), None)) is not None:
-        x, labels = _floats(call, term.value), term.labels
+        x, labels = call.as_floats(term.value), term.labels
         i, j = labels.index(twice), labels.rindex(twice)
         extent = x.shape[i]
         if x.shape[j] != extent:
@@ -118,7 +111,7 @@ def _summed(call: Call, term: _Term, needed: Collection[str]) -> _Term:
     if not axes:
         return term
     kept = "".join(label for label in term.labels if label in needed)
-    return _Term(reduced(call, "ReduceSum", _floats(call, term.value), axes, False), kept)
+    return _Term(reduced(call, "ReduceSum", call.as_floats(term.value), axes, False), kept)
 
 
 def _without(call: Call, term: _Term, gone: Collection[str]) -> _Term:
@@ -166,4 +159,4 @@ def _pair(call: Call, a: _Term, b: _Term, needed: Collection[str]) -> _Term:
 
 def _turned(call: Call, term: _Term, labels: Sequence[str]) -> Tensor:
     """The operand with its axes in the order of `labels`."""
-    return call.transpose(_floats(call, term.value), [term.labels.index(label) for label in labels])
+    return call.transpose(call.as_floats(term.value), [term.labels.index(label) for label in labels])

@@ -241,7 +241,7 @@ def trilu(call: Call) -> Tensor:
     upper = bool(call.int_attr("upper", 1))
     kept = np.arange(columns) - np.arange(rows)[:, None]
     places = np.where(kept >= diagonal if upper else kept <= diagonal, np.arange(count).reshape(rows, columns), count)
-    zero = call.as_tensor(np.zeros((*lead, 1), np.float32 if x.kind == "float" else np.int32))
+    zero = call.source(np.zeros((*lead, 1), np.float32 if x.kind == "float" else np.int32))
     flat = call.op("Concat", [call.reshape(x, (*lead, count)), zero], (*lead, count + 1), {"axis": len(lead)}, x.kind)
     return call.reshape(take(call, flat, places.reshape(-1), len(lead)), x.shape)
 
