@@ -154,8 +154,8 @@ def test_a_callback_that_raises_costs_its_own_request_only(make_driver):
 @pytest.mark.parametrize(("finish", "reason"), [(True, "length"), (False, "abort")])
 def test_close_answers_or_aborts_what_is_left(make_driver, monkeypatch, finish, reason):
     driver, events, closed = make_driver(), queue.SimpleQueue(), threading.Event()
-    step = driver.engine.step
-    monkeypatch.setattr(driver.engine, "step", lambda: closed.wait(20) and step())
+    advance = driver.engine.advance
+    monkeypatch.setattr(driver.engine, "advance", lambda: closed.wait(20) and advance())
     for _ in range(6):
         driver.submit([1, 2], SamplingParams(max_tokens=60), events.put)
     assert not driver.close(finish=finish, timeout=0)

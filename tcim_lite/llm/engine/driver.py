@@ -36,7 +36,6 @@ class Driver:
         self._callbacks: dict[str, Callable[[Event], None]] = {}  # of requests that are not done
         self._inbox: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
         self._closing = False
-        self._made: list[Event] = []  # by the last step; the engine's thread alone uses it
         self._outbox: queue.SimpleQueue[list[Event] | None] = queue.SimpleQueue()  # None is the last
         engine.slots.before_run(self._hand_out)
         self._ids = itertools.count()
@@ -112,10 +111,8 @@ class Driver:
     def _run(self) -> None:
         try:
             while self._drain():
-                made = self.engine.step()
-                self._hand_out()  # of the step before, where this one ran nothing
-                self._made = made
-                if not self.engine.has_work:
+                self.engine.advance()
+                if not self.engine.requests:  # no run is to come
                     self._hand_out()
         finally:
             self._hand_out()
@@ -124,10 +121,9 @@ class Driver:
             self._outbox.put(None)
 
     def _hand_out(self) -> None:
-        """Gives the events of the last step, and of this one so far, to the second thread."""
-        if made := self._made + self.engine.take_events():
-            self._outbox.put(made)
-        self._made = []
+        """Gives what has come since to the second thread."""
+        if events := self.engine.take_events():
+            self._outbox.put(events)
 
     def _deliver_all(self) -> None:
         while (events := self._outbox.get()) is not None:

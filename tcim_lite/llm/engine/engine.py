@@ -222,6 +222,11 @@ class Engine:
 
         An error of the runtime ends the requests it belongs to, with an event; the engine goes on.
         """
+        self.advance()
+        return self.take_events()
+
+    def advance(self) -> None:
+        """As `step`, but leaves the events to `take_events`."""
         chunks = 0
         while True:
             self._progress.admit()
@@ -233,9 +238,8 @@ class Engine:
             chunks += 1
             if not self._scheduler.is_decoding:
                 break
-        return self.take_events()
 
     def take_events(self) -> list[Event]:
-        """What `step` would return now; `Slots.before_run` calls can have it while a step works on."""
+        """What has come since they were taken last; what `Slots.before_run` calls may ask while a step works on."""
         events, self._progress.events = self._progress.events, []
         return events
