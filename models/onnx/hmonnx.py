@@ -29,7 +29,7 @@ VERSION = 1
 _AS_ONNX = (
     "Add", "Sub", "Mul", "Div", "Neg", "Sqrt", "Reciprocal", "Pow", "Relu", "Sigmoid", "Gelu", "Exp", "Softplus",
     "Tanh", "Softmax", "MatMul", "Slice", "Gather", "Concat", "Split", "Expand", "Unsqueeze", "Transpose", "Reshape",
-    "Pad",
+    "Pad", "Sin", "Cos",
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2",
 )  # fmt: skip
 
@@ -53,8 +53,6 @@ _BLOCKED = {
     "GDRChunkScan": _NO_OP,
     "GDRRecurrentScan": _NO_OP,
     "GDRBlockTriInverse": _NO_OP,
-    "Sin": _NO_OP,
-    "Cos": _NO_OP,
     "Resizer": "its name and operands in the file are not public",
 }
 

@@ -18,7 +18,7 @@ OUT_OF_SCOPE: tuple[tuple[str, str], ...] = (
         "the expected result rounds what lies between to 16 bits",
     ),
     (
-        r"test_isnan(_float16)?|test_attention_4d_softcap_neginf_mask(_poison)?(_expanded)?",
+        r"test_isnan(_float16)?|test_mod_float_edge_cases.*|test_attention_4d_softcap_neginf_mask(_poison)?(_expanded)?",
         "an input with infinities, which the runtime refuses",
     ),
     (r"test_gathernd_example_.*", "indices of several axes that the network computes"),
@@ -27,11 +27,8 @@ OUT_OF_SCOPE: tuple[tuple[str, str], ...] = (
     (r"test_training_dropout.*", "training"),
     (r"test_resize_tf_crop_and_resize.*", "the part of the input to resize (tf_crop_and_resize)"),
     (r"test_pow_types_(float32_u?int\d+|u?int.*)", _INTEGERS),
+    (r"test_mod_(broadcast|int64_fmod|.*_int\d+)", _INTEGERS),
     (r"test_(where_long_example|equal|equal_bcast|div_int32_trunc|top_k_same_values.*)", _INTEGERS),
-    (
-        r"test_attention_24_.*_mode3_(zero|softmax_precision)|test_attention_causal_boolmask_nan_robustness",
-        "a mask that the network pads",
-    ),
     (r"test_attention_(3d_)?(local|bidirectional)_window(?!.*_expanded).*", "a window, which opset 24 does not know"),
     (
         r"test_(max|min|top_k|add|sub|mul|div|equal|less|greater|less_equal|greater_equal)_(u?int\d+|int|uint\d+)",

@@ -70,6 +70,22 @@ def test_functions_of_positive_numbers(op, bound, numbers):
     assert ulps(run(op, x)[exact != 0], exact[exact != 0]) <= bound
 
 
+@pytest.mark.parametrize(("op", "exact"), [("Sin", np.sin), ("Cos", np.cos)])
+def test_angles_of_any_size(op, exact, numbers):
+    """Large ones are reduced by as many bits of 2 / pi as they need; near a multiple of pi / 2 little is left."""
+    random = np.random.default_rng(4)
+    large = np.ldexp(random.uniform(-1, 1, COUNT), random.integers(7, 129, COUNT)).astype(np.float32)
+    multiples = (np.arange(-60_000, 60_000) * (np.pi / 2)).astype(np.float32)
+    edges = np.float32([2**17, np.nextafter(np.float32(2**17), np.float32(0)), 3.4e38, 1e-40])
+    x = np.concatenate([numbers, large, multiples, edges, -edges])
+    assert ulps(run(op, x), exact(x.astype(np.float64))) <= 2
+
+
+def test_arc_tangent(numbers):
+    x = np.concatenate([numbers, np.float32([1e-40, 0.41421357, 2.4142137, 3e38])])
+    assert ulps(run("Atan", x), np.arctan(x.astype(np.float64))) <= 3
+
+
 def test_erf_and_gelu(numbers):
     x = np.clip(numbers, -9, 9)
     exact = np.array([math.erf(value) for value in x.astype(np.float64)])

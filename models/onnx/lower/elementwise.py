@@ -34,6 +34,9 @@ _UNARY = (
     "Round",
     "Sign",
     "Softplus",
+    "Sin",
+    "Cos",
+    "Atan",
 )
 
 
@@ -235,11 +238,14 @@ def dropout(call: Call) -> list[Operand | None]:
 
 
 @lowers("Cast", "CastLike")
-def cast(call: Call) -> Tensor:
+def cast(call: Call) -> Operand:
     """Between floating point types and bool; numbers keep the graph's own type."""
     from onnx import TensorProto
 
-    x = call.tensor(0)
+    x = call.operand(0)
+    if not isinstance(x, Tensor) and call.node.op == "CastLike":  # like a value that the network computes
+        return x.astype(np.float32 if call.tensor(1).kind == "float" else np.int64)
+    x = call.as_tensor(x)
     to = call.int_attr("to", 0) if call.node.op == "Cast" else _type_of(call)
     if to in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16) and x.kind == "float":
         return x

@@ -115,6 +115,31 @@ inline float pow_one(float a, float b) {
   }
   return a < 0 && odd ? -result : result;
 }
+// x = (turns + 4 m) * pi / 2 + rest for a whole m, |rest| at most pi / 4, of |x| >= kLargeAngle: by as many bits of 2 /
+// pi as a float can reach (Payne and Hanek).
+constexpr float kLargeAngle = 0x1p+17f;
+constexpr uint32_t kTwoByPi[] = {0,           0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
+                                 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
+struct LargeAngle {
+  float turns, rest;
+};
+inline LargeAngle large_angle(float x) {
+  const int32_t power = int32_t(bits_of(x) >> 23 & 0xff) - 150;  // |x| = mantissa * 2^power, power from -6 on
+  if (power > 104) return {0.0f, __builtin_nanf("")};
+  const uint64_t mantissa = (bits_of(x) & 0x7fffffu) | 0x800000u;
+  // The 96 bits of 2 / pi from the one that mantissa * 2^power makes 2: those before it add whole turns of 4.
+  const uint32_t* word = kTwoByPi + (power + 30) / 32;
+  const int32_t shift = (power + 30) % 32;
+  const uint64_t first = uint64_t(word[0]) << 32 | word[1], second = uint64_t(word[2]) << 32 | word[3];
+  const uint64_t high = shift == 0 ? first : first << shift | second >> (64 - shift);
+  const uint64_t low = second << shift >> 32;
+  const uint64_t turns = mantissa * high + (mantissa * low >> 32);  // in units of 2^-62, modulo 4
+  const uint64_t quarter = (turns + (uint64_t{1} << 61)) >> 62;
+  const double rest = double(int64_t(turns - (quarter << 62))) * 0x1.921fb54442d18p-62;  // pi / 2 of 2^62
+  const float sign = x < 0 ? -1.0f : 1.0f;
+  return {sign * float(quarter), sign * float(rest)};
+}
+
 // --- over V ---
 
 // a where a is NaN.
@@ -179,6 +204,51 @@ inline V floor(V x) {
   const V n = whole(x);
   return where_less(x, n, n - like(x, 1.0f), n);
 }
+// sin(x + quarter * pi / 2)
+template <typename V>
+inline V sine(V x, float quarter) {
+  // pi / 2 in three parts. The first product leaves no error, the others lose less than the last place of the rest.
+  V turns = whole(x * like(x, 0x1.45f306p-1f));
+  V rest = fma(turns, like(x, -0x1.921fb6p+0f), x);
+  rest = fma(turns, like(x, 0x1.777a5cp-25f), rest);
+  rest = fma(turns, like(x, 0x1.ee59dap-50f), rest);
+  const V size = abs(x), limit = like(x, kLargeAngle), zero = like(x, 0.0f), one = like(x, 1.0f);
+  turns = where_less(size, limit, turns, each_lane(x, [](float lane) {
+                       return __builtin_fabsf(lane) < kLargeAngle ? 0.0f : large_angle(lane).turns;
+                     }));
+  rest = where_less(size, limit, rest, each_lane(x, [](float lane) {
+                      return __builtin_fabsf(lane) < kLargeAngle ? 0.0f : large_angle(lane).rest;
+                    }));
+  const V z = rest * rest;
+  V p = like(x, -1.9515295891e-4f);
+  p = fma(p, z, like(x, 8.3321608736e-3f));
+  p = fma(p, z, like(x, -1.6666654611e-1f));
+  const V near_zero = fma(rest * z, p, rest);
+  V q = like(x, 2.443315711809948e-5f);
+  q = fma(q, z, like(x, -1.388731625493765e-3f));
+  q = fma(q, z, like(x, 4.166664568298827e-2f));
+  const V near_one = fma(z * z, q, fma(z, like(x, -0.5f), one));
+  const V count = turns + like(x, quarter), half = floor(count * like(x, 0.5f));  // half turns
+  const V value = where_less(zero, count - (half + half), near_one, near_zero);
+  const V even = floor(half * like(x, 0.5f));
+  return where_less(zero, half - (even + even), -value, value);
+}
+template <typename V>
+inline V atan(V x) {
+  const V size = abs(x), one = like(x, 1.0f), zero = like(x, 0.0f), third = like(x, 2.414213562373095f);
+  // Above tan(3 pi / 8) pi / 2 - atan(1 / x), above tan(pi / 8) pi / 4 + atan((x - 1) / (x + 1)).
+  const V middle = like(x, 0.4142135623730950f);
+  const V reduced = where_less(third, size, -one / size, where_less(middle, size, (size - one) / (size + one), size));
+  const V start =
+      where_less(third, size, like(x, 0x1.921fb6p+0f), where_less(middle, size, like(x, 0x1.921fb6p-1f), zero));
+  const V z = reduced * reduced;
+  V p = like(x, 8.05374449538e-2f);
+  p = fma(p, z, like(x, -1.38776856032e-1f));
+  p = fma(p, z, like(x, 1.99777106478e-1f));
+  p = fma(p, z, like(x, -3.33329491539e-1f));
+  const V value = start + fma(reduced * z, p, reduced);
+  return where_less(x, zero, -value, value);
+}
 template <typename V>
 inline V softplus(V x) {
   // max(x, 0) + log(1 + exp(-|x|))
@@ -234,6 +304,9 @@ inline V apply(V x, float first, float second) {
   if constexpr (op == kCeil) return -floor(-x);
   if constexpr (op == kRound) return whole(x);
   if constexpr (op == kSign) return where_less(x, zero, -one, where_less(zero, x, one, x));
+  if constexpr (op == kSin) return sine(x, 0.0f);
+  if constexpr (op == kCos) return sine(x, 1.0f);
+  if constexpr (op == kAtan) return atan(x);
 }
 
 }  // namespace

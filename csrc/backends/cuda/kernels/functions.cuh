@@ -35,6 +35,9 @@ __device__ __forceinline__ float apply(float x, float alpha, float beta) {
   if constexpr (op == kCeil) return ceilf(x);
   if constexpr (op == kRound) return rintf(x);
   if constexpr (op == kSign) return x < 0 ? -1.0f : 0 < x ? 1.0f : x;
+  if constexpr (op == kSin) return sinf(x);
+  if constexpr (op == kCos) return cosf(x);
+  if constexpr (op == kAtan) return atanf(x);
 }
 
 // The same where the op is known when the kernel runs.
