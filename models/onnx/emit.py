@@ -62,6 +62,11 @@ class Emitter:
         self.growth = 0  # elements of folded constants, less those of their operands
 
     @property
+    def num_ops(self) -> int:
+        """How many ops there are so far."""
+        return len(self._ops)
+
+    @property
     def dtype(self) -> str:
         """Of tensors between ops."""
         return self.profile.tensor_dtype

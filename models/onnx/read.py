@@ -195,6 +195,12 @@ def _attribute(proto: onnx.AttributeProto, node: Node) -> Any:
         value = helper.get_attribute_value(proto)
     except Exception as error:
         raise CheckpointError(f"{node.label}: attribute '{shown(proto.name)}': {_reason(error)}") from None
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    return _text(value)
+
+
+def _text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 

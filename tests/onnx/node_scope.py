@@ -22,6 +22,7 @@ OUT_OF_SCOPE: tuple[tuple[str, str], ...] = (
         "an input with infinities, which the runtime refuses",
     ),
     (r"test_gathernd_example_.*", "indices of several axes that the network computes"),
+    (r"test_lstm_with_peepholes", "weights of peepholes"),
     (r"test_maxpool_with_argmax.*", "the places of the largest elements of a pool"),
     (r"test_batchnorm_.*_training_mode", "training"),
     (r"test_training_dropout.*", "training"),
