@@ -121,6 +121,23 @@ class Emitter:
         self._values[tensor.id] = replace(self._values[tensor.id], name=name)
         self._outputs.add(tensor.id)
 
+    def source_of(self, tensor: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+        """The tensor whose elements the ops before `tensor` only moved, and which of them each element is."""
+        moved: list[Op] = []
+        made = {op.outputs[0]: op for op in self._ops if op.kind in ("Reshape", "Expand", "Transpose")}
+        first = tensor.id
+        while (op := made.get(first)) is not None and self._values[op.inputs[0]].kind != "weight":
+            moved.append(op)
+            first = op.inputs[0]
+        source = Tensor(first, tuple(self._values[first].shape), tensor.kind)
+        at = np.arange(math.prod(source.shape)).reshape(source.shape)
+        for op in reversed(moved):
+            shape = self._values[op.outputs[0]].shape
+            if op.kind == "Transpose":
+                at = at.transpose([int(axis) for axis in str(op.attributes["axes"]).split(",")])
+            at = np.broadcast_to(at, shape) if op.kind == "Expand" else at.reshape(shape)
+        return source, at.reshape(tensor.shape)
+
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a value is a graph input."""
         return self._values[tensor.id].kind in ("input", "state")

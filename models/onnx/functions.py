@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import onnx
 
 _MAX_DEPTH = 64  # of functions that call functions
-WRITTEN_OUT = ("Attention", "RotaryEmbedding")  # ops of ONNX without a lowering, which its own definition computes
+# Ops of ONNX without a lowering, which its own definition computes.
+WRITTEN_OUT = ("Attention", "CenterCropPad", "RotaryEmbedding")
 
 
 def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:

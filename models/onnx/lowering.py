@@ -97,9 +97,7 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
     lowering = LOWERINGS.get((node.domain, node.op))
     if len(constants) == len(operands) and not node.domain and can_fold(node, constants):
         results = fold(node, constants)
-        emit.growth += max(0, _elements(results) - _elements(constants))
-        if emit.growth > MAX_GROWTH:
-            raise node.unsupported(f"with it, constants of constants have more than {MAX_GROWTH} elements")
+        _count(node, emit, results, constants)
         return results
     if lowering is None and len(constants) == len(operands) and not node.domain:
         raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
@@ -120,7 +118,17 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
         raise node.unsupported(
             f"its operands or attributes make no sense ({type(error).__name__}: {shown(str(error))})"
         ) from error
-    return [result] if isinstance(result, (Tensor, np.ndarray)) or not isinstance(result, Sequence) else result
+    made = [result] if isinstance(result, (Tensor, np.ndarray)) or not isinstance(result, Sequence) else result
+    _count(node, emit, [array for array in made if isinstance(array, np.ndarray) and any(array.strides)], constants)
+    return made
+
+
+def _count(
+    node: Node, emit: Emitter, made: Sequence[NDArray[Any] | None], operands: Sequence[NDArray[Any] | None]
+) -> None:
+    emit.growth += max(0, _elements(made) - _elements(operands))
+    if emit.growth > MAX_GROWTH:
+        raise node.unsupported(f"with it, constants of constants have more than {MAX_GROWTH} elements")
 
 
 def _elements(arrays: Sequence[NDArray[Any] | None]) -> int:

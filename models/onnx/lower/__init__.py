@@ -1,8 +1,25 @@
 """The lowerings; importing this fills `table.LOWERINGS`."""
 
-from . import conv, curves, einsum, elementwise, gather, matmul, norm, pool, recurrent, reduce, resize, shape
+from . import (
+    conv,
+    curves,
+    einsum,
+    elementwise,
+    gather,
+    grid,
+    matmul,
+    norm,
+    one_hot,
+    pool,
+    recurrent,
+    reduce,
+    resize,
+    scatter,
+    shape,
+    spectrum,
+)
 
 __all__ = [
-    "conv", "curves", "einsum", "elementwise", "gather", "matmul", "norm", "pool", "recurrent", "reduce", "resize",
-    "shape",
+    "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "norm", "one_hot", "pool", "recurrent",
+    "reduce", "resize", "scatter", "shape", "spectrum",
 ]  # fmt: skip

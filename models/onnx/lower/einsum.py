@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..emit import Tensor
+from ..network import MAX_FOLDED
 from ..table import Call, Operand, lowers
 from .elementwise import binary
 from .matmul import linear, product
@@ -32,16 +33,18 @@ class _Term:
 
 
 @lowers("Einsum")
-def einsum(call: Call) -> Tensor:
+def einsum(call: Call) -> Operand:
     """https://onnx.ai/onnx/operators/onnx__Einsum.html; axes of 1 fit any other, as in numpy."""
     terms, result = _parse(call)
-    if not any(isinstance(term.value, Tensor) for term in terms):
-        raise call.node.unsupported("all its operands are constants, and it cannot be evaluated or is too large")
     whole = {label: max(term.extents.get(label, 1) for term in terms) for term in terms for label in term.labels}
     for term in terms:
         for label, extent in term.extents.items():
             if extent not in (1, whole[label]):
                 raise call.node.unsupported(f"{extent} and {whole[label]} elements on axes that are one")
+    if not any(isinstance(term.value, Tensor) for term in terms):
+        if math.prod(whole.values()) > MAX_FOLDED:
+            raise call.node.unsupported("all its operands are constants, and it is too large to be evaluated")
+        return np.einsum(str(call.attr("equation")).replace(" ", ""), *(np.asarray(term.value) for term in terms))
     terms = [_diagonal(call, term) for term in terms]
     first = _summed(call, terms[0], {*result, *(label for term in terms[1:] for label in term.labels)})
     for i, second in enumerate(terms[1:], 2):

@@ -1,14 +1,18 @@
-"""Gather and GatherND."""
+"""Gather, and what is one behind other words: GatherND, GatherElements, Compress, ReverseSequence."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..emit import Tensor
 from ..table import Call, lowers
-from .shape import take
+from .shape import strided, take
+
+_MAX_PARTS = 64  # of GatherElements with computed indices; each is two or three ops
 
 
 @lowers("Gather")
@@ -38,9 +42,31 @@ def gather(call: Call) -> Tensor:
 
 @lowers("GatherND")
 def gather_nd(call: Call) -> Tensor:
-    """The axes that indices count become one, and every index a place on it."""
-    x, indices = call.tensor(0), np.asarray(call.constant(1, "the tensor of indices"))
-    lead, depth = call.int_attr("batch_dims", 0), indices.shape[-1] if indices.ndim else 0
+    x, indices = call.tensor(0), call.operand(1)
+    lead = call.int_attr("batch_dims", 0)
+    if isinstance(indices, Tensor):
+        return _computed_rows(call, x, indices, lead)
+    depth = indices.shape[-1] if indices.ndim else 0
+    places = row_places(call, x, np.asarray(indices), lead)
+    rest = x.shape[lead + depth :]
+    rows = call.reshape(x, (math.prod(x.shape[: lead + depth]), *rest))
+    return call.reshape(take(call, rows, places.reshape(-1), 0), (*indices.shape[:-1], *rest))
+
+
+def _computed_rows(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
+    """Indices of one axis, of one batch."""
+    batch, depth = x.shape[: max(lead, 0)], indices.shape[-1] if indices.shape else 0
+    if not 0 <= lead < len(x.shape) or depth != 1 or math.prod(batch) != 1 or indices.shape[:lead] != batch:
+        raise call.node.unsupported("indices of several axes or batches that the network computes")
+    rest = x.shape[lead + 1 :]
+    count = math.prod(indices.shape)
+    rows = call.reshape(x, (x.shape[lead], *rest))
+    return call.reshape(_taken(call, rows, indices, (count, *rest), 0), (*indices.shape[:-1], *rest))
+
+
+def row_places(call: Call, x: Tensor, indices: NDArray[Any], lead: int) -> NDArray[np.int64]:
+    """The axes that indices count become one, with the `lead` before them: every index a place on it."""
+    depth = indices.shape[-1] if indices.ndim else 0
     counted = x.shape[lead : lead + depth]
     if (
         not 0 <= lead < indices.ndim
@@ -55,7 +81,108 @@ def gather_nd(call: Call) -> Tensor:
     steps = [math.prod(counted[i + 1 :]) for i in range(depth)]
     places = (indices.astype(np.int64) % counted) @ np.int64(steps)
     batches = np.arange(math.prod(x.shape[:lead])).reshape((*x.shape[:lead], *[1] * (places.ndim - lead)))
-    places = places + batches * math.prod(counted)
-    rest = x.shape[lead + depth :]
-    rows = call.reshape(x, (math.prod(x.shape[: lead + depth]), *rest))
-    return call.reshape(take(call, rows, places.reshape(-1), 0), (*indices.shape[:-1], *rest))
+    return np.asarray(places + batches * math.prod(counted))
+
+
+@lowers("GatherElements")
+def gather_elements(call: Call) -> Tensor:
+    x, indices = call.tensor(0), call.operand(1)
+    if isinstance(indices, Tensor):
+        return _computed_elements(call, x, indices)
+    places = element_places(call, x, np.asarray(indices))
+    flat = call.reshape(x, (math.prod(x.shape),))
+    return call.reshape(take(call, flat, places.reshape(-1), 0), indices.shape)
+
+
+def element_places(call: Call, x: Tensor, indices: NDArray[Any]) -> NDArray[np.int64]:
+    """Where the elements that GatherElements or ScatterElements name lie in x."""
+    axis = _checked_axis(call, x, indices.shape)
+    extent = x.shape[axis]
+    if indices.dtype.kind not in "iu" or indices.size == 0 or indices.min() < -extent or indices.max() >= extent:
+        raise call.node.unsupported(f"indices beyond axis {axis} of {list(x.shape)}, or none")
+    call.places(indices.size)
+    at = list(np.indices(indices.shape, sparse=True))
+    at[axis] = indices.astype(np.int64) % extent
+    return np.ravel_multi_index(tuple(np.broadcast_arrays(*at)), x.shape)
+
+
+def _checked_axis(call: Call, x: Tensor, shape: tuple[int, ...]) -> int:
+    axis = call.axis(call.int_attr("axis", 0), len(x.shape))
+    fits = len(shape) == len(x.shape) and all(
+        part <= whole for i, (part, whole) in enumerate(zip(shape, x.shape, strict=True)) if i != axis
+    )
+    if not fits:
+        raise call.node.unsupported(f"indices {list(shape)} for {list(x.shape)} and axis {axis}")
+    return axis
+
+
+def _computed_elements(call: Call, x: Tensor, indices: Tensor) -> Tensor:
+    """Indices that repeat along the other axes are those of a Gather; each place where they differ is one."""
+    shape, rank = indices.shape, len(x.shape)
+    axis = _checked_axis(call, x, shape)
+    call.places(math.prod(shape))
+    source, at = call.emit.source_of(indices)
+    varying = [i for i in range(rank) if i != axis and (at != np.take(at, [0], i)).any()]
+    parts = math.prod(shape[i] for i in varying)
+    if parts > _MAX_PARTS:
+        raise call.node.unsupported(
+            f"computed indices that differ at {parts} places beside axis {axis}; the limit is {_MAX_PARTS}"
+        )
+    others = [i for i in range(rank) if i != axis and i not in varying]
+    order = [*varying, axis, *others]
+    at = np.transpose(at, order).reshape(parts, shape[axis], -1)[:, :, 0]
+    x = strided(call, x, [0] * rank, [1] * rank, [x.shape[i] if i == axis else shape[i] for i in range(rank)])
+    x = call.reshape(call.transpose(x, order), (parts, x.shape[axis], *(shape[i] for i in others)))
+    flat = call.reshape(source, (math.prod(source.shape),))
+    if not np.array_equal(at.reshape(-1), np.arange(flat.shape[0])):
+        flat = take(call, flat, at.reshape(-1), 0)
+    made = []
+    for part in range(parts):
+        rows = strided(call, x, [part, *[0] * len(x.shape[1:])], [1] * len(x.shape), [1, *x.shape[1:]])
+        places = strided(call, flat, [part * shape[axis]], [1], [shape[axis]])
+        made.append(_taken(call, rows, places, (1, shape[axis], *x.shape[2:]), 1))
+    y = made[0] if parts == 1 else call.op("Concat", made, (parts, *made[0].shape[1:]), {"axis": 0}, x.kind)
+    y = call.reshape(y, [shape[i] for i in order])
+    return call.transpose(y, [order.index(i) for i in range(rank)])
+
+
+def _taken(call: Call, x: Tensor, indices: Tensor, shape: tuple[int, ...], axis: int) -> Tensor:
+    """A Gather with computed indices."""
+    if indices.kind != "int":
+        raise call.node.unsupported("indices that are no integers")
+    places = call.reshape(indices, (math.prod(indices.shape),))
+    return call.op("Gather", [x, places], shape, {"axis": axis}, x.kind)
+
+
+@lowers("Compress")
+def compress(call: Call) -> Tensor:
+    x, condition = call.tensor(0), np.asarray(call.constant(1, "the condition")).reshape(-1)
+    axis = call.attr("axis")
+    if axis is None:
+        x, axis = call.reshape(x, (math.prod(x.shape),)), 0
+    axis = call.axis(axis, len(x.shape))
+    places = np.flatnonzero(condition)
+    if not places.size or places[-1] >= x.shape[axis]:
+        raise call.node.unsupported(f"a condition that chooses nothing, or beyond axis {axis} of {list(x.shape)}")
+    return take(call, x, places, axis)
+
+
+@lowers("ReverseSequence")
+def reverse_sequence(call: Call) -> Tensor:
+    """The first elements of each sequence, as many as its length says, in the opposite order."""
+    x, lengths = call.tensor(0), np.asarray(call.constant(1, "sequence_lens")).reshape(-1)
+    time, batch = call.int_attr("time_axis", 0), call.int_attr("batch_axis", 1)
+    if len(x.shape) < 2 or {time, batch} != {0, 1} or lengths.shape != (x.shape[batch],):
+        raise call.node.unsupported(
+            f"time_axis {time}, batch_axis {batch} and {lengths.size} lengths for {list(x.shape)}"
+        )
+    steps = x.shape[time]
+    if lengths.dtype.kind not in "iu" or lengths.min() < 0 or lengths.max() > steps:
+        raise call.node.unsupported(f"sequence_lens beyond the {steps} elements of axis {time}")
+    call.places(x.shape[0] * x.shape[1])
+    at = np.arange(steps)
+    turned = np.where(at < lengths[:, None], lengths[:, None] - 1 - at, at)  # [batch, time]
+    ids = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2])
+    ids = np.take_along_axis(ids if batch == 0 else ids.T, turned, 1)
+    rows = call.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
+    return call.reshape(take(call, rows, (ids if batch == 0 else ids.T).reshape(-1), 0), x.shape)

@@ -1,4 +1,4 @@
-"""Reductions, softmax, TopK and ArgMax."""
+"""Reductions, cumulative sums, softmax, TopK and ArgMax."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..table import Call, lowers
 from .elementwise import binary, unary
 from .shape import strided
 
+_TRIANGLE = 256  # elements that one product sums up
 _REDUCTIONS = (
     "ReduceSum",
     "ReduceMean",
@@ -77,6 +78,40 @@ def _of_each(call: Call, x: Tensor) -> Tensor:
     if kind == "ReduceLogSum":
         return unary(call, "Log", x)
     return x
+
+
+@lowers("CumSum")
+def cumulative_sum(call: Call) -> Tensor:
+    x = call.floats(0)
+    axis = call.axis(int(call.scalar(1, "the axis")), len(x.shape))
+    flat, order = last(call, x, [axis])
+    backwards = bool(call.int_attr("reverse", 0))
+    y = _sums(call, flat, backwards, bool(call.int_attr("exclusive", 0)))
+    return call.transpose(call.reshape(y, [x.shape[i] for i in order]), [order.index(i) for i in range(len(order))])
+
+
+def _sums(call: Call, x: Tensor, backwards: bool, exclusive: bool) -> Tensor:
+    """Sums of all up to each element of the last axis: products with a triangle, of parts if the axis is long."""
+    *lead, count = x.shape
+    size = min(count, _TRIANGLE)
+    before = np.arange(size)[:, None] - np.arange(size)  # of input and result
+    if backwards:
+        before = -before
+    triangle = call.emit.weight(before < 0 if exclusive else before <= 0)
+    rows = math.prod(lead) * -(-count // size)
+    if count % size:
+        x = call.op(
+            "Pad", [x], (*lead, call.places(count + -count % size)), {"begins": [0] * len(x.shape), "value": 0.0}
+        )
+    y = call.op("MatMul", [call.reshape(x, (rows, size)), triangle], (rows, size))
+    if count > size:
+        parts = call.reshape(x, (*lead, rows // math.prod(lead), size))
+        totals = reduced(call, "ReduceSum", parts, [len(lead) + 1], False)
+        offsets = call.reshape(_sums(call, totals, backwards, True), (rows, 1))
+        y = binary(call, "Add", y, offsets)
+        y = call.reshape(y, (*lead, rows // math.prod(lead) * size))
+        y = strided(call, y, [0] * len(x.shape), [1] * len(x.shape), [*lead, count])
+    return call.reshape(y, (*lead, count))
 
 
 @lowers("Softmax", "LogSoftmax")

@@ -11,7 +11,7 @@ from ..emit import Tensor
 from ..table import Call, lowers
 from .shape import take
 
-_MAX_TAPS = 1 << 22  # of an axis; real ones have some thousand
+MAX_TAPS = 1 << 22  # of an axis; real ones have some thousand
 
 
 @lowers("Resize")
@@ -99,22 +99,24 @@ def _taps(
         raise call.node.unsupported(f"mode {mode!r}")
     first = int(math.floor(-reach / shrink) + 1)
     taps = 2 - 2 * first
-    if taps * len(positions) > _MAX_TAPS:
+    if taps * len(positions) > MAX_TAPS:
         raise call.node.unsupported(f"kernels of {taps} taps for an axis of {len(positions)} elements")
     base = np.floor(positions)
     indices = base[:, None].astype(np.int64) + np.arange(first, first + taps)
     distance = np.abs((indices - positions[:, None]) * shrink)
-    weights = _linear(distance) if mode == "linear" else _cubic(distance, call.attr("cubic_coeff_a", -0.75))
+    weights = (
+        linear_weights(distance) if mode == "linear" else cubic_weights(distance, call.attr("cubic_coeff_a", -0.75))
+    )
     if call.int_attr("exclude_outside", 0):
         weights = np.where((indices >= 0) & (indices < size), weights, 0)
     return np.clip(indices, 0, size - 1), weights / weights.sum(axis=1, keepdims=True)
 
 
-def _linear(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+def linear_weights(distance: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.clip(1 - distance, 0, 1)
 
 
-def _cubic(distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
+def cubic_weights(distance: NDArray[np.float64], a: float) -> NDArray[np.float64]:
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))

@@ -1,0 +1,200 @@
+"""Ops that move elements to and from places, sums along an axis and spectra, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import onnx_bytes
+
+RNG = np.random.default_rng(12)
+X = RNG.normal(size=(2, 3, 5, 6)).astype(np.float32)
+U = RNG.normal(size=(2, 3, 2, 6)).astype(np.float32)
+ROW = np.array([[[[3]], [[0]]], [[[-1]], [[2]]]])
+ELEMENTS = RNG.integers(-5, 5, U.shape)
+# No place twice: which update of several stays is not defined.
+ONCE = np.argsort(RNG.random((2, 3, 5, 6)), axis=2)[:, :, :2]
+PLACES = np.array([[[1, 2], [0, 0]], [[1, -1], [0, 1]]])
+TWICE = np.array([[1], [0], [1], [1]])
+TOP = ("TopK", ["x", "k"], ["best", "at"], {"axis": 2})
+BEST = ("ArgMax", ["x"], ["at"], {"axis": 1, "keepdims": 0})
+
+# name: (nodes, constants)
+CASES = {
+    "GatherElements": ([("GatherElements", ["x", "i"], ["y"], {"axis": 2})], {"i": ELEMENTS}),
+    "GatherElements of the last axis": ([("GatherElements", ["x", "i"], ["y"], {"axis": -1})], {"i": ROW % 3}),
+    "ScatterElements": ([("ScatterElements", ["x", "i", "u"], ["y"], {"axis": 2})], {"i": ONCE, "u": U}),
+    "ScatterND of rows": (
+        [("ScatterND", ["x", "i", "u"], ["y"], {})],
+        {"i": PLACES, "u": RNG.normal(size=(2, 2, 5, 6))},
+    ),
+    "ScatterND of computed updates": (
+        [("Slice", ["x", "b", "e", "a"], ["u"], {}), ("ScatterND", ["x", "i", "u"], ["y"], {})],
+        {"i": np.array([[1]]), "b": np.array([0]), "e": np.array([1]), "a": np.array([0])},
+    ),
+    "OneHot of computed places": (
+        [BEST, ("OneHot", ["at", "d", "v"], ["y"], {"axis": 1})],
+        {"d": np.array(4), "v": np.float32([-1, 2])},
+    ),
+    "places that repeat along an axis": (
+        [
+            ("ReduceMax", ["x"], ["m"], {"axes": [0, 1, 3]}),
+            ("TopK", ["m", "k"], ["best", "one"], {"axis": 2}),
+            ("Expand", ["one", "s"], ["at"], {}),
+            ("GatherElements", ["x", "at"], ["y"], {"axis": 2}),
+        ],
+        {"k": np.array([2]), "s": np.array([2, 3, 2, 6])},
+    ),
+    "places of each part": (
+        [
+            ("ReduceMax", ["x"], ["m"], {"axes": [3]}),
+            ("TopK", ["m", "k"], ["best", "one"], {"axis": 2}),
+            ("Tile", ["one", "s"], ["at"], {}),
+            ("GatherElements", ["x", "at"], ["y"], {"axis": 2}),
+        ],
+        {"k": np.array([3]), "s": np.array([1, 1, 1, 4])},
+    ),
+    "Compress": ([("Compress", ["x", "c"], ["y"], {"axis": 3})], {"c": np.array([1, 0, 0, 1, 1], bool)}),
+    "Compress of all": ([("Compress", ["x", "c"], ["y"], {})], {"c": np.arange(90) % 7 == 3}),
+    "ReverseSequence": ([("ReverseSequence", ["x", "n"], ["y"], {})], {"n": np.array([2, 1, 0])}),
+    "ReverseSequence of the batch first": (
+        [("ReverseSequence", ["x", "n"], ["y"], {"batch_axis": 0, "time_axis": 1})],
+        {"n": np.array([3, 2])},
+    ),
+    "Hardmax": ([("Hardmax", ["x"], ["y"], {"axis": 1})], {}),
+    "CenterCropPad": ([("CenterCropPad", ["x", "s"], ["y"], {"axes": [2, 3]})], {"s": np.array([3, 9])}),
+    "Shrink": ([("Shrink", ["x"], ["y"], {"lambd": 0.7, "bias": 0.2})], {}),
+    "Mod of floats": ([("Mod", ["x", "d"], ["y"], {"fmod": 1})], {"d": np.float32(0.37)}),
+    "functions of angles": ([("Tanh", ["x"], ["t"], {}), ("Tan", ["t"], ["a"], {}), ("Atan", ["a"], ["y"], {})], {}),
+    "inverse functions": (
+        [
+            ("Tanh", ["x"], ["t"], {}),
+            ("Asin", ["t"], ["a"], {}),
+            ("Acos", ["t"], ["b"], {}),
+            ("Sub", ["a", "b"], ["y"], {}),
+        ],
+        {},
+    ),
+    "hyperbolic functions": (
+        [("Sinh", ["x"], ["a"], {}), ("Cosh", ["x"], ["b"], {}), ("Div", ["a", "b"], ["y"], {})],
+        {},
+    ),
+} | {
+    f"ScatterND that reduces by {kind}": (
+        [("ScatterND", ["x", "i", "u"], ["y"], {"reduction": kind})],
+        {"i": TWICE, "u": RNG.normal(size=(4, 3, 5, 6))},
+    )
+    for kind in ("add", "mul", "max", "min")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_onnxruntime(name, make_model, run_here, run_there):
+    nodes, constants = CASES[name]
+    constants = {key: value.astype(np.float32) if value.dtype == float else value for key, value in constants.items()}
+    model = make_model(nodes, {"x": X.shape}, ["y"], constants, opset=17 if "Reduce" in nodes[0][0] else 18)
+    np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1000])
+@pytest.mark.parametrize("way", [{}, {"reverse": 1}, {"exclusive": 1}, {"reverse": 1, "exclusive": 1}])
+def test_cumulative_sums(count, way, make_model, run_here):
+    x = RNG.normal(size=(2, count, 3)).astype(np.float32)
+    model = make_model([("CumSum", ["x", "a"], ["y"], way)], {"x": x.shape}, ["y"], {"a": np.array(1)})
+    turned = x[:, ::-1] if "reverse" in way else x
+    exact = np.cumsum(turned.astype(np.float64), axis=1) - (turned if "exclusive" in way else 0)
+    exact = exact[:, ::-1] if "reverse" in way else exact
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], exact, rtol=0, atol=3e-7 * np.abs(x).sum(axis=1).max())
+
+
+GRID = RNG.uniform(-1.4, 1.4, (2, 4, 7, 2)).astype(np.float32)
+SAMPLES = [
+    {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+    for mode in ("bilinear", "nearest")
+    for padding in ("zeros", "border", "reflection")
+    for aligned in (0, 1)
+] + [{"mode": "bicubic"}, {"mode": "bicubic", "align_corners": 1}]
+
+
+@pytest.mark.parametrize("attributes", SAMPLES)
+def test_samples_at_constant_places(attributes, make_model, run_here, run_there):
+    for grid in (GRID, np.stack([GRID[0]] * 2)):  # one for each image, and one for all
+        model = make_model([("GridSample", ["x", "g"], ["y"], attributes)], {"x": X.shape}, ["y"], {"g": grid})
+        np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], atol=2e-5)
+
+
+@pytest.mark.parametrize("aligned", [0, 1])
+def test_affine_grids_of_computed_matrices(aligned, make_model, run_here, run_there):
+    node = ("AffineGrid", ["x", "s"], ["y"], {"align_corners": aligned})
+    theta = RNG.normal(size=(2, 2, 3)).astype(np.float32)
+    model = make_model([node], {"x": theta.shape}, ["y"], {"s": np.array([2, 1, 3, 4])}, opset=20)
+    np.testing.assert_allclose(run_here(model, {"x": theta})["y"], run_there(model, {"x": theta})["y"], atol=1e-6)
+
+
+@pytest.mark.parametrize("quant", ["float32", "w8a8h1_sefp"])
+def test_spectrogram(quant, make_model, run_here):
+    """Its sums are not quantised."""
+    x, window = RNG.normal(size=(2, 200)).astype(np.float32), np.hanning(33)[:-1].astype(np.float32)
+    node = ("STFT", ["x", "s", "w"], ["y"], {})
+    model = make_model([node], {"x": x.shape}, ["y"], {"s": np.array(24), "w": window})
+    frames = np.stack([x[:, i : i + 32] * window for i in range(0, 200 - 32 + 1, 24)], axis=1)
+    exact = np.fft.rfft(frames.astype(np.float64))
+    got = run_here(model, {"x": x}, quant)["y"]
+    np.testing.assert_allclose(got, np.stack([exact.real, exact.imag], -1), atol=1e-5 if quant == "float32" else 2e-2)
+
+
+@pytest.mark.parametrize(("length", "count"), [(None, 8), (6, 6), (12, 12), (9, 9)])
+def test_spectrum_and_back(length, count, make_model, run_here):
+    """A length cuts or continues with zeros."""
+    x = RNG.normal(size=(2, 8, 1)).astype(np.float32)
+    constants = {"a": np.array(1)} | ({} if length is None else {"n": np.array(length)})
+    name = "" if length is None else "n"
+    nodes = [
+        ("DFT", ["x", name, "a"], ["f"], {"onesided": 1}),
+        ("DFT", ["x", name, "a"], ["y"], {}),
+        ("DFT", ["y", "", "a"], ["z"], {"inverse": 1}),
+        ("DFT", ["f", name, "a"], ["r"], {"inverse": 1, "onesided": 1}),
+    ]
+    model = make_model(nodes, {"x": x.shape}, ["f", "y", "z", "r"], constants, opset=20)
+    got = run_here(model, {"x": x})
+    exact, half = np.fft.fft(x[..., 0], length), np.fft.rfft(x[..., 0], length)
+    np.testing.assert_allclose(got["y"], np.stack([exact.real, exact.imag], -1), atol=2e-6)
+    np.testing.assert_allclose(got["f"], np.stack([half.real, half.imag], -1), atol=2e-6)
+    signal = np.fft.ifft(exact)
+    np.testing.assert_allclose(got["z"], np.stack([signal.real, signal.imag], -1), atol=2e-6)
+    np.testing.assert_allclose(got["r"][..., 0], np.fft.irfft(half, count), atol=2e-6)
+
+
+REFUSED = {
+    "indices beyond axis 2": ("GatherElements", {"axis": 2}, [np.full(U.shape, 5)]),
+    "for [2, 3, 5, 6] and axis 1": ("GatherElements", {"axis": 1}, [np.zeros((2, 3, 6, 6), int)]),
+    "updates [1, 3, 5, 6], expected [2, 3, 5, 6]": ("ScatterND", {}, [np.array([[0], [1]]), X[:1]]),
+    "more than 64 updates of one place": (
+        "ScatterND", {"reduction": "add"}, [np.zeros((65, 1), int), np.ones((65, 3, 5, 6), np.float32)],
+    ),
+    "reduction 'mean'": ("ScatterND", {"reduction": "mean"}, [np.array([[0]]), X[:1]]),
+    "a condition that chooses nothing": ("Compress", {"axis": 1}, [np.zeros(3, bool)]),
+    "sequence_lens beyond the 2 elements": ("ReverseSequence", {}, [np.array([1, 2, 3])]),
+    "1025 values": ("OneHot", {}, [np.array(4), np.zeros(1025, np.float32)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_makes_no_sense_is_refused_with_the_node(message, make_model):
+    op, attributes, constants = REFUSED[message]
+    names = [f"c{i}" for i in range(len(constants))]
+    model = make_model(
+        [(op, ["x", *names], ["y"], attributes)], {"x": X.shape}, ["y"], dict(zip(names, constants, strict=True))
+    )
+    with pytest.raises(TcimError) as error:
+        onnx_bytes(model, "float32")
+    assert message in str(error.value)
+    assert "node 'n0'" in str(error.value)
+
+
+def test_computed_places_that_differ_everywhere_are_refused(make_model):
+    nodes = [TOP, ("GatherElements", ["x", "at"], ["y"], {"axis": 2})]
+    model = make_model(nodes, {"x": (1, 9, 5, 9)}, ["y"], {"k": np.array([2])})
+    with pytest.raises(TcimError, match="differ at 81 places beside axis 2; the limit is 64"):
+        onnx_bytes(model, "float32")
