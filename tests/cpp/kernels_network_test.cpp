@@ -237,14 +237,17 @@ void check_panel(int64_t k, int64_t cols, int64_t blocks) {
 
 template <typename T>
 void check_windows(int64_t taps, int64_t cols, int64_t inner) {
-  Numbers<float> panel(taps * kPanel);
-  if (taps > 1) panel[0] = -std::numeric_limits<float>::infinity();
-  GuardedBuffer<float> counts(kPanel);
-  for (int64_t i = 0; i < kPanel; ++i) counts[i] = float(uniform(1, 9));
+  const int64_t rows = uniform(1, 3), stride = cols + uniform(0, 20), reach = uniform(0, 30);
+  Numbers<float> x_rows((rows - 1) * stride + reach + cols + 16);
+  for (int64_t i = uniform(0, 4); i < reach; i += 5) x_rows[i] = -std::numeric_limits<float>::infinity();
+  GuardedBuffer<int64_t> offsets(taps);
+  for (int64_t& offset : offsets) offset = uniform(0, int(reach));
+  GuardedBuffer<float> counts(rows * cols);
+  for (float& count : counts) count = float(uniform(1, 9));
   for (const bool mean : {false, true}) {
-    panel[0] = mean ? 0.0f : panel[0];
-    same_everywhere<T>(mean ? "mean of taps" : "largest tap", cols, [&](const KernelTable& table, T* y) {
-      table.pool[kElem<T>]({panel.data(), mean ? counts.data() : nullptr, y, taps, cols});
+    same_everywhere<T>(mean ? "mean of taps" : "largest tap", rows * cols, [&](const KernelTable& table, T* y) {
+      table.pool[kElem<T>](
+          {x_rows.data(), offsets.data(), mean ? counts.data() : nullptr, y, taps, rows, cols, stride});
     });
   }
   const int64_t count = uniform(1, 3), extent = 5;

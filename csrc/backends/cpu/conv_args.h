@@ -110,12 +110,14 @@ struct PanelQuantArgs {
   int64_t vectors;  // the first 16 * vectors columns are computed, 1 or 2; PanelCodesArgs fills as many
 };
 
-// Over the taps of a panel, ascending: y = round(the largest), or y = round(sum / counts).
+// Over the taps, ascending: y = round(the largest), or y = round(sum / counts). A tap of row r and column c is at
+// x + r * x_stride + c + its offset.
 struct PoolArgs {
-  const float* panel;   // [taps, kPanel]; what lies outside is -infinity for the largest, 0 for the sum
-  const float* counts;  // [kPanel] for the mean, null for the largest
-  void* y;              // [cols] T
-  int64_t taps, cols;
+  const float* x;          // as DepthwiseArgs; what lies outside is -infinity for the largest, 0 for the sum
+  const int64_t* offsets;  // [taps]
+  const float* counts;     // [rows, cols] for the mean, null for the largest
+  void* y;                 // [rows, cols] T
+  int64_t taps, rows, cols, x_stride;
 };
 
 }  // namespace tcim_lite::cpu

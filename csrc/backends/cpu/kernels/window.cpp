@@ -1,4 +1,4 @@
-// Pooling over panels, and resampling.
+// Pooling and resampling.
 #include "backends/cpu/kernels/functions_simd.h"
 
 namespace tcim_lite::cpu {
@@ -6,16 +6,20 @@ namespace {
 
 template <typename T>
 void pool(const PoolArgs& args) {
-  T* y = static_cast<T*>(args.y);
-  for_lanes(args.cols, [&](int64_t i, auto lanes) {
-    Vec result = load(args.panel + i);
-    for (int64_t tap = 1; tap < args.taps; ++tap) {
-      const Vec value = load(args.panel + tap * kPanel + i);
-      result = args.counts != nullptr ? result + value : larger(result, value);
-    }
-    if (args.counts != nullptr) result = result / load(args.counts + i);
-    store(y + i, result, lanes);
-  });
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    const float* counts = args.counts ? args.counts + row * args.cols : nullptr;
+    T* y = static_cast<T*>(args.y) + row * args.cols;
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      Vec result = load(x + args.offsets[0] + i);
+      for (int64_t tap = 1; tap < args.taps; ++tap) {
+        const Vec value = load(x + args.offsets[tap] + i);
+        result = counts ? result + value : larger(result, value);
+      }
+      if (counts) result = result / load(counts + i, lanes);
+      store(y + i, result, lanes);
+    });
+  }
 }
 
 template <typename T>

@@ -7,10 +7,11 @@ namespace {
 
 template <Elem E>
 void pool(const PoolArgs& args) {
-  for (int64_t i = 0; i < args.cols; ++i) {
-    float result = args.panel[i];
+  for (int64_t i = 0; i < args.rows * args.cols; ++i) {
+    const float* x = args.x + i / args.cols * args.x_stride + i % args.cols;
+    float result = x[args.offsets[0]];
     for (int64_t tap = 1; tap < args.taps; ++tap) {
-      const float value = args.panel[tap * kPanel + i];
+      const float value = x[args.offsets[tap]];
       result = args.counts != nullptr ? result + value : result < value ? value : result;
     }
     RefRow<E>::store(args.y, i, args.counts != nullptr ? result / args.counts[i] : result);

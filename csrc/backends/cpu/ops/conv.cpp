@@ -1,8 +1,6 @@
 #include "backends/cpu/ops/conv.h"
 
 #include <algorithm>
-#include <bit>
-#include <limits>
 
 #include "backends/cpu/ops/panel_product.h"
 #include "backends/cpu/ops/windows.h"
@@ -54,7 +52,7 @@ void ConvStep::run(const RunContext& context) const {
   const int64_t count = panels(), share = this->share(context.pool.size()), shares = (outputs + share - 1) / share;
   if (shares == 1) {
     // Grouped convolutions have tasks of some hundred products: a member takes many at a time.
-    const int64_t grain = std::max<int64_t>(1, kConvGrainTerms / (outputs * inputs() * kPanel));
+    const int64_t grain = std::max<int64_t>(1, kGrainTerms / (outputs * inputs() * kPanel));
     const auto whole = [&](int64_t index, int member) {
       const Panel panel = this->panel(index);
       std::byte* prepared = context.member(member);
@@ -117,37 +115,6 @@ void ConvStep::multiply(const RunContext& context, const Panel& panel, const std
     multiply_panel(context, elem, weights, channel, some, k, reinterpret_cast<const float*>(prepared), scratch);
     store(context, panel, channel, some, scratch.acc);
   }
-}
-
-int64_t PoolStep::member_bytes() const { return (window.taps() + 1) * kPanel * 4 + window.taps() * kPanel * 2; }
-
-void PoolStep::run(const RunContext& context) const {
-  constexpr uint16_t kHalfLowest = 0xfc00;  // -infinity
-  const int64_t size = elem_bytes(elem), taps = window.taps(), pixels = window.out_pixels();
-  const int64_t panels = (pixels + kPanel - 1) / kPanel;
-  const float outside = mean ? 0.0f : -std::numeric_limits<float>::infinity();
-  const int64_t chunk = std::max<int64_t>(1, 512 / (taps * panels));
-  context.pool.parallel_for((planes + chunk - 1) / chunk, [&](int64_t index, int member) {
-    auto* panel = reinterpret_cast<float*>(context.member(member));
-    float* counts = panel + taps * kPanel;
-    auto* halves = reinterpret_cast<uint16_t*>(counts + kPanel);
-    for (int64_t pixel = 0; pixel < pixels; pixel += kPanel) {
-      const int64_t count = std::min(kPanel, pixels - pixel);
-      if (mean) count_taps(window, counts_pads ? extent_h : 0, counts_pads ? extent_w : 0, pixel, count, counts);
-      for (int64_t plane = index * chunk; plane < std::min(index * chunk + chunk, planes); ++plane) {
-        const std::byte* source = context.at(x) + plane * window.in_pixels() * size;
-        if (elem == kF16) {
-          unfold(window, reinterpret_cast<const uint16_t*>(source), 1, pixel, count, mean ? uint16_t{0} : kHalfLowest,
-                 halves);
-          context.kernels.widen[kF16]({halves, panel, taps, count, kPanel, kPanel, 1.0f});
-        } else {
-          unfold(window, reinterpret_cast<const float*>(source), 1, pixel, count, outside, panel);
-        }
-        context.kernels.pool[elem](
-            {panel, mean ? counts : nullptr, context.at(y) + (plane * pixels + pixel) * size, taps, count});
-      }
-    }
-  });
 }
 
 }  // namespace tcim_lite::cpu

@@ -1,12 +1,9 @@
-// Conv, MatMul and the pools: products and folds over panels of 32 outputs.
+// Conv: over panels of 32 pixels, with lanes across outputs, or channel by channel.
 #pragma once
 
 #include "backends/cpu/ops/dense_steps.h"
 
 namespace tcim_lite::cpu {
-
-constexpr int64_t kConvGrainTerms = 1 << 16;  // products that are worth handing to a member: some microseconds
-constexpr int64_t kTasksOfMember = 4;         // that keep the pool busy to the end
 
 struct ConvStep final : Step, ConvSpec {
   ConvStep(ConvSpec spec, const WeightFinder& finder)
@@ -75,26 +72,6 @@ struct ConvStep final : Step, ConvSpec {
                        int64_t row, int member) const;
 
   std::vector<int64_t> direct_offsets_;
-};
-
-struct MatMulStep final : Step, MatMulSpec {
-  MatMulStep(MatMulSpec spec, const WeightFinder& finder)
-      : MatMulSpec(std::move(spec)), left(softmax_of.empty() ? a : softmax_of.front().a, finder), right(b, finder) {
-    if (!softmax_of.empty()) scores_right = Bytes(softmax_of.front().b, finder);
-  }
-
-  Bytes left, right, scores_right;  // left and scores_right: of the scores, where there are any
-  void run(const RunContext& context) const override;
-  int64_t member_bytes() const override;
-
- private:
-  void run_attention(const RunContext& context) const;
-};
-
-struct PoolStep final : Step, PoolSpec {
-  PoolStep(PoolSpec spec, const WeightFinder&) : PoolSpec(std::move(spec)) {}
-  void run(const RunContext& context) const override;
-  int64_t member_bytes() const override;
 };
 
 }  // namespace tcim_lite::cpu

@@ -7,22 +7,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kBandFloats = 8192;         // of a padded band: fits the first cache
-constexpr int64_t kMostBandFloats = 1 << 18;  // beyond that the general path takes less memory
-constexpr int64_t kSlack = 16;                // columns that the kernel may read behind a row
-
-// A band of output rows and the padded rows it reads.
-struct Bands : PaddedRows {
-  explicit Bands(const Window& window) : PaddedRows(window, kSlack) {
-    const int64_t reach = in_rows(1) - 1;
-    rows = std::clamp<int64_t>((kBandFloats / pitch - reach - 1) / row_step + 1, 1, h.out);
-    floats = PaddedRows::floats(rows);
-  }
-  int64_t count() const { return (h.out + rows - 1) / rows; }
-
-  int64_t rows, floats;
-};
-
 // A member's scratch.
 struct ScratchOfBands {
   ScratchOfBands(std::byte* base, const Bands& bands, int64_t taps)
@@ -43,10 +27,7 @@ struct ScratchOfBands {
 
 }  // namespace
 
-bool ConvStep::is_depthwise() const {
-  if (quantized() || channels != 1 || outputs != 1) return false;
-  return PaddedRows::is_reasonable(window, kMostBandFloats) && Bands(window).floats <= kMostBandFloats;
-}
+bool ConvStep::is_depthwise() const { return !quantized() && channels == 1 && outputs == 1 && Bands::fit(window); }
 
 int64_t ConvStep::depthwise_bytes() const { return ScratchOfBands::bytes(Bands(window), window.taps()); }
 
@@ -59,7 +40,7 @@ void ConvStep::run_depthwise(const RunContext& context) const {
     const int64_t plane = index / bands.count(), channel = plane % groups, first = index % bands.count() * bands.rows;
     const int64_t rows = std::min(bands.rows, h.out - first);
     const std::byte* from = context.at(x) + plane * window.in_pixels() * size;
-    bands.fill(context, elem, from, first, rows, scratch.row, scratch.band);
+    bands.fill(context, elem, from, first, rows, 0.0f, scratch.row, scratch.band);
     context.kernels.widen[elem]({weights + channel * taps * size, scratch.weights, 1, taps, taps, taps, 1.0f});
     for (int64_t tap = 0; tap < taps; ++tap) scratch.offsets[tap] = bands.offset(tap / w.kernel, tap % w.kernel);
 
@@ -72,7 +53,7 @@ void ConvStep::run_depthwise(const RunContext& context) const {
                                      bands.row_step * bands.pitch, ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
     if (!ends) context.kernels.unary[function][elem]({out, out, rows * w.out, alpha, beta});
   };
-  const int64_t grain = std::max<int64_t>(1, kConvGrainTerms / (bands.rows * w.out * taps));
+  const int64_t grain = std::max<int64_t>(1, kGrainTerms / (bands.rows * w.out * taps));
   context.pool.parallel_for(batch * groups * bands.count(), run, grain);
 }
 

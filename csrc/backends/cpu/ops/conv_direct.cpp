@@ -169,7 +169,7 @@ const float* ConvStep::prepare_direct(const RunContext& context, const Places& p
   const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
   if (!places.packs) {
     const auto pad = [&](int64_t plane, int member) {
-      places.padded.fill(context, elem, image + plane * plane_bytes, 0, window.h.out,
+      places.padded.fill(context, elem, image + plane * plane_bytes, 0, window.h.out, 0.0f,
                          reinterpret_cast<float*>(context.member(member)), prepared + plane * places.plane);
     };
     context.pool.parallel_for(groups * channels, pad, parts_of(kGrainElements, places.plane));

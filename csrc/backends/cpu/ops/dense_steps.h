@@ -5,6 +5,9 @@
 
 namespace tcim_lite::cpu {
 
+constexpr int64_t kGrainTerms = 1 << 16;  // that are worth handing to a member: some microseconds of products
+constexpr int64_t kTasksOfMember = 4;     // that keep the pool busy to the end
+
 // An operand's bytes: a weight's are known from the start.
 struct Bytes {
   Bytes() = default;

@@ -1,8 +1,9 @@
 // MatMul, and attention as one step: MatMul, Softmax and MatMul of some rows at a time, so that their scores stay in
 // the second cache.
+#include "backends/cpu/ops/mat_mul.h"
+
 #include <algorithm>
 
-#include "backends/cpu/ops/conv.h"
 #include "backends/cpu/ops/panel_product.h"
 
 namespace tcim_lite::cpu {

@@ -1,11 +1,16 @@
 #include "backends/cpu/ops/padded.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "backends/cpu/ops/windows.h"
 
 namespace tcim_lite::cpu {
 namespace {
+
+constexpr int64_t kBandFloats = 8192;         // of a band
+constexpr int64_t kMostBandFloats = 1 << 18;  // of a band of one row
+constexpr int64_t kSlack = 16;
 
 // A row of the input into the phases of a padded row.
 void spread(const Window::Axis& w, const float* row, int64_t phases, int64_t phase, float* out) {
@@ -36,13 +41,16 @@ bool PaddedRows::is_reasonable(const Window& window, int64_t most_floats) {
 }
 
 void PaddedRows::fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows,
-                      float* row, float* to) const {
+                      float outside, float* row, float* to) const {
   const int64_t size = elem_bytes(elem), step = kept ? h.stride : 1, count = in_rows(rows);
   // Padded rows [begin, end) have an input row: top + index * step.
   const int64_t top = first * h.stride - h.pad;
   const int64_t begin = std::min(count, top < 0 ? (-top + step - 1) / step : 0);
   const int64_t end = top < h.in ? std::max(begin, std::min(count, (h.in - top + step - 1) / step)) : begin;
-  std::fill_n(to, floats(rows), 0.0f);
+  if (outside == 0.0f)
+    std::memset(to, 0, size_t(floats(rows)) * sizeof(float));  // with vectors that this file's flags do not have
+  else
+    std::fill_n(to, floats(rows), outside);
   if (begin == end) return;
   const std::byte* from = plane + (top + begin * step) * w.in * size;
   to += begin * pitch;
@@ -61,6 +69,16 @@ void PaddedRows::fill(const RunContext& context, Elem elem, const std::byte* pla
     }
     spread(w, source, phases, phase, to);
   }
+}
+
+Bands::Bands(const Window& window) : PaddedRows(window, kSlack) {
+  const int64_t reach = in_rows(1) - 1;
+  rows = std::clamp<int64_t>((kBandFloats / pitch - reach - 1) / row_step + 1, 1, h.out);
+  floats = PaddedRows::floats(rows);
+}
+
+bool Bands::fit(const Window& window) {
+  return is_reasonable(window, kMostBandFloats) && Bands(window).floats <= kMostBandFloats;
 }
 
 }  // namespace tcim_lite::cpu

@@ -23,13 +23,25 @@ struct PaddedRows {
     return i * h.dilation * pitch + column % w.stride * phase + column / w.stride;
   }
 
-  // Of output rows [first, first + rows), from `plane` [h.in, w.in] T to `to` [floats(rows)]. `row`: [w.in] floats.
-  void fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows, float* row,
-            float* to) const;
+  // Of output rows [first, first + rows), from `plane` [h.in, w.in] T to `to` [floats(rows)], `outside` where there is
+  // none. `row`: [w.in] floats.
+  void fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows, float outside,
+            float* row, float* to) const;
 
   const Window::Axis &h, &w;
   bool kept;  // only every stride-th row is there, as no tap reads the others
   int64_t row_step, phases, phase, pitch;
+};
+
+// Output rows some at a time, so that the padded rows they read stay in the first cache. Kernels may read 16 columns
+// behind a row.
+struct Bands : PaddedRows {
+  explicit Bands(const Window& window);
+  // Whether the rows of a band are few enough; if not, panels take less memory.
+  static bool fit(const Window& window);
+  int64_t count() const { return (h.out + rows - 1) / rows; }
+
+  int64_t rows, floats;  // of a band: output rows; padded rows
 };
 
 }  // namespace tcim_lite::cpu

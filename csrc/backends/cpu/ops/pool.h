@@ -1,0 +1,20 @@
+// MaxPool and AveragePool, from planes with their padding around them, or over panels of 32 outputs.
+#pragma once
+
+#include "backends/cpu/ops/dense_steps.h"
+
+namespace tcim_lite::cpu {
+
+struct PoolStep final : Step, PoolSpec {
+  PoolStep(PoolSpec spec, const WeightFinder&) : PoolSpec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
+  int64_t member_bytes() const override;
+
+ private:
+  void run_bands(const RunContext& context) const;
+  void run_panels(const RunContext& context) const;
+  // The taps that count for each of `count` outputs from `pixel` on.
+  void count(int64_t pixel, int64_t count, float* counts) const;
+};
+
+}  // namespace tcim_lite::cpu
