@@ -16,10 +16,9 @@ RUN = """
 import hashlib, sys
 import numpy as np
 from tcim_lite.runtime import Module
-image, *packages = sys.argv[1:]
-for package in packages:
+for package in sys.argv[1:]:
     module = Module.load(open(package, "rb").read())
-    module.set_input("x", np.load(image))
+    module.set_input("x", np.load(package + ".npy"))
     digests = []
     for _ in range(2):
         module.run(sync=True)
@@ -55,14 +54,14 @@ KINDS = {
 ENDS = ["", "Relu", "Clip", "Sigmoid"]
 
 
-def network(make_model, kinds, size):
+def network(make_model, kinds, size, ends=ENDS):
     """Convolutions with each function behind them, with a bias or none, and with a residual in front of it."""
     rng = np.random.default_rng(8)
     constants = {"low": np.float32(-0.25), "high": np.float32(0.5)}
     nodes, names = [], []
     for kind in kinds:
         channels, side, attributes = KINDS[kind]
-        for end in ENDS:
+        for end in ends:
             name = f"{kind} {end}"
             scale = side * channels**0.5
             constants[f"{name}.w"] = (rng.standard_normal((66, channels, side, side)) / scale).astype(np.float32)
@@ -103,14 +102,16 @@ def test_other_profiles_are_close_to_onnxruntime(make_model, run_here, run_there
 
 @pytest.fixture(scope="module")
 def files(make_model, tmp_path_factory):
-    """An image, and one network of all kinds in every profile."""
+    """One network of all kinds in every profile, and one of many pixels, each with an image beside it."""
     folder = tmp_path_factory.mktemp("convolutions")
-    model, image = network(make_model, KINDS, (1, 66, 17, 21))
-    paths = [folder / "image.npy"]
-    np.save(paths[0], image)
-    for quant in ("float32", "float16", "w8a8h1_sefp"):
-        paths.append(folder / quant)
-        paths[-1].write_bytes(onnx_bytes(model, quant))
+    every_kind = network(make_model, KINDS, (1, 66, 17, 21))
+    many_pixels = network(make_model, ["1x1"], (1, 66, 50, 57), ENDS[:2])
+    paths = []
+    for networks, quant in ((2, "float32"), (2, "float16"), (1, "w8a8h1_sefp")):
+        for model, image in (every_kind, many_pixels)[:networks]:
+            paths.append(folder / f"{quant} {image.shape[-1]}")
+            paths[-1].write_bytes(onnx_bytes(model, quant))
+            np.save(f"{paths[-1]}.npy", image)
     return paths
 
 
@@ -133,7 +134,7 @@ def digests(files, isa, threads):
     return done.stdout
 
 
-# Threads decide which convolutions are cut into shares.
+# Threads decide which convolutions are cut into shares, and whether many pixels are packed part by part.
 @pytest.mark.parametrize(("isa", "threads"), [*((isa, 2) for isa in FLAGS), ("", 1), ("", 8)])
 def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(files, reference, isa, threads):
     assert digests(files, isa, threads) == reference

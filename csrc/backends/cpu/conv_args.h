@@ -47,7 +47,7 @@ struct SlabArgs {
   float* packed;  // [(rows + 15) / 16, kSlabTerms, 16], 64-byte aligned
 };
 
-// Weights that are needed later: lines of 64 bytes are fetched meanwhile, `lines` of each row.
+// What is needed later: lines of 64 bytes are fetched meanwhile, `lines` of each row.
 struct FetchArgs {
   const std::byte* first = nullptr;
   int64_t rows = 0, stride = 0;  // bytes from one row to the next
@@ -60,15 +60,15 @@ struct DirectArgs {
   const int64_t* pixels;   // [count]
   const int64_t* offsets;  // [terms]
   const float* packed;     // as SlabArgs
-  float* acc;              // [count, kSlab], 64-byte aligned; 16 * vectors of each row are written
+  float* acc;              // [count, 16 * vectors], 64-byte aligned
   int64_t terms, vectors, count;
   bool begins;
-  FetchArgs fetch = {};
+  FetchArgs fetches[3] = {};  // weights, then what is stored into and added
 };
 
 // As GemmStoreArgs from sums that lie the other way: acc[j, i] is that of y[i, j].
 struct TurnedStoreArgs {
-  const float* acc;      // [cols, kSlab]
+  const float* acc;      // [cols, rows rounded up to a multiple of 16]
   const float* bias;     // [rows] or null
   const void* residual;  // [rows, cols] T or null, of y_stride; may be y
   void* y;               // [rows, cols] T

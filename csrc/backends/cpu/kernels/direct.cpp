@@ -7,9 +7,11 @@ namespace {
 // Pixels times vectors of a tile: its sums leave registers for the weights of a term and a pixel.
 #if defined(__AVX512F__)
 constexpr int kTile = 28, kMostVecs = 4, kUnrolled = 1;
+constexpr int kFetches = 1;
 constexpr bool kAnyPixels = false;  // there are fewer registers for addresses than pixels: those of a tile lie in a row
 #else
 constexpr int kTile = 6, kMostVecs = 1, kUnrolled = 4;
+constexpr int kFetches = 3;
 constexpr bool kAnyPixels = true;
 #endif
 #if defined(__AVX2__) && !defined(__AVX512F__)
@@ -23,31 +25,40 @@ constexpr int64_t kVecTerms = kSlabTerms * kLanes;  // of packed weights from on
 // The lines that tiles fetch, one row at a term: each tile its share, so that they come evenly.
 class Fetch {
  public:
-  explicit Fetch(const DirectArgs& args) : args_(args.fetch), total_(args.count * args.vectors) {}
+  explicit Fetch(const DirectArgs& args) : args_(args.fetches), tiles_(args.count * args.vectors) {
+    for (int i = 0; i < kFetches; ++i) lines_ += args_[i].lines;
+  }
 
   void begin_tile(int64_t pixels, int64_t vectors) {
     done_ += pixels * vectors;
-    end_ = args_.lines * done_ / total_;
+    end_ = lines_ * done_ / tiles_;
   }
   bool is_done() const { return line_ >= end_; }
-  const std::byte* next() { return args_.first + 64 * line_++; }
+  // The next line of rows as a fetch of one line.
+  FetchArgs next() {
+    while (line_ - before_ >= args_->lines) before_ += (args_++)->lines;
+    return {args_->first + 64 * (line_++ - before_), args_->rows, args_->stride, 1};
+  }
 
  private:
-  const FetchArgs& args_;
-  int64_t total_, done_ = 0, line_ = 0, end_ = 0;
+  const FetchArgs* args_;
+  int64_t tiles_, lines_ = 0, done_ = 0, line_ = 0, end_ = 0, before_ = 0;
 };
 
+// A function of its own: what surrounds it would take registers from the addresses of its pixels.
 template <int Pixels, int Vecs>
-void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first, int64_t vector) {
+__attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first,
+                                    int64_t vector) {
   const float* packed = args.packed + vector * kVecTerms;
-  float* acc = args.acc + first * kSlab + vector * kLanes;
+  const int64_t acc_stride = args.vectors * kLanes;
+  float* acc = args.acc + first * acc_stride + vector * kLanes;
   const float* at[Pixels];
   Vec sums[Pixels][Vecs];
 #pragma GCC unroll 14
   for (int p = 0; p < Pixels; ++p) {
     at[p] = args.x + args.pixels[first + (kAnyPixels ? p : 0)] + (kAnyPixels ? 0 : p);
 #pragma GCC unroll 4
-    for (int v = 0; v < Vecs; ++v) sums[p][v] = args.begins ? broadcast(0.0f) : load(acc + p * kSlab + v * kLanes);
+    for (int v = 0; v < Vecs; ++v) sums[p][v] = args.begins ? broadcast(0.0f) : load(acc + p * acc_stride + v * kLanes);
   }
   const int64_t* offsets = args.offsets;
   const auto multiply = [&](int64_t k) __attribute__((always_inline)) {
@@ -66,9 +77,9 @@ void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first, 
 #ifdef TCIM_LITE_SIMD_PREFETCH
   fetch.begin_tile(Pixels, Vecs);
   while (k < args.terms && !fetch.is_done()) {
-    const std::byte* line = fetch.next();
-    for (const int64_t end = least(args.terms, k + args.fetch.rows); k < end; ++k, line += args.fetch.stride) {
-      prefetch_far(line);
+    FetchArgs line = fetch.next();
+    for (const int64_t end = least(args.terms, k + line.rows); k < end; ++k, line.first += line.stride) {
+      prefetch_far(line.first);
       multiply(k);
     }
   }
@@ -78,7 +89,7 @@ void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first, 
 #pragma GCC unroll 14
   for (int p = 0; p < Pixels; ++p) {
 #pragma GCC unroll 4
-    for (int v = 0; v < Vecs; ++v) store(acc + p * kSlab + v * kLanes, sums[p][v]);
+    for (int v = 0; v < Vecs; ++v) store(acc + p * acc_stride + v * kLanes, sums[p][v]);
   }
 }
 
@@ -126,14 +137,15 @@ void direct(const DirectArgs& args) {
 template <typename T>
 void slab(const SlabArgs& args) {
   const T* weights = static_cast<const T*>(args.weights);
+  const int64_t stride = args.stride;
   float* packed = args.packed;
-  for (int64_t row = 0; row < args.rows; row += kLanes, weights += kLanes * args.stride, packed += kVecTerms) {
+  for (int64_t row = 0; row < args.rows; row += kLanes, weights += kLanes * stride, packed += kVecTerms) {
     const int64_t rows = least(kLanes, args.rows - row);
     int64_t whole = 0;
 #ifdef TCIM_LITE_SIMD_TURN
     if (rows == kLanes) {
       for (; whole + kLanes <= args.terms; whole += kLanes)
-        turn([&](int64_t i) { return weights + i * args.stride + whole; }, packed + whole * kLanes);
+        turn([=](int64_t i) { return weights + i * stride + whole; }, packed + whole * kLanes);
     }
 #endif
     for_lanes(args.terms - whole, [&](int64_t left, auto lanes) {
@@ -141,7 +153,7 @@ void slab(const SlabArgs& args) {
       Vec terms[kLanes];
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i)
-        terms[i] = i < rows ? load(weights + i * args.stride + k, lanes) : broadcast(0.0f);
+        terms[i] = i < rows ? load(weights + i * stride + k, lanes) : broadcast(0.0f);
       transpose(terms);
       const int64_t count = least(kLanes, args.terms - k);
       for (int64_t i = 0; i < count; ++i) store(packed + (k + i) * kLanes, terms[i]);
@@ -156,15 +168,16 @@ void slab(const SlabArgs& args) {
 template <typename T, typename End, typename Lanes>
 void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int64_t rows, int64_t col, Lanes lanes) {
   const int64_t cols = least(kLanes, args.cols - col), stride = args.y_stride;
-  const float* acc = args.acc + col * kSlab + row;
+  const int64_t acc_stride = (args.rows + kLanes - 1) / kLanes * kLanes;
+  const float* acc = args.acc + col * acc_stride + row;
 #ifdef TCIM_LITE_SIMD_TURN
   alignas(64) float turned[kLanes * kLanes];
-  turn([&](int64_t i) { return acc + least(i, cols - 1) * kSlab; }, turned);
+  turn([&](int64_t i) { return acc + least(i, cols - 1) * acc_stride; }, turned);
   const auto sum_of = [&](int64_t i) { return load(turned + i * kLanes); };
 #else
   Vec sums[kLanes];
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < kLanes; ++i) sums[i] = i < cols ? load(acc + i * kSlab) : broadcast(0.0f);
+  for (int64_t i = 0; i < kLanes; ++i) sums[i] = i < cols ? load(acc + i * acc_stride) : broadcast(0.0f);
   transpose(sums);
   const auto sum_of = [&](int64_t i) { return sums[i]; };
 #endif

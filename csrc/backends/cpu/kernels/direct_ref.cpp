@@ -18,7 +18,7 @@ void direct(const DirectArgs& args) {
   for (int64_t pixel = 0; pixel < args.count; ++pixel) {
     for (int64_t n = 0; n < args.vectors * kVector; ++n) {
       const float* packed = args.packed + n / kVector * kSlabTerms * kVector + n % kVector;
-      float& acc = args.acc[pixel * kSlab + n];
+      float& acc = args.acc[pixel * args.vectors * kVector + n];
       float sum = args.begins ? 0.0f : acc;
       for (int64_t k = 0; k < args.terms; ++k)
         sum = std::fmaf(packed[k * kVector], args.x[args.pixels[pixel] + args.offsets[k]], sum);
@@ -29,7 +29,8 @@ void direct(const DirectArgs& args) {
 
 template <typename Row>
 void turned_store(const TurnedStoreArgs& args) {
-  store_sums<Row>(args, [&](int64_t row, int64_t i) { return args.acc[i * kSlab + row]; });
+  const int64_t acc_stride = (args.rows + kVector - 1) / kVector * kVector;
+  store_sums<Row>(args, [&](int64_t row, int64_t i) { return args.acc[i * acc_stride + row]; });
 }
 
 }  // namespace

@@ -58,18 +58,22 @@ struct ConvStep final : Step, ConvSpec {
   // conv_direct.cpp
   struct Places;
   struct DirectTasks;
+  struct DirectScratch;
   bool is_direct() const;
   std::vector<int64_t> direct_offsets() const;  // of all taps, empty unless is_direct()
   int64_t direct_shared_bytes() const;
   int64_t direct_member_bytes() const;
   void run_direct(const RunContext& context) const;
   template <typename T>
-  void pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, std::byte* scratch,
-            const Places& places, float* to) const;
+  void pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, int64_t pixels,
+            std::byte* scratch, const Places& places, float* to) const;
+  void pack_block(const RunContext& context, const Places& places, const std::byte* planes, int64_t channel,
+                  int64_t first, int64_t pixel, int64_t end, int member, float* packed) const;
   const float* prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const;
-  // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel.
+  // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel. The member is
+  // likely to go on `slabs_ahead` slabs further.
   void multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
-                       int64_t row, int member) const;
+                       int64_t row, int64_t slabs_ahead, const DirectScratch& scratch) const;
 
   std::vector<int64_t> direct_offsets_;
 };

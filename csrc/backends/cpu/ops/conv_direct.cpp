@@ -20,6 +20,7 @@ constexpr int64_t kFewPixels = 112, kManyPixels = 400;    // of a task: their su
 constexpr int64_t kPixelUnit = 112;                       // tiles have up to 14 pixels, vectors 16
 constexpr int64_t kGrainElements = 1 << 14;               // to pad at a time
 constexpr int64_t kPackedPixels = 16 * kPackedTile;       // to pack at a time: a line of each tile fits the first cache
+constexpr int64_t kPartFloats = 48 << 10;                 // of a packed part: with its sums it fits the second cache
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 int64_t parts_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
@@ -44,9 +45,13 @@ struct ConvStep::Places {
     slab = row_pixels <= kNarrowRow ? kernels.narrow_slab : kSlab / 2;
     const int64_t k = step.inputs(), most = std::min(kSlabTerms, kernels.slab_floats / slab);
     terms = round_up(parts_of(k, parts_of(k, most)), 16);
-    if (packs)
-      plane = round_up(row_pixels, kPackedTile);
-    else
+    if (packs) {
+      // Pixels of a part that is packed by who multiplies it, with all weights: where there are enough of such parts.
+      const int64_t fit = std::min(kManyPixels, kPartFloats / round_up(k, terms)), parts = parts_of(row_pixels, fit);
+      const bool enough = fit >= kFewPixels && parts >= kTasksOfMember * ThreadPool::instance().size();
+      part_pixels = enough ? round_up(parts_of(row_pixels, parts), kPackedTile) : 0;
+      plane = round_up(enough ? part_pixels : row_pixels, kPackedTile);
+    } else
       plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
     group = packs ? round_up(k, terms) * plane : step.channels * plane;
   }
@@ -65,8 +70,9 @@ struct ConvStep::Places {
   bool packs;     // the terms of a tile of pixels lie side by side: [k / terms, tiles, terms, kPackedTile]
   bool in_place;  // else, unless it packs, padded planes
   int64_t rows, row_pixels, row_stride, plane;
-  int64_t slab, terms;  // outputs, and their terms at a time: they fit the first cache
-  int64_t group;        // floats
+  int64_t slab, terms;      // outputs, and their terms at a time: they fit the first cache
+  int64_t group;            // floats
+  int64_t part_pixels = 0;  // of a part that is packed alone; 0: all pixels are packed, or padded, first
 };
 
 // Tasks: slabs of outputs times parts of the pixels, whole rows or a part of the only one.
@@ -74,6 +80,11 @@ struct ConvStep::DirectTasks {
   DirectTasks(const ConvStep& step, const Places& places, int64_t members) {
     const int64_t pixels = step.window.out_pixels(), wanted = kTasksOfMember * members;
     slabs = parts_of(step.outputs, places.slab);
+    if (places.part_pixels > 0) {
+      part_pixels = places.part_pixels;
+      parts = parts_of(pixels, part_pixels);
+      return;
+    }
     const int64_t split = std::min(parts_of(wanted, step.groups * slabs), parts_of(pixels, kFewPixels));
     parts = std::max(split, parts_of(pixels, kManyPixels));
     if (places.rows == 1) {
@@ -112,24 +123,41 @@ std::vector<int64_t> ConvStep::direct_offsets() const {
   return offsets;
 }
 
+// A member's scratch. What packing needs meanwhile lies where the weights do.
+struct ConvStep::DirectScratch {
+  DirectScratch(std::byte* base, const Places& places, int64_t pixels)
+      : weights(reinterpret_cast<float*>(base)),
+        acc(weights + std::max(kSlabTerms * places.slab, places.packs ? 2 * places.terms * kPackedPixels : 0)),
+        read_at(reinterpret_cast<int64_t*>(acc + pixels * places.slab)),
+        part(reinterpret_cast<float*>(read_at + round_up(pixels, 8))) {}
+  int64_t bytes(const Places& places) const {
+    return int64_t(reinterpret_cast<std::byte*>(part) - reinterpret_cast<std::byte*>(weights)) +
+           (places.part_pixels > 0 ? places.group * 4 : 0);
+  }
+
+  float* weights;    // as SlabArgs
+  float* acc;        // as DirectArgs
+  int64_t* read_at;  // [pixels]
+  float* part;       // packed
+};
+
 int64_t ConvStep::direct_shared_bytes() const {
   const Places places(*this, kernels());
-  return places.in_place ? 0 : groups * places.group * 4;
+  return places.in_place || places.part_pixels > 0 ? 0 : groups * places.group * 4;
 }
 
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this, kernels());
   const int64_t pixels = DirectTasks(*this, places, ThreadPool::instance().size()).part_pixels;
-  const int64_t packing = places.packs ? 2 * places.terms * kPackedPixels : 0;
-  return std::max({(kSlabTerms + pixels) * kSlab * 4 + pixels * 8, window.w.in * 4, packing * 4});
+  return std::max(DirectScratch(nullptr, places, pixels).bytes(places), window.w.in * 4);
 }
 
-// `count` planes of a block at pixels [pixel, pixel + kPackedPixels), or as many as there are. What the first of them
-// reads comes to `to`, the rest as of_pixel() and of_channel() say.
+// `count` planes of a block at pixels [pixel, pixel + pixels). What the first of them reads comes to `to`, the rest as
+// of_pixel() and of_channel() say.
 template <typename T>
-void ConvStep::pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, std::byte* scratch,
-                    const Places& places, float* to) const {
-  const int64_t pixels = std::min(kPackedPixels, window.out_pixels() - pixel), whole = pixels / kPackedTile;
+void ConvStep::pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, int64_t pixels,
+                    std::byte* scratch, const Places& places, float* to) const {
+  const int64_t whole = pixels / kPackedTile;
   const T* rows = planes + pixel;
   int64_t stride = window.in_pixels();
   if (!is_identity(window)) {
@@ -162,6 +190,23 @@ void ConvStep::pack(const RunContext& context, const T* planes, int64_t count, i
   }
 }
 
+// Channels [channel, channel + places.terms) of a group, or as many as there are, at pixels [pixel, end), of which
+// `first` is the first of `packed`.
+void ConvStep::pack_block(const RunContext& context, const Places& places, const std::byte* planes, int64_t channel,
+                          int64_t first, int64_t pixel, int64_t end, int member, float* packed) const {
+  const int64_t count = std::min(places.terms, channels - channel);
+  planes += channel * window.in_pixels() * elem_bytes(elem);
+  for (; pixel < end; pixel += kPackedPixels) {
+    const int64_t pixels = std::min(kPackedPixels, end - pixel);
+    float* to = packed + places.of_channel(channel) + places.of_pixel(pixel - first);
+    if (elem == kF16)
+      pack(context, reinterpret_cast<const uint16_t*>(planes), count, pixel, pixels, context.member(member), places,
+           to);
+    else
+      pack(context, reinterpret_cast<const float*>(planes), count, pixel, pixels, context.member(member), places, to);
+  }
+}
+
 // An image as `places` has it, unless it is read where it lies.
 const float* ConvStep::prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const {
   if (places.in_place) return reinterpret_cast<const float*>(image);
@@ -175,16 +220,12 @@ const float* ConvStep::prepare_direct(const RunContext& context, const Places& p
     context.pool.parallel_for(groups * channels, pad, parts_of(kGrainElements, places.plane));
     return prepared;
   }
-  const int64_t blocks = parts_of(channels, places.terms), parts = parts_of(window.out_pixels(), kPackedPixels);
+  const int64_t pixels = window.out_pixels();
+  const int64_t blocks = parts_of(channels, places.terms), parts = parts_of(pixels, kPackedPixels);
   const auto pack_part = [&](int64_t index, int member) {
     const int64_t pixel = index % parts * kPackedPixels, block = index / parts % blocks, group = index / parts / blocks;
-    const int64_t channel = block * places.terms, count = std::min(places.terms, channels - channel);
-    const std::byte* planes = image + (group * channels + channel) * plane_bytes;
-    float* to = prepared + group * places.group + places.of_channel(channel) + places.of_pixel(pixel);
-    if (elem == kF16)
-      pack(context, reinterpret_cast<const uint16_t*>(planes), count, pixel, context.member(member), places, to);
-    else
-      pack(context, reinterpret_cast<const float*>(planes), count, pixel, context.member(member), places, to);
+    pack_block(context, places, image + group * channels * plane_bytes, block * places.terms, 0, pixel,
+               std::min(pixel + kPackedPixels, pixels), member, prepared + group * places.group);
   };
   context.pool.parallel_for(groups * blocks * parts, pack_part);
   return prepared;
@@ -193,48 +234,77 @@ const float* ConvStep::prepare_direct(const RunContext& context, const Places& p
 void ConvStep::run_direct(const RunContext& context) const {
   const Places places(*this, context.kernels);
   const DirectTasks tasks(*this, places, context.pool.size());
-  const int64_t image_bytes = groups * channels * window.in_pixels() * elem_bytes(elem);
+  const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
+  const auto part_at = [&](int64_t image, int64_t group, int64_t index) {
+    const int64_t pixel = index * tasks.part_pixels;
+    return Panel{image, group, pixel, std::min(tasks.part_pixels, window.out_pixels() - pixel)};
+  };
   for (int64_t image = 0; image < batch; ++image) {
-    const float* source = prepare_direct(context, places, context.at(x) + image * image_bytes);
+    const std::byte* planes = context.at(x) + image * groups * channels * plane_bytes;
+    if (places.part_pixels > 0) {
+      const auto pack_and_multiply = [&](int64_t index, int member) {
+        const int64_t group = index % groups;
+        const Panel part = part_at(image, group, index / groups);
+        const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
+        for (int64_t channel = 0; channel < channels; channel += places.terms)
+          pack_block(context, places, planes + group * channels * plane_bytes, channel, part.pixel, part.pixel,
+                     part.pixel + part.count, member, scratch.part);
+        for (int64_t i = 0; i < part.count; ++i) scratch.read_at[i] = places.of_pixel(i);
+        for (int64_t row = 0; row < outputs; row += places.slab)
+          multiply_direct(context, places, scratch.part, part, row, 1, scratch);
+      };
+      context.pool.parallel_for(groups * tasks.parts, pack_and_multiply);
+      continue;
+    }
+    const float* source = prepare_direct(context, places, planes);
     const int64_t of_part = groups * tasks.slabs;
     const auto multiply = [&](int64_t index, int member) {
       const int64_t group = index % of_part / tasks.slabs, row = index % tasks.slabs * places.slab;
-      const int64_t pixel = index / of_part * tasks.part_pixels;
-      multiply_direct(context, places, source + group * places.group,
-                      {image, group, pixel, std::min(tasks.part_pixels, window.out_pixels() - pixel)}, row, member);
+      const Panel part = part_at(image, group, index / of_part);
+      const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
+      for (int64_t i = 0; i < part.count; ++i) scratch.read_at[i] = places.of_pixel(part.pixel + i);
+      multiply_direct(context, places, source + group * places.group, part, row, context.pool.size(), scratch);
     };
     context.pool.parallel_for(of_part * tasks.parts, multiply);
   }
 }
 
 void ConvStep::multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
-                               int64_t row, int member) const {
-  auto* packed = reinterpret_cast<float*>(context.member(member));
-  float* acc = packed + kSlabTerms * kSlab;
-  auto* read_at = reinterpret_cast<int64_t*>(acc + part.count * kSlab);
-  for (int64_t i = 0; i < part.count; ++i) read_at[i] = places.of_pixel(part.pixel + i);
+                               int64_t row, int64_t slabs_ahead, const DirectScratch& scratch) const {
   const int64_t size = elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(places.slab, outputs - row), channel = part.group * outputs + row;
   const int64_t some = places.terms;
+  const int64_t at = ((part.image * groups * outputs + channel) * pixels + part.pixel) * size;
+  std::byte* out = context.at(y) + at;
+  const std::byte* summand = residual.given() ? added.at(context) + at : nullptr;
   const std::byte* factors = weights + channel * k * size;
   for (int64_t first = 0; first < k; first += some) {
     const int64_t terms = std::min(some, k - first);
-    context.kernels.slab[elem]({factors + first * size, rows, terms, k, packed});
+    context.kernels.slab[elem]({factors + first * size, rows, terms, k, scratch.weights});
+    DirectArgs args{source,
+                    scratch.read_at,
+                    direct_offsets_.data() + first,
+                    scratch.weights,
+                    scratch.acc,
+                    terms,
+                    parts_of(rows, 16),
+                    part.count,
+                    first == 0};
     // The next terms, or the first of the slab that this member is likely to take next.
     const bool ends = first + some >= k;
-    const int64_t ahead = ends ? context.pool.size() * places.slab * k - first : some;
-    const bool fetches = !ends || row + context.pool.size() * places.slab + rows <= outputs;
-    const int64_t lines = fetches ? parts_of(some * size, 64) : 0;
-    const FetchArgs fetch{factors + (first + ahead) * size, rows, k * size, lines};
-    context.kernels.direct({source, read_at, direct_offsets_.data() + first, packed, acc, terms, parts_of(rows, 16),
-                            part.count, first == 0, fetch});
+    const int64_t ahead = ends ? slabs_ahead * places.slab * k - first : some;
+    const bool fetches = !ends || row + slabs_ahead * places.slab + rows <= outputs;
+    args.fetches[0] = {factors + (first + ahead) * size, rows, k * size, fetches ? parts_of(some * size, 64) : 0};
+    if (ends) {
+      const int64_t lines = parts_of(part.count * size, 64);
+      args.fetches[1] = {out, rows, pixels * size, lines};
+      if (summand) args.fetches[2] = {summand, rows, pixels * size, lines};
+    }
+    context.kernels.direct(args);
   }
-  const int64_t at = ((part.image * groups * outputs + channel) * pixels + part.pixel) * size;
-  std::byte* out = context.at(y) + at;
   const bool ends = can_end(function);
-  context.kernels.turned_store[elem]({acc, bias == nullptr ? nullptr : bias + channel,
-                                      residual.given() ? added.at(context) + at : nullptr, out, rows, part.count,
-                                      pixels, ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
+  context.kernels.turned_store[elem]({scratch.acc, bias == nullptr ? nullptr : bias + channel, summand, out, rows,
+                                      part.count, pixels, ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
   for (int64_t i = 0; !ends && i < rows; ++i) {
     std::byte* of_row = out + i * pixels * size;
     context.kernels.unary[function][elem]({of_row, of_row, part.count, alpha, beta});
