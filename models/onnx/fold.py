@@ -43,6 +43,8 @@ def can_fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> bool:
     """Whether a node with these operands may be evaluated now."""
     if node.domain or node.op in _NEVER or any(not _is_plain(value) for value in node.attributes.values()):
         return False
+    if node.opset < 13 and node.op in ("Softmax", "LogSoftmax", "Hardmax"):
+        return False  # the evaluator computes them as they are since
     sizes = [operand.shape for operand in operands if operand is not None]
     try:
         return _work(node, operands, sizes) <= (MAX_FOLDED if node.op in _QUICK else _MAX_SLOW)

@@ -16,12 +16,13 @@ from ..common.errors import CheckpointError, CompileError, need_extra
 from .errors import UnsupportedNodeError, shown
 from .functions import inlined, written_out
 from .network import MAX_ELEMENTS, Network, Node
+from .old_opsets import modernised
 from .ports import MAX_RANK, port_of, shape_text, takes_batch
 
 if TYPE_CHECKING:
     import onnx
 
-OPSETS = range(13, 25)
+OPSETS = range(7, 25)
 _MAX_NODES = MAX_OPS
 
 
@@ -80,6 +81,7 @@ def read(
         if tensor.name in constants:
             raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
         constants[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
+    constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
     if graph.sparse_initializer:
         raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
     names = {info.name for info in graph.input} - constants.keys()

@@ -9,7 +9,7 @@ import numpy as np
 from ..emit import Tensor
 from ..table import Call, Constant, Operand, lowers
 from .elementwise import binary
-from .reduce import best
+from .reduce import best, last, softmax_axes
 
 _BEYOND = 1024  # so far beyond the depth an index still finds no one; farther, Gather takes the end of its table
 _MAX_TABLE = 1 << 22
@@ -66,14 +66,11 @@ def _compared(call: Call, indices: Tensor, depth: int, values: Constant) -> Tens
 def hardmax(call: Call) -> Tensor:
     """A one for the first of the largest."""
     x = call.floats(0)
-    rank = len(x.shape)
-    axis = call.axis(call.int_attr("axis", -1), rank)
-    depth = x.shape[axis]
-    _, indices = best(call, x, axis, 1, True)
-    order = [*(i for i in range(rank) if i != axis), axis]
-    first = call.transpose(indices, order)
-    hot = _rows(call, call.reshape(first, first.shape[:-1]), np.eye(call.places(depth), dtype=np.float32))
-    return call.transpose(hot, [order.index(i) for i in range(rank)])
+    flat, order = last(call, x, softmax_axes(call, x))
+    _, first = best(call, flat, len(flat.shape) - 1, 1, True)
+    identity = np.eye(call.places(flat.shape[-1]), dtype=np.float32)
+    hot = _rows(call, call.reshape(first, flat.shape[:-1]), identity)
+    return call.transpose(call.reshape(hot, [x.shape[i] for i in order]), [order.index(i) for i in range(len(order))])
 
 
 @lowers("EyeLike")

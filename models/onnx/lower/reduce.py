@@ -114,11 +114,18 @@ def _sums(call: Call, x: Tensor, backwards: bool, exclusive: bool) -> Tensor:
     return call.reshape(y, (*lead, count))
 
 
+def softmax_axes(call: Call, x: Tensor) -> list[int]:
+    """Of Softmax and its like: one axis, before opset 13 that and all behind it."""
+    rank = len(x.shape)
+    if call.node.opset < 13:
+        return list(range(call.axis(call.int_attr("axis", 1), rank), rank))
+    return [call.axis(call.int_attr("axis", -1), rank)]
+
+
 @lowers("Softmax", "LogSoftmax")
 def softmax(call: Call) -> Tensor:
     x = call.floats(0)
-    axis = call.axis(call.int_attr("axis", -1), len(x.shape))
-    flat, order = last(call, x, [axis])
+    flat, order = last(call, x, softmax_axes(call, x))
     y = call.op("Softmax", [flat], flat.shape, {"log": 1} if call.node.op == "LogSoftmax" else {})
     back = [order.index(i) for i in range(len(order))]
     return call.transpose(call.reshape(y, [x.shape[i] for i in order]), back)
