@@ -73,7 +73,9 @@ def fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> list[NDArray[An
     ]
     outputs = [helper.make_tensor_value_info(name, 0, None) for name in wanted]
     graph = helper.make_graph([proto], "fold", inputs, outputs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)])
+    # The evaluator has no older form of DequantizeLinear, which computed the same.
+    opset = max(node.opset, 19) if node.op == "DequantizeLinear" else node.opset
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     feeds = {name: np.asarray(operand) for name, operand in zip(names, operands, strict=True) if operand is not None}
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -245,7 +245,7 @@ def _change_nodes(rng: random.Random, model: onnx.ModelProto) -> None:
 
 def _change_opset(rng: random.Random, model: onnx.ModelProto) -> None:
     if model.opset_import:
-        rng.choice(model.opset_import).version = rng.choice((0, 1, 12, 13, 17, 18, 21, 24, 25, 2**40))
+        rng.choice(model.opset_import).version = rng.choice((0, 6, 7, 9, 11, 12, 13, 17, 18, 21, 24, 25, 2**40))
 
 
 _CHANGES: tuple[Callable[[random.Random, onnx.ModelProto], None], ...] = (

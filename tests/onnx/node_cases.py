@@ -31,7 +31,8 @@ CONSTANT_OPERANDS = {
     "Tile": (1,), "TopK": (1,), "Trilu": (1,), "Unsqueeze": (1,), "ConstantOfShape": (0,), "Range": (0, 1, 2),
     "OneHot": (0, 1, 2), "CumSum": (1,), "CastLike": (1,), "Dropout": (1,), "Compress": (1,), "ReverseSequence": (1,),
     "ScatterElements": (1,), "ScatterND": (1,), "AffineGrid": (1,), "GridSample": (1,), "DFT": (1, 2),
-    "STFT": (1, 2, 3), "LSTM": (1, 2, 3, 4, 7), "GRU": (1, 2, 3, 4), "RNN": (1, 2, 3, 4),
+    "STFT": (1, 2, 3), "QuantizeLinear": (1, 2), "DequantizeLinear": (0, 1, 2),
+    "LSTM": (1, 2, 3, 4, 7), "GRU": (1, 2, 3, 4), "RNN": (1, 2, 3, 4),
 }  # fmt: skip
 _REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "SumSquare", "L1", "L2", "LogSum", "LogSumExp"]
 CONSTANT_OPERANDS |= {f"Reduce{kind}": (1,) for kind in _REDUCTIONS}

@@ -1,6 +1,7 @@
 """The lowerings; importing this fills `table.LOWERINGS`."""
 
 from . import (
+    codes,
     conv,
     curves,
     einsum,
@@ -20,6 +21,6 @@ from . import (
 )
 
 __all__ = [
-    "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "norm", "one_hot", "pool", "recurrent",
-    "reduce", "resize", "scatter", "shape", "spectrum",
+    "codes", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "norm", "one_hot", "pool",
+    "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
 ]  # fmt: skip

@@ -1,0 +1,84 @@
+"""Networks whose values a quantiser has rounded to codes (QuantizeLinear, DequantizeLinear), against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx.errors import UnsupportedNodeError
+
+RNG = np.random.default_rng(41)
+X = RNG.normal(size=(2, 3, 8, 8)).astype(np.float32)
+STEP = np.float32(0.05)
+
+
+def rounded(name, scale, zero):
+    """Nodes that round a value to codes and back."""
+    return [
+        ("QuantizeLinear", [name, scale, zero], [f"{name}_code"], {}),
+        ("DequantizeLinear", [f"{name}_code", scale, zero], [f"{name}_again"], {}),
+    ]
+
+
+@pytest.fixture
+def network(make_model):
+    """As quantisers write it: codes of 8 bits for images and weights, a scale for each channel, biases of 32 bits."""
+    constants = {
+        "w": RNG.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8),
+        "ws": RNG.uniform(0.001, 0.004, 8).astype(np.float32),
+        "wz": np.zeros(8, np.int8),
+        "b": RNG.integers(-9000, 9000, 8).astype(np.int32),
+        "bs": RNG.uniform(5e-5, 1e-4, 8).astype(np.float32),
+        "s": np.float32(0.03),
+        "z": np.uint8(120),
+        "ys": STEP,
+        "yz": np.uint8(3),
+    }
+    nodes = [
+        *rounded("x", "s", "z"),
+        ("DequantizeLinear", ["w", "ws", "wz"], ["weight"], {"axis": 0}),
+        ("DequantizeLinear", ["b", "bs"], ["bias"], {"axis": 0}),
+        ("Conv", ["x_again", "weight", "bias"], ["c"], {"pads": [1, 1, 1, 1]}),
+        ("Relu", ["c"], ["r"], {}),
+        *rounded("r", "ys", "yz"),
+        ("MaxPool", ["r_again"], ["y"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ]
+    return make_model(nodes, {"x": X.shape}, ["y"], constants)
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+def test_results_are_those_of_onnxruntime_but_for_a_step(quant, network, run_here, run_there):
+    """Sums near the middle between two codes may go either way."""
+    here, there = run_here(network, {"x": X}, quant)["y"], run_there(network, {"x": X})["y"]
+    steps = np.abs(here - there) / STEP
+    assert steps.max() < 1.01
+    assert (steps > 0.5).mean() < (0.001 if quant == "float32" else 0.05)
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127), ("int16", -32768, 32767)])
+def test_codes_end_at_the_limits_of_their_type(dtype, low, high, make_model, run_here):
+    x = np.float32([-1e9, -1, -0.75, -0.25, 0, 0.25, 0.75, 1.25, 1e9])
+    nodes = [("QuantizeLinear", ["x", "s", "z"], ["y"], {})]
+    model = make_model(nodes, {"x": x.shape}, ["y"], {"s": np.float32(0.5), "z": np.array(5, dtype)})
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], np.clip(np.rint(x / 0.5) + 5, low, high))
+
+
+def test_scales_along_an_axis(make_model, run_here, run_there):
+    scale = np.float32([0.5, 0.25, 0.125])
+    model = make_model(
+        rounded("x", "s", "z"), {"x": X.shape}, ["x_again"], {"s": scale, "z": np.array([1, 2, 3], "u1")}
+    )
+    np.testing.assert_array_equal(run_here(model, {"x": X})["x_again"], run_there(model, {"x": X})["x_again"])
+
+
+def test_what_is_not_supported_is_refused_with_the_node(make_model):
+    constants = {"s": np.float32(0.5), "z": np.array(5, np.int16), "many": np.ones(4, np.float32)}
+    for operands, message in (
+        (["x", "s", "z"], "codes of int16; supported are 8 bits"),
+        (["x", "many"], r"scales \[4\] for \[2, 3, 8, 8\]"),
+        (["x", "x"], "the scale is computed by the network"),
+    ):
+        model = make_model([("QuantizeLinear", operands, ["y"], {})], {"x": X.shape}, ["y"], constants)
+        with pytest.raises(UnsupportedNodeError, match=rf"node 'n0' \(QuantizeLinear\): {message}"):
+            onnx_bytes(model, "float16")
