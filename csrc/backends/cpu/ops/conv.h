@@ -11,7 +11,8 @@ struct ConvStep final : Step, ConvSpec {
         weights(finder.find<std::byte>(weights_id)),
         bias(finder.find<float>(bias_id)),
         added(residual, finder),
-        direct_offsets_(direct_offsets()) {}
+        direct_offsets_(direct_offsets()),
+        depthwise_offsets_(depthwise_offsets()) {}
 
   const std::byte* weights;
   const float* bias;
@@ -51,7 +52,8 @@ struct ConvStep final : Step, ConvSpec {
                           int64_t rows, int member) const;
 
   // conv_depthwise.cpp
-  bool is_depthwise() const;  // one channel and one output in a group
+  bool is_depthwise() const;                       // one channel and one output in a group
+  std::vector<int64_t> depthwise_offsets() const;  // of all taps, empty unless is_depthwise()
   int64_t depthwise_bytes() const;
   void run_depthwise(const RunContext& context) const;
 
@@ -75,7 +77,7 @@ struct ConvStep final : Step, ConvSpec {
   void multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
                        int64_t row, int64_t slabs_ahead, const DirectScratch& scratch) const;
 
-  std::vector<int64_t> direct_offsets_;
+  std::vector<int64_t> direct_offsets_, depthwise_offsets_;
 };
 
 }  // namespace tcim_lite::cpu
