@@ -21,6 +21,21 @@ void spread(const Window::Axis& w, const float* row, int64_t phases, int64_t pha
   }
 }
 
+// The same of two phases, in one go.
+void spread_pairs(const Window::Axis& w, const float* row, int64_t phase, float* out) {
+  const int64_t skipped = std::max<int64_t>(0, -w.pad), column = w.pad + skipped, in = w.in - skipped;
+  const float* __restrict from = row + skipped;
+  float* __restrict even = out + column % 2 * phase + column / 2;
+  float* __restrict odd = out + (column + 1) % 2 * phase + (column + 1) / 2;
+  const int64_t pairs = std::min(in / 2, phase - (column + 1) / 2);
+  for (int64_t i = 0; i < pairs; ++i) {
+    even[i] = from[2 * i];
+    odd[i] = from[2 * i + 1];
+  }
+  const int64_t last = std::max<int64_t>(0, pairs);
+  if (2 * last < in && column / 2 + last < phase) even[last] = from[2 * last];
+}
+
 }  // namespace
 
 PaddedRows::PaddedRows(const Window& window, int64_t slack)
@@ -67,7 +82,10 @@ void PaddedRows::fill(const RunContext& context, Elem elem, const std::byte* pla
       context.kernels.widen[elem]({from, row, 1, w.in, w.in, w.in, 1.0f});
       source = row;
     }
-    spread(w, source, phases, phase, to);
+    if (w.stride == 2 && phases == 2)
+      spread_pairs(w, source, phase, to);
+    else
+      spread(w, source, phases, phase, to);
   }
 }
 
