@@ -43,6 +43,7 @@ KINDS = {
     "3x3 narrow": (66, 3, {"pads": [1, 1, 1, 1], "strides": [1, 3]}),
     "5x5 dilated": (66, 5, {"pads": [4, 4, 4, 4], "dilations": [2, 2]}),
     "few pixels": (66, 3, {"strides": [9, 9]}),
+    "few channels of a large plane": (22, 1, {"group": 3, "pads": [38, 38, 38, 38]}),
     "grouped": (33, 3, {"group": 2, "pads": [0, 1, 2, 1]}),
     "depthwise": depthwise(3, pads=[1, 1, 1, 1]),
     "depthwise stride": depthwise(3, pads=[0, 1, 1, 0], strides=[2, 2]),

@@ -13,6 +13,8 @@ namespace tcim_lite::cpu {
 namespace {
 
 constexpr int64_t kLeastInputs = 48, kLeastOutputs = 33;  // fewer: turning the sums, or padding x, takes too long
+constexpr int64_t kLargePlane = 8192, kFewChannels = 16;  // panels store two lines into each of many pages: there even
+                                                          // few inputs and outputs pay
 constexpr int64_t kLeastPixels = 32, kLeastRow = 4;       // fewer: turning the weights does, or tiles are too small
 constexpr int64_t kMostFloats = 1 << 24;                  // of padded planes
 constexpr int64_t kNarrowRow = 7, kMostRow = 4096;        // narrow: tiles of few pixels need more outputs
@@ -99,8 +101,9 @@ struct ConvStep::DirectTasks {
 };
 
 bool ConvStep::is_direct() const {
-  if (quantized() || inputs() < kLeastInputs || outputs < kLeastOutputs || window.out_pixels() < kLeastPixels)
-    return false;
+  const bool large = kernels().packs_pixels && window.out_pixels() >= kLargePlane;
+  if (quantized() || inputs() < (large ? kFewChannels : kLeastInputs)) return false;
+  if (outputs < (large ? kFewChannels : kLeastOutputs) || window.out_pixels() < kLeastPixels) return false;
   if (window.w.out > kMostRow && window.h.out > 1) return false;
   if (!PaddedRows::is_reasonable(window, kMostFloats)) return false;
   const Places places(*this, kernels());
