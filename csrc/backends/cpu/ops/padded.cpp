@@ -92,6 +92,7 @@ void PaddedRows::fill(const RunContext& context, Elem elem, const std::byte* pla
 Bands::Bands(const Window& window) : PaddedRows(window, kSlack) {
   const int64_t reach = in_rows(1) - 1;
   rows = std::clamp<int64_t>((kBandFloats / pitch - reach - 1) / row_step + 1, 1, h.out);
+  rows = (h.out + count() - 1) / count();
   floats = PaddedRows::floats(rows);
 }
 
