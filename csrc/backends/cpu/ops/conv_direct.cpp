@@ -45,6 +45,9 @@ struct ConvStep::Places {
     row_pixels = flat ? window.out_pixels() : window.w.out;
     row_stride = in_place ? window.h.stride * window.w.in : padded.row_step * padded.pitch;
     slab = row_pixels <= kNarrowRow ? kernels.narrow_slab : kSlab / 2;
+    // Tiles of one vector of outputs lose little by slabs of one, which give few pixels more tasks.
+    const int64_t tasks = step.groups * parts_of(step.outputs, slab) * parts_of(window.out_pixels(), kFewPixels);
+    if (kernels.packs_pixels && tasks < kTasksOfMember * ThreadPool::instance().size()) slab = 16;
     const int64_t k = step.inputs(), most = std::min(kSlabTerms, kernels.slab_floats / slab);
     terms = round_up(parts_of(k, parts_of(k, most)), 16);
     if (packs) {
