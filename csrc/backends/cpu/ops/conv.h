@@ -57,7 +57,7 @@ struct ConvStep final : Step, ConvSpec {
   int64_t depthwise_bytes() const;
   void run_depthwise(const RunContext& context) const;
 
-  // conv_direct.cpp
+  // conv_direct.cpp, conv_pack.cpp
   struct Places;
   struct DirectTasks;
   struct DirectScratch;

@@ -1,12 +1,10 @@
 // Conv with lanes across outputs: taps are read where they lie, in the input itself, in padded fp32 planes or, of 1x1
 // kernels, in packed pixels. Weights are turned once for many pixels.
+#include "backends/cpu/ops/conv_direct.h"
+
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
 
 #include "backends/cpu/dispatch.h"
-#include "backends/cpu/ops/conv.h"
-#include "backends/cpu/ops/padded.h"
 #include "backends/cpu/ops/windows.h"
 
 namespace tcim_lite::cpu {
@@ -20,12 +18,7 @@ constexpr int64_t kMostFloats = 1 << 24;                  // of padded planes
 constexpr int64_t kNarrowRow = 7, kMostRow = 4096;        // narrow: tiles of few pixels need more outputs
 constexpr int64_t kFewPixels = 112, kManyPixels = 400;    // of a task: their sums stay in the second cache
 constexpr int64_t kPixelUnit = 112;                       // tiles have up to 14 pixels, vectors 16
-constexpr int64_t kGrainElements = 1 << 14;               // to pad at a time
-constexpr int64_t kPackedPixels = 16 * kPackedTile;       // to pack at a time: a line of each tile fits the first cache
 constexpr int64_t kPartFloats = 48 << 10;                 // of a packed part: with its sums it fits the second cache
-
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-int64_t parts_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
 bool reads_inside(const Window::Axis& axis) {
   return axis.pad == 0 && (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation < axis.in;
@@ -33,52 +26,32 @@ bool reads_inside(const Window::Axis& axis) {
 
 }  // namespace
 
-// Where pixels and terms lie.
-struct ConvStep::Places {
-  Places(const ConvStep& step, const KernelTable& kernels) : padded(step.window, 0) {
-    const Window& window = step.window;
-    const bool inside = reads_inside(window.h) && reads_inside(window.w);
-    packs = kernels.packs_pixels && window.taps() == 1 && inside;
-    in_place = !packs && step.elem == kF32 && window.w.stride == 1 && inside;
-    const bool flat = packs || window.h.out == 1 || is_identity(window);
-    rows = flat ? 1 : window.h.out;
-    row_pixels = flat ? window.out_pixels() : window.w.out;
-    row_stride = in_place ? window.h.stride * window.w.in : padded.row_step * padded.pitch;
-    slab = row_pixels <= kNarrowRow ? kernels.narrow_slab : kSlab / 2;
-    // Tiles of one vector of outputs lose little by slabs of one, which give few pixels more tasks.
-    const int64_t tasks = step.groups * parts_of(step.outputs, slab) * parts_of(window.out_pixels(), kFewPixels);
-    if (kernels.packs_pixels && tasks < kTasksOfMember * ThreadPool::instance().size()) slab = 16;
-    const int64_t k = step.inputs(), most = std::min(kSlabTerms, kernels.slab_floats / slab);
-    terms = round_up(parts_of(k, parts_of(k, most)), 16);
-    if (packs) {
-      // Pixels of a part that is packed by who multiplies it, with all weights: where there are enough of such parts.
-      const int64_t fit = std::min(kManyPixels, kPartFloats / round_up(k, terms)), parts = parts_of(row_pixels, fit);
-      const bool enough = fit >= kFewPixels && parts >= kTasksOfMember * ThreadPool::instance().size();
-      part_pixels = enough ? round_up(parts_of(row_pixels, parts), kPackedTile) : 0;
-      plane = round_up(enough ? part_pixels : row_pixels, kPackedTile);
-    } else
-      plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
-    group = packs ? round_up(k, terms) * plane : step.channels * plane;
+ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels) : padded(step.window, 0) {
+  const Window& window = step.window;
+  const bool inside = reads_inside(window.h) && reads_inside(window.w);
+  packs = kernels.packs_pixels && window.taps() == 1 && inside;
+  in_place = !packs && step.elem == kF32 && window.w.stride == 1 && inside;
+  const bool flat = packs || window.h.out == 1 || is_identity(window);
+  rows = flat ? 1 : window.h.out;
+  row_pixels = flat ? window.out_pixels() : window.w.out;
+  row_stride = in_place ? window.h.stride * window.w.in : padded.row_step * padded.pitch;
+  slab = row_pixels <= kNarrowRow ? kernels.narrow_slab : kSlab / 2;
+  // Tiles of one vector of outputs lose little by slabs of one, which give few pixels more tasks.
+  const int64_t tasks = step.groups * parts_of(step.outputs, slab) * parts_of(window.out_pixels(), kFewPixels);
+  if (kernels.packs_pixels && tasks < kTasksOfMember * ThreadPool::instance().size()) slab = 16;
+  const int64_t k = step.inputs(), most = std::min(kSlabTerms, kernels.slab_floats / slab);
+  terms = round_up(parts_of(k, parts_of(k, most)), 16);
+  if (packs) {
+    // A part is packed by the member that multiplies it with all weights, where there are enough parts for all members.
+    const int64_t fit = std::min(kManyPixels, kPartFloats / round_up(k, terms)), parts = parts_of(row_pixels, fit);
+    const bool enough = fit >= kFewPixels && parts >= kTasksOfMember * ThreadPool::instance().size();
+    part_pixels = enough ? round_up(parts_of(row_pixels, parts), kPackedTile) : 0;
+    plane = round_up(enough ? part_pixels : row_pixels, kPackedTile);
+  } else {
+    plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
   }
-
-  // Of the first channel and tap.
-  int64_t of_pixel(int64_t pixel) const {
-    if (packs) return pixel / kPackedTile * kPackedTile * terms + pixel % kPackedTile;
-    return pixel / row_pixels * row_stride + pixel % row_pixels;
-  }
-  // Behind that of the first channel.
-  int64_t of_channel(int64_t channel) const {
-    return packs ? channel / terms * terms * plane + channel % terms * kPackedTile : channel * plane;
-  }
-
-  PaddedRows padded;
-  bool packs;     // the terms of a tile of pixels lie side by side: [k / terms, tiles, terms, kPackedTile]
-  bool in_place;  // else, unless it packs, padded planes
-  int64_t rows, row_pixels, row_stride, plane;
-  int64_t slab, terms;      // outputs, and their terms at a time: they fit the first cache
-  int64_t group;            // floats
-  int64_t part_pixels = 0;  // of a part that is packed alone; 0: all pixels are packed, or padded, first
-};
+  group = packs ? round_up(k, terms) * plane : step.channels * plane;
+}
 
 // Tasks: slabs of outputs times parts of the pixels, whole rows or a part of the only one.
 struct ConvStep::DirectTasks {
@@ -133,18 +106,23 @@ std::vector<int64_t> ConvStep::direct_offsets() const {
 struct ConvStep::DirectScratch {
   DirectScratch(std::byte* base, const Places& places, int64_t pixels)
       : weights(reinterpret_cast<float*>(base)),
-        acc(weights + std::max(kSlabTerms * places.slab, places.packs ? 2 * places.terms * kPackedPixels : 0)),
+        acc(weights + weight_floats(places)),
         read_at(reinterpret_cast<int64_t*>(acc + pixels * places.slab)),
         part(reinterpret_cast<float*>(read_at + round_up(pixels, 8))) {}
-  int64_t bytes(const Places& places) const {
-    return int64_t(reinterpret_cast<std::byte*>(part) - reinterpret_cast<std::byte*>(weights)) +
-           (places.part_pixels > 0 ? places.group * 4 : 0);
+  static int64_t bytes(const Places& places, int64_t pixels) {
+    const int64_t packed = places.part_pixels > 0 ? places.group : 0;
+    return (weight_floats(places) + pixels * places.slab + packed) * 4 + round_up(pixels, 8) * 8;
   }
 
   float* weights;    // as SlabArgs
   float* acc;        // as DirectArgs
   int64_t* read_at;  // [pixels]
   float* part;       // packed
+
+ private:
+  static int64_t weight_floats(const Places& places) {
+    return std::max(kSlabTerms * places.slab, places.packs ? 2 * places.terms * kPackedPixels : 0);
+  }
 };
 
 int64_t ConvStep::direct_shared_bytes() const {
@@ -155,86 +133,7 @@ int64_t ConvStep::direct_shared_bytes() const {
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this, kernels());
   const int64_t pixels = DirectTasks(*this, places, ThreadPool::instance().size()).part_pixels;
-  return std::max(DirectScratch(nullptr, places, pixels).bytes(places), window.w.in * 4);
-}
-
-// `count` planes of a block at pixels [pixel, pixel + pixels). What the first of them reads comes to `to`, the rest as
-// of_pixel() and of_channel() say.
-template <typename T>
-void ConvStep::pack(const RunContext& context, const T* planes, int64_t count, int64_t pixel, int64_t pixels,
-                    std::byte* scratch, const Places& places, float* to) const {
-  const int64_t whole = pixels / kPackedTile;
-  const T* rows = planes + pixel;
-  int64_t stride = window.in_pixels();
-  if (!is_identity(window)) {
-    T* gathered = reinterpret_cast<T*>(scratch);
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t done = 0; done < pixels;) {
-        const int64_t row = (pixel + done) / window.w.out, column = (pixel + done) % window.w.out;
-        const int64_t some = std::min(pixels - done, window.w.out - column);
-        copy_every(window.w.stride,
-                   planes + i * stride + row * window.h.stride * window.w.in + column * window.w.stride, some,
-                   gathered + i * kPackedPixels + done);
-        done += some;
-      }
-    }
-    rows = gathered;
-    stride = kPackedPixels;
-  }
-  const float* floats = reinterpret_cast<const float*>(rows);
-  if constexpr (!std::is_same_v<T, float>) {
-    float* wide = reinterpret_cast<float*>(scratch) + count * kPackedPixels;
-    context.kernels.widen[kF16]({rows, wide, count, pixels, stride, kPackedPixels, 1.0f});
-    floats = wide;
-    stride = kPackedPixels;
-  }
-  for (int64_t i = 0; i < count; ++i, floats += stride, to += kPackedTile) {
-    float* of_tile = to;
-    for (int64_t tile = 0; tile < whole; ++tile, of_tile += places.terms * kPackedTile)
-      std::memcpy(of_tile, floats + tile * kPackedTile, kPackedTile * sizeof(float));
-    std::copy_n(floats + whole * kPackedTile, pixels % kPackedTile, of_tile);
-  }
-}
-
-// Channels [channel, channel + places.terms) of a group, or as many as there are, at pixels [pixel, end), of which
-// `first` is the first of `packed`.
-void ConvStep::pack_block(const RunContext& context, const Places& places, const std::byte* planes, int64_t channel,
-                          int64_t first, int64_t pixel, int64_t end, int member, float* packed) const {
-  const int64_t count = std::min(places.terms, channels - channel);
-  planes += channel * window.in_pixels() * elem_bytes(elem);
-  for (; pixel < end; pixel += kPackedPixels) {
-    const int64_t pixels = std::min(kPackedPixels, end - pixel);
-    float* to = packed + places.of_channel(channel) + places.of_pixel(pixel - first);
-    if (elem == kF16)
-      pack(context, reinterpret_cast<const uint16_t*>(planes), count, pixel, pixels, context.member(member), places,
-           to);
-    else
-      pack(context, reinterpret_cast<const float*>(planes), count, pixel, pixels, context.member(member), places, to);
-  }
-}
-
-// An image as `places` has it, unless it is read where it lies.
-const float* ConvStep::prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const {
-  if (places.in_place) return reinterpret_cast<const float*>(image);
-  auto* prepared = reinterpret_cast<float*>(context.shared_scratch);
-  const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
-  if (!places.packs) {
-    const auto pad = [&](int64_t plane, int member) {
-      places.padded.fill(context, elem, image + plane * plane_bytes, 0, window.h.out, 0.0f,
-                         reinterpret_cast<float*>(context.member(member)), prepared + plane * places.plane);
-    };
-    context.pool.parallel_for(groups * channels, pad, parts_of(kGrainElements, places.plane));
-    return prepared;
-  }
-  const int64_t pixels = window.out_pixels();
-  const int64_t blocks = parts_of(channels, places.terms), parts = parts_of(pixels, kPackedPixels);
-  const auto pack_part = [&](int64_t index, int member) {
-    const int64_t pixel = index % parts * kPackedPixels, block = index / parts % blocks, group = index / parts / blocks;
-    pack_block(context, places, image + group * channels * plane_bytes, block * places.terms, 0, pixel,
-               std::min(pixel + kPackedPixels, pixels), member, prepared + group * places.group);
-  };
-  context.pool.parallel_for(groups * blocks * parts, pack_part);
-  return prepared;
+  return std::max(DirectScratch::bytes(places, pixels), window.w.in * 4);
 }
 
 void ConvStep::run_direct(const RunContext& context) const {

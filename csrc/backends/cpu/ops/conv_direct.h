@@ -1,0 +1,37 @@
+// Conv with lanes across outputs: where its pixels and terms lie. For conv_direct.cpp and conv_pack.cpp.
+#pragma once
+
+#include "backends/cpu/ops/conv.h"
+#include "backends/cpu/ops/padded.h"
+
+namespace tcim_lite::cpu {
+
+constexpr int64_t kPackedPixels = 16 * kPackedTile;  // to pack at a time: a line of each tile fits the first cache
+
+constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+constexpr int64_t parts_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// Where pixels and terms lie.
+struct ConvStep::Places {
+  Places(const ConvStep& step, const KernelTable& kernels);
+
+  // Of the first channel and tap.
+  int64_t of_pixel(int64_t pixel) const {
+    if (packs) return pixel / kPackedTile * kPackedTile * terms + pixel % kPackedTile;
+    return pixel / row_pixels * row_stride + pixel % row_pixels;
+  }
+  // Behind that of the first channel.
+  int64_t of_channel(int64_t channel) const {
+    return packs ? channel / terms * terms * plane + channel % terms * kPackedTile : channel * plane;
+  }
+
+  PaddedRows padded;
+  bool packs;     // the terms of a tile of pixels lie side by side: [k / terms, tiles, terms, kPackedTile]
+  bool in_place;  // else, unless it packs, padded planes
+  int64_t rows, row_pixels, row_stride, plane;
+  int64_t slab, terms;      // outputs, and their terms at a time: they fit the first cache
+  int64_t group;            // floats
+  int64_t part_pixels = 0;  // of a part that is packed alone; 0: all pixels are packed, or padded, first
+};
+
+}  // namespace tcim_lite::cpu
