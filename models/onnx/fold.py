@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from .network import MAX_FOLDED, Node
 
 _MAX_SLOW = 1 << 16  # operands of ops that the evaluator may compute one element at a time
-# Never evaluated: random, or the work is decided by attributes or numbers and not by the sizes of the operands.
+# Never evaluated: random, the work is decided by attributes or numbers and not by the sizes of the operands, or the
+# evaluator fails at some shapes (GatherElements).
 _NEVER = frozenset(
     (
         "AffineGrid", "Attention", "AveragePool", "Bernoulli", "BlackmanWindow", "CenterCropPad", "Col2Im", "Conv",
-        "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Dropout", "Einsum", "EyeLike", "GRU", "GridSample",
-        "HammingWindow", "HannWindow", "If", "ImageDecoder", "LRN", "LSTM", "LinearAttention", "Loop", "LpPool",
-        "MaxPool", "MaxRoiPool", "MaxUnpool", "MelWeightMatrix", "Multinomial", "NonMaxSuppression", "OneHot", "Pad",
-        "QLinearConv", "RNN", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+        "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Dropout", "Einsum", "EyeLike", "GRU", "GatherElements",
+        "GridSample", "HammingWindow", "HannWindow", "If", "ImageDecoder", "LRN", "LSTM", "LinearAttention", "Loop",
+        "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool", "MelWeightMatrix", "Multinomial", "NonMaxSuppression", "OneHot",
+        "Pad", "QLinearConv", "RNN", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
         "RegexFullMatch", "Resize", "RoiAlign", "STFT", "Scan", "SequenceMap", "StringNormalizer", "StringSplit",
         "TfIdfVectorizer", "Upsample",
     )

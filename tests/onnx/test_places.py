@@ -24,6 +24,10 @@ BEST = ("ArgMax", ["x"], ["at"], {"axis": 1, "keepdims": 0})
 CASES = {
     "GatherElements": ([("GatherElements", ["x", "i"], ["y"], {"axis": 2})], {"i": ELEMENTS}),
     "GatherElements of the last axis": ([("GatherElements", ["x", "i"], ["y"], {"axis": -1})], {"i": ROW % 3}),
+    "GatherElements of constants": (  # as token types of BERT are chosen
+        [("GatherElements", ["c", "i"], ["g"], {"axis": 1}), ("Mul", ["x", "g"], ["y"], {})],
+        {"c": np.arange(9, dtype=np.float32)[None], "i": np.array([[8, 0, 1, -1, 3, 2]])},
+    ),
     "ScatterElements": ([("ScatterElements", ["x", "i", "u"], ["y"], {"axis": 2})], {"i": ONCE, "u": U}),
     "ScatterND of rows": (
         [("ScatterND", ["x", "i", "u"], ["y"], {})],
