@@ -22,6 +22,8 @@ from .errors import UnsupportedNodeError, shown
 from .network import MAX_ELEMENTS
 
 GROUP = 64
+_MAX_MOVES = 64  # ops that one value is followed through
+_MAX_TABLE = 1 << 20  # elements that are searched for the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Emitter:
         self._name = name
         self._values: list[Value] = []
         self._ops: list[Op] = []
+        self._made: dict[int, Op] = {}  # by the value that it makes
         self._weights: list[WeightData] = []
         self._inputs: list[int] = []
         self._outputs: set[int] = set()
@@ -114,6 +117,7 @@ class Emitter:
             for key, value in (attributes or {}).items()
         }
         self._ops.append(Op(op, ids, [tensor.id for tensor in made], texts))
+        self._made.update((tensor.id, self._ops[-1]) for tensor in made)
         return made
 
     def name_output(self, tensor: Tensor, name: str) -> None:
@@ -124,9 +128,10 @@ class Emitter:
     def source_of(self, tensor: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
         """The tensor whose elements the ops before `tensor` only moved, and which of them each element is."""
         moved: list[Op] = []
-        made = {op.outputs[0]: op for op in self._ops if op.kind in ("Reshape", "Expand", "Transpose")}
         first = tensor.id
-        while (op := made.get(first)) is not None and self._values[op.inputs[0]].kind != "weight":
+        while len(moved) < _MAX_MOVES and (op := self._made.get(first)) is not None:
+            if op.kind not in ("Reshape", "Expand", "Transpose") or self._values[op.inputs[0]].kind == "weight":
+                break
             moved.append(op)
             first = op.inputs[0]
         source = Tensor(first, tuple(self._values[first].shape), tensor.kind)
@@ -137,6 +142,24 @@ class Emitter:
                 at = at.transpose([int(axis) for axis in str(op.attributes["axes"]).split(",")])
             at = np.broadcast_to(at, shape) if op.kind == "Expand" else at.reshape(shape)
         return source, at.reshape(tensor.shape)
+
+    def most(self, tensor: Tensor) -> int | None:
+        """The largest value of indices, where TopK or a constant says it and none is below 0."""
+        source = tensor.id
+        for _ in range(_MAX_MOVES):
+            op = self._made.get(source)
+            if op is None:
+                break
+            if op.kind == "TopK":
+                return self._values[op.inputs[0]].shape[-1] - 1 if source == op.outputs[1] else None
+            if op.kind not in ("Reshape", "Expand", "Transpose", "StridedSlice", "Gather"):
+                return None
+            source = op.inputs[0]
+        value = self._values[source]
+        if value.kind != "weight" or value.dtype != "int32" or math.prod(value.shape) > _MAX_TABLE:
+            return None
+        data = np.asarray(self._weights[value.weight].data)
+        return int(data.max()) if data.size and data.min() >= 0 else None
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a value is a graph input."""

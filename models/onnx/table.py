@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .emit import Emitter, Tensor
-from .network import MAX_FOLDED, Node, is_float
+from .network import MAX_FOLDED, MAX_GROWTH, Node, is_float
 
 Constant = NDArray[Any]
 Operand = Tensor | Constant
@@ -154,6 +154,9 @@ class Call:
         """A number of elements for which the lowering makes a table."""
         if not 0 < count <= _MAX_INDICES:
             raise self.node.unsupported(f"an axis of {count} elements; expected 1 to {_MAX_INDICES}")
+        self.emit.growth += count
+        if self.emit.growth > MAX_GROWTH:
+            raise self.node.unsupported(f"with its table, those of the network have more than {MAX_GROWTH} elements")
         return count
 
     def axis(self, value: int, rank: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..emit import Tensor
 from ..table import Call, Operand, lowers, within_float32
+from .indices import arithmetic, by_table
 
 _BINARY = {
     "Add": "Add",
@@ -44,6 +45,8 @@ def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
     """One of our elementwise ops, with numpy's rules for shapes."""
     for operand in (a, b):
         if (operand.kind if isinstance(operand, Tensor) else _kind(operand)) == "int":
+            if (y := arithmetic(call, kind, a, b)) is not None:
+                return y
             raise call.node.unsupported("integers that the network computes are moved, not computed with")
     try:
         shape = np.broadcast_shapes(a.shape, b.shape)
@@ -253,6 +256,10 @@ def cast(call: Call) -> Operand:
         return x
     if to == TensorProto.BOOL and x.kind == "float":
         return binary(call, "Equal", binary(call, "Equal", x, number(0)), number(0))
+    if x.kind == "int":
+        y = by_table(call, x, lambda v: v != 0 if to == TensorProto.BOOL else v, "float")
+        if y is not None:
+            return call.reshape(y, x.shape)
     raise call.node.unsupported("a cast between integers and floating point numbers that the network computes")
 
 

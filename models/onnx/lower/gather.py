@@ -54,8 +54,16 @@ def gather_nd(call: Call) -> Tensor:
 
 
 def _computed_rows(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
-    """Indices of one axis, of one batch."""
-    batch, depth = x.shape[: max(lead, 0)], indices.shape[-1] if indices.shape else 0
+    """Indices of one axis, of one batch. Those of other axes, of one element, can only be 0."""
+    depth = indices.shape[-1] if indices.shape else 0
+    counted = [axis for axis in range(depth) if axis + lead < len(x.shape) and x.shape[axis + lead] != 1][:2]
+    if depth > 1 and lead >= 0 and len(counted) < 2 and depth + lead <= len(x.shape):
+        axis = counted[0] if counted else 0
+        starts = [*[0] * (len(indices.shape) - 1), axis]
+        indices = strided(call, indices, starts, [1] * len(starts), [*indices.shape[:-1], 1])
+        rest = x.shape[lead + depth :]
+        x, depth = call.reshape(x, (*x.shape[:lead], x.shape[lead + axis], *rest)), 1
+    batch = x.shape[: max(lead, 0)]
     if not 0 <= lead < len(x.shape) or depth != 1 or math.prod(batch) != 1 or indices.shape[:lead] != batch:
         raise call.node.unsupported("indices of several axes or batches that the network computes")
     rest = x.shape[lead + 1 :]

@@ -1,0 +1,74 @@
+"""Arithmetic with indices that the network computes: a table has the result for every value that one can have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..emit import Tensor
+from ..table import Call, Operand
+
+Values = NDArray[Any]
+
+
+def _quotient(a: Values, b: Values) -> Values:
+    """Without its fraction, as ONNX divides whole numbers."""
+    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+
+
+# Our ops of two operands, with the kind of their results.
+_FUNCTIONS: dict[str, tuple[Callable[[Values, Values], Values], str]] = {
+    "Add": (np.add, "int"),
+    "Sub": (np.subtract, "int"),
+    "Mul": (np.multiply, "int"),
+    "Div": (_quotient, "int"),
+    "Max": (np.maximum, "int"),
+    "Min": (np.minimum, "int"),
+    "Equal": (np.equal, "float"),
+    "Less": (np.less, "float"),
+}
+
+
+def arithmetic(call: Call, op: str, a: Operand, b: Operand) -> Tensor | None:
+    """One of our ops of an index and a constant; None where the values of the index are not known."""
+    if op not in _FUNCTIONS:
+        return None
+    function, kind = _FUNCTIONS[op]
+    return of_two(call, function, a, b, kind)
+
+
+def of_two(
+    call: Call, function: Callable[[Values, Values], Values], a: Operand, b: Operand, kind: str
+) -> Tensor | None:
+    """function(a, b) of an index and a constant that is one number, or a row for an index of one column."""
+    x, constant = (a, b) if isinstance(a, Tensor) else (b, a)
+    if not isinstance(x, Tensor) or isinstance(constant, Tensor) or x.kind != "int" or constant.dtype.kind not in "iu":
+        return None
+    if function in (_quotient, np.mod, np.fmod) and b is constant and not constant.all():
+        raise call.node.unsupported("a division by 0")
+    row = constant.astype(np.int64).reshape(-1)
+    if constant.size == 1:
+        shape = np.broadcast_shapes(x.shape, constant.shape)
+    elif constant.ndim == 1 and x.shape and x.shape[-1] == 1:
+        shape = (*x.shape[:-1], constant.size)
+    else:
+        return None
+    y = by_table(call, x, lambda v: function(v[:, None], row) if x is a else function(row, v[:, None]), kind)
+    return None if y is None else call.reshape(y, shape)
+
+
+def by_table(call: Call, x: Tensor, function: Callable[[Values], Values], kind: str) -> Tensor | None:
+    """[count, columns]: the row that `function` makes of each value of an index, if its values are known."""
+    most = call.emit.most(x)
+    if most is None:
+        return None
+    with np.errstate(all="ignore"):  # an index may have fewer values than the table has rows
+        table = function(np.arange(call.places(most + 1)))
+    call.places(table.size)
+    count = math.prod(x.shape)
+    weight = call.emit.weight(table, call.emit.dtype_of(kind))
+    return call.op("Gather", [weight, call.reshape(x, (count,))], (count, *table.shape[1:]), {"axis": 0}, kind)

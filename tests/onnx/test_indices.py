@@ -1,0 +1,79 @@
+"""Arithmetic with indices of TopK and ArgMax, whose values are known, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import onnx_bytes
+
+X = np.random.default_rng(6).normal(size=(3, 40)).astype(np.float32)
+TOP = [("TopK", ["x", "k"], ["best", "at"], {})]
+FLOAT = {"to": 1}
+CONSTANTS = {"k": np.array([7]), "c": np.array(6), "row": np.arange(0, 40, 9), "last": np.array([-1])}
+
+# What is computed of "at" into "r".
+CASES = {
+    "a quotient": [("Div", ["at", "c"], ["r"], {})],
+    "a rest": [("Mod", ["at", "c"], ["r"], {})],
+    "a product of a sum": [("Add", ["at", "c"], ["s"], {}), ("Mul", ["c", "s"], ["r"], {})],
+    "a constant by an index": [("Add", ["at", "c"], ["s"], {}), ("Div", ["c", "s"], ["r"], {})],
+    "limits": [("Max", ["at", "c"], ["s"], {}), ("Min", ["s", "k"], ["r"], {})],
+    "comparisons": [("Equal", ["at", "c"], ["e"], {}), ("Less", ["at", "c"], ["s"], {}), ("Or", ["e", "s"], ["r"], {})],
+    "a comparison with each of a row": [("Unsqueeze", ["at", "last"], ["u"], {}), ("Equal", ["u", "row"], ["r"], {})],
+    "a truth": [("Cast", ["at"], ["r"], {"to": 9})],
+    "a number": [],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_onnxruntime(name, make_model, run_here, run_there):
+    nodes = CASES[name]
+    last = ("Cast", ["r" if nodes else "at"], ["y"], FLOAT)
+    model = make_model([*TOP, *nodes, last], {"x": X.shape}, ["y"], CONSTANTS)
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+def test_boxes_and_classes_of_the_best_scores(make_model, run_here, run_there):
+    """As heads without suppression end: the best of all classes of all boxes, and from their places both."""
+    nodes = [
+        ("Slice", ["x", "zero", "four", "two"], ["boxes"], {}),
+        ("Slice", ["x", "four", "nine", "two"], ["scores"], {}),
+        ("Reshape", ["scores", "flat"], ["all"], {}),
+        ("TopK", ["all", "k"], ["best", "at"], {}),
+        ("Div", ["at", "classes"], ["box"], {}),
+        ("Mod", ["at", "classes"], ["class"], {}),
+        ("Unsqueeze", ["box", "last"], ["column"], {}),
+        ("Concat", ["batch", "column"], ["places"], {"axis": -1}),
+        ("GatherND", ["boxes", "places"], ["chosen"], {}),
+        ("Unsqueeze", ["class", "last"], ["c"], {}),
+        ("Cast", ["c"], ["cf"], FLOAT),
+        ("Concat", ["chosen", "cf"], ["y"], {"axis": -1}),
+    ]
+    constants = {"zero": np.array([0]), "four": np.array([4]), "nine": np.array([9]), "two": np.array([2])}
+    constants |= {"flat": np.array([1, -1]), "k": np.array([6]), "classes": np.array(5), "last": np.array([-1])}
+    constants |= {"batch": np.zeros((1, 6, 1), np.int64)}
+    x = np.random.default_rng(7).normal(size=(1, 20, 9)).astype(np.float32)
+    model = make_model(nodes, {"x": x.shape}, ["y"], constants)
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
+REFUSED = {
+    "of two indices": ([("Add", ["at", "at"], ["r"], {})], "integers that the network computes"),
+    "a rest of 0": ([("Mod", ["at", "nothing"], ["r"], {})], "a division by 0"),
+    "by 0": ([("Div", ["at", "nothing"], ["r"], {})], "a division by 0"),
+    "of what may be negative": (
+        [("Sub", ["at", "c"], ["s"], {}), ("Mul", ["s", "c"], ["r"], {})],
+        "integers that the network computes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arithmetic_of_unknown_values_is_refused(name, make_model):
+    nodes, message = REFUSED[name]
+    constants = CONSTANTS | {"nothing": np.array(0)}
+    model = make_model([*TOP, *nodes, ("Cast", ["r"], ["y"], FLOAT)], {"x": X.shape}, ["y"], constants)
+    with pytest.raises(TcimError, match=message):
+        onnx_bytes(model, "float32")
