@@ -115,8 +115,8 @@ inline float pow_one(float a, float b) {
   }
   return a < 0 && odd ? -result : result;
 }
-// x = (turns + 4 m) * pi / 2 + rest for a whole m, |rest| at most pi / 4, of |x| >= kLargeAngle: by as many bits of 2 /
-// pi as a float can reach (Payne and Hanek).
+// Of |x| >= kLargeAngle: x = (turns + 4 m) * pi / 2 + rest, with a whole m and |rest| at most pi / 4. kTwoByPi has as
+// many bits of 2 / pi as the largest float needs (Payne and Hanek).
 constexpr float kLargeAngle = 0x1p+17f;
 constexpr uint32_t kTwoByPi[] = {0,           0xa2f9836eu, 0x4e441529u, 0xfc2757d1u,
                                  0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu};
