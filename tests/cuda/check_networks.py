@@ -1,5 +1,5 @@
-"""Networks from ONNX on the GPU against the CPU: a residual network of blocks and an encoder with attention, and the
-demo networks, in every quantisation.
+"""Networks from ONNX on the GPU against the CPU: a residual network of blocks, an encoder with attention, recurrent
+layers over the columns of an image, and the demo networks, in every quantisation.
 
     python tests/cuda/check_networks.py [NETWORK.onnx ...]
 
@@ -118,6 +118,34 @@ def encoder() -> onnx.ModelProto:
     return model_of(nodes, (2, 3, 56, 56), ["y", "best"], constants)
 
 
+def recurrent() -> onnx.ModelProto:
+    """Columns of an image through an LSTM and a GRU of both directions, sums over time, angles, and samples."""
+    rng = np.random.default_rng(9)
+
+    def weight(*shape: int) -> np.ndarray:
+        return rng.uniform(-0.5, 0.5, shape).astype(np.float32)
+
+    width, both = 24, {"direction": "bidirectional", "hidden_size": 24}
+    constants = {
+        "k": weight(16, 3, 3, 3), "fold": np.array([0, 0, -1]), "axis": np.array(0), "out": weight(48, 20),
+        "w0": weight(2, 4 * width, 16), "r0": weight(2, 4 * width, width), "b0": weight(2, 8 * width),
+        "w1": weight(2, 3 * width, 48), "r1": weight(2, 3 * width, width), "b1": weight(2, 6 * width),
+        "grid": rng.uniform(-1.2, 1.2, (2, 5, 7, 2)).astype(np.float32),
+    }  # fmt: skip
+    nodes: Nodes = [
+        ("Conv", ["x", "k"], ["c"], {"strides": [2, 2]}), ("Relu", ["c"], ["r"], {}),
+        ("GridSample", ["r", "grid"], ["samples"], {}),
+        ("ReduceMean", ["r"], ["m"], {"axes": [2], "keepdims": 0}), ("Transpose", ["m"], ["t"], {"perm": [2, 0, 1]}),
+        ("LSTM", ["t", "w0", "r0", "b0"], ["y0"], both), ("Transpose", ["y0"], ["t0"], {"perm": [0, 2, 1, 3]}),
+        ("Reshape", ["t0", "fold"], ["s0"], {}),
+        ("GRU", ["s0", "w1", "r1", "b1"], ["y1"], both | {"linear_before_reset": 1}),
+        ("Transpose", ["y1"], ["t1"], {"perm": [0, 2, 1, 3]}), ("Reshape", ["t1", "fold"], ["s1"], {}),
+        ("MatMul", ["s1", "out"], ["logits"], {}), ("CumSum", ["logits", "axis"], ["phase"], {}),
+        ("Sin", ["logits"], ["sine"], {}), ("Cos", ["logits"], ["cosine"], {}), ("Atan", ["phase"], ["angle"], {}),
+    ]  # fmt: skip
+    return model_of(nodes, (2, 3, 32, 80), ["samples", "logits", "sine", "cosine", "angle"], constants)
+
+
 def batch_of_3(model: onnx.ModelProto) -> onnx.ModelProto:
     """The demo networks leave the batch open."""
     for given in model.graph.input:
@@ -142,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("networks", nargs="*", type=Path, metavar="NETWORK.onnx")
     args = parser.parse_args()
-    models = {"residual": residual(), "encoder": encoder()}
+    models = {"residual": residual(), "encoder": encoder(), "recurrent": recurrent()}
     for path in [*sorted(DEMO.glob("*.onnx")), *args.networks]:
         models[path.stem] = batch_of_3(onnx.load(path))
     good = True
