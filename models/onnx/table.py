@@ -154,10 +154,14 @@ class Call:
         """A number of elements for which the lowering makes a table."""
         if not 0 < count <= _MAX_INDICES:
             raise self.node.unsupported(f"an axis of {count} elements; expected 1 to {_MAX_INDICES}")
+        self.stores(count)
+        return count
+
+    def stores(self, count: int) -> None:
+        """Counts the elements of a table that the lowering makes, beside those of the network's other ones."""
         self.emit.growth += count
         if self.emit.growth > MAX_GROWTH:
             raise self.node.unsupported(f"with its table, those of the network have more than {MAX_GROWTH} elements")
-        return count
 
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front."""

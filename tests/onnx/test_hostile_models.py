@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from tcim_lite.cli import main
 from tcim_lite.errors import TcimError
-from tcim_lite.models.onnx import lowering, onnx_bytes
+from tcim_lite.models.onnx import lowering, onnx_bytes, table
 
 IMAGE = {"x": (1, 3, 4, 4)}
 ROW = {"x": (1, 3)}
@@ -218,6 +218,14 @@ def test_constants_of_constants_are_refused_once_they_are_large_together(make_mo
         else:
             with pytest.raises(TcimError, match=r"'n8' \(ConstantOfShape\): with it, constants of constants have more"):
                 onnx_bytes(model)
+
+
+def test_tables_of_places_are_refused_once_they_are_large_together(make_model, monkeypatch):
+    monkeypatch.setattr(table, "MAX_GROWTH", 800)  # elements, in place of 2^28
+    gathers = [("GatherElements", ["x" if i == 0 else f"r{i - 1}", "i"], [f"r{i}"], {}) for i in range(9)]
+    constants = {"i": np.arange(100).reshape(10, 10) % 10}
+    with pytest.raises(TcimError, match=r"\(GatherElements\): with its table, those of the network have more than 800"):
+        onnx_bytes(make_model(gathers, {"x": (10, 10)}, ["r8"], constants))
 
 
 def test_a_mask_of_hundreds_of_millions_of_ones_is_no_constant_of_the_package(make_model):

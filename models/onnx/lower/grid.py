@@ -72,6 +72,7 @@ def _sampled(call: Call, flat: Tensor, grid: NDArray[np.float64], sizes: tuple[i
             raise call.node.unsupported(f"more than {MAX_TAPS} taps")
         indices = (indices[:, :, None] * size + own[:, None]).reshape(len(places), -1)
         weights = (weights[:, :, None] * share[:, None]).reshape(len(places), -1)
+    call.stores(indices.size)
     tables = [call.emit.weight(indices, "int32"), call.emit.weight(weights, "float32")]
     return call.op("Resample", [flat, *tables], (*flat.shape[:2], len(places)), {"axis": 2})
 

@@ -57,18 +57,18 @@ def of_two(
         shape = (*x.shape[:-1], constant.size)
     else:
         return None
-    y = by_table(call, x, lambda v: function(v[:, None], row) if x is a else function(row, v[:, None]), kind)
+    y = by_table(call, x, lambda v: function(v[:, None], row) if x is a else function(row, v[:, None]), kind, row.size)
     return None if y is None else call.reshape(y, shape)
 
 
-def by_table(call: Call, x: Tensor, function: Callable[[Values], Values], kind: str) -> Tensor | None:
+def by_table(call: Call, x: Tensor, function: Callable[[Values], Values], kind: str, columns: int = 1) -> Tensor | None:
     """[count, columns]: the row that `function` makes of each value of an index, if its values are known."""
     most = call.emit.most(x)
     if most is None:
         return None
+    call.places((most + 1) * columns)
     with np.errstate(all="ignore"):  # an index may have fewer values than the table has rows
-        table = function(np.arange(call.places(most + 1)))
-    call.places(table.size)
+        table = function(np.arange(most + 1))
     count = math.prod(x.shape)
     weight = call.emit.weight(table, call.emit.dtype_of(kind))
     return call.op("Gather", [weight, call.reshape(x, (count,))], (count, *table.shape[1:]), {"axis": 0}, kind)

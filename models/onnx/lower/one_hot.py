@@ -37,6 +37,7 @@ def _rows(call: Call, indices: Tensor, table: Constant) -> Tensor:
     """A row of a table for each index."""
     if table.size > _MAX_TABLE:
         raise call.node.unsupported(f"a table of {table.size} elements; the limit is {_MAX_TABLE}")
+    call.stores(table.size)
     kind = "int" if table.dtype.kind in "iu" else "float"
     weight, count = call.emit.weight(table, call.emit.dtype_of(kind)), math.prod(indices.shape)
     places = call.reshape(indices, (count,))

@@ -101,6 +101,7 @@ def _taps(
     taps = 2 - 2 * first
     if taps * len(positions) > MAX_TAPS:
         raise call.node.unsupported(f"kernels of {taps} taps for an axis of {len(positions)} elements")
+    call.stores(taps * len(positions))
     base = np.floor(positions)
     indices = base[:, None].astype(np.int64) + np.arange(first, first + taps)
     distance = np.abs((indices - positions[:, None]) * shrink)

@@ -75,6 +75,7 @@ def _product(call: Call, x: Tensor, matrix: NDArray[np.float64]) -> Tensor:
 def _angles(call: Call, rows: int, columns: int, length: int) -> NDArray[np.float64]:
     if min(rows, columns, length) < 1 or rows * columns > _MAX_MATRIX:
         raise call.node.unsupported(f"{rows} elements to {columns} frequencies; a matrix has at most {_MAX_MATRIX}")
+    call.stores(rows * columns)
     return 2 * np.pi * (np.arange(rows)[:, None] * np.arange(columns) % length) / length
 
 
