@@ -20,7 +20,7 @@ ARGS ?= --question "Hello, who are you?" \
         --question "What is my name?"
 
 # Tests that share a file, or build, run in one process (tests/conftest.py).
-PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)

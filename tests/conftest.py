@@ -35,7 +35,7 @@ _unused_devices = itertools.count(2000)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Does not import a file whose tests are all left out by their marker: every process would import torch for nothing."""
+    """Does not import a file whose tests their marker leaves out: every process would import torch for nothing."""
     if " or " in config.option.markexpr or collection_path.suffix != ".py":
         return None
     marks = re.findall(
@@ -48,14 +48,25 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks tests that compile against the SDK or link the package again as `build`, and says what runs together.
 
-    With pytest-xdist a file's tests share a process, and so do all that build: they use the same folders. xdist does that
-    by adding "@GROUP" to the ids of tests, which pytest 9.2 no longer shows it.
+    With pytest-xdist a file's tests share a process, and so do all that build: they use the same folders. xdist does
+    that by adding "@GROUP" to the ids of tests, which pytest 9.2 no longer shows it. It starts groups in the order of
+    their first tests (--no-loadscope-reorder): the longest come first, so that none is left alone at the end.
     """
+    groups: dict[str, list[pytest.Item]] = {}
     for item in items:
         if {"sdk", "static_package"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.build)
+        group = "build" if item.get_closest_marker("build") else item.path.name
+        groups.setdefault(group, []).append(item)
         if item.config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group("build" if item.get_closest_marker("build") else item.path.name))
+            item.add_marker(pytest.mark.xdist_group(group))
+    if items and getattr(items[0].config.option, "loadgroup", False):  # so in the processes of pytest-xdist
+
+        def cost(group: str) -> tuple[bool, int, int]:
+            slow = sum(item.get_closest_marker("slow") is not None for item in groups[group])
+            return group == "build", slow, len(groups[group])
+
+        items[:] = [item for group in sorted(groups, key=cost, reverse=True) for item in groups[group]]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 
 from tcim_lite.cli import main
 
@@ -80,16 +81,14 @@ def test_the_two_lines_of_a_flow_run_as_written(tmp_path_factory, monkeypatch, c
     words = [word.replace("out/", f"{folder}/", 1) for word in shlex.split(run_line)]
     start = words.index("python")
     env = os.environ | dict(word.split("=", 1) for word in words[:start])
-    done = subprocess.run(
-        [sys.executable, *words[start + 1 :]], env=env, capture_output=True, text=True, encoding="utf-8", timeout=300
-    )
+    done = warm_python.run(*words[start + 1 :], env=env)
     assert done.returncode == 0, done.stderr
     assert "12 + 30 = 42" in done.stdout or "Bob: 5558" in done.stdout
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_help_of_an_example_says_how_to_compile_and_what_every_option_does(example):
-    done = subprocess.run([sys.executable, str(example), "--help"], capture_output=True, text=True, encoding="utf-8")
+    done = warm_python.run(example, "--help")
     assert done.returncode == 0, done.stderr
     assert "tcim-lite compile HF_DIR -o OUT" in done.stdout
     assert f"python examples/{example.name} OUT" in done.stdout

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import warm_python
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "llm"))
 
@@ -42,15 +43,8 @@ def run_example() -> Callable[..., subprocess.CompletedProcess]:
     """run_example("qwen3_chat.py", "OUT", ...); keywords go into the environment. Strict mode must find nothing."""
 
     def run(example: str, *arguments: object, text: str | None = None, **env: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, str(ROOT / "examples" / example), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            input=text,
-            encoding="utf-8",
-            env=os.environ | {"TCIM_LITE_STRICT": "error"} | env,
-            timeout=300,  # a hang is a failure with the output so far, not a suite that never ends
-        )
+        environment = os.environ | {"TCIM_LITE_STRICT": "error"} | env
+        return warm_python.run(ROOT / "examples" / example, *arguments, input=text, env=environment)
 
     return run
 

@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import warm_python
 from llm_packages import DEMO_CHECKPOINT, compile_package
 
 PROMPT = "> "
@@ -20,14 +21,16 @@ def package(tmp_path_factory):
     return compile_package(DEMO_CHECKPOINT, tmp_path_factory.mktemp("chat") / "demo", quant="w8a8h1_sefp")
 
 
+def line(package, *arguments):
+    return ["-m", "tcim_lite", "chat", str(package.folder), *map(str, arguments)]
+
+
 def command(package, *arguments):
-    return [sys.executable, "-P", "-m", "tcim_lite", "chat", str(package.folder), *map(str, arguments)]
+    return [sys.executable, "-P", *line(package, *arguments)]
 
 
 def pipe(package, text, *arguments):
-    return subprocess.run(
-        command(package, *arguments), input=text, capture_output=True, text=True, timeout=120, encoding="utf-8"
-    )
+    return warm_python.run(*line(package, *arguments), input=text, timeout=120)
 
 
 class Terminal:

@@ -1,9 +1,9 @@
 """What a newcomer sees: the demo checkpoint answers, through the example as it stands."""
 
 import subprocess
-import sys
 
 import pytest
+import warm_python
 from llm_packages import ROOT, LoadedPackage
 
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
@@ -12,9 +12,7 @@ EXAMPLE = ROOT / "examples" / "qwen3_chat.py"
 
 
 def run_example(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, str(EXAMPLE), *arguments], capture_output=True, text=True, input=text, encoding="utf-8"
-    )
+    return warm_python.run(EXAMPLE, *arguments, input=text)
 
 
 def test_the_example_answers_and_reports_what_it_cost(demo_package):
