@@ -86,6 +86,7 @@ OPS = {
     "Where": 1,
     "TopK": 1,
     "Resizer": 1,
+    "Cast": 1,
 }
 # By the minor version of the format that added them; older runtimes refuse them by name.
 _MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2} | dict.fromkeys(

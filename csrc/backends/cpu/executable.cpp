@@ -76,6 +76,8 @@ template <>
 struct StepFor<ResizerSpec> : std::type_identity<ResizerStep> {};
 template <>
 struct StepFor<TopKSpec> : std::type_identity<TopKStep> {};
+template <>
+struct StepFor<CastSpec> : std::type_identity<CastStep> {};
 
 uint64_t steady_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

@@ -189,6 +189,13 @@ void NetworkLauncher::launch(const ResizerSpec& spec) const {
   launch_resizer(spec.elem, args, stream_);
 }
 
+void NetworkLauncher::launch(const CastSpec& spec) const {
+  launch_cast(
+      spec.elem,
+      {reinterpret_cast<const int*>(memory_.at(spec.x)), memory_.at(spec.y), spec.count, memory_.refusal(spec.y)},
+      stream_);
+}
+
 void NetworkLauncher::launch(const MatMulSpec& spec) const {
   ProductArgs args{};
   args.a = memory_.operand(spec.a);

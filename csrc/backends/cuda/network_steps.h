@@ -37,6 +37,7 @@ class NetworkLauncher {
   void launch(const ResampleSpec& spec) const;
   void launch(const TopKSpec& spec) const;
   void launch(const ResizerSpec& spec) const;
+  void launch(const CastSpec& spec) const;
 
  private:
   void prepare(const MatMulSpec& spec) const;

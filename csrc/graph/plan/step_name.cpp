@@ -37,6 +37,7 @@ StepName name(const GatherSpec&) { return {"Gather", ""}; }
 StepName name(const ResampleSpec&) { return {"Resample", ""}; }
 StepName name(const TopKSpec&) { return {"TopK", ""}; }
 StepName name(const ResizerSpec&) { return {"Resizer", ""}; }
+StepName name(const CastSpec&) { return {"Cast", ""}; }
 
 }  // namespace
 

@@ -320,6 +320,13 @@ struct ResizerSpec {
   ResizerForm form;
 };
 
+// y = x, from int32 to T: the nearest number, of two the even one; float16 saturates.
+struct CastSpec {
+  Elem elem = kF16;  // of y
+  uint32_t x = kNoValue, y = kNoValue;
+  int64_t count = 0;
+};
+
 // y = op(a, b), all of one shape.
 struct ElementwiseSpec {
   ElementwiseOp op = kAdd;
@@ -352,6 +359,6 @@ struct CopySpec {
 using StepSpec = std::variant<LinearSpec, HeadsSpec, AttentionSpec, HeadsAttentionSpec, RmsNormSpec, ElementwiseSpec,
                               SiluMulSpec, GatherRowSpec, CopySpec, MoERouteSpec, MoELinearSpec, MoECombineSpec,
                               BroadcastSpec, UnarySpec, ReduceSpec, SoftmaxSpec, LayerNormSpec, ConvSpec, MatMulSpec,
-                              PoolSpec, MoveSpec, GatherSpec, ResampleSpec, TopKSpec, ResizerSpec>;
+                              PoolSpec, MoveSpec, GatherSpec, ResampleSpec, TopKSpec, ResizerSpec, CastSpec>;
 
 }  // namespace tcim_lite

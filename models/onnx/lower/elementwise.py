@@ -8,7 +8,7 @@ import numpy as np
 
 from ..emit import Tensor
 from ..table import Call, Operand, lowers, within_float32
-from .indices import arithmetic, by_table
+from .indices import arithmetic, as_floats, comparable
 
 _BINARY = {
     "Add": "Add",
@@ -47,6 +47,9 @@ def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
         if (operand.kind if isinstance(operand, Tensor) else _kind(operand)) == "int":
             if (y := arithmetic(call, kind, a, b)) is not None:
                 return y
+            if kind in ("Equal", "Less") and (compared := comparable(call, a, b)) is not None:
+                a, b = compared
+                break
             raise call.node.unsupported("integers that the network computes are moved, not computed with")
     try:
         shape = np.broadcast_shapes(a.shape, b.shape)
@@ -242,7 +245,7 @@ def dropout(call: Call) -> list[Operand | None]:
 
 @lowers("Cast", "CastLike")
 def cast(call: Call) -> Operand:
-    """Between floating point types and bool; numbers keep the graph's own type."""
+    """To floating point, always of the graph's own type, or to bool; of integers also to int32 and int64."""
     from onnx import TensorProto
 
     x = call.operand(0)
@@ -250,16 +253,13 @@ def cast(call: Call) -> Operand:
         return x.astype(np.float32 if call.tensor(1).kind == "float" else np.int64)
     x = call.as_tensor(x)
     to = call.int_attr("to", 0) if call.node.op == "Cast" else _type_of(call)
-    if to in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16) and x.kind == "float":
-        return x
+    if to in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16):
+        return x if x.kind == "float" else as_floats(call, x)
     if to in (TensorProto.INT32, TensorProto.INT64) and x.kind == "int":
         return x
-    if to == TensorProto.BOOL and x.kind == "float":
+    if to == TensorProto.BOOL:
+        x = x if x.kind == "float" else as_floats(call, x)  # no other integer becomes 0
         return binary(call, "Equal", binary(call, "Equal", x, number(0)), number(0))
-    if x.kind == "int":
-        y = by_table(call, x, lambda v: v != 0 if to == TensorProto.BOOL else v, "float")
-        if y is not None:
-            return call.reshape(y, x.shape)
     raise call.node.unsupported("a cast between integers and floating point numbers that the network computes")
 
 

@@ -1,4 +1,5 @@
-"""Arithmetic with indices that the network computes: a table has the result for every value that one can have."""
+"""Integers that the network gets or computes: a table has the results of an index whose values are known; others become
+floating point numbers."""
 
 from __future__ import annotations
 
@@ -59,6 +60,30 @@ def of_two(
         return None
     y = by_table(call, x, lambda v: function(v[:, None], row) if x is a else function(row, v[:, None]), kind, row.size)
     return None if y is None else call.reshape(y, shape)
+
+
+def as_floats(call: Call, x: Tensor) -> Tensor:
+    """The nearest numbers of the graph's type."""
+    return call.op("Cast", [x], x.shape)
+
+
+def comparable(call: Call, a: Operand, b: Operand) -> tuple[Operand, Operand] | None:
+    """An integer and a constant as numbers that compare in the same way; None for other operands.
+
+    Rounding keeps order, and the type has every integer from -limit to limit: no other integer becomes one of those
+    between.
+    """
+    limit = 2**11 if call.emit.dtype == "float16" else 2**24
+    x, constant = (a, b) if isinstance(a, Tensor) else (b, a)
+    if not isinstance(x, Tensor) or isinstance(constant, Tensor) or x.kind != "int" or constant.dtype.kind not in "iu":
+        return None
+    if constant.size and not -limit < int(constant.min()) <= int(constant.max()) < limit:
+        raise call.node.unsupported(
+            f"an integer that the network computes is compared with one beyond {limit - 1}, the last that "
+            f"{call.emit.dtype} tells from its neighbours"
+        )
+    numbers = as_floats(call, x), constant.astype(np.float32)
+    return numbers if x is a else numbers[::-1]
 
 
 def by_table(call: Call, x: Tensor, function: Callable[[Values], Values], kind: str, columns: int = 1) -> Tensor | None:

@@ -296,8 +296,9 @@ def network_graph() -> Graph:
         Value("best", "intermediate", "float16", [1, 4, 3, 2]),
         Value("at", "intermediate", "int32", [1, 4, 3, 2]),
     ]
-    ops.append(Op("TopK", [x], [len(values) - 2, len(values) - 1], {"k": 2, "largest": 1}))
-    return Graph("network", values, ops, [0], [len(values) - 2, len(values) - 1])
+    best, at = len(values) - 2, len(values) - 1
+    ops.append(Op("TopK", [x], [best, at], {"k": 2, "largest": 1}))
+    return Graph("network", values, ops, [0], [best, at, op("Cast", [at], [1, 4, 3, 2])])
 
 
 def network_data() -> list[WeightData]:

@@ -146,6 +146,20 @@ void ResizerStep::run(const RunContext& context) const {
   });
 }
 
+void CastStep::run(const RunContext& context) const {
+  const auto* numbers = reinterpret_cast<const int32_t*>(context.at(x));
+  std::byte* target = context.at(y);
+  for_chunks(context, count, kChunk, [&](int64_t begin, int64_t end, int) {
+    if (elem == kF16) {
+      // One rounding: what float32 does not hold is beyond float16.
+      for (int64_t i = begin; i < end; ++i)
+        reinterpret_cast<uint16_t*>(target)[i] = float_to_half_saturate(float(numbers[i]));
+    } else {
+      for (int64_t i = begin; i < end; ++i) reinterpret_cast<float*>(target)[i] = float(numbers[i]);
+    }
+  });
+}
+
 void GatherStep::run(const RunContext& context) const {
   const std::byte* source = from.at(context);
   const auto* index = reinterpret_cast<const int32_t*>(at.at(context));

@@ -88,4 +88,10 @@ struct ResizerStep final : Step, ResizerSpec {
   void run(const RunContext& context) const override;
 };
 
+// Plain code for every CPU: what is converted are masks and indices, which are small.
+struct CastStep final : Step, CastSpec {
+  CastStep(CastSpec spec, const WeightFinder&) : CastSpec(std::move(spec)) {}
+  void run(const RunContext& context) const override;
+};
+
 }  // namespace tcim_lite::cpu

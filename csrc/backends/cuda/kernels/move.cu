@@ -1,4 +1,4 @@
-// Ops that move elements, or weigh a few of an axis.
+// Ops that move or convert elements, or weigh a few of an axis.
 #include "backends/cuda/kernels/dense.cuh"
 
 namespace tcim_lite::cuda {
@@ -73,7 +73,21 @@ __global__ void resizer_kernel(ResizerArgs args) {
     store(static_cast<T*>(args.y) + (picture * 3 + channel) * plane + at, pixel[channel]);
 }
 
+template <typename T>
+__global__ void cast_kernel(CastArgs args) {
+  wait_for_inputs();
+  launch_next();
+  const int64_t i = first_element();
+  if (i < args.count && !is_refused(args.refused)) store(static_cast<T*>(args.y) + i, float(args.x[i]));
+}
+
 }  // namespace
+
+void launch_cast(Elem elem, const CastArgs& args, cudaStream_t stream) {
+  with_elem(elem, [&](auto t) {
+    launch(cast_kernel<decltype(t)>, blocks_for(args.count), dim3(kDenseThreads), 0, stream, args);
+  });
+}
 
 void launch_resizer(Elem elem, const ResizerArgs& args, cudaStream_t stream) {
   const int64_t pixels = args.batch * args.form.out_h * args.form.out_w;

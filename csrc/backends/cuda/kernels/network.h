@@ -95,6 +95,15 @@ struct ResizerArgs {
 };
 void launch_resizer(Elem elem, const ResizerArgs& args, cudaStream_t stream);
 
+// y = x, rounded to T.
+struct CastArgs {
+  const int* x;
+  void* y;
+  int64_t count;
+  const int* refused;
+};
+void launch_cast(Elem elem, const CastArgs& args, cudaStream_t stream);
+
 struct WindowAxis {
   int in, out, kernel, stride, pad, dilation, upsample;
 };
