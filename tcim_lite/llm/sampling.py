@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+_COLUMNS = 1024  # as many maxima at least; fewer leave more values above the least of them
 _SORTED_FIRST = (1024, 16384)  # tokens that top-p sorts; the first is nearly always enough, the whole takes 15 ms
 
 
@@ -152,10 +153,11 @@ class Sampler:
         best = greedy_token(logits)
         if self.temperature == 0:
             return np.array([best]), np.ones(1)
-        ids = np.arange(logits.size)
         if 0 < self.top_k < logits.size:
             ids = _likeliest(logits, self.top_k)
             logits, best = logits[ids], 0
+        else:
+            ids = np.arange(logits.size)
         # Subtracted first: divided by a tiny temperature every logit would be infinite.
         with np.errstate(over="ignore"):
             weights = np.exp((logits.astype(np.float64) - float(logits[best])) / self.temperature)
@@ -219,11 +221,13 @@ def log_probabilities(logits: np.ndarray, token: int, count: int) -> tuple[float
         token: Id.
         count: How many of the likeliest.
     """
-    values = np.asarray(logits).reshape(-1).astype(np.float64)
-    values -= values.max()
-    values -= np.log(np.exp(values).sum())
-    likeliest = _likeliest(np.asarray(logits).reshape(-1), count) if count else np.empty(0, np.intp)
-    return float(values[token]), [(int(i), float(values[i])) for i in likeliest]
+    logits = np.asarray(logits).reshape(-1)
+    # Exponentials of float32 take a tenth of the time; float16 is much coarser than both.
+    exact = np.float32 if logits.dtype == np.float16 else np.float64
+    most = logits[largest(logits)].astype(exact)
+    shift = float(most) + float(np.log(np.exp(logits.astype(exact) - most).sum(dtype=np.float64)))
+    likeliest = _likeliest(logits, count) if count else np.empty(0, np.intp)
+    return float(logits[token]) - shift, [(int(i), float(logits[i]) - shift) for i in likeliest]
 
 
 def _likeliest(values: np.ndarray, count: int) -> np.ndarray:
@@ -234,10 +238,26 @@ def _likeliest(values: np.ndarray, count: int) -> np.ndarray:
         sign = bits >> 15
         values = (bits ^ (sign & 0x7FFF)) - sign
     if count < values.size:
+        at = _at_least_nth(values, count)
+        found = values if at.size == values.size else values[at]
         # Among equals of the smallest kept, argpartition keeps any.
-        smallest = np.partition(values, -count)[-count]
-        above, equal = np.flatnonzero(values > smallest), np.flatnonzero(values == smallest)
-        chosen = np.sort(np.concatenate([above, equal[: count - above.size]]))
+        smallest = np.partition(found, -count)[-count]
+        above, equal = np.flatnonzero(found > smallest), np.flatnonzero(found == smallest)
+        chosen = at[np.sort(np.concatenate([above, equal[: count - above.size]]))]
     else:
         chosen = np.arange(values.size)
     return chosen[np.argsort(-values[chosen].astype(np.float64), kind="stable")]
+
+
+def _at_least_nth(values: np.ndarray, count: int) -> np.ndarray:
+    """Indices, ascending, of some more than the `count` largest, equals of the smallest included.
+
+    Each column's maximum is a value, so `count` values reach the `count`-th largest maximum. Finding it takes a tenth
+    of the time of `partition` of all values.
+    """
+    columns = max(_COLUMNS, 4 * count)
+    rows = values.size // columns
+    if rows < 4:
+        return np.arange(values.size)
+    tops = values[: rows * columns].reshape(rows, columns).max(axis=0)
+    return np.flatnonzero(~(values < np.partition(tops, -count)[-count]))  # NaN stays in

@@ -32,6 +32,15 @@ def test_top_k_keeps_what_a_whole_sort_would(logits, count):
     assert [token for token, _ in logprobs] == kept.tolist()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("count", [1, 20, 1024])
+@pytest.mark.parametrize("digits", [0, 3])  # many equals, few
+def test_top_k_of_a_large_vocabulary_keeps_what_a_whole_sort_would(dtype, count, digits):
+    logits = np.random.default_rng(count).normal(0, 3, 20011).round(digits).astype(dtype)
+    kept = np.argsort(-logits.astype(np.float64), kind="stable")[:count]
+    assert [token for token, _ in log_probabilities(logits, 0, count)[1]] == kept.tolist()
+
+
 @pytest.mark.parametrize("values", [[-1, -2, -1], [-0.0, 0.0, -3], [0.0, -0.0], [5, 7, 7], [-math.inf, 4, math.inf]])
 def test_greedy_takes_the_lowest_id_among_equals(values):
     for dtype in (np.float16, np.float32):
