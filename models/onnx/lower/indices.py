@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..emit import Tensor
-from ..table import Call, Operand
+from ..table import Call, Constant, Operand
 
 Values = NDArray[Any]
 
@@ -34,6 +34,14 @@ _FUNCTIONS: dict[str, tuple[Callable[[Values, Values], Values], str]] = {
 }
 
 
+def _integer_and_constant(a: Operand, b: Operand) -> tuple[Tensor, Constant] | None:
+    """Two operands, the one that the network computes first; None unless both are integers and the other a constant."""
+    x, constant = (a, b) if isinstance(a, Tensor) else (b, a)
+    if not isinstance(x, Tensor) or isinstance(constant, Tensor) or x.kind != "int" or constant.dtype.kind not in "iu":
+        return None
+    return x, constant
+
+
 def arithmetic(call: Call, op: str, a: Operand, b: Operand) -> Tensor | None:
     """One of our ops of an index and a constant; None where the values of the index are not known."""
     if op not in _FUNCTIONS:
@@ -46,9 +54,10 @@ def of_two(
     call: Call, function: Callable[[Values, Values], Values], a: Operand, b: Operand, kind: str
 ) -> Tensor | None:
     """function(a, b) of an index and a constant that is one number, or a row for an index of one column."""
-    x, constant = (a, b) if isinstance(a, Tensor) else (b, a)
-    if not isinstance(x, Tensor) or isinstance(constant, Tensor) or x.kind != "int" or constant.dtype.kind not in "iu":
+    pair = _integer_and_constant(a, b)
+    if pair is None:
         return None
+    x, constant = pair
     if function in (_quotient, np.mod, np.fmod) and b is constant and not constant.all():
         raise call.node.unsupported("a division by 0")
     row = constant.astype(np.int64).reshape(-1)
@@ -74,9 +83,10 @@ def comparable(call: Call, a: Operand, b: Operand) -> tuple[Operand, Operand] | 
     between.
     """
     limit = 2**11 if call.emit.dtype == "float16" else 2**24
-    x, constant = (a, b) if isinstance(a, Tensor) else (b, a)
-    if not isinstance(x, Tensor) or isinstance(constant, Tensor) or x.kind != "int" or constant.dtype.kind not in "iu":
+    pair = _integer_and_constant(a, b)
+    if pair is None:
         return None
+    x, constant = pair
     if constant.size and not -limit < int(constant.min()) <= int(constant.max()) < limit:
         raise call.node.unsupported(
             f"an integer that the network computes is compared with one beyond {limit - 1}, the last that "
