@@ -6,6 +6,7 @@ reads its environment when it is imported.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import json
@@ -54,6 +55,7 @@ class _Waiting:
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen([sys.executable, "-P", __file__], text=True, cwd="/", **pipes)
+        atexit.register(self._process.communicate)  # ends it: it waits for the end of its input
 
     def run(self, job: dict[str, Any], timeout: float) -> int | None:
         """The exit status of a copy that does the job; None if it had to be killed."""
