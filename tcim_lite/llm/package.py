@@ -182,7 +182,8 @@ class Package:
         elements = vocab_size * hidden_size
         for dtype in (np.float16, np.float32):
             if path.stat().st_size == elements * np.dtype(dtype).itemsize:
-                return np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size))
+                # As a plain array: each row taken from a memmap runs Python code of numpy.
+                return np.memmap(path, dtype, "r", shape=(vocab_size, hidden_size)).view(np.ndarray)
         raise ValueError(
             f"{path} has {path.stat().st_size} bytes, expected {elements * 2} or {elements * 4} for "
             f"[{vocab_size}, {hidden_size}] float16 or float32; it belongs to another package"

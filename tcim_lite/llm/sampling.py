@@ -32,6 +32,9 @@ class Sampler:
         logit_bias: Added to the logits of these tokens; minus infinity forbids one.
         seed: Equal seeds give equal choices; None draws a fresh one.
 
+    Attributes:
+        takes_largest: Whether it is greedy, and nothing but a grammar changes the logits before.
+
     Raises:
         ValueError: A value out of its range.
     """
@@ -73,12 +76,8 @@ class Sampler:
         self.presence_penalty, self.frequency_penalty, self.logit_bias = presence_penalty, frequency_penalty, bias
         self._bias = np.fromiter(bias, np.intp, len(bias)), np.fromiter(bias.values(), np.float32, len(bias))
         self._rng = np.random.default_rng(seed)
-
-    @property
-    def takes_largest(self) -> bool:
-        """Whether it is greedy, and nothing changes the logits before."""
-        penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
-        return self.temperature == 0 and penalties == (0, 0, 1) and not self.logit_bias
+        penalties = presence_penalty, frequency_penalty, repetition_penalty
+        self.takes_largest = temperature == 0 and penalties == (0, 0, 1) and not bias
 
     def __call__(
         self,
@@ -99,7 +98,10 @@ class Sampler:
             ValueError: A logit is NaN.
             NoTokenError: Bias and grammar forbid all tokens.
         """
-        logits = self._changed(np.asarray(logits).reshape(-1), text, prompt_length, allowed)
+        logits = np.asarray(logits).reshape(-1)
+        if self.takes_largest and allowed is None:
+            return greedy_token(logits)
+        logits = self._changed(logits, text, prompt_length, allowed)
         if self.temperature == 0:
             return greedy_token(logits)
         ids, weights = self._candidates(logits)
@@ -198,7 +200,7 @@ def largest(logits: np.ndarray) -> int:
         bits = logits.view(np.int16)
         best = int(bits.argmax())
         # Above zero and at most infinity. What follows minus infinity, read without sign, is a negative NaN.
-        if 0 < bits[best] <= 0x7C00 and logits.view(np.uint16).max() <= 0xFC00:
+        if 0 < bits[best] <= 0x7C00 and np.maximum.reduce(logits.view(np.uint16)) <= 0xFC00:
             return best
     return int(logits.argmax())
 
@@ -209,7 +211,7 @@ def check_logit(token: int, logit: np.floating) -> None:
     Raises:
         ValueError: The logit is NaN.
     """
-    if np.isnan(logit):
+    if logit != logit:
         raise ValueError(f"logit {token} is NaN; run with TCIM_LITE_STRICT=error to see where it comes from")
 
 

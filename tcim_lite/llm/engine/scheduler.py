@@ -82,9 +82,10 @@ class Scheduler:
     def next_prefill(self, chunks_done: int) -> Request | None:
         """Whose prompt gets the next chunk, the oldest first; None when it is time to decode."""
         limit = None if self.static else self.chunks_per_step
-        if self.is_decoding and limit is not None and chunks_done >= limit:
+        filling = next((request for request in self.running.values() if request.state is State.PREFILL), None)
+        if filling is not None and limit is not None and chunks_done >= limit and self.is_decoding:
             return None
-        return next((request for request in self.running.values() if request.state is State.PREFILL), None)
+        return filling
 
     def decoding(self) -> list[Request]:
         """Requests that take part in the next decode step."""

@@ -66,6 +66,7 @@ class Stage:
         self._bound: dict[int, int] = {}  # slot, by id of a graph
         self.before_run: Callable[[], None] = lambda: None
         self._lengths = [-1] * len(self.lanes)  # valid lengths that the decode graph has now
+        self._values = [np.zeros(1, np.int32) for _ in self.lanes]  # for `set_input`, which copies
         for lane in self.lanes:
             decode.set_input(lane.current, np.array([1], np.int32))  # set once: inputs keep their value
 
@@ -111,7 +112,8 @@ class Stage:
         for slot, (lane, length) in enumerate(zip(self.lanes, lengths, strict=True)):
             if slot in at_work or self._lengths[slot] != length:
                 self._lengths[slot] = -1
-                value = np.array([length], np.int32)
+                value = self._values[slot]
+                value[0] = length
                 self.decode.set_input(lane.valid, value)
                 if lane.positions is not None:
                     self.decode.set_input(lane.positions, value.reshape(1, 1))
