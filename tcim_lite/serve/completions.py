@@ -14,7 +14,7 @@ from .completion import CompletionReply, completion_prompts
 from .errors import ApiError, closing
 from .guard import read_body
 from .protocol import ChatRequest, CompletionRequest, Sampling, read
-from .sampling import chat_params, choices, completion_params
+from .sampling import chat_params, choices, completion_params, guided_by
 from .service import Service
 from .streams import EventStream, Reply, whole
 from .usage import UsageCount
@@ -78,7 +78,12 @@ async def _answer(
     make_reply: Callable[[], Reply],
 ) -> Response:
     answers = Answers(service.engines, service.metrics, service.options.timeout_s)
-    await answers.submit(service.executor, prompts, params, n)
+    try:
+        await answers.submit(service.executor, prompts, params, n)
+    except ApiError as error:
+        if error.message.startswith("structured output: "):
+            error.param = guided_by(request)
+        raise
     reply = make_reply()  # of prompts that the engine has checked
     usage = UsageCount([len(prompt) for prompt in prompts], n)
     if request.stream:

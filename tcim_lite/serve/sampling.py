@@ -48,7 +48,7 @@ def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingP
     Raises:
         ApiError: A value out of its range, or something that cannot be done.
     """
-    if request.top_logprobs is not None and not request.logprobs:
+    if request.top_logprobs and not request.logprobs:
         raise ApiError(400, "top_logprobs: set logprobs to true as well", param="top_logprobs")
     max_tokens = request.max_tokens if request.max_completion_tokens is None else request.max_completion_tokens
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
@@ -89,13 +89,25 @@ def forced_call(request: ChatRequest) -> StructuredOutput | None:
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": name}, "arguments": schema},
+            # With a name of its own, "#/$defs/x" in the tool's schema means its own $defs, as its author wrote it.
+            "properties": {"name": {"const": name}, "arguments": {"$id": f"urn:tool:{index}", **schema}},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for name, schema in schemas.items()
+        for index, (name, schema) in enumerate(schemas.items())
     ]
     return StructuredOutput(json={"anyOf": calls})
+
+
+def guided_by(request: Sampling) -> str | None:
+    """The field that gives an answer its form."""
+    if request.structured_outputs is not None:
+        return "structured_outputs"
+    if isinstance(request, ChatRequest):
+        if request.response_format is not None and request.response_format.type != "text":
+            return "response_format"
+        return "tools" if request.tools else None
+    return None
 
 
 def _format(request: ChatRequest) -> StructuredOutput | None:

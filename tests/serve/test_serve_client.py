@@ -1,6 +1,7 @@
 """What else the `openai` client has: its other ways to ask, and its methods for routes that are not served."""
 
-from typing import Literal
+import enum
+from typing import Literal, Optional
 
 import openai
 import pydantic
@@ -33,6 +34,34 @@ def test_parse_makes_the_arguments_of_a_tool(client):
         (call,) = stream.get_final_completion().choices[0].message.tool_calls
     assert isinstance(call.function.parsed_arguments, Answer)
     assert "".join(event.arguments_delta for event in deltas) == call.function.arguments
+
+
+class Unit(enum.Enum):
+    one = 1
+    two = 2
+
+
+class Ask(pydantic.BaseModel):
+    unit: Unit
+
+
+class Note(pydantic.BaseModel):
+    unit: Literal["note"]
+    next: Optional["Note"] = None
+
+
+def test_tools_have_their_own_definitions(client):
+    """Schemas of pydantic keep what they use twice or name in `$defs`, with equal names in several tools."""
+    tools = [openai.pydantic_function_tool(kind) for kind in (Ask, Note)]
+    assert all("$ref" in str(tool) for tool in tools)
+    done = client.chat.completions.parse(**ASKED, tools=tools, tool_choice="required", max_tokens=500)
+    (call,) = done.choices[0].message.tool_calls
+    assert isinstance(call.function.parsed_arguments, (Ask, Note))
+    unknown = {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}
+    bad = [{"type": "function", "function": {"name": "f", "parameters": unknown}}]
+    with pytest.raises(openai.BadRequestError, match="'/\\$defs/none' does not exist") as caught:
+        client.chat.completions.create(**ASKED, tools=bad, tool_choice="required")
+    assert caught.value.body["param"] == "tools"
 
 
 def test_raw_and_streamed_responses(client):

@@ -26,6 +26,7 @@ def every_logit(start):
     ("options", "sampler"),
     [
         ({"temperature": 8, "top_p": 0, "top_k": 0}, Sampler()),
+        ({"temperature": 0, "logprobs": False, "top_logprobs": 0}, Sampler()),
         ({"temperature": 8, "seed": 5, "top_p": 1, "top_k": -1}, Sampler(8, 0, 1.0, 5)),
         ({"temperature": 8, "seed": -(2**63), "top_p": 1, "top_k": 0}, Sampler(8, 0, 1.0, 2**63)),
         ({"temperature": 8, "seed": -1, "top_p": 1, "top_k": 0}, Sampler(8, 0, 1.0, 2**64 - 1)),
