@@ -92,11 +92,18 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    what = {404: "there is no such route", 405: f"the route takes no {request.method}"}.get(error.status_code)
-    headers = dict(error.headers or {})
-    return error_response(
-        ApiError(error.status_code, f"{request.url.path[:200]}: {what or error.detail}", headers=headers)
-    )
+    path = request.url.path
+    what = {404: f"there is no such route{_hint(path)}", 405: f"the route takes no {request.method}"}
+    message = f"{path[:200]}: {what.get(error.status_code, error.detail)}"
+    return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})))
+
+
+def _hint(path: str) -> str:
+    """For a client whose base URL lacks "/v1", or has it twice."""
+    for known in ("/v1/chat/completions", "/v1/completions", "/v1/models"):
+        if path.rstrip("/").endswith(known.removeprefix("/v1")):
+            return f"; did you mean {known}? The base URL of a client ends with one /v1"
+    return ""
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:

@@ -95,11 +95,15 @@ async def read_body(request: Request, most: int) -> bytes:
     JSON has to be announced as such: a page of another site cannot do that without asking first.
 
     Raises:
-        ApiError: 415 for another type, 413 for too many bytes, 408 for a client that does not go on.
+        ApiError: 415 for another type or a compressed body, 413 for too many bytes, 408 for a client that does not go
+            on.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"content-type is {kind[:60] or 'missing'}; send 'Content-Type: application/json'")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise ApiError(415, f"content-encoding is {encoding[:60]}; send the body as it is, without compression")
     too_large = ApiError(413, f"the body is larger than the server's limit of {most} bytes", code="body_too_large")
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length[:20]) > most:

@@ -47,7 +47,7 @@ async def metrics(service: Service, http: Request) -> Response:
 
 async def models(service: Service, http: Request) -> Response:
     """GET /v1/models, and /v1/models/NAME."""
-    name = http.path_params.get("name")
+    name = http.path_params.get("name") or None  # "/v1/models/" is the list
     entry = {
         "id": service.options.model,
         "object": "model",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from typing import Any, Literal, TypeVar
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -200,6 +203,20 @@ _REFUSED = {
     "web_search_options": "there is no web search",
     "functions": "use tools",
     "function_call": "use tool_choice",
+    # Of other servers.
+    "guided_json": "use structured_outputs, {'json': ...}",
+    "guided_regex": "use structured_outputs, {'regex': ...}",
+    "guided_choice": "use structured_outputs, {'choice': [...]}",
+    "enable_thinking": "use chat_template_kwargs, {'enable_thinking': ...}",
+    "max_new_tokens": "use max_tokens",
+}
+_REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
+    ChatRequest: {"prompt": "use messages, or /v1/completions", "best_of": "use n"},
+    CompletionRequest: {
+        "messages": "use prompt, or /v1/chat/completions",
+        "max_completion_tokens": "use max_tokens",
+        "response_format": "use structured_outputs",
+    },
 }
 _HARMLESS: dict[str, tuple[Any, ...]] = {"modalities": (None, ["text"])}
 
@@ -219,17 +236,41 @@ def read(kind: type[Body], data: bytes) -> Body:
     if not isinstance(found, dict):
         raise ApiError(400, f"the body is a {type(found).__name__}; expected a JSON object", code="invalid_type")
     names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    refused = _REFUSED | _REFUSED_BY.get(kind, {})
     for name in found.keys() - names - IGNORED:
-        if name not in _REFUSED:
+        if name not in refused:
+            near = difflib.get_close_matches(name[:80], names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
             raise ApiError(
-                400, f"unrecognized request argument: {name[:80]}", param=name[:80], code="unknown_parameter"
+                400, f"unrecognized request argument: {name[:80]}{hint}", param=name[:80], code="unknown_parameter"
             )
         if found[name] not in _HARMLESS.get(name, (None,)):
-            raise ApiError(400, f"{name}: {_REFUSED[name]}", param=name, code="unsupported_parameter")
+            raise ApiError(400, f"{name}: {refused[name]}", param=name, code="unsupported_parameter")
     try:
         return msgspec.convert(found, kind)
     except (msgspec.ValidationError, RecursionError, OverflowError) as error:
         at = re.search(r"`\$\.?(.+)`$", str(error))
         missing = re.search(r"missing required field `(\w+)`", str(error))
         param = at[1] if at else missing[1] if missing else None
-        raise ApiError(400, str(error), param=param, code="invalid_type") from None
+        values = _values(kind, at[1]) if at and "enum value" in str(error) else []
+        expected = f"; expected {', '.join(values)}" if values else ""
+        raise ApiError(400, f"{error}{expected}", param=param, code="invalid_type") from None
+
+
+def _values(kind: type[msgspec.Struct], path: str) -> list[str]:
+    """What a field of a few values may be, by its place in a body, such as "messages[0].role"."""
+    found: list[Any] = [kind]
+    for name in re.findall(r"\w+", re.sub(r"\[[^\]]*\]", "", path)):
+        structs = [at for at in found if isinstance(at, type) and issubclass(at, msgspec.Struct)]
+        fields = (field for struct in structs for field in msgspec.structs.fields(struct))
+        found = list(_leaves(field.type for field in fields if field.encode_name == name))
+    return [str(value) for at in found if get_origin(at) is Literal for value in get_args(at)]
+
+
+def _leaves(kinds: Iterable[Any]) -> Iterator[Any]:
+    """The types that a list or union is made of."""
+    for kind in kinds:
+        if get_origin(kind) in (Union, types.UnionType, list):
+            yield from _leaves(get_args(kind))
+        else:
+            yield kind

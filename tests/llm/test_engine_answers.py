@@ -227,7 +227,8 @@ def test_what_an_engine_lacks_is_named(engine, monkeypatch):
     for params in (structured, SamplingParams(stop=("a",))):
         with pytest.raises(RequestError, match="with a tokenizer"):
             without.add([1], params)
-    for params in (SamplingParams(logit_bias={10**6: 1.0}), SamplingParams(stop_token_ids={10**6})):
+    bad = [SamplingParams(logit_bias={10**6: 1.0}), *(SamplingParams(stop_token_ids={token}) for token in (10**6, -1))]
+    for params in bad:
         with pytest.raises(RequestError, match="outside the vocabulary"):
             engine.add([1], params)
 

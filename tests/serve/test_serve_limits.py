@@ -1,5 +1,6 @@
 """Limits and ends: keys, bodies, the queue, clients that leave or read slowly, signals."""
 
+import gzip
 import json
 import os
 import signal
@@ -117,6 +118,24 @@ def test_bodies_have_a_limit_and_a_type(start):
     assert chunked.status_code == 413
     form = server.post(CHAT, content=json.dumps(body()), headers={"Content-Type": "text/plain"})
     assert (form.status_code, "send 'Content-Type: application/json'" in form.text) == (415, True)
+    packed = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    answer = server.post(CHAT, content=gzip.compress(json.dumps(body()).encode()), headers=packed)
+    assert (answer.status_code, "content-encoding is gzip" in answer.text) == (415, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("post", "/chat/completions", "/v1/chat/completions"),
+        ("post", "/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("post", "/completions", "/v1/completions"),
+        ("get", "/models", "/v1/models"),
+    ],
+)
+def test_a_base_url_without_v1_or_with_two_is_told_so(server, method, path, meant):
+    answer = httpx2.request(method, server.url + path)
+    assert answer.status_code == 404
+    assert f"did you mean {meant}? The base URL" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("method", ["get", "put", "delete"])

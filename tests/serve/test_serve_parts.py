@@ -200,9 +200,21 @@ def test_a_hostile_template_is_an_error_within_limits(source, message):
         (b"[]", "is a list"),
         (b"null", "is a NoneType"),
         (b"{}", "missing required field `messages`"),
-        (b'{"messages": [{"role": "nobody"}]}', "Invalid enum value 'nobody'"),
+        (
+            b'{"messages": [{"role": "nobody"}]}',
+            r"Invalid enum value 'nobody' .*; expected system, developer, user, assistant, tool",
+        ),
+        (b'{"messages": [], "tool_choice": "any"}', "'any' .*; expected none, auto, required"),
+        (
+            b'{"messages": [], "tools": [{"type": "custom", "function": {"name": "f"}}]}',
+            "'custom' .*; expected function",
+        ),
+        (b'{"messages": [], "response_format": {"type": "xml"}}', "'xml' .*; expected text, json_object, json_schema"),
         (b'{"messages": [], "n": 1.5}', "Expected `int | null`, got `float`"),
-        (b'{"messages": [], "temprature": 1}', "unrecognized request argument: temprature"),
+        (b'{"messages": [], "temprature": 1}', "argument: temprature; did you mean temperature?"),
+        (b'{"messages": [], "xyz": 1}', "argument: xyz$"),
+        (b'{"messages": [], "prompt": "a"}', "prompt: use messages, or /v1/completions"),
+        (b'{"messages": [], "enable_thinking": false}', "enable_thinking: use chat_template_kwargs"),
         (b'{"messages": [], "web_search_options": {}}', "there is no web search"),
     ],
 )

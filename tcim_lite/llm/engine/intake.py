@@ -58,8 +58,9 @@ class Intake:
         """
         prompt, params = self.check(prompt), params or SamplingParams()
         request = Request(request_id, prompt, params)
-        bad = max((*(params.logit_bias or ()), *params.stop_token_ids), default=0)
-        if bad >= self.vocab_size:
+        told = (*(params.logit_bias or ()), *params.stop_token_ids)
+        bad = next((token for token in told if not 0 <= token < self.vocab_size), None)
+        if bad is not None:
             raise RequestError(
                 f"token {bad} of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
             )
