@@ -18,6 +18,7 @@
 #include "base/env.h"
 #include "base/float_environment.h"
 #include "base/log.h"
+#include "base/parked_thread.h"
 
 namespace tcim_lite {
 namespace {
@@ -119,11 +120,19 @@ struct ThreadPool::State {
   int64_t grain = 1;
   bool in_runs = false;
 
-  std::vector<Run> runs;  // one per member
-  std::mutex turn;        // one region at a time
+  std::vector<Run> runs;             // one per member
+  std::vector<ParkedThread> parked;  // one per member
+  std::mutex turn;                   // one region at a time
   bool started = false;
 
-  explicit State(int size) : runs(size_t(size)) {}
+  explicit State(int size) : runs(size_t(size)), parked(size_t(size)) {}
+
+  void wake_workers() {
+    const int cpu = sched_getcpu();
+    for (ParkedThread& worker : parked) worker.keep_off(cpu);
+    wake.fetch_add(1, std::memory_order_relaxed);
+    wake.notify_all();
+  }
 
   void share_out() {
     const auto size = int64_t(runs.size());
@@ -205,10 +214,7 @@ void ThreadPool::run_region(Order order, Body body, const void* context, int64_t
   if (state.in_runs) state.share_out();
   const uint64_t number = (state.word.load(std::memory_order_relaxed) / State::kNumber + 1) * State::kNumber;
   state.word.store(number | State::kOpen, std::memory_order_seq_cst);
-  if (state.sleepers.load(std::memory_order_seq_cst) > 0) {
-    state.wake.fetch_add(1, std::memory_order_relaxed);
-    state.wake.notify_all();
-  }
+  if (state.sleepers.load(std::memory_order_seq_cst) > 0) state.wake_workers();
   state.drain(0);
   state.word.fetch_and(~State::kOpen, std::memory_order_acq_rel);
   for (int tries = 0; (state.word.load(std::memory_order_acquire) & State::kActive) != 0; ++tries) {
@@ -236,10 +242,12 @@ void ThreadPool::work(int member) {
       pause();
       if (tries % 32 != 0 || std::chrono::steady_clock::now() - idle_since < kSpin) continue;
       const uint32_t ticket = state.wake.load(std::memory_order_relaxed);
+      state.parked[size_t(member)].park();
       state.sleepers.fetch_add(1, std::memory_order_seq_cst);
       word = state.word.load(std::memory_order_seq_cst);
       if ((word & State::kOpen) == 0 || word / State::kNumber == seen) state.wake.wait(ticket);
       state.sleepers.fetch_sub(1, std::memory_order_relaxed);
+      state.parked[size_t(member)].resume();
     }
     state.drain(member);
     state.word.fetch_sub(1, std::memory_order_acq_rel);

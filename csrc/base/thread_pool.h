@@ -1,8 +1,8 @@
 // One pool per process. A region is a parallel loop over independent tasks; regions of different callers take turns.
 //
 // The calling thread is member 0 and works too. Workers spin for a few tens of microseconds after a region, so the
-// regions of one decode step follow each other without a system call, then sleep. No threads exist before the first
-// region (C-20), and a forked child builds its own pool on first use.
+// regions of one decode step follow each other without a system call, then sleep (parked_thread.h says how they wake).
+// No threads exist before the first region (C-20), and a forked child builds its own pool on first use.
 #pragma once
 
 #include <cstdint>

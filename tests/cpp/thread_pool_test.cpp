@@ -1,11 +1,15 @@
 // The pool: every task once, regions of several callers in turn, a forked child with a pool of its own.
 #include "base/thread_pool.h"
 
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -136,6 +140,31 @@ void test_several_callers_take_turns() {
   CHECK_EQ(good.load(), 4 * 500);
 }
 
+// Threads of this process that may run where the caller may.
+int threads_that_run_anywhere() {
+  cpu_set_t own, other;
+  CHECK_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    CHECK_EQ(sched_getaffinity(std::stoi(entry.path().filename()), sizeof(other), &other), 0);
+    found += CPU_EQUAL(&own, &other);
+  }
+  return found;
+}
+
+void test_workers_that_slept_may_run_anywhere_again() {
+  ThreadPool& pool = ThreadPool::instance();
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // workers sleep after 50 us
+    std::atomic<int> begun{0};
+    pool.parallel_for(pool.size(), [&](int64_t, int) {
+      begun.fetch_add(1);
+      while (begun.load() != pool.size()) std::this_thread::yield();  // so all of them run
+    });
+    CHECK_EQ(threads_that_run_anywhere(), pool.size());
+  }
+}
+
 void test_a_forked_child_has_a_pool_of_the_same_size() {
   const int size = ThreadPool::instance().size();
   const pid_t child = fork();
@@ -159,6 +188,7 @@ int main() {
   test_others_take_over_the_run_of_a_member_that_is_held_up();
   test_a_member_runs_one_task_at_a_time();
   test_several_callers_take_turns();
+  test_workers_that_slept_may_run_anywhere_again();
   test_a_forked_child_has_a_pool_of_the_same_size();
   return check_result();
 }
