@@ -32,7 +32,8 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         threading.Thread(target=_end_soon, args=(reader, told), daemon=True).start()
     try:
         status = main()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller: `>&-`
+            sys.stdout.flush()
     except KeyboardInterrupt:
         _tell(told)
         atexit._run_exitfuncs()

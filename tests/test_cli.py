@@ -32,6 +32,14 @@ def test_python_m_tcim_lite_is_the_command():
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
+def test_a_closed_standard_output_is_no_failure():
+    command = [sys.executable, "-P", "-m", "tcim_lite", "explain"]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_inspect_of_a_folder_goes_on_after_a_foreign_file(tmp_path, add_model, capfd):
     shutil.copy(add_model, tmp_path / "b.hmm")
     (tmp_path / "a.hmm").write_bytes(b"\x7fELF\2\1\1")

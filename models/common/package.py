@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import filecmp
 import os
 import re
@@ -33,6 +34,8 @@ ROLE_EMBEDDINGS = {
 }
 EMBEDDING_SUFFIXES = (".bin", ".pt")
 TOKENIZER_DIR = Path("tokenizer")
+# Of a disk, of the user, and of the process (`ulimit -f`).
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -44,10 +47,10 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
     `output` is as it was.
 
     Raises:
-        CompileError: `output` cannot be written.
+        CompileError: `output` cannot be written, or its disk is full.
     """
-    created = not output.exists()
     try:
+        created = not output.exists()
         output.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".tcim-compile-", dir=output))
     except OSError as error:
@@ -65,6 +68,12 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
         for file in sorted(files, key=lambda path: path.suffix != ".hmw"):
             (output / file).parent.mkdir(parents=True, exist_ok=True)
             os.replace(staging / file, output / file)
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise CompileError(
+            f"cannot write to {output}: {error.strerror}; free some space there, or write elsewhere"
+        ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
         if created and not any(output.iterdir()):

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
@@ -46,7 +47,16 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         importlib.import_module(f".{name}", __package__).add_parser(commands)
+    for command in commands.choices.values():
+        command.register("type", Path, _path)
     return parser
+
+
+def _path(text: str) -> Path:
+    """A path of the command line; Path itself takes "" as the current folder, as which nobody means it."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty (an unset variable?); write . for the current folder")
+    return Path(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

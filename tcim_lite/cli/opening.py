@@ -62,7 +62,7 @@ def take_model(args: argparse.Namespace) -> None:
         if args.model is not None:
             raise ValueError(f"PACKAGE is given twice: {args.model}, and {args.model_option} by --model")
         args.model = args.model_option
-    if args.model is None:
+    if not args.model:
         raise ValueError("PACKAGE is missing: a folder that `tcim-lite compile` wrote, a checkpoint or a hub name")
     del args.model_option
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +99,41 @@ def test_a_package_that_cannot_be_put_in_place_leaves_nothing(
     assert main(["compile", str(make_checkpoint()), "-o", str(out), *SMALL]) == 2
     assert "move it away" in capsys.readouterr().err
     assert sorted(out.rglob("*")) == before
+
+
+def test_a_disk_without_space_is_named_and_keeps_what_it_had(
+    make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compile", str(make_checkpoint()), "-q", *SMALL, "-o"]
+    assert main([*command, str(tmp_path / "out")]) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        for name in ("out", "new"):
+            assert main([*command, str(tmp_path / name)]) == 2
+            assert f"cannot write to {tmp_path / name}: File too large; free some space" in capsys.readouterr().err
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()} == before
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compile", "x", "-o", ""], ["compile", "", "-o", "x"], ["inspect", ""], ["bench", ""], ["dump", "x", "-o", ""]],
+)
+def test_an_empty_path_is_not_the_current_folder(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "the path is empty (an unset variable?)" in capsys.readouterr().err
+    for command in ("chat", "serve"):
+        assert main([command, ""]) == 2
+        assert "PACKAGE is missing" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
 
 
 def test_inspect_does_not_wait_for_a_fifo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
