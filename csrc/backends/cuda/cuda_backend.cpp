@@ -21,27 +21,20 @@ namespace {
 
 constexpr uint64_t kMostPinned = 1 << 20;
 
-class GpuMemory final : public DeviceMemory {
+template <typename Bytes, Bytes (*allocate)(uint64_t)>
+class Memory final : public DeviceMemory {
  public:
-  explicit GpuMemory(uint64_t bytes) : memory_(device_bytes(bytes == 0 ? 1 : bytes)) {
+  explicit Memory(uint64_t bytes) : memory_(allocate(bytes == 0 ? 1 : bytes)) {
     data_ = memory_.get();
     bytes_ = bytes;
   }
 
  private:
-  DeviceBytes memory_;
+  Bytes memory_;
 };
 
-class PinnedMemory final : public DeviceMemory {
- public:
-  explicit PinnedMemory(uint64_t bytes) : memory_(pinned_bytes(bytes == 0 ? 1 : bytes)) {
-    data_ = memory_.get();
-    bytes_ = bytes;
-  }
-
- private:
-  PinnedBytes memory_;
-};
+using GpuMemory = Memory<DeviceBytes, device_bytes>;
+using PinnedMemory = Memory<PinnedBytes, pinned_bytes>;
 
 class CudaBackend final : public Backend {
  public:

@@ -79,61 +79,56 @@ __global__ void norm_kernel(NormArgs args) {
   for (int i = vectors + threadIdx.x; i < cols; i += blockDim.x) store(y + i, load(x + i) * inverse * args.weight[i]);
 }
 
-template <typename T, ElementwiseOp op>
-__global__ void elementwise_kernel(ElementwiseArgs args) {
+// Calls `each(row, column)` once, on some thread of the grid, for every element of the live rows.
+template <typename Each>
+__device__ __forceinline__ void for_elements(const RowArgs& args, const Each& each) {
   wait_for_inputs();
   launch_next();
-  if (is_refused(args.row.refused)) return;
-  for (int row = blockIdx.y; row < args.row.rows && is_live(args.row.live, row); row += gridDim.y) {
-    const T* a = static_cast<const T*>(args.row.x) + row * args.row.x_stride;
+  if (is_refused(args.refused)) return;
+  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y)
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) each(row, i);
+}
+
+template <typename T>
+__device__ __forceinline__ const T* x_row(const RowArgs& args, int row) {
+  return static_cast<const T*>(args.x) + row * args.x_stride;
+}
+
+template <typename T>
+__device__ __forceinline__ T* y_row(const RowArgs& args, int row) {
+  return static_cast<T*>(args.y) + row * args.y_stride;
+}
+
+template <typename T, ElementwiseOp op>
+__global__ void elementwise_kernel(ElementwiseArgs args) {
+  for_elements(args.row, [&](int row, int i) {
     const T* b = static_cast<const T*>(args.b) + row * args.b_stride;
-    T* y = static_cast<T*>(args.row.y) + row * args.row.y_stride;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.row.cols; i += gridDim.x * blockDim.x)
-      store(y + i, apply<op>(load(a + i), load(b + i)));
-  }
+    store(y_row<T>(args.row, row) + i, apply<op>(load(x_row<T>(args.row, row) + i), load(b + i)));
+  });
+}
+
+// Rows hold 16 gates, then the 16 values that they scale, and so on.
+template <typename T, typename Glu>
+__device__ __forceinline__ void glu(const RowArgs& args, const Glu& of) {
+  for_elements(args, [&](int row, int i) {
+    const T* gate = x_row<T>(args, row) + i / 16 * 32 + i % 16;
+    store(y_row<T>(args, row) + i, of(load(gate), load(gate + 16)));
+  });
 }
 
 template <typename T>
 __global__ void silu_mul_kernel(RowArgs args) {
-  wait_for_inputs();
-  launch_next();
-  if (is_refused(args.refused)) return;
-  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y) {
-    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-    T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
-      const int gate = i / 16 * 32 + i % 16;
-      store(y + i, silu(load(x + gate)) * load(x + gate + 16));
-    }
-  }
+  glu<T>(args, [](float gate, float value) { return silu(gate) * value; });
 }
 
 template <typename T>
 __global__ void clamped_glu_kernel(RowArgs args, float alpha, float limit) {
-  wait_for_inputs();
-  launch_next();
-  if (is_refused(args.refused)) return;
-  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y) {
-    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-    T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x) {
-      const int at = i / 16 * 32 + i % 16;
-      store(y + i, clamped_glu(load(x + at), load(x + at + 16), alpha, limit));
-    }
-  }
+  glu<T>(args, [=](float gate, float value) { return clamped_glu(gate, value, alpha, limit); });
 }
 
 template <typename From, typename To>
 __global__ void copy_kernel(RowArgs args) {
-  wait_for_inputs();
-  launch_next();
-  if (is_refused(args.refused)) return;
-  for (int row = blockIdx.y; row < args.rows && is_live(args.live, row); row += gridDim.y) {
-    const From* x = static_cast<const From*>(args.x) + row * args.x_stride;
-    To* y = static_cast<To*>(args.y) + row * args.y_stride;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < args.cols; i += gridDim.x * blockDim.x)
-      store(y + i, load(x + i));
-  }
+  for_elements(args, [&](int row, int i) { store(y_row<To>(args, row) + i, load(x_row<From>(args, row) + i)); });
 }
 
 template <typename T>
