@@ -1,5 +1,7 @@
 """`tcim-lite bench`: what it prints and refuses. How fast anything is depends on the machine and is no test."""
 
+import contextlib
+import io
 import json
 import math
 import os
@@ -50,10 +52,15 @@ def bench(capsys):
     return run
 
 
-def test_json_has_every_graph_with_its_limit_and_the_limits_themselves(bench, package):
-    status, output, _ = bench(package, "--json")
-    content = json.loads(output)
-    assert status == 0
+@pytest.fixture(scope="module")
+def content(package):
+    """What `--json` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main(["bench", str(package), "--quick", "--json"]) == 0
+    return json.loads(output.getvalue())
+
+
+def test_json_has_every_graph_with_its_limit_and_the_limits_themselves(content):
     assert (content["quant"], content["context_length"], content["batch"]) == ("w4a8h0_ssfp", 64, 1)
     timings = {(timing["graph"], timing["depth"]): timing for timing in content["timings"]}
     assert set(timings) == {("prefill", 0), ("verify", 0), ("decode", 0), ("decode", 32)}
@@ -93,11 +100,10 @@ def test_forced_kernels_are_held_against_their_own_instructions(package, isa):
     assert limits["int8"] > 0
 
 
-def test_weight_bytes_are_those_a_token_needs(bench, package):
+def test_weight_bytes_are_those_a_token_needs(content, package):
     """The packed bytes of every weight but the RoPE tables, from the container itself."""
     from tcim_lite.hmm import read
 
-    content = json.loads(bench(package, "--json")[1])
     weights = {entry.name: entry.nbytes for entry in read(package / "qwen3_decode.hmm").weights}
     assert content["weight_bytes"] == sum(weights.values()) - weights["rope.cos"] - weights["rope.sin"]
 
@@ -113,8 +119,8 @@ def test_the_screen_has_a_line_for_each_graph_and_fits(bench, package):
         assert what in starts
 
 
-def test_the_steps_of_every_graph_are_timed_and_fit_into_its_runs(bench, package):
-    timings = json.loads(bench(package, "--json")[1])["timings"]
+def test_the_steps_of_every_graph_are_timed_and_fit_into_its_runs(content):
+    timings = content["timings"]
     for timing in timings:
         ops = [step["op"] for step in timing["steps"]]
         assert {"Linear", "Attention"} <= set(ops)
