@@ -47,6 +47,23 @@ def test_the_process_ends_while_daemon_threads_are_in_the_core(add_model, loop, 
         assert run_script(text, str(add_model), loop) == "end"
 
 
+def test_a_sub_interpreter_is_refused_and_does_not_wait(run_script):
+    text = """
+        try:
+            import _interpreters as interpreters  # Python 3.13
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        interpreters.run_string(interpreters.create(), '''
+        try:
+            import tcim_lite._core
+        except ImportError as error:
+            print(error, flush=True)
+        ''')
+    """
+    printed = run_script(text)
+    assert "main interpreter only" in printed or "loading in subinterpreters" in printed  # Python's own words
+
+
 def test_a_fork_may_use_more_threads_than_its_parent(attention_pair, monkeypatch, run_script):
     text = """
         import os, sys
