@@ -23,7 +23,6 @@ from .network import MAX_ELEMENTS
 
 GROUP = 64
 _MAX_MOVES = 64  # ops that one value is followed through
-_MAX_TABLE = 1 << 20  # elements that are searched for the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +32,18 @@ class Tensor:
     Attributes:
         id: In the graph.
         shape: As ONNX has it; a scalar's is empty, in the graph it is [1].
-        kind: "float" (and bool, as 0 and 1), "int" for int32, "state" for a KV cache, or "uint8" for an image.
+        kind: "float" (and bool, as 0 and 1), "int" for integers, "int8", "uint8", "int16" and "uint16" for those that
+            wrap there, "state" for a KV cache, or "image".
     """
 
     id: int
     shape: tuple[int, ...]
     kind: str = "float"
+
+
+def is_integer(kind: str) -> bool:
+    """Whether tensors of a kind hold integers, which are int32 in the graph."""
+    return kind not in ("float", "state", "image")
 
 
 def graph_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -76,7 +81,9 @@ class Emitter:
 
     def dtype_of(self, kind: str) -> str:
         """The container's dtype of a kind of tensor."""
-        return {"int": "int32", "uint8": "uint8"}.get(kind, self.dtype)
+        if kind == "image":
+            return "uint8"
+        return "int32" if is_integer(kind) else self.dtype
 
     def reserve(self, names: Sequence[str]) -> None:
         """Keeps the names of inputs and outputs from being given to anything else."""
@@ -143,23 +150,15 @@ class Emitter:
             at = np.broadcast_to(at, shape) if op.kind == "Expand" else at.reshape(shape)
         return source, at.reshape(tensor.shape)
 
-    def most(self, tensor: Tensor) -> int | None:
-        """The largest value of indices, where TopK or a constant says it and none is below 0."""
-        source = tensor.id
-        for _ in range(_MAX_MOVES):
-            op = self._made.get(source)
-            if op is None:
-                break
-            if op.kind == "TopK":
-                return self._values[op.inputs[0]].shape[-1] - 1 if source == op.outputs[1] else None
-            if op.kind not in ("Reshape", "Expand", "Transpose", "StridedSlice", "Gather"):
-                return None
-            source = op.inputs[0]
-        value = self._values[source]
-        if value.kind != "weight" or value.dtype != "int32" or math.prod(value.shape) > _MAX_TABLE:
+    def compared(self, tensor: Tensor) -> Tensor | None:
+        """The integers 0 and 1 that truths were made of, if they were."""
+        op = self._made.get(tensor.id)
+        if op is None or op.kind != "Cast":
             return None
-        data = np.asarray(self._weights[value.weight].data)
-        return int(data.max()) if data.size and data.min() >= 0 else None
+        before = self._made.get(op.inputs[0])
+        if before is None or before.kind not in ("Equal", "Less"):
+            return None
+        return Tensor(op.inputs[0], tensor.shape, "int")
 
     def is_input(self, tensor: Tensor) -> bool:
         """Whether a value is a graph input."""

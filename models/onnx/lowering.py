@@ -26,7 +26,8 @@ from .table import LOWERINGS, Call, Operand
 
 INPUT_KINDS = {
     "float16": "float", "float32": "float", "float64": "float", "bfloat16": "float", "bool": "float",
-    "int32": "int", "int64": "int",
+    "int32": "int", "int64": "int", "uint32": "int", "uint64": "int",
+    "int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16",
 }  # fmt: skip
 
 
@@ -50,11 +51,11 @@ def lower_network(
         kind = INPUT_KINDS.get(port.dtype)
         if kind is None:
             raise UnsupportedNodeError(
-                f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool, int32 and int64"
+                f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool and integers"
             )
         if (image := images.get(port.name)) is not None:
             check_image(image, port)
-            values[port.name] = emit.input(port.name, (port.shape[0], image.nbytes), "uint8")
+            values[port.name] = emit.input(port.name, (port.shape[0], image.nbytes), "image")
         else:
             values[port.name] = emit.input(port.name, port.shape, "state" if port.name in states else kind)
     _add_images(network, images, values, emit)

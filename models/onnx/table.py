@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .emit import Emitter, Tensor
+from .errors import shown
 from .network import MAX_FOLDED, MAX_GROWTH, Node, is_float
 
 Constant = NDArray[Any]
@@ -38,6 +39,18 @@ def lowers(*ops: str, domain: str = "") -> Callable[[Lowering], Lowering]:
         return function
 
     return enter
+
+
+def constant_kind(array: Constant) -> str:
+    """The kind of the tensor that a constant becomes."""
+    if is_float(array) or array.dtype == bool:
+        return "float"
+    return array.dtype.name if array.dtype.itemsize < 4 else "int"
+
+
+def constant_dtype(kind: str) -> Any:
+    """Of a constant that becomes a tensor of a kind."""
+    return {"float": np.float32, "int": np.int64}.get(kind, kind)
 
 
 class Call:
@@ -72,7 +85,7 @@ class Call:
 
     def _repeated(self, operand: Constant) -> Tensor:
         """One element that fills a large shape: computed by the network instead of stored in the package."""
-        kind = "float" if is_float(operand) or operand.dtype == bool else "int"
+        kind = constant_kind(operand)
         weight = self.emit.weight(np.asarray(operand.flat[0]).reshape(1), self.emit.dtype_of(kind))
         return self.op("Expand", [weight], operand.shape, result=kind)
 
@@ -95,7 +108,9 @@ class Call:
         """As `as_tensor`, of floating point numbers."""
         tensor = self.as_tensor(operand)
         if tensor.kind != "float":
-            raise self.node.unsupported(f"{what} is made of integers, which is not supported")
+            raise self.node.unsupported(
+                f"{what} holds integers; {shown(self.node.op)} takes floating point numbers only"
+            )
         return tensor
 
     def as_tensor(self, operand: Operand) -> Tensor:
@@ -103,7 +118,7 @@ class Call:
         if isinstance(operand, Tensor):
             return operand
         self._check_size(operand)
-        kind = "float" if is_float(operand) or operand.dtype == bool else "int"
+        kind = constant_kind(operand)
         shape = operand.shape or (1,)
         weight = self.emit.weight(operand, self.emit.dtype_of(kind))
         return Tensor(self.emit.op("Expand", [weight], shape, kind=kind).id, operand.shape, kind)
@@ -113,7 +128,7 @@ class Call:
         if isinstance(operand, Tensor):
             return operand.id
         self._check_size(operand)
-        kind = "float" if is_float(operand) or operand.dtype == bool else "int"
+        kind = constant_kind(operand)
         return self.emit.weight(operand, self.emit.dtype_of(kind))
 
     def constant(self, index: int, what: str) -> Constant:

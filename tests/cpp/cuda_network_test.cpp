@@ -264,6 +264,36 @@ void test_operands_that_repeat() {
   }
 }
 
+void test_integers() {
+  for (const DType dtype : kDtypes) {
+    GraphMaker maker(dtype);
+    const Shape shape = {3, 5, 40};
+    const auto whole = [&](const Shape& extents) {
+      return maker.integers_op(OpKind::Cast, {maker.input(extents)}, extents);
+    };
+    const uint32_t x = whole(shape), row = whole({40}), one = maker.integers({3}, {1}),
+                   large = maker.integers({1 << 30}, {1}), plane = whole({5, 1});
+    std::vector<uint32_t> outputs = {x};
+    for (const uint32_t other : {row, one, large, plane, x}) {
+      for (const OpKind kind :
+           {OpKind::Add, OpKind::Sub, OpKind::Mul, OpKind::Div, OpKind::Max, OpKind::Min, OpKind::Less, OpKind::Equal})
+        outputs.push_back(maker.integers_op(kind, {x, other}, shape, {{"broadcast", int64_t{1}}}));
+      outputs.push_back(maker.integers_op(OpKind::Where, {row, x, other}, shape));
+    }
+    const uint32_t wide = maker.integers_op(OpKind::Mul, {x, large}, shape, {{"broadcast", int64_t{1}}});
+    for (const OpKind kind : {OpKind::ReduceSum, OpKind::ReduceMax, OpKind::ReduceMin, OpKind::ReduceProd})
+      outputs.push_back(maker.integers_op(kind, {wide}, {3, 5, 1}));
+    outputs.push_back(maker.op(OpKind::Cast, {x}, shape));
+    for (const int64_t chosen : {1, 7}) {
+      for (const bool largest : {false, true}) {
+        const auto [values, places] = maker.top_k(x, chosen, largest);
+        outputs.insert(outputs.end(), {values, places});
+      }
+    }
+    check(concat("integers ", name_of(dtype)), maker, outputs, {0, 0});
+  }
+}
+
 void test_rows() {
   for (const DType dtype : kDtypes) {
     for (const auto& [rows, cols] :
@@ -419,6 +449,7 @@ int main() {
   test_products_of_matrices();
   test_functions_of_one_element();
   test_operands_that_repeat();
+  test_integers();
   test_rows();
   test_the_largest_of_a_row();
   test_elements_that_move();

@@ -144,6 +144,13 @@ class GraphMaker {
     graph_.ops.push_back({kind, std::move(inputs), {id}, std::move(attributes)});
     return id;
   }
+  // With a result of int32.
+  uint32_t integers_op(OpKind kind, std::vector<uint32_t> inputs, Shape out,
+                       std::vector<std::pair<std::string, AttributeValue>> attributes = {}) {
+    const uint32_t id = value(ValueKind::Intermediate, DType::Int32, std::move(out));
+    graph_.ops.push_back({kind, std::move(inputs), {id}, std::move(attributes)});
+    return id;
+  }
   uint32_t weight(Shape shape) { return floats(dtype_, std::move(shape)); }
   uint32_t integers(const std::vector<int32_t>& numbers, Shape shape) {
     const uint32_t id = value(ValueKind::Weight, DType::Int32, std::move(shape));
@@ -161,7 +168,7 @@ class GraphMaker {
   std::pair<uint32_t, uint32_t> top_k(uint32_t x, int64_t chosen, bool largest) {
     Shape out = shape(x);
     out.back() = chosen;
-    const uint32_t values = value(ValueKind::Intermediate, dtype_, out);
+    const uint32_t values = value(ValueKind::Intermediate, graph_.values[x].dtype, out);
     const uint32_t places = value(ValueKind::Intermediate, DType::Int32, out);
     graph_.ops.push_back({OpKind::TopK, {x}, {values, places}, {{"k", chosen}, {"largest", int64_t{largest}}}});
     return {values, places};

@@ -135,6 +135,39 @@ void check_rows(int64_t cols) {
   }
 }
 
+// Integers around 0 and at both ends, whose sums, products and quotients leave int32.
+struct Integers : GuardedBuffer<int32_t> {
+  explicit Integers(int64_t count) : GuardedBuffer<int32_t>(count) {
+    constexpr int32_t kEnds[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
+    for (int64_t i = 0; i < count; ++i)
+      (*this)[i] = uniform(0, 2) == 0 ? kEnds[uniform(0, 5)] : uniform(0, 1) ? uniform(-5, 5) : int32_t(g_random());
+  }
+};
+
+void check_integers(int64_t count) {
+  const Integers a(count), b(count), condition(count);
+  for (int form = 0; form < 8; ++form) {
+    const bool first = form & 1, second = form & 2, third = form & 4;
+    same_everywhere<int32_t>("where of integers", count, [&](const KernelTable& table, int32_t* y) {
+      table.where[kI32]({condition.data(), a.data(), b.data(), y, count, third, first, second});
+    });
+    for (int op = 0; !third && op < kElementwiseOps; ++op) {
+      if (!has_integers(ElementwiseOp(op))) continue;
+      same_everywhere<int32_t>(concat("op ", op, " of integers"), count, [&](const KernelTable& table, int32_t* y) {
+        table.elementwise[op][kI32]({a.data(), b.data(), y, 1, count, 0, 0, 0, first, second});
+      });
+    }
+  }
+  const int64_t rows = uniform(1, 4);
+  const Integers x(rows * count);
+  for (int op = 0; op < kReduceOps; ++op) {
+    if (!has_integers(ReduceOp(op))) continue;
+    same_everywhere<int32_t>(concat("reduction ", op, " of integers"), rows, [&](const KernelTable& table, int32_t* y) {
+      table.reduce[op][kI32]({x.data(), y, rows, count});
+    });
+  }
+}
+
 void check_gemm(int64_t rows, int64_t k) {
   const Numbers<float> a(rows * k), b(k * kPanel);
   same_everywhere<float>(concat("gemm of ", rows, " x ", k), rows * kPanel,
@@ -281,6 +314,7 @@ int main() {
   for (const int64_t size : {1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 1000}) {
     check_all<uint16_t>(size);
     check_all<float>(size);
+    check_integers(size);
   }
   for (const int64_t rows : {1, 2, 5, 6, 7, 11, 12, 13, 24, 25, 48}) {
     for (const int64_t k : {1, 2, 27, 147, 576}) check_gemm(rows, k);

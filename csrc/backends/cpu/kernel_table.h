@@ -2,10 +2,11 @@
 //
 // Every function computes exactly what docs/numerics.md defines, so all tables agree bit for bit. Kernels do not check
 // their arguments: everything is checked when a graph is loaded. Pointers never overlap unless a comment says so. "T"
-// is the element of tensors between ops; a table entry indexed [Elem] exists once per element type. Strides are in
-// elements. Kernel files include this header, the vector headers (kernels/simd.h), <cstdint>, <cstddef> and intrinsics,
-// nothing else, and define one external function, TCIM_LITE_USE(file): an external inline function compiled with
-// -mavx512f could be the copy that the linker keeps for everyone (tests/test_kernel_symbols.py).
+// is the element of tensors between ops; a table entry indexed [Elem] exists once per element type, one of kElems also
+// for int32 where ops have a form for integers. Strides are in elements. Kernel files include this header, the vector
+// headers (kernels/simd.h), <cstdint>, <cstddef> and intrinsics, nothing else, and define one external function,
+// TCIM_LITE_USE(file): an external inline function compiled with -mavx512f could be the copy that the linker keeps for
+// everyone (tests/test_kernel_symbols.py).
 #pragma once
 
 #include <cstddef>
@@ -268,7 +269,7 @@ struct KernelTable {
   int64_t many_from, many_rows;                  // rows from which `many` is used; so many at a time are best
   void (*store[2])(const StoreArgs&);
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
-  void (*elementwise[kElementwiseOps][2])(const ElementwiseArgs&);
+  void (*elementwise[kElementwiseOps][kElems])(const ElementwiseArgs&);
   void (*silu_mul[2])(const SiluMulArgs&);
   void (*clamped_glu[2])(const ClampedGluArgs&);
   void (*weighted_sum[2])(const WeightedSumArgs&);
@@ -278,9 +279,9 @@ struct KernelTable {
   bool (*attention_block[2])(const AttentionBlockArgs&);
   void (*attention_merge)(const AttentionMergeArgs&);
   void (*attention_finish[2])(const AttentionFinishArgs&);
-  void (*where[2])(const WhereArgs&);
+  void (*where[kElems])(const WhereArgs&);
   void (*unary[kUnaryOps][2])(const UnaryArgs&);
-  void (*reduce[kReduceOps][2])(const ReduceArgs&);
+  void (*reduce[kReduceOps][kElems])(const ReduceArgs&);
   void (*softmax[2])(const SoftmaxArgs&);
   void (*layer_norm[2])(const LayerNormArgs&);
   void (*gemm)(const GemmArgs&);

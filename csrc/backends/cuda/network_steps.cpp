@@ -76,12 +76,14 @@ void NetworkLauncher::launch(const BroadcastSpec& spec) const {
     args.operands[i] = memory_.operand(spec.operands[i]);
     std::copy_n(spec.strides[i], kMaxAxes, args.strides[i]);
   }
+  if (spec.elem == kI32) return launch_integers(spec.op, args, stream_);
   launch_broadcast(spec.op, spec.elem, args, stream_);
 }
 
 void NetworkLauncher::launch(const ReduceSpec& spec) const {
-  launch_reduce(spec.op, spec.elem,
-                {memory_.at(spec.x), memory_.at(spec.y), spec.rows, spec.cols, memory_.refusal(spec.y)}, stream_);
+  const VectorArgs args{memory_.at(spec.x), memory_.at(spec.y), spec.rows, spec.cols, memory_.refusal(spec.y)};
+  if (spec.elem == kI32) return launch_reduced_integers(spec.op, args, stream_);
+  launch_reduce(spec.op, spec.elem, args, stream_);
 }
 
 void NetworkLauncher::launch(const SoftmaxSpec& spec) const {
@@ -190,10 +192,8 @@ void NetworkLauncher::launch(const ResizerSpec& spec) const {
 }
 
 void NetworkLauncher::launch(const CastSpec& spec) const {
-  launch_cast(
-      spec.elem,
-      {reinterpret_cast<const int*>(memory_.at(spec.x)), memory_.at(spec.y), spec.count, memory_.refusal(spec.y)},
-      stream_);
+  launch_cast(spec.from, spec.to, {memory_.at(spec.x), memory_.at(spec.y), spec.count, memory_.refusal(spec.y)},
+              stream_);
 }
 
 void NetworkLauncher::launch(const MatMulSpec& spec) const {

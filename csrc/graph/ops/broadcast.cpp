@@ -19,7 +19,7 @@ bool continues(const BroadcastSpec& step, size_t count, const std::vector<int64_
 void plan_broadcast(PlanBuilder& plan, const Op& op, int kind) {
   BroadcastSpec step;
   step.op = kind;
-  step.elem = plan.values.elem(op.outputs[0]);
+  step.elem = computed_elem(plan, op.outputs[0]);
   const Shape& shape = plan.value(op.outputs[0]).shape;
   const size_t count = op.inputs.size();
   std::vector<int64_t> strides[3];

@@ -55,8 +55,19 @@ bool flag(const OpCheck& op, std::string_view key) {
   return value == 1;
 }
 
+DType tensor_or_integers(const OpCheck& op, const Value& value, bool integers) {
+  if (!integers || value.dtype != DType::Int32) return op.tensor(value);
+  op.not_a_weight(value);
+  return DType::Int32;
+}
+
+Elem computed_elem(PlanBuilder& plan, uint32_t value) {
+  return plan.value(value).dtype == DType::Int32 ? kI32 : plan.values.elem(value);
+}
+
 void tensor_or_weight(const OpCheck& op, const Value& value, DType dtype) {
   if (value.kind != ValueKind::Weight) {
+    if (dtype == DType::Int32) return op.expect(value, dtype, value.shape);
     op.tensor(value);
     return;
   }

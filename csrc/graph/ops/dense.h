@@ -19,7 +19,11 @@ std::vector<int64_t> numbers_of(const Op& op, std::string_view key);  // of a ch
 double number(const OpCheck& op, std::string_view key, double fallback);
 bool flag(const OpCheck& op, std::string_view key);
 
-// T, or a dense weight of T.
+// T, or int32 where `integers` may be operands: the dtype of a result.
+DType tensor_or_integers(const OpCheck& op, const Value& value, bool integers);
+// The element that a step computes with.
+Elem computed_elem(PlanBuilder& plan, uint32_t value);
+// Of `dtype`, T or int32: a tensor, or a dense weight.
 void tensor_or_weight(const OpCheck& op, const Value& value, DType dtype);
 // Any dtype: what is moved and not computed with.
 void dense(const OpCheck& op, const Value& value);
@@ -41,7 +45,7 @@ int64_t element_bytes(PlanBuilder& plan, uint32_t value);
 template <typename Step>
 Step step_over_rows(PlanBuilder& plan, const Op& op) {
   Step step;
-  step.elem = plan.values.elem(op.inputs[0]);
+  step.elem = computed_elem(plan, op.inputs[0]);
   const Shape& shape = plan.value(op.inputs[0]).shape;
   step.cols = shape.back();
   step.rows = num_elements(shape) / step.cols;

@@ -5,10 +5,11 @@
 namespace tcim_lite::ops {
 namespace {
 
+template <ReduceOp kind>
 void check_reduce(const OpCheck& op) {
   op.arity(1, 1, 1);
   op.attributes({});
-  const DType dtype = op.tensor(op.input(0));
+  const DType dtype = tensor_or_integers(op, op.input(0), has_integers(kind));
   op.expect(op.output(0), dtype, OpCheck::with_last(op.input(0).shape, 1));
 }
 
@@ -21,8 +22,10 @@ void plan_reduce(PlanBuilder& plan, const Op& op) {
 
 }  // namespace
 
-#define TCIM_LITE_REDUCE(name, version, what) \
-  extern const OpDefinition name = {"x [.., n] T -> [.., 1] T", what, Cut::None, check_reduce, plan_reduce<k##name>};
+#define TCIM_LITE_REDUCE(name, version, what)                                                                    \
+  extern const OpDefinition name = {                                                                             \
+      has_integers(k##name) ? "x [.., n] T or int32 -> [.., 1] of its dtype" : "x [.., n] T -> [.., 1] T", what, \
+      Cut::None, check_reduce<k##name>, plan_reduce<k##name>};
 #include "graph/ops.def"
 
 }  // namespace tcim_lite::ops

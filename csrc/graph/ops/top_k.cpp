@@ -8,7 +8,7 @@ void check_top_k(const OpCheck& op) {
   op.arity(1, 1, 2);
   op.attributes({"k", "largest"});
   const Value& x = op.input(0);
-  const DType dtype = op.tensor(x);
+  const DType dtype = tensor_or_integers(op, x, true);
   const int64_t k = op.whole_number("k");
   if (k < 1 || k > x.shape.back()) op.refuse("attribute 'k' is ", k, ", '", x.name, "' is ", describe(x));
   flag(op, "largest");
@@ -29,7 +29,7 @@ void plan_top_k(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition TopK = {
-    "x [.., n] T {k: int, largest: 0 or 1 (0)} -> values [.., k] T, indices [.., k] int32",
+    "x [.., n] T or int32 {k: int, largest: 0 or 1 (0)} -> values [.., k] of its dtype, indices [.., k] int32",
     "the k largest or smallest of the last axis, the best first; of equal ones the first", Cut::None, check_top_k,
     plan_top_k};
 

@@ -8,8 +8,7 @@ namespace {
 void check_where(const OpCheck& op) {
   op.arity(3, 3, 1);
   op.attributes({});
-  const DType dtype = op.output(0).dtype;
-  op.tensor(op.output(0));
+  const DType dtype = tensor_or_integers(op, op.output(0), true);
   for (size_t i = 0; i < 3; ++i) {
     tensor_or_weight(op, op.input(i), dtype);
     if (broadcast_shape(op, op.input(i), op.output(0)) != op.output(0).shape)
@@ -22,7 +21,7 @@ void plan_where(PlanBuilder& plan, const Op& op) { plan_broadcast(plan, op, Broa
 
 }  // namespace
 
-extern const OpDefinition Where = {"condition T, a T, b T of shapes that repeat to one -> T of that shape",
+extern const OpDefinition Where = {"condition T, a T, b T of shapes that repeat to one, T or int32 -> T of that shape",
                                    "a where the condition is not 0, else b", Cut::None, check_where, plan_where};
 
 }  // namespace tcim_lite::ops

@@ -5,7 +5,9 @@
 
 namespace tcim_lite {
 
-enum Elem : int { kF16 = 0, kF32 = 1 };
+// kI32 counts in the ops that compute with integers. What only moves elements takes them for kF32, as wide.
+enum Elem : int { kF16 = 0, kF32 = 1, kI32 = 2 };
+constexpr int kElems = 3;
 
 // Ops of two operands, y[i] = op(a[i], b[i]): kAdd and whatever else ops.def lists as elementwise.
 enum ElementwiseOp : int {
@@ -27,6 +29,19 @@ enum ReduceOp : int {
 #include "graph/ops.def"
   kReduceOps
 };
+
+// The ops that compute with integers as well.
+constexpr bool has_integers(ElementwiseOp op) { return op != kPow && op != kPRelu; }
+constexpr bool has_integers(ReduceOp op) {
+  return op == kReduceSum || op == kReduceMax || op == kReduceMin || op == kReduceProd;
+}
+
+// A number without its fraction: the end of int32 where it is beyond, 0 for NaN.
+constexpr int32_t whole_part(float x) {
+  if (x != x) return 0;
+  if (x >= 0x1p31f) return INT32_MAX;
+  return x < -0x1p31f ? INT32_MIN : int32_t(x);
+}
 
 // A value of a mask that hides a cache row from attention: the lowest of float16, or less.
 constexpr float kHidden = -65504.0f;

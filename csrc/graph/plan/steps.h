@@ -320,9 +320,9 @@ struct ResizerSpec {
   ResizerForm form;
 };
 
-// y = x, from int32 to T: the nearest number, of two the even one; float16 saturates.
+// y = x, from int32 to T: the nearest number, of two the even one; float16 saturates. From T to int32: whole_part().
 struct CastSpec {
-  Elem elem = kF16;  // of y
+  Elem from = kI32, to = kF16;
   uint32_t x = kNoValue, y = kNoValue;
   int64_t count = 0;
 };

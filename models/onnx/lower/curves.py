@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..emit import Tensor
 from ..table import Call, lowers
 from .elementwise import binary, number, unary
-from .indices import of_two
 
 
 @lowers("Tan")
@@ -47,17 +44,3 @@ def shrink(call: Call) -> Tensor:
     below = binary(call, "Mul", binary(call, "Less", x, number(-limit)), binary(call, "Add", x, bias))
     above = binary(call, "Mul", binary(call, "Less", number(limit), x), binary(call, "Sub", x, bias))
     return binary(call, "Add", below, above)
-
-
-@lowers("Mod")
-def mod(call: Call) -> Tensor:
-    """x - y * (x / y as a whole number): for fmod without its fraction, otherwise the whole number below."""
-    x, y = call.operand(0), call.operand(1)
-    if (rest := of_two(call, np.fmod if call.int_attr("fmod", 0) else np.mod, x, y, "int")) is not None:
-        return rest
-    quotient = binary(call, "Div", x, y)
-    if call.int_attr("fmod", 0):
-        whole = binary(call, "Mul", unary(call, "Floor", unary(call, "Abs", quotient)), unary(call, "Sign", quotient))
-    else:
-        whole = unary(call, "Floor", quotient)
-    return binary(call, "Sub", x, binary(call, "Mul", y, whole))

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ..emit import Tensor
-from ..table import Call, Operand, lowers, within_float32
-from .indices import arithmetic, as_floats, comparable
+from ..emit import Tensor, is_integer
+from ..table import Call, Operand, constant_kind, lowers, within_float32
+from .integers import kind_of, of_integers, powers, rest, to_floats, to_integers, whole
 
 _BINARY = {
     "Add": "Add",
@@ -43,14 +43,13 @@ _UNARY = (
 
 def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
     """One of our elementwise ops, with numpy's rules for shapes."""
-    for operand in (a, b):
-        if (operand.kind if isinstance(operand, Tensor) else _kind(operand)) == "int":
-            if (y := arithmetic(call, kind, a, b)) is not None:
-                return y
-            if kind in ("Equal", "Less") and (compared := comparable(call, a, b)) is not None:
-                a, b = compared
-                break
-            raise call.node.unsupported("integers that the network computes are moved, not computed with")
+    integers = [is_integer(kind_of(operand)) for operand in (a, b)]
+    if all(integers):
+        if kind == "PRelu":
+            raise call.node.unsupported("operands of integers; PRelu takes floating point numbers only")
+        return of_integers(call, kind, a, b)
+    if any(integers):
+        raise call.node.unsupported("operands of integers and of floating point numbers; put a Cast before one")
     try:
         shape = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
@@ -58,10 +57,6 @@ def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape:
         return call.op(kind, [a, b], shape)
     return call.op(kind, [call.source(a), call.source(b)], shape, {"broadcast": 1})
-
-
-def _kind(array: np.ndarray) -> str:
-    return "float" if array.dtype.kind in "fb" or array.dtype.name == "bfloat16" else "int"
 
 
 def unary(call: Call, kind: str, x: Tensor, alpha: float = 0.0, beta: float = 0.0) -> Tensor:
@@ -82,10 +77,14 @@ def two_operands(call: Call) -> Tensor:
 @lowers("Pow")
 def power(call: Call) -> Tensor:
     """The exponent may be of another type than the base; a constant of whole numbers is taken as floats."""
-    exponent = call.operand(1)
-    if not isinstance(exponent, Tensor) and exponent.dtype.kind in "iu":
+    base, exponent = call.operand(0), call.operand(1)
+    if is_integer(kind_of(base)):
+        return powers(call, call.as_tensor(base), exponent)
+    if isinstance(exponent, Tensor):
+        exponent = to_floats(call, exponent) if is_integer(exponent.kind) else exponent
+    elif exponent.dtype.kind in "iu":
         exponent = exponent.astype(np.float32)
-    return binary(call, "Pow", call.operand(0), exponent)
+    return binary(call, "Pow", base, exponent)
 
 
 @lowers("Max", "Min", "Sum", "Mean")
@@ -101,7 +100,34 @@ def several_operands(call: Call) -> Operand:
 
 @lowers(*_UNARY)
 def one_operand(call: Call) -> Tensor:
+    x = call.operand(0)
+    if is_integer(kind_of(x)) and call.node.op in ("Abs", "Neg", "Relu", "Sign"):
+        return _of_whole(call, call.as_tensor(x))
     return unary(call, call.node.op, call.floats(0))
+
+
+def _of_whole(call: Call, x: Tensor) -> Tensor:
+    zero, op = whole(0), call.node.op
+    if op == "Relu":
+        return binary(call, "Max", x, zero)
+    if op == "Sign":
+        return binary(call, "Min", binary(call, "Max", x, whole(-1)), whole(1))
+    negative = binary(call, "Sub", zero, x)
+    return negative if op == "Neg" else binary(call, "Max", x, negative)
+
+
+@lowers("Mod")
+def mod(call: Call) -> Tensor:
+    """x - y * (x / y as a whole number): for fmod without its fraction, otherwise the whole number below."""
+    x, y, fmod = call.operand(0), call.operand(1), bool(call.int_attr("fmod", 0))
+    if is_integer(kind_of(x)) and is_integer(kind_of(y)):
+        return to_integers(call, rest(call, x, y, fmod), kind_of(x))
+    quotient = binary(call, "Div", x, y)
+    if fmod:
+        count = binary(call, "Mul", unary(call, "Floor", unary(call, "Abs", quotient)), unary(call, "Sign", quotient))
+    else:
+        count = unary(call, "Floor", quotient)
+    return binary(call, "Sub", x, binary(call, "Mul", y, count))
 
 
 @lowers("Greater")
@@ -139,11 +165,15 @@ def logical(call: Call) -> Tensor:
 @lowers("Where")
 def where(call: Call) -> Tensor:
     operands = [call.operand(i) for i in range(3)]
-    for operand in operands:
-        if (operand.kind if isinstance(operand, Tensor) else _kind(operand)) == "int":
-            raise call.node.unsupported("integers that the network computes are moved, not computed with")
+    kinds = {kind_of(operand) for operand in operands[1:]}
+    if len(kinds) > 1:
+        raise call.node.unsupported(f"operands of {' and '.join(sorted(kinds))}s; put a Cast before one")
+    kind = kinds.pop()
+    if is_integer(kind):
+        condition = operands[0]
+        operands[0] = to_integers(call, condition) if isinstance(condition, Tensor) else condition.astype(np.int32)
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
-    return call.op("Where", [call.source(operand) for operand in operands], shape)
+    return call.op("Where", [call.source(operand) for operand in operands], shape, result=kind)
 
 
 @lowers("LeakyRelu")
@@ -221,6 +251,11 @@ def silu(call: Call) -> Tensor:
 
 @lowers("Clip")
 def clip(call: Call) -> Tensor:
+    if is_integer(kind_of(call.operand(0))) or any(isinstance(call.get(i), Tensor) for i in (1, 2)):
+        x = call.operand(0)
+        for index, kind in ((1, "Max"), (2, "Min")):
+            x = binary(call, kind, x, call.operand(index)) if call.has(index) else x
+        return call.as_tensor(x)
     low = call.scalar(1, "the lower limit") if call.has(1) else -math.inf
     high = call.scalar(2, "the upper limit") if call.has(2) else math.inf
     x = call.floats(0)
@@ -245,28 +280,24 @@ def dropout(call: Call) -> list[Operand | None]:
 
 @lowers("Cast", "CastLike")
 def cast(call: Call) -> Operand:
-    """To floating point, always of the graph's own type, or to bool; of integers also to int32 and int64."""
-    from onnx import TensorProto
-
-    x = call.operand(0)
-    if not isinstance(x, Tensor) and call.node.op == "CastLike":  # like a value that the network computes
-        return x.astype(np.float32 if call.tensor(1).kind == "float" else np.int64)
-    x = call.as_tensor(x)
-    to = call.int_attr("to", 0) if call.node.op == "Cast" else _type_of(call)
-    if to in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16):
-        return x if x.kind == "float" else as_floats(call, x)
-    if to in (TensorProto.INT32, TensorProto.INT64) and x.kind == "int":
-        return x
-    if to == TensorProto.BOOL:
-        x = x if x.kind == "float" else as_floats(call, x)  # no other integer becomes 0
-        return binary(call, "Equal", binary(call, "Equal", x, number(0)), number(0))
-    raise call.node.unsupported("a cast between integers and floating point numbers that the network computes")
-
-
-def _type_of(call: Call) -> int:
+    """To floating point, always of the graph's own type, to truths, or to integers."""
     from onnx import TensorProto, helper
 
-    like = call.operand(1)
-    if isinstance(like, Tensor):
-        return int(TensorProto.FLOAT if like.kind == "float" else TensorProto.INT64)
-    return int(helper.np_dtype_to_tensor_dtype(like.dtype))
+    x = call.operand(0)
+    like = call.operand(1) if call.node.op == "CastLike" else None
+    if like is None or not isinstance(like, Tensor):
+        to = call.int_attr("to", 0) if like is None else helper.np_dtype_to_tensor_dtype(like.dtype)
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(to))
+        kind = constant_kind(np.empty(0, dtype))
+    else:
+        kind, to = like.kind, TensorProto.UNDEFINED
+    if not isinstance(x, Tensor):  # like a value that the network computes, or too large to be evaluated
+        if like is not None:
+            return x.astype(np.float32 if kind == "float" else np.int64 if kind == "int" else kind)
+        x = call.as_tensor(x)
+    if to == TensorProto.BOOL:
+        zero = whole(0) if is_integer(x.kind) else number(0)
+        return binary(call, "Equal", binary(call, "Equal", x, zero), number(0))
+    if is_integer(kind):
+        return to_integers(call, x, kind)
+    return to_floats(call, x) if is_integer(x.kind) else x

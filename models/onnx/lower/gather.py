@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..emit import Tensor
+from ..emit import Tensor, is_integer
 from ..table import Call, Operand, lowers
+from .integers import int32, kind_of, whole
 from .shape import strided, take
-
-_MAX_PARTS = 64  # of GatherElements with computed indices; each is two or three ops
 
 
 @lowers("Gather")
@@ -20,7 +20,7 @@ def gather(call: Call) -> Tensor:
     x, indices = call.operand(0), call.operand(1)
     axis = call.axis(call.int_attr("axis", 0), len(x.shape))
     if isinstance(indices, Tensor):
-        if indices.kind != "int":
+        if not is_integer(indices.kind):
             raise call.node.unsupported("indices that are no integers")
         places: Tensor | int = call.reshape(indices, (math.prod(indices.shape),))
     else:
@@ -28,11 +28,7 @@ def gather(call: Call) -> Tensor:
         if flat.size == 0 or flat.min() < -x.shape[axis] or flat.max() >= x.shape[axis]:
             raise call.node.unsupported(f"indices beyond axis {axis} of {list(x.shape)}, or none")
         places = call.emit.weight(flat, "int32")
-    kind = (
-        call.as_tensor(x).kind
-        if not isinstance(x, Tensor) and x.ndim > 4
-        else (x.kind if isinstance(x, Tensor) else ("float" if x.dtype.kind in "fb" else "int"))
-    )
+    kind = kind_of(x)
     count = math.prod(indices.shape)
     y = call.op(
         "Gather", [call.source(x), places], (*x.shape[:axis], count, *x.shape[axis + 1 :]), {"axis": axis}, kind
@@ -54,22 +50,38 @@ def gather_nd(call: Call) -> Tensor:
 
 
 def _computed_rows(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
-    """Indices of one axis, of one batch. Those of other axes, of one element, can only be 0."""
+    """Places on all counted axes as one, from which a Gather takes rows."""
     depth = indices.shape[-1] if indices.shape else 0
-    counted = [axis for axis in range(depth) if axis + lead < len(x.shape) and x.shape[axis + lead] != 1][:2]
-    if depth > 1 and lead >= 0 and len(counted) < 2 and depth + lead <= len(x.shape):
-        axis = counted[0] if counted else 0
-        starts = [*[0] * (len(indices.shape) - 1), axis]
-        indices = strided(call, indices, starts, [1] * len(starts), [*indices.shape[:-1], 1])
-        rest = x.shape[lead + depth :]
-        x, depth = call.reshape(x, (*x.shape[:lead], x.shape[lead + axis], *rest)), 1
-    batch = x.shape[: max(lead, 0)]
-    if not 0 <= lead < len(x.shape) or depth != 1 or math.prod(batch) != 1 or indices.shape[:lead] != batch:
-        raise call.node.unsupported("indices of several axes or batches that the network computes")
-    rest = x.shape[lead + 1 :]
-    count = math.prod(indices.shape)
-    rows = call.reshape(x, (x.shape[lead], *rest))
-    return call.reshape(_taken(call, rows, indices, (count, *rest), 0), (*indices.shape[:-1], *rest))
+    if not is_integer(indices.kind):
+        raise call.node.unsupported("indices that are no integers")
+    if not 0 < depth + lead <= len(x.shape) or depth < 1 or lead < 0 or indices.shape[:lead] != x.shape[:lead]:
+        raise call.node.unsupported(f"indices {list(indices.shape)} with {lead} batch_dims for {list(x.shape)}")
+    batch, counted, kept = x.shape[:lead], x.shape[lead : lead + depth], x.shape[lead + depth :]
+    count = math.prod(indices.shape[:-1])
+    places = call.reshape(indices, (count, depth))
+    if depth > 1 or math.prod(batch) > 1:
+        places = int32(call, "Mul", _from_front(call, places, counted), _steps(counted))
+        if depth > 1:
+            places = call.op("ReduceSum", [places], (count, 1), result="int")
+        if math.prod(batch) > 1:
+            of_batch = np.arange(call.places(math.prod(batch)))[:, None] * math.prod(counted)
+            places = call.reshape(places, (math.prod(batch), count // math.prod(batch)))
+            places = int32(call, "Add", places, of_batch)
+    rows = call.reshape(x, (math.prod(batch) * math.prod(counted), *kept))
+    return call.reshape(_taken(call, rows, places, (count, *kept), 0), (*indices.shape[:-1], *kept))
+
+
+def _steps(extents: tuple[int, ...]) -> NDArray[np.int64]:
+    """Elements from one index of each axis to the next."""
+    return np.array([math.prod(extents[i + 1 :]) for i in range(len(extents))])
+
+
+def _from_front(call: Call, indices: Tensor, extents: Sequence[int]) -> Tensor:
+    """Indices of axes, which are columns here, counted from the front; one beyond either end is the end."""
+    row = np.asarray(extents)
+    behind = int32(call, "Mul", int32(call, "Less", indices, whole(0)), row)
+    indices = int32(call, "Max", int32(call, "Add", indices, behind), whole(0))
+    return int32(call, "Min", indices, row - 1)
 
 
 def row_places(call: Call, x: Tensor, indices: NDArray[Any], lead: int) -> NDArray[np.int64]:
@@ -119,7 +131,7 @@ def element_places(call: Call, x: Operand, indices: NDArray[Any]) -> NDArray[np.
 def _checked_axis(call: Call, x: Operand, shape: tuple[int, ...]) -> int:
     axis = call.axis(call.int_attr("axis", 0), len(x.shape))
     fits = len(shape) == len(x.shape) and all(
-        part <= whole for i, (part, whole) in enumerate(zip(shape, x.shape, strict=True)) if i != axis
+        part <= extent for i, (part, extent) in enumerate(zip(shape, x.shape, strict=True)) if i != axis
     )
     if not fits:
         raise call.node.unsupported(f"indices {list(shape)} for {list(x.shape)} and axis {axis}")
@@ -127,38 +139,39 @@ def _checked_axis(call: Call, x: Operand, shape: tuple[int, ...]) -> int:
 
 
 def _computed_elements(call: Call, x: Tensor, indices: Tensor) -> Tensor:
-    """Indices that repeat along the other axes are those of a Gather; each place where they differ is one."""
+    """Indices that repeat along the other axes take whole rows, others element by element."""
     shape, rank = indices.shape, len(x.shape)
     axis = _checked_axis(call, x, shape)
     call.places(math.prod(shape))
     source, at = call.emit.source_of(indices)
     varying = [i for i in range(rank) if i != axis and (at != np.take(at, [0], i)).any()]
-    parts = math.prod(shape[i] for i in varying)
-    if parts > _MAX_PARTS:
-        raise call.node.unsupported(
-            f"computed indices that differ at {parts} places beside axis {axis}; the limit is {_MAX_PARTS}"
-        )
-    others = [i for i in range(rank) if i != axis and i not in varying]
-    order = [*varying, axis, *others]
-    at = np.transpose(at, order).reshape(parts, shape[axis], -1)[:, :, 0]
-    x = strided(call, x, [0] * rank, [1] * rank, [x.shape[i] if i == axis else shape[i] for i in range(rank)])
-    x = call.reshape(call.transpose(x, order), (parts, x.shape[axis], *(shape[i] for i in others)))
-    flat = call.reshape(source, (math.prod(source.shape),))
-    if not np.array_equal(at.reshape(-1), np.arange(flat.shape[0])):
-        flat = take(call, flat, at.reshape(-1), 0)
-    made = []
-    for part in range(parts):
-        rows = strided(call, x, [part, *[0] * len(x.shape[1:])], [1] * len(x.shape), [1, *x.shape[1:]])
-        places = strided(call, flat, [part * shape[axis]], [1], [shape[axis]])
-        made.append(_taken(call, rows, places, (1, shape[axis], *x.shape[2:]), 1))
-    y = made[0] if parts == 1 else call.op("Concat", made, (parts, *made[0].shape[1:]), {"axis": 0}, x.kind)
-    y = call.reshape(y, [shape[i] for i in order])
-    return call.transpose(y, [order.index(i) for i in range(rank)])
+    if not varying:
+        return _whole_rows(call, call.reshape(source, (math.prod(source.shape),)), x, shape, axis, at)
+    count = call.places(math.prod(shape))
+    places = _from_front(call, call.reshape(indices, (count, 1)), [x.shape[axis]])
+    others = list(np.indices(shape, sparse=True))
+    others[axis] = np.zeros(shape, np.int64)
+    first = np.ravel_multi_index(tuple(np.broadcast_arrays(*others)), x.shape).reshape(count, 1)
+    places = int32(call, "Add", int32(call, "Mul", places, whole(math.prod(x.shape[axis + 1 :]))), first)
+    flat = call.reshape(x, (math.prod(x.shape),))
+    return call.reshape(_taken(call, flat, places, (count,), 0), shape)
+
+
+def _whole_rows(
+    call: Call, source: Tensor, x: Tensor, shape: tuple[int, ...], axis: int, at: NDArray[np.int64]
+) -> Tensor:
+    """Indices that repeat along the axes beside theirs: those of a Gather."""
+    at = np.moveaxis(at, axis, 0).reshape(shape[axis], -1)[:, 0]
+    extents = [x.shape[i] if i == axis else extent for i, extent in enumerate(shape)]
+    x = strided(call, x, [0] * len(shape), [1] * len(shape), extents)
+    if not np.array_equal(at, np.arange(source.shape[0])):
+        source = take(call, source, at, 0)
+    return _taken(call, x, source, shape, axis)
 
 
 def _taken(call: Call, x: Tensor, indices: Tensor, shape: tuple[int, ...], axis: int) -> Tensor:
     """A Gather with computed indices."""
-    if indices.kind != "int":
+    if not is_integer(indices.kind):
         raise call.node.unsupported("indices that are no integers")
     places = call.reshape(indices, (math.prod(indices.shape),))
     return call.op("Gather", [x, places], shape, {"axis": axis}, x.kind)

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ..emit import Tensor
-from ..table import Call, Constant, Operand, lowers
+from ..emit import Tensor, is_integer
+from ..table import Call, Constant, Operand, constant_kind, lowers
 from .elementwise import binary
 from .reduce import best, last, softmax_axes
 
@@ -24,7 +24,7 @@ def one_hot(call: Call) -> Tensor:
         raise call.node.unsupported(f"{values.size} values, expected those for off and on")
     rank = len(indices.shape) + 1
     axis = call.axis(call.int_attr("axis", -1), rank)
-    if indices.kind == "int":
+    if is_integer(indices.kind):
         hot = _rows(call, indices, _table(call.places(depth), values))
     else:
         hot = _compared(call, indices, depth, values)
@@ -38,7 +38,7 @@ def _rows(call: Call, indices: Tensor, table: Constant) -> Tensor:
     if table.size > _MAX_TABLE:
         raise call.node.unsupported(f"a table of {table.size} elements; the limit is {_MAX_TABLE}")
     call.stores(table.size)
-    kind = "int" if table.dtype.kind in "iu" else "float"
+    kind = constant_kind(table)
     weight, count = call.emit.weight(table, call.emit.dtype_of(kind)), math.prod(indices.shape)
     places = call.reshape(indices, (count,))
     flat = call.op("Gather", [weight, places], (count, table.shape[1]), {"axis": 0}, kind)

@@ -7,12 +7,17 @@ import math
 from ..emit import Tensor
 from ..table import Call, lowers
 from .elementwise import binary, number, unary
+from .integers import as_kind, to_floats
 from .window import attributes, of_rank, planar, windows
 
 
 @lowers("MaxPool", "AveragePool")
 def pool(call: Call) -> Tensor:
-    x = call.floats(0)
+    x = call.tensor(0)
+    if x.kind in ("int8", "uint8") and call.node.op == "MaxPool":  # which floats hold exactly
+        y = pool(Call(call.node, [to_floats(call, x)], call.emit))
+        return as_kind(call.op("Cast", [y], y.shape, result="int"), x.kind)
+    x = call.as_floats(x, "operand 0")
     if len(call.node.outputs) > 1 and call.node.outputs[1]:
         raise call.node.unsupported("the indices of the largest elements (second output)")
     rank = len(x.shape) - 2

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..emit import Tensor
+from ..emit import Tensor, is_integer
 from ..table import Call, lowers
 from .elementwise import binary, unary
+from .integers import running_sums, whole, wrapped
 from .shape import strided
 
 _TRIANGLE = 256  # elements that one product sums up
+_OF_INTEGERS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
 _REDUCTIONS = (
     "ReduceSum",
     "ReduceMean",
@@ -39,14 +41,15 @@ def last(call: Call, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, list[int]]
 def reduced(call: Call, kind: str, x: Tensor, axes: Sequence[int], keep: bool) -> Tensor:
     """One of our reductions over `axes`."""
     flat, _ = last(call, x, axes)
-    y = call.op(kind, [flat], (*flat.shape[:-1], 1))
+    y = call.op(kind, [flat], (*flat.shape[:-1], 1), result=x.kind)
     shape = [1 if axis in axes else extent for axis, extent in enumerate(x.shape) if keep or axis not in axes]
     return call.reshape(y, shape)
 
 
 @lowers(*_REDUCTIONS)
 def reduce(call: Call) -> Tensor:
-    x = call.floats(0)
+    kind = call.node.op
+    x = call.tensor(0) if kind in _OF_INTEGERS else call.floats(0)
     rank = len(x.shape)
     axes = call.ints(1, "the axes") if call.has(1) else call.attr("axes")
     if not axes:
@@ -55,7 +58,8 @@ def reduce(call: Call) -> Tensor:
         axes = range(rank)
     places = sorted({call.axis(axis, rank) for axis in axes})
     keep = bool(call.int_attr("keepdims", 1))
-    kind = call.node.op
+    if is_integer(x.kind):
+        return _of_integers(call, kind, x, places, keep)
     if kind == "ReduceL2":
         return unary(call, "Sqrt", reduced(call, "ReduceSumSquare", x, places, keep))
     if kind == "ReduceLogSum":
@@ -68,13 +72,24 @@ def reduce(call: Call) -> Tensor:
     return reduced(call, kind, x, places, keep)
 
 
+def _of_integers(call: Call, kind: str, x: Tensor, places: list[int], keep: bool) -> Tensor:
+    """Of int32, whose sums and products wrap; a mean is the quotient without its fraction."""
+    count = math.prod(x.shape[axis] for axis in places)
+    if kind in ("ReduceL1", "ReduceSumSquare"):
+        x = _of_each(call, x)
+    y = reduced(call, kind if kind in ("ReduceMax", "ReduceMin", "ReduceProd") else "ReduceSum", x, places, keep)
+    if kind == "ReduceMean":
+        y = binary(call, "Div", y, whole(count))
+    return wrapped(call, y, x.kind)
+
+
 def _of_each(call: Call, x: Tensor) -> Tensor:
     """A reduction over no axes: of each element by itself."""
     kind = call.node.op
     if kind in ("ReduceL1", "ReduceL2"):
-        return unary(call, "Abs", x)
+        return binary(call, "Max", x, binary(call, "Sub", whole(0), x)) if is_integer(x.kind) else unary(call, "Abs", x)
     if kind == "ReduceSumSquare":
-        return call.op("Mul", [x, x], x.shape)
+        return binary(call, "Mul", x, x)
     if kind == "ReduceLogSum":
         return unary(call, "Log", x)
     return x
@@ -82,11 +97,11 @@ def _of_each(call: Call, x: Tensor) -> Tensor:
 
 @lowers("CumSum")
 def cumulative_sum(call: Call) -> Tensor:
-    x = call.floats(0)
+    x = call.tensor(0)
     axis = call.axis(int(call.scalar(1, "the axis")), len(x.shape))
     flat, order = last(call, x, [axis])
-    backwards = bool(call.int_attr("reverse", 0))
-    y = _sums(call, flat, backwards, bool(call.int_attr("exclusive", 0)))
+    backwards, exclusive = bool(call.int_attr("reverse", 0)), bool(call.int_attr("exclusive", 0))
+    y = (running_sums if is_integer(x.kind) else _sums)(call, flat, backwards, exclusive)
     return call.transpose(call.reshape(y, [x.shape[i] for i in order]), [order.index(i) for i in range(len(order))])
 
 
@@ -133,7 +148,7 @@ def softmax(call: Call) -> Tensor:
 
 @lowers("TopK")
 def top_k(call: Call) -> list[Tensor]:
-    x = call.floats(0)
+    x = call.tensor(0)
     axis = call.axis(call.int_attr("axis", -1), len(x.shape))
     count = int(call.scalar(1, "k"))
     if not 1 <= count <= x.shape[axis]:
@@ -146,7 +161,7 @@ def best(call: Call, x: Tensor, axis: int, count: int, largest: bool) -> tuple[T
     flat, order = last(call, x, [axis])
     shape = (*flat.shape[:-1], count)
     values, indices = call.emit.op_many(
-        "TopK", [flat], [(shape, "float"), (shape, "int")], {"k": count, "largest": int(largest)}
+        "TopK", [flat], [(shape, x.kind), (shape, "int")], {"k": count, "largest": int(largest)}
     )
     back = [order.index(i) for i in range(len(order))]
     return call.transpose(values, back), call.transpose(indices, back)
@@ -154,7 +169,7 @@ def best(call: Call, x: Tensor, axis: int, count: int, largest: bool) -> tuple[T
 
 @lowers("ArgMax", "ArgMin")
 def arg_max(call: Call) -> Tensor:
-    x = call.floats(0)
+    x = call.tensor(0)
     axis = call.axis(call.int_attr("axis", 0), len(x.shape))
     extent = x.shape[axis]
     from_end = bool(call.int_attr("select_last_index", 0))

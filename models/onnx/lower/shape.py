@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..emit import Tensor
-from ..table import Call, Operand, lowers, within_float32
+from ..table import Call, Operand, constant_dtype, lowers, within_float32
 
 
 @lowers("Shape")
@@ -169,7 +169,7 @@ def split(call: Call) -> list[Operand]:
         if extent:
             parts.append(strided(call, x, starts, [1] * len(x.shape), extents))
         else:  # for a Concat that leaves it out again
-            parts.append(np.zeros(extents, np.float32 if x.kind == "float" else np.int32))
+            parts.append(np.zeros(extents, constant_dtype(x.kind)))
         start += extent
     return parts
 
@@ -198,12 +198,26 @@ def pad(call: Call) -> Tensor:
     if mode != "constant":
         raise call.node.unsupported(f"mode {mode!r}; expected constant, reflect, edge or wrap")
     value = call.scalar(2, "the value") if call.has(2) else 0.0
-    if x.kind != "float":
-        raise call.node.unsupported("a constant around integers")
     shape = [begin + size + end for begin, size, end in zip(before, x.shape, after, strict=True)]
     if tuple(shape) == x.shape:
         return x
+    if x.kind != "float":
+        return _pad_integers(call, x, before, after, int(value))
     return call.op("Pad", [x], shape, {"begins": before, "value": within_float32(value)})
+
+
+def _pad_integers(call: Call, x: Tensor, before: list[int], after: list[int], value: int) -> Tensor:
+    """The constant side by side with the tensor, axis by axis."""
+    constant = call.emit.weight(np.asarray([value]), "int32")
+    for axis, sides in enumerate(zip(before, after, strict=True)):
+        if not any(sides):
+            continue
+        shapes = [(*x.shape[:axis], side, *x.shape[axis + 1 :]) for side in sides]
+        first, last = (call.op("Expand", [constant], shape, result=x.kind) if shape[axis] else None for shape in shapes)
+        parts = [part for part in (first, x, last) if part is not None]
+        total = (*x.shape[:axis], sum(part.shape[axis] for part in parts), *x.shape[axis + 1 :])
+        x = call.op("Concat", parts, total, {"axis": axis}, x.kind)
+    return x
 
 
 def _pad_by_index(call: Call, x: Tensor, before: list[int], after: list[int], mode: str) -> Tensor:
@@ -241,7 +255,7 @@ def trilu(call: Call) -> Tensor:
     upper = bool(call.int_attr("upper", 1))
     kept = np.arange(columns) - np.arange(rows)[:, None]
     places = np.where(kept >= diagonal if upper else kept <= diagonal, np.arange(count).reshape(rows, columns), count)
-    zero = call.source(np.zeros((*lead, 1), np.float32 if x.kind == "float" else np.int32))
+    zero = call.source(np.zeros((*lead, 1), constant_dtype(x.kind)))
     flat = call.op("Concat", [call.reshape(x, (*lead, count)), zero], (*lead, count + 1), {"axis": len(lead)}, x.kind)
     return call.reshape(take(call, flat, places.reshape(-1), len(lead)), x.shape)
 

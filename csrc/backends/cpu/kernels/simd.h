@@ -44,9 +44,9 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// Enters a kernel into the table for both element types.
-template <typename Kernel>
-inline void enter(Kernel (&entry)[2], Kernel f16, Kernel f32) {
+// Enters a kernel into the table for both float types.
+template <typename Kernel, size_t elems>
+inline void enter(Kernel (&entry)[elems], Kernel f16, Kernel f32) {
   entry[kF16] = f16;
   entry[kF32] = f32;
 }

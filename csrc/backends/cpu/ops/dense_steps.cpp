@@ -1,7 +1,6 @@
 #include "backends/cpu/ops/dense_steps.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -147,10 +146,20 @@ void ResizerStep::run(const RunContext& context) const {
 }
 
 void CastStep::run(const RunContext& context) const {
-  const auto* numbers = reinterpret_cast<const int32_t*>(context.at(x));
+  const std::byte* source = context.at(x);
+  const auto* numbers = reinterpret_cast<const int32_t*>(source);
   std::byte* target = context.at(y);
   for_chunks(context, count, kChunk, [&](int64_t begin, int64_t end, int) {
-    if (elem == kF16) {
+    if (to == kI32) {
+      auto* wholes = reinterpret_cast<int32_t*>(target);
+      if (from == kF16) {
+        const auto* halves = reinterpret_cast<const uint16_t*>(source);
+        for (int64_t i = begin; i < end; ++i) wholes[i] = whole_part(half_to_float(halves[i]));
+      } else {
+        const auto* floats = reinterpret_cast<const float*>(source);
+        for (int64_t i = begin; i < end; ++i) wholes[i] = whole_part(floats[i]);
+      }
+    } else if (to == kF16) {
       // One rounding: what float32 does not hold is beyond float16.
       for (int64_t i = begin; i < end; ++i)
         reinterpret_cast<uint16_t*>(target)[i] = float_to_half_saturate(float(numbers[i]));
@@ -176,28 +185,50 @@ void GatherStep::run(const RunContext& context) const {
 namespace {
 
 // The first of the largest or smallest numbers; of NaN alone 0. Lanes of their own let a compiler use vectors.
-int32_t best_of(const float* numbers, int32_t count, bool largest) {
+template <typename Number>
+int32_t best_of(const Number* numbers, int32_t count, bool largest) {
+  using Limits = std::numeric_limits<Number>;
   constexpr int32_t kLanes = 32;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  float lanes[kLanes], best;
-  const auto fold = [&](auto better, float worst) {
+  constexpr Number kHighest = Limits::has_infinity ? Limits::infinity() : Limits::max();
+  constexpr Number kLowest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+  Number lanes[kLanes], best;
+  const auto fold = [&](auto better, Number worst) {
     std::fill(lanes, lanes + kLanes, worst);
     for (int32_t i = 0; i + kLanes <= count; i += kLanes) {
       for (int32_t lane = 0; lane < kLanes; ++lane)
         lanes[lane] = better(numbers[i + lane], lanes[lane]) ? numbers[i + lane] : lanes[lane];
     }
     best = worst;
-    for (const float v : lanes) best = better(v, best) ? v : best;
+    for (const Number v : lanes) best = better(v, best) ? v : best;
     for (int32_t i = count / kLanes * kLanes; i < count; ++i) best = better(numbers[i], best) ? numbers[i] : best;
   };
   if (largest) {
-    fold(std::greater<float>(), -kInfinity);
+    fold(std::greater<Number>(), kLowest);
   } else {
-    fold(std::less<float>(), kInfinity);
+    fold(std::less<Number>(), kHighest);
   }
   const int32_t place = int32_t(std::find(numbers, numbers + count, best) - numbers);
   if (place < count) return place;
   return 0;  // NaN alone: no number is equal to `best`
+}
+
+// order[0, chosen): where the best of the numbers are.
+template <typename Number>
+void rank(const Number* numbers, int32_t count, int64_t chosen, bool largest, int32_t* order) {
+  if (chosen == 1) {
+    order[0] = best_of(numbers, count, largest);
+    return;
+  }
+  for (int32_t i = 0; i < count; ++i) order[i] = i;
+  // NaN is behind every number.
+  const auto before = [&](int32_t a, int32_t b) {
+    const Number left = numbers[a], right = numbers[b];
+    const bool odd_left = left != left, odd_right = right != right;
+    if (odd_left || odd_right) return odd_left == odd_right ? a < b : odd_right;
+    if (left != right) return largest ? left > right : left < right;
+    return a < b;
+  };
+  std::partial_sort(order, order + chosen, order + count, before);
 }
 
 }  // namespace
@@ -207,22 +238,13 @@ void TopKStep::run(const RunContext& context) const {
   for_dense_rows(context, rows, cols, [&](int64_t begin, int64_t end, int member) {
     auto* numbers = reinterpret_cast<float*>(context.member(member));
     auto* order = reinterpret_cast<int32_t*>(numbers + cols);
-    // NaN is behind every number.
-    const auto before = [&](int32_t a, int32_t b) {
-      const float left = numbers[a], right = numbers[b];
-      if (std::isnan(left) || std::isnan(right))
-        return std::isnan(left) == std::isnan(right) ? a < b : std::isnan(right);
-      if (left != right) return largest ? left > right : left < right;
-      return a < b;
-    };
     for (int64_t row = begin; row < end; ++row) {
       const std::byte* source = context.at(x) + row * cols * size;
-      context.kernels.widen[elem]({source, numbers, 1, cols, cols, cols, 1.0f});
-      if (chosen == 1) {
-        order[0] = best_of(numbers, int32_t(cols), largest);
+      if (elem == kI32) {
+        rank(reinterpret_cast<const int32_t*>(source), int32_t(cols), chosen, largest, order);
       } else {
-        for (int32_t i = 0; i < cols; ++i) order[i] = i;
-        std::partial_sort(order, order + chosen, order + cols, before);
+        context.kernels.widen[elem]({source, numbers, 1, cols, cols, cols, 1.0f});
+        rank(numbers, int32_t(cols), chosen, largest, order);
       }
       auto* places = reinterpret_cast<int32_t*>(context.at(indices)) + row * chosen;
       for (int64_t i = 0; i < chosen; ++i) {

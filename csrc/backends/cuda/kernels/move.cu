@@ -73,19 +73,25 @@ __global__ void resizer_kernel(ResizerArgs args) {
     store(static_cast<T*>(args.y) + (picture * 3 + channel) * plane + at, pixel[channel]);
 }
 
-template <typename T>
+template <typename T, bool to_integers>
 __global__ void cast_kernel(CastArgs args) {
   wait_for_inputs();
   launch_next();
   const int64_t i = first_element();
-  if (i < args.count && !is_refused(args.refused)) store(static_cast<T*>(args.y) + i, float(args.x[i]));
+  if (i >= args.count || is_refused(args.refused)) return;
+  if constexpr (to_integers)
+    static_cast<int32_t*>(args.y)[i] = __float2int_rz(load(static_cast<const T*>(args.x) + i));  // as whole_part()
+  else
+    store(static_cast<T*>(args.y) + i, float(static_cast<const int32_t*>(args.x)[i]));
 }
 
 }  // namespace
 
-void launch_cast(Elem elem, const CastArgs& args, cudaStream_t stream) {
-  with_elem(elem, [&](auto t) {
-    launch(cast_kernel<decltype(t)>, blocks_for(args.count), dim3(kDenseThreads), 0, stream, args);
+void launch_cast(Elem from, Elem to, const CastArgs& args, cudaStream_t stream) {
+  with_elem(to == kI32 ? from : to, [&](auto t) {
+    using T = decltype(t);
+    launch(to == kI32 ? cast_kernel<T, true> : cast_kernel<T, false>, blocks_for(args.count), dim3(kDenseThreads), 0,
+           stream, args);
   });
 }
 

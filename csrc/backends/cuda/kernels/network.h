@@ -32,6 +32,8 @@ struct BroadcastArgs {
 };
 // `op` is an ElementwiseOp or BroadcastSpec::kWhere.
 void launch_broadcast(int op, Elem elem, const BroadcastArgs& args, cudaStream_t stream);
+// The same of int32.
+void launch_integers(int op, const BroadcastArgs& args, cudaStream_t stream);
 
 // Dense rows of `cols`.
 struct VectorArgs {
@@ -41,6 +43,8 @@ struct VectorArgs {
   const int* refused;
 };
 void launch_reduce(ReduceOp op, Elem elem, const VectorArgs& args, cudaStream_t stream);
+// The same of int32.
+void launch_reduced_integers(ReduceOp op, const VectorArgs& args, cudaStream_t stream);
 void launch_softmax(Elem elem, const VectorArgs& args, bool log, cudaStream_t stream);
 // weight and bias [cols], or null.
 void launch_layer_norm(Elem elem, const VectorArgs& args, const float* weight, const float* bias, float epsilon,
@@ -95,14 +99,14 @@ struct ResizerArgs {
 };
 void launch_resizer(Elem elem, const ResizerArgs& args, cudaStream_t stream);
 
-// y = x, rounded to T.
+// y = x, from int32 rounded to T, or from T without its fraction to int32.
 struct CastArgs {
-  const int* x;
+  const void* x;
   void* y;
   int64_t count;
   const int* refused;
 };
-void launch_cast(Elem elem, const CastArgs& args, cudaStream_t stream);
+void launch_cast(Elem from, Elem to, const CastArgs& args, cudaStream_t stream);
 
 struct WindowAxis {
   int in, out, kernel, stride, pad, dilation, upsample;

@@ -122,6 +122,18 @@ __device__ __forceinline__ uint64_t rank_key(float x, bool largest, int index) {
   return uint64_t(key) << 32 | uint32_t(~index);
 }
 
+__device__ __forceinline__ uint64_t rank_key(int32_t x, bool largest, int index) {
+  const uint32_t ordered = uint32_t(x) ^ 0x80000000u;
+  return uint64_t(largest ? ordered : ~ordered) << 32 | uint32_t(~index);
+}
+template <typename T>
+__device__ __forceinline__ uint64_t key_at(const T* x, bool largest, int index) {
+  if constexpr (std::is_same_v<T, int32_t>)
+    return rank_key(*x, largest, index);
+  else
+    return rank_key(load(x), largest, index);
+}
+
 // Grid: (pieces of a row, rows by 65,535). An element that `place` others come before is the result's element `place`.
 template <typename T>
 __global__ void top_k_kernel(VectorArgs args, int* indices, int64_t chosen, bool largest) {
@@ -132,12 +144,12 @@ __global__ void top_k_kernel(VectorArgs args, int* indices, int64_t chosen, bool
   for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
     const T* x = static_cast<const T*>(args.x) + row * args.cols;
     const int64_t mine = int64_t(blockIdx.x) * kBlock + threadIdx.x;
-    const uint64_t key = mine < args.cols ? rank_key(load(x + mine), largest, int(mine)) : 0;
+    const uint64_t key = mine < args.cols ? key_at(x + mine, largest, int(mine)) : 0;
     int64_t place = 0;
     for (int64_t first = 0; first < args.cols; first += kBlock) {
       const int64_t other = first + threadIdx.x;
       __syncthreads();
-      others[threadIdx.x] = other < args.cols ? rank_key(load(x + other), largest, int(other)) : 0;
+      others[threadIdx.x] = other < args.cols ? key_at(x + other, largest, int(other)) : 0;
       __syncthreads();
 #pragma unroll 16
       for (int n = 0; n < kBlock; ++n) place += others[n] > key;
@@ -248,13 +260,14 @@ void launch_layer_norm(Elem elem, const VectorArgs& args, const float* weight, c
 }
 
 void launch_top_k(Elem elem, const VectorArgs& args, int* indices, int64_t chosen, bool largest, cudaStream_t stream) {
+  const dim3 grid(unsigned((args.cols + kBlock - 1) / kBlock), unsigned(args.rows < 65535 ? args.rows : 65535));
+  if (elem == kI32) return launch(top_k_kernel<int32_t>, grid, dim3(kBlock), 0, stream, args, indices, chosen, largest);
   if (chosen == 1) {
     const dim3 rows(unsigned(args.rows < 65535 ? args.rows : 65535));
     return with_elem(elem, [&](auto t) {
       launch(best_kernel<decltype(t)>, rows, dim3(kBestThreads), 0, stream, args, indices, largest);
     });
   }
-  const dim3 grid(unsigned((args.cols + kBlock - 1) / kBlock), unsigned(args.rows < 65535 ? args.rows : 65535));
   with_elem(elem, [&](auto t) {
     launch(top_k_kernel<decltype(t)>, grid, dim3(kBlock), 0, stream, args, indices, chosen, largest);
   });
