@@ -37,13 +37,13 @@ def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
         for node in nodes:
             called = (node.domain, node.op_type, node.overload)
             if called in bodies and called not in sizes:
-                sizes[called] = size(_with_inner(bodies[called].node), depth + 1)
+                sizes[called] = size(with_inner(bodies[called].node), depth + 1)
             count += sizes.get(called, 1)
             if count > most:
                 raise CheckpointError(f"the graph has more than {most} nodes with those of its functions")
         return count
 
-    size(_with_inner(model.graph.node), 0)
+    size(with_inner(model.graph.node), 0)
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:  # the checker's own
@@ -90,10 +90,10 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             del model.graph.input[-len(added) :]
 
 
-def _with_inner(nodes: list[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def with_inner(nodes: list[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Nodes, and those of the graphs among their attributes."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _with_inner(graph.node)
+                yield from with_inner(graph.node)

@@ -31,6 +31,19 @@ INPUT_KINDS = {
 }  # fmt: skip
 
 
+_DEPENDS = "how many results it has depends on the data, and every shape is fixed here; cut the model before it"
+# Of ops without a lowering.
+_REASONS = {
+    "If": "its condition is computed by the network; expected a constant",
+    "Loop": "its condition or number of iterations is computed by the network, or 0 with results to collect; expected "
+    "a constant",
+    "NonMaxSuppression": f"{_DEPENDS} (boxes and scores as outputs) and suppress on the host",
+    "NonZero": _DEPENDS,
+    "Unique": _DEPENDS,
+    "Scan": "a network without loops is expected; export it with a fixed number of steps",
+}
+
+
 def lower_network(
     network: Network, profile: Profile, images: Mapping[str, ImageInput] | None = None
 ) -> tuple[Graph, list[WeightData], Emitter]:
@@ -100,7 +113,7 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
         results = fold(node, constants)
         _count(node, emit, results, constants)
         return results
-    if lowering is None and len(constants) == len(operands) and not node.domain:
+    if lowering is None and len(constants) == len(operands) and not node.domain and node.op not in ("If", "Loop"):
         raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
     if (reason := why_not(node)) is not None:
         reason = reason or "the op is not supported"
@@ -150,4 +163,4 @@ def why_not(node: Node) -> str | None:
     """Why a node has no lowering, "" where there is no more to say; None: it has one."""
     if node.domain == hmonnx.DOMAIN:
         return hmonnx.why_not(node)
-    return None if (node.domain, node.op) in LOWERINGS else ""
+    return None if (node.domain, node.op) in LOWERINGS else _REASONS.get(node.op, "")

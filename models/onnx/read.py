@@ -14,7 +14,7 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
 from .errors import UnsupportedNodeError, shown
-from .functions import inlined, written_out
+from .functions import inlined, with_inner, written_out
 from .network import MAX_ELEMENTS, Network, Node
 from .old_opsets import modernised
 from .ports import MAX_RANK, port_of, shape_text, takes_batch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 OPSETS = range(7, 25)
-_MAX_NODES = MAX_OPS
+MAX_NODES = MAX_OPS
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -68,13 +68,13 @@ def read(
         CompileError: An input's shape is not known, or `shapes` or `batch` fit no input.
     """
     _check_texts(model)
-    model = inlined(model, _MAX_NODES)
+    model = inlined(model, MAX_NODES)
     opset, foreign = _opsets(model)
     model = written_out(model, opset)
     graph = model.graph
-    nodes = [_node(proto, opset, foreign) for proto in graph.node]
-    if len(nodes) > _MAX_NODES:
-        raise CheckpointError(f"the graph has {len(nodes)} nodes, the limit is {_MAX_NODES}")
+    nodes = [node_of(proto, opset, foreign) for proto in graph.node]
+    if len(nodes) > MAX_NODES:
+        raise CheckpointError(f"the graph has {len(nodes)} nodes, the limit is {MAX_NODES}")
     constants = {}
     for tensor in graph.initializer:
         _check_name(tensor.name, "an initialiser")
@@ -174,7 +174,8 @@ def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
     return opset, versions
 
 
-def _node(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> Node:
+def node_of(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> Node:
+    """A node as this compiler sees it."""
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     node = Node(proto.op_type, domain, list(proto.input), list(proto.output), {}, proto.name, opset)
     for name in (*proto.input, *proto.output):
@@ -229,7 +230,7 @@ def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) ->
                 continue
             state[id(node)] = 1
             waiting = []
-            for name in filter(None, node.inputs):
+            for name in filter(None, (*node.inputs, *_read_inside(node))):
                 if name in ready:
                     continue
                 if name not in producers:
@@ -252,6 +253,27 @@ def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) ->
     return ordered
 
 
+def _read_inside(node: Node) -> set[str]:
+    """What the graphs among a node's attributes read of the graph around them."""
+    from onnx import AttributeProto
+
+    def free(graph: onnx.GraphProto) -> set[str]:
+        own = {info.name for info in (*graph.input, *graph.initializer)}
+        own |= {name for proto in graph.node for name in proto.output}
+        read = {name for proto in graph.node for name in proto.input} | {info.name for info in graph.output}
+        for proto in graph.node:
+            for attribute in proto.attribute:
+                if attribute.type == AttributeProto.GRAPH:
+                    read |= free(attribute.g)
+        return read - own
+
+    names: set[str] = set()
+    for value in node.attributes.values():
+        if isinstance(value, AttributeProto) and value.type == AttributeProto.GRAPH:
+            names |= free(value.g)
+    return names - {""}
+
+
 def _check_texts(model: onnx.ModelProto) -> None:
     """Names must be UTF-8; protobuf gives others as bytes."""
 
@@ -268,9 +290,12 @@ def _check_texts(model: onnx.ModelProto) -> None:
     check((entry.value for t in graph.initializer for entry in t.external_data), "external data of an initialiser")
     for info in (*graph.input, *graph.output):
         check([info.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim)], "an input or output")
-    for index, node in enumerate(graph.node):
+    for index, node in enumerate(with_inner(graph.node)):
         names = (attribute.name for attribute in node.attribute)
         check([node.name, node.op_type, node.domain, *node.input, *node.output, *names], f"node {index}")
+        for inner in (attribute.g for attribute in node.attribute):
+            infos = (info.name for info in (*inner.input, *inner.output, *inner.initializer))
+            check(infos, f"a graph of node {index}")
 
 
 def _check_name(name: str, what: str) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import WeightData
 
 from ..common.profiles import profile_for
+from .control import ControlFlow
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError
 from .lowering import INPUT_KINDS, results_of, why_not
@@ -55,13 +56,28 @@ class _ShapesOnly(Emitter):
 
 
 def survey(network: Network) -> Survey:
-    """Goes through the nodes. Those of other domains are left out, with all that is made from their results."""
+    """Goes through the nodes; those of an If or Loop take its place where a constant says which.
+
+    Nodes of other domains are left out, with all that is made from their results.
+    """
     emit = _ShapesOnly("survey", profile_for("float32"))
     found = Survey(dict(network.constants))
     for port in network.inputs:
         if (kind := INPUT_KINDS.get(port.dtype)) is not None:
             found.values[port.name] = emit.input(port.name, port.shape, kind)
-    for node in network.nodes:
+    flow, left, done = ControlFlow(network, found.values), list(network.nodes)[::-1], []
+    while left:
+        node = left.pop()
+        try:
+            unfolded = flow.unfolded(node)
+        except UnsupportedNodeError as error:
+            found.refused[id(node)] = str(error).removeprefix(f"{node.label}: ")
+            done.append(node)
+            continue
+        if unfolded is not None:
+            left += unfolded[::-1]
+            continue
+        done.append(node)
         reason = why_not(node)
         if node.domain or not all(not name or name in found.values for name in node.inputs):
             if reason is not None:
@@ -76,7 +92,7 @@ def survey(network: Network) -> Survey:
         for name, result in zip(node.outputs, results, strict=False):
             if name and result is not None:
                 found.values[name] = result
-    network.growth = emit.growth
+    network.nodes, network.growth = done, emit.growth
     return found
 
 

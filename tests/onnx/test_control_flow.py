@@ -1,0 +1,105 @@
+"""If and Loop whose conditions and counts are constants, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import control, onnx_bytes
+
+X = np.random.default_rng(4).normal(size=(2, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def graph():
+    """Builds the graph of an attribute from nodes, inputs and outputs with their element types."""
+    helper = pytest.importorskip("onnx", reason="needs onnx").helper
+
+    def make(nodes, outputs, inputs=(), constants=()):
+        protos = [helper.make_node(op, ins, outs, **attributes) for op, ins, outs, attributes in nodes]
+        infos = [[helper.make_tensor_value_info(*info) for info in infos] for infos in (inputs, outputs)]
+        return helper.make_graph(protos, "inner", *infos, list(constants))
+
+    return make
+
+
+@pytest.fixture
+def branches(graph):
+    """A Relu of the outer "x" and, with a name that both have, its negative."""
+    return {
+        "then_branch": graph([("Relu", ["x"], ["r"], {})], [("r", 1, None)]),
+        "else_branch": graph([("Neg", ["x"], ["r"], {})], [("r", 1, None)]),
+    }
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_an_if_of_a_shape_is_its_branch(rows, branches, make_model, run_here, run_there):
+    nodes = [
+        ("Shape", ["x"], ["s"], {}), ("Gather", ["s", "zero"], ["d"], {}), ("Equal", ["d", "rows"], ["c"], {}),
+        ("If", ["c"], ["a"], branches), ("Add", ["a", "x"], ["b"], {}), ("If", ["c"], ["e"], branches),
+        ("Mul", ["b", "e"], ["y"], {}),
+    ]  # fmt: skip
+    model = make_model(nodes, {"x": X.shape}, ["y"], {"zero": np.array(0), "rows": np.array(rows)})
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+def test_an_if_inside_an_if_reads_names_of_both(branches, graph, make_model, run_here, run_there):
+    inner = {
+        "then_branch": graph([("Add", ["x", "w"], ["v"], {})], [("v", 1, None)]),
+        "else_branch": graph([("Sub", ["x", "w"], ["v"], {})], [("v", 1, None)]),
+    }
+    outer = graph([("Neg", ["x"], ["w"], {}), ("If", ["no"], ["q"], inner)], [("q", 1, None)])
+    nodes = [("If", ["yes"], ["y"], {"then_branch": outer, "else_branch": branches["else_branch"]})]
+    model = make_model(nodes, {"x": X.shape}, ["y"], {"yes": np.array(True), "no": np.array(False)})
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+@pytest.fixture
+def counting(graph):
+    """v * 2 + the number of the step, collected before the sum."""
+    nodes = [
+        ("Cast", ["i"], ["f"], {"to": 1}), ("Add", ["v", "v"], ["double"], {}), ("Add", ["double", "f"], ["next"], {}),
+        ("Identity", ["go"], ["on"], {}),
+    ]  # fmt: skip
+    outputs = [("on", 9, []), ("next", 1, None), ("double", 1, None)]
+    return graph(nodes, outputs, [("i", 7, []), ("go", 9, []), ("v", 1, None)])
+
+
+def test_a_loop_of_a_constant_count_is_unrolled(counting, make_model, run_here, run_there):
+    nodes = [("Loop", ["count", "", "x"], ["last", "all"], {"body": counting})]
+    model = make_model(nodes, {"x": X.shape}, ["last", "all"], {"count": np.array(3)})
+    here, there = run_here(model, {"x": X}), run_there(model, {"x": X})
+    for name, expected in there.items():
+        np.testing.assert_array_equal(here[name], expected)
+
+
+def test_a_loop_ends_when_its_condition_does(graph, make_model, run_here, run_there):
+    nodes = [("Add", ["v", "v"], ["next"], {}), ("Less", ["i", "two"], ["on"], {})]
+    body = graph(nodes, [("on", 9, []), ("next", 1, None)], [("i", 7, []), ("go", 9, []), ("v", 1, None)])
+    model = make_model(
+        [("Loop", ["", "yes", "x"], ["y"], {"body": body})], {"x": X.shape}, ["y"],
+        {"yes": np.array(True), "two": np.array(2)},
+    )  # fmt: skip
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+def test_what_is_not_known_or_never_ends_is_refused_by_name(branches, counting, make_model, monkeypatch):
+    monkeypatch.setattr(control, "_MAX_UNROLLED", 100)
+    condition = [("ReduceSum", ["x"], ["s"], {"keepdims": 0}), ("Cast", ["s"], ["c"], {"to": 9})]
+    for nodes, constants, message in (
+        ([*condition, ("If", ["c"], ["y"], branches)], {}, r"'n2' \(If\).*its condition is computed by the network"),
+        (
+            [("Loop", ["", "yes", "x"], ["y", "z"], {"body": counting})],
+            {"yes": np.array(True)},
+            "there are more than 101 nodes",
+        ),
+        (
+            [("Loop", ["none", "", "x"], ["v", "y"], {"body": counting})],
+            {"none": np.array(0)},
+            r"'n0' \(Loop\).*or 0 with results to collect",
+        ),
+        ([("If", ["yes"], ["y"], {})], {"yes": np.array(True)}, r"'n0' \(If\)"),
+    ):
+        with pytest.raises(TcimError, match=message):
+            onnx_bytes(make_model(nodes, {"x": X.shape}, ["y"], constants), "float32")
