@@ -12,6 +12,7 @@ from . import (
     norm,
     one_hot,
     pool,
+    quantised,
     recurrent,
     reduce,
     resize,
@@ -22,5 +23,5 @@ from . import (
 
 __all__ = [
     "codes", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "norm", "one_hot", "pool",
-    "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
+    "quantised", "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
 ]  # fmt: skip

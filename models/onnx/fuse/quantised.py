@@ -1,0 +1,67 @@
+"""Products of codes that a quantiser wrote around floating point numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..network import Node
+from .view import Fusion, View
+
+
+def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
+    """MatMulInteger or ConvInteger of what DynamicQuantizeLinear made, Cast, times both scales: a product of floats.
+
+    The codes of the weight stay what they are. x is not rounded to codes: how precise it is, the package decides.
+    """
+    if node.op != "Mul" or node.domain or len(node.inputs) != 2:
+        return
+    for values, scales in (node.inputs, node.inputs[::-1]):
+        cast, both = view.made_by(values, "Cast"), view.made_by(scales, "Mul")
+        whole = view.made_by(cast.inputs[0], "MatMulInteger", "ConvInteger") if cast is not None else None
+        if cast is None or whole is None or both is None or len(whole.inputs) < 3:
+            continue
+        codes = view.made_by(whole.inputs[0], "DynamicQuantizeLinear")
+        if codes is None or whole.inputs[0] != codes.outputs[0] or whole.inputs[2] != codes.outputs[2]:
+            continue
+        weight = view.constants.get(whole.inputs[1])
+        own = [name for name in both.inputs if name != codes.outputs[1]]
+        if weight is None or len(own) != 1 or own[0] not in view.constants:
+            continue
+        axis = 0 if whole.op == "ConvInteger" else weight.ndim - 1
+        factors = _along(np.asarray(view.constants[own[0]], np.float32), weight, axis)
+        zero = view.constants.get(whole.inputs[3]) if len(whole.inputs) > 3 and whole.inputs[3] else np.zeros(1)
+        zeros = None if zero is None else _along(np.asarray(zero, np.float32), weight, axis)
+        if factors is None or zeros is None:
+            continue
+        name = view.fresh(f"{node.outputs[0]}/weight")
+        inputs, op = [codes.inputs[0], name], whole.op.removesuffix("Integer")
+        made = replace(whole, op=op, inputs=inputs, outputs=node.outputs)
+        yield Fusion([made], [cast, whole], {name: ((weight - zeros) * factors).astype(np.float32)})
+
+
+def dequantised_rows(node: Node, view: View) -> Iterator[Fusion]:
+    """Rows of a table of codes, and what they stand for: rows of a table of floats."""
+    gather = view.made_by(node.inputs[0], "Gather") if node.op == "DequantizeLinear" and not node.domain else None
+    if gather is None or gather.inputs[0] not in view.constants or gather.inputs[1] in view.constants:
+        return
+    table = view.constants[gather.inputs[0]]
+    numbers = [view.constants.get(name) for name in node.inputs[1:] if name]
+    if any(array is None or array.size != 1 for array in numbers) or table.dtype.kind not in "iu":
+        return
+    scale, *zero = (np.float32(array.reshape(-1)[0]) for array in numbers if array is not None)
+    name = view.fresh(f"{node.outputs[0]}/table")
+    floats = (table.astype(np.float32) - (zero[0] if zero else np.float32(0))) * scale
+    yield Fusion([replace(gather, inputs=[name, gather.inputs[1]], outputs=node.outputs)], [gather], {name: floats})
+
+
+def _along(numbers: NDArray[np.float32], weight: NDArray[np.generic], axis: int) -> NDArray[np.float32] | None:
+    """One number, or one for each place of an axis, in a shape that repeats along the others."""
+    if numbers.size == 1:
+        return numbers.reshape(())
+    shape = [1] * weight.ndim
+    shape[axis] = weight.shape[axis]
+    return numbers.reshape(shape) if numbers.size == shape[axis] else None
