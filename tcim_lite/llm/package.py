@@ -74,9 +74,11 @@ class Package:
             name = names[0] if names else None
         found = cls(folder, name or "")
         if name not in names and not (found.prefill_path.is_file() and found.decode_path.is_file()):
+            graphs = sorted(path.name for path in folder.glob("*.hmm*"))
+            there = f", found {', '.join(graphs[:4])}{', ...' if len(graphs) > 4 else ''}" if graphs else ""
             raise FileNotFoundError(
                 f"no compiled package {name + ' ' if name else ''}in {folder}: expected <name>_prefill.hmm and "
-                "<name>_decode.hmm; make one with `tcim-lite compile HF_DIR -o OUT`"
+                f"<name>_decode.hmm{there}; make one with `tcim-lite compile HF_DIR -o OUT`"
             )
         return found
 

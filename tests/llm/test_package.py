@@ -40,6 +40,13 @@ def test_half_a_draft_is_none(folder):
         Package.open(package.folder, "m_draft")
 
 
+def test_a_folder_of_other_graphs_is_told_what_it_holds(folder):
+    with pytest.raises(FileNotFoundError, match=r"<name>_decode\.hmm, found detector\.hmm; make one"):
+        Package.open(folder("detector.hmm"))
+    with pytest.raises(FileNotFoundError, match=r"package b in .*, found a_decode\.hmm, a_prefill\.hmm"):
+        Package.open(folder("a_prefill.hmm", "a_decode.hmm"), "b")
+
+
 def test_one_of_several_packages_must_be_named(folder):
     path = folder(*(f"{name}_{stage}.hmm" for name in ("a", "b") for stage in ("prefill", "decode")))
     with pytest.raises(ValueError, match="several packages \\(a, b\\)"):
