@@ -107,6 +107,8 @@ def _work(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[
     own = float(sum(math.prod(shape) for shape in shapes))
     first = operands[0] if operands else None
     second = operands[1] if len(operands) > 1 else None
+    if node.op in ("DequantizeLinear", "QuantizeLinear"):
+        return own  # scales along an axis do not repeat as numpy has it
     if node.op == "ConstantOfShape" and first is not None:
         return _product(first)
     if node.op == "Expand" and second is not None and first is not None:

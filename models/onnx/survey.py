@@ -19,6 +19,7 @@ from ..common.profiles import profile_for
 from .control import ControlFlow
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError
+from .lower import microsoft
 from .lowering import INPUT_KINDS, results_of, why_not
 from .network import Network, Node
 from .table import Operand
@@ -79,7 +80,9 @@ def survey(network: Network) -> Survey:
             continue
         done.append(node)
         reason = why_not(node)
-        if node.domain or not all(not name or name in found.values for name in node.inputs):
+        if node.domain not in ("", microsoft.DOMAIN) or not all(
+            not name or name in found.values for name in node.inputs
+        ):
             if reason is not None:
                 found.refused[id(node)] = reason
             continue

@@ -85,3 +85,65 @@ def test_qlinear_ops_differ_from_onnxruntime_by_a_code_at_most(quant, make_model
     steps = np.abs(run_here(model, {"x": x}, quant)["y"] - run_there(model, {"x": x})["y"]) / 0.2
     assert steps.max() < 1.01
     assert (steps > 0.5).mean() < 0.3
+
+
+OWN = {"domain": "com.microsoft"}
+C = ["qs", "qz"]  # of every operand; "rs" and "rz" of results
+# From the codes "q" [2, 8, 4, 4] to the codes "r".
+MICROSOFT = {
+    "QLinearAdd": [("QLinearAdd", ["q", *C, "other", *C, "rs", "rz"], ["r"], OWN)],
+    "QLinearMul": [("QLinearMul", ["q", *C, "other", *C, "rs", "rz"], ["r"], OWN)],
+    "QLinearSigmoid": [("QLinearSigmoid", ["q", *C, "rs", "rz"], ["r"], OWN)],
+    "QLinearLeakyRelu": [("QLinearLeakyRelu", ["q", *C, "rs", "rz"], ["r"], OWN | {"alpha": 0.2})],
+    "QLinearSoftmax": [("QLinearSoftmax", ["q", *C, "rs", "rz"], ["r"], OWN | {"opset": 13, "axis": -1})],
+    "QLinearGlobalAveragePool": [("QLinearGlobalAveragePool", ["q", *C, "rs", "rz"], ["r"], OWN)],
+    "QLinearAveragePool": [
+        ("QLinearAveragePool", ["q", *C, "rs", "rz"], ["r"], OWN | {"kernel_shape": [2, 2], "strides": [2, 2]})
+    ],
+    "QLinearConcat": [("QLinearConcat", ["rs", "rz", "q", *C, "q", *C], ["r"], OWN | {"axis": 1})],
+    "QGemm": [
+        ("Flatten", ["q"], ["f"], {}),
+        ("QGemm", ["f", *C, "w", "ws", "wz", "b", "rs", "rz"], ["r"], OWN | {"transB": 1}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MICROSOFT)
+def test_ops_of_onnxruntime_s_domain_differ_from_it_by_a_code_at_most(name, make_model, run_here, run_there):
+    last = ("DequantizeLinear", ["r", "rs", "rz"], ["y"], {})
+    nodes = [("QuantizeLinear", ["x", *C], ["q"], {}), *MICROSOFT[name], last]
+    constants = {
+        "qs": np.float32(0.02), "qz": np.uint8(120), "rs": np.float32(0.05), "rz": np.uint8(90),
+        "other": RNG.integers(0, 256, (8, 1, 1)).astype(np.uint8), "w": RNG.integers(-64, 64, (6, 128)).astype(np.int8),
+        "ws": RNG.uniform(0.001, 0.01, 6).astype(np.float32), "wz": np.zeros(6, np.int8),
+        "b": RNG.integers(-500, 500, 6).astype(np.int32),
+    }  # fmt: skip
+    read = {operand for _, operands, _, _ in nodes for operand in operands}
+    model = make_model(nodes, {"x": (2, 8, 4, 4)}, ["y"], {key: constants[key] for key in constants.keys() & read})
+    entry = model.opset_import.add()
+    entry.domain, entry.version = "com.microsoft", 1
+    x = np.random.default_rng(1).normal(size=(2, 8, 4, 4)).astype(np.float32)
+    here, there = run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"]
+    assert here.shape == there.shape
+    steps = np.abs(here - there) / 0.05
+    assert steps.max() < 1.01
+    assert (steps > 0.5).mean() < 0.1
+
+
+def test_codes_of_a_computed_scale_are_dequantised(make_model, run_here, run_there):
+    nodes = [
+        ("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}), ("Transpose", ["q"], ["t"], {}),
+        ("DequantizeLinear", ["t", "s", "z"], ["y"], {}),
+    ]  # fmt: skip
+    model = make_model(nodes, {"x": X.shape}, ["y"])
+    np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], atol=1e-6)
+
+
+def test_a_weight_of_codes_of_many_channels_is_a_constant(make_model, run_here, run_there):
+    """Its scales would repeat along its last axis, as numpy has it, to more than the compiler makes of constants."""
+    weight = RNG.integers(-127, 128, (512, 512, 1, 1)).astype(np.int8)
+    nodes = [("DequantizeLinear", ["w", "s"], ["f"], {"axis": 0}), ("Conv", ["x", "f"], ["y"], {})]
+    scales = RNG.uniform(0.001, 0.01, 512).astype(np.float32)
+    model = make_model(nodes, {"x": (1, 512, 2, 2)}, ["y"], {"w": weight, "s": scales})
+    x = RNG.normal(size=(1, 512, 2, 2)).astype(np.float32)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=1e-3)

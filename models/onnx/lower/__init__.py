@@ -9,6 +9,7 @@ from . import (
     gather,
     grid,
     matmul,
+    microsoft,
     norm,
     one_hot,
     pool,
@@ -22,6 +23,6 @@ from . import (
 )
 
 __all__ = [
-    "codes", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "norm", "one_hot", "pool",
-    "quantised", "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
+    "codes", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "microsoft", "norm", "one_hot",
+    "pool", "quantised", "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
 ]  # fmt: skip

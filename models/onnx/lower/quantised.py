@@ -24,8 +24,8 @@ _EXACT_TERMS = (1 << 24) // (255 * 255)  # products of codes that float32 adds u
 @lowers("QLinearConv")
 def qlinear_conv(call: Call) -> Tensor:
     """The convolution of what the codes stand for, and codes of its result."""
-    weight = _constant_codes(call, 3, 4, 5, 0, "the weight of a convolution")
-    x = _codes_at(call, 0, -1)
+    weight = constant_codes(call, 3, 4, 5, 0, "the weight of a convolution")
+    x = codes_at(call, 0, -1)
     bias: Constant | None = None
     if call.has(8):
         scales = np.float32(call.scalar(1, "the scale")) * np.asarray(call.constant(4, "the scale"), np.float32)
@@ -37,12 +37,12 @@ def qlinear_conv(call: Call) -> Tensor:
 @lowers("QLinearMatMul")
 def qlinear_matmul(call: Call) -> Tensor:
     """The product of what the codes stand for, and codes of its result."""
-    a = _codes_at(call, 0, -2)
+    a = codes_at(call, 0, -2)
     b = call.operand(3)
     if isinstance(b, Tensor):
-        y = product(call, a, _codes_at(call, 3, -1))
+        y = product(call, a, codes_at(call, 3, -1))
     else:
-        matrix = _constant_codes(call, 3, 4, 5, -1, "the second operand")
+        matrix = constant_codes(call, 3, 4, 5, -1, "the second operand")
         y = linear(call, a, np.ascontiguousarray(matrix.T), None) if matrix.ndim == 2 else product(call, a, matrix)
     return coded(call, y, *parameters(call, y, 6, 7, -1))
 
@@ -125,14 +125,15 @@ def _slice(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
     return strided(call, x, starts, [1] * len(x.shape), extents)
 
 
-def _codes_at(call: Call, index: int, axis: int) -> Tensor:
+def codes_at(call: Call, index: int, axis: int) -> Tensor:
     """What the codes of an operand stand for; its scale and zero point come behind it."""
     x = call.tensor(index)
     x = to_floats(call, x) if is_integer(x.kind) else x
     return decoded(call, x, *parameters(call, x, index + 1, index + 2, axis))
 
 
-def _constant_codes(call: Call, index: int, scale: int, zero: int, axis: int, what: str) -> NDArray[np.float32]:
+def constant_codes(call: Call, index: int, scale: int, zero: int, axis: int, what: str) -> NDArray[np.float32]:
+    """What constant codes stand for."""
     codes = _whole_codes(call, index, zero, axis, what)
     scales = np.asarray(call.constant(scale, "the scale"), np.float32)
     return np.asarray(codes * _along(call, scales, codes, axis), np.float32)
