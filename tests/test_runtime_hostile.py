@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -277,3 +278,14 @@ def test_copies_and_pickles_of_core_objects_are_refused():
     for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError):
             attempt(info)
+
+
+def test_what_to_do_instead_of_pickling_is_said(add_model):
+    module = rt.load(add_model)
+    tensor = module.get_output(module.get_output_name(0))
+    for thing, words in ((module, "load it again"), (tensor, "send tensor.numpy()"), (tensor.info, "shape and dtype")):
+        for attempt in (pickle.dumps, partial(pickle.dumps, protocol=0), copy.deepcopy):
+            with pytest.raises(TypeError, match=re.escape(words)):
+                attempt(thing)
+    assert copy.copy(module).get_num_inputs() == module.get_num_inputs()
+    assert copy.copy(tensor).shape == copy.copy(tensor.info).shape == tensor.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tcim_lite import _core
 from tcim_lite.errors import StateError
@@ -102,6 +102,12 @@ class Module:
         except (StateError, AttributeError):  # released, or made without load
             return "<Module without a model>"
         return f"<Module on {self.get_backend_name()}: inputs {listed(inputs)}, outputs {listed(outputs)}>"
+
+    def __copy__(self) -> Module:
+        return Module._wrap(self._core)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Module cannot be pickled or copied deeply; load it again, in the process that uses it")
 
     def get_num_inputs(self) -> int:
         """The number of inputs."""

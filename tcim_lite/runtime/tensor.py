@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,6 +179,14 @@ class Tensor:
     def set_zero(self) -> None:
         """Fills the tensor with 0."""
         self._core.set_zero()
+
+    def __copy__(self) -> Tensor:
+        return Tensor._wrap(self._core)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Tensor cannot be pickled or copied deeply; send tensor.numpy() to other processes, and clone() copies"
+        )
 
     def __repr__(self) -> str:
         info = self._core.info

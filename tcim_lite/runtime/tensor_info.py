@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -143,6 +143,12 @@ class TensorInfo:
     def is_match(self, other: TensorInfo) -> bool:
         """Whether shape, dtype and format are equal."""
         return self._core.is_match(checked(other, TensorInfo)._core)
+
+    def __copy__(self) -> TensorInfo:
+        return TensorInfo._wrap(self._core)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a TensorInfo cannot be pickled or copied deeply; send its shape and dtype to other processes")
 
     def __repr__(self) -> str:
         core = self._core
