@@ -42,6 +42,7 @@ class OnnxOptions:
         batch: Extent of axis 0 of inputs whose file leaves it open; None: there are none.
         shapes: Of inputs, by name, whose file leaves extents open.
         images: Inputs that are fed with uint8 YUV images, by name.
+        ends: Values that are the outputs instead of the file's; none: the file's are.
     """
 
     model: Path
@@ -51,6 +52,7 @@ class OnnxOptions:
     batch: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     images: Mapping[str, ImageInput] = field(default_factory=dict)
+    ends: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises CompileError for a value that cannot be."""
@@ -163,7 +165,7 @@ def onnx_bytes(
 
 
 def _network(options: OnnxOptions) -> Network:
-    return read(load(options.model), options.model.parent, options.shapes, options.batch)
+    return read(load(options.model), options.model.parent, options.shapes, options.batch, options.ends)
 
 
 def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:

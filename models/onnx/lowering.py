@@ -31,15 +31,12 @@ INPUT_KINDS = {
 }  # fmt: skip
 
 
-_DEPENDS = "how many results it has depends on the data, and every shape is fixed here; cut the model before it"
-# Of ops without a lowering.
+# Ops without a lowering whose number of results depends on the data, and how many of their operands do.
+_OPEN_ENDED = {"NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
 _REASONS = {
     "If": "its condition is computed by the network; expected a constant",
     "Loop": "its condition or number of iterations is computed by the network, or 0 with results to collect; expected "
     "a constant",
-    "NonMaxSuppression": f"{_DEPENDS} (boxes and scores as outputs) and suppress on the host",
-    "NonZero": _DEPENDS,
-    "Unique": _DEPENDS,
     "Scan": "a network without loops is expected; export it with a fixed number of steps",
 }
 
@@ -163,4 +160,9 @@ def why_not(node: Node) -> str | None:
     """Why a node has no lowering, "" where there is no more to say; None: it has one."""
     if node.domain == hmonnx.DOMAIN:
         return hmonnx.why_not(node)
-    return None if (node.domain, node.op) in LOWERINGS else _REASONS.get(node.op, "")
+    if (node.domain, node.op) in LOWERINGS:
+        return None
+    if node.domain or node.op not in _OPEN_ENDED:
+        return _REASONS.get(node.op, "")
+    options = " ".join(f"--end-at {shown(name)}" for name in node.inputs[: _OPEN_ENDED[node.op]])
+    return f"the number of its results depends on the data; end the model before it ({options})"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ def read(
     folder: Path | None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
+    ends: Sequence[str] = (),
 ) -> Network:
     """Checks a model and returns it.
 
@@ -61,11 +63,12 @@ def read(
         folder: Where its external data is; None: it may have none.
         shapes: Of inputs whose file leaves extents open.
         batch: Extent of axis 0 of every input whose file leaves it open.
+        ends: Values that are the outputs instead of the file's.
 
     Raises:
         CheckpointError: The file contradicts itself.
         UnsupportedNodeError: An opset, a domain's version or a dtype that is not supported.
-        CompileError: An input's shape is not known, or `shapes` or `batch` fit no input.
+        CompileError: An input's shape is not known, or `shapes` or `batch` fit no input, or `ends` no value.
     """
     _check_texts(model)
     model = inlined(model, MAX_NODES)
@@ -93,7 +96,8 @@ def read(
     inputs = [port_of(info, shapes or {}, batch) for info in graph.input if info.name not in constants]
     if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in graph.input):
         raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open")
-    outputs = [info.name for info in graph.output]
+    outputs = list(ends) or [info.name for info in graph.output]
+    _check_ends(ends, nodes)
     for name in (*outputs, *(port.name for port in inputs)):
         _check_name(name, "an input or output")
     if not outputs:
@@ -251,6 +255,17 @@ def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) ->
             ordered.append(node)
             stack.pop()
     return ordered
+
+
+def _check_ends(ends: Sequence[str], nodes: Sequence[Node]) -> None:
+    made = {name for node in nodes for name in node.outputs if name}
+    for name in ends:
+        if ends.count(name) > 1:
+            raise CompileError(f"--end-at names '{shown(name)}' twice")
+        if name not in made:
+            near = difflib.get_close_matches(name[:200], made, 1)
+            hint = f"; do you mean '{shown(near[0])}'?" if near else ""
+            raise CompileError(f"--end-at names '{shown(name)}', which no node of the file makes{hint}")
 
 
 def _read_inside(node: Node) -> set[str]:

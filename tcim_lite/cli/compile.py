@@ -113,6 +113,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="shape of an input, such as images=1,3,640,640; as often as there are inputs to say it of",
     )
     network.add_argument(
+        "--end-at",
+        metavar="VALUE",
+        action="append",
+        default=argparse.SUPPRESS,
+        help="a value to be an output instead of those of the file; as often as there are such values",
+    )
+    network.add_argument(
         "--check", action="store_true", help="count the ops and name those that are not supported; write nothing"
     )
     network.add_argument(
@@ -142,8 +149,8 @@ def run(args: argparse.Namespace) -> int:
         from .compile_onnx import run_onnx
 
         return run_onnx(args)
-    for option in ("shape", "check", "image"):
-        if getattr(args, option, False):
+    for option in ("shape", "check", "image", "end-at"):
+        if getattr(args, option.replace("-", "_"), False):
             raise CompileError(f"--{option} is for ONNX networks; {args.checkpoint} is no .onnx file")
     if not hasattr(args, "output"):
         raise CompileError("-o OUT is missing: the package folder to write")

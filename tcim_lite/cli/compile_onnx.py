@@ -32,6 +32,7 @@ def run_onnx(args: argparse.Namespace) -> int:
         batch=args.batch,
         shapes=dict(_shape(text) for text in getattr(args, "shape", [])),
         images=dict(_image(text, args) for text in getattr(args, "image", [])),
+        ends=tuple(getattr(args, "end_at", [])),
     )
     if args.check:
         return _check(options)
