@@ -202,3 +202,11 @@ def test_computed_places_may_differ_everywhere(make_model, run_here, run_there):
     x = np.random.default_rng(2).normal(size=(1, 9, 5, 9)).astype(np.float32)
     model = make_model(nodes, {"x": x.shape}, ["y"], {"k": np.array([2])})
     np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
+@pytest.mark.parametrize(("op", "shape"), [("GatherND", (3, 2)), ("GatherElements", (2, 3))])
+def test_computed_places_beyond_int32_are_refused(op, shape, make_model):
+    model = make_model([(op, ["x", "at"], ["y"], {})], {"x": (1 << 16, 1 << 15), "at": shape}, ["y"])
+    model.graph.input[1].type.tensor_type.elem_type = 7
+    with pytest.raises(TcimError, match="computed places among 2147483648"):
+        onnx_bytes(model, "float32")
