@@ -39,10 +39,10 @@ void spread_pairs(const Window::Axis& w, const float* row, int64_t phase, float*
 }  // namespace
 
 PaddedRows::PaddedRows(const Window& window, int64_t slack)
-    : h(window.h), w(window.w), kept(h.kernel == 1), row_step(kept ? 1 : h.stride) {
+    : h(window.h), w(window.w), kept(h.kernel == 1), slack(slack), row_step(kept ? 1 : h.stride) {
   const int64_t reach = (w.kernel - 1) * w.dilation, columns = (w.out - 1) * w.stride + reach + 1;
   phases = std::min(w.stride, reach + 1);
-  phase = (columns + w.stride - 1) / w.stride + slack;
+  phase = (columns + w.stride - 1) / w.stride;
   pitch = phase * phases;
 }
 

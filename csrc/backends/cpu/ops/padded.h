@@ -8,7 +8,7 @@ namespace tcim_lite::cpu {
 // What some neighbouring output rows of a window read of one plane. Columns of a padded row lie in phases: those that
 // differ by a multiple of the stride side by side, so that neighbouring outputs read neighbours. Without upsampling.
 struct PaddedRows {
-  // `slack`: floats behind a phase that a kernel may read.
+  // `slack`: floats behind the last row that a kernel may read.
   PaddedRows(const Window& window, int64_t slack);
 
   // Whether its sizes are worth computing: a padding may be much larger than the input.
@@ -16,7 +16,7 @@ struct PaddedRows {
 
   // Input rows that `rows` output rows read, and the floats they take.
   int64_t in_rows(int64_t rows) const { return (rows - 1) * row_step + (kept ? 1 : (h.kernel - 1) * h.dilation + 1); }
-  int64_t floats(int64_t rows) const { return (in_rows(rows) * pitch + 15) / 16 * 16; }
+  int64_t floats(int64_t rows) const { return (in_rows(rows) * pitch + slack + 15) / 16 * 16; }
   // Where tap (i, j) of the first output lies.
   int64_t offset(int64_t i, int64_t j) const {
     const int64_t column = j * w.dilation;
@@ -30,11 +30,11 @@ struct PaddedRows {
 
   const Window::Axis &h, &w;
   bool kept;  // only every stride-th row is there, as no tap reads the others
-  int64_t row_step, phases, phase, pitch;
+  int64_t slack, row_step, phases, phase, pitch;
 };
 
 // Output rows some at a time, so that the padded rows they read stay in the first cache. Kernels may read 16 columns
-// behind a row.
+// behind a row; that is the next row, or slack.
 struct Bands : PaddedRows {
   explicit Bands(const Window& window);
   // Whether the rows of a band are few enough; if not, panels take less memory.
