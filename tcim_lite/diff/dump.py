@@ -59,7 +59,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         only: The one step whose tensors are written; None for all.
 
     Raises:
-        ArgumentError: An empty prompt, more tokens than the context holds, or several batch slots.
+        ArgumentError: An empty prompt, a token outside the vocabulary, more tokens than the context holds, a negative
+            number of steps, or several batch slots.
     """
     if not calls.prompt:
         raise ArgumentError("the prompt has no token; give --prompt or --tokens")
@@ -70,7 +71,9 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
     embedding = package.embedding_for(prefill)
     graphs = [_Watched(prefill, package.prefill_path), _Watched(decode, package.decode_path)]
-    length = graphs[0].graph.values[graphs[0].graph.inputs[0]].shape[1]
+    inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]
+    length = inputs[0].shape[1]
+    _check_calls(calls, len(embedding), next(value.shape[2] for value in inputs if value.kind == "state"))
     outputs: Mapping[str, Array] = {}
     fed, step = len(calls.prompt), 0
 
@@ -92,6 +95,20 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         current = 1
         outputs = run(graphs[1], row, fed + position, 1)
     writer.close(prompt=[int(token) for token in calls.prompt], answer=answer)
+
+
+def _check_calls(calls: Calls, vocabulary: int, context: int) -> None:
+    tokens = [*calls.prompt, *calls.answer]
+    bad = next((token for token in tokens if not 0 <= token < vocabulary), None)
+    if bad is not None:
+        raise ArgumentError(f"token {bad} is outside the package's vocabulary of {vocabulary}")
+    if calls.greedy < 0:
+        raise ArgumentError(f"{calls.greedy} decode steps; expected 0 or more")
+    if len(tokens) + calls.greedy > context:
+        raise ArgumentError(
+            f"{len(tokens)} tokens and {calls.greedy} steps, the context holds {context}; give fewer, or compile with "
+            "a larger --context-length"
+        )
 
 
 def dump_graph(path: Path, inputs: Mapping[str, Path], writer: DumpWriter, taps: Sequence[str]) -> None:

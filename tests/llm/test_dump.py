@@ -101,6 +101,14 @@ def test_a_manifest_is_not_trusted(package, tmp_path, change, message):
 def test_what_cannot_be_dumped_says_why(package, tiny_package, tmp_path, capsys):
     assert main(["dump", str(package.folder), "-o", str(tmp_path / "d"), "--tokens", "a"]) == 2
     assert "--tokens 'a': expected token ids" in capsys.readouterr().err
+    for options, words in (
+        (["--tokens", "3,99999"], "token 99999 is outside the package's vocabulary of"),
+        (["--tokens", "3", "--answer", "99999"], "token 99999 is outside"),
+        (["--tokens", ",".join(["3"] * 63), "--steps", "2"], "63 tokens and 2 steps, the context holds 64"),
+        (["--tokens", "3", "--steps", "-1"], "-1 decode steps; expected 0 or more"),
+    ):
+        assert main(["dump", str(package.folder), "-o", str(tmp_path / "d"), *options]) == 2
+        assert words in capsys.readouterr().err
     batch = tiny_package(quant="w4a8h0_ssfp", batch=3, **SIZES)
     assert main(["dump", str(batch.folder), "-o", str(tmp_path / "d")]) == 2
     assert "compiled without --batch; or dump one .hmm with --input" in capsys.readouterr().err
