@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import onnx
 
 _MAX_UNROLLED = 1 << 13  # nodes: a graph that a file repeats without end takes some seconds
-_STEP, _COLLECTED = "tcim_lite.step", "tcim_lite.collected"  # attributes of a Loop that was unrolled in part
 
 
 class ControlFlow:
@@ -32,6 +31,8 @@ class ControlFlow:
             self._names.update((*node.inputs, *node.outputs))
         self._count = len(network.nodes)
         self._most = min(MAX_NODES, self._count + _MAX_UNROLLED)
+        # Of a Loop that is unrolled in part, by its id: itself, its next step, and by result what the others made.
+        self._begun: dict[int, tuple[Node, int, list[list[str]]]] = {}
 
     def unfolded(self, node: Node) -> list[Node] | None:
         """The nodes instead of an If or of a Loop, the last of them another Loop if it goes on; None: it stays.
@@ -57,16 +58,15 @@ class ControlFlow:
         """The first iteration that is left and a Loop of the others, or what the last one leaves."""
         graph = _graph(node, "body")
         count, condition, *carried = [*node.inputs, *[""] * (2 - len(node.inputs))]
-        step = node.attributes.get(_STEP, 0)
         if len(graph.input) != 2 + len(carried) or len(node.outputs) > len(graph.output) - 1:
             raise node.unsupported(f"a body of {len(graph.input)} inputs for {len(carried)} values that it carries")
+        scans = len(graph.output) - 1 - len(carried)
+        if scans < 0:
+            raise node.unsupported(f"a body of {len(graph.output)} outputs for {len(carried)} values that it carries")
+        _, step, collected = self._begun.get(id(node), (node, 0, [[] for _ in range(scans)]))
         goes_on = (not count or step < _number(node, count, self._values)) and (
             not condition or _number(node, condition, self._values)
         )
-        scans = len(graph.output) - 1 - len(carried)
-        collected: list[list[str]] = node.attributes.get(_COLLECTED, [[] for _ in range(scans)])
-        if scans < 0:
-            raise node.unsupported(f"a body of {len(graph.output)} outputs for {len(carried)} values that it carries")
         if not goes_on:
             return self._ended(node, carried, collected)
         number = self._fresh(f"{node.first_output}/step")
@@ -77,12 +77,10 @@ class ControlFlow:
         given = dict(zip((info.name for info in graph.input), (number, truth, *carried), strict=True))
         made = [self._fresh(f"{node.first_output}/{info.name}") for info in graph.output]
         nodes = self._nodes_of(node, graph, given, made)
-        attributes = {**node.attributes, _STEP: step + 1}
-        attributes[_COLLECTED] = [
-            [*before, name] for before, name in zip(collected, made[1 + len(carried) :], strict=True)
-        ]
-        inputs = [count, made[0], *made[1 : 1 + len(carried)]]
-        return [*nodes, replace(node, inputs=inputs, attributes=attributes)]
+        others = replace(node, inputs=[count, made[0], *made[1 : 1 + len(carried)]])
+        collected = [[*before, name] for before, name in zip(collected, made[1 + len(carried) :], strict=True)]
+        self._begun[id(others)] = (others, step + 1, collected)
+        return [*nodes, others]
 
     def _ended(self, node: Node, carried: list[str], collected: list[list[str]]) -> list[Node]:
         nodes = []
@@ -162,8 +160,10 @@ def _number(node: Node, name: str, values: Mapping[str, Any]) -> float:
     value = values.get(name)
     if not isinstance(value, np.ndarray):
         raise node.unsupported(why_not(node) or "")
-    if value.size != 1:
-        raise node.unsupported(f"a condition or number of iterations of {value.size} elements, expected 1")
+    if value.size != 1 or value.dtype.kind not in "biuf":
+        raise node.unsupported(
+            f"a condition or number of iterations that is {value.size} of {value.dtype.name}, expected 1 number"
+        )
     return float(value.reshape(-1)[0])
 
 

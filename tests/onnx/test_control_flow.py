@@ -100,6 +100,8 @@ def test_what_is_not_known_or_never_ends_is_refused_by_name(branches, counting, 
             r"'n0' \(Loop\).*or 0 with results to collect",
         ),
         ([("If", ["yes"], ["y"], {})], {"yes": np.array(True)}, r"'n0' \(If\)"),
+        ([("If", ["text"], ["y"], branches)], {"text": np.array("yes")}, r"'n0' \(If\)"),
+        ([("Loop", ["none"], ["v", "y"], {"body": counting})], {"none": np.array(3)}, r"'n0' \(Loop\)"),
     ):
         with pytest.raises(TcimError, match=message):
             onnx_bytes(make_model(nodes, {"x": X.shape}, ["y"], constants), "float32")
