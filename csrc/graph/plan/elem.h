@@ -35,6 +35,10 @@ constexpr bool has_integers(ElementwiseOp op) { return op != kPow && op != kPRel
 constexpr bool has_integers(ReduceOp op) {
   return op == kReduceSum || op == kReduceMax || op == kReduceMin || op == kReduceProd;
 }
+// What takes one integer more into the result of a reduction.
+constexpr ElementwiseOp step_of_integers(ReduceOp op) {
+  return op == kReduceMax ? kMax : op == kReduceMin ? kMin : op == kReduceProd ? kMul : kAdd;
+}
 
 // A number without its fraction: the end of int32 where it is beyond, 0 for NaN.
 constexpr int32_t whole_part(float x) {

@@ -54,16 +54,12 @@ void where_integers(const WhereArgs& args) {
   for (int64_t i = 0; i < args.cols; ++i) y[i] = condition[i * step] != 0 ? a[i * step_a] : b[i * step_b];
 }
 
-constexpr ElementwiseOp step_of(ReduceOp op) {
-  return op == kReduceMax ? kMax : op == kReduceMin ? kMin : op == kReduceProd ? kMul : kAdd;
-}
-
 template <ReduceOp op>
 void reduce_integers(const ReduceArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const int32_t* x = static_cast<const int32_t*>(args.x) + row * args.cols;
     int32_t result = x[0];
-    for (int64_t i = 1; i < args.cols; ++i) result = apply<step_of(op)>(result, x[i]);
+    for (int64_t i = 1; i < args.cols; ++i) result = apply<step_of_integers(op)>(result, x[i]);
     static_cast<int32_t*>(args.y)[row] = result;
   }
 }

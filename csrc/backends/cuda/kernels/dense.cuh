@@ -45,6 +45,19 @@ void with_index(int64_t count, const Call& call) {
     call(uint64_t());
 }
 
+// at[n]: where element `i` of the result finds its part of operand n.
+template <typename Index>
+__device__ __forceinline__ void find_operands(const BroadcastArgs& args, int64_t i, int64_t (&at)[3]) {
+  Index rest = Index(i);
+  at[0] = at[1] = at[2] = 0;
+  for (int axis = args.axes; axis-- > 0;) {
+    const Index extent = Index(args.extents[axis]), index = rest % extent;
+    rest /= extent;
+#pragma unroll
+    for (int n = 0; n < 3; ++n) at[n] += int64_t(index) * args.strides[n][axis];
+  }
+}
+
 // The index that `position` means on an axis, or -1: between two elements, or outside.
 __device__ __forceinline__ int index_of(const WindowAxis& axis, int position) {
   if (position < 0) return -1;

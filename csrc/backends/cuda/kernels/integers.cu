@@ -32,14 +32,8 @@ __global__ void integers_kernel(BroadcastArgs args, int op) {
   launch_next();
   const int64_t i = first_element();
   if (i >= args.count || is_refused(args.refused)) return;
-  Index rest = Index(i);
-  int64_t at[3] = {};
-  for (int axis = args.axes; axis-- > 0;) {
-    const Index extent = Index(args.extents[axis]), index = rest % extent;
-    rest /= extent;
-#pragma unroll
-    for (int n = 0; n < 3; ++n) at[n] += int64_t(index) * args.strides[n][axis];
-  }
+  int64_t at[3];
+  find_operands<Index>(args, i, at);
   const auto operand = [&](int n) { return static_cast<const int32_t*>(args.operands[n])[at[n]]; };
   const int32_t a = operand(0), b = operand(1);
   static_cast<int32_t*>(args.y)[i] = op != BroadcastSpec::kWhere ? apply(op, a, b) : a != 0 ? b : operand(2);
@@ -69,8 +63,8 @@ void launch_integers(int op, const BroadcastArgs& args, cudaStream_t stream) {
 }
 
 void launch_reduced_integers(ReduceOp op, const VectorArgs& args, cudaStream_t stream) {
-  const int step = op == kReduceMax ? kMax : op == kReduceMin ? kMin : op == kReduceProd ? kMul : kAdd;
-  launch(reduce_integers_kernel, blocks_for(args.rows * 32), dim3(kDenseThreads), 0, stream, args, step);
+  launch(reduce_integers_kernel, blocks_for(args.rows * 32), dim3(kDenseThreads), 0, stream, args,
+         int(step_of_integers(op)));
 }
 
 }  // namespace tcim_lite::cuda

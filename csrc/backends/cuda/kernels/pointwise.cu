@@ -44,14 +44,8 @@ __global__ void broadcast_kernel(BroadcastArgs args, int op) {
   launch_next();
   const int64_t i = first_element();
   if (i >= args.count || is_refused(args.refused)) return;
-  Index rest = Index(i);
-  int64_t at[3] = {};
-  for (int axis = args.axes; axis-- > 0;) {
-    const Index extent = Index(args.extents[axis]), index = rest % extent;
-    rest /= extent;
-#pragma unroll
-    for (int n = 0; n < 3; ++n) at[n] += int64_t(index) * args.strides[n][axis];
-  }
+  int64_t at[3];
+  find_operands<Index>(args, i, at);
   const float a = load(static_cast<const T*>(args.operands[0]) + at[0]);
   const float b = load(static_cast<const T*>(args.operands[1]) + at[1]);
   float result;
