@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..emit import Tensor, is_integer
+from ..emit import Tensor
 from ..table import Call, lowers
 from .elementwise import binary, unary
 from .integers import to_floats
@@ -32,15 +32,13 @@ def quantize(call: Call) -> Tensor:
 
 @lowers("DequantizeLinear")
 def dequantize(call: Call) -> Tensor:
-    x = call.tensor(0)
-    x = to_floats(call, x) if is_integer(x.kind) else x
+    x = to_floats(call, call.tensor(0))
     scale = call.operand(1)
     if isinstance(scale, Tensor):  # as DynamicQuantizeLinear makes it
         if math.prod(scale.shape) != 1:
             raise call.node.unsupported(f"computed scales {list(scale.shape)}; expected one, or constants")
         if call.has(2):
-            zero = call.tensor(2)
-            x = binary(call, "Sub", x, to_floats(call, zero) if is_integer(zero.kind) else zero)
+            x = binary(call, "Sub", x, to_floats(call, call.tensor(2)))
         return binary(call, "Mul", x, scale)
     return decoded(call, x, *parameters(call, x, 1, 2, call.int_attr("axis", 1)))
 

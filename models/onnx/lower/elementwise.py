@@ -81,7 +81,7 @@ def power(call: Call) -> Tensor:
     if is_integer(kind_of(base)):
         return powers(call, call.as_tensor(base), exponent)
     if isinstance(exponent, Tensor):
-        exponent = to_floats(call, exponent) if is_integer(exponent.kind) else exponent
+        exponent = to_floats(call, exponent)
     elif exponent.dtype.kind in "iu":
         exponent = exponent.astype(np.float32)
     return binary(call, "Pow", base, exponent)
@@ -300,4 +300,4 @@ def cast(call: Call) -> Operand:
         return binary(call, "Equal", binary(call, "Equal", x, zero), number(0))
     if is_integer(kind):
         return to_integers(call, x, kind)
-    return to_floats(call, x) if is_integer(x.kind) else x
+    return to_floats(call, x)

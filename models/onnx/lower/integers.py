@@ -77,8 +77,8 @@ def rest(call: Call, a: Operand, b: Operand, fmod: bool) -> Tensor:
 
 
 def to_floats(call: Call, x: Tensor) -> Tensor:
-    """The nearest numbers of the graph's type."""
-    return call.op("Cast", [x], x.shape)
+    """The nearest numbers of the graph's type; floating point numbers as they are."""
+    return call.op("Cast", [x], x.shape) if is_integer(x.kind) else x
 
 
 def to_integers(call: Call, x: Operand, kind: str = "int") -> Tensor:

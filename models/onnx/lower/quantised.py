@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..emit import Tensor, is_integer
+from ..emit import Tensor
 from ..table import Call, Constant, Operand, lowers
 from .codes import coded, decoded, parameters
 from .conv import conv
@@ -127,8 +127,7 @@ def _slice(call: Call, x: Tensor, axis: int, begin: int, end: int) -> Tensor:
 
 def codes_at(call: Call, index: int, axis: int) -> Tensor:
     """What the codes of an operand stand for; its scale and zero point come behind it."""
-    x = call.tensor(index)
-    x = to_floats(call, x) if is_integer(x.kind) else x
+    x = to_floats(call, call.tensor(index))
     return decoded(call, x, *parameters(call, x, index + 1, index + 2, axis))
 
 
@@ -161,16 +160,14 @@ def _along(call: Call, numbers: Constant, codes: Constant, axis: int) -> Constan
 
 def _less_zero(call: Call, index: int, zero: int, axis: int) -> Tensor:
     """The codes of an operand, less their zero point, which the network may compute."""
-    x = call.tensor(index)
-    x = to_floats(call, x) if is_integer(x.kind) else x
+    x = to_floats(call, call.tensor(index))
     if not call.has(zero):
         return x
     zeros = call.operand(zero)
     if isinstance(zeros, Tensor):
         if math.prod(zeros.shape) != 1:
             raise call.node.unsupported(f"computed zero points {list(zeros.shape)}; expected one")
-        zeros = to_floats(call, zeros) if is_integer(zeros.kind) else zeros
-        return binary(call, "Sub", x, call.reshape(zeros, (1,) * max(len(x.shape), 1)))
+        return binary(call, "Sub", x, call.reshape(to_floats(call, zeros), (1,) * max(len(x.shape), 1)))
     if not zeros.any():
         return x
     shape = [1] * len(x.shape)
