@@ -48,6 +48,15 @@ def constant_kind(array: Constant) -> str:
     return array.dtype.name if array.dtype.itemsize < 4 else "int"
 
 
+def along(numbers: Constant, codes: Constant, axis: int) -> Constant | None:
+    """One number, or one for each place of an axis of `codes`, in a shape that repeats along the others; else None."""
+    if numbers.size == 1:
+        return numbers.reshape(())
+    shape = [1] * codes.ndim
+    shape[axis] = codes.shape[axis]
+    return numbers.reshape(shape) if numbers.size == shape[axis] else None
+
+
 def constant_dtype(kind: str) -> Any:
     """Of a constant that becomes a tensor of a kind."""
     return {"float": np.float32, "int": np.int64}.get(kind, kind)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..network import Node
+from ..table import along
 from .view import Fusion, View
 
 
@@ -32,9 +32,9 @@ def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
         if weight is None or len(own) != 1 or own[0] not in view.constants:
             continue
         axis = 0 if whole.op == "ConvInteger" else weight.ndim - 1
-        factors = _along(np.asarray(view.constants[own[0]], np.float32), weight, axis)
+        factors = along(np.asarray(view.constants[own[0]], np.float32), weight, axis)
         zero = view.constants.get(whole.inputs[3]) if len(whole.inputs) > 3 and whole.inputs[3] else np.zeros(1)
-        zeros = None if zero is None else _along(np.asarray(zero, np.float32), weight, axis)
+        zeros = None if zero is None else along(np.asarray(zero, np.float32), weight, axis)
         if factors is None or zeros is None:
             continue
         name = view.fresh(f"{node.outputs[0]}/weight")
@@ -56,12 +56,3 @@ def dequantised_rows(node: Node, view: View) -> Iterator[Fusion]:
     name = view.fresh(f"{node.outputs[0]}/table")
     floats = (table.astype(np.float32) - (zero[0] if zero else np.float32(0))) * scale
     yield Fusion([replace(gather, inputs=[name, gather.inputs[1]], outputs=node.outputs)], [gather], {name: floats})
-
-
-def _along(numbers: NDArray[np.float32], weight: NDArray[np.generic], axis: int) -> NDArray[np.float32] | None:
-    """One number, or one for each place of an axis, in a shape that repeats along the others."""
-    if numbers.size == 1:
-        return numbers.reshape(())
-    shape = [1] * weight.ndim
-    shape[axis] = weight.shape[axis]
-    return numbers.reshape(shape) if numbers.size == shape[axis] else None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..emit import Tensor
-from ..table import Call, Constant, Operand, lowers
+from ..table import Call, Constant, Operand, along, lowers
 from .codes import coded, decoded, parameters
 from .conv import conv
 from .elementwise import binary, number, unary
@@ -148,14 +148,10 @@ def _whole_codes(call: Call, index: int, zero: int, axis: int, what: str = "the 
 
 
 def _along(call: Call, numbers: Constant, codes: Constant, axis: int) -> Constant:
-    """One number, or one for each place of an axis, in a shape that repeats along the others."""
-    if numbers.size == 1:
-        return numbers.reshape(())
-    shape = [1] * codes.ndim
-    shape[axis] = codes.shape[axis]
-    if numbers.size != shape[axis]:
+    found = along(numbers, codes, axis)
+    if found is None:
         raise call.node.unsupported(f"{numbers.size} scales or zero points for {list(codes.shape)}")
-    return numbers.reshape(shape)
+    return found
 
 
 def _less_zero(call: Call, index: int, zero: int, axis: int) -> Tensor:
