@@ -128,8 +128,15 @@ class Emitter:
         return made
 
     def name_output(self, tensor: Tensor, name: str) -> None:
-        """Gives a value the name of a graph output."""
-        self._values[tensor.id] = replace(self._values[tensor.id], name=name)
+        """Gives a value the name of a graph output.
+
+        Names in a graph are unique. An output that has an input's name gets one of its own and answers to both. The
+        second output of a name gets one of its own too, and the first alone answers to the name.
+        """
+        inputs, outputs = ({self._values[id_].name for id_ in ids} for ids in (self._inputs, self._outputs))
+        aliases = (name,) if name in inputs and not any(name in self._values[i].aliases for i in self._outputs) else ()
+        own = self._fresh(name[:64]) if name in inputs | outputs else name
+        self._values[tensor.id] = replace(self._values[tensor.id], name=own, aliases=aliases)
         self._outputs.add(tensor.id)
 
     def source_of(self, tensor: Tensor) -> tuple[Tensor, NDArray[np.int64]]:

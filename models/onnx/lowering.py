@@ -53,7 +53,8 @@ def lower_network(
     hmonnx.check_version(network)
     emit = Emitter(network.name or "network", profile)
     emit.growth = network.growth
-    emit.reserve([*(port.name for port in network.inputs), *network.outputs])
+    names = [port.name for port in network.inputs]
+    emit.reserve([*names, *sorted({*network.outputs} - {*names})])
     values: dict[str, Operand] = dict(network.constants)
     states, images = hmonnx.caches(network), images or {}
     emit.reserve([crop_name(name) for name, image in images.items() if image.dynamic])

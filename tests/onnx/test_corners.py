@@ -7,6 +7,7 @@ import pytest
 
 from tcim_lite.errors import TcimError
 from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.runtime import Module
 
 X = np.random.default_rng(3).normal(size=(2, 3, 5, 6)).astype(np.float32)
 NEGATIVE = np.array([0, 0, -1, 1, 0, 0, 2, -2])
@@ -63,6 +64,22 @@ def test_elements_at_constant_places(indices, batch_dims, make_model, run_here, 
     node = ("GatherND", ["x", "i"], ["y"], {"batch_dims": batch_dims})
     model = make_model([node], {"x": X.shape}, ["y"], {"i": np.array(indices)})
     np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+def test_outputs_may_be_inputs_constants_and_one_value_twice(make_model):
+    constants = {"w": np.float32([[1, 2]]), "one": np.array(7)}
+    nodes = [("Relu", ["x"], ["y"], {}), ("Identity", ["y"], ["z"], {})]
+    model = make_model(nodes, {"x": (2, 3)}, ["x", "y", "w", "y", "z", "one", "x"], constants)
+    module, x = Module.load(onnx_bytes(model, "float32")), X[0, 0, :2, :3]
+    module.set_input("x", x)
+    module.run(sync=True)
+    names = [module.get_output_name(index) for index in range(module.get_num_outputs())]
+    assert len({*names, "x"}) == 8
+    assert (names[1], names[2], names[4], names[5]) == ("y", "w", "z", "one")
+    relu = np.maximum(x, 0)
+    for name, wanted in zip(names, (x, relu, constants["w"], relu, relu, [7], x), strict=True):
+        np.testing.assert_array_equal(module.get_output(name).numpy(), wanted)
+    np.testing.assert_array_equal(module.get_output("x").numpy(), x)
 
 
 WEIGHT = np.ones((2, 3, 3, 3), np.float32)
