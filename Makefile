@@ -7,7 +7,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -q
-# --no-compile: Python compiles what is imported; pip would compile all of transformers.
+# --no-compile: Python compiles what is imported; pip would compile all of transformers. What it compiled must be kept:
+# the tests start hundreds of programs, and each would compile numpy again.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL := $(PIP) install --no-compile -c constraints.txt
 DEMO := out/demo
 # ninja would start two compilers more, and the last and longest would get half a processor.
