@@ -128,6 +128,23 @@ def test_samples_at_constant_places(attributes, make_model, run_here, run_there)
         np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], atol=2e-5)
 
 
+@pytest.mark.parametrize("attributes", SAMPLES[:-2])
+def test_samples_at_computed_places(attributes, make_model, run_here, run_there):
+    model = make_model([("GridSample", ["x", "g"], ["y"], attributes)], {"x": X.shape, "g": GRID.shape}, ["y"])
+    feeds = {"x": X, "g": GRID * 1.5}
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
+
+
+def test_samples_at_computed_places_of_a_volume(make_model, run_here, run_there):
+    """And axes of one element, whose reflections all meet in it."""
+    volume, grid = RNG.normal(size=(2, 3, 4, 1, 5)).astype(np.float32), RNG.uniform(-2, 2, (2, 2, 3, 2, 3))
+    how = {"mode": "linear", "padding_mode": "reflection", "align_corners": 1}
+    shapes = {"x": volume.shape, "g": grid.shape}
+    model = make_model([("GridSample", ["x", "g"], ["y"], how)], shapes, ["y"], opset=20)
+    feeds = {"x": volume, "g": grid.astype(np.float32)}
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
+
+
 @pytest.mark.parametrize("aligned", [0, 1])
 def test_affine_grids_of_computed_matrices(aligned, make_model, run_here, run_there):
     node = ("AffineGrid", ["x", "s"], ["y"], {"align_corners": aligned})

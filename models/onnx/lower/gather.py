@@ -60,7 +60,7 @@ def _computed_rows(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
     count = math.prod(indices.shape[:-1])
     places = call.reshape(indices, (count, depth))
     if depth > 1 or math.prod(batch) > 1:
-        _check_places(call, math.prod(batch) * math.prod(counted))
+        check_places(call, math.prod(batch) * math.prod(counted))
         places = int32(call, "Mul", _from_front(call, places, counted), _steps(counted))
         if depth > 1:
             places = call.op("ReduceSum", [places], (count, 1), result="int")
@@ -72,7 +72,8 @@ def _computed_rows(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
     return call.reshape(_taken(call, rows, places, (count, *kept), 0), (*indices.shape[:-1], *kept))
 
 
-def _check_places(call: Call, count: int) -> None:
+def check_places(call: Call, count: int) -> None:
+    """Refuses more places than int32 counts."""
     if count >= 1 << 31:
         raise call.node.unsupported(f"computed places among {count}; int32 counts up to 2^31 - 1")
 
@@ -154,7 +155,7 @@ def _computed_elements(call: Call, x: Tensor, indices: Tensor) -> Tensor:
     if not varying:
         return _whole_rows(call, call.reshape(source, (math.prod(source.shape),)), x, shape, axis, at)
     count = call.places(math.prod(shape))
-    _check_places(call, math.prod(x.shape))
+    check_places(call, math.prod(x.shape))
     places = _from_front(call, call.reshape(indices, (count, 1)), [x.shape[axis]])
     others = list(np.indices(shape, sparse=True))
     others[axis] = np.zeros(shape, np.int64)

@@ -1,14 +1,20 @@
-"""AffineGrid, and GridSample at constant places: a table of places and weights, as Resize has one for each axis."""
+"""AffineGrid, and GridSample: at constant places a table of places and weights, as Resize has one for each axis."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..emit import Tensor
 from ..table import Call, Operand, lowers
+from .elementwise import binary, number, unary
+from .gather import check_places
+from .integers import int32, to_integers
 from .matmul import product
 from .resize import MAX_TAPS, cubic_weights, linear_weights
 from .shape import strided
@@ -44,10 +50,13 @@ def _centres(count: int, aligned: bool) -> NDArray[np.float64]:
 
 @lowers("GridSample")
 def grid_sample(call: Call) -> Tensor:
-    x, grid = call.floats(0), np.asarray(call.constant(1, "the grid"), np.float64)
+    x, grid = call.floats(0), call.operand(1)
     rank = len(x.shape) - 2
-    if rank not in (2, 3) or grid.ndim != rank + 2 or grid.shape[0] != x.shape[0] or grid.shape[-1] != rank:
+    if rank not in (2, 3) or len(grid.shape) != rank + 2 or grid.shape[0] != x.shape[0] or grid.shape[-1] != rank:
         raise call.node.unsupported(f"a grid {list(grid.shape)} for an input {list(x.shape)}")
+    if isinstance(grid, Tensor):
+        return _at_computed(call, x, call.floats(1))
+    grid = np.asarray(grid, np.float64)
     shape = (*x.shape[:2], *grid.shape[1:-1])
     flat = call.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
     if all(np.array_equal(other, grid[0]) for other in grid[1:]):
@@ -77,12 +86,17 @@ def _sampled(call: Call, flat: Tensor, grid: NDArray[np.float64], sizes: tuple[i
     return call.op("Resample", [flat, *tables], (*flat.shape[:2], len(places)), {"axis": 2})
 
 
-def _taps(call: Call, at: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Indices and weights [places, taps] on an axis."""
+def _modes(call: Call) -> tuple[int, str, bool]:
+    """How far the kernel reaches, the padding, and whether corners are aligned."""
     mode, padding = call.attr("mode", "linear"), call.attr("padding_mode", "zeros")
     if mode not in _MODES or padding not in ("zeros", "border", "reflection"):
         raise call.node.unsupported(f"mode {mode!r:.40} with padding_mode {padding!r:.40}")
-    aligned, reach = bool(call.int_attr("align_corners", 0)), _MODES[mode]
+    return _MODES[mode], padding, bool(call.int_attr("align_corners", 0))
+
+
+def _taps(call: Call, at: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Indices and weights [places, taps] on an axis."""
+    reach, padding, aligned = _modes(call)
     at = (at + 1) / 2 * (size - 1) if aligned else ((at + 1) * size - 1) / 2
     if not np.isfinite(at).all() or np.abs(at).max() > 2**31:
         raise call.node.unsupported("a grid with places that are no numbers, or far outside")
@@ -112,3 +126,76 @@ def _inside(at: NDArray[np.float64], size: int, padding: str, aligned: bool) -> 
         return np.zeros_like(at)
     turned = np.mod(at - low, 2 * (high - low))
     return low + np.minimum(turned, 2 * (high - low) - turned)
+
+
+def _at_computed(call: Call, x: Tensor, grid: Tensor) -> Tensor:
+    """Pixels as rows of channels, of which a Gather takes one for each corner of the cells that the places lie in."""
+    reach, padding, aligned = _modes(call)
+    if reach > 1:
+        raise call.node.unsupported("mode 'cubic' at computed places; expected linear or nearest, or a constant grid")
+    (batch, channels, *sizes), count = x.shape, math.prod(grid.shape[1:-1])
+    check_places(call, batch * max(math.prod(sizes), count))
+    row = np.float32(sizes[::-1])  # x, the first coordinate, is of the last axis
+    at = binary(call, "Mul", call.reshape(grid, (batch, count, len(sizes))), (row - aligned) / 2)
+    at = binary(call, "Add", at, (row - 1) / 2)
+    if padding == "reflection":
+        at = _reflected(call, at, row, aligned)
+    if padding != "zeros":
+        at = _within(call, at, row)
+    first = unary(call, "Floor" if reach else "Round", at)
+    ends = [_end(call, first, None, sizes, padding)]
+    if reach:
+        share = binary(call, "Sub", at, first)
+        ends = [
+            _end(call, first, binary(call, "Sub", number(1), share), sizes, padding),
+            _end(call, binary(call, "Add", first, number(1)), share, sizes, padding),
+        ]
+    pixels = call.transpose(call.reshape(x, (batch, channels, math.prod(sizes))), (0, 2, 1))
+    rows = call.reshape(pixels, (batch * math.prod(sizes), channels))
+    parts = []
+    for corner in itertools.product(ends, repeat=len(sizes)):
+        places = functools.reduce(functools.partial(int32, call, "Add"), [end[0][i] for i, end in enumerate(corner)])
+        shape = (batch * count, channels)
+        part = call.op("Gather", [rows, call.reshape(places, shape[:1])], shape, {"axis": 0})
+        if shares := [end[1][i] for i, end in enumerate(corner) if end[1]]:
+            weight = functools.reduce(functools.partial(binary, call, "Mul"), shares)
+            part = binary(call, "Mul", part, call.reshape(weight, (batch * count, 1)))
+        parts.append(part)
+    y = functools.reduce(functools.partial(binary, call, "Add"), parts)
+    y = call.transpose(call.reshape(y, (batch, count, channels)), (0, 2, 1))
+    return call.reshape(y, (batch, channels, *grid.shape[1:-1]))
+
+
+def _end(
+    call: Call, at: Tensor, share: Tensor | None, sizes: Sequence[int], padding: str
+) -> tuple[list[Tensor], list[Tensor]]:
+    """For one end of the cells on each axis: places that add up to those of rows, and weights, none if all are 1."""
+    near = _within(call, at, np.float32(sizes[::-1]))
+    if padding == "zeros":
+        inside = binary(call, "Equal", near, at)
+        share = inside if share is None else binary(call, "Mul", share, inside)
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))][::-1]
+    places = int32(call, "Mul", to_integers(call, near), np.asarray(steps))
+    if at.shape[0] > 1:
+        of_batch = np.zeros((call.places(at.shape[0]), 1, len(sizes)), np.int64)
+        of_batch[:, 0, 0] = np.arange(at.shape[0]) * math.prod(sizes)
+        places = int32(call, "Add", places, of_batch)
+    return _columns(call, places), [] if share is None else _columns(call, share)
+
+
+def _columns(call: Call, x: Tensor) -> list[Tensor]:
+    return [strided(call, x, [0, 0, i], [1, 1, 1], [*x.shape[:2], 1]) for i in range(x.shape[2])]
+
+
+def _within(call: Call, at: Tensor, row: NDArray[np.float32]) -> Tensor:
+    """The nearest places inside of axes of `row` elements."""
+    return binary(call, "Min", binary(call, "Max", at, number(0)), row - 1)
+
+
+def _reflected(call: Call, at: Tensor, row: NDArray[np.float32], aligned: bool) -> Tensor:
+    """Turned round at the ends of the axes, which for corners that are not aligned are half an element further out."""
+    low, span = number(0 if aligned else -0.5), np.maximum(row - aligned, 1)
+    at = binary(call, "Sub", at, low)
+    turns = unary(call, "Floor", binary(call, "Div", at, 2 * span))
+    at = binary(call, "Sub", at, binary(call, "Mul", turns, 2 * span))
+    return binary(call, "Add", binary(call, "Min", at, binary(call, "Sub", 2 * span, at)), low)
