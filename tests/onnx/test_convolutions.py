@@ -101,6 +101,43 @@ def test_other_profiles_are_close_to_onnxruntime(make_model, run_here, run_there
         assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) > cosine, name
 
 
+# Op, shape of the weight, attributes; over [2, 6, 5, 7, 6].
+VOLUMES = {
+    "patches": ("Conv", (8, 6, 2, 3, 3), {"strides": [2, 3, 3]}),
+    "padded": ("Conv", (8, 6, 3, 3, 3), {"pads": [1, 1, 1, 1, 1, 1]}),
+    "one after the other": ("Conv", (8, 6, 3, 1, 1), {"pads": [2, 0, 0, 1, 0, 0], "strides": [3, 1, 2]}),
+    "dilated groups": ("Conv", (8, 3, 2, 2, 1), {"dilations": [3, 2, 1], "group": 2, "pads": [1, 2, 0, 2, 1, 0]}),
+    "depthwise": ("Conv", (6, 1, 3, 3, 3), {"group": 6, "pads": [1, 0, 1, 1, 0, 1]}),
+    "doubled": ("ConvTranspose", (6, 8, 2, 2, 2), {"strides": [2, 2, 2]}),
+    "widened groups": (
+        "ConvTranspose",
+        (6, 4, 3, 2, 3),
+        {"strides": [3, 2, 1], "pads": [1, 0, 1, 2, 1, 0], "output_padding": [1, 0, 0], "group": 2},
+    ),
+    "largest": ("MaxPool", (), {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2], "pads": [1, 0, 1, 1, 1, 1]}),
+    "mean": ("AveragePool", (), {"kernel_shape": [2, 3, 2], "strides": [2, 2, 1], "pads": [1] * 6, "ceil_mode": 1}),
+    "mean of zeros too": ("AveragePool", (), {"kernel_shape": [3, 3, 3], "pads": [1] * 6, "count_include_pad": 1}),
+    "means": ("GlobalAveragePool", (), {}),
+}
+
+
+@pytest.mark.parametrize("kind", VOLUMES)
+def test_three_axes_are_those_of_onnxruntime(make_model, run_here, run_there, kind):
+    op, shape, attributes = VOLUMES[kind]
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((2, 6, 5, 7, 6)).astype(np.float32)
+    constants = {"w": rng.standard_normal(shape).astype(np.float32)} if shape else {}
+    if shape:
+        outputs = shape[0] if op == "Conv" else shape[1] * attributes.get("group", 1)
+        constants["b"] = rng.standard_normal(outputs).astype(np.float32)
+    model = make_model([(op, ["x", *constants], ["y"], attributes)], {"x": x.shape}, ["y"], constants, 19)
+    wanted = run_there(model, {"x": x})["y"]
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], wanted, atol=2e-5)
+    for quant, bound in (("float16", 2e-3), ("w8a8h1_sefp", 5e-2)):
+        got = run_here(model, {"x": x}, quant)["y"]
+        np.testing.assert_allclose(got, wanted, atol=bound * np.abs(wanted).max())
+
+
 @pytest.fixture(scope="module")
 def files(make_model, tmp_path_factory):
     """One network of all kinds in every profile, and one of many pixels, each with an image beside it."""

@@ -85,10 +85,10 @@ def test_check_judges_each_node_and_counts_the_file_s_own(make_model, tmp_path, 
         ("Transpose", ["x"], ["a"], {"perm": [0, 1, 2]}),
         ("MaxPool", ["a"], ["b"], {"kernel_shape": [2]}),
         ("Unsqueeze", ["b", "axes"], ["c"], {}),
-        ("MaxPool", ["c"], ["y"], {"kernel_shape": [1, 1, 2]}),
+        ("MaxPool", ["c"], ["y"], {"kernel_shape": [1, 1, 1, 2]}),
         ("Relu", ["y"], ["z"], {}),
     ]
-    constants = {"axes": np.array([2, 3], np.int64)}
+    constants = {"axes": np.array([2, 3, 4], np.int64)}
     path = tmp_path / "net.onnx"
     path.write_bytes(make_model(nodes, {"x": (1, 2, 8)}, ["z"], constants).SerializeToString())
     assert main(["compile", str(path), "--check"]) == 1

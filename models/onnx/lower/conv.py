@@ -7,7 +7,8 @@ import numpy as np
 from ...common.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
-from .window import Axis, attributes, check_kernel, of_rank, planar, windows
+from .shape import take
+from .window import Axis, attributes, check_kernel, check_rank, of_rank, planar, windows
 
 _GROUP = 64
 
@@ -27,8 +28,7 @@ def conv(call: Call) -> Tensor:
 def conv_transpose(call: Call) -> Tensor:
     x, weight = call.floats(0), call.constant(1, "the weight of a convolution")
     rank = len(x.shape) - 2
-    if rank not in (1, 2):
-        raise call.node.unsupported(f"{rank} spatial axes; supported are 1 and 2")
+    check_rank(call, rank)
     groups = call.int_attr("group", 1)
     if (
         groups < 1
@@ -79,6 +79,10 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
     bias = np.asarray(call.constant(2, "the bias of a convolution")) if call.has(2) else None
     if bias is not None and bias.shape != (outputs,):
         raise call.node.unsupported(f"a bias {list(bias.shape)} for {outputs} outputs")
+    shape = (x.shape[0], outputs, *(axis.out for axis in axes))
+    if len(axes) == 3:
+        x = _layers(call, x, axes[0], upsample[0])
+        axes, upsample = axes[1:], upsample[1:]
     rows = np.asarray(weight).reshape(outputs, -1)
     # Few terms are not quantised: docs/numerics.md section 11.
     packed = is_quantized(call.emit.profile.body_format) and groups == 1 and rows.shape[1] >= _GROUP
@@ -88,6 +92,23 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
     ]
     if bias is not None:
         operands.append(call.emit.weight(bias, "float32"))
-    shape = (x.shape[0], outputs, *(axis.out for axis in axes))
-    y = call.op("Conv", operands, planar(shape), attributes(axes, upsample) | {"groups": groups})
+    out = (x.shape[0], outputs, *(axis.out for axis in axes))
+    y = call.op("Conv", operands, planar(out), attributes(axes, upsample) | {"groups": groups})
+    if len(shape) == 5:
+        y = call.transpose(call.reshape(y, (shape[0], shape[2], outputs, *out[2:])), (0, 2, 1, 3, 4))
     return call.reshape(y, shape)
+
+
+def _layers(call: Call, x: Tensor, axis: Axis, upsample: int) -> Tensor:
+    """[N, C, D, H, W] as [N * results, C * taps, H, W]: of the first of three axes, what each result reads."""
+    call.places(axis.out * axis.kernel)
+    places = np.arange(axis.out)[:, None] * axis.stride + np.arange(axis.kernel) * axis.dilation - axis.pad
+    inside = (places >= 0) & (places < axis.size * upsample) & (places % upsample == 0)
+    places = np.where(inside, places // upsample, axis.size)  # behind the last lie zeros
+    n, channels, _, *plane = x.shape
+    if not inside.all():
+        x = call.op("Pad", [x], (n, channels, axis.size + 1, *plane), {"begins": [0] * 5, "value": 0.0})
+    if not np.array_equal(places.reshape(-1), np.arange(x.shape[2])):
+        x = take(call, x, places.reshape(-1), 2)
+    x = call.transpose(call.reshape(x, (n, channels, axis.out, axis.kernel, *plane)), (0, 2, 1, 3, 4, 5))
+    return call.reshape(x, (n * axis.out, channels * axis.kernel, *plane))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..emit import Tensor
 from ..table import Call, lowers
 from .elementwise import binary, number, unary
 from .integers import as_kind, to_floats
-from .window import attributes, of_rank, planar, windows
+from .window import Axis, attributes, of_rank, planar, windows
 
 
 @lowers("MaxPool", "AveragePool")
@@ -22,13 +23,23 @@ def pool(call: Call) -> Tensor:
         raise call.node.unsupported("the indices of the largest elements (second output)")
     rank = len(x.shape) - 2
     axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", rank, 0))
-    shape = (*x.shape[:2], *(axis.out for axis in axes))
-    what = attributes(axes)
     if call.node.op == "AveragePool" and call.int_attr("count_include_pad", 0):
-        extent = [axis.pad + axis.size + axis.pad_end for axis in axes]
-        what["extent"] = [1] * (2 - rank) + extent
-    y = call.op(call.node.op, [call.reshape(x, planar(x.shape))], planar(shape), what)
-    return call.reshape(y, shape)
+        return _pooled(call, call.node.op, x, axes, [axis.pad + axis.size + axis.pad_end for axis in axes])
+    return _pooled(call, call.node.op, x, axes)
+
+
+def _pooled(call: Call, op: str, x: Tensor, axes: Sequence[Axis], extent: Sequence[int] = ()) -> Tensor:
+    """One of our pools, of three axes in two steps; with an extent zeros of the padding count up to there."""
+    shape = (*x.shape[:2], *(axis.out for axis in axes))
+    if len(axes) == 3:
+        n, channels, depth, *plane = x.shape
+        planes = _pooled(call, op, call.reshape(x, (n, channels * depth, *plane)), axes[1:], extent[1:])
+        column = call.reshape(planes, (n, channels, depth, shape[3] * shape[4]))
+        across = Axis(column.shape[3], column.shape[3], 1)
+        one = [extent[0], across.size] if extent else []
+        return call.reshape(_pooled(call, op, column, [axes[0], across], one), shape)
+    what = attributes(axes) | ({"extent": [1] * (2 - len(axes)) + [*extent]} if extent else {})
+    return call.reshape(call.op(op, [call.reshape(x, planar(x.shape))], planar(shape), what), shape)
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")
@@ -47,15 +58,13 @@ def lp_pool(call: Call) -> Tensor:
     if p < 1:
         raise call.node.unsupported(f"p = {p}")
     axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", len(x.shape) - 2, 0))
-    shape = (*x.shape[:2], *(axis.out for axis in axes))
     # With an extent beyond every window all taps count.
     extent = [axis.size + axis.pad + (axis.kernel + axis.stride) * axis.dilation for axis in axes]
-    what = attributes(axes) | {"extent": [1] * (2 - len(axes)) + extent}
-    powers = unary(call, "Abs", call.reshape(x, planar(x.shape)))
+    powers = unary(call, "Abs", x)
     if p > 1:
         powers = binary(call, "Pow", powers, number(p))
-    mean = call.op("AveragePool", [powers], planar(shape), what)
+    mean = _pooled(call, "AveragePool", powers, axes, extent)
     total = binary(call, "Mul", mean, number(math.prod(axis.kernel for axis in axes)))
     if p > 1:
         total = unary(call, "Sqrt", total) if p == 2 else binary(call, "Pow", total, number(1 / p))
-    return call.reshape(total, shape)
+    return total

@@ -28,8 +28,7 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axi
         UnsupportedNodeError: Lists of other lengths, or a window larger than its padded input.
     """
     rank = len(sizes)
-    if rank not in (1, 2):
-        raise call.node.unsupported(f"{rank} spatial axes; supported are 1 and 2")
+    check_rank(call, rank)
     strides = of_rank(call, "strides", rank, 1)
     dilations = of_rank(call, "dilations", rank, 1)
     pads = of_rank(call, "pads", 2 * rank, 0)
@@ -60,6 +59,12 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> list[Axi
                 out -= 1
         axes.append(Axis(size, out, kernel[i], strides[i], begin, end, dilations[i]))
     return axes
+
+
+def check_rank(call: Call, rank: int) -> None:
+    """Refuses what has no spatial axes, or too many."""
+    if rank not in (1, 2, 3):
+        raise call.node.unsupported(f"{rank} spatial axes; supported are 1, 2 and 3")
 
 
 def check_kernel(call: Call, kernel: Sequence[int]) -> None:
