@@ -23,7 +23,6 @@ OUT_OF_SCOPE: tuple[tuple[str, str], ...] = (
     (r"test_pow_types_int(32|64)_.*", "a power of integers whose exponent the network computes"),
     (r"test_dynamicquantizelinear_.*expanded", "scales that the network computes"),
     (r"test_quantizelinear_blocked.*", "scales of blocks"),
-    (r"test_lstm_with_peepholes", "weights of peepholes"),
     (r"test_maxpool_with_argmax.*", "the places of the largest elements of a pool"),
     (r"test_batchnorm_.*_training_mode", "training"),
     (r"test_training_dropout.*", "training"),

@@ -49,6 +49,35 @@ def test_an_integer_becomes_the_nearest_number(quant, dtype, of_integers, run_he
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("op", ["BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64"])
+def test_bits(op, dtype, of_integers, run_here, run_there):
+    ends = np.iinfo(np.int32 if dtype == "int64" else dtype)
+    rng = np.random.default_rng(4)
+    n, mask = (rng.integers(ends.min, ends.max, shape, dtype, endpoint=True) for shape in ((3, 4), (4,)))
+    both = [("n", "mask"), ("n", "c")] if op != "BitwiseNot" else [("n",), ("mask",)]
+    nodes = [(op, list(names), [f"r{i}"], {}) for i, names in enumerate(both)]
+    nodes += [("Cast", [f"r{i}"], [f"y{i}"], FLOAT) for i in range(2)]
+    model = of_integers(nodes, {"n": n.shape, "mask": mask.shape}, ["y0", "y1"], {"c": n[:, :1]}, dtype)
+    model.opset_import[0].version = 18
+    here = run_here(model, {"n": n.astype(np.int32), "mask": mask.astype(np.int32)})
+    for name, wanted in run_there(model, {"n": n, "mask": mask}).items():
+        np.testing.assert_array_equal(here[name], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+@pytest.mark.parametrize("direction", ["LEFT", "RIGHT"])
+def test_shifts_by_any_number_of_bits(direction, dtype, of_integers, run_here):
+    ends = np.iinfo(dtype)
+    n = np.array([0, 1, 5, ends.max, ends.max - 1, ends.min, ends.min + 1, (ends.min + ends.max) // 3], dtype)[:, None]
+    counts = np.array([0, 1, 3, 7, ends.bits - 1, ends.bits, ends.bits + 3], dtype)
+    nodes = [("BitShift", ["n", "c"], ["r"], {"direction": direction}), ("Cast", ["r"], ["y"], FLOAT)]
+    model = of_integers(nodes, {"n": n.shape}, ["y"], {"c": counts}, dtype)
+    whole = n.astype(object) << counts if direction == "LEFT" else n.astype(object) >> counts
+    wanted = ((whole - ends.min) % (1 << ends.bits) + ends.min).astype(np.float64)
+    np.testing.assert_array_equal(run_here(model, {"n": n.astype(np.int32)})["y"], wanted.astype(np.float32))
+
+
 COMPARISONS = {
     "Equal": [("Equal", ["n", "c"], ["r"], {})],
     "Less": [("Less", ["n", "c"], ["r"], {})],

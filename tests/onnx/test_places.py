@@ -14,6 +14,7 @@ U = RNG.normal(size=(2, 3, 2, 6)).astype(np.float32)
 ROW = np.array([[[[3]], [[0]]], [[[-1]], [[2]]]])
 ELEMENTS = RNG.integers(-5, 5, U.shape)
 # No place twice: which update of several stays is not defined.
+LAST = np.argsort(RNG.random((2, 3, 5, 6)), axis=3)[..., :4] - 6
 ONCE = np.argsort(RNG.random((2, 3, 5, 6)), axis=2)[:, :, :2]
 PLACES = np.array([[[1, 2], [0, 0]], [[1, -1], [0, 1]]])
 TWICE = np.array([[1], [0], [1], [1]])
@@ -219,6 +220,72 @@ def test_computed_places_may_differ_everywhere(make_model, run_here, run_there):
     x = np.random.default_rng(2).normal(size=(1, 9, 5, 9)).astype(np.float32)
     model = make_model(nodes, {"x": x.shape}, ["y"], {"k": np.array([2])})
     np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
+def scattered(op, x, at, **attributes):
+    """Nodes that put "u" into "x" at the integers "at", and their inputs; the last of equal places counts."""
+    updates = (*at.shape[:-1], *x.shape[at.shape[-1] :]) if op == "ScatterND" else at.shape
+    return [(op, ["x", "at", "u"], ["y"], attributes)], {"x": x.shape, "at": at.shape, "u": updates}
+
+
+# The indices and the attributes of what is put into x [2, 3, 5, 6].
+COMPUTED = {
+    "rows": ("ScatterND", np.array([[1, 2], [0, -1], [0, 0]]), {}),
+    "elements": ("ScatterND", np.array([[[1, 2, 3, 0]], [[-1, -3, 4, 5]]]), {}),
+    "planes twice": ("ScatterND", np.array([[1], [1]]), {}),
+    "sums of rows": ("ScatterND", np.array([[1, 2], [0, -1], [1, 2]]), {"reduction": "add"}),
+    "an axis": ("ScatterElements", ONCE, {"axis": 2}),
+    "the last axis": ("ScatterElements", LAST, {"axis": 3}),
+    "sums of an axis": ("ScatterElements", ELEMENTS, {"axis": 2, "reduction": "add"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_updates_at_computed_places(name, make_model, run_here, run_there):
+    op, at, attributes = COMPUTED[name]
+    nodes, shapes = scattered(op, X, at, **attributes)
+    model = make_model(nodes, shapes, ["y"], opset=18)
+    model.graph.input[1].type.tensor_type.elem_type = 7
+    feeds = {"x": X, "at": at, "u": RNG.normal(size=shapes["u"]).astype(np.float32)}
+    here = run_here(model, feeds | {"at": at.astype(np.int32)})["y"]
+    np.testing.assert_allclose(here, run_there(model, feeds)["y"], atol=1e-6 if attributes.get("reduction") else 0)
+
+
+@pytest.mark.parametrize(
+    ("op", "at", "attributes", "text"),
+    [
+        ("ScatterElements", np.zeros((2, 3, 2, 5), int), {"axis": 2}, "expected the same extents but on axis 2"),
+        ("ScatterND", np.zeros((9, 1), int), {"reduction": "mul"}, "reduction 'mul' of floats at computed places"),
+        ("ScatterElements", np.zeros((1 << 12, 1 << 13), int), {"axis": 1}, "the limit is 16777216 pairs"),
+    ],
+)
+def test_updates_at_computed_places_have_limits(op, at, attributes, text, make_model):
+    x = X if at.size < 100 else np.broadcast_to(np.float32(0), at.shape)
+    nodes, shapes = scattered(op, x, at, **attributes)
+    model = make_model(nodes, shapes, ["y"], opset=18)
+    model.graph.input[1].type.tensor_type.elem_type = 7
+    with pytest.raises(TcimError, match=f"n0.*{text}"):
+        onnx_bytes(model, "float32")
+
+
+@pytest.mark.parametrize(
+    ("image", "block", "attributes"),
+    [
+        ([6, 8], [2, 2], {"strides": [2, 2]}),
+        ([5, 6], [3, 2], {"pads": [1, 0, 1, 1]}),
+        ([7, 9], [2, 3], {"dilations": [3, 2], "strides": [2, 3], "pads": [0, 1, 2, 0]}),
+    ],
+)
+def test_blocks_become_images(image, block, attributes, make_model, run_here, run_there):
+    """Each once, as sums, and with elements that no block has."""
+    pads, dilations = attributes.get("pads", [0] * 4), attributes.get("dilations", [1, 1])
+    count = 1
+    for i, stride in enumerate(attributes.get("strides", [1, 1])):
+        count *= (image[i] + pads[i] + pads[i + 2] - dilations[i] * (block[i] - 1) - 1) // stride + 1
+    x = RNG.normal(size=(2, 3 * block[0] * block[1], count)).astype(np.float32)
+    constants = {"i": np.array(image), "b": np.array(block)}
+    model = make_model([("Col2Im", ["x", "i", "b"], ["y"], attributes)], {"x": x.shape}, ["y"], constants, 18)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=1e-6)
 
 
 @pytest.mark.parametrize(("op", "shape"), [("GatherND", (3, 2)), ("GatherElements", (2, 3))])

@@ -18,7 +18,7 @@ def numbers(*shape, spread=0.5):
     return RNG.uniform(-spread, spread, shape).astype(np.float32)
 
 
-def layer(op, directions=1, bias=True, lengths=None, states=0, **attributes):
+def layer(op, directions=1, bias=True, lengths=None, states=0, peepholes=False, **attributes):
     """Nodes, constants and the shapes of further inputs of one layer over "x", with all its outputs."""
     rows = GATES[op] * HIDDEN
     constants = {"w": numbers(directions, rows, INPUTS), "r": numbers(directions, rows, HIDDEN)}
@@ -28,6 +28,9 @@ def layer(op, directions=1, bias=True, lengths=None, states=0, **attributes):
         constants["lengths"] = lengths
     given = ["h", "c"][:states]
     operands = ["x", "w", "r", "b" if bias else "", "lengths" if lengths is not None else "", *given]
+    if peepholes:
+        constants["p"] = numbers(directions, 3 * HIDDEN)
+        operands = [*operands, *[""] * (7 - len(operands)), "p"]
     outputs = ["y", "y_h", "y_c"][: 3 if op == "LSTM" else 2]
     if directions == 2:
         attributes["direction"] = "bidirectional"
@@ -47,6 +50,9 @@ CASES = {
 } | {
     "GRU that resets behind the product": ("GRU", {"directions": 2, "linear_before_reset": 1}),
     "RNN with Relu": ("RNN", {"directions": 2, "activations": ["Relu", "Tanh"]}),
+    "LSTM with peepholes": ("LSTM", {"directions": 2, "peepholes": True}),
+    "LSTM with coupled gates": ("LSTM", {"input_forget": 1, "states": 2, "peepholes": True}),
+    **{f"{op} of clipped sums": (op, {"clip": 0.4, "directions": 2}) for op in GATES},
     "LSTM with HardSigmoid": ("LSTM", {"activations": ["HardSigmoid", "Tanh", "Relu"]}),
 }
 
@@ -107,10 +113,9 @@ def test_text_recognition(make_model, run_here, run_there):
 
 
 REFUSED = {
-    "attribute 'clip'": {"clip": 3.0},
+    "clip is -3.0, expected": {"clip": -3.0},
     "activation 'Affine'": {"activations": ["Affine", "Tanh", "Tanh"]},
     "2 activations": {"activations": ["Sigmoid", "Tanh"]},
-    "input_forget": {"input_forget": 1},
     "attribute 'activation_alpha'": {"activation_alpha": [0.5]},
     "direction 'sideways'": {"direction": "sideways"},
     "hidden_size 7 for weights of 6": {"hidden_size": 7},

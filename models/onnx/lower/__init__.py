@@ -1,7 +1,9 @@
 """The lowerings; importing this fills `table.LOWERINGS`."""
 
 from . import (
+    bits,
     codes,
+    col2im,
     conv,
     curves,
     einsum,
@@ -23,6 +25,6 @@ from . import (
 )
 
 __all__ = [
-    "codes", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "microsoft", "norm", "one_hot",
-    "pool", "quantised", "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
+    "bits", "codes", "col2im", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "microsoft",
+    "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
 ]  # fmt: skip

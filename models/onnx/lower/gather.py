@@ -50,26 +50,32 @@ def gather_nd(call: Call) -> Tensor:
 
 
 def _computed_rows(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
-    """Places on all counted axes as one, from which a Gather takes rows."""
+    """Rows that a Gather takes from counted axes that are one."""
+    places = computed_places(call, x, indices, lead)
+    shape = (math.prod(indices.shape[:-1]), *x.shape[lead + indices.shape[-1] :])
+    rows = call.reshape(x, (math.prod(x.shape) // math.prod(shape[1:]), *shape[1:]))
+    return call.reshape(_taken(call, rows, places, shape, 0), (*indices.shape[:-1], *shape[1:]))
+
+
+def computed_places(call: Call, x: Tensor, indices: Tensor, lead: int) -> Tensor:
+    """Places on all counted axes, and the `lead` before them, as one."""
     depth = indices.shape[-1] if indices.shape else 0
     if not is_integer(indices.kind):
         raise call.node.unsupported("indices that are no integers")
     if not 0 < depth + lead <= len(x.shape) or depth < 1 or lead < 0 or indices.shape[:lead] != x.shape[:lead]:
         raise call.node.unsupported(f"indices {list(indices.shape)} with {lead} batch_dims for {list(x.shape)}")
-    batch, counted, kept = x.shape[:lead], x.shape[lead : lead + depth], x.shape[lead + depth :]
+    batch, counted = math.prod(x.shape[:lead]), x.shape[lead : lead + depth]
     count = math.prod(indices.shape[:-1])
     places = call.reshape(indices, (count, depth))
-    if depth > 1 or math.prod(batch) > 1:
-        check_places(call, math.prod(batch) * math.prod(counted))
-        places = int32(call, "Mul", _from_front(call, places, counted), _steps(counted))
+    if depth > 1 or batch > 1:
+        check_places(call, batch * math.prod(counted))
+        places = int32(call, "Mul", from_front(call, places, counted), _steps(counted))
         if depth > 1:
             places = call.op("ReduceSum", [places], (count, 1), result="int")
-        if math.prod(batch) > 1:
-            of_batch = np.arange(call.places(math.prod(batch)))[:, None] * math.prod(counted)
-            places = call.reshape(places, (math.prod(batch), count // math.prod(batch)))
-            places = int32(call, "Add", places, of_batch)
-    rows = call.reshape(x, (math.prod(batch) * math.prod(counted), *kept))
-    return call.reshape(_taken(call, rows, places, (count, *kept), 0), (*indices.shape[:-1], *kept))
+        if batch > 1:
+            of_batch = np.arange(call.places(batch))[:, None] * math.prod(counted)
+            places = int32(call, "Add", call.reshape(places, (batch, count // batch)), of_batch)
+    return places
 
 
 def check_places(call: Call, count: int) -> None:
@@ -83,7 +89,7 @@ def _steps(extents: tuple[int, ...]) -> NDArray[np.int64]:
     return np.array([math.prod(extents[i + 1 :]) for i in range(len(extents))])
 
 
-def _from_front(call: Call, indices: Tensor, extents: Sequence[int]) -> Tensor:
+def from_front(call: Call, indices: Tensor, extents: Sequence[int]) -> Tensor:
     """Indices of axes, which are columns here, counted from the front; one beyond either end is the end."""
     row = np.asarray(extents)
     behind = int32(call, "Mul", int32(call, "Less", indices, whole(0)), row)
@@ -125,7 +131,7 @@ def gather_elements(call: Call) -> Operand:
 
 def element_places(call: Call, x: Operand, indices: NDArray[Any]) -> NDArray[np.int64]:
     """Where the elements that GatherElements or ScatterElements name lie in x."""
-    axis = _checked_axis(call, x, indices.shape)
+    axis = checked_axis(call, x, indices.shape)
     extent = x.shape[axis]
     if indices.dtype.kind not in "iu" or indices.size == 0 or indices.min() < -extent or indices.max() >= extent:
         raise call.node.unsupported(f"indices beyond axis {axis} of {list(x.shape)}, or none")
@@ -135,7 +141,8 @@ def element_places(call: Call, x: Operand, indices: NDArray[Any]) -> NDArray[np.
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*at)), x.shape)
 
 
-def _checked_axis(call: Call, x: Operand, shape: tuple[int, ...]) -> int:
+def checked_axis(call: Call, x: Operand, shape: tuple[int, ...]) -> int:
+    """The axis of GatherElements or ScatterElements, for indices of a shape."""
     axis = call.axis(call.int_attr("axis", 0), len(x.shape))
     fits = len(shape) == len(x.shape) and all(
         part <= extent for i, (part, extent) in enumerate(zip(shape, x.shape, strict=True)) if i != axis
@@ -148,7 +155,7 @@ def _checked_axis(call: Call, x: Operand, shape: tuple[int, ...]) -> int:
 def _computed_elements(call: Call, x: Tensor, indices: Tensor) -> Tensor:
     """Indices that repeat along the other axes take whole rows, others element by element."""
     shape, rank = indices.shape, len(x.shape)
-    axis = _checked_axis(call, x, shape)
+    axis = checked_axis(call, x, shape)
     call.places(math.prod(shape))
     source, at = call.emit.source_of(indices)
     varying = [i for i in range(rank) if i != axis and (at != np.take(at, [0], i)).any()]
@@ -156,7 +163,7 @@ def _computed_elements(call: Call, x: Tensor, indices: Tensor) -> Tensor:
         return _whole_rows(call, call.reshape(source, (math.prod(source.shape),)), x, shape, axis, at)
     count = call.places(math.prod(shape))
     check_places(call, math.prod(x.shape))
-    places = _from_front(call, call.reshape(indices, (count, 1)), [x.shape[axis]])
+    places = from_front(call, call.reshape(indices, (count, 1)), [x.shape[axis]])
     others = list(np.indices(shape, sparse=True))
     others[axis] = np.zeros(shape, np.int64)
     first = np.ravel_multi_index(tuple(np.broadcast_arrays(*others)), x.shape).reshape(count, 1)

@@ -18,7 +18,7 @@ from .shape import strided
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FUNCTIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
 _PLAIN = ("Sigmoid", "Tanh", "Relu", "Softplus")  # those without numbers of their own
-_OPS_OF_STEP = 18  # at most
+_OPS_OF_STEP, _WITH_MORE = 18, 32  # at most, and with a limit or peepholes
 
 State = tuple[Tensor, ...]  # h [B, H], of an LSTM also c
 Step = Callable[[Tensor, State], State]  # of the input's part of the gates [B, gates * H]
@@ -77,18 +77,25 @@ def _direction(call: Call) -> str:
     direction = call.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise call.node.unsupported(f"direction {direction!r:.40}")
-    for name in ("clip", "activation_alpha", "activation_beta"):
+    for name in ("activation_alpha", "activation_beta"):
         if call.attr(name) is not None:
-            raise call.node.unsupported(f"attribute '{name}' is not supported")
-    if call.int_attr("input_forget", 0):
-        raise call.node.unsupported("input_forget is not supported")
-    if call.has(7):
-        raise call.node.unsupported("weights of peepholes are not supported")
+            raise call.node.unsupported(f"attribute '{name}' is not supported; expected the default numbers")
     return str(direction)
 
 
 def _functions(call: Call, d: int) -> Sequence[Callable[[Tensor], Tensor]]:
-    """The activations of a direction."""
+    """The activations of a direction; those of sums are of clipped ones if there is a limit."""
+    limit = call.attr("clip")
+    if limit is not None and not limit > 0:
+        raise call.node.unsupported(f"clip is {limit}, expected a number above 0")
+    functions = _unclipped(call, d)
+    if limit is None:
+        return functions
+    clipped = [lambda x, f=f: f(unary(call, "Clip", x, -limit, limit)) for f in functions[:2]]
+    return [*clipped, *functions[2:]]  # the third is of an LSTM's cell
+
+
+def _unclipped(call: Call, d: int) -> Sequence[Callable[[Tensor], Tensor]]:
     defaults = _FUNCTIONS[call.node.op]
     names = list(call.attr("activations") or defaults * (d + 1))[len(defaults) * d :][: len(defaults)]
     if len(names) != len(defaults):
@@ -126,7 +133,8 @@ def _weights(call: Call, x: Tensor) -> tuple[_Sizes, _Weights]:
         )
     if call.int_attr("hidden_size", hidden) != hidden:
         raise call.node.unsupported(f"hidden_size {call.attr('hidden_size')} for weights of {hidden}")
-    ops = call.emit.num_ops + steps * directions * _OPS_OF_STEP
+    most = _OPS_OF_STEP if call.attr("clip") is None and not call.has(7) else _WITH_MORE
+    ops = call.emit.num_ops + steps * directions * most
     if ops > MAX_OPS:
         raise call.node.unsupported(
             f"with its {steps} steps in {directions} directions, each of which becomes ops of its own, the graph may "
@@ -182,16 +190,42 @@ def _step(call: Call, d: int, weights: _Weights, sizes: _Sizes) -> Step:
     if call.node.op == "RNN":
         return lambda part, state: (functions[0](gates(part, state[0])),)
 
+    peepholes, coupled = _peepholes(call, d, sizes), bool(call.int_attr("input_forget", 0))
+
     def step(part: Tensor, state: State) -> State:
         h, c = state
         sums = gates(part, h)
-        opened = functions[0](_columns(call, sums, 0, 3, sizes))
-        i, o, f = (_columns(call, opened, gate, 1, sizes) for gate in range(3))
+        if peepholes is None:
+            opened = functions[0](_columns(call, sums, 0, 3, sizes))
+            i, o, f = (_columns(call, opened, gate, 1, sizes) for gate in range(3))
+        else:
+            i, f = (functions[0](_peeped(call, sums, gate, c, peepholes, sizes)) for gate in (0, 2))
+        if coupled:
+            f = binary(call, "Sub", np.ones((), np.float32), i)
         new = functions[1](_columns(call, sums, 3, 1, sizes))
         c = binary(call, "Add", binary(call, "Mul", f, c), binary(call, "Mul", i, new))
+        if peepholes is not None:
+            o = functions[0](_peeped(call, sums, 1, c, peepholes, sizes))
         return binary(call, "Mul", o, functions[2](c)), c
 
     return step
+
+
+def _peepholes(call: Call, d: int, sizes: _Sizes) -> Constant | None:
+    """What i, o and f [3, H] see of the cell."""
+    if not call.has(7):
+        return None
+    weights = np.asarray(call.constant(7, "the weights of peepholes"), np.float32)
+    if weights.shape != (sizes.directions, 3 * sizes.hidden):
+        raise call.node.unsupported(
+            f"weights of peepholes {list(weights.shape)}, expected {[sizes.directions, 3 * sizes.hidden]}"
+        )
+    return weights[d].reshape(3, sizes.hidden)
+
+
+def _peeped(call: Call, sums: Tensor, gate: int, c: Tensor, peepholes: Constant, sizes: _Sizes) -> Tensor:
+    """The sums of a gate, and the cell times its weights."""
+    return binary(call, "Add", _columns(call, sums, gate, 1, sizes), binary(call, "Mul", c, peepholes[gate]))
 
 
 def _gru_step(

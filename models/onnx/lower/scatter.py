@@ -1,4 +1,4 @@
-"""ScatterND and ScatterElements at constant places: what is updated is gathered from behind the data."""
+"""ScatterND and ScatterElements: what is updated is gathered from behind the data."""
 
 from __future__ import annotations
 
@@ -7,34 +7,82 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..emit import Tensor
+from ..emit import Tensor, is_integer
 from ..table import Call, lowers
 from .elementwise import binary
-from .gather import element_places, row_places
+from .gather import checked_axis, computed_places, element_places, from_front, row_places
+from .integers import int32, to_floats
+from .matmul import product
 from .shape import take
 
 _REDUCTIONS = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 _MAX_ROUNDS = 64  # updates of one place, each of which is an op
+_MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
 
 
 @lowers("ScatterND")
 def scatter_nd(call: Call) -> Tensor:
-    x, updates = call.tensor(0), call.tensor(2)
-    indices = np.asarray(call.constant(1, "the tensor of indices"))
-    places = row_places(call, x, indices, 0)
-    rest = x.shape[indices.shape[-1] :]
-    if updates.shape != (*places.shape, *rest):
-        raise call.node.unsupported(f"updates {list(updates.shape)}, expected {[*places.shape, *rest]}")
-    return _scatter(call, x, updates, places.reshape(-1), math.prod(rest))
+    x, indices, updates = call.tensor(0), call.operand(1), call.tensor(2)
+    rest = x.shape[indices.shape[-1] if indices.shape else 0 :]
+    shape, columns = (*indices.shape[:-1], *rest), math.prod(rest)
+    if updates.shape != shape:
+        raise call.node.unsupported(f"updates {list(updates.shape)}, expected {list(shape)}")
+    if not isinstance(indices, Tensor):
+        places = row_places(call, x, np.asarray(indices), 0)
+        return _scatter(call, x, updates, places.reshape(-1), columns)
+    rows, count = math.prod(x.shape) // columns, math.prod(indices.shape[:-1])
+    places = from_front(call, call.reshape(computed_places(call, x, indices, 0), (count, 1)), [rows])
+    data, news = call.reshape(x, (1, rows, columns)), call.reshape(updates, (1, count, columns))
+    return call.reshape(_at_computed(call, data, call.reshape(places, (1, 1, count)), news), x.shape)
 
 
-@lowers("ScatterElements")
+@lowers("ScatterElements", "Scatter")
 def scatter_elements(call: Call) -> Tensor:
-    x, updates = call.tensor(0), call.tensor(2)
-    places = element_places(call, x, np.asarray(call.constant(1, "the tensor of indices")))
-    if updates.shape != places.shape:
-        raise call.node.unsupported(f"updates {list(updates.shape)}, expected {list(places.shape)}")
-    return _scatter(call, x, updates, places.reshape(-1), 1)
+    x, indices, updates = call.tensor(0), call.operand(1), call.tensor(2)
+    if updates.shape != tuple(indices.shape):
+        raise call.node.unsupported(f"updates {list(updates.shape)}, expected {list(indices.shape)}")
+    if not isinstance(indices, Tensor):
+        return _scatter(call, x, updates, element_places(call, x, np.asarray(indices)).reshape(-1), 1)
+    axis, rank = checked_axis(call, x, indices.shape), len(x.shape)
+    if any(i != axis and indices.shape[i] != x.shape[i] for i in range(rank)):
+        raise call.node.unsupported(
+            f"computed indices {list(indices.shape)} for {list(x.shape)}; expected the same extents but on axis {axis}"
+        )
+    order = [i for i in range(rank) if i != axis] + [axis]
+    extent, count = x.shape[axis], indices.shape[axis]
+    rows = math.prod(x.shape) // extent
+    places = from_front(call, call.reshape(call.transpose(indices, order), (rows * count, 1)), [extent])
+    data, news = (call.reshape(call.transpose(part, order), (rows, part.shape[axis], 1)) for part in (x, updates))
+    y = _at_computed(call, data, call.reshape(places, (rows, 1, count)), news)
+    return call.transpose(call.reshape(y, [x.shape[i] for i in order]), [order.index(i) for i in range(rank)])
+
+
+def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tensor:
+    """x [B, n, c] with updates [B, k, c] at rows whose numbers [B, 1, k] the network computes."""
+    (batch, extent, columns), count, reduction = x.shape, places.shape[2], call.attr("reduction", "none")
+    if x.kind != updates.kind or not is_integer(places.kind):
+        raise call.node.unsupported(f"updates of {updates.kind}s at places of {places.kind}s in {x.kind}s")
+    if batch * extent * count > _MAX_PAIRS:
+        raise call.node.unsupported(
+            f"{count} updates at computed places among {extent}, {batch} times; the limit is {_MAX_PAIRS} pairs. "
+            "With constant places there is none"
+        )
+    is_there = int32(call, "Equal", places, np.arange(call.places(extent))[:, None])
+    if reduction == "add" and x.kind == "float":
+        return binary(call, "Add", x, product(call, to_floats(call, is_there), updates))
+    if reduction != "none":
+        raise call.node.unsupported(f"reduction {reduction!r:.40} of {x.kind}s at computed places")
+    # The last update of each place stays. It is counted from 1, and 0 is none.
+    numbered = int32(call, "Mul", is_there, np.arange(call.places(count)) + 1)
+    newest = call.op("ReduceMax", [numbered], (batch, extent, 1), result="int")
+    call.places(batch * extent)
+    own = np.arange(batch * extent).reshape(batch, extent, 1)
+    behind = int32(call, "Add", newest, batch * extent - 1 + np.arange(batch).reshape(batch, 1, 1) * count)
+    source = call.op("Where", [newest, behind, call.source(own)], newest.shape, result="int")
+    rows, news = call.reshape(x, (batch * extent, columns)), call.reshape(updates, (batch * count, columns))
+    both = call.op("Concat", [rows, news], (batch * (extent + count), columns), {"axis": 0}, x.kind)
+    taken = [both, call.reshape(source, (batch * extent,))]
+    return call.reshape(call.op("Gather", taken, (batch * extent, columns), {"axis": 0}, x.kind), x.shape)
 
 
 def _scatter(call: Call, x: Tensor, updates: Tensor, places: NDArray[np.int64], columns: int) -> Tensor:

@@ -1,0 +1,49 @@
+"""Col2Im: each element of the image is a sum of elements of blocks at constant places."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..emit import Tensor
+from ..table import Call, lowers
+from .resize import MAX_TAPS
+from .shape import take
+from .window import of_rank
+
+
+@lowers("Col2Im")
+def col2im(call: Call) -> Tensor:
+    x, image, block = call.floats(0), call.ints(1, "the image's shape"), call.ints(2, "the block's shape")
+    rank, taps = len(image), math.prod(block)
+    strides, dilations = of_rank(call, "strides", rank, 1), of_rank(call, "dilations", rank, 1)
+    pads = of_rank(call, "pads", 2 * rank, 0)
+    if min(*image, *block, *strides, *dilations) < 1 or len(block) != rank or len(x.shape) != 3 or x.shape[1] % taps:
+        raise call.node.unsupported(f"an input {list(x.shape)} in blocks of {block} for an image of {image}")
+    room = [image[i] + pads[i] + pads[i + rank] - (block[i] - 1) * dilations[i] - 1 for i in range(rank)]
+    counts = [size // stride + 1 for size, stride in zip(room, strides, strict=True)]
+    if math.prod(counts) != x.shape[2] or min(room) < 0:
+        raise call.node.unsupported(f"{x.shape[2]} blocks, expected {counts}")
+    if taps * x.shape[2] > MAX_TAPS or math.prod(image) > MAX_TAPS:
+        raise call.node.unsupported(f"more than {MAX_TAPS} elements in the blocks of a channel")
+    places, inside = np.zeros([1] * 2 * rank, np.int64), np.ones([1] * 2 * rank, bool)
+    for i, size in enumerate(image):  # of [.. block, .. counts]
+        at = np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i]) * strides[i] - pads[i]
+        at = at.reshape([1] * i + [block[i]] + [1] * (rank - 1) + [counts[i]] + [1] * (rank - 1 - i))
+        places, inside = places * size + at, inside & (at >= 0) & (at < size)
+    elements = np.flatnonzero(inside)
+    elements = elements[np.argsort(places.reshape(-1)[elements], kind="stable")]
+    places = places.reshape(-1)[elements]
+    nth = np.arange(len(places)) - np.searchsorted(places, places)  # of those of one place
+    indices = np.zeros((math.prod(image), int(nth.max()) + 1), np.int64)
+    weights = np.zeros(indices.shape)
+    indices[places, nth], weights[places, nth] = elements, 1
+    call.stores(indices.size)
+    flat = call.reshape(x, (x.shape[0], x.shape[1] // taps, taps * x.shape[2]))
+    if weights.all() and indices.shape[1] == 1:
+        y = take(call, flat, indices[:, 0], 2)
+    else:
+        tables = [call.emit.weight(indices, "int32"), call.emit.weight(weights, "float32")]
+        y = call.op("Resample", [flat, *tables], (*flat.shape[:2], len(indices)), {"axis": 2})
+    return call.reshape(y, (*flat.shape[:2], *image))
