@@ -9,19 +9,17 @@ void check_concat(const OpCheck& op) {
   op.arity(1, SIZE_MAX, 1);
   op.attributes({"axis"});
   dense(op, first);
-  const int64_t axis = op.whole_number("axis");
-  if (axis < 0 || axis >= int64_t(first.shape.size()))
-    op.refuse("attribute 'axis' is ", axis, ", no axis of '", first.name, "'");
+  const size_t axis = op.axis_of(first);
   Shape shape = first.shape;
-  shape[size_t(axis)] = 0;
+  shape[axis] = 0;
   for (size_t i = 0; i < op.num_inputs(); ++i) {
     const Value& x = op.input(i);
     op.rank(x, shape.size());
-    const int64_t extent = x.shape[size_t(axis)];
+    const int64_t extent = x.shape[axis];
     Shape like = first.shape;
-    like[size_t(axis)] = extent;
+    like[axis] = extent;
     op.expect(x, first.dtype, like);
-    shape[size_t(axis)] += extent;
+    shape[axis] += extent;
   }
   op.expect(op.output(0), first.dtype, shape);
 }

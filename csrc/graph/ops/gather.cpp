@@ -12,11 +12,9 @@ void check_gather(const OpCheck& op) {
   dense(op, indices);
   op.rank(indices, 1);
   op.expect(indices, DType::Int32, indices.shape);
-  const int64_t axis = op.whole_number("axis");
-  if (axis < 0 || axis >= int64_t(x.shape.size()))
-    op.refuse("attribute 'axis' is ", axis, ", no axis of '", x.name, "'");
+  const size_t axis = op.axis_of(x);
   Shape shape = x.shape;
-  shape[size_t(axis)] = indices.shape[0];
+  shape[axis] = indices.shape[0];
   op.expect(op.output(0), x.dtype, shape);
 }
 

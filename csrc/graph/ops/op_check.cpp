@@ -49,6 +49,13 @@ int64_t OpCheck::whole_number(std::string_view key) const {
   return std::get<int64_t>(*value);
 }
 
+size_t OpCheck::axis_of(const Value& value) const {
+  const int64_t axis = whole_number("axis");
+  if (axis < 0 || axis >= int64_t(value.shape.size()))
+    refuse("attribute 'axis' is ", axis, ", no axis of '", value.name, "'");
+  return size_t(axis);
+}
+
 void OpCheck::text_in(std::string_view key, std::initializer_list<std::string_view> known) const {
   const AttributeValue* value = op_.find(key);
   if (value == nullptr || !std::holds_alternative<std::string>(*value)) refuse("attribute '", key, "' is no string");

@@ -49,6 +49,8 @@ class OpCheck {
   bool has_attribute(std::string_view key) const { return op_.find(key) != nullptr; }
   double positive_number(std::string_view key, double fallback) const;
   int64_t whole_number(std::string_view key) const;
+  // Attribute "axis", one of those of `value`.
+  size_t axis_of(const Value& value) const;
   // A string attribute that is there and is one of `known`.
   void text_in(std::string_view key, std::initializer_list<std::string_view> known) const;
 
