@@ -16,6 +16,13 @@ __device__ __forceinline__ bool is_refused(const int* refused) { return refused 
 __device__ __forceinline__ int64_t first_element(int each = 1) {
   return (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * each;
 }
+// The same, once the inputs are there. False: this thread has none of the `count`.
+__device__ __forceinline__ bool find_element(int64_t count, const int* refused, int64_t& i, int each = 1) {
+  wait_for_inputs();
+  launch_next();
+  i = first_element(each);
+  return i < count && !is_refused(refused);
+}
 inline dim3 blocks_for(int64_t count, int each = 1) {
   return dim3(unsigned((count + int64_t(kDenseThreads) * each - 1) / (int64_t(kDenseThreads) * each)));
 }

@@ -28,11 +28,8 @@ __device__ __forceinline__ int32_t apply(int op, int32_t a, int32_t b) {
 
 template <typename Index>
 __global__ void integers_kernel(BroadcastArgs args, int op) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= args.count || is_refused(args.refused)) return;
-  int64_t at[3];
+  int64_t i, at[3];
+  if (!find_element(args.count, args.refused, i)) return;
   find_operands<Index>(args, i, at);
   const auto operand = [&](int n) { return static_cast<const int32_t*>(args.operands[n])[at[n]]; };
   const int32_t a = operand(0), b = operand(1);

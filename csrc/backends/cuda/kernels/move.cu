@@ -6,10 +6,8 @@ namespace {
 
 template <typename Word, typename Index>
 __global__ void box_kernel(BoxArgs args) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= args.count || is_refused(args.refused)) return;
+  int64_t i;
+  if (!find_element(args.count, args.refused, i)) return;
   Index rest = Index(i);
   int64_t x = 0, y = 0;
   for (int axis = args.axes; axis-- > 0;) {
@@ -23,18 +21,14 @@ __global__ void box_kernel(BoxArgs args) {
 
 template <typename Word>
 __global__ void fill_kernel(Word* y, int64_t count, Word value, const int* refused) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i < count && !is_refused(refused)) y[i] = value;
+  int64_t i;
+  if (find_element(count, refused, i)) y[i] = value;
 }
 
 template <typename Word, typename Index>
 __global__ void gather_kernel(GatherArgs args) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= args.outer * args.count * args.inner || is_refused(args.refused)) return;
+  int64_t i;
+  if (!find_element(args.outer * args.count * args.inner, args.refused, i)) return;
   const Index inner = Index(args.inner), count = Index(args.count), line = Index(i) / inner, o = line / count;
   int64_t row = args.indices[line % count];
   if (row < 0) row += args.extent;
@@ -45,10 +39,8 @@ __global__ void gather_kernel(GatherArgs args) {
 
 template <typename T, typename Index>
 __global__ void resample_kernel(ResampleArgs args) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= args.outer * args.count * args.inner || is_refused(args.refused)) return;
+  int64_t i;
+  if (!find_element(args.outer * args.count * args.inner, args.refused, i)) return;
   const Index inner = Index(args.inner), count = Index(args.count), line = Index(i) / inner;
   const T* x = static_cast<const T*>(args.x) + int64_t(line / count) * args.extent * args.inner + Index(i) % inner;
   const int64_t first = int64_t(line % count) * args.taps;
@@ -60,10 +52,9 @@ __global__ void resample_kernel(ResampleArgs args) {
 
 template <typename T>
 __global__ void resizer_kernel(ResizerArgs args) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element(), plane = int64_t(args.form.out_h) * args.form.out_w;
-  if (i >= args.batch * plane || is_refused(args.refused)) return;
+  const int64_t plane = int64_t(args.form.out_h) * args.form.out_w;
+  int64_t i;
+  if (!find_element(args.batch * plane, args.refused, i)) return;
   const int64_t picture = i / plane, at = i % plane;
   const int32_t* crop = args.crops == nullptr ? args.crop : args.crops + picture * kCropNumbers;
   float pixel[3];
@@ -75,10 +66,8 @@ __global__ void resizer_kernel(ResizerArgs args) {
 
 template <typename T, bool to_integers>
 __global__ void cast_kernel(CastArgs args) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= args.count || is_refused(args.refused)) return;
+  int64_t i;
+  if (!find_element(args.count, args.refused, i)) return;
   if constexpr (to_integers)
     static_cast<int32_t*>(args.y)[i] = __float2int_rz(load(static_cast<const T*>(args.x) + i));  // as whole_part()
   else

@@ -10,10 +10,8 @@ constexpr int kEach = 8;
 
 template <typename T, UnaryOp op>
 __global__ void unary_kernel(UnaryArgs args) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element(kEach);
-  if (i >= args.count || is_refused(args.refused)) return;
+  int64_t i;
+  if (!find_element(args.count, args.refused, i, kEach)) return;
   const T* x = static_cast<const T*>(args.x) + i;
   T* y = static_cast<T*>(args.y) + i;
   if (i + kEach <= args.count) {
@@ -40,11 +38,8 @@ void launch_unary_from(UnaryOp wanted, Elem elem, const UnaryArgs& args, cudaStr
 
 template <typename T, typename Index>
 __global__ void broadcast_kernel(BroadcastArgs args, int op) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= args.count || is_refused(args.refused)) return;
-  int64_t at[3];
+  int64_t i, at[3];
+  if (!find_element(args.count, args.refused, i)) return;
   find_operands<Index>(args, i, at);
   const float a = load(static_cast<const T*>(args.operands[0]) + at[0]);
   const float b = load(static_cast<const T*>(args.operands[1]) + at[1]);

@@ -33,9 +33,11 @@ __device__ __forceinline__ float fold(int op, float v, float* scratch) {
   return v;
 }
 
-// The row of this thread's team, and its place in the team. False: there is none, for the whole team.
+// The row of this thread's team, once the inputs are there, and its place in the team. False: the team has none.
 template <int Team>
-__device__ __forceinline__ bool row_of(const VectorArgs& args, int64_t& row, int& member) {
+__device__ __forceinline__ bool find_row(const VectorArgs& args, int64_t& row, int& member) {
+  wait_for_inputs();
+  launch_next();
   row = int64_t(blockIdx.x) * (kBlock / Team) + threadIdx.x / Team;
   member = threadIdx.x % Team;
   return row < args.rows && !is_refused(args.refused);
@@ -44,11 +46,9 @@ __device__ __forceinline__ bool row_of(const VectorArgs& args, int64_t& row, int
 template <typename T, int Team>
 __global__ void reduce_kernel(VectorArgs args, int op) {
   __shared__ float scratch[kBlock / 32];
-  wait_for_inputs();
-  launch_next();
   int64_t row;
   int member;
-  if (!row_of<Team>(args, row, member)) return;
+  if (!find_row<Team>(args, row, member)) return;
   const T* x = static_cast<const T*>(args.x) + row * args.cols;
   float result = identity(op);
   for (int64_t i = member; i < args.cols; i += Team) {
@@ -63,11 +63,9 @@ __global__ void reduce_kernel(VectorArgs args, int op) {
 template <typename T, int Team>
 __global__ void softmax_kernel(VectorArgs args, bool log) {
   __shared__ float scratch[kBlock / 32];
-  wait_for_inputs();
-  launch_next();
   int64_t row;
   int member;
-  if (!row_of<Team>(args, row, member)) return;
+  if (!find_row<Team>(args, row, member)) return;
   const T* x = static_cast<const T*>(args.x) + row * args.cols;
   T* y = static_cast<T*>(args.y) + row * args.cols;
   float most = -INFINITY;
@@ -86,11 +84,9 @@ __global__ void softmax_kernel(VectorArgs args, bool log) {
 template <typename T, int Team>
 __global__ void layer_norm_kernel(VectorArgs args, const float* weight, const float* bias, float epsilon) {
   __shared__ float scratch[kBlock / 32];
-  wait_for_inputs();
-  launch_next();
   int64_t row;
   int member;
-  if (!row_of<Team>(args, row, member)) return;
+  if (!find_row<Team>(args, row, member)) return;
   const T* x = static_cast<const T*>(args.x) + row * args.cols;
   T* y = static_cast<T*>(args.y) + row * args.cols;
   float sum = 0;

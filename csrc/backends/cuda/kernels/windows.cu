@@ -58,10 +58,8 @@ __global__ void pool_kernel(PoolArgs args, int64_t blocks) {
 
 // A thread for 8 channels of an output pixel.
 __global__ void pool_last_kernel(PoolArgs args, int channels, int64_t count) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t i = first_element();
-  if (i >= count || is_refused(args.refused)) return;
+  int64_t i;
+  if (!find_element(count, args.refused, i)) return;
   const WindowAxis &h = args.window.h, &w = args.window.w;
   const int eights = channels / 8, pixels = h.out * w.out;
   const int64_t image = i / eights / pixels;
@@ -97,10 +95,8 @@ __global__ void pool_last_kernel(PoolArgs args, int channels, int64_t count) {
 
 template <typename T>
 __global__ void conv_kernel(ConvArgs args, int64_t count) {
-  wait_for_inputs();
-  launch_next();
-  const int64_t at = first_element();  // of y
-  if (at >= count || is_refused(args.refused)) return;
+  int64_t at;  // of y
+  if (!find_element(count, args.refused, at)) return;
   const WindowAxis &h = args.window.h, &w = args.window.w;
   const int pixels = h.out * w.out, all = args.groups * args.outputs, all_in = args.groups * args.channels;
   const int channel = int(args.y_last ? at % all : at / pixels % all);
