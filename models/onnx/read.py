@@ -16,6 +16,7 @@ from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 from ..common.errors import CheckpointError, CompileError, need_extra
 from .errors import UnsupportedNodeError, shown
 from .functions import inlined, with_inner, written_out
+from .masked import without_places
 from .network import MAX_ELEMENTS, Network, Node
 from .old_opsets import modernised
 from .ports import MAX_RANK, port_of, shape_text, takes_batch
@@ -85,6 +86,7 @@ def read(
             raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
         constants[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
     constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
+    nodes = without_places(nodes, constants)
     if graph.sparse_initializer:
         raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
     names = {info.name for info in graph.input} - constants.keys()

@@ -30,6 +30,21 @@ CASES = {
         {"seen": np.arange(30).reshape(5, 6) >= 6, "v": np.float32(-np.inf), "zero": np.float32(0)},
         17,
     ),
+    # x[mask] = 0.5 of PyTorch's newer exporter.
+    "a number where a mask of the first axes is true": (
+        [
+            ("ReduceMax", ["x"], ["m"], {"axes": [2, 3], "keepdims": 0}),
+            ("Less", ["m", "limit"], ["mask"], {}),
+            ("NonZero", ["mask"], ["at"], {}),
+            ("Transpose", ["at"], ["places"], {"perm": [1, 0]}),
+            ("Shape", ["places"], ["count"], {"end": 1}),
+            ("Concat", ["count", "plane"], ["size"], {"axis": 0}),
+            ("Expand", ["v", "size"], ["updates"], {}),
+            ("ScatterND", ["x", "places", "updates"], ["y"], {}),
+        ],
+        {"limit": np.float32(2.2), "plane": np.array([5, 6]), "v": np.float32(0.5)},
+        17,
+    ),
     "an exponent of whole numbers": ([("Pow", ["x", "e"], ["y"], {})], {"e": np.array([1, 2, 3, 2, 1, 0])}, 17),
     "a norm without epsilon": (
         [("LayerNormalization", ["x", "s"], ["y"], {"epsilon": 0.0})],
