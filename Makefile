@@ -23,6 +23,8 @@ ARGS ?= --question "Hello, who are you?" \
 
 # Tests that share a file, or build, run in one process (tests/conftest.py).
 PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# Threads of torch spin while they wait for one another: beside another process of tests, ten times what they compute.
+check test: export OMP_NUM_THREADS ?= 1
 
 FUZZ_RUNS ?= 10000000
 FUZZ_JOBS ?= $(shell nproc)

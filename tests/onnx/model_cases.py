@@ -56,6 +56,8 @@ def measure(name: str, small: bool, dynamo: bool = False, profiles: Sequence[str
     model = export(module, x, 18 if dynamo else 17, dynamo)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    if small:
+        options.intra_op_num_threads = 1
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(model, path)
