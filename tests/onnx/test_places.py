@@ -85,6 +85,18 @@ CASES = {
         [("Sinh", ["x"], ["a"], {}), ("Cosh", ["x"], ["b"], {}), ("Div", ["a", "b"], ["y"], {})],
         {},
     ),
+    "their inverses": (
+        [
+            ("Asinh", ["x"], ["a"], {}),
+            ("Abs", ["x"], ["size"], {}),
+            ("Add", ["size", "two"], ["b"], {}),
+            ("Acosh", ["b"], ["c"], {}),
+            ("Tanh", ["x"], ["t"], {}),
+            ("Atanh", ["t"], ["d"], {}),
+            ("Sum", ["a", "c", "d"], ["y"], {}),
+        ],
+        {"two": np.float32(2)},
+    ),
 } | {
     f"ScatterND that reduces by {kind}": (
         [("ScatterND", ["x", "i", "u"], ["y"], {"reduction": kind})],
@@ -236,7 +248,10 @@ COMPUTED = {
     "sums of rows": ("ScatterND", np.array([[1, 2], [0, -1], [1, 2]]), {"reduction": "add"}),
     "an axis": ("ScatterElements", ONCE, {"axis": 2}),
     "the last axis": ("ScatterElements", LAST, {"axis": 3}),
-    "sums of an axis": ("ScatterElements", ELEMENTS, {"axis": 2, "reduction": "add"}),
+    **{
+        f"{how} of an axis": ("ScatterElements", ELEMENTS, {"axis": 2, "reduction": how})
+        for how in ("add", "mul", "max", "min")
+    },
 }  # fmt: skip
 
 
@@ -255,7 +270,7 @@ def test_updates_at_computed_places(name, make_model, run_here, run_there):
     ("op", "at", "attributes", "text"),
     [
         ("ScatterElements", np.zeros((2, 3, 2, 5), int), {"axis": 2}, "expected the same extents but on axis 2"),
-        ("ScatterND", np.zeros((9, 1), int), {"reduction": "mul"}, "reduction 'mul' of floats at computed places"),
+        ("ScatterND", np.zeros((9, 1), int), {"reduction": "mul"}, "reduction 'mul' of rows of floats"),
         ("ScatterElements", np.zeros((1 << 12, 1 << 13), int), {"axis": 1}, "the limit is 16777216 pairs"),
     ],
 )

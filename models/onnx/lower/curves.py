@@ -38,6 +38,25 @@ def hyperbolic(call: Call) -> Tensor:
     return cosh if call.node.op == "Cosh" else binary(call, "Mul", unary(call, "Tanh", x), cosh)
 
 
+@lowers("Asinh", "Acosh")
+def inverse_hyperbolic(call: Call) -> Tensor:
+    """log(x + sqrt(x^2 + 1)) of |x|, with the sign of x, or log(x + sqrt(x^2 - 1))."""
+    x = call.floats(0)
+    if call.node.op == "Acosh":
+        root = unary(call, "Sqrt", binary(call, "Sub", call.op("Mul", [x, x], x.shape), number(1)))
+        return unary(call, "Log", binary(call, "Add", x, root))
+    size = unary(call, "Abs", x)
+    root = unary(call, "Sqrt", binary(call, "Add", call.op("Mul", [x, x], x.shape), number(1)))
+    return binary(call, "Mul", unary(call, "Log", binary(call, "Add", size, root)), unary(call, "Sign", x))
+
+
+@lowers("Atanh")
+def atanh(call: Call) -> Tensor:
+    x = call.floats(0)
+    ratio = binary(call, "Div", binary(call, "Add", x, number(1)), binary(call, "Sub", number(1), x))
+    return binary(call, "Mul", unary(call, "Log", ratio), number(0.5))
+
+
 @lowers("Shrink")
 def shrink(call: Call) -> Tensor:
     x, bias, limit = call.floats(0), number(call.attr("bias", 0.0)), call.attr("lambd", 0.5)

@@ -70,8 +70,10 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
     is_there = int32(call, "Equal", places, np.arange(call.places(extent))[:, None])
     if reduction == "add" and x.kind == "float":
         return binary(call, "Add", x, product(call, to_floats(call, is_there), updates))
+    if reduction in _REDUCTIONS and columns == 1:
+        return _folded(call, x, is_there, call.reshape(updates, places.shape))
     if reduction != "none":
-        raise call.node.unsupported(f"reduction {reduction!r:.40} of {x.kind}s at computed places")
+        raise call.node.unsupported(f"reduction {reduction!r:.40} of rows of {x.kind}s at computed places")
     # The last update of each place stays. It is counted from 1, and 0 is none.
     numbered = int32(call, "Mul", is_there, np.arange(call.places(count)) + 1)
     newest = call.op("ReduceMax", [numbered], (batch, extent, 1), result="int")
@@ -83,6 +85,17 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
     both = call.op("Concat", [rows, news], (batch * (extent + count), columns), {"axis": 0}, x.kind)
     taken = [both, call.reshape(source, (batch * extent,))]
     return call.reshape(call.op("Gather", taken, (batch * extent, columns), {"axis": 0}, x.kind), x.shape)
+
+
+def _folded(call: Call, x: Tensor, is_there: Tensor, updates: Tensor) -> Tensor:
+    """x [B, n, 1] reduced with those of the updates [B, 1, k] that are there [B, n, k]."""
+    reduction, whole = call.attr("reduction"), is_integer(x.kind)
+    most = np.iinfo(np.int32).max if whole else np.finfo(call.emit.dtype).max
+    none = np.asarray({"add": 0, "mul": 1, "max": -most, "min": most}[reduction], np.int64 if whole else np.float32)
+    condition = is_there if whole else to_floats(call, is_there)
+    chosen = call.op("Where", [condition, updates, call.source(none)], is_there.shape, result=x.kind)
+    kind = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}[reduction]
+    return binary(call, _REDUCTIONS[reduction], x, call.op(kind, [chosen], x.shape, result=x.kind))
 
 
 def _scatter(call: Call, x: Tensor, updates: Tensor, places: NDArray[np.int64], columns: int) -> Tensor:
