@@ -33,7 +33,8 @@ INPUT_KINDS = {
 
 # Ops without a lowering whose number of results depends on the data, and how many of their operands do.
 _OPEN_ENDED = {"NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
-_REASONS = {
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+_REASONS = dict.fromkeys(_RANDOM, "its result is random; make it an input of the model, or a constant") | {
     "If": "its condition is computed by the network; expected a constant",
     "Loop": "its condition or number of iterations is computed by the network, or 0 with results to collect; expected "
     "a constant",
@@ -111,7 +112,7 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
         results = fold(node, constants)
         _count(node, emit, results, constants)
         return results
-    if lowering is None and len(constants) == len(operands) and not node.domain and node.op not in ("If", "Loop"):
+    if lowering is None and len(constants) == len(operands) and not node.domain and not why_not(node):
         raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
     if (reason := why_not(node)) is not None:
         reason = reason or "the op is not supported"
@@ -163,7 +164,9 @@ def why_not(node: Node) -> str | None:
         return hmonnx.why_not(node)
     if (node.domain, node.op) in LOWERINGS:
         return None
+    if node.domain in ("com.microsoft", "com.ms.internal.nhwc", "com.microsoft.nchwc"):
+        return "tools of onnxruntime write it; expected the model that they read"
     if node.domain or node.op not in _OPEN_ENDED:
-        return _REASONS.get(node.op, "")
+        return "" if node.domain else _REASONS.get(node.op, "")
     options = " ".join(f"--end-at {shown(name)}" for name in node.inputs[: _OPEN_ENDED[node.op]])
     return f"the number of its results depends on the data; end the model before it ({options})"

@@ -37,6 +37,15 @@ REFUSED = {
     "an unknown domain": (
         [("Relu", ["x"], ["y"], {"domain": "com.evil"})], ROW, {}, "node 'n0' (com.evil.Relu): the op is not supported"
     ),
+    "an op of onnxruntime's optimiser": (
+        [("FusedConv", ["x"], ["y"], {"domain": "com.microsoft"})], ROW, {},
+        "node 'n0' (com.microsoft.FusedConv): tools of onnxruntime write it",
+    ),
+    "a random result": ([("RandomNormalLike", ["x"], ["y"], {})], ROW, {}, "node 'n0' (RandomNormalLike): its result is"),
+    "random constants": (
+        [("RandomNormal", [], ["r"], {"shape": [3]}), ("Add", ["x", "r"], ["y"], {})], ROW, {},
+        "node 'n0' (RandomNormal): its result is random; make it an input",
+    ),
     "control characters": ([("\x1b[31mX\n", ["x"], ["y"], {})], ROW, {}, "node 'n0' (?[31mX?): the op"),
     "a name of megabytes": ([("R" * 3_000_000, ["x"], ["y"], {})], ROW, {}, "node 'n0' (RRRR"),
     "a value's name of megabytes": ([("Relu", ["x"], ["y" * 3_000_000], {})], ROW, {}, "node 'n0' (Relu): a value's"),
