@@ -38,8 +38,8 @@ REFUSED = {
         [("Relu", ["x"], ["y"], {"domain": "com.evil"})], ROW, {}, "node 'n0' (com.evil.Relu): the op is not supported"
     ),
     "an op of onnxruntime's optimiser": (
-        [("FusedConv", ["x"], ["y"], {"domain": "com.microsoft"})], ROW, {},
-        "node 'n0' (com.microsoft.FusedConv): tools of onnxruntime write it",
+        [("NhwcMaxPool", ["x"], ["y"], {"domain": "com.microsoft"})], ROW, {},
+        "node 'n0' (com.microsoft.NhwcMaxPool): tools of onnxruntime write it",
     ),
     "a random result": ([("RandomNormalLike", ["x"], ["y"], {})], ROW, {}, "node 'n0' (RandomNormalLike): its result is"),
     "random constants": (

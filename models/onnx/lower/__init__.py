@@ -8,6 +8,7 @@ from . import (
     curves,
     einsum,
     elementwise,
+    fused,
     gather,
     grid,
     matmul,
@@ -25,6 +26,7 @@ from . import (
 )
 
 __all__ = [
-    "bits", "codes", "col2im", "conv", "curves", "einsum", "elementwise", "gather", "grid", "matmul", "microsoft",
-    "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter", "shape", "spectrum",
+    "bits", "codes", "col2im", "conv", "curves", "einsum", "elementwise", "fused", "gather", "grid", "matmul",
+    "microsoft", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter", "shape",
+    "spectrum",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -37,14 +38,14 @@ def qlinear_unary(call: Call) -> Tensor:
 
 @lowers("QLinearSoftmax", domain=DOMAIN)
 def qlinear_softmax(call: Call) -> Tensor:
-    return _coded(call, softmax(_as(call, "Softmax", [codes_at(call, 0, -1)], call.int_attr("opset", 13))), 3)
+    return _coded(call, softmax(plain(call, "Softmax", [codes_at(call, 0, -1)], call.int_attr("opset", 13))), 3)
 
 
 @lowers("QLinearGlobalAveragePool", "QLinearAveragePool", domain=DOMAIN)
 def qlinear_pool(call: Call) -> Tensor:
     if call.int_attr("channels_last", 0):
         raise call.node.unsupported("channels_last; expected channels on axis 1")
-    inner = _as(call, call.node.op.removeprefix("QLinear"), [codes_at(call, 0, -1)])
+    inner = plain(call, call.node.op.removeprefix("QLinear"), [codes_at(call, 0, -1)])
     return _coded(call, (global_pool if inner.node.op == "GlobalAveragePool" else pool)(inner), 3)
 
 
@@ -53,7 +54,7 @@ def qlinear_concat(call: Call) -> Tensor:
     if call.count < 5 or call.count % 3 != 2:
         raise call.node.unsupported(f"{call.count} operands; expected a scale, a zero point, and three for each part")
     parts = [codes_at(call, index, -1) for index in range(2, call.count, 3)]
-    return _coded(call, concat(_as(call, "Concat", parts)), 0)
+    return _coded(call, concat(plain(call, "Concat", parts)), 0)
 
 
 @lowers("QGemm", domain=DOMAIN)
@@ -65,13 +66,14 @@ def qgemm(call: Call) -> Tensor:
         scales = np.float32(call.scalar(1, "the scale")) * np.asarray(call.constant(4, "the scale"), np.float32)
         bias = np.asarray(call.constant(6, "the bias"), np.float32)
         operands.append(np.asarray(bias * scales * np.float32(call.attr("alpha", 1.0)), np.float32))
-    y = gemm(_as(call, "Gemm", operands))
+    y = gemm(plain(call, "Gemm", operands))
     return _coded(call, y, 7) if call.has(7) else y
 
 
-def _as(call: Call, op: str, operands: Sequence[Operand], opset: int = 13) -> Call:
-    """An op of ONNX with the attributes of this one."""
-    return Call(replace(call.node, op=op, domain="", opset=opset), list(operands), call.emit)
+def plain(call: Call, op: str, operands: Sequence[Operand | None], opset: int = 13, **attributes: Any) -> Call:
+    """An op of ONNX with the attributes of this one, and others."""
+    node = replace(call.node, op=op, domain="", opset=opset, attributes={**call.node.attributes, **attributes})
+    return Call(node, list(operands), call.emit)
 
 
 def _coded(call: Call, y: Tensor, scale: int) -> Tensor:

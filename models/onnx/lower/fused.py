@@ -1,0 +1,183 @@
+"""Ops of onnxruntime's own domain that its optimisers make of several of ONNX: what they were made of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..emit import Tensor
+from ..table import Call, Operand, lowers
+from .conv import conv
+from .elementwise import binary, number, swish, unary
+from .gather import gather
+from .integers import to_floats
+from .matmul import gemm, linear, product
+from .microsoft import DOMAIN, plain
+from .norm import layer_norm, rms_norm
+from .shape import strided
+
+lowers("SimplifiedLayerNormalization")(rms_norm)
+
+
+def _activated(call: Call, y: Tensor, numbers: list[float]) -> Tensor:
+    """The function that a convolution or product ends in."""
+    kind = call.attr("activation", "")
+    if not kind:
+        return y
+    if kind not in ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid"):
+        raise call.node.unsupported(f"activation {kind!r:.40}")
+    return unary(call, kind, y, *(float(value) for value in numbers[:2]))
+
+
+@lowers("FusedConv", domain=DOMAIN)
+def fused_conv(call: Call) -> Tensor:
+    y = conv(plain(call, "Conv", [call.get(i) for i in range(3)]))
+    if call.has(3):
+        y = binary(call, "Add", y, call.operand(3))
+    return _activated(call, y, call.attr("activation_params", []))
+
+
+@lowers("FusedGemm", domain=DOMAIN)
+def fused_gemm(call: Call) -> Tensor:
+    y = gemm(plain(call, "Gemm", [call.get(i) for i in range(3)]))
+    return _activated(call, y, [call.attr(f"activation_{name}", 0.0) for name in ("alpha", "beta")])
+
+
+@lowers("FusedMatMul", domain=DOMAIN)
+def fused_matmul(call: Call) -> Tensor:
+    if call.int_attr("transBatchA", 0) or call.int_attr("transBatchB", 0):
+        raise call.node.unsupported("transBatchA or transBatchB; expected 0")
+    a, b, alpha = call.floats(0), call.operand(1), float(call.attr("alpha", 1.0))
+    if call.int_attr("transA", 0):
+        a = _turned(call, a)
+    if not isinstance(b, Tensor) and b.ndim == 2:
+        weight = np.asarray(b if call.int_attr("transB", 0) else b.T, np.float32)
+        if weight.shape[1] == a.shape[-1]:
+            return linear(call, a, np.ascontiguousarray(weight * np.float32(alpha)), None)
+    if call.int_attr("transB", 0):
+        b = _turned(call, call.as_floats(b))
+    y = product(call, a, b)
+    return y if alpha == 1.0 else binary(call, "Mul", y, number(alpha))
+
+
+def _turned(call: Call, x: Tensor) -> Tensor:
+    """With the last two axes exchanged."""
+    rank = len(x.shape)
+    return call.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+@lowers("Gelu", "BiasGelu", "FastGelu", domain=DOMAIN)
+def biased_gelu(call: Call) -> Tensor:
+    x = binary(call, "Add", call.floats(0), call.operand(1)) if call.has(1) else call.floats(0)
+    return unary(call, "GeluTanh" if call.node.op == "FastGelu" else "Gelu", x)
+
+
+@lowers("QuickGelu", domain=DOMAIN)
+def quick_gelu(call: Call) -> Tensor:
+    return swish(plain(call, "Swish", [call.operand(0)], alpha=call.attr("alpha", 1.702)))
+
+
+@lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_norm(call: Call) -> list[Tensor | None]:
+    """Of a sum of two, and of a bias; the sum is the fourth result."""
+    simplified = call.node.op != "SkipLayerNormalization"
+    total, bias = binary(call, "Add", call.floats(0), call.operand(1)), call.get(3 if simplified else 4)
+    total = total if bias is None else binary(call, "Add", total, bias)
+    if any(call.node.outputs[1:3]):
+        raise call.node.unsupported("the mean or deviation as a result")
+    return [_norm(call, total, 2, None if simplified else 3), None, None, total]
+
+
+def _norm(call: Call, x: Tensor, scale: int, bias: int | None) -> Tensor:
+    """With the operands at these places; no bias is an RMSNorm."""
+    epsilon = call.attr("epsilon", 1e-12)
+    if bias is None:
+        return rms_norm(plain(call, "RMSNormalization", [x, call.operand(scale)], epsilon=epsilon))
+    inner = plain(call, "LayerNormalization", [x, call.operand(scale), call.get(bias)], epsilon=epsilon)
+    inner.node.outputs = inner.node.outputs[:1]
+    y = layer_norm(inner)[0]
+    assert y is not None
+    return y
+
+
+@lowers("EmbedLayerNormalization", domain=DOMAIN)
+def embed(call: Call) -> list[Tensor | None]:
+    """Rows of tables for tokens, places and segments, normalised; and how many tokens the mask has."""
+    ids = call.operand(0)
+    places: Operand = call.operand(8) if call.has(8) else np.arange(call.places(ids.shape[1]))[None]
+    total = binary(call, "Add", _rows(call, 2, ids), _rows(call, 3, places))
+    if call.has(1):
+        total = binary(call, "Add", total, _rows(call, 4, call.operand(1)))
+    count = None
+    if call.has(7):
+        mask = call.tensor(7)
+        count = call.op("ReduceSum", [mask], (mask.shape[0], 1), result="int")
+        count = call.reshape(count, (mask.shape[0],))
+    return [_norm(call, total, 5, 6), count, total]
+
+
+def _rows(call: Call, table: int, ids: Operand) -> Operand:
+    if not isinstance(ids, Tensor):
+        return np.asarray(call.constant(table, "a table"))[ids]
+    return gather(plain(call, "Gather", [call.constant(table, "a table"), ids], axis=0))
+
+
+@lowers("Attention", domain=DOMAIN)
+def attention(call: Call) -> Tensor:
+    """Of products with one matrix for q, k and v."""
+    if call.has(4) or call.int_attr("do_rotary", 0) or call.attr("qkv_hidden_sizes"):
+        raise call.node.unsupported("a cache, rotary positions or qkv_hidden_sizes")
+    weight = np.asarray(call.constant(1, "the weight"))
+    bias = np.asarray(call.constant(2, "the bias")) if call.has(2) else None
+    both = linear(call, call.floats(0), np.ascontiguousarray(weight.T), bias)
+    size = both.shape[-1] // 3
+    q, k, v = (strided(call, both, [0, 0, i * size], [1, 1, 1], [*both.shape[:2], size]) for i in range(3))
+    return _attended(call, q, k, v, call.get(3), call.get(5))
+
+
+@lowers("MultiHeadAttention", domain=DOMAIN)
+def multi_head_attention(call: Call) -> Tensor:
+    if any(call.has(i) for i in range(6, 10)) or not (call.has(1) and call.has(2)):
+        raise call.node.unsupported("a cache, or q, k and v packed in one operand")
+    parts = [call.floats(i) for i in range(3)]
+    if any(len(part.shape) != 3 for part in parts):
+        raise call.node.unsupported(f"operands {[list(part.shape) for part in parts]}; expected three axes each")
+    if call.has(3):
+        starts = np.cumsum([0, *(part.shape[2] for part in parts)])
+        bias = np.asarray(call.constant(3, "the bias"), np.float32)
+        parts = [binary(call, "Add", part, bias[starts[i] : starts[i + 1]]) for i, part in enumerate(parts)]
+    return _attended(call, *parts, call.get(4), call.get(5))
+
+
+def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, mask: Operand | None, bias: Operand | None) -> Tensor:
+    """softmax(q k^T * scale + bias) v of heads; the mask has 1 for what is seen, or how many are."""
+    heads, (batch, count, size) = call.int_attr("num_heads", 1), q.shape
+    if heads < 1 or size % heads or v.shape[2] % heads or k.shape[2] != size:
+        raise call.node.unsupported(f"{heads} heads of {size} numbers")
+
+    def split(x: Tensor, order: tuple[int, ...]) -> Tensor:
+        return call.transpose(call.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads)), order)
+
+    scale = float(call.attr("scale", 0.0)) or 1 / math.sqrt(size // heads)
+    scores = product(call, split(q, (0, 2, 1, 3)), split(k, (0, 2, 3, 1)))
+    scores = binary(call, "Mul", scores, number(scale))
+    seen = k.shape[1]
+    hidden = number(call.attr("mask_filter_value", -10000.0))
+    if mask is not None:
+        mask = call.as_tensor(mask)
+        if mask.shape == (batch,):
+            mask = binary(call, "Less", np.arange(call.places(seen)), call.reshape(mask, (batch, 1)))
+        if mask.shape not in ((batch, seen), (batch, count, seen)):
+            raise call.node.unsupported(f"a mask {list(mask.shape)}, expected {[batch]}, {[batch, seen]}")
+        mask = call.reshape(mask, (batch, 1, *(mask.shape[1:] if len(mask.shape) == 3 else (1, seen))))
+        scores = binary(
+            call, "Add", scores, binary(call, "Mul", binary(call, "Sub", number(1), to_floats(call, mask)), hidden)
+        )
+    if call.int_attr("unidirectional", 0):
+        causal = np.triu(np.ones((count, call.places(seen))), 1 + seen - count) * hidden
+        scores = binary(call, "Add", scores, causal.astype(np.float32))
+    if bias is not None:
+        scores = binary(call, "Add", scores, bias)
+    y = product(call, call.op("Softmax", [scores], scores.shape), split(v, (0, 2, 1, 3)))
+    return call.reshape(call.transpose(y, (0, 2, 1, 3)), (batch, count, v.shape[2]))
