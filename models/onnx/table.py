@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tcim_lite.hmm.layout import MAX_WEIGHT_RANK
+
 from .emit import Emitter, Tensor
 from .errors import shown
 from .network import MAX_FOLDED, MAX_GROWTH, Node, is_float
@@ -55,6 +57,11 @@ def along(numbers: Constant, codes: Constant, axis: int) -> Constant | None:
     shape = [1] * codes.ndim
     shape[axis] = codes.shape[axis]
     return numbers.reshape(shape) if numbers.size == shape[axis] else None
+
+
+def _has_more_axes(operand: Constant) -> bool:
+    """Whether a constant has more axes than a weight, without those of 1 before the others."""
+    return operand.ndim > MAX_WEIGHT_RANK and any(extent > 1 for extent in operand.shape[:-MAX_WEIGHT_RANK])
 
 
 def constant_dtype(kind: str) -> Any:
@@ -129,13 +136,15 @@ class Call:
         self._check_size(operand)
         kind = constant_kind(operand)
         shape = operand.shape or (1,)
+        if _has_more_axes(operand):
+            return self.reshape(self.as_tensor(operand.reshape(-1)), shape)
         weight = self.emit.weight(operand, self.emit.dtype_of(kind))
         return Tensor(self.emit.op("Expand", [weight], shape, kind=kind).id, operand.shape, kind)
 
     def source(self, operand: Operand) -> int:
         """The value of an operand that may be a weight."""
-        if isinstance(operand, Tensor):
-            return operand.id
+        if isinstance(operand, Tensor) or _has_more_axes(operand):
+            return self.as_tensor(operand).id
         self._check_size(operand)
         kind = constant_kind(operand)
         return self.emit.weight(operand, self.emit.dtype_of(kind))

@@ -45,6 +45,16 @@ CASES = {
         {"limit": np.float32(2.2), "plane": np.array([5, 6]), "v": np.float32(0.5)},
         17,
     ),
+    # A package holds weights of four axes at most.
+    "constants of five axes": (
+        [
+            ("Unsqueeze", ["x", "axes"], ["a"], {}),
+            ("Add", ["a", "c"], ["b"], {}),
+            ("Concat", ["b", "c"], ["y"], {"axis": 2}),
+        ],
+        {"axes": np.array([1]), "c": np.linspace(-1, 1, 720, dtype=np.float32).reshape(2, 4, 3, 5, 6)},
+        17,
+    ),
     "an exponent of whole numbers": ([("Pow", ["x", "e"], ["y"], {})], {"e": np.array([1, 2, 3, 2, 1, 0])}, 17),
     "a norm without epsilon": (
         [("LayerNormalization", ["x", "s"], ["y"], {"epsilon": 0.0})],
