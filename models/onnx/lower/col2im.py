@@ -10,7 +10,7 @@ from ..emit import Tensor
 from ..table import Call, lowers
 from .resize import MAX_TAPS
 from .shape import take
-from .window import of_rank
+from .window import Axis, of_rank, places_of
 
 
 @lowers("Col2Im")
@@ -27,11 +27,8 @@ def col2im(call: Call) -> Tensor:
         raise call.node.unsupported(f"{x.shape[2]} blocks, expected {counts}")
     if taps * x.shape[2] > MAX_TAPS or math.prod(image) > MAX_TAPS:
         raise call.node.unsupported(f"more than {MAX_TAPS} elements in the blocks of a channel")
-    places, inside = np.zeros([1] * 2 * rank, np.int64), np.ones([1] * 2 * rank, bool)
-    for i, size in enumerate(image):  # of [.. block, .. counts]
-        at = np.arange(block[i])[:, None] * dilations[i] + np.arange(counts[i]) * strides[i] - pads[i]
-        at = at.reshape([1] * i + [block[i]] + [1] * (rank - 1) + [counts[i]] + [1] * (rank - 1 - i))
-        places, inside = places * size + at, inside & (at >= 0) & (at < size)
+    numbers = zip(image, counts, block, strides, pads[:rank], pads[rank:], dilations, strict=True)
+    places, inside = places_of([Axis(*axis) for axis in numbers])
     elements = np.flatnonzero(inside)
     elements = elements[np.argsort(places.reshape(-1)[elements], kind="stable")]
     places = places.reshape(-1)[elements]

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...common.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
+from .elementwise import binary
+from .matmul import product
 from .shape import take
-from .window import Axis, attributes, check_kernel, check_rank, of_rank, planar, windows
+from .window import Axis, attributes, check_kernel, check_rank, of_rank, places_of, planar, windows
 
 _GROUP = 64
 
 
 @lowers("Conv")
 def conv(call: Call) -> Tensor:
-    x, weight = call.floats(0), call.constant(1, "the weight of a convolution")
-    groups = _groups(call, x, weight, weight.shape[0])
-    if weight.ndim != len(x.shape) or weight.shape[1] * groups != x.shape[1] or 0 in weight.shape:
+    x, weight = call.floats(0), call.operand(1)
+    groups = _groups(call, x, weight.shape[0] if weight.shape else 0)
+    if len(weight.shape) != len(x.shape) or weight.shape[1] * groups != x.shape[1] or 0 in weight.shape:
         raise call.node.unsupported(f"a weight {list(weight.shape)} for an input {list(x.shape)} in {groups} groups")
     check_kernel(call, weight.shape[2:])
     axes = windows(call, x.shape[2:], weight.shape[2:])
+    if isinstance(weight, Tensor):
+        return _by_computed(call, x, call.as_floats(weight, "the weight"), groups, axes)
     return _emit(call, x, weight, groups, axes, [1] * len(axes))
 
 
@@ -67,7 +73,7 @@ def conv_transpose(call: Call) -> Tensor:
     return _emit(call, x, turned, groups, axes, strides)
 
 
-def _groups(call: Call, x: Tensor, weight: Constant, outputs: int) -> int:
+def _groups(call: Call, x: Tensor, outputs: int) -> int:
     groups = call.int_attr("group", 1)
     if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups or outputs % groups:
         raise call.node.unsupported(f"{groups} groups of an input {list(x.shape)} and {outputs} outputs")
@@ -97,6 +103,27 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
     if len(shape) == 5:
         y = call.transpose(call.reshape(y, (shape[0], shape[2], outputs, *out[2:])), (0, 2, 1, 3, 4))
     return call.reshape(y, shape)
+
+
+def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[Axis]) -> Tensor:
+    """A product of the weight that the network computes and what each result reads, which is gathered."""
+    n, channels, outputs = x.shape[0], x.shape[1], weight.shape[0]
+    taps, count = math.prod(weight.shape[2:]), math.prod(axis.out for axis in axes)
+    call.places(taps * count)
+    size = math.prod(axis.size for axis in axes)
+    places, inside = places_of(axes)
+    places = np.where(inside, places, size)  # behind the last lie zeros
+    flat = call.reshape(x, (n, channels, size))
+    if not inside.all():
+        flat = call.op("Pad", [flat], (n, channels, size + 1), {"begins": [0] * 3, "value": 0.0})
+    columns = call.reshape(take(call, flat, places.reshape(-1), 2), (n, groups, channels // groups * taps, count))
+    rows = call.reshape(weight, (1, groups, outputs // groups, channels // groups * taps))
+    y = call.reshape(product(call, rows, columns), (n, outputs, count))
+    if call.has(2):
+        bias = call.operand(2)
+        shape = (1, outputs, 1)
+        y = binary(call, "Add", y, call.reshape(bias, shape) if isinstance(bias, Tensor) else bias.reshape(shape))
+    return call.reshape(y, (n, outputs, *(axis.out for axis in axes)))
 
 
 def _layers(call: Call, x: Tensor, axis: Axis, upsample: int) -> Tensor:

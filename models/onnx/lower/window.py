@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..table import Call
 
 
@@ -82,6 +85,17 @@ def of_rank(call: Call, name: str, count: int, default: int) -> list[int]:
     if not isinstance(values, (list, tuple)) or len(values) != count or not all(isinstance(v, int) for v in values):
         raise call.node.unsupported(f"attribute '{name}' does not have {count} whole numbers")
     return list(values)
+
+
+def places_of(axes: Sequence[Axis]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where each tap of each result lies in a plane [.. taps, .. results], and whether it is inside."""
+    rank = len(axes)
+    places, inside = np.zeros([1] * 2 * rank, np.int64), np.ones([1] * 2 * rank, bool)
+    for i, axis in enumerate(axes):
+        at = np.arange(axis.kernel)[:, None] * axis.dilation + np.arange(axis.out) * axis.stride - axis.pad
+        at = np.expand_dims(at, [j for j in range(2 * rank) if j not in (i, i + rank)])
+        places, inside = places * axis.size + at, inside & (at >= 0) & (at < axis.size)
+    return places, inside
 
 
 def attributes(axes: Sequence[Axis], upsample: Sequence[int] = (1, 1)) -> dict[str, list[int]]:
