@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "backends/cuda/decode/attention.cuh"
+#include "backends/cuda/decode/expert_tiles.cuh"
 #include "backends/cuda/decode/kernel.h"
 #include "backends/cuda/decode/linear.cuh"
 #include "backends/cuda/decode/route.cuh"
@@ -135,10 +136,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
       ready();
       if (!kOne || int(blockIdx.x) < linear.tiles) {
         prepared.start(own.scratch);
+        const auto multiply = [&](auto blocks) {
+          if constexpr (Shape::kExperts) {
+            multiply_expert_tiles<Shape, blocks()>(linear, handover, ring, prepared, own.sums, s.experts);
+          } else {
+            multiply_tiles<Shape, blocks()>(linear, handover, rows, ring, prepared, own.sums);
+          }
+        };
         if (linear.blocks == 2) {
-          multiply_tiles<Shape, 2>(linear, handover, rows, ring, prepared, own.sums, s.experts);
+          multiply(std::integral_constant<int, 2>());
         } else {
-          multiply_tiles<Shape, 1>(linear, handover, rows, ring, prepared, own.sums, s.experts);
+          multiply(std::integral_constant<int, 1>());
         }
       }
     }

@@ -61,13 +61,13 @@ __device__ __forceinline__ void multiply_chunks(float (*acc)[4], const char* con
   }
 }
 
-// Sums of a tile: [warp][row] of kSumsWidth, which spreads what a warp writes at once over the banks. A single row has
-// two such, of which one is read while the next is written.
+// Sums of a tile: [warp][row] of kSumsWidth, which spreads what a warp writes at once over the banks. A dense single
+// row has two such, of which one is read while the next is written; with experts there are as many as warps.
 constexpr int kSumsWidth = 32 + 4;
 template <typename Shape>
 struct TileSums {
   using Tile = float[Shape::kWarps][Shape::kRows][kSumsWidth];
-  static constexpr int kBuffers = Shape::kRows == 1 ? 2 : 1;
+  static constexpr int kBuffers = Shape::kExperts ? Shape::kWarps : Shape::kRows == 1 ? 2 : 1;
   Tile values[kBuffers];
 };
 
@@ -139,50 +139,61 @@ __device__ __forceinline__ void finish_tile(const LinearPhase& linear, const Han
   store_outputs(handover, y, output, has_one, total);
 }
 
-// The same of a Linear that combines: the experts' results, each rounded, by their shares.
-template <typename Shape, int Blocks>
-__device__ __forceinline__ void combine_tile(const LinearPhase& linear, const Handover<Shape>& handover,
-                                             const ChosenExperts<true>& experts,
-                                             const typename TileSums<Shape>::Tile& sums, int tile,
-                                             const Residual& residual) {
-  const int lane = threadIdx.x % 32, column = lane % (16 * Blocks), output = tile * 16 * Blocks + lane;
-  const int each = ExpertShare::warps_of_each(Shape::kWarps, linear.chosen);
-  float total = 0;
-  for (int rank = 0; rank < linear.chosen; ++rank) {
-    float one = 0;
-    for (int part = 0; part < each; ++part) one += sums[rank * each + part][0][column];
-    total = fmaf(experts.shares[rank], rounded<__half>(one), total);
+// acc += a warp's share of a tile.
+template <typename Shape, int Blocks, typename Ring>
+__device__ __forceinline__ void multiply_tile(float (&acc)[Blocks][4], Ring& ring, LinearInputs<Shape>& prepared,
+                                              bool last_tile) {
+  using Prepared = LinearInputs<Shape>;
+  constexpr int kChunk = RingStage<Shape::kFormat>::kChunk;
+  static_assert(Prepared::kPiece % kChunk == 0);
+  constexpr int kTogether = Ring::kDeep ? Blocks : 1;  // of a tile's blocks: to share what is read of x
+  const int end = prepared.end();
+  for (int first = prepared.begin(); first < end; first += Prepared::kPiece) {
+    if (prepared.in_pieces()) prepared.take_piece(first);
+    const int last = min(first + Prepared::kPiece, end);
+    for (int group = first; group < last; group += kChunk) {
+      const char* x = prepared.groups() + (group - first) * Prepared::kGroupBytes;
+#pragma unroll
+      for (int block = 0; block < Blocks; block += kTogether) {
+        ring.template take_next<kTogether>();
+        const char* chunks[kTogether];
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) chunks[i] = ring.held(i);
+        if (last - group >= kChunk) {
+          multiply_chunks<Shape, true>(acc + block, chunks, kChunk, x);
+        } else {
+          multiply_chunks<Shape, false>(acc + block, chunks, last - group, x);
+        }
+        // The last chunk is given up after the hand-over, so that its refill does not delay other blocks.
+        const bool more = group + kChunk < end || block + kTogether < Blocks || !last_tile;
+        ring.give_up(more ? kTogether : kTogether - 1);
+      }
+    }
   }
-  const bool has_one = lane < 16 * Blocks && output < linear.outputs;
-  if (linear.epilogue == kAddResidual) total = residual.wait(handover, output, has_one) + rounded<__half>(total);
-  store_outputs(handover, static_cast<__half*>(linear.y), output, has_one, total);
 }
 
-// Biases of a lane's outputs, where a warp has one expert alone; the first warp of several that share it adds them.
 template <typename Shape, int Blocks>
-__device__ __forceinline__ void load_biases(const LinearPhase& linear, const ChosenExperts<true>& experts, int tile,
-                                            float (&bias)[Blocks][2]) {
-  const int warp = threadIdx.x / 32, each = ExpertShare::warps_of_each(Shape::kWarps, linear.chosen);
-  if (linear.bias == nullptr || warp % each != 0 || warp / each >= linear.chosen) return;
-  const float* from = linear.bias + int64_t(experts.ids[warp / each]) * linear.outputs;
+__device__ __forceinline__ void leave_sums(const float (&acc)[Blocks][4], typename TileSums<Shape>::Tile& of_tile) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
-  for (int i = 0; i < 2 * Blocks; ++i) {
-    const int output = tile * 16 * Blocks + i * 8 + int(threadIdx.x % 32) / 4;
-    if (output < linear.outputs) bias[i / 2][i % 2] = from[output];
+  for (int b = 0; b < Blocks; ++b) {
+    if constexpr (Shape::kRows == 1) {
+      if (t != 0) continue;
+      of_tile[warp][0][b * 16 + g] = acc[b][0];
+      of_tile[warp][0][b * 16 + g + 8] = acc[b][2];
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) of_tile[warp][2 * t + i % 2][b * 16 + g + i / 2 * 8] = acc[b][i];
+    }
   }
 }
 
 // A tile's last step is done by one warp a row, in turn, while the others go on.
 template <typename Shape, int Blocks, typename Ring>
 __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const Handover<Shape>& handover, int rows,
-                                               Ring& ring, LinearInputs<Shape>& prepared, TileSums<Shape>& sums,
-                                               const ChosenExperts<Shape::kExperts>& experts) {
-  using Prepared = LinearInputs<Shape>;
-  constexpr int kChunk = RingStage<Shape::kFormat>::kChunk;
-  static_assert(Prepared::kPiece % kChunk == 0);
-  constexpr int kTogether = Ring::kDeep ? Blocks : 1;  // of a tile's blocks: to share what is read of x
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int tiles = linear.tiles, end = prepared.end();
+                                               Ring& ring, LinearInputs<Shape>& prepared, TileSums<Shape>& sums) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int tiles = linear.tiles;
   int turn = 0;
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, ++turn) {
     const int row = (warp - turn * rows) & (Shape::kWarps - 1);  // that this warp finishes
@@ -191,65 +202,17 @@ __device__ __forceinline__ void multiply_tiles(const LinearPhase& linear, const 
     const int output = tile * 16 * Blocks + (Blocks == 2 ? lane : lane % 16);
     Residual residual;
     float bias = 0;
-    [[maybe_unused]] float own_bias[Blocks][2] = {};
-    const bool combines = Shape::kExperts && linear.combines;
     if (finishes && output < linear.outputs) {
       if (linear.epilogue == kAddResidual) residual.fetch(linear, handover, row, output);
-      if constexpr (!Shape::kExperts) {
-        if (linear.bias != nullptr) bias = linear.bias[output];
-      } else if (linear.bias != nullptr && !combines) {
-        const int shift = linear.chosen == 0 ? 0 : tiles_to_expert(experts, tile, tiles, linear.chosen);
-        bias = linear.bias[output + shift * 16 * Blocks];
-      }
-    }
-    if constexpr (Shape::kExperts) {
-      if (combines) load_biases<Shape, Blocks>(linear, experts, tile, own_bias);
+      if (linear.bias != nullptr) bias = linear.bias[output];
     }
     float acc[Blocks][4] = {};
-    for (int first = prepared.begin(); first < end; first += Prepared::kPiece) {
-      if (prepared.in_pieces()) prepared.take_piece(first);
-      const int last = min(first + Prepared::kPiece, end);
-      for (int group = first; group < last; group += kChunk) {
-        const char* x = prepared.groups() + (group - first) * Prepared::kGroupBytes;
-#pragma unroll
-        for (int block = 0; block < Blocks; block += kTogether) {
-          ring.template take_next<kTogether>();
-          const char* chunks[kTogether];
-#pragma unroll
-          for (int i = 0; i < kTogether; ++i) chunks[i] = ring.held(i);
-          if (last - group >= kChunk) {
-            multiply_chunks<Shape, true>(acc + block, chunks, kChunk, x);
-          } else {
-            multiply_chunks<Shape, false>(acc + block, chunks, last - group, x);
-          }
-          // The last chunk is given up after the hand-over, so that its refill does not delay other blocks.
-          const bool more = group + kChunk < end || block + kTogether < Blocks || tile + int(gridDim.x) < tiles;
-          ring.give_up(more ? kTogether : kTogether - 1);
-        }
-      }
-    }
+    multiply_tile<Shape>(acc, ring, prepared, tile + int(gridDim.x) >= tiles);
     auto& of_tile = sums.values[turn % TileSums<Shape>::kBuffers];
     if (Shape::kRows > 1 && turn > 0) __syncthreads();  // the tile before is read
-#pragma unroll
-    for (int b = 0; b < Blocks; ++b) {
-      if constexpr (Shape::kRows == 1) {
-        if (t != 0) continue;
-        if constexpr (Shape::kExperts) acc[b][0] += own_bias[b][0], acc[b][2] += own_bias[b][1];
-        of_tile[warp][0][b * 16 + g] = acc[b][0];
-        of_tile[warp][0][b * 16 + g + 8] = acc[b][2];
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) of_tile[warp][2 * t + i % 2][b * 16 + g + i / 2 * 8] = acc[b][i];
-      }
-    }
+    leave_sums<Shape, Blocks>(acc, of_tile);
     __syncthreads();
     if (!finishes) continue;
-    if constexpr (Shape::kExperts) {
-      if (combines) {
-        combine_tile<Shape, Blocks>(linear, handover, experts, of_tile, tile, residual);
-        continue;
-      }
-    }
     finish_tile<Shape, Blocks>(linear, handover, of_tile, row, tile, bias, residual);
   }
 }
