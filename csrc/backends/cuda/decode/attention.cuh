@@ -116,16 +116,18 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
     if (made < heads) {
       const int column = (unit.kv_head * heads + made) * kDim;
       const auto* q = static_cast<const __half*>(a.q) + int64_t(unit.row) * a.x_stride;
-      const Head head = take_head(handover, a.q_column + column, q + column);
-      const Head query = make_head(head, norm != nullptr, weight, a.q_epsilon, rotation);
+      Head head[1];
+      take_heads(handover, {{a.q_column + column, q + column}}, head);
+      const Head query = make_head(head[0], norm != nullptr, weight, a.q_epsilon, rotation);
       auto* const words = reinterpret_cast<__half2*>(s.queries[made]);
       words[place_of_query(lane)] = query.low;
       words[place_of_query(lane + 32)] = query.high;
     } else if (makes_key(made)) {
       const int column = unit.kv_head * kDim, token = made - heads;
-      const Head head = take_head(handover, a.k_column + column, row_of(a.k, token));
-      const Head value = take_head(handover, a.v_column + column, row_of(a.v, token));
-      const Head key = make_head(head, norm != nullptr, weight, a.k_epsilon, rotation);
+      Head head[2];
+      take_heads(handover, {{a.k_column + column, row_of(a.k, token)}, {a.v_column + column, row_of(a.v, token)}},
+                 head);
+      const Head value = head[1], key = make_head(head[0], norm != nullptr, weight, a.k_epsilon, rotation);
       store_head(s.fresh_keys[token], key);
       store_head(s.fresh_values[token], value);
       if (unit.writes && token == unit.token) {

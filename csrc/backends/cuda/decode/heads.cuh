@@ -29,23 +29,39 @@ struct Head {
   __half2 low, high;
 };
 
-// From the mail, column `column` on, or from memory.
-template <typename Shape>
-__device__ __forceinline__ Head take_head(const Handover<Shape>& handover, int column, const __half* x) {
+// Where a head comes from: the mail, column `column` on, or memory.
+struct HeadSource {
+  int column;
+  const __half* x;
+};
+
+// All of them at once: a word takes a trip to the L2.
+template <typename Shape, int Count>
+__device__ __forceinline__ void take_heads(const Handover<Shape>& handover, const HeadSource (&from)[Count],
+                                           Head (&heads)[Count]) {
   const int lane = threadIdx.x % 32;
-  uint32_t low, high;
+  uint32_t words[Count][2];
   if (!handover.mailed()) {
-    low = __ldcg(reinterpret_cast<const uint32_t*>(x) + lane);
-    high = __ldcg(reinterpret_cast<const uint32_t*>(x) + lane + 32);
+#pragma unroll
+    for (int i = 0; i < Count; ++i) {
+      words[i][0] = __ldcg(reinterpret_cast<const uint32_t*>(from[i].x) + lane);
+      words[i][1] = __ldcg(reinterpret_cast<const uint32_t*>(from[i].x) + lane + 32);
+    }
   } else {
     const auto mail = handover.x();
     for (bool here = false; !__all_sync(0xffffffffu, here);) {
-      const uint64_t a = mail.peek(column / 2 + lane), b = mail.peek(column / 2 + lane + 32);
-      here = mail.is_here(a) && mail.is_here(b);
-      low = uint32_t(a), high = uint32_t(b);
+      here = true;
+#pragma unroll
+      for (int i = 0; i < 2 * Count; ++i) {
+        const uint64_t word = mail.peek(from[i / 2].column / 2 + lane + i % 2 * 32);
+        here &= mail.is_here(word);
+        words[i / 2][i % 2] = uint32_t(word);
+      }
     }
   }
-  return {*reinterpret_cast<const __half2*>(&low), *reinterpret_cast<const __half2*>(&high)};
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    heads[i] = {*reinterpret_cast<const __half2*>(&words[i][0]), *reinterpret_cast<const __half2*>(&words[i][1])};
 }
 
 __device__ __forceinline__ void store_head(__half* to, const Head& head) {

@@ -5,15 +5,18 @@
 
 namespace tcim_lite::cuda::decode {
 
-// A row and KV head, of which a block takes one of `splits` parts.
+// A row and KV head, of which a block takes one of `splits` parts. The last blocks have the first parts, those with few
+// keys, too: they have the fewest tiles of the Linears before and after.
 struct AttentionPair {
   bool exists;
-  int row, kv_head, slot, token;
+  int row, kv_head, slot, token, split;
 };
 __device__ __forceinline__ AttentionPair pair_of(const ProgramArgs& args) {
   if (args.slots == 0) return {};
-  const int pair = int(blockIdx.x) / args.splits, row = pair / args.kv_heads, slot = row / args.slot_rows;
-  return {row < args.rows, row, pair - row * args.kv_heads, slot, row - slot * args.slot_rows};
+  const int place = int(gridDim.x - 1 - blockIdx.x), pairs = args.rows * args.kv_heads;
+  const int split = place / pairs, pair = place - split * pairs, row = pair / args.kv_heads;
+  const int slot = row / args.slot_rows;
+  return {split < args.splits, row, pair - row * args.kv_heads, slot, row - slot * args.slot_rows, split};
 }
 
 struct AttentionUnit : AttentionPair {
@@ -21,7 +24,7 @@ struct AttentionUnit : AttentionPair {
   int valid;           // keys from here on are of this run
   int begin, end;      // keys
   int share, warps;    // keys of a warp, a multiple of 8, the last ones apart; warps that have any
-  int split, active;   // of so many with keys
+  int active;          // parts with keys
 
   __device__ __forceinline__ int first_key(int warp) const { return begin + warp * share; }
   __device__ __forceinline__ int end_key(int warp) const { return min(first_key(warp + 1), end); }
@@ -33,7 +36,6 @@ __device__ __forceinline__ AttentionUnit unit_of(const ProgramArgs& args) {
   constexpr int kAlone = 16 * Warps;  // so many keys are not worth a second block and what merges the two
   AttentionUnit unit{pair_of(args)};
   if (!unit.exists) return unit;
-  unit.split = int(blockIdx.x) % args.splits;
   unit.valid = *args.valid[unit.slot];
   const int own = unit.valid + unit.token, keys = min(own + 1, args.context);
   const int chunk = keys <= kAlone ? kAlone : ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
