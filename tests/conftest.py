@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from tcim_lite.dev_ctrl import HalDevice, HalDeviceFactory
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import warm_python
 from cpp_programs import sdk  # noqa: F401
 from tiny_graphs import add_graph, attention_graph, linear_graph, linear_weight
 
@@ -124,8 +124,7 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
     def run(text: str, *arguments: str) -> str:
         script = tmp_path / "script.py"  # a file: child processes that do not fork read it again
         script.write_text(textwrap.dedent(text))
-        command = [sys.executable, script, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+        done = warm_python.run(script, *arguments, timeout=120, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from isas import cpu_has
 
+from tcim_lite import _core
 from tcim_lite.bench import StepTime, Stops, Timing, explain
 from tcim_lite.bench.profile import StopWatch
 from tcim_lite.cli import main
@@ -40,9 +41,16 @@ def package(compile_demo):
     return compile_demo("--verify-length", "3")
 
 
+@pytest.fixture(scope="module")
+def limits():
+    """What the machine can do, for a model that reads 1 MiB; measured once, as it takes seconds on all processors."""
+    return _core.machine_limits(1 << 20)
+
+
 @pytest.fixture
-def bench(capsys):
-    """bench(folder, ...) -> exit status, standard output, standard error of the quick run."""
+def bench(capsys, monkeypatch, limits):
+    """bench(folder, ...) -> exit status, standard output, standard error of the quick run, but for the limits."""
+    monkeypatch.setattr(_core, "machine_limits", lambda _: limits)
 
     def run(folder, *options):
         capsys.readouterr()

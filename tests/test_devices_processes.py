@@ -4,17 +4,17 @@ import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 
 import tcim_lite.runtime as rt
 from tcim_lite import _core
 
-ISOLATED = "-P" if sys.version_info >= (3, 11) else "-s"
 USER = """
     import os, sys
     import numpy as np
@@ -42,13 +42,8 @@ def start(add_model):
 
     class Process:
         def __init__(self, text, **environment):
-            self.popen = subprocess.Popen(
-                [sys.executable, ISOLATED, "-c", textwrap.dedent(USER) + textwrap.dedent(text), add_model],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, **environment},
-            )
+            program = textwrap.dedent(USER) + textwrap.dedent(text)
+            self.popen = warm_python.Popen("-c", program, add_model, env={**os.environ, **environment})
             self.pid = self.popen.pid
             processes.append(self.popen)
 
@@ -67,16 +62,13 @@ def start(add_model):
 
     yield Process
     for popen in processes:
-        popen.kill()
-        popen.wait()
-        popen.stdin.close()
-        popen.stdout.close()
+        with popen:
+            popen.kill()
 
 
 def smi(**environment):
     """What `tcim-lite smi --json` prints in a process of its own."""
-    command = [sys.executable, ISOLATED, "-m", "tcim_lite.cli", "smi", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+    done = warm_python.run("-m", "tcim_lite.cli", "smi", "--json", timeout=60, env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -108,7 +100,9 @@ def test_a_process_appears_when_it_first_uses_a_device(start):
     (line,) = lines_of(process.pid)
     assert line["device_id"] == 0
     assert line["memory_used"] > 0
-    assert line["command"].startswith(f"{sys.executable} {ISOLATED} -c")
+    words = Path(f"/proc/{process.pid}/cmdline").read_text().split("\0")
+    assert words[0] == sys.executable
+    assert line["command"].startswith(" ".join(words[:3]))
     process.go().reaches("unloaded")
     (line,) = lines_of(process.pid)
     assert line["memory_used"] == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import isas
 import pytest
+import warm_python
 
 import tcim_lite.runtime as rt
 
@@ -18,9 +19,7 @@ ENVIRONMENT_PAGE = Path(__file__).parents[1] / "docs/environment.md"
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
     # Far below the time that reading a device without an end would take, far above what a slow machine needs.
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=30
-    )
+    return warm_python.run("-c", code, env=os.environ | environment, timeout=30)
 
 
 @pytest.fixture

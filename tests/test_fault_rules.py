@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_python
 
 import tcim_lite.runtime as rt
 from tcim_lite import faults, layers
@@ -27,8 +28,7 @@ LOAD = "import sys, tcim_lite.runtime as rt\nmodule = rt.load(sys.argv[1])"
 
 
 def run_python(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
+    return warm_python.run("-c", code, *arguments, env=os.environ | environment, timeout=60)
 
 
 def test_the_environment_names_a_file(tmp_path, add_model):
@@ -138,7 +138,7 @@ def test_texts_of_rules_survive_the_file():
     assert tomllib.loads(faults.rules_text(rules)) == {"fault": rules}
 
 
-def test_the_fixture_ends_with_its_test_and_fails_where_nothing_happened(run_script, add_model, tmp_path):
+def test_the_fixture_ends_with_its_test_and_fails_where_nothing_happened(add_model, tmp_path):
     (tmp_path / "test_inner.py").write_text(f"""
 import pytest, tcim_lite.runtime as rt
 
@@ -161,9 +161,9 @@ def test_of_nothing(tcim_faults):
     tcim_faults(kind="load_failure", nth=2)
     load()
 """)
-    printed = run_script(
-        "import pytest; pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'no:schemathesis', 'test_inner.py'])"
-    )
+    # In a process of its own: pytest warns of modules that are imported before it.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "test_inner.py"]
+    printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
     assert "3 passed, 1 error" in printed
     assert "these rules never did anything: [{'kind': 'load_failure', 'nth': 2}]" in printed
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections import defaultdict
 
 import numpy as np
 import pytest
+import warm_python
 from tiny_graphs import attention_graph
 from traces import checked, slices
 
@@ -146,9 +146,7 @@ def test_phases_of_a_run_are_shown_when_asked_for(tmp_path, phases):
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60
-    )
+    done = warm_python.run("-c", code, env=os.environ | environment, timeout=60)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_python
 from llm_packages import ROOT
 
 pytestmark = pytest.mark.slow
@@ -33,15 +34,8 @@ def interrupt(command, until, *, library="", after=0.3, **environment):
 
     Returns its status, what it printed as errors, and the seconds that it still took.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-P", *map(str, command)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"TCIM_LITE_DEVICE_NUM": "3", "PYTHONUNBUFFERED": "1"} | environment,
-        start_new_session=True,
-    )
+    environment = os.environ | {"TCIM_LITE_DEVICE_NUM": "3", "PYTHONUNBUFFERED": "1"} | environment
+    process = warm_python.Popen(*command, env=environment, start_new_session=True)
     try:
         while process.poll() is None and library not in Path(f"/proc/{process.pid}/maps").read_text():
             time.sleep(0.01)
@@ -62,7 +56,7 @@ def interrupt(command, until, *, library="", after=0.3, **environment):
         left = subprocess.run(["pgrep", "-g", str(process.pid)], capture_output=True, text=True).stdout.split()
         for pid in left:
             os.kill(int(pid), signal.SIGKILL)
-        process.wait()
+        process.close()
 
 
 def check(*arguments, **keywords):

@@ -4,11 +4,10 @@ import os
 import re
 import select
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from llm_packages import ROOT
 
 pytestmark = pytest.mark.slow
@@ -23,15 +22,8 @@ class Chat:
     """The example, waiting for questions on standard input."""
 
     def __init__(self, folder: Path):
-        self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "examples" / "qwen3_pipeline.py"), str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            env=os.environ | DEVICES,
-        )
+        program = ROOT / "examples" / "qwen3_pipeline.py"
+        self.process = warm_python.Popen(program, folder, env=os.environ | DEVICES)
         started = [self.process.stdout.readline() for _ in range(3)]
         self.stages = [int(re.fullmatch(r"stage \d: device \d, pid (\d+)\n", line).group(1)) for line in started]
 
@@ -44,9 +36,7 @@ class Chat:
 
     def __exit__(self, *_) -> None:
         self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            stream.close()
+        self.process.close()
         for pid in self.stages:
             if is_running(pid):
                 os.kill(pid, signal.SIGKILL)

@@ -1,10 +1,9 @@
 """The benchmark of serving counts what the specification's queue must take."""
 
 import json
-import subprocess
-import sys
 import xml.etree.ElementTree
 
+import warm_python
 from llm_packages import ROOT
 
 SCRIPT = ROOT / "benchmarks" / "bench_serving.py"
@@ -15,8 +14,7 @@ def test_the_queue_of_32_takes_126_steps_and_396_static(tiny_package, tmp_path):
     lengths, picture = tmp_path / "lengths.csv", tmp_path / "plot.svg"
     lengths.write_text("".join(f"{5 + i % 3},{100 if i % 8 == 0 else 10}\n" for i in range(32)))
     options = ["--lengths", lengths, "--rate", 0, "--chunks-per-step", 0, "--json", "--svg", picture]
-    command = [sys.executable, "-P", SCRIPT, package.folder, *options]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    done = warm_python.run(SCRIPT, package.folder, *options)
     assert done.returncode == 0, done.stderr
     results = {result["mode"]: result for result in json.loads(done.stdout)["results"]}
     assert {mode: result["decode_steps"] for mode, result in results.items()} == {"continuous": 126, "static": 396}
@@ -31,8 +29,7 @@ def test_the_queue_of_32_takes_126_steps_and_396_static(tiny_package, tmp_path):
 def test_requests_arrive_at_the_rate_asked_for(tiny_package):
     package = tiny_package(batch=2, context_length=64, prefill_length=16)
     options = ["--rate", 40, "--requests", 20, "--prompt-tokens", 8, "--answer-tokens", 4, "--mode", "continuous"]
-    command = [sys.executable, "-P", SCRIPT, package.folder, *options, "--json"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    done = warm_python.run(SCRIPT, package.folder, *options, "--json")
     assert done.returncode == 0, done.stderr
     (result,) = json.loads(done.stdout)["results"]
     assert result["seconds"] > 0.2  # 20 arrivals, 25 ms apart on average
@@ -41,7 +38,6 @@ def test_requests_arrive_at_the_rate_asked_for(tiny_package):
 def test_a_load_that_does_not_fit_is_refused(tiny_package, tmp_path):
     package = tiny_package(batch=2, context_length=64, prefill_length=16)
     (tmp_path / "lengths").write_text("60,10\n")
-    command = [sys.executable, "-P", SCRIPT, package.folder, "--lengths", tmp_path / "lengths"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    done = warm_python.run(SCRIPT, package.folder, "--lengths", tmp_path / "lengths")
     assert done.returncode == 1
     assert done.stderr == "error: request 0 is longer than the context of 64 tokens\n"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import warm_python
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 from stand_in_hub import Hub
 
@@ -38,9 +39,15 @@ def cache(tmp_path, monkeypatch):
 
 
 def run(*arguments, stdin=None, **environment):
-    command = [sys.executable, "-P", "-m", "tcim_lite", "generate", *map(str, arguments)]
     environment = {**os.environ, "TCIM_LITE_STRICT": "error", **environment}
-    return subprocess.run(command, capture_output=True, input=stdin, timeout=120, env=environment)
+    return warm_python.run("-m", "tcim_lite", "generate", *arguments, input=stdin, env=environment)
+
+
+def run_with_hub(*arguments):
+    """In a process of its own: huggingface_hub reads its environment when it is imported."""
+    command = [sys.executable, "-P", "-m", "tcim_lite", "generate", *map(str, arguments)]
+    environment = {**os.environ, "TCIM_LITE_STRICT": "error"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
 def in_process(capfd, *arguments):
@@ -57,10 +64,10 @@ def alone(package, tokenizer, prompt, limit=None, sampler=None):
 
 def test_a_chat_answer_and_what_it_cost(package):
     done = run(package.folder, "--chat", "--prompt", QUESTION)
-    assert (done.returncode, done.stdout) == (0, b"12 + 30 = 42\n")
+    assert (done.returncode, done.stdout) == (0, "12 + 30 = 42\n")
     assert re.fullmatch(
-        rb"prompt_tokens=19 cached_tokens=0 generated_tokens=13 elapsed_seconds=[\d.]+ tokens_per_second=[\d.]+ "
-        rb"ttft_ms=[\d.]+ device=cpu:0 dtype=w8a8h1_sefp\n",
+        r"prompt_tokens=19 cached_tokens=0 generated_tokens=13 elapsed_seconds=[\d.]+ tokens_per_second=[\d.]+ "
+        r"ttft_ms=[\d.]+ device=cpu:0 dtype=w8a8h1_sefp\n",
         done.stderr,
     )
 
@@ -74,8 +81,8 @@ def test_standard_input_files_and_arguments_are_the_same_prompt(package, tokeniz
     named = ["--model", package.folder]
     lines = ([package.folder, "-"], [*named, "-"], [package.folder, "--seed", 1, "-"], [*named, "--prompt-file", "-"])
     for words in lines:
-        done = run(*words, "--max-new-tokens", 20, "--no-show-stats", stdin=path.read_bytes())
-        assert (done.returncode, done.stdout.decode(), done.stderr) == (0, f"{expected}\n", b"")
+        done = run(*words, "--max-new-tokens", 20, "--no-show-stats", stdin=path.read_text(encoding="utf-8"))
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{expected}\n", "")
     for words in (["--prompt-file", path], ["--prompt", "7加5等于多少？"]):
         found = in_process(capfd, package.folder, *words, "--max-new-tokens", 20, "--dtype", "w8a8h1_sefp")
         assert (found["token_ids"], found["text"]) == (tokens, expected)
@@ -192,8 +199,8 @@ def test_a_prompt_that_is_no_text_is_refused(package, tmp_path, capfd):
     assert main(["generate", str(package.folder), "--prompt-file", str(tmp_path / "bytes")]) == 2
     assert f"{tmp_path / 'bytes'} is not UTF-8 text" in capfd.readouterr().err
     done = run(package.folder, "-", stdin=b"\xff")
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    assert b"standard input is not UTF-8 text" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "standard input is not UTF-8 text" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["none", "./none/here", "a/b/c"])
@@ -217,9 +224,9 @@ def test_the_log_begins_with_the_arguments_but_not_the_prompt(package, tmp_path)
 def test_a_checkpoint_is_compiled_once(cache, capfd):
     ask = [DEMO_CHECKPOINT, "--chat", "--prompt", QUESTION, "--context-length", 256, "--quant", "w8a8h1_sefp"]
     first = run(*ask)
-    assert (first.returncode, first.stdout) == (0, b"12 + 30 = 42\n")
+    assert (first.returncode, first.stdout) == (0, "12 + 30 = 42\n")
     (folder,) = cache.glob("demo_checkpoint-????????????????")
-    assert first.stderr.decode().startswith(f"compiling {DEMO_CHECKPOINT} into {folder}\n")
+    assert first.stderr.startswith(f"compiling {DEMO_CHECKPOINT} into {folder}\n")
     assert in_process(capfd, *ask)["text"] == "12 + 30 = 42"
     assert list(cache.glob("demo_checkpoint-????????????????")) == [folder]
 
@@ -229,8 +236,8 @@ def test_a_checkpoint_is_compiled_for_the_devices_named(cache):
     ask = [DEMO_CHECKPOINT, "--chat", "--prompt", QUESTION, "--context-length", 256, "--devices", "0,1"]
     for words in ([], ["--pipeline"]):
         done = run(*ask, *words, TCIM_LITE_DEVICE_NUM="2")
-        assert (done.returncode, done.stdout) == (0, b"12 + 30 = 42\n"), done.stderr
-        assert b" device=cpu:0,1 " in done.stderr
+        assert (done.returncode, done.stdout) == (0, "12 + 30 = 42\n"), done.stderr
+        assert " device=cpu:0,1 " in done.stderr
 
 
 @pytest.fixture
@@ -248,26 +255,26 @@ def hub(monkeypatch, cache, tmp_path):
 @pytest.mark.slow
 def test_a_name_on_the_hub_is_downloaded_once(hub, cache):
     ask = ["Owner/demo-model", "--chat", "--prompt", QUESTION, "--context-length", 256]
-    done = run(*ask)
-    assert (done.returncode, done.stdout) == (0, b"12 + 30 = 42\n"), done.stderr
+    done = run_with_hub(*ask)
+    assert (done.returncode, done.stdout) == (0, "12 + 30 = 42\n"), done.stderr
     assert len(list(cache.glob("Owner-demo-model-????????????????"))) == 1
     asked = {path.rpartition("/")[2] for path in hub.paths}
     assert "model.safetensors" in asked
     assert "pytorch_model.bin" not in asked
     hub.paths.clear()
-    done = run(*ask, "--local-files-only")
-    assert (done.returncode, done.stdout, hub.paths) == (0, b"12 + 30 = 42\n", []), done.stderr
-    assert b"compiling" not in done.stderr
+    done = run_with_hub(*ask, "--local-files-only")
+    assert (done.returncode, done.stdout, hub.paths) == (0, "12 + 30 = 42\n", []), done.stderr
+    assert "compiling" not in done.stderr
 
 
 def test_a_name_that_cannot_be_fetched_is_one_line(hub):
-    done = run("Owner/other", "--prompt", "a")
-    assert (done.returncode, done.stderr.count(b"\n")) == (2, 1)
-    message = b"error: Owner/other is no folder here, and as a name on the Hugging Face hub it cannot be fetched: "
+    done = run_with_hub("Owner/other", "--prompt", "a")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    message = "error: Owner/other is no folder here, and as a name on the Hugging Face hub it cannot be fetched: "
     assert done.stderr.startswith(message)
     hub.paths.clear()
-    done = run("Owner/demo-model", "--prompt", "a", "--local-files-only")
-    assert (done.returncode, done.stderr.count(b"\n"), hub.paths) == (2, 1, []), done.stderr
+    done = run_with_hub("Owner/demo-model", "--prompt", "a", "--local-files-only")
+    assert (done.returncode, done.stderr.count("\n"), hub.paths) == (2, 1, []), done.stderr
 
 
 def test_a_name_without_huggingface_hub_names_the_extra(monkeypatch, capfd):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import types
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage
 from planted import move_position, plant, wrong_weight
 
@@ -26,8 +30,14 @@ def package(tiny_package) -> Path:
 
 
 @pytest.fixture
-def diff(tmp_path, capsys):
+def diff(tmp_path, capsys, monkeypatch):
     """Runs the command; returns its exit status and what it printed."""
+
+    def run_warm(command: list[str], *, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert command[:2] == [sys.executable, "-P"]
+        return warm_python.run(*command[2:], env=env)
+
+    monkeypatch.setattr("tcim_lite.diff.side.subprocess", types.SimpleNamespace(run=run_warm))
 
     def run(right: Path | str, other: Path, *options: str, calls: list[str] = TOKENS) -> tuple[int, str]:
         capsys.readouterr()

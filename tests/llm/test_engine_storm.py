@@ -5,11 +5,11 @@ All of it runs in strict mode, in a process of its own, because the mode is chos
 
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from engine_tools import CHUNK, CONTEXT, prompt_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -207,12 +207,6 @@ def folder(tiny_package, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("work", [ten_thousand_aborts, every_concurrency, state_machine], ids=lambda w: w.__name__)
 def test_in_strict_mode(folder, work):
-    done = subprocess.run(
-        [sys.executable, "-P", __file__, work.__name__, str(folder)],
-        env=os.environ | {"TCIM_LITE_STRICT": "error", "PYTHONPATH": str(Path(__file__).parent)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = warm_python.run(__file__, work.__name__, folder, env=os.environ | {"TCIM_LITE_STRICT": "error"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tcim_lite" not in done.stderr  # no finding, no warning

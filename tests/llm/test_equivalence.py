@@ -4,10 +4,10 @@ import functools
 import itertools
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
+import warm_python
 from isas import X86_64, cpu_has
 from llm_packages import MODELS, QUANTS, LoadedPackage
 
@@ -122,13 +122,8 @@ print(digest.hexdigest())
 
 
 def run_with(package: Package, isa: str, threads: int) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT, os.path.dirname(__file__), str(package.folder)],
-        env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)},
-        cwd=package.folder,  # -c puts the working directory first on the path
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)}
+    return warm_python.run("-c", SCRIPT, os.path.dirname(__file__), package.folder, env=environment)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,10 @@
 """A NaN or an infinity in a live cache row is an error that names input and row, and never an answer."""
 
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import warm_python
 from isas import cpu_has
 from llm_packages import QUANTS, LoadedPackage
 
@@ -119,11 +118,6 @@ def test_every_instruction_set_and_thread_count_finds_them(tiny_package, isa, th
         pytest.skip(f"this CPU has no {isa}")
     folder = os.path.dirname(__file__)
     packages = [str(tiny_package(quant=quant, **SIZES).folder) for quant in ("w4a8h0_ssfp", "float32")]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, folder, os.path.dirname(folder), *packages],
-        env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)},
-        cwd=packages[0],  # -c puts the working directory first on the path
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": str(threads)}
+    done = warm_python.run("-c", SCRIPT, folder, os.path.dirname(folder), *packages, env=environment)
     assert done.returncode == 0, done.stderr

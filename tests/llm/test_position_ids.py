@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import warm_python
 from isas import FLAGS
 from llm_packages import QUANTS, ROOT, LoadedPackage, compile_package
 
@@ -61,8 +60,7 @@ def test_every_isa_and_thread_count_gives_the_same_bits(tiny_package, quant):
 
     def digest(isa: str, threads: str) -> str | None:
         environment = {**os.environ, "TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": threads}
-        command = [sys.executable, "-c", SCRIPT, str(package.folder)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, cwd=package.folder)
+        done = warm_python.run("-c", SCRIPT, package.folder, env=environment)
         if done.returncode and "TCIM_LITE_ISA" in done.stderr:
             return None  # this CPU has no such instructions
         assert done.returncode == 0, done.stderr
@@ -201,8 +199,7 @@ tokens = list(range(40))
 assert one.prefill(tokens).tobytes() == two.prefill(tokens).tobytes()
 assert all(one.decode(t, 40 + t).tobytes() == two.decode(t, 40 + t).tobytes() for t in range(8))
 """
-    command = [sys.executable, "-c", script, str(package.folder), str(ROOT / "tests" / "llm")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=package.folder)
+    done = warm_python.run("-c", script, package.folder, ROOT / "tests" / "llm")
     assert done.returncode == 0, done.stderr
 
 
@@ -244,9 +241,7 @@ prefill.set_input("position_ids", np.array([22, 23, *[-1] * 14]))
 prefill.run(True)
 assert not layers.take_findings()
 """
-    environment = {**os.environ, "TCIM_LITE_STRICT": "warn"}
-    command = [sys.executable, "-c", script, str(package.folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=package.folder)
+    done = warm_python.run("-c", script, package.folder, env={**os.environ, "TCIM_LITE_STRICT": "warn"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("S-205 ")
     assert "'position_ids' says 22 for token 0, but 'valid_length' is 21" in done.stdout

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 from isas import X86_64, cpu_has
 
 import tcim_lite.runtime as tcim
@@ -39,12 +38,8 @@ def digests(folders):
 
     def digest(isa: str) -> list[list[str]]:
         if isa not in made:
-            done = subprocess.run(
-                [sys.executable, "-P", str(PROGRAM), *folders],
-                env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": "2"},
-                capture_output=True,
-                text=True,
-            )
+            environment = os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": "2"}
+            done = warm_python.run(PROGRAM, *folders, env=environment)
             assert done.returncode == 0, done.stderr
             made[isa] = [line.split("\t") for line in done.stdout.splitlines()]
         return made[isa]

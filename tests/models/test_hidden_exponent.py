@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from isas import FLAGS
@@ -216,8 +216,7 @@ else:
     rt.load(str(resources.files("tcim_lite.conformance") / "models" / "add.hmm")).run(True)
 """
     here = Path(__file__).parent
-    command = [sys.executable, "-c", text, isa, str(package), str(here), str(here.parent)]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True)
+    return warm_python.run("-c", text, isa, package, here, here.parent)
 
 
 @pytest.mark.slow

@@ -9,11 +9,11 @@ import ast
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 
 from tcim_lite.conformance import cpp_programs
 from tcim_lite.conformance.checks import NotRunError
@@ -27,10 +27,8 @@ def run(script: str, *arguments: object, devices: int = 1, folder: Path | None =
     # What vendor code does is no finding of strict mode.
     environment = {**os.environ, "TCIM_LITE_DEVICE_NUM": str(devices), "TCIM_LITE_STRICT": "error"}
     environment["TCIM_LITE_FAULTS"] = faults
-    command = [sys.executable, Path(__file__).parent / f"{script}.py", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=environment, check=False, cwd=folder
-    )
+    program = Path(__file__).parent / f"{script}.py"
+    done = warm_python.run(program, *arguments, timeout=120, env=environment, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -3,14 +3,13 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 
 import httpx2
 import openai
 import pytest
+import warm_python
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 from tcim_lite.llm import Sampler, encode_chat, load_tokenizer
@@ -33,7 +32,7 @@ class Server:
     """
 
     url: str
-    process: subprocess.Popen
+    process: warm_python.Popen
     log: list[str]
     reader: threading.Thread
 
@@ -57,8 +56,7 @@ class Server:
             self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(60)
         self.reader.join(10)
-        self.process.stdout.close()
-        self.process.stderr.close()
+        self.process.close()
         return status
 
 
@@ -85,11 +83,9 @@ def start(packages):
 
     def make(*arguments, batch=4, env=None, **options) -> Server:
         folder = str(packages(batch, **options).folder)
-        command = [sys.executable, "-P", "-m", "tcim_lite", "serve", folder, "--port", "0"]
         environment = {**os.environ, "TCIM_LITE_STRICT": "error", **(env or {})}
-        process = subprocess.Popen(
-            [*command, *map(str, arguments)], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        command = ["-m", "tcim_lite", "serve", folder, "--port", "0", *arguments]
+        process = warm_python.Popen(*command, env=environment)
         log: list[str] = []
         reader = threading.Thread(target=lambda: log.extend(process.stderr), daemon=True)
         reader.start()
