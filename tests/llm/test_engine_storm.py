@@ -5,7 +5,6 @@ All of it runs in strict mode, in a process of its own, because the mode is chos
 
 import os
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -190,8 +189,7 @@ def state_machine(folder):
     run_state_machine_as_test(Machine, settings=settings(max_examples=100, stateful_step_count=30, derandomize=True))
 
 
-if __name__ == "__main__":
-    globals()[sys.argv[1]](sys.argv[2])
+RUN = "import sys; sys.path[:0] = sys.argv[3:]; import test_engine_storm as t; getattr(t, sys.argv[1])(sys.argv[2])"
 
 
 @pytest.fixture(scope="module")
@@ -207,6 +205,8 @@ def folder(tiny_package, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("work", [ten_thousand_aborts, every_concurrency, state_machine], ids=lambda w: w.__name__)
 def test_in_strict_mode(folder, work):
-    done = warm_python.run(__file__, work.__name__, folder, env=os.environ | {"TCIM_LITE_STRICT": "error"})
+    here = Path(__file__).parent
+    environment = os.environ | {"TCIM_LITE_STRICT": "error"}
+    done = warm_python.run("-c", RUN, work.__name__, folder, here, here.parent, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "tcim_lite" not in done.stderr  # no finding, no warning

@@ -64,7 +64,8 @@ def test_a_client_that_leaves_frees_its_slot_within_a_step(start, options):
 
 
 def test_a_reader_that_stalls_stops_nobody(server):
-    stalled = connect(server, body(stream=True, n=4, logprobs=True, top_logprobs=20, **ENDLESS))
+    options = {"stream": True, "n": 4, "logprobs": True, "top_logprobs": 20, **ENDLESS, "max_tokens": 400}
+    stalled = connect(server, body(**options), receive_buffer=4096)  # megabytes that nobody takes
     with server.client() as client:
         done = client.chat.completions.create(**body())
         assert done.choices[0].message.content == "12 + 30 = 42"
