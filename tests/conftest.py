@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -119,12 +120,19 @@ def reference_weight() -> np.ndarray:
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> Callable[..., str]:
-    """Runs Python text in a fresh process, away from the source folder, and returns what it printed."""
+    """Runs Python text in a process away from the source folder, and returns what it printed.
 
-    def run(text: str, *arguments: str) -> str:
+    `fresh`: in one that has nothing yet, whose memory has no parts left over either.
+    """
+
+    def run(text: str, *arguments: str, fresh: bool = False) -> str:
         script = tmp_path / "script.py"  # a file: child processes that do not fork read it again
         script.write_text(textwrap.dedent(text))
-        done = warm_python.run(script, *arguments, timeout=120, cwd=tmp_path)
+        if fresh:
+            command = [sys.executable, script, *arguments]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+        else:
+            done = warm_python.run(script, *arguments, timeout=120, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -107,6 +107,6 @@ def test_a_stream_that_gets_no_thread_is_an_error_and_nothing_waits_for_it(add_m
         module.run()
         print(module.get_output("total").numpy().sum())
     """
-    first, second = run_script(text, str(add_model)).split("\n")
+    first, second = run_script(text, str(add_model), fresh=True).split("\n")
     assert "no thread could be started" in first
     assert second == "6.0"
