@@ -22,8 +22,9 @@ _NEVER = frozenset(
         "GridSample", "HammingWindow", "HannWindow", "If", "ImageDecoder", "LRN", "LSTM", "LinearAttention", "Loop",
         "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool", "MelWeightMatrix", "Multinomial", "NonMaxSuppression", "OneHot",
         "Pad", "QLinearConv", "RNN", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-        "RegexFullMatch", "Resize", "RoiAlign", "STFT", "Scan", "SequenceMap", "StringNormalizer", "StringSplit",
-        "TfIdfVectorizer", "Upsample",
+        "RegexFullMatch", "Resize", "RoiAlign", "STFT", "Scan", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
+        "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence", "StringNormalizer",
+        "StringSplit", "TfIdfVectorizer", "Upsample",
     )
 )  # fmt: skip
 # Whole arrays at a time. Ops that are in neither list are evaluated for small operands.
@@ -78,6 +79,8 @@ def fold(node: Node, operands: Sequence[NDArray[Any] | None]) -> list[NDArray[An
     opset = max(node.opset, 19) if node.op == "DequantizeLinear" else node.opset
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     feeds = {name: np.asarray(operand) for name, operand in zip(names, operands, strict=True) if operand is not None}
+    if node.op == "CumSum" and "x1" in feeds and feeds["x1"].size == 1:  # exporters write [1], which runtimes accept
+        feeds["x1"] = feeds["x1"].reshape(())
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")

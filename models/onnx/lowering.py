@@ -22,7 +22,7 @@ from .fold import can_fold, fold
 from .network import MAX_GROWTH, Network, Node
 from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
 from .resizer import check as check_image
-from .table import LOWERINGS, Call, Operand
+from .table import LOWERINGS, Call, Operand, Parts
 
 INPUT_KINDS = {
     "float16": "float", "float32": "float", "float64": "float", "bfloat16": "float", "bool": "float",
@@ -75,7 +75,7 @@ def lower_network(
         for name, result in zip(node.outputs, results_of(node, values, emit), strict=False):
             if name and result is not None:
                 values[name] = result
-    if missing := [name for name in network.outputs if name not in values]:
+    if missing := [name for name in network.outputs if isinstance(values.get(name, Parts([])), Parts)]:
         node = next(node for node in network.nodes if missing[0] in node.outputs)
         raise node.unsupported(f"its output '{shown(missing[0])}' is not supported")
     outputs = [_output(name, values[name], emit) for name in network.outputs]
@@ -106,7 +106,7 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
     if missing:
         raise node.unsupported(f"'{shown(missing[0])}' is an output that the node before does not make")
     operands = [values[name] if name else None for name in names]
-    constants: list[NDArray[Any] | None] = [operand for operand in operands if not isinstance(operand, Tensor)]
+    constants: list[NDArray[Any] | None] = [operand for operand in operands if not isinstance(operand, (Tensor, Parts))]
     lowering = LOWERINGS.get((node.domain, node.op))
     if len(constants) == len(operands) and not node.domain and can_fold(node, constants):
         results = fold(node, constants)

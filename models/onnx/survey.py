@@ -22,7 +22,7 @@ from .errors import UnsupportedNodeError
 from .lower import microsoft
 from .lowering import INPUT_KINDS, results_of, why_not
 from .network import Network, Node
-from .table import Operand
+from .table import Operand, Parts
 
 _MOST_COMPARED = 64  # elements of a constant that may be told to be equal to another
 
@@ -43,7 +43,7 @@ class Survey:
     def shape(self, name: str) -> tuple[int, ...] | None:
         """The shape of a value."""
         value = self.values.get(name)
-        return None if value is None else tuple(value.shape)
+        return None if value is None or isinstance(value, Parts) else tuple(value.shape)
 
 
 class _ShapesOnly(Emitter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,16 @@ from .network import MAX_FOLDED, MAX_GROWTH, Node, is_float
 
 Constant = NDArray[Any]
 Operand = Tensor | Constant
-Lowering = Callable[["Call"], "Operand | Sequence[Operand | None]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A sequence of tensors, as a value of a network."""
+
+    items: Sequence[Operand]
+
+
+Lowering = Callable[["Call"], "Operand | Parts | Sequence[Operand | None]"]
 
 _MAX_LIST = 1 << 16
 _MAX_INDICES = 1 << 20  # no axis of a real network comes near, and a file may ask for any extent
@@ -93,6 +103,8 @@ class Call:
         operand = self.get(index)
         if operand is None:
             raise self.node.unsupported(f"operand {index} is missing")
+        if isinstance(operand, Parts):
+            raise self.node.unsupported(f"operand {index} is a sequence of tensors; expected a tensor")
         if isinstance(operand, Tensor) and operand.kind == "state":
             raise self.node.unsupported(f"operand {index} is a KV cache, which only KVcache and FlashAttention read")
         if not isinstance(operand, Tensor) and operand.size > MAX_FOLDED and not any(operand.strides):
@@ -104,6 +116,13 @@ class Call:
         kind = constant_kind(operand)
         weight = self.emit.weight(np.asarray(operand.flat[0]).reshape(1), self.emit.dtype_of(kind))
         return self.op("Expand", [weight], operand.shape, result=kind)
+
+    def parts(self, index: int) -> Parts:
+        """An operand that is a sequence."""
+        operand: Any = self.get(index)
+        if not isinstance(operand, Parts):
+            raise self.node.unsupported(f"operand {index} is no sequence of tensors")
+        return operand
 
     def state(self, index: int) -> Tensor:
         """An operand that is a KV cache, as the input or updated."""

@@ -45,6 +45,55 @@ CASES = {
         {"limit": np.float32(2.2), "plane": np.array([5, 6]), "v": np.float32(0.5)},
         17,
     ),
+    "infinities on either side": (
+        [
+            ("Sub", ["x", "x"], ["zero"], {}),
+            ("Div", ["x", "zero"], ["d"], {}),
+            ("IsInf", ["d"], ["up"], {"detect_negative": 0}),
+            ("IsInf", ["d"], ["down"], {"detect_positive": 0}),
+            ("IsInf", ["d"], ["any"], {}),
+            ("Where", ["up", "x", "zero"], ["a"], {}),
+            ("Where", ["down", "a", "x"], ["b"], {}),
+            ("Where", ["any", "b", "one"], ["y"], {}),
+        ],
+        {"one": np.float32(1)},
+        17,
+    ),
+    "sequences": (
+        [
+            ("SplitToSequence", ["x", "two"], ["s"], {"axis": 2}),
+            ("SequenceLength", ["s"], ["n"], {}),
+            ("SequenceAt", ["s", "last"], ["tail"], {}),
+            ("SequenceAt", ["s", "one"], ["a"], {}),
+            ("SequenceErase", ["s", "last"], ["t"], {}),
+            ("SequenceInsert", ["t", "a", "zero"], ["u"], {}),
+            ("ConcatFromSequence", ["u"], ["c"], {"axis": 0, "new_axis": 1}),
+            ("SequenceEmpty", [], ["e"], {}),
+            ("SequenceInsert", ["e", "tail"], ["f"], {}),
+            ("SequenceAt", ["f", "zero"], ["z"], {}),
+            ("Cast", ["n"], ["m"], {"to": 1}),
+            ("Mul", ["c", "m"], ["d"], {}),
+            ("Add", ["d", "z"], ["y"], {}),
+        ],
+        {"two": np.array(2), "last": np.array(-1), "one": np.array(1), "zero": np.array(0)},
+        17,
+    ),
+    "a sequence of rows": (
+        [
+            ("SplitToSequence", ["x"], ["s"], {"axis": -1, "keepdims": 0}),
+            ("SequenceAt", ["s", "three"], ["a"], {}),
+            ("SequenceAt", ["s", "one"], ["b"], {}),
+            ("SequenceConstruct", ["a", "b", "a"], ["t"], {}),
+            ("ConcatFromSequence", ["t"], ["y"], {"axis": 1}),
+        ],
+        {"three": np.array(3), "one": np.array(1)},
+        17,
+    ),
+    "sums of constants along an axis that is a list": (
+        [("CumSum", ["c", "axis"], ["s"], {}), ("Mul", ["x", "s"], ["y"], {})],
+        {"c": np.arange(6, dtype=np.float32), "axis": np.array([0])},
+        17,
+    ),
     # A package holds weights of four axes at most.
     "constants of five axes": (
         [

@@ -116,7 +116,7 @@ REFUSED = {
     ),
     "a constant that is a sequence": (
         [("SplitToSequence", ["s"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})], ROW, ints(1, 2),
-        "node 'n0' (SplitToSequence): it makes a sequence"
+        "node 'n1' (Add): operand 1 is a sequence of tensors"
     ),
     "an operand of text": ([("Add", ["x", "s"], ["y"], {})], ROW, {"s": np.array(["a"], object)}, "node 'n0' (Add)"),
 }  # fmt: skip

@@ -65,6 +65,10 @@ CASES = {
         [("SkipSimplifiedLayerNormalization", ["x", "x", "g"], ["y"], ORT)],
         {"g": numbers(16)},
     ),
+    "SimplifiedLayerNormalization": (
+        [("SimplifiedLayerNormalization", ["x", "g"], ["y"], {"epsilon": 1e-3})],
+        {"g": numbers(16)},
+    ),
     "EmbedLayerNormalization": (
         [
             ("EmbedLayerNormalization", ["ids", "mask", "words", "places", "kinds", "g", "b", "mask"], ["e", "n"], ORT),

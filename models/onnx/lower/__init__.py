@@ -21,12 +21,13 @@ from . import (
     reduce,
     resize,
     scatter,
+    sequences,
     shape,
     spectrum,
 )
 
 __all__ = [
     "bits", "codes", "col2im", "conv", "curves", "einsum", "elementwise", "fused", "gather", "grid", "matmul",
-    "microsoft", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter", "shape",
-    "spectrum",
+    "microsoft", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter",
+    "sequences", "shape", "spectrum",
 ]  # fmt: skip

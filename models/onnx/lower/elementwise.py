@@ -154,6 +154,18 @@ def is_nan(call: Call) -> Tensor:
     return binary(call, "Equal", call.op("Equal", [x, x], x.shape), number(0))
 
 
+@lowers("IsInf")
+def is_inf(call: Call) -> Tensor:
+    """What is beyond the largest number of the graph's type."""
+    x, most = call.floats(0), float(np.finfo(call.emit.dtype).max)
+    sides = call.int_attr("detect_negative", 1), call.int_attr("detect_positive", 1)
+    if all(sides):
+        return binary(call, "Less", number(most), unary(call, "Abs", x))
+    if not any(sides):
+        return binary(call, "Less", x, x)
+    return binary(call, "Less", number(most), x) if sides[1] else binary(call, "Less", x, number(-most))
+
+
 @lowers("And", "Or", "Xor")
 def logical(call: Call) -> Tensor:
     a, b = call.operand(0), call.operand(1)
