@@ -253,7 +253,7 @@ def _become(written: int, told: int, *files: int) -> None:
     words = job["words"]
     sys.argv = words[1:] if words[0] == "-m" else words
     if "PYTHONUNBUFFERED" in job["env"]:
-        sys.stdout.reconfigure(write_through=True)
+        sys.stdout.reconfigure(line_buffering=True)
 
 
 def _main() -> None:

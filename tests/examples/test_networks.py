@@ -184,7 +184,7 @@ def test_training_is_reproducible(tmp_path):
     for folder in ("a", "b"):
         script = NETWORKS / "training" / "train.py"
         subprocess.run(
-            [sys.executable, "-W", "ignore", script, "--steps", "3", "--no-evaluate", "--out", tmp_path / folder],
+            [sys.executable, "-W", "ignore", script, "--steps", "2", "--no-evaluate", "--out", tmp_path / folder],
             check=True,
             env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         )

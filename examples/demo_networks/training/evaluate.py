@@ -57,20 +57,20 @@ def classifier_rows(columns, count):
     return rows
 
 
-def matched(boxes, scores, truth, iou_limit):
+def matched(overlaps, scores, iou_limit):
     """Of each detection of a class, best first over all pictures, whether it is the first to find a true box.
 
     Args:
-        boxes, scores: [n, 4] and [n] of each picture.
-        truth: [m, 4] of each picture.
+        overlaps: [n, m] of each picture: IoU of its detections with the true boxes.
+        scores: [n] of each picture.
         iou_limit: Least IoU of a detection and the box it finds.
     """
     order = sorted(((-score, p, i) for p, some in enumerate(scores) for i, score in enumerate(some)))
-    free = [np.ones(len(each), bool) for each in truth]
+    free = [np.ones(each.shape[1], bool) for each in overlaps]
     hits = []
     for _, p, i in order:
-        iou = np.where(free[p], detection.overlaps(boxes[p][i], truth[p]), 0) if len(truth[p]) else np.zeros(0)
-        hit = bool(len(iou)) and iou.max() >= iou_limit
+        iou = np.where(free[p], overlaps[p][i], 0)
+        hit = len(iou) > 0 and iou.max() >= iou_limit
         if hit:
             free[p][iou.argmax()] = False
         hits.append(hit)
@@ -94,13 +94,17 @@ def detector_rows(columns, count):
         found = [detection.detections(run(image), least_score=0.01) for image in images]
         precisions, right, shown, wanted = [], 0, 0, 0
         for number in range(len(CLASSES)):
-            boxes = [b[labels == number] for b, _, labels in found]
             scores = [s[labels == number] for _, s, labels in found]
             truth = [b[labels == number] for _, b, labels in pictures]
             total = sum(map(len, truth))
-            precisions.append([average_precision(matched(boxes, scores, truth, limit), total) for limit in IOU_LIMITS])
-            sure = [(b[s >= 0.25], s[s >= 0.25]) for b, s in zip(boxes, scores, strict=True)]
-            hits = matched(*zip(*sure, strict=True), truth, 0.5)
+            boxes = [b[labels == number] for b, _, labels in found]
+            overlaps = [
+                np.array([detection.overlaps(box, t) for box in b]).reshape(len(b), len(t))
+                for b, t in zip(boxes, truth, strict=True)
+            ]
+            precisions.append([average_precision(matched(overlaps, scores, limit), total) for limit in IOU_LIMITS])
+            sure = [(o[s >= 0.25], s[s >= 0.25]) for o, s in zip(overlaps, scores, strict=True)]
+            hits = matched(*zip(*sure, strict=True), 0.5)
             right, shown, wanted = right + hits.sum(), shown + len(hits), wanted + total
         rows["mAP 50"][column] = 100 * np.mean(precisions, axis=0)[0]
         rows["mAP 50-95"][column] = 100 * np.mean(precisions)
