@@ -138,20 +138,24 @@ def test_three_axes_are_those_of_onnxruntime(make_model, run_here, run_there, ki
         np.testing.assert_allclose(got, wanted, atol=bound * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize(
-    ("shape", "weight", "attributes"),
-    [
-        ((1, 6, 9, 8), (6, 1, 4, 4), {"group": 6}),  # a tracker's template
-        ((2, 6, 9, 8), (4, 3, 3, 2), {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
-        ((2, 6, 20), (5, 6, 3), {"auto_pad": "SAME_LOWER"}),
-    ],
-)
-def test_a_weight_may_be_computed(make_model, run_here, run_there, shape, weight, attributes):
+COMPUTED = [
+    ("Conv", (1, 6, 9, 8), (6, 1, 4, 4), {"group": 6}),  # a tracker's template
+    ("Conv", (2, 6, 9, 8), (4, 3, 3, 2), {"group": 2, "pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}),
+    ("Conv", (2, 6, 20), (5, 6, 3), {"auto_pad": "SAME_LOWER"}),
+    ("Conv", (1, 2, 4, 5, 6), (3, 2, 1, 1, 1), {"strides": [2, 1, 2]}),
+    ("ConvTranspose", (2, 6, 5, 4), (6, 2, 3, 4), {"group": 2, "strides": [2, 3], "pads": [1, 0, 0, 2]}),
+    ("ConvTranspose", (1, 4, 7), (4, 3, 2), {"strides": [1], "pads": [3, 1], "output_padding": [0]}),
+]
+
+
+@pytest.mark.parametrize(("op", "shape", "weight", "attributes"), COMPUTED)
+def test_a_weight_may_be_computed(make_model, run_here, run_there, op, shape, weight, attributes):
     rng = np.random.default_rng(6)
-    feeds = {"x": rng.standard_normal(shape), "w": rng.standard_normal(weight), "b": rng.standard_normal(weight[0])}
+    outputs = weight[0] if op == "Conv" else weight[1] * attributes.get("group", 1)
+    feeds = {"x": rng.standard_normal(shape), "w": rng.standard_normal(weight), "b": rng.standard_normal(outputs)}
     feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
     shapes = {name: array.shape for name, array in feeds.items()}
-    model = make_model([("Conv", ["x", "w", "b"], ["y"], attributes)], shapes, ["y"])
+    model = make_model([(op, ["x", "w", "b"], ["y"], attributes)], shapes, ["y"])
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
 
 

@@ -28,7 +28,7 @@ def col2im(call: Call) -> Tensor:
     if taps * x.shape[2] > MAX_TAPS or math.prod(image) > MAX_TAPS:
         raise call.node.unsupported(f"more than {MAX_TAPS} elements in the blocks of a channel")
     numbers = zip(image, counts, block, strides, pads[:rank], pads[rank:], dilations, strict=True)
-    places, inside = places_of([Axis(*axis) for axis in numbers])
+    places, inside = places_of([Axis(*axis) for axis in numbers], [1] * rank)
     elements = np.flatnonzero(inside)
     elements = elements[np.argsort(places.reshape(-1)[elements], kind="stable")]
     places = places.reshape(-1)[elements]

@@ -11,10 +11,11 @@ from ..emit import Tensor
 from ..table import Call, Constant, lowers
 from .elementwise import binary
 from .matmul import product
-from .shape import take
+from .shape import strided, take
 from .window import Axis, attributes, check_kernel, check_rank, of_rank, places_of, planar, windows
 
 _GROUP = 64
+_MAX_TAPS = 1024  # of a weight that the network computes; each is an op
 
 
 @lowers("Conv")
@@ -26,19 +27,19 @@ def conv(call: Call) -> Tensor:
     check_kernel(call, weight.shape[2:])
     axes = windows(call, x.shape[2:], weight.shape[2:])
     if isinstance(weight, Tensor):
-        return _by_computed(call, x, call.as_floats(weight, "the weight"), groups, axes)
+        return _by_computed(call, x, call.as_floats(weight, "the weight"), groups, axes, [1] * len(axes))
     return _emit(call, x, weight, groups, axes, [1] * len(axes))
 
 
 @lowers("ConvTranspose")
 def conv_transpose(call: Call) -> Tensor:
-    x, weight = call.floats(0), call.constant(1, "the weight of a convolution")
+    x, weight = call.floats(0), call.operand(1)
     rank = len(x.shape) - 2
     check_rank(call, rank)
     groups = call.int_attr("group", 1)
     if (
         groups < 1
-        or weight.ndim != len(x.shape)
+        or len(weight.shape) != len(x.shape)
         or weight.shape[0] != x.shape[1]
         or x.shape[1] % groups
         or 0 in weight.shape
@@ -68,9 +69,21 @@ def conv_transpose(call: Call) -> Tensor:
         # A convolution with the kernel turned round, over the input with stride - 1 zeros between its elements.
         axes.append(Axis(x.shape[2 + i], out, kernel, 1, (kernel - 1) * dilations[i] - begin, 0, dilations[i]))
     channels = x.shape[1] // groups
+    if isinstance(weight, Tensor):
+        return _by_computed(call, x, _turned(call, call.as_floats(weight), groups), groups, axes, strides)
     turned = np.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, channels, *weight.shape[1:])
     turned = turned.swapaxes(1, 2).reshape(groups * weight.shape[1], channels, *weight.shape[2:])
     return _emit(call, x, turned, groups, axes, strides)
+
+
+def _turned(call: Call, weight: Tensor, groups: int) -> Tensor:
+    """The computed weight of a transposed convolution as that of a convolution."""
+    inputs, outputs, *kernel = weight.shape
+    starts, steps = [0, 0, *(size - 1 for size in kernel)], [1, 1, *[-1] * len(kernel)]
+    weight = strided(call, weight, starts, steps, list(weight.shape))
+    parts = call.reshape(weight, (groups, inputs // groups, outputs, *kernel))
+    parts = call.transpose(parts, (0, 2, 1, *range(3, 3 + len(kernel))))
+    return call.reshape(parts, (groups * outputs, inputs // groups, *kernel))
 
 
 def _groups(call: Call, x: Tensor, outputs: int) -> int:
@@ -105,33 +118,45 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
     return call.reshape(y, shape)
 
 
-def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[Axis]) -> Tensor:
-    """A product of the weight that the network computes and what each result reads, which is gathered."""
-    n, channels, outputs = x.shape[0], x.shape[1], weight.shape[0]
-    taps, count = math.prod(weight.shape[2:]), math.prod(axis.out for axis in axes)
-    call.places(taps * count)
-    size = math.prod(axis.size for axis in axes)
-    places, inside = places_of(axes)
-    places = np.where(inside, places, size)  # behind the last lie zeros
-    flat = call.reshape(x, (n, channels, size))
-    if not inside.all():
-        flat = call.op("Pad", [flat], (n, channels, size + 1), {"begins": [0] * 3, "value": 0.0})
-    columns = call.reshape(take(call, flat, places.reshape(-1), 2), (n, groups, channels // groups * taps, count))
+def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[Axis], upsample: list[int]) -> Tensor:
+    """A product of the weight that the network computes and what each result reads: a slice of x for each tap."""
+    n, channels, outputs, taps = x.shape[0], x.shape[1], weight.shape[0], math.prod(weight.shape[2:])
+    if taps > _MAX_TAPS:
+        raise call.node.unsupported(f"a computed weight with {taps} taps; the limit is {_MAX_TAPS}")
+    if max(upsample) > 1:  # zeros behind each element
+        apart = [extent for axis in axes for extent in (axis.size, 1)]
+        wide = [extent for axis, by in zip(axes, upsample, strict=True) for extent in (axis.size, by)]
+        what = {"begins": [0] * (2 + len(wide)), "value": 0.0}
+        x = call.op("Pad", [call.reshape(x, (n, channels, *apart))], (n, channels, *wide), what)
+        x = call.reshape(x, (n, channels, *(axis.size * by for axis, by in zip(axes, upsample, strict=True))))
+    before = [max(axis.pad, 0) for axis in axes]
+    ends = [(axis.kernel - 1) * axis.dilation - axis.pad + (axis.out - 1) * axis.stride + 1 for axis in axes]
+    room = [max(size, end) + begin for size, end, begin in zip(x.shape[2:], ends, before, strict=True)]
+    if tuple(room) != x.shape[2:]:
+        x = call.op("Pad", [x], (n, channels, *room), {"begins": [0, 0, *before], "value": 0.0})
+    steps, shape = [1, 1, *(axis.stride for axis in axes)], [n, channels, *(axis.out for axis in axes)]
+    parts = []
+    for tap in np.ndindex(*weight.shape[2:]):
+        starts = [at * axis.dilation - axis.pad + begin for at, axis, begin in zip(tap, axes, before, strict=True)]
+        part = strided(call, x, [0, 0, *starts], steps, shape)
+        parts.append(call.reshape(part, (n, channels, 1, math.prod(shape[2:]))))
+    columns = parts[0]
+    if taps > 1:
+        columns = call.op("Concat", parts, (n, channels, taps, math.prod(shape[2:])), {"axis": 2})
+    columns = call.reshape(columns, (n, groups, channels // groups * taps, math.prod(shape[2:])))
     rows = call.reshape(weight, (1, groups, outputs // groups, channels // groups * taps))
-    y = call.reshape(product(call, rows, columns), (n, outputs, count))
+    y = call.reshape(product(call, rows, columns), (n, outputs, math.prod(shape[2:])))
     if call.has(2):
-        bias = call.operand(2)
-        shape = (1, outputs, 1)
-        y = binary(call, "Add", y, call.reshape(bias, shape) if isinstance(bias, Tensor) else bias.reshape(shape))
-    return call.reshape(y, (n, outputs, *(axis.out for axis in axes)))
+        bias, column = call.operand(2), (1, outputs, 1)
+        y = binary(call, "Add", y, call.reshape(bias, column) if isinstance(bias, Tensor) else bias.reshape(column))
+    return call.reshape(y, (n, outputs, *shape[2:]))
 
 
 def _layers(call: Call, x: Tensor, axis: Axis, upsample: int) -> Tensor:
     """[N, C, D, H, W] as [N * results, C * taps, H, W]: of the first of three axes, what each result reads."""
     call.places(axis.out * axis.kernel)
-    places = np.arange(axis.out)[:, None] * axis.stride + np.arange(axis.kernel) * axis.dilation - axis.pad
-    inside = (places >= 0) & (places < axis.size * upsample) & (places % upsample == 0)
-    places = np.where(inside, places // upsample, axis.size)  # behind the last lie zeros
+    places, inside = places_of([axis], [upsample])
+    places = np.where(inside, places, axis.size).T  # behind the last lie zeros
     n, channels, _, *plane = x.shape
     if not inside.all():
         x = call.op("Pad", [x], (n, channels, axis.size + 1, *plane), {"begins": [0] * 5, "value": 0.0})

@@ -87,14 +87,15 @@ def of_rank(call: Call, name: str, count: int, default: int) -> list[int]:
     return list(values)
 
 
-def places_of(axes: Sequence[Axis]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where each tap of each result lies in a plane [.. taps, .. results], and whether it is inside."""
+def places_of(axes: Sequence[Axis], upsample: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where each tap of each result lies in a plane [.. taps, .. results], and whether it lies on an element."""
     rank = len(axes)
     places, inside = np.zeros([1] * 2 * rank, np.int64), np.ones([1] * 2 * rank, bool)
-    for i, axis in enumerate(axes):
+    for i, (axis, by) in enumerate(zip(axes, upsample, strict=True)):
         at = np.arange(axis.kernel)[:, None] * axis.dilation + np.arange(axis.out) * axis.stride - axis.pad
         at = np.expand_dims(at, [j for j in range(2 * rank) if j not in (i, i + rank)])
-        places, inside = places * axis.size + at, inside & (at >= 0) & (at < axis.size)
+        inside = inside & (at >= 0) & (at < axis.size * by) & (at % by == 0)
+        places = places * axis.size + at // by
     return places, inside
 
 
