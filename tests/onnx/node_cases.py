@@ -33,7 +33,7 @@ CONSTANT_OPERANDS = {
     "ScatterElements": (1,), "ScatterND": (1,), "AffineGrid": (1,), "GridSample": (1,), "DFT": (1, 2),
     "STFT": (1, 2, 3), "QuantizeLinear": (1, 2), "DequantizeLinear": (0, 1, 2),
     "ConvInteger": (1, 3), "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8), "QLinearMatMul": (1, 2, 4, 5, 6, 7),
-    "BitShift": (1,), "Col2Im": (1, 2), "Scatter": (1,),
+    "DeformConv": (1, 3), "BitShift": (1,), "Col2Im": (1, 2), "Scatter": (1,),
     "LSTM": (1, 2, 3, 4, 7), "GRU": (1, 2, 3, 4), "RNN": (1, 2, 3, 4),
 }  # fmt: skip
 _REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "SumSquare", "L1", "L2", "LogSum", "LogSumExp"]

@@ -158,6 +158,29 @@ def test_samples_at_computed_places_of_a_volume(make_model, run_here, run_there)
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("mask", "attributes"),
+    [
+        (False, {}),
+        (True, {"pads": [1, 0, 1, 2], "strides": [2, 1], "dilations": [1, 2], "offset_group": 2, "group": 2}),
+    ],
+)
+def test_convolutions_of_moved_places(mask, attributes, make_model, run_here, run_there):
+    x, parts, groups = RNG.normal(size=(2, 4, 6, 7)), attributes.get("offset_group", 1), attributes.get("group", 1)
+    pads, strides, dilations = (attributes.get(name, [1] * 4) for name in ("pads", "strides", "dilations"))
+    pads = attributes.get("pads", [0] * 4)
+    out = [(6 + pads[0] + pads[2] - 2 * dilations[0] - 1) // strides[0] + 1,
+           (7 + pads[1] + pads[3] - dilations[1] - 1) // strides[1] + 1]  # fmt: skip
+    feeds = {"x": x, "o": RNG.normal(size=(2, parts * 12, *out)) * 2}
+    if mask:
+        feeds["m"] = RNG.uniform(size=(2, parts * 6, *out))
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    constants = {"w": RNG.normal(size=(6, 4 // groups, 3, 2)).astype(np.float32), "b": np.float32([1, 2, 3, 4, 5, 6])}
+    node = ("DeformConv", ["x", "w", "o", "b", *(["m"] if mask else [])], ["y"], attributes)
+    model = make_model([node], {name: array.shape for name, array in feeds.items()}, ["y"], constants, 19)
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=3e-5)
+
+
 @pytest.mark.parametrize("aligned", [0, 1])
 def test_affine_grids_of_computed_matrices(aligned, make_model, run_here, run_there):
     node = ("AffineGrid", ["x", "s"], ["y"], {"align_corners": aligned})

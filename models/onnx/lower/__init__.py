@@ -6,6 +6,7 @@ from . import (
     col2im,
     conv,
     curves,
+    deform,
     einsum,
     elementwise,
     fused,
@@ -27,7 +28,7 @@ from . import (
 )
 
 __all__ = [
-    "bits", "codes", "col2im", "conv", "curves", "einsum", "elementwise", "fused", "gather", "grid", "matmul",
+    "bits", "codes", "col2im", "conv", "curves", "deform", "einsum", "elementwise", "fused", "gather", "grid", "matmul",
     "microsoft", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter",
     "sequences", "shape", "spectrum",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ _MAX_TAPS = 1024  # of a weight that the network computes; each is an op
 @lowers("Conv")
 def conv(call: Call) -> Tensor:
     x, weight = call.floats(0), call.operand(1)
-    groups = _groups(call, x, weight.shape[0] if weight.shape else 0)
+    groups = check_groups(call, x, weight.shape[0] if weight.shape else 0)
     if len(weight.shape) != len(x.shape) or weight.shape[1] * groups != x.shape[1] or 0 in weight.shape:
         raise call.node.unsupported(f"a weight {list(weight.shape)} for an input {list(x.shape)} in {groups} groups")
     check_kernel(call, weight.shape[2:])
@@ -86,7 +86,8 @@ def _turned(call: Call, weight: Tensor, groups: int) -> Tensor:
     return call.reshape(parts, (groups * outputs, inputs // groups, *kernel))
 
 
-def _groups(call: Call, x: Tensor, outputs: int) -> int:
+def check_groups(call: Call, x: Tensor, outputs: int) -> int:
+    """The number of groups, which divides the channels of both sides."""
     groups = call.int_attr("group", 1)
     if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups or outputs % groups:
         raise call.node.unsupported(f"{groups} groups of an input {list(x.shape)} and {outputs} outputs")

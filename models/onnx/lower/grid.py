@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +10,9 @@ from numpy.typing import NDArray
 from ..emit import Tensor
 from ..table import Call, Operand, lowers
 from .elementwise import binary, number, unary
-from .gather import check_places
-from .integers import int32, to_integers
 from .matmul import product
 from .resize import MAX_TAPS, cubic_weights, linear_weights
+from .sampling import sampled, within
 from .shape import strided
 
 _MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2, "bicubic": 2}  # how far a kernel reaches
@@ -129,67 +125,19 @@ def _inside(at: NDArray[np.float64], size: int, padding: str, aligned: bool) -> 
 
 
 def _at_computed(call: Call, x: Tensor, grid: Tensor) -> Tensor:
-    """Pixels as rows of channels, of which a Gather takes one for each corner of the cells that the places lie in."""
     reach, padding, aligned = _modes(call)
     if reach > 1:
         raise call.node.unsupported("mode 'cubic' at computed places; expected linear or nearest, or a constant grid")
     (batch, channels, *sizes), count = x.shape, math.prod(grid.shape[1:-1])
-    check_places(call, batch * max(math.prod(sizes), count))
     row = np.float32(sizes[::-1])  # x, the first coordinate, is of the last axis
     at = binary(call, "Mul", call.reshape(grid, (batch, count, len(sizes))), (row - aligned) / 2)
     at = binary(call, "Add", at, (row - 1) / 2)
     if padding == "reflection":
         at = _reflected(call, at, row, aligned)
     if padding != "zeros":
-        at = _within(call, at, row)
-    first = unary(call, "Floor" if reach else "Round", at)
-    ends = [_end(call, first, None, sizes, padding)]
-    if reach:
-        share = binary(call, "Sub", at, first)
-        ends = [
-            _end(call, first, binary(call, "Sub", number(1), share), sizes, padding),
-            _end(call, binary(call, "Add", first, number(1)), share, sizes, padding),
-        ]
-    pixels = call.transpose(call.reshape(x, (batch, channels, math.prod(sizes))), (0, 2, 1))
-    rows = call.reshape(pixels, (batch * math.prod(sizes), channels))
-    parts = []
-    for corner in itertools.product(ends, repeat=len(sizes)):
-        places = functools.reduce(functools.partial(int32, call, "Add"), [end[0][i] for i, end in enumerate(corner)])
-        shape = (batch * count, channels)
-        part = call.op("Gather", [rows, call.reshape(places, shape[:1])], shape, {"axis": 0})
-        if shares := [end[1][i] for i, end in enumerate(corner) if end[1]]:
-            weight = functools.reduce(functools.partial(binary, call, "Mul"), shares)
-            part = binary(call, "Mul", part, call.reshape(weight, (batch * count, 1)))
-        parts.append(part)
-    y = functools.reduce(functools.partial(binary, call, "Add"), parts)
-    y = call.transpose(call.reshape(y, (batch, count, channels)), (0, 2, 1))
+        at = within(call, at, row)
+    y = sampled(call, x, at, padding == "zeros", reach == 0)
     return call.reshape(y, (batch, channels, *grid.shape[1:-1]))
-
-
-def _end(
-    call: Call, at: Tensor, share: Tensor | None, sizes: Sequence[int], padding: str
-) -> tuple[list[Tensor], list[Tensor]]:
-    """For one end of the cells on each axis: places that add up to those of rows, and weights, none if all are 1."""
-    near = _within(call, at, np.float32(sizes[::-1]))
-    if padding == "zeros":
-        inside = binary(call, "Equal", near, at)
-        share = inside if share is None else binary(call, "Mul", share, inside)
-    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))][::-1]
-    places = int32(call, "Mul", to_integers(call, near), np.asarray(steps))
-    if at.shape[0] > 1:
-        of_batch = np.zeros((call.places(at.shape[0]), 1, len(sizes)), np.int64)
-        of_batch[:, 0, 0] = np.arange(at.shape[0]) * math.prod(sizes)
-        places = int32(call, "Add", places, of_batch)
-    return _columns(call, places), [] if share is None else _columns(call, share)
-
-
-def _columns(call: Call, x: Tensor) -> list[Tensor]:
-    return [strided(call, x, [0, 0, i], [1, 1, 1], [*x.shape[:2], 1]) for i in range(x.shape[2])]
-
-
-def _within(call: Call, at: Tensor, row: NDArray[np.float32]) -> Tensor:
-    """The nearest places inside of axes of `row` elements."""
-    return binary(call, "Min", binary(call, "Max", at, number(0)), row - 1)
 
 
 def _reflected(call: Call, at: Tensor, row: NDArray[np.float32], aligned: bool) -> Tensor:
