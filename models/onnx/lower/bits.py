@@ -58,8 +58,8 @@ def bitwise_not(call: Call) -> Tensor:
 @lowers("BitShift")
 def bit_shift(call: Call) -> Tensor:
     """By more bits than there are, all go; to the right the sign stays."""
-    x, count = call.tensor(0), np.asarray(call.constant(1, "the number of bits"), np.int64)
-    kind, direction = _kind(call, x), call.attr("direction")
+    x, bits = call.tensor(0), call.constant(1, "the number of bits")
+    kind, direction, count = _kind(call, x, bits), call.attr("direction"), np.asarray(bits).astype(np.int64)
     beyond = (count < 0) | (count >= _WIDTHS.get(kind, 32))
     if direction == "LEFT":
         factor = np.where(beyond, 0, 1 << np.where(beyond, 0, count))
