@@ -38,7 +38,8 @@ VERSION = "corner_identity::test_c19_the_first_line_of_the_version_has_a_number"
 def suite(tmp_path):
     """Runs a copy of the suite's folder under another name, against the fake; returns (status, report, output)."""
     copy = tmp_path / "judge"
-    shutil.copytree(SUITE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    # With what is compiled, which every process would compile again; but not while it is being written.
+    shutil.copytree(SUITE, copy, ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copy(Path(__file__).with_name("fake_runtime.py"), tmp_path)
 
     def run(*arguments, fake="good", folder=copy, limit=120):
