@@ -33,13 +33,14 @@ def deform_conv(call: Call) -> Tensor:
         raise call.node.unsupported(f"offsets {list(offset.shape)}, expected {[n, parts * taps * 2, *out]}")
     if count > _MAX_PLACES:
         raise call.node.unsupported(f"{count} places; the limit is {_MAX_PLACES}")
-    # [.., taps, y and x, results] as [.., taps and results, x and y].
-    places = call.transpose(call.reshape(offset, (n * parts, taps, 2, count // taps)), (0, 1, 3, 2))
-    places = strided(call, call.reshape(places, (n * parts, count, 2)), [0, 0, 1], [1, 1, -1], [n * parts, count, 2])
+    # [.., taps, y and x, results] as [x and y, .., taps and results].
+    places = call.transpose(call.reshape(offset, (n * parts, taps, 2, count // taps)), (2, 0, 1, 3))
+    places = call.reshape(places, (2, n * parts, count))
+    places = strided(call, places, [1, 0, 0], [-1, 1, 1], [2, n * parts, count])
     call.stores(2 * count)
     own = [np.arange(a.kernel)[:, None] * a.dilation + np.arange(a.out) * a.stride - a.pad for a in axes]
     down, across = own[0][:, None, :, None], own[1][None, :, None, :]
-    grid = np.stack(np.broadcast_arrays(across, down), axis=-1).reshape(1, count, 2).astype(np.float32)
+    grid = np.stack(np.broadcast_arrays(across, down)).reshape(2, 1, count).astype(np.float32)
     wide = call.reshape(x, (n * parts, channels // parts, *x.shape[2:]))
     values = sampled(call, wide, binary(call, "Add", places, grid), True)
     if call.has(4):

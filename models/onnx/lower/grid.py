@@ -12,7 +12,7 @@ from ..table import Call, Operand, lowers
 from .elementwise import binary, number, unary
 from .matmul import product
 from .resize import MAX_TAPS, cubic_weights, linear_weights
-from .sampling import sampled, within
+from .sampling import by_axis, sampled, within
 from .shape import strided
 
 _MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2, "bicubic": 2}  # how far a kernel reaches
@@ -129,20 +129,21 @@ def _at_computed(call: Call, x: Tensor, grid: Tensor) -> Tensor:
     if reach > 1:
         raise call.node.unsupported("mode 'cubic' at computed places; expected linear or nearest, or a constant grid")
     (batch, channels, *sizes), count = x.shape, math.prod(grid.shape[1:-1])
-    row = np.float32(sizes[::-1])  # x, the first coordinate, is of the last axis
-    at = binary(call, "Mul", call.reshape(grid, (batch, count, len(sizes))), (row - aligned) / 2)
-    at = binary(call, "Add", at, (row - 1) / 2)
+    extents = by_axis(sizes)
+    at = call.transpose(call.reshape(grid, (batch, count, len(sizes))), (2, 0, 1))
+    at = binary(call, "Mul", at, (extents - aligned) / 2)
+    at = binary(call, "Add", at, (extents - 1) / 2)
     if padding == "reflection":
-        at = _reflected(call, at, row, aligned)
+        at = _reflected(call, at, extents, aligned)
     if padding != "zeros":
-        at = within(call, at, row)
+        at = within(call, at, extents)
     y = sampled(call, x, at, padding == "zeros", reach == 0)
     return call.reshape(y, (batch, channels, *grid.shape[1:-1]))
 
 
-def _reflected(call: Call, at: Tensor, row: NDArray[np.float32], aligned: bool) -> Tensor:
+def _reflected(call: Call, at: Tensor, extents: NDArray[np.float32], aligned: bool) -> Tensor:
     """Turned round at the ends of the axes, which for corners that are not aligned are half an element further out."""
-    low, span = number(0 if aligned else -0.5), np.maximum(row - aligned, 1)
+    low, span = number(0 if aligned else -0.5), np.maximum(extents - aligned, 1)
     at = binary(call, "Sub", at, low)
     turns = unary(call, "Floor", binary(call, "Div", at, 2 * span))
     at = binary(call, "Sub", at, binary(call, "Mul", turns, 2 * span))
