@@ -24,19 +24,23 @@ def col2im(call: Call) -> Tensor:
     room = [image[i] + pads[i] + pads[i + rank] - (block[i] - 1) * dilations[i] - 1 for i in range(rank)]
     counts = [size // stride + 1 for size, stride in zip(room, strides, strict=True)]
     if math.prod(counts) != x.shape[2] or min(room) < 0:
-        raise call.node.unsupported(f"{x.shape[2]} blocks, expected {counts}")
-    if taps * x.shape[2] > MAX_TAPS or math.prod(image) > MAX_TAPS:
-        raise call.node.unsupported(f"more than {MAX_TAPS} elements in the blocks of a channel")
+        raise call.node.unsupported(f"{x.shape[2]} blocks, expected {counts} on the axes of the image")
+    if taps * x.shape[2] > MAX_TAPS:
+        raise call.node.unsupported(f"{taps * x.shape[2]} elements in the blocks of a channel; the limit is {MAX_TAPS}")
     numbers = zip(image, counts, block, strides, pads[:rank], pads[rank:], dilations, strict=True)
     places, inside = places_of([Axis(*axis) for axis in numbers], [1] * rank)
     elements = np.flatnonzero(inside)
     elements = elements[np.argsort(places.reshape(-1)[elements], kind="stable")]
     places = places.reshape(-1)[elements]
     nth = np.arange(len(places)) - np.searchsorted(places, places)  # of those of one place
-    indices = np.zeros((math.prod(image), int(nth.max()) + 1), np.int64)
-    weights = np.zeros(indices.shape)
+    most = int(nth.max()) + 1
+    if math.prod(image) * most > 4 * MAX_TAPS:
+        raise call.node.unsupported(
+            f"sums of {most} elements for an image of {image}; the limit is {4 * MAX_TAPS} in all"
+        )
+    call.stores(math.prod(image) * most)
+    indices, weights = np.zeros((math.prod(image), most), np.int64), np.zeros((math.prod(image), most))
     indices[places, nth], weights[places, nth] = elements, 1
-    call.stores(indices.size)
     flat = call.reshape(x, (x.shape[0], x.shape[1] // taps, taps * x.shape[2]))
     if weights.all() and indices.shape[1] == 1:
         y = take(call, flat, indices[:, 0], 2)

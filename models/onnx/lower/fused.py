@@ -175,8 +175,9 @@ def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, mask: Operand | None,
             call, "Add", scores, binary(call, "Mul", binary(call, "Sub", number(1), to_floats(call, mask)), hidden)
         )
     if call.int_attr("unidirectional", 0):
-        causal = np.triu(np.ones((count, call.places(seen))), 1 + seen - count) * hidden
-        scores = binary(call, "Add", scores, causal.astype(np.float32))
+        call.stores(count * seen)
+        later = np.triu(np.ones((count, seen), np.float32), 1 + seen - count)
+        scores = binary(call, "Add", scores, later * hidden)
     if bias is not None:
         scores = binary(call, "Add", scores, bias)
     y = product(call, call.op("Softmax", [scores], scores.shape), split(v, (0, 2, 1, 3)))
