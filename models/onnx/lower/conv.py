@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -121,7 +122,7 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
 
 def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[Axis], upsample: list[int]) -> Tensor:
     """A product of the weight that the network computes and what each result reads: a slice of x for each tap."""
-    n, channels, outputs, taps = x.shape[0], x.shape[1], weight.shape[0], math.prod(weight.shape[2:])
+    n, channels, taps = x.shape[0], x.shape[1], math.prod(weight.shape[2:])
     if taps > _MAX_TAPS:
         raise call.node.unsupported(f"a computed weight with {taps} taps; the limit is {_MAX_TAPS}")
     if max(upsample) > 1:  # zeros behind each element
@@ -144,13 +145,20 @@ def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[
     columns = parts[0]
     if taps > 1:
         columns = call.op("Concat", parts, (n, channels, taps, math.prod(shape[2:])), {"axis": 2})
-    columns = call.reshape(columns, (n, groups, channels // groups * taps, math.prod(shape[2:])))
-    rows = call.reshape(weight, (1, groups, outputs // groups, channels // groups * taps))
-    y = call.reshape(product(call, rows, columns), (n, outputs, math.prod(shape[2:])))
-    if call.has(2):
-        bias, column = call.operand(2), (1, outputs, 1)
+    return by_product(call, weight, columns, groups, shape[2:], 2)
+
+
+def by_product(call: Call, weight: Tensor, columns: Tensor, groups: int, out: Sequence[int], bias_index: int) -> Tensor:
+    """A convolution of what each result reads, [N, C, taps, results], as a product with the weight, and a bias."""
+    n, channels, taps, count = columns.shape
+    outputs, terms = weight.shape[0], channels // groups * taps
+    rows = call.reshape(weight, (1, groups, outputs // groups, terms))
+    y = product(call, rows, call.reshape(columns, (n, groups, terms, count)))
+    y = call.reshape(y, (n, outputs, count))
+    if call.has(bias_index):
+        bias, column = call.operand(bias_index), (1, outputs, 1)
         y = binary(call, "Add", y, call.reshape(bias, column) if isinstance(bias, Tensor) else bias.reshape(column))
-    return call.reshape(y, (n, outputs, *shape[2:]))
+    return call.reshape(y, (n, outputs, *out))
 
 
 def _layers(call: Call, x: Tensor, axis: Axis, upsample: int) -> Tensor:

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..emit import Tensor
 from ..table import Call, lowers
-from .conv import check_groups
+from .conv import by_product, check_groups
 from .elementwise import binary
-from .matmul import product
 from .sampling import sampled
 from .shape import strided
 from .window import check_kernel, windows
@@ -23,7 +22,7 @@ def deform_conv(call: Call) -> Tensor:
     x, weight, offset, parts = call.floats(0), call.operand(1), call.floats(2), call.int_attr("offset_group", 1)
     groups = check_groups(call, x, weight.shape[0] if weight.shape else 0)
     check_kernel(call, weight.shape[2:])
-    n, channels, outputs, taps = x.shape[0], x.shape[1], weight.shape[0], math.prod(weight.shape[2:])
+    n, channels, taps = x.shape[0], x.shape[1], math.prod(weight.shape[2:])
     axes = windows(call, x.shape[2:], weight.shape[2:])
     out = [axis.out for axis in axes]
     count = taps * math.prod(out)
@@ -45,11 +44,5 @@ def deform_conv(call: Call) -> Tensor:
     values = sampled(call, wide, binary(call, "Add", places, grid), True)
     if call.has(4):
         values = binary(call, "Mul", values, call.reshape(call.floats(4), (n * parts, 1, count)))
-    columns = call.reshape(values, (n, groups, channels // groups * taps, count // taps))
-    rows = (1, groups, outputs // groups, channels // groups * taps)
-    turned = call.reshape(call.as_tensor(weight), rows)
-    y = call.reshape(product(call, turned, columns), (n, outputs, *out))
-    if call.has(3):
-        bias, shape = call.operand(3), (1, outputs, 1, 1)
-        y = binary(call, "Add", y, call.reshape(bias, shape) if isinstance(bias, Tensor) else bias.reshape(shape))
-    return y
+    columns = call.reshape(values, (n, channels, taps, count // taps))
+    return by_product(call, call.as_tensor(weight), columns, groups, out, 3)
