@@ -44,15 +44,19 @@ struct Windowed {
   }
 };
 
-uint32_t conv(GraphMaker& maker, uint32_t x, const Windowed& form, bool quantised, bool bias) {
-  const int64_t inputs = form.channels / form.groups * form.kernel_h * form.kernel_w;
-  std::vector<uint32_t> operands = {x, quantised
-                                           ? maker.packed(WeightFormat::LinearW8, form.outputs, (inputs + 63) / 64 * 64)
-                                           : maker.weight({form.outputs, inputs})};
+uint32_t conv(GraphMaker& maker, uint32_t x, const Windowed& form, WeightFormat format, bool bias) {
+  int64_t inputs = form.channels / form.groups * form.kernel_h * form.kernel_w;
+  if (is_quantized(format)) inputs = (inputs + 63) / 64 * 64;
+  std::vector<uint32_t> operands = {x, format == WeightFormat::Dense ? maker.weight({form.outputs, inputs})
+                                                                     : maker.packed(format, form.outputs, inputs)};
   if (bias) operands.push_back(maker.floats(DType::Float32, {form.outputs}));
   auto attributes = form.attributes();
   attributes.emplace_back("groups", form.groups);
   return maker.op(OpKind::Conv, operands, {form.batch, form.outputs, form.out_h(), form.out_w()}, attributes);
+}
+
+uint32_t conv(GraphMaker& maker, uint32_t x, const Windowed& form, bool quantised, bool bias) {
+  return conv(maker, x, form, quantised ? WeightFormat::LinearW8 : WeightFormat::Dense, bias);
 }
 
 // Every way in which a product reads its second operand, each with tails of rows, columns and terms.
@@ -99,6 +103,13 @@ void test_convolutions_of_packed_weights() {
     GraphMaker maker(DType::Float16, uint32_t(form.outputs));
     const uint32_t x = maker.input({form.batch, form.channels, form.height, form.width});
     check(concat("Conv w8 ", form.name()), maker, {conv(maker, x, form, true, form.outputs % 3 == 0)}, kSums);
+    for (const DType dtype : kDtypes) {
+      const WeightFormat format = dtype == DType::Float16 ? WeightFormat::LinearF16 : WeightFormat::LinearF32;
+      GraphMaker floats(dtype, uint32_t(form.outputs));
+      const uint32_t input = floats.input({form.batch, form.channels, form.height, form.width});
+      check(concat("Conv ", name_of(format), " ", form.name()), floats, {conv(floats, input, form, format, true)},
+            of_one(dtype));
+    }
   }
   const Windowed many{9, 256, 64, 64, 64, 3, 3, 1, 1};  // unfolded in parts
   GraphMaker maker(DType::Float16);
@@ -108,17 +119,17 @@ void test_convolutions_of_packed_weights() {
 // Between convolutions a value may hold its channels last; the first and the last of these are as a graph declares
 // them.
 void test_convolutions_between_convolutions() {
-  for (const bool quantised : {false, true}) {
+  for (const WeightFormat format : {WeightFormat::Dense, WeightFormat::LinearF16, WeightFormat::LinearW8}) {
     for (const Windowed& form : kConvolutions) {
       GraphMaker maker(DType::Float16, uint32_t(form.outputs));
       const uint32_t x = maker.input({form.batch, 24, form.height, form.width});
       const Windowed before{form.batch, 24, form.height, form.width, form.channels, 1, 1};
       const Windowed after{form.batch, form.outputs, form.out_h(), form.out_w(), 40, 3, 3, 1, 1};
-      const uint32_t inner =
-          conv(maker, conv(maker, x, before, quantised, true), form, quantised && form.groups == 1, true);
-      check(concat("Conv between ", quantised ? "w8 " : "", form.name()), maker,
-            {conv(maker, maker.op(OpKind::Relu, {inner}, maker.shape(inner)), after, quantised, false)},
-            roundings(quantised ? WeightFormat::LinearW8 : WeightFormat::LinearF16));
+      const uint32_t inner = conv(maker, conv(maker, x, before, format, true), form,
+                                  form.groups == 1 ? format : WeightFormat::Dense, true);
+      check(concat("Conv between ", name_of(format), " ", form.name()), maker,
+            {conv(maker, maker.op(OpKind::Relu, {inner}, maker.shape(inner)), after, format, false)},
+            roundings(is_quantized(format) ? format : WeightFormat::LinearF16));
     }
   }
 }

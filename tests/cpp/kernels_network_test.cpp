@@ -218,10 +218,19 @@ void check_slab(int64_t rows, int64_t terms) {
       [&](const KernelTable& table, float* y) { table.slab[kElem<T>]({weights.data(), rows, terms, stride, y}); });
 }
 
+// The same from pairs of terms, poisoned from the last pair on.
+void check_half_slab(int64_t vectors, int64_t terms) {
+  const int64_t pairs = (terms + 1) / 2, stride = (pairs + uniform(0, 3)) * 32;
+  const Numbers<uint16_t> weights((vectors - 1) * stride + pairs * 32);
+  same_everywhere<float>(
+      concat("slab of ", vectors, " packed blocks x ", terms), vectors * kSlabTerms * 16,
+      [&](const KernelTable& table, float* y) { table.half_slab({weights.data(), vectors, terms, stride, y}); });
+}
+
 // The lines that are fetched meanwhile change nothing.
 void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
-  const int64_t reach = uniform(0, 40);
-  const Numbers<float> x(2 * pixels + reach), packed(vectors * kSlabTerms * 16);
+  const int64_t reach = uniform(0, 40), packed_stride = (terms + uniform(0, 300)) * 16;
+  const Numbers<float> x(2 * pixels + reach), packed((vectors - 1) * packed_stride + terms * 16);
   GuardedBuffer<int64_t> offsets(terms), places(pixels);
   for (int64_t& offset : offsets) offset = uniform(0, int(reach));
   const int64_t row = uniform(1, 30);  // neighbours lie side by side, but for the ends of rows
@@ -229,7 +238,8 @@ void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
   const auto* first = reinterpret_cast<const std::byte*>(packed.data());
   for (const bool again : {false, true}) {
     const auto run = [&](const KernelTable& table, float* acc) {
-      DirectArgs args{x.data(), places.data(), offsets.data(), packed.data(), acc, terms, vectors, pixels, true};
+      DirectArgs args{x.data(), places.data(), offsets.data(), packed.data(), packed_stride, acc,
+                      terms,    vectors,       pixels,         true};
       table.direct(args);
       if (!again) return;
       args.begins = false;
@@ -330,6 +340,7 @@ int main() {
     }
   }
   for (const int64_t vectors : {1, 2, 3, 4}) {
+    for (const int64_t terms : {1, 2, 15, 16, 101, 256}) check_half_slab(vectors, terms);
     for (int64_t pixels = 1; pixels <= 30; ++pixels) check_direct(vectors, pixels, uniform(1, 256));
     check_direct(vectors, 112, 17);
   }

@@ -10,6 +10,7 @@ import warm_python
 from isas import FLAGS
 
 from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx.lower import conv as lower_conv
 
 RUN = """
 import hashlib, sys
@@ -157,6 +158,19 @@ def test_a_weight_may_be_computed(make_model, run_here, run_there, op, shape, we
     shapes = {name: array.shape for name, array in feeds.items()}
     model = make_model([(op, ["x", "w", "b"], ["y"], attributes)], shapes, ["y"])
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+def test_packed_weights_give_the_bits_of_rows(make_model, run_here, monkeypatch, quant):
+    model, image = network(make_model, KINDS, (1, 66, 17, 21), ENDS[:2])
+    outputs = []
+    for least in (1, 1 << 40):
+        for limit in ("_LEAST_TERMS", "_LEAST_OUTPUTS", "_LEAST_PIXELS"):
+            monkeypatch.setattr(lower_conv, limit, least)
+        outputs.append(run_here(model, {"x": image}, quant))
+    packed, rows = outputs
+    for name, array in packed.items():
+        np.testing.assert_array_equal(array, rows[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,13 @@ struct SlabArgs {
   float* packed;  // [(rows + 15) / 16, kSlabTerms, 16], 64-byte aligned
 };
 
+// The same from weights linear_f16; those of linear_f32 lie as the kernel reads them.
+struct HalfSlabArgs {
+  const uint16_t* weights;  // [vectors, stride]: pairs of terms, as the blocks of graph/weight_format.h
+  int64_t vectors, terms, stride;
+  float* packed;  // [vectors, kSlabTerms, 16], with one term more where `terms` is odd
+};
+
 // What is needed later: lines of 64 bytes are fetched meanwhile, `lines` of each row.
 struct FetchArgs {
   const std::byte* first = nullptr;
@@ -59,7 +66,8 @@ struct DirectArgs {
   const float* x;
   const int64_t* pixels;   // [count]
   const int64_t* offsets;  // [terms]
-  const float* packed;     // as SlabArgs
+  const float* packed;     // [vectors, packed_stride]: terms of 16 outputs side by side
+  int64_t packed_stride;   // floats
   float* acc;              // [count, 16 * vectors], 64-byte aligned
   int64_t terms, vectors, count;
   bool begins;

@@ -287,6 +287,7 @@ struct KernelTable {
   void (*gemm)(const GemmArgs&);
   void (*gemm_store[2])(const GemmStoreArgs&);
   void (*slab[2])(const SlabArgs&);
+  void (*half_slab)(const HalfSlabArgs&);
   void (*direct)(const DirectArgs&);
   void (*turned_store[2])(const TurnedStoreArgs&);
   void (*depthwise[2])(const DepthwiseArgs&);

@@ -102,6 +102,7 @@ std::vector<bool> values_with_channels_last(const Graph& graph, const Plan& plan
 
 ConvKind kind_of(const ConvSpec& spec) {
   if (spec.quantized()) return ConvKind::Linear;
+  if (spec.format != WeightFormat::Dense) return ConvKind::Product;
   // Products would compute these mostly for nothing.
   const bool small = spec.outputs < 4 || (spec.groups > 1 && spec.outputs < 16 && spec.inputs() <= 288);
   return small ? ConvKind::Direct : ConvKind::Product;

@@ -22,6 +22,10 @@ void check_conv(const OpCheck& op) {
     if (groups != 1 || weight.shape != Shape{y.shape[1], padded})
       op.refuse("'", weight.name, "' is ", describe(weight), ", expected [", y.shape[1], ", ", padded,
                 "] and one group");
+  } else if (weight.format == WeightFormat::LinearF16 || weight.format == WeightFormat::LinearF32) {
+    if (groups != 1 || weight.dtype != dtype || weight.shape != Shape{y.shape[1], inputs})
+      op.refuse("'", weight.name, "' is ", describe(weight), ", expected ", name_of(dtype), " [", y.shape[1], ", ",
+                inputs, "] and one group");
   } else {
     op.constant(weight, dtype, {y.shape[1], inputs});
   }
@@ -93,9 +97,10 @@ void cost_conv(const Graph& graph, const Op& op, OpCost& cost) {
 }  // namespace
 
 extern const OpDefinition Conv = {
-    "x [N, C, H, W] T, weight [M, C / groups * kh * kw] T or packed linear_w8, bias [M] float32 (optional) "
+    "x [N, C, H, W] T, weight [M, C / groups * kh * kw] T, dense or packed, bias [M] float32 (optional) "
     "{kernel: \"kh,kw\", strides, pads (before), dilations, upsample: likewise, groups: int} -> [N, M, OH, OW] T",
-    "convolution; a packed weight has its last axis padded with zeros to a multiple of 64",
+    "convolution; a weight of one group may be packed as linear_f16, linear_f32 (both of T) or linear_w8, whose last "
+    "axis is padded with zeros to a multiple of 64",
     Cut::None,
     check_conv,
     plan_conv,

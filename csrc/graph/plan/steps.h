@@ -234,8 +234,8 @@ struct ConvSpec {
   int64_t batch = 1, groups = 1;
   int64_t channels = 0, outputs = 0;  // of a group
   Window window;
-  WeightFormat format = WeightFormat::Dense;  // Dense: [groups * outputs, inputs] of T; linear_w8: the last axis is
-  uint32_t weights_id = kNoValue;             // padded to a multiple of 64, and there is one group
+  WeightFormat format = WeightFormat::Dense;  // [groups * outputs, inputs] of T; packed: of one group, and of linear_w8
+  uint32_t weights_id = kNoValue;             // the last axis is padded to a multiple of 64
   uint32_t bias_id = kNoValue;                // [groups * outputs] float32
   Operand residual;                           // as y
   int function = -1;                          // a UnaryOp; -1: none

@@ -16,6 +16,9 @@ from .shape import strided, take
 from .window import Axis, attributes, check_kernel, check_rank, of_rank, places_of, planar, windows
 
 _GROUP = 64
+# From so many terms, outputs and pixels on, kernels of every instruction set read 16 outputs side by side, as packed
+# weights have them (csrc/backends/cpu/ops/conv_direct.cpp).
+_LEAST_TERMS, _LEAST_OUTPUTS, _LEAST_PIXELS = 48, 33, 32
 _MAX_TAPS = 1024  # of a weight that the network computes; each is an op
 
 
@@ -105,8 +108,11 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
         x = _layers(call, x, axes[0], upsample[0])
         axes, upsample = axes[1:], upsample[1:]
     rows = np.asarray(weight).reshape(outputs, -1)
-    # Few terms are not quantised: docs/numerics.md section 11.
-    packed = is_quantized(call.emit.profile.body_format) and groups == 1 and rows.shape[1] >= _GROUP
+    if is_quantized(call.emit.profile.body_format):  # few terms are not quantised: docs/numerics.md section 11
+        packed = groups == 1 and rows.shape[1] >= _GROUP
+    else:
+        pixels = math.prod(axis.out for axis in axes)
+        packed = groups == 1 and outputs >= _LEAST_OUTPUTS and rows.shape[1] >= _LEAST_TERMS and pixels >= _LEAST_PIXELS
     operands: list[Tensor | int] = [
         call.reshape(x, planar(x.shape)),
         call.emit.matrix(rows) if packed else call.emit.weight(rows),

@@ -20,7 +20,7 @@ constexpr int64_t kSlabFloats = 128 * 32, kNarrowSlab = 32;
 #endif
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-constexpr int64_t kVecTerms = kSlabTerms * kLanes;  // of packed weights from one vector to the next
+constexpr int64_t kVecTerms = kSlabTerms * kLanes;  // of a slab's weights from one vector to the next
 
 // The lines that tiles fetch, one row at a term: each tile its share, so that they come evenly.
 class Fetch {
@@ -49,7 +49,8 @@ class Fetch {
 template <int Pixels, int Vecs>
 __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first,
                                     int64_t vector) {
-  const float* packed = args.packed + vector * kVecTerms;
+  const int64_t packed_stride = args.packed_stride;
+  const float* packed = args.packed + vector * packed_stride;
   const int64_t acc_stride = args.vectors * kLanes;
   float* acc = args.acc + first * acc_stride + vector * kLanes;
   const float* at[Pixels];
@@ -65,7 +66,7 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
     const int64_t offset = offsets[k];
     Vec weights[Vecs];
 #pragma GCC unroll 4
-    for (int v = 0; v < Vecs; ++v) weights[v] = load(packed + v * kVecTerms + k * kLanes);
+    for (int v = 0; v < Vecs; ++v) weights[v] = load(packed + v * packed_stride + k * kLanes);
 #pragma GCC unroll 14
     for (int p = 0; p < Pixels; ++p) {
       const Vec pixel = broadcast(kAnyPixels ? at[p][offset] : at[0][offset + p]);
@@ -161,6 +162,19 @@ void slab(const SlabArgs& args) {
   }
 }
 
+void half_slab(const HalfSlabArgs& args) {
+  for (int64_t vector = 0; vector < args.vectors; ++vector) {
+    const uint16_t* pairs = args.weights + vector * args.stride;
+    float* packed = args.packed + vector * kVecTerms;
+    for (int64_t k = 0; k < args.terms; k += 2) {
+      Vec even, odd;
+      load_pairs(pairs + k * kLanes, even, odd);
+      store(packed + k * kLanes, even);
+      store(packed + (k + 1) * kLanes, odd);
+    }
+  }
+}
+
 [[maybe_unused]] constexpr int64_t kColumnsAhead = 32;  // whose lines are fetched while some are stored
 
 // Columns [col, col + 16), or as many as there are, of `rows` rows from `row` on. What the loop needs lies in locals: a
@@ -210,6 +224,7 @@ void turned_store(const TurnedStoreArgs& args) {
 
 void TCIM_LITE_USE(direct)(KernelTable& table) {
   enter(table.slab, slab<uint16_t>, slab<float>);
+  table.half_slab = half_slab;
   table.direct = direct;
   table.packs_pixels = kAnyPixels;
 #if defined(__AVX2__) && !defined(__AVX512F__)

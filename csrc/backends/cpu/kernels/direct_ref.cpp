@@ -14,10 +14,21 @@ void slab(const SlabArgs& args) {
   }
 }
 
+void half_slab(const HalfSlabArgs& args) {
+  for (int64_t vector = 0; vector < args.vectors; ++vector) {
+    const uint16_t* pairs = args.weights + vector * args.stride;
+    float* packed = args.packed + vector * kSlabTerms * kVector;
+    for (int64_t k = 0; k < (args.terms + 1) / 2 * 2; ++k) {
+      for (int64_t n = 0; n < kVector; ++n)
+        packed[k * kVector + n] = F16Row::load(pairs, k / 2 * 2 * kVector + 2 * n + k % 2);
+    }
+  }
+}
+
 void direct(const DirectArgs& args) {
   for (int64_t pixel = 0; pixel < args.count; ++pixel) {
     for (int64_t n = 0; n < args.vectors * kVector; ++n) {
-      const float* packed = args.packed + n / kVector * kSlabTerms * kVector + n % kVector;
+      const float* packed = args.packed + n / kVector * args.packed_stride + n % kVector;
       float& acc = args.acc[pixel * args.vectors * kVector + n];
       float sum = args.begins ? 0.0f : acc;
       for (int64_t k = 0; k < args.terms; ++k)
@@ -37,6 +48,7 @@ void turned_store(const TurnedStoreArgs& args) {
 
 void use_direct_ref(KernelTable& table) {
   enter(table.slab, slab<F16Row>, slab<F32Row>);
+  table.half_slab = half_slab;
   table.direct = direct;
   table.packs_pixels = true;
   table.slab_floats = kSlab * kSlabTerms / 2;

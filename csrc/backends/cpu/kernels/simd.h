@@ -10,6 +10,7 @@
 //   Full, Tail                all 16 lanes of memory, or the first `count` of them (1 to 15; the others load as 0)
 //   kSums                     how many Vecs fit the registers as sums beside operands
 //   broadcast, load, store    from and to float and fp16 (uint16_t, saturating at 65504); store_bytes narrows Ints
+//   load_pairs                of 16 pairs of fp16, the first of each and the second
 //   + - * / fma fnma abs      fma is a * b + c, fnma -(a * b) + c, both with one rounding
 //   min, max                  b where a is NaN; of Ints too
 //   clamp                     a between low and high; NaN stays

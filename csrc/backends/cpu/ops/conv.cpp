@@ -4,6 +4,7 @@
 
 #include "backends/cpu/ops/panel_product.h"
 #include "backends/cpu/ops/windows.h"
+#include "base/half.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -43,7 +44,8 @@ int64_t ConvStep::shared_bytes() const {
 int64_t ConvStep::member_bytes() const {
   if (is_depthwise()) return depthwise_bytes();
   if (!direct_offsets_.empty()) return direct_member_bytes();
-  return quantized() ? quantized_member_bytes() : PanelScratch::bytes(inputs(), elem == kF16);
+  return quantized() ? quantized_member_bytes()
+                     : PanelScratch::bytes(inputs(), elem == kF16 || format != WeightFormat::Dense);
 }
 
 void ConvStep::run(const RunContext& context) const {
@@ -112,8 +114,26 @@ void ConvStep::multiply(const RunContext& context, const Panel& panel, const std
   const PanelScratch scratch(context.member(member), k);
   for (int64_t done = 0; done < rows; done += kPanelRows) {
     const int64_t some = std::min(kPanelRows, rows - done), channel = panel.group * outputs + row + done;
-    multiply_panel(context, elem, weights, channel, some, k, reinterpret_cast<const float*>(prepared), scratch);
+    const auto* inputs = reinterpret_cast<const float*>(prepared);
+    if (format == WeightFormat::Dense) {
+      multiply_panel(context, elem, weights, channel, some, k, inputs, scratch);
+    } else {
+      unpack_rows(channel, some, scratch.factors);
+      context.kernels.gemm({scratch.factors, inputs, scratch.acc, some, k, k});
+    }
     store(context, panel, channel, some, scratch.acc);
+  }
+}
+
+void ConvStep::unpack_rows(int64_t row, int64_t rows, float* to) const {
+  const int64_t k = inputs(), stride = block_bytes(format, k), shared = layout_of(format).line_inputs;
+  for (int64_t end = row + rows; row < end; ++row) {
+    const std::byte* block = weights + row / kBlockOutputs * stride;
+    for (int64_t i = 0; i < k; ++i) {
+      const int64_t at = (i / shared * kBlockOutputs + row % kBlockOutputs) * shared + i % shared;
+      *to++ = elem == kF16 ? half_to_float(reinterpret_cast<const uint16_t*>(block)[at])
+                           : reinterpret_cast<const float*>(block)[at];
+    }
   }
 }
 

@@ -38,6 +38,8 @@ struct ConvStep final : Step, ConvSpec {
   void multiply(const RunContext& context, const Panel& panel, const std::byte* prepared, int64_t row, int64_t rows,
                 int member) const;
 
+  // Packed weights of outputs [row, row + rows) as rows: for the few layers that are packed and yet take panels.
+  void unpack_rows(int64_t row, int64_t rows, float* to) const;
   // What the pixels read, [inputs, kPanel] as T.
   template <typename T>
   void unfold_inputs(const RunContext& context, const Panel& panel, T* unfolded) const;
@@ -61,6 +63,7 @@ struct ConvStep final : Step, ConvSpec {
   struct Places;
   struct DirectTasks;
   struct DirectScratch;
+  struct SlabWeights;
   bool is_direct() const;
   std::vector<int64_t> direct_offsets() const;  // of all taps, empty unless is_direct()
   int64_t direct_shared_bytes() const;

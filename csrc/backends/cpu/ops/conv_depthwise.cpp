@@ -21,7 +21,9 @@ struct ScratchOfBands {
 
 }  // namespace
 
-bool ConvStep::is_depthwise() const { return !quantized() && channels == 1 && outputs == 1 && Bands::fit(window); }
+bool ConvStep::is_depthwise() const {
+  return format == WeightFormat::Dense && channels == 1 && outputs == 1 && Bands::fit(window);
+}
 
 std::vector<int64_t> ConvStep::depthwise_offsets() const {
   std::vector<int64_t> offsets;

@@ -102,6 +102,21 @@ std::vector<int64_t> ConvStep::direct_offsets() const {
   return offsets;
 }
 
+// Weights of outputs from `channel` on as they are stored: `rows` outputs share `stride` bytes.
+struct ConvStep::SlabWeights {
+  SlabWeights(const ConvStep& step, int64_t channel)
+      : rows(step.format == WeightFormat::Dense ? 1 : kBlockOutputs),
+        stride(rows == 1 ? step.inputs() * elem_bytes(step.elem) : block_bytes(step.format, step.inputs())),
+        term(rows * elem_bytes(step.elem)),
+        first(step.weights + channel / rows * stride) {}
+
+  // Of an output, a multiple of `rows`, counted from `channel`, and a term, an even one of fp16.
+  const std::byte* at(int64_t output, int64_t k) const { return first + output / rows * stride + k * term; }
+
+  int64_t rows, stride, term;
+  const std::byte* first;
+};
+
 // A member's scratch. What packing needs meanwhile lies where the weights do.
 struct ConvStep::DirectScratch {
   DirectScratch(std::byte* base, const Places& places, int64_t pixels)
@@ -182,24 +197,30 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
   const int64_t at = ((part.image * groups * outputs + channel) * pixels + part.pixel) * size;
   std::byte* out = context.at(y) + at;
   const std::byte* summand = residual.given() ? added.at(context) + at : nullptr;
-  const std::byte* factors = weights + channel * k * size;
+  const int64_t vectors = parts_of(rows, 16);
+  const SlabWeights factors(*this, channel);
   for (int64_t first = 0; first < k; first += some) {
     const int64_t terms = std::min(some, k - first);
-    context.kernels.slab[elem]({factors + first * size, rows, terms, k, scratch.weights});
-    DirectArgs args{source,
-                    scratch.read_at,
-                    direct_offsets_.data() + first,
-                    scratch.weights,
-                    scratch.acc,
-                    terms,
-                    parts_of(rows, 16),
-                    part.count,
+    const std::byte* stored = factors.at(0, first);
+    DirectArgs args{source,          scratch.read_at, direct_offsets_.data() + first,
+                    scratch.weights, kSlabTerms * 16, scratch.acc,
+                    terms,           vectors,         part.count,
                     first == 0};
+    if (format == WeightFormat::LinearF32) {
+      args.packed = reinterpret_cast<const float*>(stored);
+      args.packed_stride = factors.stride / 4;
+    } else if (format == WeightFormat::LinearF16) {
+      context.kernels.half_slab(
+          {reinterpret_cast<const uint16_t*>(stored), vectors, terms, factors.stride / 2, scratch.weights});
+    } else {
+      context.kernels.slab[elem]({stored, rows, terms, k, scratch.weights});
+    }
     // The next terms, or the first of the slab that this member is likely to take next.
     const bool ends = first + some >= k;
-    const int64_t ahead = ends ? slabs_ahead * places.slab * k - first : some;
-    const bool fetches = !ends || row + slabs_ahead * places.slab + rows <= outputs;
-    args.fetches[0] = {factors + (first + ahead) * size, rows, k * size, fetches ? parts_of(some * size, 64) : 0};
+    const int64_t ahead = slabs_ahead * places.slab;
+    const bool fetches = !ends || row + ahead + rows <= outputs;
+    args.fetches[0] = {ends ? factors.at(ahead, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
+                       factors.stride, fetches ? parts_of(some * factors.rows * size, 64) : 0};
     if (ends) {
       const int64_t lines = parts_of(part.count * size, 64);
       args.fetches[1] = {out, rows, pixels * size, lines};
