@@ -74,11 +74,19 @@ const float* ConvStep::prepare_direct(const RunContext& context, const Places& p
   auto* prepared = reinterpret_cast<float*>(context.shared_scratch);
   const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
   if (!places.packs) {
-    const auto pad = [&](int64_t plane, int member) {
-      places.padded.fill(context, elem, image + plane * plane_bytes, 0, window.h.out, 0.0f,
-                         reinterpret_cast<float*>(context.member(member)), prepared + plane * places.plane);
+    // Few planes are cut into parts.
+    const int64_t planes = groups * channels, wanted = kTasksOfMember * context.pool.size();
+    const int64_t all = places.padded.in_rows(window.h.out), pitch = places.padded.pitch;
+    const int64_t rows = parts_of(all, planes >= wanted ? 1 : std::min(parts_of(wanted, planes), all));
+    const int64_t parts = parts_of(all, rows);
+    const auto pad = [&](int64_t index, int member) {
+      const int64_t plane = index / parts, first = index % parts * rows, some = std::min(rows, all - first);
+      const int64_t floats = first + some == all ? places.plane - first * pitch : some * pitch;
+      places.padded.fill_rows(context, elem, image + plane * plane_bytes, first, some, floats, 0.0f,
+                              reinterpret_cast<float*>(context.member(member)),
+                              prepared + plane * places.plane + first * pitch);
     };
-    context.pool.parallel_for(groups * channels, pad, parts_of(kGrainElements, places.plane));
+    context.pool.parallel_for(planes * parts, pad, parts_of(kGrainElements, places.plane / parts));
     return prepared;
   }
   const int64_t pixels = window.out_pixels();

@@ -57,15 +57,20 @@ bool PaddedRows::is_reasonable(const Window& window, int64_t most_floats) {
 
 void PaddedRows::fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows,
                       float outside, float* row, float* to) const {
-  const int64_t size = elem_bytes(elem), step = kept ? h.stride : 1, count = in_rows(rows);
+  fill_rows(context, elem, plane, first * row_step, in_rows(rows), floats(rows), outside, row, to);
+}
+
+void PaddedRows::fill_rows(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t count,
+                           int64_t floats, float outside, float* row, float* to) const {
+  const int64_t size = elem_bytes(elem), step = kept ? h.stride : 1;
   // Padded rows [begin, end) have an input row: top + index * step.
-  const int64_t top = first * h.stride - h.pad;
+  const int64_t top = first * step - h.pad;
   const int64_t begin = std::min(count, top < 0 ? (-top + step - 1) / step : 0);
   const int64_t end = top < h.in ? std::max(begin, std::min(count, (h.in - top + step - 1) / step)) : begin;
   if (outside == 0.0f)
-    std::memset(to, 0, size_t(floats(rows)) * sizeof(float));  // with vectors that this file's flags do not have
+    std::memset(to, 0, size_t(floats) * sizeof(float));  // with vectors that this file's flags do not have
   else
-    std::fill_n(to, floats(rows), outside);
+    std::fill_n(to, floats, outside);
   if (begin == end) return;
   const std::byte* from = plane + (top + begin * step) * w.in * size;
   to += begin * pitch;

@@ -27,6 +27,9 @@ struct PaddedRows {
   // none. `row`: [w.in] floats.
   void fill(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t rows, float outside,
             float* row, float* to) const;
+  // Padded rows [first, first + count), in `floats`.
+  void fill_rows(const RunContext& context, Elem elem, const std::byte* plane, int64_t first, int64_t count,
+                 int64_t floats, float outside, float* row, float* to) const;
 
   const Window::Axis &h, &w;
   bool kept;  // only every stride-th row is there, as no tap reads the others
