@@ -208,6 +208,26 @@ void check_depthwise(int64_t rows, int64_t cols, int64_t taps, bool square = fal
   }
 }
 
+// Planes where they lie, between guard pages, as wholes and as rows in their middle.
+template <typename T>
+void check_depthwise_planes(int64_t in_rows, int64_t in_cols, int64_t stride) {
+  const int64_t planes = uniform(1, 3), rows = (in_rows + stride - 1) / stride, cols = (in_cols + stride - 1) / stride;
+  const Numbers<T> x(planes * in_rows * in_cols), weights(planes * 9), residual(planes * rows * cols);
+  const Numbers<float> bias(planes);
+  for (int form = 0; form < 12; ++form) {
+    const int64_t first = form % 2 ? uniform(0, int(rows) - 1) : 0;
+    const int64_t some = form % 2 ? uniform(1, int(rows - first)) : rows;
+    same_everywhere<T>(
+        concat("depthwise of planes of ", in_rows, " x ", in_cols, ", stride ", stride), planes * rows * cols,
+        [&](const KernelTable& table, T* y) {
+          const int64_t at = first * cols;
+          table.depthwise_planes[kElem<T>]({x.data(), weights.data(), form & 1 ? bias.data() : nullptr,
+                                            form & 2 ? residual.data() + at : nullptr, y + at, planes, in_rows, in_cols,
+                                            stride, first, some, cols, rows * cols, kEnds[form / 4]});
+        });
+  }
+}
+
 // Weights of a slab as the kernels turn them, terms from k = terms on poisoned.
 template <typename T>
 void check_slab(int64_t rows, int64_t terms) {
@@ -238,8 +258,8 @@ void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
   const auto* first = reinterpret_cast<const std::byte*>(packed.data());
   for (const bool again : {false, true}) {
     const auto run = [&](const KernelTable& table, float* acc) {
-      DirectArgs args{x.data(), places.data(), offsets.data(), packed.data(), packed_stride, acc,
-                      terms,    vectors,       pixels,         true};
+      DirectArgs args{x.data(), places.data(), offsets.data(), packed.data(), packed_stride,
+                      acc,      terms,         vectors,        pixels,        true};
       table.direct(args);
       if (!again) return;
       args.begins = false;
@@ -316,6 +336,9 @@ void check_all(int64_t size) {
   if (size <= kPanel) check_windows<T>(uniform(1, 9), size, size);
   for (const int64_t taps : {1, 9, 25}) check_depthwise<T>(uniform(1, 3), size, taps);
   for (const int64_t rows : {1, 2, 5}) check_depthwise<T>(rows, size, 9, true);
+  for (const int64_t rows : {1, 2, 7}) {
+    for (const int64_t stride : {1, 2}) check_depthwise_planes<T>(rows, size, stride);
+  }
 }
 
 }  // namespace

@@ -97,6 +97,19 @@ struct DepthwiseArgs {
   ConvEnd end = {};
 };
 
+// The same of neighbouring planes and a kernel of 3 x 3, with one row and one column of zeros around the input. A plane
+// of `in_rows` x `in_cols` gives as many elements, or with a stride of 2 half as many rows and columns, rounded up.
+struct DepthwisePlanesArgs {
+  const void* x;         // [planes, in_rows, in_cols] T
+  const void* weights;   // [planes, 9] T
+  const float* bias;     // [planes] or null
+  const void* residual;  // [planes, plane elements] T or null; its and y's first row is that of the part
+  void* y;               // likewise
+  int64_t planes, in_rows, in_cols, stride;
+  int64_t first, rows, cols, plane;  // rows [first, first + rows) of y, of `cols`; elements from one plane to the next
+  ConvEnd end = {};
+};
+
 // Columns of a panel as activations of a quantised Linear (QuantizeArgs), in groups of 64 rows.
 struct PanelCodesArgs {
   const uint16_t* x;  // [k, cols] fp16

@@ -291,6 +291,7 @@ struct KernelTable {
   void (*direct)(const DirectArgs&);
   void (*turned_store[2])(const TurnedStoreArgs&);
   void (*depthwise[2])(const DepthwiseArgs&);
+  void (*depthwise_planes[2])(const DepthwisePlanesArgs&);
   void (*panel_codes)(const PanelCodesArgs&);
   void (*panel_quant)(const PanelQuantArgs&);
   void (*pool[2])(const PoolArgs&);

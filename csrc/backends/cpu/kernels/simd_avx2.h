@@ -300,6 +300,29 @@ inline void transpose(Vec (&rows)[16]) {
   }
 }
 
+// Eight lanes that begin `lanes` behind the first of a, and go on in b.
+template <int lanes>
+inline __m256 across(__m256 a, __m256 b) {
+  const __m256i middle = _mm256_castps_si256(_mm256_permute2f128_ps(a, b, 0x21));
+  if constexpr (lanes < 4)
+    return _mm256_castsi256_ps(_mm256_alignr_epi8(middle, _mm256_castps_si256(a), 4 * lanes));
+  else
+    return _mm256_castsi256_ps(_mm256_alignr_epi8(_mm256_castps_si256(b), middle, 4 * (lanes - 4)));
+}
+inline Vec moved_up(Vec before, Vec a) { return {across<7>(before.high, a.low), across<7>(a.low, a.high)}; }
+inline Vec moved_down(Vec a, Vec behind) { return {across<1>(a.low, a.high), across<1>(a.high, behind.low)}; }
+
+// Of 16 lanes, those of even or odd index, as `lanes` of a shuffle says.
+template <int lanes>
+inline __m256 every_other(Vec a) {
+  const __m256d pairs = _mm256_castps_pd(_mm256_shuffle_ps(a.low, a.high, lanes));
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(pairs, 0xd8));
+}
+inline void split(Vec a, Vec b, Vec& even, Vec& odd) {
+  even = {every_other<0x88>(a), every_other<0x88>(b)};
+  odd = {every_other<0xdd>(a), every_other<0xdd>(b)};
+}
+
 // Four elements at p, then four at q.
 inline __m256 load_fours(const float* p, const float* q) {
   return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1);

@@ -168,5 +168,17 @@ __attribute__((always_inline)) inline void prefetch_far(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
 }
 
+inline Vec moved_up(Vec before, Vec a) {
+  return {_mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(before.v), 15))};
+}
+inline Vec moved_down(Vec a, Vec behind) {
+  return {_mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(behind.v), _mm512_castps_si512(a.v), 1))};
+}
+inline void split(Vec a, Vec b, Vec& even, Vec& odd) {
+  const __m512i first = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  even = {_mm512_permutex2var_ps(a.v, first, b.v)};
+  odd = {_mm512_permutex2var_ps(a.v, _mm512_add_epi32(first, _mm512_set1_epi32(1)), b.v)};
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu

@@ -242,5 +242,19 @@ inline void transpose(Vec (&rows)[16]) {
   for (int i = 0; i < 16; ++i) rows[i] = turned[i];
 }
 
+inline Vec moved_up(Vec before, Vec a) {
+  return each([&](int i) { return vextq_f32(i == 0 ? before.v[3] : a.v[i - 1], a.v[i], 3); });
+}
+inline Vec moved_down(Vec a, Vec behind) {
+  return each([&](int i) { return vextq_f32(a.v[i], i == 3 ? behind.v[0] : a.v[i + 1], 1); });
+}
+inline void split(Vec a, Vec b, Vec& even, Vec& odd) {
+  for (int i = 0; i < 4; ++i) {
+    const float32x4_t first = (i < 2 ? a : b).v[i % 2 * 2], second = (i < 2 ? a : b).v[i % 2 * 2 + 1];
+    even.v[i] = vuzp1q_f32(first, second);
+    odd.v[i] = vuzp2q_f32(first, second);
+  }
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu

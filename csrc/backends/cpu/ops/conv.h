@@ -57,6 +57,8 @@ struct ConvStep final : Step, ConvSpec {
   bool is_depthwise() const;                       // one channel and one output in a group
   std::vector<int64_t> depthwise_offsets() const;  // of all taps, empty unless is_depthwise()
   int64_t depthwise_bytes() const;
+  bool is_depthwise_in_place() const;
+  void run_depthwise_in_place(const RunContext& context) const;
   void run_depthwise(const RunContext& context) const;
 
   // conv_direct.cpp, conv_pack.cpp

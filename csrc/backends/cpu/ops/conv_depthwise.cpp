@@ -1,4 +1,5 @@
-// Conv whose groups have one channel and one output: from planes with their padding around them, some rows at a time.
+// Conv whose groups have one channel and one output: from planes with their padding around them, some rows at a time,
+// or, of 3 x 3, from planes where they lie.
 #include <algorithm>
 
 #include "backends/cpu/ops/conv.h"
@@ -6,6 +7,9 @@
 
 namespace tcim_lite::cpu {
 namespace {
+
+constexpr int64_t kLeastTerms = kGrainTerms / 4;  // of a task, where planes are read in place
+constexpr int64_t kLeastRows = 8;                 // of a part: the first and the last read one more
 
 // A member's scratch.
 struct ScratchOfBands {
@@ -35,9 +39,56 @@ std::vector<int64_t> ConvStep::depthwise_offsets() const {
   return offsets;
 }
 
+// Whether planes are read where they lie.
+bool ConvStep::is_depthwise_in_place() const {
+  const auto fits = [&](const Window::Axis& axis) {
+    return axis.kernel == 3 && axis.pad == 1 && axis.dilation == 1 && axis.upsample == 1 && axis.stride <= 2 &&
+           axis.stride == window.h.stride && axis.out == (axis.in + axis.stride - 1) / axis.stride;
+  };
+  return fits(window.h) && fits(window.w);
+}
+
+void ConvStep::run_depthwise_in_place(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem), pixels = window.out_pixels(), wanted = kTasksOfMember * context.pool.size();
+  // Planes of a task are of one image; few and large ones are cut into parts.
+  const int64_t share = (batch * groups + wanted - 1) / wanted, least = kLeastTerms / (9 * pixels);
+  const int64_t planes = std::min(std::max(share, least), groups), blocks = (groups + planes - 1) / planes;
+  const int64_t parts = std::clamp<int64_t>(wanted / (batch * blocks), 1, (window.h.out + kLeastRows - 1) / kLeastRows);
+  const int64_t rows = (window.h.out + parts - 1) / parts;
+  const auto run = [&](int64_t index, int) {
+    const int64_t block = index / parts, image = block / blocks, channel = block % blocks * planes;
+    const int64_t first = index % parts * rows, plane = image * groups + channel;
+    if (first >= window.h.out) return;
+    const int64_t at = (plane * pixels + first * window.w.out) * size;
+    std::byte* out = context.at(y) + at;
+    const bool ends = can_end(function);
+    const DepthwisePlanesArgs args{context.at(x) + plane * window.in_pixels() * size,
+                                   weights + channel * 9 * size,
+                                   bias == nullptr ? nullptr : bias + channel,
+                                   residual.given() ? added.at(context) + at : nullptr,
+                                   out,
+                                   std::min(planes, groups - channel),
+                                   window.h.in,
+                                   window.w.in,
+                                   window.h.stride,
+                                   first,
+                                   std::min(rows, window.h.out - first),
+                                   window.w.out,
+                                   pixels,
+                                   ends ? ConvEnd{function, alpha, beta} : ConvEnd{}};
+    context.kernels.depthwise_planes[elem](args);
+    for (int64_t i = 0; !ends && i < args.planes; ++i) {
+      std::byte* of_plane = out + i * pixels * size;
+      context.kernels.unary[function][elem]({of_plane, of_plane, args.rows * args.cols, alpha, beta});
+    }
+  };
+  context.pool.parallel_for(batch * blocks * parts, run);
+}
+
 int64_t ConvStep::depthwise_bytes() const { return ScratchOfBands::bytes(Bands(window), window.taps()); }
 
 void ConvStep::run_depthwise(const RunContext& context) const {
+  if (is_depthwise_in_place()) return run_depthwise_in_place(context);
   const Bands bands(window);
   const int64_t taps = window.taps(), size = elem_bytes(elem), pixels = window.out_pixels(), count = bands.count();
   const Window::Axis &h = window.h, &w = window.w;
