@@ -77,7 +77,7 @@ struct Nibbles {
     static constexpr int64_t kCodeBytes = 16 * Format::kInputs;
     static __m256i stored(const uint8_t* codes, int run, int half) { return load(codes + 64 * run + 32 * half); }
     static void unpack(const uint8_t* weights, uint8_t* to) {
-      unrolled<2 * kRuns>([&](auto i) {
+      unrolled<2 * kRuns>([&](int i) {
         _mm256_store_si256(reinterpret_cast<__m256i*>(to + 32 * i), Format::stored(weights, i / 2, i % 2));
       });
     }
@@ -87,21 +87,21 @@ struct Nibbles {
   __attribute__((always_inline)) static void dots(const uint8_t* weights, const int8_t* inputs, int64_t input_stride,
                                                   const RowOfGroup* rows, int64_t stride, __m256i (&dot)[R][2]) {
     __m256i pairs[R][2];
-    unrolled<R>([&](auto r) { pairs[r][0] = pairs[r][1] = _mm256_set1_epi32(rows[r * stride].start); });
-    unrolled<kRuns>([&](auto run) __attribute__((always_inline)) {
+    unrolled<R>([&](int r) { pairs[r][0] = pairs[r][1] = _mm256_set1_epi32(rows[r * stride].start); });
+    unrolled<kRuns>([&](int run) __attribute__((always_inline)) {
       fetch_codes<Format, Ahead>(weights, run);
       __m256i stored[2] = {Source::stored(weights, run, 0), Source::stored(weights, run, 1)};
       settle(stored[0]);
       settle(stored[1]);
       const Multiplied codes[2] = {Multiplied(stored[0]), Multiplied(stored[1])};
-      unrolled<R>([&](auto r) __attribute__((always_inline)) {
+      unrolled<R>([&](int r) __attribute__((always_inline)) {
         const __m256i four = _mm256_set1_epi32(four_codes(inputs + r * input_stride + 4 * run));
-        unrolled<2>([&](auto half) { codes[half].multiply(pairs[r][half], four); });
+        unrolled<2>([&](int half) __attribute__((always_inline)) { codes[half].multiply(pairs[r][half], four); });
       });
     });
     const __m256i signs = _mm256_set1_epi16(Multiplied::kSign);
     unrolled<R>(
-        [&](auto r) { unrolled<2>([&](auto half) { dot[r][half] = _mm256_madd_epi16(pairs[r][half], signs); }); });
+        [&](int r) { unrolled<2>([&](int half) { dot[r][half] = _mm256_madd_epi16(pairs[r][half], signs); }); });
   }
 };
 

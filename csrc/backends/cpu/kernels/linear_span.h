@@ -14,17 +14,13 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <int N>
-struct Constant {
-  constexpr operator int() const { return N; }
-};
-
-// use(i) for i from 0 on, N times, i a constant: gcc 12 keeps arrays in memory that loops index, unrolled or not.
-// Halves, because one level a step would inline again all that the levels below it inlined.
+// use(i) for i from 0 on, N times. Inlined, i is a constant before gcc 12 decides what stays in registers: it keeps
+// arrays in memory that loops index, unrolled or not. Halves, because one level a step would inline again all that the
+// levels below it inlined; one function of i, because one for each i takes the compiler twice the time.
 template <int N, int First = 0, typename Use>
 __attribute__((always_inline)) inline void unrolled(const Use& use) {
   if constexpr (N == 1) {
-    use(Constant<First>{});
+    use(First);
   } else {
     unrolled<N / 2, First>(use);
     unrolled<N - N / 2, First + N / 2>(use);
@@ -71,9 +67,9 @@ __attribute__((always_inline)) inline void add_scaled(__m256 low_scales, __m256 
                                                       int64_t stride, const __m256i (&dot)[R][2],
                                                       float (&sums)[R][kBlockOutputs]) {
   const __m256 weight_scales[2] = {low_scales, high_scales};
-  unrolled<R>([&](auto r) {
+  unrolled<R>([&](int r) {
     const __m256 row_scale = _mm256_set1_ps(rows[r * stride].scale);
-    unrolled<2>([&](auto half) {
+    unrolled<2>([&](int half) {
       const __m256 scale = _mm256_mul_ps(weight_scales[half], row_scale);
       float* sum = sums[r] + 8 * half;
       _mm256_store_ps(sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][half]), scale, _mm256_load_ps(sum)));
@@ -89,14 +85,14 @@ inline __m256 unpacked_scales(const uint8_t* at, int half) {
 // Loads or stores the sums of R rows of a block.
 template <int R>
 __attribute__((always_inline)) inline void load_sums(const Tile& t, bool first, float (&sums)[R][kBlockOutputs]) {
-  unrolled<2 * R>([&](auto i) {
+  unrolled<2 * R>([&](int i) {
     const float* from = t.acc + i / 2 * t.acc_stride + i % 2 * 8;
     _mm256_store_ps(sums[i / 2] + i % 2 * 8, first ? _mm256_setzero_ps() : _mm256_load_ps(from));
   });
 }
 template <int R>
 __attribute__((always_inline)) inline void store_sums(const Tile& t, const float (&sums)[R][kBlockOutputs]) {
-  unrolled<2 * R>([&](auto i) {
+  unrolled<2 * R>([&](int i) {
     _mm256_store_ps(t.acc + i / 2 * t.acc_stride + i % 2 * 8, _mm256_load_ps(sums[i / 2] + i % 2 * 8));
   });
 }
