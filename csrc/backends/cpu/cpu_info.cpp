@@ -1,6 +1,6 @@
 #include "backends/cpu/cpu_info.h"
 
-#ifdef TCIM_LITE_X86
+#ifdef __x86_64__
 #include <cpuid.h>
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tcim_lite::cpu {
 
-#ifdef TCIM_LITE_X86
+#ifdef __x86_64__
 namespace {
 
 constexpr bool bit(uint32_t word, int index) { return (word >> index) & 1u; }

@@ -12,29 +12,13 @@ namespace {
 // A level overwrites what it does better than the levels before it.
 struct Level {
   const char* name;
-  bool CpuInfo::* has;
+  bool CpuInfo::*has;
   void (*use)(KernelTable& table);
 };
 
-constexpr std::initializer_list<Level> kLevels = {
-#ifdef TCIM_LITE_X86
-    {"avx2", &CpuInfo::avx2, use_avx2},
-#endif
-#ifdef TCIM_LITE_AVXVNNI
-    {"avxvnni", &CpuInfo::avxvnni, use_avxvnni},
-#endif
-#ifdef TCIM_LITE_X86
-    {"avx512", &CpuInfo::avx512, use_avx512},
-    {"avx512vnni", &CpuInfo::avx512vnni, use_avx512vnni},
-#endif
-#ifdef TCIM_LITE_AMX
-    {"amx", &CpuInfo::amx, use_amx},
-#endif
-#ifdef __aarch64__
-    {"neon", &CpuInfo::neon, use_neon},
-    {"neondotprod", &CpuInfo::neondotprod, use_neondotprod},
-#endif
-};
+#define LEVEL(isa) {#isa, &CpuInfo::isa, use_##isa},
+constexpr std::initializer_list<Level> kLevels = {TCIM_LITE_LEVELS};  // those CMakeLists.txt builds
+#undef LEVEL
 
 }  // namespace
 
