@@ -103,7 +103,7 @@ struct ProgramArgs {
   const int* current[kMostRows] = {};
   const int* refused = nullptr;
   int* odd = nullptr;           // as in AttentionArgs
-  float* partial = nullptr;     // of the block that has this number: as in DecodeAttentionArgs
+  float* partial = nullptr;     // [rows, kv_heads, splits, heads_per_kv, kLeft]
   int* arrived = nullptr;       // [rows, kv_heads], 0 between runs
   unsigned* barrier = nullptr;  // two: 0 between runs; the number of runs so far
   uint64_t* mail = nullptr;     // kMailBytes
@@ -113,6 +113,8 @@ struct ProgramArgs {
 };
 
 constexpr int kHeadDim = 128;
+// What a block leaves of a head where several share its keys: the elements, then the maximum and the sum.
+constexpr int kLeft = kHeadDim + 4;
 constexpr int kMostInputs = 16384;
 constexpr int kMostWarps = 16;
 constexpr int kFewInputs = 4096;  // of the widest Linear; up to here a single row is the work of half as many warps

@@ -3,6 +3,8 @@
 // and the last to finish merges.
 #pragma once
 
+#include <type_traits>
+
 #include "backends/cuda/decode/heads.cuh"
 #include "backends/cuda/decode/keys.cuh"
 
@@ -22,65 +24,103 @@ struct HeadsResult {
   __half* y;
   int* odd;
 };
-// Element `at` of them.
+// Elements `at` and at + 1 of them.
 template <typename Shape>
-__device__ __forceinline__ void store_result(const HeadsResult<Shape>& to, int at, float value) {
-  tell_unless_finite(value, to.odd);
-  const __half own = to_half(value), next = __shfl_down_sync(0xffffffffu, own, 1);
-  if (to.handover.keeps()) to.y[at] = own;
-  if (to.handover.posts() && at % 2 == 0) to.handover.y().post((to.column + at) / 2, own, next);
+__device__ __forceinline__ void store_results(const HeadsResult<Shape>& to, int at, const float2& values) {
+  tell_unless_finite(values.x, to.odd);
+  tell_unless_finite(values.y, to.odd);
+  const __half low = to_half(values.x), high = to_half(values.y);
+  if (to.handover.keeps()) *reinterpret_cast<__half2*>(to.y + at) = __halves2half2(low, high);
+  if (to.handover.posts()) to.handover.y().post((to.column + at) / 2, low, high);
 }
 
-// Merges what `active` blocks left for this KV head. A warp has one head at a time.
+// The results of a KV head's query heads are the work of its block's warps: each has a part of a head, a lane kPairs
+// pairs of its elements. Each warp finds the shares for itself, so where there are many heads for few warps, as in
+// models with experts, it has more of a head.
+template <typename Shape>
+struct HeadParts {
+  static constexpr int kPairs = Shape::kExperts ? 2 : 1, kOfAHead = kHeadDim / (64 * kPairs);
+  using Words = std::conditional_t<kPairs == 2, float4, float2>;
+  struct alignas(Words) Elements {
+    float2 pairs[kPairs] = {};
+  };
+
+  // For each part of a warp: each(head, the lane's first element of it).
+  template <typename Each>
+  __device__ __forceinline__ static void visit(int heads, const Each& each) {
+    const int lane = threadIdx.x % 32;
+    for (int part = threadIdx.x / 32; part < heads * kOfAHead; part += Shape::kWarps)
+      each(part / kOfAHead, (part % kOfAHead * 32 + lane) * 2 * kPairs);
+  }
+  __device__ __forceinline__ static void add(Elements& total, const Words& words, float share) {
+    const auto* const pairs = reinterpret_cast<const float2*>(&words);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      total.pairs[i].x = fmaf(pairs[i].x, share, total.pairs[i].x);
+      total.pairs[i].y = fmaf(pairs[i].y, share, total.pairs[i].y);
+    }
+  }
+  __device__ __forceinline__ static void store(const HeadsResult<Shape>& to, int at, const Elements& total, float sum) {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i)
+      store_results(to, at + 2 * i, make_float2(total.pairs[i].x / sum, total.pairs[i].y / sum));
+  }
+};
+
+// Merges what `active` blocks left for this KV head.
 template <typename Shape>
 __device__ __forceinline__ void merge_splits(const float* all, int heads, int active, const HeadsResult<Shape>& to) {
-  constexpr int kDim = kHeadDim, kAtOnce = 16;
-  const int lane = threadIdx.x % 32, stride = heads * (kDim + 2);
-  for (int at = threadIdx.x; at < heads * kDim; at += Shape::kThreads) {
-    const float* values = all + at / kDim * (kDim + 2) + at % kDim;
-    const float* rests = all + at / kDim * (kDim + 2) + kDim;
-    float most = -INFINITY, sum = 0, total = 0;
+  using Parts = HeadParts<Shape>;
+  using Words = typename Parts::Words;
+  constexpr int kAtOnce = 16;
+  const int lane = threadIdx.x % 32, stride = heads * kLeft;
+  Parts::visit(heads, [&](int h, int at) {
+    const float* const of_head = all + h * kLeft;
+    typename Parts::Elements total;
+    float most = -INFINITY, sum = 0;
     for (int base = 0; base < active; base += kAtOnce) {
       const int split = base + lane;
       const bool mine = lane < kAtOnce && split < active;
-      const float2 rest =
-          mine ? __ldcg(reinterpret_cast<const float2*>(rests + split * stride)) : make_float2(-INFINITY, 0);
-      float value[kAtOnce];
+      const float2 rest = mine ? __ldcg(reinterpret_cast<const float2*>(of_head + split * stride + kHeadDim))
+                               : make_float2(-INFINITY, 0);
+      Words words[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) value[i] = base + i < active ? __ldcg(values + (base + i) * stride) : 0.0f;
+      for (int i = 0; i < kAtOnce; ++i) {
+        words[i] = {};
+        if (base + i < active) words[i] = __ldcg(reinterpret_cast<const Words*>(of_head + (base + i) * stride + at));
+      }
       const float now = fmaxf(most, warp_most(rest.x));
       const float weight = expf(rest.x - now), keep = expf(most - now);
       most = now;
       sum = fmaf(sum, keep, warp_sum(rest.y * weight));
-      total *= keep;
+      for (float2& pair : total.pairs) pair.x *= keep, pair.y *= keep;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) total = fmaf(value[i], __shfl_sync(0xffffffffu, weight, i), total);
+      for (int i = 0; i < kAtOnce; ++i) Parts::add(total, words[i], __shfl_sync(0xffffffffu, weight, i));
     }
-    store_result(to, at, total / sum);
-  }
+    Parts::store(to, h * kHeadDim + at, total, sum);
+  });
 }
 
 // What a block's warps left in shared memory: the result if the block is alone, else to `left`.
 template <typename Shape>
 __device__ __forceinline__ void gather_warps(AttentionShared<Shape>& s, int heads, int warps, bool alone,
                                              const HeadsResult<Shape>& to, float* left) {
-  constexpr int kDim = kHeadDim;
+  using Parts = HeadParts<Shape>;
+  using Words = typename Parts::Words;
   const int lane = threadIdx.x % 32;
-  for (int at = threadIdx.x; at < heads * kDim; at += Shape::kThreads) {  // whole warps, of one head each
-    const int h = at / kDim, d = at % kDim;
+  Parts::visit(heads, [&](int h, int at) {
     const float own = lane < warps ? s.most[lane][h] : -INFINITY;
     const float most = warp_most(own);
     const float share = expf(own - most);
     const float sum = warp_sum(lane < warps ? s.sums[lane][h] * share : 0.0f);
-    float total = 0;
-    for (int w = 0; w < warps; ++w) total = fmaf(s.outputs[w][h][d], __shfl_sync(0xffffffffu, share, w), total);
-    if (alone) {
-      store_result(to, at, total / sum);
-    } else {
-      left[h * (kDim + 2) + d] = total;
-      if (d == 0) *reinterpret_cast<float2*>(left + h * (kDim + 2) + kDim) = make_float2(most, sum);
-    }
-  }
+    typename Parts::Elements total;
+#pragma unroll 4
+    for (int w = 0; w < warps; ++w)
+      Parts::add(total, *reinterpret_cast<const Words*>(s.outputs[w][h] + at), __shfl_sync(0xffffffffu, share, w));
+    if (alone) return Parts::store(to, h * kHeadDim + at, total, sum);
+    *reinterpret_cast<Words*>(left + h * kLeft + at) = *reinterpret_cast<const Words*>(&total);
+    if (at == 0) *reinterpret_cast<float2*>(left + h * kLeft + kHeadDim) = make_float2(most, sum);
+  });
 }
 
 // `ready` returns when q, k and v may be read.
@@ -153,7 +193,7 @@ __device__ __forceinline__ void attend(const ProgramArgs& args, const AttentionP
   if (unit.first_key(warp) < unit.end) attend_keys(s, ring, unit, heads, a.scale);
   __syncthreads();
 
-  const int stride = heads * (kDim + 2), pair = unit.row * args.kv_heads + unit.kv_head;
+  const int stride = heads * kLeft, pair = unit.row * args.kv_heads + unit.kv_head;
   float* all = args.partial + int64_t(pair) * args.splits * stride;
   const int column = unit.kv_head * heads * kDim;
   const HeadsResult<Shape> to{handover, column, static_cast<__half*>(a.y) + int64_t(unit.row) * a.y_stride + column,

@@ -15,7 +15,7 @@ struct AttentionShared {
   __align__(16) __half queries[Shape::kMostHeads][kDim + 8];
   // Of this run.
   __align__(16) __half fresh_keys[kMostRows][kDim], fresh_values[kMostRows][kDim];
-  float outputs[Shape::kWarps][Shape::kMostHeads][kDim + 4];
+  __align__(16) float outputs[Shape::kWarps][Shape::kMostHeads][kDim + 4];
   float most[Shape::kWarps][Shape::kMostHeads], sums[Shape::kWarps][Shape::kMostHeads];
   int last;
 };

@@ -40,7 +40,7 @@ std::optional<Program> ProgramBuilder::build(size_t first) {
   if (args_.rows == 1) own(args_.mail, kMailBytes);
   if (args_.slots > 0) {
     own(args_.arrived, uint64_t(args_.rows) * uint64_t(args_.kv_heads) * 4);
-    own(args_.partial, uint64_t(multiprocessors_) * uint64_t(args_.heads_per_kv) * (kHeadDim + 2) * 4);
+    own(args_.partial, uint64_t(multiprocessors_) * uint64_t(args_.heads_per_kv) * kLeft * 4);
   }
   return std::move(program_);
 }

@@ -34,11 +34,13 @@ struct AttentionUnit : AttentionPair {
 template <int Warps>
 __device__ __forceinline__ AttentionUnit unit_of(const ProgramArgs& args) {
   constexpr int kAlone = 16 * Warps;  // so many keys are not worth a second block and what merges the two
+  // Of several parts. With few warps, more parts take longer to merge than they save.
+  constexpr int kFewest = Warps < kMostWarps ? kAlone : 16;
   AttentionUnit unit{pair_of(args)};
   if (!unit.exists) return unit;
   unit.valid = *args.valid[unit.slot];
   const int own = unit.valid + unit.token, keys = min(own + 1, args.context);
-  const int chunk = keys <= kAlone ? kAlone : ((keys + args.splits - 1) / args.splits + 15) / 16 * 16;
+  const int chunk = keys <= kAlone ? kAlone : max(kFewest, ((keys + args.splits - 1) / args.splits + 15) / 16 * 16);
   unit.active = (keys + chunk - 1) / chunk;
   unit.begin = unit.split * chunk;
   unit.end = min(unit.begin + chunk, keys);
