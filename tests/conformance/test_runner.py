@@ -238,7 +238,7 @@ def test_models_of_another_compiler_are_named_by_role(suite, tmp_path):
     (folder / "models.json").write_text('{"add": "mine.hmm"}')
     assert "mine.hmm not found" in suite("--only", "C-03", "--models", folder)[2]
     (folder / "mine.hmm").write_bytes((SUITE / "models/add.hmm").read_bytes())
-    words = ("--only=C-03", "--only=C-28 loads")
+    words = ("--only=corner_host_data::test_c03", "--only=C-28 loads")  # C-03 alone has a case in C++ too
     status, report, output = suite(*words, "--models", folder, "--runtime", "tcim_lite.runtime")
     assert status == 0, output
     found = outcomes(report)
