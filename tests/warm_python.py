@@ -215,7 +215,9 @@ def _serve(jobs: socket.socket) -> None:
                     copies.pop(child).close()
             continue
         message, files, *_ = socket.recv_fds(jobs, 1, 5)
-        if not message:
+        if not message:  # the tests have ended, or were killed
+            for child in copies:
+                os.kill(child, signal.SIGKILL)
             os._exit(0)
         if (child := os.fork()) == 0:
             signal.set_wakeup_fd(-1)
