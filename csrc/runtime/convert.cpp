@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <sstream>
 #include <type_traits>
 #include <utility>
 
+#include "base/error.h"
 #include "base/half.h"
 
 #if defined(__x86_64__)
@@ -262,11 +262,7 @@ Conversion conversion(DType from, DType to) {
 }
 
 std::string element_text(DType dtype, const std::byte* element) {
-  return with_type(dtype, [element](auto sample) {
-    std::ostringstream text;
-    text << +plain(load<decltype(sample)>(element, 0));
-    return text.str();
-  });
+  return with_type(dtype, [element](auto sample) { return concat(+plain(load<decltype(sample)>(element, 0))); });
 }
 
 }  // namespace tcim_lite

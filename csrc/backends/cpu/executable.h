@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -40,7 +41,7 @@ class CpuPart {
   void time_steps(bool on);
   // Adds this part's to `times`.
   void add_step_times(std::vector<StepTime>& times) const;
-  void add_last_steps(std::vector<StepSpan>& steps) const;
+  void add_last_steps(std::multimap<int64_t, StepSpan>& by_begin) const;
 
  private:
   void make_steps();
