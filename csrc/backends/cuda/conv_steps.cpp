@@ -19,10 +19,7 @@ bool is_plain(const Window::Axis& axis) {
 // Whether an output pixel reads the input's pixel of the same place and nothing else.
 bool is_plain(const Window& window) { return is_plain(window.h) && is_plain(window.w); }
 
-// Of floats.
-bool is_packed(const ConvSpec& spec) { return spec.format != WeightFormat::Dense && !spec.quantized(); }
-
-// Of a convolution with quantised weights.
+// Of a convolution with packed weights.
 int64_t padded_inputs(const ConvSpec& spec) { return (spec.inputs() + 63) / 64 * 64; }
 int64_t rows_at_once(const ConvSpec& spec) {
   const int64_t rows = spec.batch * spec.window.out_pixels();
@@ -49,8 +46,7 @@ ConvLauncher::ConvLauncher(const Plan& plan, CudaMemory& memory, const std::vect
         scratch =
             std::max(scratch, whole(uint64_t(conv->batch * conv->window.in_pixels() * whole_channels(*conv) * 2)));
       }
-      const int64_t elements = conv->groups * conv->outputs * layout_of(*conv).row;
-      prepared_[conv] = memory.reserve(uint64_t(elements * elem_bytes(conv->elem)));
+      prepared_[conv] = memory.reserve(uint64_t(conv->groups * conv->outputs * layout_of(*conv).row * 2));
     }
     if (conv->quantized()) {
       if (linear_wgmma_supports(kF16))
@@ -73,9 +69,8 @@ void ConvLauncher::prepare() {
 }
 
 void ConvLauncher::lay_out(const ConvSpec& spec) const {
-  launch_product_layout(spec.elem, is_packed(spec), memory_.weight(spec.weights_id),
-                        memory_.scratch(prepared_.at(&spec)), spec.groups * spec.outputs, spec.channels,
-                        spec.window.taps(), layout_of(spec), stream_);
+  launch_product_layout(memory_.weight(spec.weights_id), memory_.scratch(prepared_.at(&spec)),
+                        spec.groups * spec.outputs, spec.channels, spec.window.taps(), layout_of(spec), stream_);
 }
 
 bool ConvLauncher::dequantise(const ConvSpec& spec) const {
@@ -90,18 +85,15 @@ bool ConvLauncher::dequantise(const ConvSpec& spec) const {
 }
 
 bool ConvLauncher::is_laid_out(const ConvSpec& spec) const {
-  if (kind_of(spec) != ConvKind::Product) return false;
-  return is_packed(spec) || (spec.elem == kF16 && needs_layout(spec.channels, spec.window.taps()));
+  return spec.elem == kF16 && kind_of(spec) == ConvKind::Product && needs_layout(spec.channels, spec.window.taps());
 }
 
 bool ConvLauncher::is_copied_last(const ConvSpec& spec) const {
-  return is_laid_out(spec) && spec.elem == kF16 && spec.groups == 1 && !last_[spec.x] &&
+  return is_laid_out(spec) && spec.groups == 1 && !last_[spec.x] &&
          wants_channels_last(spec.channels, spec.window.taps());
 }
 
 ProductLayout ConvLauncher::layout_of(const ConvSpec& spec) const {
-  const int64_t taps = spec.window.taps(), k = spec.inputs();
-  if (spec.elem != kF16 || !needs_layout(spec.channels, taps)) return {taps == 1 ? k : 0, k};  // as dense weights lie
   if (is_copied_last(spec)) return product_layout(whole_channels(spec), spec.window.taps(), true);
   return product_layout(spec.channels, spec.window.taps(), last_[spec.x]);
 }

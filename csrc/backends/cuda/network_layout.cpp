@@ -100,9 +100,9 @@ std::vector<bool> values_with_channels_last(const Graph& graph, const Plan& plan
   return Layouts(graph, plan).result();
 }
 
+// Packed weights of floats lie on a GPU as dense ones do, row by row (kernels/repack.cu).
 ConvKind kind_of(const ConvSpec& spec) {
   if (spec.quantized()) return ConvKind::Linear;
-  if (spec.format != WeightFormat::Dense) return ConvKind::Product;
   // Products would compute these mostly for nothing.
   const bool small = spec.outputs < 4 || (spec.groups > 1 && spec.outputs < 16 && spec.inputs() <= 288);
   return small ? ConvKind::Direct : ConvKind::Product;

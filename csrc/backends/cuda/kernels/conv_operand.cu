@@ -8,24 +8,13 @@ namespace {
 
 constexpr int64_t kDepth = 32;  // terms of a stage (product_half.cu)
 
-// Where the packed weight of an output and a term lies: lines of 64 bytes (graph/weight_format.h).
-template <typename T>
-__device__ __forceinline__ int64_t packed_at(int64_t row, int64_t k, int64_t inputs) {
-  constexpr int64_t kInputs = 4 / sizeof(T);  // in a line
-  const int64_t line = row / kBlockOutputs * ((inputs + kInputs - 1) / kInputs) + k / kInputs;
-  return (line * kBlockOutputs + row % kBlockOutputs) * kInputs + k % kInputs;
-}
-
-// T: halves or floats, which are only moved.
-template <typename T>
-__global__ void layout_kernel(const T* from, bool packed, T* to, int64_t rows, int64_t channels, int64_t taps,
+__global__ void layout_kernel(const uint16_t* from, uint16_t* to, int64_t rows, int64_t channels, int64_t taps,
                               ProductLayout layout) {
   const int64_t i = first_element();
   if (i >= rows * layout.row) return;
   const int64_t row = i / layout.row, k = i % layout.row;
   const int64_t channel = layout.tap > 0 ? k % layout.tap : k / taps, tap = layout.tap > 0 ? k / layout.tap : k % taps;
-  const int64_t term = channel * taps + tap, inputs = channels * taps;
-  to[i] = channel < channels ? from[packed ? packed_at<T>(row, term, inputs) : row * inputs + term] : T(0);
+  to[i] = channel < channels ? from[(row * channels + channel) * taps + tap] : uint16_t(0);
 }
 
 // A thread for 8 channels of a pixel; neighbours have neighbouring pixels.
@@ -155,16 +144,11 @@ void launch_channels_last(const void* x, void* to, int64_t images, int64_t chann
 
 bool needs_layout(int64_t channels, int64_t taps) { return taps != 1 || channels % 8 != 0; }
 
-void launch_product_layout(Elem elem, bool packed, const void* weights, void* to, int64_t rows, int64_t channels,
-                           int64_t taps, const ProductLayout& layout, cudaStream_t stream) {
+void launch_product_layout(const void* weights, void* to, int64_t rows, int64_t channels, int64_t taps,
+                           const ProductLayout& layout, cudaStream_t stream) {
   break_overlap();
-  const auto lay_out = [&](auto of) {
-    using T = decltype(of);
-    launch(layout_kernel<T>, blocks_for(rows * layout.row), dim3(kDenseThreads), 0, stream,
-           static_cast<const T*>(weights), packed, static_cast<T*>(to), rows, channels, taps, layout);
-  };
-  if (elem == kF16) return lay_out(uint16_t{});
-  lay_out(uint32_t{});
+  launch(layout_kernel, blocks_for(rows * layout.row), dim3(kDenseThreads), 0, stream,
+         static_cast<const uint16_t*>(weights), static_cast<uint16_t*>(to), rows, channels, taps, layout);
 }
 
 void launch_unfold(const ConvArgs& args, void* x, int64_t first, int64_t rows, int64_t inputs, cudaStream_t stream) {

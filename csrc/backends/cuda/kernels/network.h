@@ -191,11 +191,10 @@ ProductLayout product_layout(int64_t channels, int64_t taps, bool x_last);
 bool wants_channels_last(int64_t channels, int64_t taps);
 void launch_channels_last(const void* x, void* to, int64_t images, int64_t channels, int64_t pixels,
                           cudaStream_t stream);
-// False: dense weights are read as they are.
+// False: weights are read as they are.
 bool needs_layout(int64_t channels, int64_t taps);
-// `packed`: from weights linear_f16, or linear_f32 where `elem` says so.
-void launch_product_layout(Elem elem, bool packed, const void* weights, void* to, int64_t rows, int64_t channels,
-                           int64_t taps, const ProductLayout& layout, cudaStream_t stream);
+void launch_product_layout(const void* weights, void* to, int64_t rows, int64_t channels, int64_t taps,
+                           const ProductLayout& layout, cudaStream_t stream);
 // With windows, `a` is laid out, or k is a multiple of 8 and there is one tap.
 void launch_product_half(const ProductArgs& args, cudaStream_t stream);
 void prepare_product_half();
