@@ -157,7 +157,8 @@ def test_boxes_come_back_from_the_letterbox(detection):
 def test_average_precision_counts_misses_and_doubles(training):
     truth = [np.array([[0.0, 0, 10, 10], [20, 20, 30, 30]]), np.zeros((0, 4))]
     found = [np.array([[0.0, 0, 10, 9], [0, 0, 10, 10], [20, 20, 30, 30]]), np.array([[0.0, 0, 1, 1]])]
-    hits = training.matched(found, [np.array([0.9, 0.8, 0.3]), np.array([0.5])], truth, 0.5)
+    overlaps = [training.all_overlaps(boxes, true) for boxes, true in zip(found, truth, strict=True)]
+    hits = training.matched(overlaps, [np.array([0.9, 0.8, 0.3]), np.array([0.5])], 0.5)
     assert hits.tolist() == [True, False, False, True]  # by score: found, a second time, nothing there, found
     assert training.average_precision(hits, 2) == pytest.approx((1 + 2 / 4) / 2)
     assert training.average_precision(hits[:1], 2) == 0.5

@@ -57,6 +57,11 @@ def classifier_rows(columns, count):
     return rows
 
 
+def all_overlaps(boxes, truth):
+    """IoU of each of boxes [n, 4] with each of truth [m, 4]: [n, m]."""
+    return np.array([detection.overlaps(box, truth) for box in boxes]).reshape(len(boxes), len(truth))
+
+
 def matched(overlaps, scores, iou_limit):
     """Of each detection of a class, best first over all pictures, whether it is the first to find a true box.
 
@@ -94,14 +99,11 @@ def detector_rows(columns, count):
         found = [detection.detections(run(image), least_score=0.01) for image in images]
         precisions, right, shown, wanted = [], 0, 0, 0
         for number in range(len(CLASSES)):
+            boxes = [b[labels == number] for b, _, labels in found]
             scores = [s[labels == number] for _, s, labels in found]
             truth = [b[labels == number] for _, b, labels in pictures]
             total = sum(map(len, truth))
-            boxes = [b[labels == number] for b, _, labels in found]
-            overlaps = [
-                np.array([detection.overlaps(box, t) for box in b]).reshape(len(b), len(t))
-                for b, t in zip(boxes, truth, strict=True)
-            ]
+            overlaps = [all_overlaps(b, t) for b, t in zip(boxes, truth, strict=True)]
             precisions.append([average_precision(matched(overlaps, scores, limit), total) for limit in IOU_LIMITS])
             sure = [(o[s >= 0.25], s[s >= 0.25]) for o, s in zip(overlaps, scores, strict=True)]
             hits = matched(*zip(*sure, strict=True), 0.5)
