@@ -11,8 +11,9 @@ from ..llm.engine import Event, SamplingParams
 from .chat_template import ChatTemplate, TemplateError
 from .errors import ApiError
 from .logprobs import chat_logprobs
-from .protocol import ChatRequest, Message, Tool, ToolChoice
+from .protocol import ChatRequest, ContentPart, Message, Tool
 from .reply_parts import ForcedCall, Parts, ReplyParts
+from .sampling import named_tool
 from .tool_calls import CallPart, call_delta, call_object
 from .vocabulary import Vocabulary
 
@@ -82,14 +83,13 @@ class ChatReply:
         self._vocabulary, self._n = vocabulary, n
         self._has_logprobs = bool(request.logprobs)
         self._one_call = request.parallel_tool_calls is False
-        self._is_named = isinstance(request.tool_choice, ToolChoice)
+        named = named_tool(request)
+        self._is_named = named is not None
         names = frozenset(tool.function.name for tool in request.tools or ())
         self._parts: list[ReplyParts | ForcedCall] = []
         for _ in range(n):
-            if isinstance(request.tool_choice, ToolChoice):
-                self._parts.append(ForcedCall(request.tool_choice.function.name, names))
-            elif request.tool_choice == "required":
-                self._parts.append(ForcedCall(None, names))
+            if named is not None or request.tool_choice == "required":
+                self._parts.append(ForcedCall(named, names))
             else:
                 thinks = prompt.rstrip().endswith("<think>")
                 allowed = frozenset() if request.tool_choice == "none" else names
@@ -167,16 +167,7 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
     """A message as templates read it: text content, arguments of calls as objects."""
     content = message.content
     if isinstance(content, list):
-        for part in content:
-            if part.type == "text" and part.text is None:
-                raise ApiError(400, f"messages[{index}]: a part of type 'text' has no text", param="messages")
-            if part.type != "text":
-                raise ApiError(
-                    400,
-                    f"messages[{index}]: a part of type {part.type!r:.40}; this model reads text only",
-                    param="messages",
-                )
-        content = "".join(part.text or "" for part in content)
+        content = "".join(_part_text(part, index) for part in content)
     elif content is None and message.role != "assistant":
         raise ApiError(400, f"messages[{index}]: a message of role {message.role!r} needs content", param="messages")
     made: dict[str, Any] = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
@@ -193,6 +184,17 @@ def _plain(message: Message, index: int) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return made
+
+
+def _part_text(part: ContentPart, index: int) -> str:
+    if part.type not in ("text", "refusal"):
+        raise ApiError(
+            400, f"messages[{index}]: a part of type {part.type!r:.40}; this model reads text only", param="messages"
+        )
+    text = part.text if part.type == "text" else part.refusal
+    if text is None:
+        raise ApiError(400, f"messages[{index}]: a part of type {part.type!r} has no {part.type}", param="messages")
+    return text
 
 
 def _arguments(text: str) -> Any:

@@ -14,7 +14,7 @@ from .completion import CompletionReply, completion_prompts
 from .errors import ApiError, closing
 from .guard import read_body
 from .protocol import ChatRequest, CompletionRequest, Sampling, read
-from .sampling import chat_params, choices, completion_params, guided_by
+from .sampling import chat_params, choices, completion_params, guided_by, with_allowed_tools
 from .service import Service
 from .streams import EventStream, Reply, whole
 from .usage import UsageCount
@@ -22,7 +22,7 @@ from .usage import UsageCount
 
 async def chat_completions(service: Service, http: Request) -> Response:
     """POST /v1/chat/completions."""
-    request = read(ChatRequest, await read_body(http, service.options.max_body_bytes))
+    request = with_allowed_tools(read(ChatRequest, await read_body(http, service.options.max_body_bytes)))
     check_model(service, request.model)
     n = choices(request, 1, service.options.max_choices)
     params = chat_params(request, service.defaults)

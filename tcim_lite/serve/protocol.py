@@ -63,10 +63,11 @@ class CompletionRequest(Sampling, kw_only=True):
 
 
 class ContentPart(msgspec.Struct, kw_only=True):
-    """A piece of a message; only text can be read."""
+    """A piece of a message; text and refusals can be read."""
 
     type: str
     text: str | None = None
+    refusal: str | None = None
 
 
 class FunctionCall(msgspec.Struct, kw_only=True):
@@ -117,11 +118,26 @@ class NamedFunction(msgspec.Struct, kw_only=True):
     name: str
 
 
-class ToolChoice(msgspec.Struct, kw_only=True):
-    """The tool that the answer has to call."""
+class NamedTool(msgspec.Struct, kw_only=True):
+    """Name of a tool."""
 
     function: NamedFunction
     type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct, kw_only=True):
+    """The tools that the answer may call, or has to call one of."""
+
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool]
+
+
+class ToolChoice(msgspec.Struct, kw_only=True):
+    """The tool that the answer has to call, or those that it may call."""
+
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+    type: Literal["function", "allowed_tools"] = "function"
 
 
 class JsonSchema(msgspec.Struct, kw_only=True):

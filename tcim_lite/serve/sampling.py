@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Container
 from typing import Any
+
+import msgspec
 
 from ..llm.engine import SamplingParams, StructuredOutput
 from ..llm.generation_defaults import GenerationDefaults
@@ -70,20 +73,54 @@ def choices(request: Sampling, prompts: int, most: int) -> int:
     return n
 
 
+def with_allowed_tools(request: ChatRequest) -> ChatRequest:
+    """A request whose `tool_choice` lists tools, as one that has only those.
+
+    Raises:
+        ApiError: The choice has no function or list, or names a tool that is not among the tools.
+    """
+    choice = request.tool_choice
+    if not isinstance(choice, ToolChoice):
+        return request
+    if choice.type == "function":
+        if choice.function is None:
+            raise ApiError(400, "tool_choice: function is missing", param="tool_choice.function")
+        return request
+    allowed = choice.allowed_tools
+    if allowed is None:
+        raise ApiError(400, "tool_choice: allowed_tools is missing", param="tool_choice.allowed_tools")
+    names = {tool.function.name for tool in allowed.tools}
+    tools = request.tools or []
+    for name in sorted(names):
+        _check_known(name, {tool.function.name for tool in tools})
+    left = [tool for tool in tools if tool.function.name in names]
+    return msgspec.structs.replace(request, tools=left, tool_choice=allowed.mode)
+
+
+def named_tool(request: ChatRequest) -> str | None:
+    """The tool that has to be called, by name."""
+    choice = request.tool_choice
+    return choice.function.name if isinstance(choice, ToolChoice) and choice.function is not None else None
+
+
+def _check_known(name: str, known: Container[str]) -> None:
+    if name not in known:
+        raise ApiError(400, f"tool_choice: no tool is named {name!r:.80}", param="tool_choice")
+
+
 def forced_call(request: ChatRequest) -> StructuredOutput | None:
     """The form of an answer that has to be a call: the arguments of the named function, or a call of any.
 
     Raises:
         ApiError: The tool is not among the tools.
     """
-    choice, tools = request.tool_choice, request.tools or []
-    if choice in (None, "none", "auto"):
+    tools = request.tools or []
+    if request.tool_choice in (None, "none", "auto"):
         return None
     schemas = {tool.function.name: tool.function.parameters or {"type": "object"} for tool in tools}
-    if isinstance(choice, ToolChoice):
-        if choice.function.name not in schemas:
-            raise ApiError(400, f"tool_choice: no tool is named {choice.function.name!r:.80}", param="tool_choice")
-        return StructuredOutput(json=schemas[choice.function.name])
+    if (named := named_tool(request)) is not None:
+        _check_known(named, schemas)
+        return StructuredOutput(json=schemas[named])
     if not schemas:
         raise ApiError(400, "tool_choice: a call is required, but there are no tools", param="tool_choice")
     calls = [
@@ -143,6 +180,8 @@ def _params(
     structured: StructuredOutput | None,
     prompt_logprobs: int | None = None,
 ) -> SamplingParams:
+    if request.stream_options is not None and not request.stream:
+        raise ApiError(400, "stream_options: only with stream true", param="stream_options")
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
     if len(stop) > _MOST_STOPS or any(len(text) > _MOST_STOP_CHARS for text in stop):
         raise ApiError(

@@ -146,5 +146,11 @@ def raw_alone(one_slot, packages):
     return reply
 
 
+def allowed(mode: str, *names: str) -> dict:
+    """A `tool_choice` that lists tools."""
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 def user(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]

@@ -6,7 +6,7 @@ from typing import Literal, Optional
 import openai
 import pydantic
 import pytest
-from serve_live import QUESTIONS, user
+from serve_live import QUESTIONS, allowed, user
 
 ASKED = {"model": "qwen3", "messages": user(QUESTIONS[0])}
 
@@ -62,6 +62,30 @@ def test_tools_have_their_own_definitions(client):
     with pytest.raises(openai.BadRequestError, match="'/\\$defs/none' does not exist") as caught:
         client.chat.completions.create(**ASKED, tools=bad, tool_choice="required")
     assert caught.value.body["param"] == "tools"
+
+
+def test_only_allowed_tools_are_called(client):
+    """The choice of a list of tools is the choice among those alone."""
+    tools = [openai.pydantic_function_tool(kind) for kind in (Ask, Answer)]
+    done = client.chat.completions.parse(
+        **ASKED, tools=tools, tool_choice=allowed("required", "Answer"), max_tokens=400
+    )
+    (call,) = done.choices[0].message.tool_calls
+    assert isinstance(call.function.parsed_arguments, Answer)
+    free = client.chat.completions.create(**ASKED, tools=tools, tool_choice=allowed("auto", "Answer"))
+    alone = client.chat.completions.create(**ASKED, tools=tools[1:])
+    assert free.choices[0].message == alone.choices[0].message
+    assert free.usage.prompt_tokens == alone.usage.prompt_tokens
+
+
+def test_a_refusal_may_be_sent_back(client):
+    refused = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}
+    said = {"role": "assistant", "content": "no"}
+    answers = [
+        client.chat.completions.create(model="qwen3", messages=[*ASKED["messages"], turn, *ASKED["messages"]])
+        for turn in (refused, said)
+    ]
+    assert answers[0].usage.prompt_tokens == answers[1].usage.prompt_tokens
 
 
 def test_raw_and_streamed_responses(client):

@@ -5,7 +5,7 @@ import threading
 
 import openai
 import pytest
-from serve_live import CONTEXT, ENDLESS, QUESTIONS, user
+from serve_live import CONTEXT, ENDLESS, QUESTIONS, allowed, user
 
 from tcim_lite.llm import Sampler
 
@@ -246,6 +246,10 @@ def test_echoed_prompts_have_logprobs_where_prefill_gives_all_logits(client, sta
         ({"extra_body": {"audio": {"voice": "x"}}}, "audio"),
         ({"max_tokens": "many"}, "max_tokens"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
+        ({"tool_choice": allowed("auto", "add")}, "tool_choice"),
     ],
 )
 def test_a_bad_value_is_a_400_that_names_it(client, options, param):
