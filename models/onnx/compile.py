@@ -110,8 +110,8 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
         CompileError: An input's shape is not known, or the output cannot be written.
     """
     assert options.output is not None
-    name = options.name or re.sub(r"[/:]", "_", options.model.stem)
-    if not name or re.search(r"[/\0]", name):
+    name = options.name if options.name is not None else re.sub(r"[/:]", "_", options.model.stem)
+    if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
     network = fuse(_network(options))
     names = [port.name for port in network.inputs]

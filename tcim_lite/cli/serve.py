@@ -27,6 +27,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--api-key", action="append", metavar="KEY", help="asked of clients; better in TCIM_LITE_API_KEY, unseen by ps"
     )
+    parser.add_argument(
+        "--cors-origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="a site whose pages may ask this server, such as https://chat.example; * is every site (none)",
+    )
     parser.add_argument("--served-model-name", metavar="NAME", help="what clients call the model (the package's name)")
     parser.add_argument(
         "--speculate",
@@ -67,8 +74,9 @@ def _serve(args: argparse.Namespace) -> int:
     package = open_package(args, batch=4, argmax=True)  # greedy answers need no logits then
     keys = [*(args.api_key or ()), *filter(None, [os.environ.get("TCIM_LITE_API_KEY")])]
     options = ServeOptions(
-        model=args.served_model_name or package.name,
+        model=package.name if args.served_model_name is None else args.served_model_name,
         api_keys=tuple(keys),
+        cors_origins=tuple(args.cors_origin),
         max_body_bytes=_bytes("--max-body-mb", args.max_body_mb),
         timeout_s=args.timeout,
         shutdown_s=args.shutdown_timeout,

@@ -11,6 +11,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,6 +19,7 @@ from starlette.routing import Route
 from . import completions, information, openapi
 from .errors import ApiError
 from .guard import Guard, error_response
+from .options import ServeOptions
 from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, TemplateRequest, TokenizeRequest
 from .service import Service
 from .streams import JsonResponse
@@ -70,7 +72,7 @@ def make_app(service: Service) -> Starlette:
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, options=service.options)],
+        middleware=[*_cors(service.options), Middleware(Guard, options=service.options)],
         exception_handlers={
             ApiError: _on_api_error,
             HTTPException: _on_http_error,
@@ -78,6 +80,22 @@ def make_app(service: Service) -> Starlette:
             Exception: _on_failure,
         },
     )
+
+
+def _cors(options: ServeOptions) -> list[Middleware]:
+    """Before the guard, because a browser asks for the rules without the key. Without origins no page may ask."""
+    if not options.cors_origins:
+        return []
+    shown = ["x-request-id", "retry-after"]
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=options.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=shown,
+        )
+    ]
 
 
 async def _refuse(reason: str, request: Request) -> Response:

@@ -7,8 +7,8 @@ import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
-from tcim_lite.models.common.errors import CheckpointError
-from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.common.errors import CheckpointError, CompileError
+from tcim_lite.models.onnx import OnnxOptions, compile_onnx, onnx_bytes
 from tcim_lite.models.onnx.errors import UnsupportedNodeError
 
 onnx = pytest.importorskip("onnx", reason="needs onnx")
@@ -97,6 +97,14 @@ def test_check_judges_each_node_and_counts_the_file_s_own(make_model, tmp_path, 
     assert "     1  Transpose" in lines
     assert "     1  Relu" in lines
     assert lines[-1] == "5 nodes; not supported: MaxPool"
+
+
+@pytest.mark.parametrize("name", ["", " ", "a/b"])
+def test_a_name_that_no_file_can_have_is_refused(name, make_model, tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(make_model([("Relu", ["x"], ["y"], {})], {"x": (1, 2)}, ["y"]).SerializeToString())
+    with pytest.raises(CompileError, match="is no file name"):
+        compile_onnx(OnnxOptions(model=path, output=tmp_path / "out", name=name))
 
 
 def test_a_network_may_end_before_the_suppression_of_boxes(make_model, tmp_path, capsys):

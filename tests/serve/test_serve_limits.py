@@ -107,6 +107,22 @@ def test_a_site_whose_name_leads_here_reads_nothing(server, host, status):
         assert "'rebound.example:80' is not this machine" in answer.json()["error"]["message"]
 
 
+def test_pages_of_other_sites_may_ask_where_the_server_names_them(start, server):
+    asked = {"Origin": "https://chat.example", "Access-Control-Request-Method": "POST"}
+    asked["Access-Control-Request-Headers"] = "authorization, content-type, x-stainless-os"
+    preflight = httpx2.options(server.url + CHAT, headers=asked)
+    assert preflight.status_code == 405
+    assert not any(name.startswith("access-control") for name in preflight.headers)
+
+    named = start("--cors-origin", asked["Origin"], "--api-key", "sesame")
+    preflight = httpx2.options(named.url + CHAT, headers=asked)
+    assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (200, asked["Origin"])
+    assert "x-stainless-os" in preflight.headers["access-control-allow-headers"]
+    refused = named.post(CHAT, json=body(), headers={"Origin": asked["Origin"]})
+    assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, asked["Origin"])
+    assert httpx2.options(named.url + CHAT, headers={**asked, "Origin": "https://other.example"}).status_code == 400
+
+
 def test_bodies_have_a_limit_and_a_type(start):
     server = start("--max-body-mb", "0.01")
     large = server.post(CHAT, json=body("x" * 20_000))

@@ -14,6 +14,7 @@ from tcim_lite.llm import load_tokenizer
 from tcim_lite.serve.chat import prompt_text
 from tcim_lite.serve.chat_template import ChatTemplate, TemplateError
 from tcim_lite.serve.errors import ApiError
+from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.protocol import ChatRequest, Message, Tool, read
 from tcim_lite.serve.reply_parts import ForcedCall, Parts, ReplyParts
 from tcim_lite.serve.tool_calls import CallPart
@@ -227,3 +228,9 @@ def test_a_body_that_cannot_be_read_is_a_400(body, message):
 def test_fields_of_openai_that_change_nothing_are_taken():
     body = {"messages": [], "store": True, "metadata": {"a": "b"}, "user": "me", "modalities": ["text"], "seed": 2**70}
     assert read(ChatRequest, json.dumps(body).encode()).seed == 2**70
+
+
+@pytest.mark.parametrize("origin", ["chat.example", "https://chat.example/", "https://a.example,https://b.example", ""])
+def test_an_origin_that_no_browser_sends_is_refused(origin):
+    with pytest.raises(ValueError, match="expected SCHEME://HOST"):
+        ServeOptions(model="m", cors_origins=(origin,))
