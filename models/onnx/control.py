@@ -1,4 +1,4 @@
-"""If and Loop whose conditions and counts are constants: the nodes of their graphs take their place."""
+"""If, Loop and Scan whose conditions and counts are constants: the nodes of their graphs take their place."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError
+from .errors import shown
 from .lowering import why_not
 from .network import Network, Node
 from .old_opsets import modernised
@@ -35,15 +36,16 @@ class ControlFlow:
         self._begun: dict[int, tuple[Node, int, list[list[str]]]] = {}
 
     def unfolded(self, node: Node) -> list[Node] | None:
-        """The nodes instead of an If or of a Loop, the last of them another Loop if it goes on; None: it stays.
+        """The nodes instead of an If, a Scan or a Loop, the last of them another Loop if it goes on; None: it stays.
 
         Raises:
             CheckpointError: The nodes would be too many.
             UnsupportedNodeError: A graph that does not fit its node, or a condition that the network computes.
         """
-        if node.domain or node.op not in ("If", "Loop"):
+        ways = {"If": self._chosen, "Loop": self._iteration, "Scan": self._scanned}
+        if node.domain or node.op not in ways:
             return None
-        made = self._chosen(node) if node.op == "If" else self._iteration(node)
+        made = ways[node.op](node)
         self._count += len(made)
         if self._count > self._most:
             raise CheckpointError(f"{node.label}: with its graphs there are more than {self._most} nodes")
@@ -68,7 +70,7 @@ class ControlFlow:
             not condition or _number(node, condition, self._values)
         )
         if not goes_on:
-            return self._ended(node, carried, collected)
+            return self._left(node, carried, collected, [0] * scans)
         number = self._fresh(f"{node.first_output}/step")
         self._constant(number, np.asarray(step, np.int64))
         truth = condition or self._fresh(f"{node.first_output}/condition")
@@ -82,23 +84,66 @@ class ControlFlow:
         self._begun[id(others)] = (others, step + 1, collected)
         return [*nodes, others]
 
-    def _ended(self, node: Node, carried: list[str], collected: list[list[str]]) -> list[Node]:
-        nodes = []
-        for name, source in zip(node.outputs, carried, strict=False):
-            if name:
-                nodes.append(replace(node, op="Identity", inputs=[source], outputs=[name], attributes={}, opset=13))
-        axis = self._fresh(f"{node.first_output}/axis")
-        self._constant(axis, np.zeros(1, np.int64))
-        for name, parts in zip(node.outputs[len(carried) :], collected, strict=False):
+    def _left(self, node: Node, carried: list[str], collected: list[list[str]], axes: list[int]) -> list[Node]:
+        """What the last step leaves: the values that it carries, and those of all steps along an axis."""
+        nodes = [
+            _plain(node, "Identity", [source], name)
+            for name, source in zip(node.outputs, carried, strict=False)
+            if name
+        ]
+        for name, parts, axis in zip(node.outputs[len(carried) :], collected, axes, strict=False):
             if not name:
                 continue
             if not parts:
                 raise node.unsupported("a Loop of no iterations collects an empty tensor, which is not supported")
+            place = self._fresh(f"{node.first_output}/axis")
+            self._constant(place, np.asarray([axis], np.int64))
             rows = [self._fresh(f"{part}/row") for part in parts]
-            for part, row in zip(parts, rows, strict=True):
-                nodes.append(replace(node, op="Unsqueeze", inputs=[part, axis], outputs=[row], attributes={}, opset=13))
-            nodes.append(replace(node, op="Concat", inputs=rows, outputs=[name], attributes={"axis": 0}, opset=13))
+            nodes += [_plain(node, "Unsqueeze", [part, place], row) for part, row in zip(parts, rows, strict=True)]
+            nodes.append(_plain(node, "Concat", rows, name, axis=axis))
         return nodes
+
+    def _scanned(self, node: Node) -> list[Node]:
+        """The nodes of all steps: each reads what the one before leaves, and a row of every input that is scanned."""
+        graph, count = _graph(node, "body"), node.attributes.get("num_scan_inputs")
+        if node.opset < 9:
+            raise node.unsupported("batches of opset 8; expected opset 9 or later")
+        if not isinstance(count, int) or not 1 <= count <= len(node.inputs) == len(graph.input):
+            raise node.unsupported(f"{len(node.inputs)} operands for a body of {len(graph.input)} inputs")
+        states, scanned = node.inputs[:-count], node.inputs[-count:]
+        scans = len(graph.output) - len(states)
+        if scans < 0 or len(node.outputs) > len(graph.output):
+            raise node.unsupported(f"a body of {len(graph.output)} outputs for {len(states)} values that it carries")
+        axes, lengths = _numbers(node, "scan_input_axes", count), set()
+        for name, axis in zip(scanned, axes, strict=True):
+            shape = getattr(self._values.get(name), "shape", ())
+            if not -len(shape) <= axis < len(shape):
+                raise node.unsupported(f"no axis {axis} of '{shown(name)}' to scan")
+            lengths.add(shape[axis])
+        steps = max(lengths)
+        if len(lengths) > 1 or steps < 1:
+            raise node.unsupported(f"scanned axes of {sorted(lengths)} elements, expected one number above 0")
+        if self._count + steps * (len(graph.node) + count) > self._most:
+            raise CheckpointError(f"{node.label}: with its graphs there are more than {self._most} nodes")
+        backwards = _numbers(node, "scan_input_directions", count)
+        nodes: list[Node] = []
+        collected: list[list[str]] = [[] for _ in range(scans)]
+        for step in range(steps):
+            rows = []
+            for name, axis, back in zip(scanned, axes, backwards, strict=True):
+                at, row = self._fresh(f"{node.first_output}/step"), self._fresh(f"{node.first_output}/row")
+                self._constant(at, np.asarray(steps - 1 - step if back else step, np.int64))
+                nodes.append(_plain(node, "Gather", [name, at], row, axis=axis))
+                rows.append(row)
+            given = dict(zip((info.name for info in graph.input), (*states, *rows), strict=True))
+            made = [self._fresh(f"{node.first_output}/{info.name}") for info in graph.output]
+            nodes += self._nodes_of(node, graph, given, made)
+            states = made[: len(states)]
+            for parts, name in zip(collected, made[len(states) :], strict=True):
+                parts.append(name)
+        turned = _numbers(node, "scan_output_directions", scans)
+        collected = [parts[::-1] if back else parts for parts, back in zip(collected, turned, strict=True)]
+        return nodes + self._left(node, states, collected, _numbers(node, "scan_output_axes", scans))
 
     def _nodes_of(self, node: Node, graph: onnx.GraphProto, given: Mapping[str, str], outputs: list[str]) -> list[Node]:
         """The nodes of a graph with names of their own, then what gives its outputs theirs."""
@@ -124,9 +169,7 @@ class ControlFlow:
         for info, name in zip(graph.output, outputs, strict=False):
             if name:
                 source = names.get(info.name, info.name)
-                nodes.append(
-                    replace(node, op="Identity", inputs=[source], outputs=[name], attributes={}, name="", opset=13)
-                )
+                nodes.append(replace(_plain(node, "Identity", [source], name), name=""))
         return nodes
 
     def _constant(self, name: str, array: NDArray[Any]) -> None:
@@ -141,6 +184,19 @@ class ControlFlow:
             name = f"{base}_{number}"
         self._names.add(name)
         return name
+
+
+def _plain(node: Node, op: str, inputs: list[str], output: str, **attributes: int) -> Node:
+    """A node of an op that moves elements, with the name of the one that it is part of."""
+    return replace(node, op=op, inputs=inputs, outputs=[output], attributes=attributes, opset=13)
+
+
+def _numbers(node: Node, name: str, count: int) -> list[int]:
+    """A list attribute of `count` whole numbers, 0 where it is absent."""
+    values = node.attributes.get(name, [0] * count)
+    if not isinstance(values, list) or len(values) != count or not all(isinstance(value, int) for value in values):
+        raise node.unsupported(f"attribute '{name}' does not have {count} whole numbers")
+    return values
 
 
 def _graph(node: Node, name: str) -> onnx.GraphProto:

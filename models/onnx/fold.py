@@ -17,14 +17,13 @@ _MAX_SLOW = 1 << 16  # operands of ops that the evaluator may compute one elemen
 # evaluator fails at some shapes (GatherElements).
 _NEVER = frozenset(
     (
-        "AffineGrid", "Attention", "AveragePool", "Bernoulli", "BlackmanWindow", "CenterCropPad", "Col2Im", "Conv",
-        "ConvInteger", "ConvTranspose", "DFT", "DeformConv", "Dropout", "Einsum", "EyeLike", "GRU", "GatherElements",
-        "GridSample", "HammingWindow", "HannWindow", "If", "ImageDecoder", "LRN", "LSTM", "LinearAttention", "Loop",
-        "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool", "MelWeightMatrix", "Multinomial", "NonMaxSuppression", "OneHot",
-        "Pad", "QLinearConv", "RNN", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
-        "RegexFullMatch", "Resize", "RoiAlign", "STFT", "Scan", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
-        "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap", "SplitToSequence", "StringNormalizer",
-        "StringSplit", "TfIdfVectorizer", "Upsample",
+        "AffineGrid", "Attention", "AveragePool", "Bernoulli", "CenterCropPad", "Col2Im", "Conv", "ConvInteger",
+        "ConvTranspose", "DFT", "DeformConv", "Dropout", "Einsum", "EyeLike", "GRU", "GatherElements", "GridSample",
+        "If", "ImageDecoder", "LRN", "LSTM", "LinearAttention", "Loop", "LpPool", "MaxPool", "MaxRoiPool", "MaxUnpool",
+        "Multinomial", "NonMaxSuppression", "OneHot", "Pad", "QLinearConv", "RNN", "RandomNormal", "RandomNormalLike",
+        "RandomUniform", "RandomUniformLike", "RegexFullMatch", "Resize", "RoiAlign", "STFT", "Scan", "SequenceAt",
+        "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
+        "SplitToSequence", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Upsample",
     )
 )  # fmt: skip
 # Whole arrays at a time. Ops that are in neither list are evaluated for small operands.
@@ -116,6 +115,10 @@ def _work(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[
         return _product(first)
     if node.op == "Expand" and second is not None and first is not None:
         return _product(second) * max(first.size, 1)
+    if node.op in ("BlackmanWindow", "HammingWindow", "HannWindow") and first is not None:
+        return _product(first)
+    if node.op == "MelWeightMatrix" and first is not None and second is not None:
+        return _product(first) * _product(second)
     if node.op == "Tile" and second is not None and first is not None:
         return _product(second) * first.size
     if node.op == "Range" and len(operands) == 3:

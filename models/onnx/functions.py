@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 64  # of functions that call functions
 # Ops of ONNX without a lowering, which its own definition computes.
-WRITTEN_OUT = ("Attention", "CenterCropPad", "RotaryEmbedding")
+WRITTEN_OUT = ("Attention", "CenterCropPad", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss")
 
 
 def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
@@ -79,9 +79,8 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     added = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in weights]
     try:
         model.graph.input.extend(added)
-        return inliner.inline_selected_functions(
-            model, sorted({("", proto.op_type) for proto in nodes}), inline_schema_functions=True
-        )
+        # All of them, because the nodes of one may be others.
+        return inliner.inline_selected_functions(model, [("", op) for op in WRITTEN_OUT], inline_schema_functions=True)
     except Exception as error:
         reason = shown(" ".join(str(error).split()))
         raise node.unsupported(f"ONNX cannot write it out in other ops: {reason}") from None

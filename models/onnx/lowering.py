@@ -38,7 +38,7 @@ _REASONS = dict.fromkeys(_RANDOM, "its result is random; make it an input of the
     "If": "its condition is computed by the network; expected a constant",
     "Loop": "its condition or number of iterations is computed by the network, or 0 with results to collect; expected "
     "a constant",
-    "Scan": "a network without loops is expected; export it with a fixed number of steps",
+    "Scan": "its body does not fit its operands, or the number of its steps is not known",
 }
 
 

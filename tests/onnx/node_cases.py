@@ -34,6 +34,8 @@ CONSTANT_OPERANDS = {
     "STFT": (1, 2, 3), "QuantizeLinear": (1, 2), "DequantizeLinear": (0, 1, 2),
     "ConvInteger": (1, 3), "QLinearConv": (1, 2, 3, 4, 5, 6, 7, 8), "QLinearMatMul": (1, 2, 4, 5, 6, 7),
     "DeformConv": (1, 3), "BitShift": (1,), "Col2Im": (1, 2), "Scatter": (1,),
+    "BlackmanWindow": (0,), "HammingWindow": (0,), "HannWindow": (0,), "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "Upsample": (1,),
     "LSTM": (1, 2, 3, 4, 7), "GRU": (1, 2, 3, 4), "RNN": (1, 2, 3, 4),
 }  # fmt: skip
 _REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "SumSquare", "L1", "L2", "LogSum", "LogSumExp"]
@@ -86,7 +88,9 @@ def baked(model, inputs):
     import onnx
 
     names = {}
-    if "causal_conv" in model.graph.name or "center_crop" in model.graph.name:  # functions, written out in other ops
+    if "window_" in model.graph.name and model.graph.name.endswith("_expanded"):
+        names = {info.name: True for info in model.graph.input}  # the length
+    elif "causal_conv" in model.graph.name or "center_crop" in model.graph.name:  # functions, written out in other ops
         names = {info.name: True for info in list(model.graph.input)[1:]}
     for node in model.graph.node if not names else ():
         wanted = CONSTANT_OPERANDS.get(node.op_type, ())

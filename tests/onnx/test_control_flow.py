@@ -1,4 +1,4 @@
-"""If and Loop whose conditions and counts are constants, against onnxruntime."""
+"""If, Loop and Scan whose conditions and counts are constants, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tcim_lite.errors import TcimError
-from tcim_lite.models.onnx import control, onnx_bytes
+from tcim_lite.models.onnx import OnnxOptions, check_onnx, control, onnx_bytes
 
 X = np.random.default_rng(4).normal(size=(2, 3)).astype(np.float32)
 
@@ -84,7 +84,60 @@ def test_a_loop_ends_when_its_condition_does(graph, make_model, run_here, run_th
     np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
 
 
-def test_what_is_not_known_or_never_ends_is_refused_by_name(branches, counting, make_model, monkeypatch):
+@pytest.fixture
+def summing(graph):
+    """A sum of what was scanned so far, and twice what is scanned, of two inputs."""
+    nodes = [
+        ("Add", ["s", "a"], ["t"], {}), ("Add", ["t", "b"], ["next"], {}), ("Add", ["b", "b"], ["double"], {}),
+        ("Identity", ["next"], ["so_far"], {}),
+    ]  # fmt: skip
+    outputs = [(name, 1, None) for name in ("next", "so_far", "double")]
+    return graph(nodes, outputs, [(name, 1, [2]) for name in "sab"])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"scan_input_axes": [1, -2], "scan_output_axes": [-1, 1]},
+        {"scan_input_directions": [1, 0], "scan_output_directions": [0, 1], "scan_input_axes": [1, 0]},
+    ],
+)
+def test_a_scan_is_unrolled(how, summing, make_model, run_here, run_there):
+    turned = how.get("scan_input_axes", [0])[0] == 1
+    nodes = [
+        ("Transpose", ["x"], ["rows"], {"perm": [1, 0]}),
+        ("Scan", ["c", "x" if turned else "rows", "rows"], ["y", "all", "twice"],
+         {"body": summing, "num_scan_inputs": 2, **how}),
+    ]  # fmt: skip
+    model = make_model(nodes, {"x": X.shape}, ["y", "all", "twice"], {"c": np.ones(2, np.float32)})
+    here, there = run_here(model, {"x": X}), run_there(model, {"x": X})
+    for name, expected in there.items():
+        np.testing.assert_array_equal(here[name], expected)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"num_scan_inputs": 4}, "3 operands for a body of 3 inputs"),
+        ({}, "3 operands for a body of 3 inputs"),
+        ({"num_scan_inputs": 2, "scan_input_axes": [0, 1]}, "scanned axes of [2, 3] elements"),
+        ({"num_scan_inputs": 2, "scan_input_axes": [0, 2]}, "no axis 2 of 'x' to scan"),
+        ({"num_scan_inputs": 2, "scan_output_axes": [0]}, "attribute 'scan_output_axes' does not have 2 whole numbers"),
+    ],
+)
+def test_check_says_why_a_scan_does_not_fit_its_body(how, message, summing, make_model, tmp_path):
+    nodes = [("Scan", ["c", "x", "x"], ["y"], {"body": summing, **how})]
+    model = make_model(nodes, {"x": X.shape}, ["y"], {"c": np.ones(2, np.float32)})
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    (reason,) = check_onnx(OnnxOptions(model=tmp_path / "net.onnx")).missing["Scan"]
+    assert reason.startswith(message)
+    with pytest.raises(TcimError, match=r"'n0' \(Scan\): its body does not fit its operands"):
+        onnx_bytes(model, "float32")
+
+
+def test_what_is_not_known_or_never_ends_is_refused_by_name(branches, counting, graph, make_model, monkeypatch):
+    taking = graph([("Add", ["s", "a"], ["t"], {})], [("t", 1, None)], [("s", 1, None), ("a", 1, None)])
     monkeypatch.setattr(control, "_MAX_UNROLLED", 100)
     condition = [("ReduceSum", ["x"], ["s"], {"keepdims": 0}), ("Cast", ["s"], ["c"], {"to": 9})]
     for nodes, constants, message in (
@@ -98,6 +151,11 @@ def test_what_is_not_known_or_never_ends_is_refused_by_name(branches, counting, 
             [("Loop", ["none", "", "x"], ["v", "y"], {"body": counting})],
             {"none": np.array(0)},
             r"'n0' \(Loop\).*or 0 with results to collect",
+        ),
+        (
+            [("Expand", ["x", "many"], ["a"], {}), ("Scan", ["x", "a"], ["y"], {"num_scan_inputs": 1, "body": taking})],
+            {"many": np.array([200, 2, 3])},
+            "there are more than 102 nodes",
         ),
         ([("If", ["yes"], ["y"], {})], {"yes": np.array(True)}, r"'n0' \(If\)"),
         ([("If", ["text"], ["y"], branches)], {"text": np.array("yes")}, r"'n0' \(If\)"),

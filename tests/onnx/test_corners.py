@@ -110,6 +110,12 @@ CASES = {
         {"s": np.linspace(1, 2, 6, dtype=np.float32)},
         17,
     ),
+    "a window of a constant length": (
+        [("HannWindow", ["six"], ["w"], {"periodic": 0}), ("Mul", ["x", "w"], ["y"], {})],
+        {"six": np.array(6)},
+        17,
+    ),
+    "GlobalLpPool": ([("GlobalLpPool", ["x"], ["y"], {"p": 3})], {}, 17),
 } | {
     f"pads of {mode} that cut": ([("Pad", ["x", "p"], ["y"], {"mode": mode})], {"p": NEGATIVE}, 19)
     for mode in ("constant", "edge", "reflect", "wrap")

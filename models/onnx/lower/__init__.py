@@ -14,6 +14,7 @@ from . import (
     grid,
     matmul,
     microsoft,
+    nbits,
     norm,
     one_hot,
     pool,
@@ -29,6 +30,6 @@ from . import (
 
 __all__ = [
     "bits", "codes", "col2im", "conv", "curves", "deform", "einsum", "elementwise", "fused", "gather", "grid", "matmul",
-    "microsoft", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter",
+    "microsoft", "nbits", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter",
     "sequences", "shape", "spectrum",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from ..emit import Tensor
 from ..table import Call, lowers
 from .elementwise import binary, number, unary
 from .integers import as_kind, to_floats
-from .window import Axis, attributes, of_rank, planar, windows
+from .window import Axis, attributes, check_rank, of_rank, planar, windows
 
 
 @lowers("MaxPool", "AveragePool")
@@ -51,13 +51,17 @@ def global_pool(call: Call) -> Tensor:
     return call.reshape(y, (*x.shape[:2], *[1] * (len(x.shape) - 2)))
 
 
-@lowers("LpPool")
+@lowers("LpPool", "GlobalLpPool")
 def lp_pool(call: Call) -> Tensor:
     """(sum |x|^p)^(1/p): the mean of the powers, times the taps."""
     x, p = call.floats(0), call.int_attr("p", 2)
     if p < 1:
         raise call.node.unsupported(f"p = {p}")
-    axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", len(x.shape) - 2, 0))
+    if call.node.op == "GlobalLpPool":
+        check_rank(call, len(x.shape) - 2)
+        axes = [Axis(size, 1, size) for size in x.shape[2:]]
+    else:
+        axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", len(x.shape) - 2, 0))
     # With an extent beyond every window all taps count.
     extent = [axis.size + axis.pad + (axis.kernel + axis.stride) * axis.dilation for axis in axes]
     powers = unary(call, "Abs", x)
