@@ -110,6 +110,12 @@ CASES = {
         {"s": np.linspace(1, 2, 6, dtype=np.float32)},
         17,
     ),
+    # PyTorch writes interpolate(scale_factor=1.3, align_corners=True) so.
+    "corners that are aligned where a scale gives no whole length": (
+        [("Resize", ["x", "", "by"], ["y"], {"mode": "linear", "coordinate_transformation_mode": "align_corners"})],
+        {"by": np.array([1, 1, 1.3, 0.7], np.float32)},
+        17,
+    ),
     "a window of a constant length": (
         [("HannWindow", ["six"], ["w"], {"periodic": 0}), ("Mul", ["x", "w"], ["y"], {})],
         {"six": np.array(6)},
@@ -172,6 +178,8 @@ REFUSED = {
     "pads [-1, 0, 0, 0], expected no negative ones": ("Conv", {"pads": [-1, 0, 0, 0]}, [WEIGHT]),
     "indices beyond axes 0 to 1": ("GatherND", {}, [np.array([[2, 0]])]),
     "with 1 batch_dims": ("GatherND", {"batch_dims": 1}, [np.array([[0]])]),
+    "a cast to STRING; expected floating point of 16 bits": ("Cast", {"to": 8}, []),
+    "a cast to FLOAT8E4M3FN; expected": ("Cast", {"to": 17}, []),
     "expected half_pixel, ": (
         "Resize",
         {"coordinate_transformation_mode": "tf_half_pixel_for_nn"},

@@ -39,6 +39,13 @@ _UNARY = (
     "Cos",
     "Atan",
 )
+# Types as numpy names them. Others round in ways that nothing here computes, or are no numbers.
+_CAST_TO = frozenset(
+    (
+        "float16", "bfloat16", "float32", "float64", "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32",
+        "int64", "uint64",
+    )
+)  # fmt: skip
 
 
 def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
@@ -300,6 +307,11 @@ def cast(call: Call) -> Operand:
     if like is None or not isinstance(like, Tensor):
         to = call.int_attr("to", 0) if like is None else helper.np_dtype_to_tensor_dtype(like.dtype)
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(to))
+        if dtype.name not in _CAST_TO:
+            raise call.node.unsupported(
+                f"a cast to {TensorProto.DataType.Name(to)}; expected floating point of 16 bits or more, bool, or "
+                "integers of 8 bits or more"
+            )
         kind = constant_kind(np.empty(0, dtype))
     else:
         kind, to = like.kind, TensorProto.UNDEFINED

@@ -63,9 +63,7 @@ def _positions(call: Call, size: int, out: int, scale: float) -> NDArray[np.floa
     if mode == "asymmetric":
         return at / scale
     if mode == "align_corners":
-        # Scales may give a length that is no whole number; it counts here.
-        length = out if call.has(3) else scale * size
-        return at * (size - 1) / (length - 1) if length != 1 else at * 0
+        return at * (size - 1) / (out - 1) if out > 1 else at * 0
     if mode == "half_pixel_symmetric":
         adjustment = out / (scale * size)
         return size / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
