@@ -21,7 +21,7 @@ from tcim_lite.dev_ctrl import HalDevice, HalDeviceFactory
 sys.path.insert(0, str(Path(__file__).parent))
 
 import warm_python
-from cpp_programs import sdk  # noqa: F401
+from cpp_programs import cpp_examples, sdk  # noqa: F401
 from tiny_graphs import add_graph, attention_graph, linear_graph, linear_weight
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

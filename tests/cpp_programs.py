@@ -37,7 +37,7 @@ def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None 
 
 
 def sanitized(*targets: str) -> Path:
-    """Builds targets of the core with sanitizers: one build for the test programs, the fuzz targets and the SDK.
+    """Builds targets of the core with sanitizers: one build for the test programs and the fuzz targets.
 
     Where clang++ makes fuzz targets it is theirs, whose SIMD kernels are not instrumented; else the default compiler's.
     """
@@ -45,6 +45,12 @@ def sanitized(*targets: str) -> Path:
     if fuzzing.can_build():
         return build(ROOT, folder / "fuzz", *fuzzing.CONFIGURE, targets=targets)
     return build(ROOT, folder / "sanitized", *fuzzing.SANITIZED, targets=targets)
+
+
+@pytest.fixture(scope="session")
+def cpp_examples(sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of examples/cpp, which find the SDK by its CMake package."""
+    return build(ROOT / "examples/cpp", tmp_path_factory.mktemp("examples"), f"-DCMAKE_PREFIX_PATH={sdk}")
 
 
 def facade_programs(sdk: Path, *targets: str) -> Path:

@@ -1,4 +1,4 @@
-"""The C++ examples, found both ways, run on the demo package and compared with Python."""
+"""The C++ examples that chat, run on the demo package and compared with Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cpp_programs import build, facade_programs, run
+from cpp_programs import facade_programs, run
 from llm_packages import DEMO_CHECKPOINT, ROOT, LoadedPackage, compile_package
 
 from tcim_lite.llm import encode_chat, load_tokenizer
@@ -21,16 +21,6 @@ from tcim_lite.models.families import FAMILIES
 pytestmark = pytest.mark.build
 
 STRICT = {"TCIM_LITE_STRICT": "error"}  # which must find nothing
-
-
-@pytest.fixture(scope="session", params=["cmake_package", "vendor_path"])
-def examples(request, sdk, tmp_path_factory) -> Path:
-    """The examples, found by the CMake package, and the vendor's way in an SDK that was moved."""
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "cmake_package":
-        return build(ROOT / "examples/cpp", folder / "build", f"-DCMAKE_PREFIX_PATH={sdk}")
-    moved = shutil.copytree(sdk, folder / "sdk", ignore=shutil.ignore_patterns("cmake", "python"))
-    return build(ROOT / "examples/cpp", folder / "build", env={"TCIM_RUNTIME_PATH": str(moved)})
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +49,10 @@ QUESTIONS = [
 ]
 
 
-def test_the_cpp_chat_answers_as_the_python_chat_does(examples, package):
+def test_the_cpp_chat_answers_as_the_python_chat_does(cpp_examples, package):
     arguments = [part for question in QUESTIONS for part in ("--question", question)]
     expected = run(sys.executable, ROOT / "examples/qwen3_chat.py", package.folder, *arguments)
-    printed = run(examples / "qwen3_chat", package.folder, *arguments, env=STRICT)
+    printed = run(cpp_examples / "qwen3_chat", package.folder, *arguments, env=STRICT)
     assert replies(printed) == replies(expected)
     assert "42" in replies(printed)[2]
     assert "Anna" in replies(printed)[4]
@@ -89,12 +79,16 @@ def gpt_oss(tmp_path_factory):
     return make
 
 
-def test_the_cpp_examples_feed_masks(examples, gpt_oss):
+def test_the_cpp_examples_feed_masks(cpp_examples, gpt_oss):
     """As masks say what the lengths say, the answers are those of the package without; the window is 10 tokens."""
 
     def printed(program, *arguments):  # random weights need not write UTF-8
         return subprocess.run(
-            [examples / program, *arguments], env={**os.environ, **STRICT}, capture_output=True, check=True, timeout=60
+            [cpp_examples / program, *arguments],
+            env={**os.environ, **STRICT},
+            capture_output=True,
+            check=True,
+            timeout=60,
         ).stdout.splitlines()
 
     for text in QUESTIONS[:3]:
@@ -107,37 +101,37 @@ def test_the_cpp_examples_feed_masks(examples, gpt_oss):
     assert masked == plain
 
 
-def test_the_cpp_chat_feeds_position_ids(examples, package, tmp_path):
+def test_the_cpp_chat_feeds_position_ids(cpp_examples, package, tmp_path):
     given = compile_package(DEMO_CHECKPOINT, tmp_path / "package", position_ids=True)
     run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", given.folder)
     arguments = ("--question", QUESTIONS[0], "--question", QUESTIONS[2])
-    printed = run(examples / "qwen3_chat", given.folder, *arguments, env=STRICT)
-    assert replies(printed) == replies(run(examples / "qwen3_chat", package.folder, *arguments))
+    printed = run(cpp_examples / "qwen3_chat", given.folder, *arguments, env=STRICT)
+    assert replies(printed) == replies(run(cpp_examples / "qwen3_chat", package.folder, *arguments))
 
 
-def test_the_cpp_chat_takes_the_package_of_a_folder_whatever_its_name(examples, package, tmp_path):
+def test_the_cpp_chat_takes_the_package_of_a_folder_whatever_its_name(cpp_examples, package, tmp_path):
     other = compile_package(DEMO_CHECKPOINT, tmp_path / "package", name="mine")
     run(sys.executable, ROOT / "examples/cpp/export_tokenizer.py", other.folder)
     arguments = ("--question", QUESTIONS[2])
-    answer = run(examples / "qwen3_chat", package.folder, *arguments)
-    assert replies(run(examples / "qwen3_chat", other.folder, *arguments)) == replies(answer)
+    answer = run(cpp_examples / "qwen3_chat", package.folder, *arguments)
+    assert replies(run(cpp_examples / "qwen3_chat", other.folder, *arguments)) == replies(answer)
     for path in other.folder.glob("mine_*.hmm"):
         shutil.copyfile(path, path.with_name(path.name.replace("mine", "second")))
-    assert replies(run(examples / "qwen3_chat", other.folder, "--name", "second", *arguments)) == replies(answer)
-    done = subprocess.run([examples / "qwen3_chat", other.folder, *arguments], capture_output=True, text=True)
+    assert replies(run(cpp_examples / "qwen3_chat", other.folder, "--name", "second", *arguments)) == replies(answer)
+    done = subprocess.run([cpp_examples / "qwen3_chat", other.folder, *arguments], capture_output=True, text=True)
     assert done.returncode != 0
     assert "holds 2 packages, expected one" in done.stderr
 
 
-def test_a_raw_prompt_is_raw_in_both_languages(examples, package):
+def test_a_raw_prompt_is_raw_in_both_languages(cpp_examples, package):
     arguments = ("--raw", "--max-new-tokens", "6", "--question", "What is", "--question", " 12 + 30?")
-    printed = run(examples / "qwen3_chat", package.folder, *arguments, env=STRICT)
+    printed = run(cpp_examples / "qwen3_chat", package.folder, *arguments, env=STRICT)
     expected = run(sys.executable, ROOT / "examples/qwen3_chat.py", package.folder, *arguments)
     assert replies(printed) == replies(expected)
     assert f"[{len(load_tokenizer(package.tokenizer_folder)('What is')['input_ids'])} prompt tokens" in printed
 
 
-def test_the_cpp_chats_greedy_tokens_are_pythons(examples, package, demo_prompts):
+def test_the_cpp_chats_greedy_tokens_are_pythons(cpp_examples, package, demo_prompts):
     tokenizer, loaded = load_tokenizer(package.tokenizer_folder), LoadedPackage(package)
     texts = [entry["messages"][0]["content"] for entry in demo_prompts if len(entry["messages"]) == 1]
     chosen = [*texts[::12], max(texts, key=len)]  # the longest takes several prefill chunks
@@ -145,23 +139,25 @@ def test_the_cpp_chats_greedy_tokens_are_pythons(examples, package, demo_prompts
     for text in chosen:
         prompt = encode_chat(tokenizer, [{"role": "user", "content": text}])
         expected = list(loaded.generate(prompt, max_new_tokens=48, stop_tokens={tokenizer.eos_token_id}))
-        printed = run(examples / "qwen3_chat", package.folder, "--ids", "--max-new-tokens", "48", "--question", text)
+        printed = run(
+            cpp_examples / "qwen3_chat", package.folder, "--ids", "--max-new-tokens", "48", "--question", text
+        )
         ids, statistics = printed.splitlines()[-2:]
         assert [int(token) for token in ids.split()] == expected
         assert f"[{len(prompt)} prompt tokens" in statistics
 
 
-def test_branches_on_several_streams_decode_as_one_would_alone(examples, package):
-    answers = run(examples / "buffers_and_streams", package.folder, "4", "24", env=STRICT).splitlines()
+def test_branches_on_several_streams_decode_as_one_would_alone(cpp_examples, package):
+    answers = run(cpp_examples / "buffers_and_streams", package.folder, "4", "24", env=STRICT).splitlines()
     assert answers[0] == "12 + 30 = 42"
     assert len(set(answers)) == 4
-    alone = run(examples / "buffers_and_streams", package.folder, "1", "24").splitlines()
+    alone = run(cpp_examples / "buffers_and_streams", package.folder, "1", "24").splitlines()
     assert alone == answers[:1]
 
 
-def test_the_examples_explain_what_is_missing(examples, tmp_path):
+def test_the_examples_explain_what_is_missing(cpp_examples, tmp_path):
     for program in ("qwen3_chat", "buffers_and_streams"):
-        result = subprocess.run([examples / program, tmp_path], capture_output=True, text=True)
+        result = subprocess.run([cpp_examples / program, tmp_path], capture_output=True, text=True)
         assert result.returncode == 1
         assert "export_tokenizer.py" in result.stderr
 
