@@ -227,6 +227,14 @@ def test_every_method_of_a_tensor_without_memory_says_what_to_do(add_model):
             call()
 
 
+def test_messages_show_names_and_lists_that_cannot_be_read_whole(add_model):
+    module = rt.load(add_model)
+    with pytest.raises(rt.UnknownNameError, match=r"is named 'a\\x00b'; the getters list the names"):
+        module.set_input("a\0b", np.zeros(6))
+    with pytest.raises(rt.ArgumentError, match=r"a list that makes no array \(.*; expected rows of equal length"):
+        module.set_input("a", [[1, 2, 3], [4, 5]])
+
+
 def test_both_names_of_the_run_option_at_once_are_refused(add_model):
     with pytest.raises(TypeError, match="give one of them"):
         rt.load(add_model).run(False, run_option=rt.RunOption(1), option=rt.RunOption(2))

@@ -70,7 +70,8 @@ def slot_name(name: Any) -> str:
     """`name`; TypeError unless it is a str, UnknownNameError if no slot can have it."""
     if not isinstance(name, str):
         raise TypeError(f"name={name!r:.200}: expected the name of an input or output, a str")
-    if len(name) > 4096 or not (name.isascii() or _encodes(name)):
+    # A message of the core ends at a NUL.
+    if len(name) > 4096 or "\0" in name or not (name.isascii() or _encodes(name)):
         raise UnknownNameError(f"no input or output is named {name!r:.200}; the getters list the names")
     return name
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite import _core
+from tcim_lite.errors import ArgumentError
 
 __all__ = ["as_array", "export_dlpack", "import_dlpack"]
 
@@ -23,6 +24,12 @@ def as_array(value: Any) -> NDArray[Any]:
         problem = None
     except TypeError as error:  # of torch: a bfloat16 tensor, or one on a GPU
         array, problem = None, error
+    except ValueError as error:
+        if not isinstance(value, (list, tuple)):
+            raise
+        raise ArgumentError(
+            f"a {type(value).__name__} that makes no array ({error}); expected rows of equal length"
+        ) from error
     # numpy makes an array of one Python object of what it does not know.
     unknown = array is None or (array.dtype.kind == "O" and array is not value)
     if unknown and hasattr(value, "__dlpack__"):
