@@ -296,6 +296,13 @@ def test_the_screen_of_a_network_counts_inputs_and_shows_its_steps(bench, networ
     assert max(map(len, lines)) <= 200
 
 
+@pytest.mark.parametrize("quant", ["float16", "float32"])
+def test_a_network_of_floats_is_named_by_its_format(bench, network, tmp_path, quant):
+    model = DEMO.parent / "demo_networks" / "shapes_classifier.onnx"
+    assert main(["compile", str(model), "-o", str(tmp_path), "--quant", quant, "-q"]) == 0
+    assert json.loads(bench(tmp_path, "--quick", "--json")[1])["quant"] == quant
+
+
 def test_what_cannot_be_measured_as_a_network_is_refused(bench, network, package, tmp_path):
     status, _, errors = bench(network, "--depth", "3")
     assert status == 2

@@ -109,7 +109,7 @@ def measure_network(path: str | Path, *, quick: bool = False) -> NetworkSpeed:
     return NetworkSpeed(
         folder=str(path.parent),
         name=path.stem,
-        quant="w8a8h1_sefp" if int8 else str(module.get_input_info(module.get_input_name(0)).dtype),
+        quant="w8a8h1_sefp" if int8 > floats else _float_dtype(file),
         batch=batch,
         weight_bytes=nbytes,
         int8_operations=int8,
@@ -142,6 +142,12 @@ def operations(file: Container) -> tuple[int, int]:
             layout = LAYOUTS.get(operands[1].format)  # none: a dense array of floats
             counts[0 if layout is not None and layout.scale_inputs else 1] += 2 * outputs * terms
     return counts[0], counts[1]
+
+
+def _float_dtype(file: Container) -> str:
+    """What the network computes with besides integers; "float16", the compiler's own, if it has nothing else."""
+    dtypes = {value.dtype for graph in file.graphs for value in graph.values if value.kind == "intermediate"}
+    return "float32" if "float32" in dtypes else "float16"
 
 
 def _run_of(module: tcim.Module) -> Callable[[], None]:
