@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,19 @@ from .integers import int32, to_floats
 from .matmul import product
 from .shape import take
 
-_REDUCTIONS = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+
+class _Reduction(NamedTuple):
+    op: str  # of two operands
+    over_axis: str
+    neutral: Callable[[float], float]  # what changes nothing, by the largest number
+
+
+_REDUCTIONS = {
+    "add": _Reduction("Add", "ReduceSum", lambda most: 0),
+    "mul": _Reduction("Mul", "ReduceProd", lambda most: 1),
+    "max": _Reduction("Max", "ReduceMax", lambda most: -most),
+    "min": _Reduction("Min", "ReduceMin", lambda most: most),
+}
 _MAX_ROUNDS = 64  # updates of one place, each of which is an op
 _MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
 
@@ -89,13 +103,12 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
 
 def _folded(call: Call, x: Tensor, is_there: Tensor, updates: Tensor) -> Tensor:
     """x [B, n, 1] reduced with those of the updates [B, 1, k] that are there [B, n, k]."""
-    reduction, whole = call.attr("reduction"), is_integer(x.kind)
+    reduction, whole = _REDUCTIONS[call.attr("reduction")], is_integer(x.kind)
     most = np.iinfo(np.int32).max if whole else np.finfo(call.emit.dtype).max
-    none = np.asarray({"add": 0, "mul": 1, "max": -most, "min": most}[reduction], np.int64 if whole else np.float32)
+    none = np.asarray(reduction.neutral(most), np.int64 if whole else np.float32)
     condition = is_there if whole else to_floats(call, is_there)
     chosen = call.op("Where", [condition, updates, call.source(none)], is_there.shape, result=x.kind)
-    kind = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}[reduction]
-    return binary(call, _REDUCTIONS[reduction], x, call.op(kind, [chosen], x.shape, result=x.kind))
+    return binary(call, reduction.op, x, call.op(reduction.over_axis, [chosen], x.shape, result=x.kind))
 
 
 def _scatter(call: Call, x: Tensor, updates: Tensor, places: NDArray[np.int64], columns: int) -> Tensor:
@@ -114,7 +127,7 @@ def _scatter(call: Call, x: Tensor, updates: Tensor, places: NDArray[np.int64], 
         _, first = np.unique(places[left], return_index=True)
         chosen = left[first]
         old = take(call, rows, places[chosen], 0)
-        new = binary(call, _REDUCTIONS[reduction], old, take(call, news, chosen, 0))
+        new = binary(call, _REDUCTIONS[reduction].op, old, take(call, news, chosen, 0))
         rows = _replaced(call, rows, new, places[chosen])
         left = np.delete(left, first)
         if not left.size:
