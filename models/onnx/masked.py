@@ -17,11 +17,15 @@ _BOOL = 9  # TensorProto.BOOL
 def without_places(nodes: Sequence[Node], constants: Mapping[str, NDArray[Any]]) -> list[Node]:
     """The nodes with a Where instead of each ScatterND of one number at the places that NonZero finds."""
     makers = {name: node for node in nodes for name in node.outputs if name and not node.domain}
-    names = {*constants, *makers, *(name for node in nodes for name in node.inputs)}
+    names: set[str] = set()
     result: list[Node] = []
     for node in nodes:
         mask, number = _mask(node, makers), _number(node, makers, constants)
-        result += [node] if mask is None or number is None else _where(node, mask, number, names)
+        if mask is None or number is None:
+            result.append(node)
+            continue
+        names = names or {*constants, *makers, *(name for each in nodes for name in each.inputs)}
+        result += _where(node, mask, number, names)
     return result
 
 
