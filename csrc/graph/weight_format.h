@@ -110,6 +110,11 @@ static constexpr int32_t code_at(WeightLayout layout, const uint8_t* codes, int6
   return stored < 8 ? magnitude : -magnitude;
 }
 
+// Where the float of output n (of the block) and input k of a block lies, counted in floats.
+static constexpr int64_t float_offset(WeightLayout layout, int64_t n, int64_t k) {
+  return (k / layout.line_inputs * kBlockOutputs + n) * layout.line_inputs + k % layout.line_inputs;
+}
+
 static constexpr int64_t codes_offset(WeightFormat format, int64_t group) {
   return codes_offset(layout_of(format), group);
 }

@@ -5,7 +5,7 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <Elem E>
+template <WeightFormat Format>
 void linear(const LinearFloatArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const float* x = args.x + row * args.x_stride;
@@ -14,9 +14,10 @@ void linear(const LinearFloatArgs& args) {
       float acc[kBlockOutputs] = {};
       for (int64_t k = 0; k < args.cols; ++k) {
         for (int64_t n = 0; n < kBlockOutputs; ++n) {
-          const float weight =
-              E == kF16 ? half_to_float(reinterpret_cast<const uint16_t*>(weights)[k / 2 * 32 + 2 * n + k % 2])
-                        : reinterpret_cast<const float*>(weights)[k * kBlockOutputs + n];
+          const int64_t at = float_offset(layout_of(Format), n, k);
+          const float weight = Format == WeightFormat::LinearF16
+                                   ? half_to_float(reinterpret_cast<const uint16_t*>(weights)[at])
+                                   : reinterpret_cast<const float*>(weights)[at];
           acc[n] = std::fmaf(weight, x[k], acc[n]);
         }
       }
@@ -29,8 +30,8 @@ void linear(const LinearFloatArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_float)(KernelTable& table) {
-  table.linear[int(WeightFormat::LinearF16)].floats = linear<kF16>;
-  table.linear[int(WeightFormat::LinearF32)].floats = linear<kF32>;
+  table.linear[int(WeightFormat::LinearF16)].floats = linear<WeightFormat::LinearF16>;
+  table.linear[int(WeightFormat::LinearF32)].floats = linear<WeightFormat::LinearF32>;
 }
 
 }  // namespace tcim_lite::cpu

@@ -126,11 +126,12 @@ void ConvStep::multiply(const RunContext& context, const Panel& panel, const std
 }
 
 void ConvStep::unpack_rows(int64_t row, int64_t rows, float* to) const {
-  const int64_t k = inputs(), stride = block_bytes(format, k), shared = layout_of(format).line_inputs;
+  const WeightLayout layout = layout_of(format);
+  const int64_t k = inputs(), stride = block_bytes(layout, k);
   for (int64_t end = row + rows; row < end; ++row) {
     const std::byte* block = weights + row / kBlockOutputs * stride;
     for (int64_t i = 0; i < k; ++i) {
-      const int64_t at = (i / shared * kBlockOutputs + row % kBlockOutputs) * shared + i % shared;
+      const int64_t at = float_offset(layout, row % kBlockOutputs, i);
       *to++ = elem == kF16 ? half_to_float(reinterpret_cast<const uint16_t*>(block)[at])
                            : reinterpret_cast<const float*>(block)[at];
     }

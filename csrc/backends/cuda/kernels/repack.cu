@@ -13,11 +13,11 @@
 namespace tcim_lite::cuda {
 namespace {
 
-__device__ int code_w4(const uint8_t* codes, int n, int k) {
-  const int pair = codes[k / 8 * 64 + 4 * n + k % 4];
-  return (k % 8 < 4 ? pair & 15 : pair >> 4) - 8;
+template <WeightFormat Format>
+__device__ int code_of(const uint8_t* codes, int n, int k) {
+  constexpr WeightLayout kLayout = layout_of(Format);  // the table itself is not in device memory
+  return code_at(kLayout, codes, n, k);
 }
-__device__ int code_w8(const uint8_t* codes, int n, int k) { return int(codes[k / 4 * 64 + 4 * n + k % 4]) - 128; }
 
 // `codes` and `scales` of one group.
 __device__ uint8_t item_byte_w4(const uint8_t* codes, const uint8_t* scales, int at) {
@@ -27,20 +27,21 @@ __device__ uint8_t item_byte_w4(const uint8_t* codes, const uint8_t* scales, int
   }
   const int lane = at / 16, word = at / 4 % 4, byte = at % 4;
   const int k = 16 * (lane % 4) + 4 * word + byte, g = lane / 4;
-  return uint8_t((code_w4(codes, g, k) & 15) | (code_w4(codes, g + 8, k) & 15) << 4);
+  const int low = code_of<WeightFormat::LinearW4>(codes, g, k), high = code_of<WeightFormat::LinearW4>(codes, g + 8, k);
+  return uint8_t((low & 15) | (high & 15) << 4);
 }
 
 __device__ uint8_t item_byte_w8(const uint8_t* codes, const uint8_t* scales, int at) {
   if (at >= 1024) return scales[(at - 1024) / 2 + (at - 1024) % 2 * 8];
   const int half = at / 512, lane = at % 512 / 16, word = at / 4 % 4, byte = at % 4;
   const int k = 16 * (lane % 4) + 8 * half + 4 * (word / 2) + byte;
-  return uint8_t(code_w8(codes, lane / 4 + 8 * (word % 2), k));
+  return uint8_t(code_of<WeightFormat::LinearW8>(codes, lane / 4 + 8 * (word % 2), k));
 }
 
 template <WeightFormat Format>
 __global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blocks, int inputs, int64_t block_stride) {
   constexpr int kItem = Format == WeightFormat::LinearW4 ? kItemW4 : kItemW8;
-  constexpr WeightLayout kLayout = layout_of(Format);  // the table itself is not in device memory
+  constexpr WeightLayout kLayout = layout_of(Format);
   const int groups = inputs / 64;
   const int64_t bytes = blocks * groups * kItem;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < bytes; i += int64_t(gridDim.x) * blockDim.x) {
@@ -53,15 +54,15 @@ __global__ void repack_items(const uint8_t* packed, uint8_t* placed, int64_t blo
   }
 }
 
-// `step`: inputs that lie together for one output.
-template <typename T>
-__global__ void repack_rows(const T* packed, T* placed, int64_t padded_outputs, int inputs, int64_t block_stride,
-                            int step) {
+// block_stride in elements.
+template <WeightFormat Format, typename T>
+__global__ void repack_rows(const T* packed, T* placed, int64_t padded_outputs, int inputs, int64_t block_stride) {
+  constexpr WeightLayout kLayout = layout_of(Format);
   const int64_t count = padded_outputs * inputs;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += int64_t(gridDim.x) * blockDim.x) {
     const int64_t n = i / inputs;
     const int k = int(i % inputs);
-    placed[i] = packed[n / 16 * block_stride + int64_t(k / step) * 16 * step + n % 16 * step + k % step];
+    placed[i] = packed[n / 16 * block_stride + float_offset(kLayout, n % 16, k)];
   }
 }
 
@@ -100,11 +101,11 @@ void launch_repack(WeightFormat format, const void* packed, void* placed, int64_
   if (format == WeightFormat::LinearW8)
     launch(repack_items<WeightFormat::LinearW8>, grid, block, 0, stream, from, to, blocks, int(inputs), stride);
   if (format == WeightFormat::LinearF16)
-    launch(repack_rows<uint16_t>, grid, block, 0, stream, static_cast<const uint16_t*>(packed),
-           static_cast<uint16_t*>(placed), blocks * 16, int(inputs), stride / 2, 2);
+    launch(repack_rows<WeightFormat::LinearF16, uint16_t>, grid, block, 0, stream, static_cast<const uint16_t*>(packed),
+           static_cast<uint16_t*>(placed), blocks * 16, int(inputs), stride / 2);
   if (format == WeightFormat::LinearF32)
-    launch(repack_rows<uint32_t>, grid, block, 0, stream, static_cast<const uint32_t*>(packed),
-           static_cast<uint32_t*>(placed), blocks * 16, int(inputs), stride / 4, 1);
+    launch(repack_rows<WeightFormat::LinearF32, uint32_t>, grid, block, 0, stream, static_cast<const uint32_t*>(packed),
+           static_cast<uint32_t*>(placed), blocks * 16, int(inputs), stride / 4);
 }
 
 }  // namespace tcim_lite::cuda
