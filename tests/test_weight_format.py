@@ -9,7 +9,13 @@ import pytest
 
 import tcim_lite.runtime as rt
 from tcim_lite import _core, hmm
-from tcim_lite.hmm.weight_format import LAYOUTS, WeightLayout
+from tcim_lite.hmm.weight_format import (
+    LAYOUTS,
+    PACKED_CONV_OUTPUTS,
+    PACKED_CONV_PIXELS,
+    PACKED_CONV_TERMS,
+    WeightLayout,
+)
 from tcim_lite.models.common.packing import dequantize, is_quantized, pack
 from tcim_lite.models.common.quantize import QUANTIZERS, RANDOM_CODES
 
@@ -38,6 +44,10 @@ def test_python_and_cpp_describe_the_same_formats() -> None:
         fields = asdict(LAYOUTS[row["name"]])
         del fields["minor"]  # of the container; only writers need it
         assert row | {"code": code} == fields | {"name": row["name"]}
+
+
+def test_python_and_cpp_agree_which_convolutions_have_packed_weights() -> None:
+    assert _core.packed_conv_least() == (PACKED_CONV_TERMS, PACKED_CONV_OUTPUTS, PACKED_CONV_PIXELS)
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 7, 64, 128, 192, 2880])

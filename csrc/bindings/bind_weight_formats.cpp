@@ -26,6 +26,8 @@ py::list weight_layouts() {
   return layouts;
 }
 
+py::tuple packed_conv_least() { return py::make_tuple(kPackedConvTerms, kPackedConvOutputs, kPackedConvPixels); }
+
 using Places = std::vector<std::pair<int64_t, int64_t>>;
 
 std::pair<int64_t, Places> packed_block(int code, int64_t inputs) {
@@ -42,6 +44,8 @@ std::pair<int64_t, Places> packed_block(int code, int64_t inputs) {
 
 void bind_weight_formats(py::module_& m) {
   m.def("weight_layouts", &weight_layouts, "The rows of graph/weight_format.h in order of code; for tests.");
+  m.def("packed_conv_least", &packed_conv_least,
+        "Terms, outputs and pixels from which the float weights of a Conv are packed; for tests.");
   m.def("packed_block", &packed_block, py::arg("code"), py::arg("inputs"),
         "Bytes of a block of a format, and where the codes and scales of each group begin; for tests.");
 }

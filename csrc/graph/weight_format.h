@@ -37,6 +37,10 @@ constexpr int64_t kBlockOutputs = 16;
 constexpr int64_t kGroup = 64;  // inputs that share a scale of activations; K of a quantised weight is a multiple
 constexpr int64_t kLineBytes = 64;
 
+// A Conv of one group with at least so many terms, outputs and pixels multiplies 16 outputs side by side on every
+// instruction set, so the compiler packs its float weights.
+constexpr int64_t kPackedConvTerms = 48, kPackedConvOutputs = 33, kPackedConvPixels = 32;
+
 struct WeightLayout {
   const char* name;
   DType dtype;           // of the stored elements; UInt8 for codes. A dense weight has any

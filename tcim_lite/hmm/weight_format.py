@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 BLOCK_OUTPUTS = 16
 GROUP = 64  # inputs that share a scale of activations; K of a quantised weight is a multiple
 LINE_BYTES = 64  # four bytes for each output of a block
+# From so many terms, outputs and pixels on, the float weights of a Conv of one group are packed: kernels of every
+# instruction set then multiply 16 outputs side by side.
+PACKED_CONV_TERMS, PACKED_CONV_OUTPUTS, PACKED_CONV_PIXELS = 48, 33, 32
 
 
 @dataclass(frozen=True, slots=True)

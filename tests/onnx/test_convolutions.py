@@ -165,7 +165,7 @@ def test_packed_weights_give_the_bits_of_rows(make_model, run_here, monkeypatch,
     model, image = network(make_model, KINDS, (1, 66, 17, 21), ENDS[:2])
     outputs = []
     for least in (1, 1 << 40):
-        for limit in ("_LEAST_TERMS", "_LEAST_OUTPUTS", "_LEAST_PIXELS"):
+        for limit in ("PACKED_CONV_TERMS", "PACKED_CONV_OUTPUTS", "PACKED_CONV_PIXELS"):
             monkeypatch.setattr(lower_conv, limit, least)
         outputs.append(run_here(model, {"x": image}, quant))
     packed, rows = outputs

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tcim_lite.hmm.weight_format import GROUP, PACKED_CONV_OUTPUTS, PACKED_CONV_PIXELS, PACKED_CONV_TERMS
+
 from ...common.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
@@ -15,10 +17,6 @@ from .matmul import product
 from .shape import strided, take
 from .window import Axis, attributes, check_kernel, check_rank, of_rank, places_of, planar, windows
 
-_GROUP = 64
-# From so many terms, outputs and pixels on, kernels of every instruction set read 16 outputs side by side, as packed
-# weights have them (csrc/backends/cpu/ops/conv_direct.cpp).
-_LEAST_TERMS, _LEAST_OUTPUTS, _LEAST_PIXELS = 48, 33, 32
 _MAX_TAPS = 1024  # of a weight that the network computes; each is an op
 
 
@@ -108,11 +106,12 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
         x = _layers(call, x, axes[0], upsample[0])
         axes, upsample = axes[1:], upsample[1:]
     rows = np.asarray(weight).reshape(outputs, -1)
+    terms, pixels = rows.shape[1], math.prod(axis.out for axis in axes)
     if is_quantized(call.emit.profile.body_format):  # few terms are not quantised: docs/numerics.md section 11
-        packed = groups == 1 and rows.shape[1] >= _GROUP
+        packed = groups == 1 and terms >= GROUP
     else:
-        pixels = math.prod(axis.out for axis in axes)
-        packed = groups == 1 and outputs >= _LEAST_OUTPUTS and rows.shape[1] >= _LEAST_TERMS and pixels >= _LEAST_PIXELS
+        large = outputs >= PACKED_CONV_OUTPUTS and terms >= PACKED_CONV_TERMS and pixels >= PACKED_CONV_PIXELS
+        packed = groups == 1 and large
     operands: list[Tensor | int] = [
         call.reshape(x, planar(x.shape)),
         call.emit.matrix(rows) if packed else call.emit.weight(rows),

@@ -10,10 +10,11 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kLeastInputs = 48, kLeastOutputs = 33;  // fewer: turning the sums, or padding x, takes too long
+// With fewer terms, outputs or pixels than packed weights have (graph/weight_format.h), to turn the weights or sums, or
+// to pad x, takes too long.
 constexpr int64_t kLargePlane = 8192, kFewChannels = 16;  // panels store two lines into each of many pages: there even
                                                           // few inputs and outputs pay
-constexpr int64_t kLeastPixels = 32, kLeastRow = 4;       // fewer: turning the weights does, or tiles are too small
+constexpr int64_t kLeastRow = 4;                          // pixels; fewer: tiles are too small
 constexpr int64_t kMostFloats = 1 << 24;                  // of padded planes
 constexpr int64_t kNarrowRow = 7, kMostRow = 4096;        // narrow: tiles of few pixels need more outputs
 constexpr int64_t kFewPixels = 112, kManyPixels = 400;    // of a task: their sums stay in the second cache
@@ -78,8 +79,8 @@ struct ConvStep::DirectTasks {
 
 bool ConvStep::is_direct() const {
   const bool large = kernels().packs_pixels && window.out_pixels() >= kLargePlane;
-  if (quantized() || inputs() < (large ? kFewChannels : kLeastInputs)) return false;
-  if (outputs < (large ? kFewChannels : kLeastOutputs) || window.out_pixels() < kLeastPixels) return false;
+  if (quantized() || inputs() < (large ? kFewChannels : kPackedConvTerms)) return false;
+  if (outputs < (large ? kFewChannels : kPackedConvOutputs) || window.out_pixels() < kPackedConvPixels) return false;
   if (window.w.out > kMostRow && window.h.out > 1) return false;
   if (!PaddedRows::is_reasonable(window, kMostFloats)) return false;
   const Places places(*this, kernels());
