@@ -271,6 +271,60 @@ void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
   }
 }
 
+// Results in blocks of channels from pixel `pixel` on, the last block as wide as outputs are left.
+template <typename T>
+void check_direct_blocks(int64_t outputs, int64_t pixels, int64_t terms) {
+  const int64_t vectors = (outputs + 15) / 16, pixel = uniform(0, 3), row = uniform(1, 30);
+  const int64_t y_stride = (pixel + pixels + uniform(0, 2)) * 16, count = (vectors - 1) * y_stride + y_stride;
+  const Numbers<float> x((2 * pixels + 1) * 16), packed(vectors * terms * 16), bias(outputs);
+  const Numbers<T> residual(count);
+  GuardedBuffer<int64_t> offsets(terms), places(pixels);
+  for (int64_t& offset : offsets) offset = uniform(0, 31);
+  for (int64_t i = 0; i < pixels; ++i) places[i] = (i + std::min(pixels - 1, i / row)) * 16;
+  for (int form = 0; form < 12; ++form) {
+    same_everywhere<T>(
+        concat("direct into blocks of ", outputs, " outputs, ", pixels, " pixels, ", terms, " terms"), count,
+        [&](const KernelTable& table, T* y) {
+          GuardedBuffer<float> acc(pixels * vectors * 16);
+          DirectArgs args{x.data(),   places.data(), offsets.data(), packed.data(), terms * 16,
+                          acc.data(), terms,         vectors,        pixels,        true};
+          args.step = kBlock;
+          table.direct(args);
+          args.begins = false;
+          table.direct_blocks[kElem<T>]({args, form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr,
+                                         y, outputs, y_stride, pixel, kEnds[form / 4]});
+        });
+  }
+}
+
+// Windows over a block of `width` channels between guard pages, as a whole and as rows in its middle.
+template <typename T>
+void check_block(int64_t width, int64_t in_rows, int64_t in_cols, int64_t side, int64_t stride, int64_t dilation,
+                 int64_t pad) {
+  const int64_t reach = (side - 1) * dilation + 1 - 2 * pad;
+  if (in_rows < reach || in_cols < reach) return;
+  const int64_t rows = (in_rows - reach) / stride + 1, cols = (in_cols - reach) / stride + 1;
+  const Numbers<T> x(in_rows * in_cols * width), residual(rows * cols * width);
+  const Numbers<float> weights(side * side * 16), bias(width);
+  const std::string what = concat("block of ", width, " channels, ", in_rows, " x ", in_cols, ", side ", side,
+                                  ", stride ", stride, ", dilation ", dilation);
+  for (int form = 0; form < 12; ++form) {
+    const int64_t first = form % 2 ? uniform(0, int(rows) - 1) : 0;
+    const int64_t some = form % 2 ? uniform(1, int(rows - first)) : rows, at = first * cols * width;
+    const BlockWindow window{
+        {in_rows, side, stride, pad, dilation}, {in_cols, side, stride, pad, dilation}, width, first, some, cols};
+    same_everywhere<T>("depthwise of a " + what, rows * cols * width, [&](const KernelTable& table, T* y) {
+      table.depthwise_block[kElem<T>]({window, x.data(), weights.data(), form & 1 ? bias.data() : nullptr,
+                                       form & 2 ? residual.data() + at : nullptr, y + at, kEnds[form / 4]});
+    });
+    if (form < 2) {
+      same_everywhere<T>("largest of a " + what, rows * cols * width, [&](const KernelTable& table, T* y) {
+        table.pool_block[kElem<T>]({window, x.data(), y + at});
+      });
+    }
+  }
+}
+
 // Codes, scales and sums of a panel, then its product with weights of any stored byte but a scale that is no number.
 void check_panel(int64_t k, int64_t cols, int64_t blocks) {
   const int64_t groups = (k + kGroup - 1) / kGroup, stride = cols + uniform(0, 5);
@@ -366,6 +420,27 @@ int main() {
     for (const int64_t terms : {1, 2, 15, 16, 101, 256}) check_half_slab(vectors, terms);
     for (int64_t pixels = 1; pixels <= 30; ++pixels) check_direct(vectors, pixels, uniform(1, 256));
     check_direct(vectors, 112, 17);
+  }
+  for (const int64_t outputs : {1, 16, 24, 40, 64}) {
+    for (const int64_t pixels : {1, 5, 6, 7, 13, 29, 60}) {
+      check_direct_blocks<uint16_t>(outputs, pixels, uniform(1, 60));
+      check_direct_blocks<float>(outputs, pixels, uniform(1, 60));
+    }
+  }
+  for (const int64_t width : {1, 7, 8, 16}) {
+    for (const int64_t cols : {1, 2, 7, 14, 20}) {
+      for (const int64_t side : {1, 3, 5}) {
+        const int64_t stride = uniform(1, 3), dilation = uniform(1, 2), pad = uniform(0, int((side - 1) * dilation));
+        check_block<uint16_t>(width, uniform(1, 7), cols, side, stride, dilation, pad);
+        check_block<float>(width, uniform(1, 7), cols, side, stride, dilation, pad);
+      }
+    }
+  }
+  for (int64_t cols = 1; cols <= 40; cols += cols < 12 ? 1 : 7) {
+    for (const int64_t stride : {1, 2}) {
+      check_block<uint16_t>(16, uniform(1, 7), cols, 3, stride, 1, 1);
+      check_block<float>(16, uniform(1, 7), cols, 3, stride, 1, 1);
+    }
   }
   for (const int64_t k : {64, 65, 67, 127, 147, 576}) {
     for (const int64_t cols : {1, 4, 15, 16, 17, 31, 32}) check_panel(k, cols, uniform(1, 3));

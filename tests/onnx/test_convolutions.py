@@ -173,15 +173,64 @@ def test_packed_weights_give_the_bits_of_rows(make_model, run_here, monkeypatch,
         np.testing.assert_array_equal(array, rows[name], err_msg=name)
 
 
+def chain(make_model, channels, show):
+    """Layers one behind the other, whose results are shown or else read only by convolutions and pools."""
+    rng = np.random.default_rng(12)
+    nodes, constants, shown = [], {}, []
+
+    def conv(x, y, outputs, inputs, side, **attributes):
+        constants[f"{y}.w"] = (rng.standard_normal((outputs, inputs, side, side)) / side / inputs**0.5).astype("f4")
+        constants[f"{y}.b"] = rng.standard_normal(outputs).astype("f4")
+        nodes.append(("Conv", [x, f"{y}.w", f"{y}.b"], [y], attributes))
+        shown.append(y)
+
+    same = {"pads": [1, 1, 1, 1]}
+    conv("x", "stem", channels, 3, 3, **same, strides=[2, 2])
+    nodes.append(("MaxPool", ["stem"], ["pooled"], {"kernel_shape": [3, 3], "strides": [2, 2], **same}))
+    conv("pooled", "wide", 3 * channels, channels, 1)
+    nodes.append(("Clip", ["wide", "low", "high"], ["clipped"], {}))
+    conv("clipped", "moved", 3 * channels, 1, 3, group=3 * channels, pads=[0, 1, 2, 1])
+    nodes.append(("Sigmoid", ["moved"], ["soft"], {}))
+    conv("soft", "narrow", channels, 3 * channels, 1)
+    nodes.append(("Add", ["pooled", "narrow"], ["sum"], {}))
+    conv("sum", "square", channels, channels, 3, **same, dilations=[1, 1])
+    nodes.append(("Relu", ["square"], ["positive"], {}))
+    conv("positive", "apart", 2 * channels, channels, 1, strides=[2, 2])
+    conv("sum", "strided", 2 * channels, channels, 3, **same, strides=[2, 2])
+    nodes.append(("Add", ["strided", "apart"], ["both"], {}))
+    conv("both", "large", 2 * channels, 1, 5, group=2 * channels, pads=[2, 2, 2, 2], strides=[1, 2])
+    nodes.append(("MaxPool", ["both"], ["highest"], {"kernel_shape": [2, 2]}))
+    constants |= {"low": np.float32(0), "high": np.float32(1)}
+    ends = ["large", "highest"]
+    outputs = ends + ["pooled", "clipped", "soft", "sum", "positive", "both", "stem", "apart"] * show
+    return make_model(nodes, {"x": (2, 3, 50, 46)}, outputs, constants), ends
+
+
+def chain_image():
+    return np.random.default_rng(3).standard_normal((2, 3, 50, 46)).astype(np.float32)
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+@pytest.mark.parametrize("channels", [16, 24, 48])
+def test_layers_that_keep_blocks_between_them_give_the_bits_of_planes(make_model, run_here, channels, quant):
+    image = chain_image()
+    planes, _ = chain(make_model, channels, show=True)  # what is an output lies in planes
+    blocks, names = chain(make_model, channels, show=False)
+    wanted, got = run_here(planes, {"x": image}, quant), run_here(blocks, {"x": image}, quant)
+    for name in names:
+        np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
 @pytest.fixture(scope="module")
 def files(make_model, tmp_path_factory):
-    """One network of all kinds in every profile, and one of many pixels, each with an image beside it."""
+    """Networks of all kinds, of many pixels and of layers in a row, each with an image beside it."""
     folder = tmp_path_factory.mktemp("convolutions")
     every_kind = network(make_model, KINDS, (1, 66, 17, 21))
     many_pixels = network(make_model, ["1x1"], (1, 66, 50, 57), ENDS[:2])
     paths = []
-    for networks, quant in ((2, "float32"), (2, "float16"), (1, "w8a8h1_sefp")):
-        for model, image in (every_kind, many_pixels)[:networks]:
+    in_a_row = chain(make_model, 24, show=False)[0], chain_image()
+    for networks, quant in ((3, "float32"), (3, "float16"), (1, "w8a8h1_sefp")):
+        for model, image in (every_kind, many_pixels, in_a_row)[:networks]:
             paths.append(folder / f"{quant} {image.shape[-1]}")
             paths[-1].write_bytes(onnx_bytes(model, quant))
             np.save(f"{paths[-1]}.npy", image)

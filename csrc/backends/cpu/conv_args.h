@@ -72,6 +72,52 @@ struct DirectArgs {
   int64_t terms, vectors, count;
   bool begins;
   FetchArgs fetches[3] = {};  // weights, then what is stored into and added
+  int64_t step = 1;           // of pixels[i] from one pixel to the next in a row: 1 or kBlock
+};
+
+// A tensor in blocks: of each image [channels / kBlock, pixels, kBlock], the last block only as wide as channels are
+// left. Sums of neighbouring outputs are stored, and taps of neighbouring channels read, side by side.
+constexpr int64_t kBlock = 16;
+
+// The same, and then the sums become elements of a result in blocks: y[n / 16, i, n % 16] = round(acc[i, n] + bias[n]),
+// or with a residual, which lies as y, y = round(residual + round(acc + bias)); then `end`.
+struct DirectBlocksArgs {
+  DirectArgs direct;
+  const float* bias;     // [outputs] or null
+  const void* residual;  // [vectors, y_stride] T or null
+  void* y;               // likewise
+  int64_t outputs;       // the last vector has what is left of them, and its pixels lie as far apart as it is wide
+  int64_t y_stride;      // elements from one block to the next
+  int64_t pixel;         // of the blocks, that pixels[0] makes
+  ConvEnd end = {};
+};
+
+// A window over one block of channels. What lies outside the input is 0 for a Conv, -infinity for the largest.
+struct BlockWindow {
+  struct Axis {
+    int64_t in, kernel, stride, pad, dilation;
+  };
+  Axis h, w;
+  int64_t width;              // channels, 1 to 16
+  int64_t first, rows, cols;  // rows [first, first + rows) of y, of `cols`
+};
+
+// y[r, c, n] = sum over t of fma(weights[t, n], tap t of x, sum), t ascending from 0; then as GemmStoreArgs.
+struct DepthwiseBlockArgs {
+  BlockWindow window;
+  const void* x;         // [h.in, w.in, width] T
+  const float* weights;  // [taps, 16]
+  const float* bias;     // [width] or null
+  const void* residual;  // [rows, cols, width] T or null
+  void* y;               // [rows, cols, width] T
+  ConvEnd end = {};
+};
+
+// y[r, c, n] = the largest tap of x, t ascending.
+struct PoolBlockArgs {
+  BlockWindow window;
+  const void* x;  // as DepthwiseBlockArgs
+  void* y;
 };
 
 // As GemmStoreArgs from sums that lie the other way: acc[j, i] is that of y[i, j].

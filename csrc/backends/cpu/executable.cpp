@@ -111,7 +111,8 @@ CpuPart::CpuPart(Part part, Numerics numerics)
 }
 
 void CpuPart::make_steps() {
-  const WeightFinder finder(*graph_, weights_);
+  const Layouts layouts(*graph_, plan_);
+  const WeightFinder finder(*graph_, weights_, layouts);
   for (StepSpec& spec : plan_.steps) {
     step_names_.push_back(name_of(spec));
     std::visit(

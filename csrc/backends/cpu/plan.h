@@ -11,6 +11,7 @@
 
 #include "backends/backend.h"
 #include "backends/cpu/kernel_table.h"
+#include "backends/cpu/layouts.h"
 #include "base/aligned_buffer.h"
 #include "base/thread_pool.h"
 #include "graph/plan/steps.h"
@@ -32,10 +33,13 @@ struct RunContext {
   std::byte* member(int index) const { return member_scratch[index].data(); }
 };
 
-// Finds the bytes of weights by value id.
+// Finds the bytes of weights by value id, and how the other values lie.
 class WeightFinder {
  public:
-  WeightFinder(const Graph& graph, const std::vector<WeightBytes>& weights) : graph_(graph), weights_(weights) {}
+  WeightFinder(const Graph& graph, const std::vector<WeightBytes>& weights, const Layouts& layouts)
+      : graph_(graph), weights_(weights), layouts_(layouts) {}
+
+  bool in_blocks(uint32_t id) const { return layouts_.in_blocks(id); }
 
   // Null for kNoValue.
   template <typename T>
@@ -46,6 +50,7 @@ class WeightFinder {
  private:
   const Graph& graph_;
   const std::vector<WeightBytes>& weights_;
+  const Layouts& layouts_;
 };
 
 class Step {

@@ -14,6 +14,11 @@ struct EndOf {
   template <typename Lanes>
   void store_sum(Vec sum, const float* bias, const T* residual, T* y, int64_t i, Lanes lanes) const {
     if (bias) sum = sum + broadcast(*bias);
+    store_biased(sum, residual, y, i, lanes);
+  }
+  // The same of a sum that has its bias.
+  template <typename Lanes>
+  void store_biased(Vec sum, const T* residual, T* y, int64_t i, Lanes lanes) const {
     if (residual) sum = load(residual + i, lanes) + round_to<T>(sum);
     if constexpr (Function >= 0) sum = apply<UnaryOp(Function)>(round_to<T>(sum), alpha, beta);
     store(y + i, sum, lanes);

@@ -45,8 +45,9 @@ class Fetch {
   int64_t tiles_, lines_ = 0, done_ = 0, line_ = 0, end_ = 0, before_ = 0;
 };
 
-// A function of its own: what surrounds it would take registers from the addresses of its pixels.
-template <int Pixels, int Vecs>
+// A function of its own: what surrounds it would take registers from the addresses of its pixels. Step: as args.step,
+// where pixels lie in a row.
+template <int Step, int Pixels, int Vecs>
 __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first,
                                     int64_t vector) {
   const int64_t packed_stride = args.packed_stride;
@@ -57,7 +58,7 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
   Vec sums[Pixels][Vecs];
 #pragma GCC unroll 14
   for (int p = 0; p < Pixels; ++p) {
-    at[p] = args.x + args.pixels[first + (kAnyPixels ? p : 0)] + (kAnyPixels ? 0 : p);
+    at[p] = args.x + args.pixels[first + (kAnyPixels ? p : 0)] + (kAnyPixels ? 0 : p * Step);
 #pragma GCC unroll 4
     for (int v = 0; v < Vecs; ++v) sums[p][v] = args.begins ? broadcast(0.0f) : load(acc + p * acc_stride + v * kLanes);
   }
@@ -69,7 +70,7 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
     for (int v = 0; v < Vecs; ++v) weights[v] = load(packed + v * packed_stride + k * kLanes);
 #pragma GCC unroll 14
     for (int p = 0; p < Pixels; ++p) {
-      const Vec pixel = broadcast(kAnyPixels ? at[p][offset] : at[0][offset + p]);
+      const Vec pixel = broadcast(kAnyPixels ? at[p][offset] : at[0][offset + p * Step]);
 #pragma GCC unroll 4
       for (int v = 0; v < Vecs; ++v) sums[p][v] = fma(weights[v], pixel, sums[p][v]);
     }
@@ -94,45 +95,91 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
   }
 }
 
-template <int Vecs, int Pixels>
+template <int Step, int Vecs, int Pixels>
 void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, int64_t first, int64_t vector) {
   if constexpr (Pixels > 0) {
-    if (pixels >= Pixels) return tile<Pixels, Vecs>(args, fetch, first, vector);
-    pixels_left<Vecs, Pixels - 1>(args, fetch, pixels, first, vector);
+    if (pixels >= Pixels) return tile<Step, Pixels, Vecs>(args, fetch, first, vector);
+    pixels_left<Step, Vecs, Pixels - 1>(args, fetch, pixels, first, vector);
   }
 }
 
-// Tiles of about the same size: with one of few pixels the latency of an fma would show.
-template <int Vecs>
-void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, int64_t vector) {
+// Tiles of about the same size: with one of few pixels the latency of an fma would show. done(first pixel, pixels,
+// vector, vectors) follows each.
+template <int Step, int Vecs, typename Done>
+void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, int64_t vector, const Done& done) {
   constexpr int kMost = int(least(kTile / Vecs, 14));
   const int64_t tiles = (end - first + kMost - 1) / kMost, fewest = (end - first) / tiles;
   for (int64_t larger = (end - first) % tiles; first < end; --larger) {
     const int64_t pixels = fewest + (larger > 0);
-    pixels_left<Vecs, kMost>(args, fetch, pixels, first, vector);
+    pixels_left<Step, Vecs, kMost>(args, fetch, pixels, first, vector);
+    done(first, pixels, vector, Vecs);
     first += pixels;
   }
 }
 
 // Pixels that tiles may share.
-void run_of_pixels(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end) {
+template <int Step, typename Done>
+void run_of_pixels(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, const Done& done) {
   int64_t vector = 0;
   if constexpr (kMostVecs >= 4) {
-    if (args.vectors == 4 && end - first <= kTile / 4) return vectors<4>(args, fetch, first, end, 0);
+    if (args.vectors == 4 && end - first <= kTile / 4) return vectors<Step, 4>(args, fetch, first, end, 0, done);
   }
   if constexpr (kMostVecs >= 2) {
-    for (; vector + 2 <= args.vectors; vector += 2) vectors<2>(args, fetch, first, end, vector);
+    for (; vector + 2 <= args.vectors; vector += 2) vectors<Step, 2>(args, fetch, first, end, vector, done);
   }
-  for (; vector < args.vectors; ++vector) vectors<1>(args, fetch, first, end, vector);
+  for (; vector < args.vectors; ++vector) vectors<Step, 1>(args, fetch, first, end, vector, done);
 }
 
-void direct(const DirectArgs& args) {
+template <int Step, typename Done>
+void runs_of_pixels(const DirectArgs& args, const Done& done) {
   Fetch fetch(args);
   for (int64_t first = 0, end = 0; first < args.count; first = end) {
     end = kAnyPixels ? args.count : first + 1;
-    while (end < args.count && args.pixels[end] == args.pixels[end - 1] + 1) ++end;
-    run_of_pixels(args, fetch, first, end);
+    while (end < args.count && args.pixels[end] == args.pixels[end - 1] + Step) ++end;
+    run_of_pixels<Step>(args, fetch, first, end, done);
   }
+}
+
+template <typename Done>
+void tiles(const DirectArgs& args, const Done& done) {
+  if (kAnyPixels || args.step == 1) return runs_of_pixels<1>(args, done);
+  if constexpr (!kAnyPixels) runs_of_pixels<int(kBlock)>(args, done);
+}
+
+void direct(const DirectArgs& args) {
+  tiles(args, [](int64_t, int64_t, int64_t, int) {});
+}
+
+// Pixels [first, first + count) of one vector, right after their tile: its sums are still in the first cache.
+template <typename T, typename End, typename Lanes>
+__attribute__((noinline)) void store_block(const DirectBlocksArgs& args, End end, int64_t first, int64_t count,
+                                           int64_t vector, int64_t width, Lanes lanes) {
+  const int64_t acc_stride = args.direct.vectors * kLanes, at = vector * args.y_stride + (args.pixel + first) * width;
+  const float* acc = args.direct.acc + first * acc_stride + vector * kLanes;
+  const T* residual = args.residual ? static_cast<const T*>(args.residual) + at : nullptr;
+  T* y = static_cast<T*>(args.y) + at;
+  const bool biased = args.bias != nullptr;
+  const Vec bias = biased ? load(args.bias + vector * kLanes, lanes) : broadcast(0.0f);
+  for (int64_t i = 0; i < count; ++i, acc += acc_stride) {
+    Vec sum = load(acc);
+    if (biased) sum = sum + bias;
+    end.store_biased(sum, residual, y, i * width, lanes);
+  }
+}
+
+template <typename T>
+void direct_blocks(const DirectBlocksArgs& args) {
+  with_end<T>(args.end, [&](auto end) {
+    tiles(args.direct, [&](int64_t first, int64_t count, int64_t vector, int some) {
+      for (const int64_t last = vector + some; vector < last; ++vector) {
+        const int64_t width = least(kLanes, args.outputs - vector * kLanes);
+        if (width == kLanes)
+          store_block<T>(args, end, first, count, vector, kLanes, Full{});
+        else
+          store_block<T>(args, end, first, count, vector, width, Tail(width));
+      }
+    });
+  });
 }
 
 template <typename T>
@@ -226,6 +273,7 @@ void TCIM_LITE_USE(direct)(KernelTable& table) {
   enter(table.slab, slab<uint16_t>, slab<float>);
   table.half_slab = half_slab;
   table.direct = direct;
+  enter(table.direct_blocks, direct_blocks<uint16_t>, direct_blocks<float>);
   table.packs_pixels = kAnyPixels;
 #if defined(__AVX2__) && !defined(__AVX512F__)
   table.slab_floats = kSlabFloats;

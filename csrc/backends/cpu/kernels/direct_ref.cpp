@@ -39,6 +39,19 @@ void direct(const DirectArgs& args) {
 }
 
 template <typename Row>
+void direct_blocks(const DirectBlocksArgs& args) {
+  direct(args.direct);
+  for (int64_t n = 0; n < args.outputs; ++n) {
+    const int64_t vector = n / kVector, left = args.outputs - vector * kVector, width = left < kVector ? left : kVector;
+    for (int64_t i = 0; i < args.direct.count; ++i) {
+      const int64_t at = vector * args.y_stride + (args.pixel + i) * width + n % kVector;
+      store_sum<Row>(args.end, args.bias ? args.bias + n : nullptr, args.residual, args.y, at,
+                     args.direct.acc[i * args.direct.vectors * kVector + n]);
+    }
+  }
+}
+
+template <typename Row>
 void turned_store(const TurnedStoreArgs& args) {
   const int64_t acc_stride = (args.rows + kVector - 1) / kVector * kVector;
   store_sums<Row>(args, [&](int64_t row, int64_t i) { return args.acc[i * acc_stride + row]; });
@@ -50,6 +63,7 @@ void use_direct_ref(KernelTable& table) {
   enter(table.slab, slab<F16Row>, slab<F32Row>);
   table.half_slab = half_slab;
   table.direct = direct;
+  enter(table.direct_blocks, direct_blocks<F16Row>, direct_blocks<F32Row>);
   table.packs_pixels = true;
   table.slab_floats = kSlab * kSlabTerms / 2;
   table.narrow_slab = kSlab;

@@ -36,12 +36,14 @@ int64_t ConvStep::share(int64_t members) const {
 int64_t ConvStep::prepared_bytes() const { return quantized() ? quantized_bytes() : inputs() * kPanel * 4; }
 
 int64_t ConvStep::shared_bytes() const {
-  if (!direct_offsets_.empty()) return direct_shared_bytes();
+  if (is_depthwise_in_blocks()) return blocks_bytes();
+  if (!direct_offsets_.empty()) return blocks_bytes() + direct_shared_bytes();
   const bool prepares_first = !is_depthwise() && share(ThreadPool::instance().size()) < outputs;
   return prepares_first ? panels() * prepared_bytes() : 0;
 }
 
 int64_t ConvStep::member_bytes() const {
+  if (is_depthwise_in_blocks()) return depthwise_blocks_bytes();
   if (is_depthwise()) return depthwise_bytes();
   if (!direct_offsets_.empty()) return direct_member_bytes();
   return quantized() ? quantized_member_bytes()
@@ -49,6 +51,7 @@ int64_t ConvStep::member_bytes() const {
 }
 
 void ConvStep::run(const RunContext& context) const {
+  if (is_depthwise_in_blocks()) return run_depthwise_blocks(context);
   if (is_depthwise()) return run_depthwise(context);
   if (!direct_offsets_.empty()) return run_direct(context);
   const int64_t count = panels(), share = this->share(context.pool.size()), shares = (outputs + share - 1) / share;

@@ -11,12 +11,16 @@ struct ConvStep final : Step, ConvSpec {
         weights(finder.find<std::byte>(weights_id)),
         bias(finder.find<float>(bias_id)),
         added(residual, finder),
+        x_in_blocks(finder.in_blocks(x)),
+        y_in_blocks(finder.in_blocks(y)),
+        residual_in_blocks(!residual.weight && finder.in_blocks(residual.value)),
         direct_offsets_(direct_offsets()),
         depthwise_offsets_(depthwise_offsets()) {}
 
   const std::byte* weights;
   const float* bias;
   Bytes added;
+  bool x_in_blocks, y_in_blocks, residual_in_blocks;
   void run(const RunContext& context) const override;
   int64_t shared_bytes() const override;
   int64_t member_bytes() const override;
@@ -46,6 +50,19 @@ struct ConvStep final : Step, ConvSpec {
   // Sums [rows, kPanel] of channels from `channel` on become elements of y.
   void store(const RunContext& context, const Panel& panel, int64_t channel, int64_t rows, const float* acc) const;
 
+  struct Places;  // conv_direct.h
+
+  // conv_blocks.cpp
+  // Whether y is computed in blocks. If its readers want planes, it is turned afterwards.
+  bool makes_blocks() const { return y_in_blocks || residual_in_blocks || is_depthwise_in_blocks(); }
+  bool is_depthwise_in_blocks() const { return x_in_blocks && keeps_blocks(*this); }
+  int64_t blocks_bytes() const;  // of shared scratch: a result that is turned afterwards
+  std::byte* result(const RunContext& context) const;
+  void turn_result(const RunContext& context) const;
+  void pad_blocks(const RunContext& context, const Places& places, const std::byte* image, float* padded) const;
+  int64_t depthwise_blocks_bytes() const;
+  void run_depthwise_blocks(const RunContext& context) const;
+
   // conv_quant.cpp
   int64_t quantized_bytes() const;  // of a prepared panel
   int64_t quantized_member_bytes() const;
@@ -62,7 +79,6 @@ struct ConvStep final : Step, ConvSpec {
   void run_depthwise(const RunContext& context) const;
 
   // conv_direct.cpp, conv_pack.cpp
-  struct Places;
   struct DirectTasks;
   struct DirectScratch;
   struct SlabWeights;

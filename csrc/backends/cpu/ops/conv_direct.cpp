@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cpu/dispatch.h"
+#include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/windows.h"
 
 namespace tcim_lite::cpu {
@@ -27,11 +28,12 @@ bool reads_inside(const Window::Axis& axis) {
 
 }  // namespace
 
-ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels) : padded(step.window, 0) {
+ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels)
+    : padded(step.window, 0), unit(step.x_in_blocks ? kBlock : 1), any_pixels(kernels.packs_pixels) {
   const Window& window = step.window;
   const bool inside = reads_inside(window.h) && reads_inside(window.w);
-  packs = kernels.packs_pixels && window.taps() == 1 && inside;
-  in_place = !packs && step.elem == kF32 && window.w.stride == 1 && inside;
+  packs = kernels.packs_pixels && window.taps() == 1 && inside && !step.x_in_blocks;
+  in_place = !packs && step.elem == kF32 && window.w.stride == 1 && inside && step.channels % unit == 0;
   const bool flat = packs || window.h.out == 1 || is_identity(window);
   rows = flat ? 1 : window.h.out;
   row_pixels = flat ? window.out_pixels() : window.w.out;
@@ -51,7 +53,7 @@ ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels) : pad
   } else {
     plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
   }
-  group = packs ? round_up(k, terms) * plane : step.channels * plane;
+  group = packs ? round_up(k, terms) * plane : round_up(step.channels, unit) * plane;
 }
 
 // Tasks: slabs of outputs times parts of the pixels, whole rows or a part of the only one.
@@ -67,7 +69,8 @@ struct ConvStep::DirectTasks {
     const int64_t split = std::min(parts_of(wanted, step.groups * slabs), parts_of(pixels, kFewPixels));
     parts = std::max(split, parts_of(pixels, kManyPixels));
     if (places.rows == 1) {
-      part_pixels = parts == 1 ? pixels : round_up(parts_of(pixels, parts), places.packs ? kPackedTile : kPixelUnit);
+      part_pixels =
+          parts == 1 ? pixels : round_up(parts_of(pixels, parts), places.any_pixels ? kPackedTile : kPixelUnit);
     } else {
       part_pixels = parts_of(places.rows, parts) * places.row_pixels;
     }
@@ -78,6 +81,7 @@ struct ConvStep::DirectTasks {
 };
 
 bool ConvStep::is_direct() const {
+  if (x_in_blocks || y_in_blocks || residual_in_blocks) return takes_blocks(*this);
   const bool large = kernels().packs_pixels && window.out_pixels() >= kLargePlane;
   if (quantized() || inputs() < (large ? kFewChannels : kPackedConvTerms)) return false;
   if (outputs < (large ? kFewChannels : kPackedConvOutputs) || window.out_pixels() < kPackedConvPixels) return false;
@@ -96,7 +100,7 @@ std::vector<int64_t> ConvStep::direct_offsets() const {
     for (int64_t i = 0; i < h.kernel; ++i) {
       for (int64_t j = 0; j < w.kernel; ++j) {
         const int64_t tap = places.in_place ? i * h.dilation * w.in + j * w.dilation : places.padded.offset(i, j);
-        offsets.push_back(places.of_channel(channel) + tap);
+        offsets.push_back(places.of_channel(channel) + tap * places.unit);
       }
     }
   }
@@ -149,7 +153,7 @@ int64_t ConvStep::direct_shared_bytes() const {
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this, kernels());
   const int64_t pixels = DirectTasks(*this, places, ThreadPool::instance().size()).part_pixels;
-  return std::max(DirectScratch::bytes(places, pixels), window.w.in * 4);
+  return std::max({DirectScratch::bytes(places, pixels), window.w.in * 4, turning_bytes()});
 }
 
 void ConvStep::run_direct(const RunContext& context) const {
@@ -188,6 +192,7 @@ void ConvStep::run_direct(const RunContext& context) const {
     };
     context.pool.parallel_for(of_part * tasks.parts, multiply);
   }
+  turn_result(context);
 }
 
 void ConvStep::multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
@@ -195,9 +200,13 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
   const int64_t size = elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(places.slab, outputs - row), channel = part.group * outputs + row;
   const int64_t some = places.terms;
-  const int64_t at = ((part.image * groups * outputs + channel) * pixels + part.pixel) * size;
-  std::byte* out = context.at(y) + at;
+  // The rows that the part has of y: planes, or blocks.
+  const int64_t height = makes_blocks() ? kBlock : 1;
+  const int64_t at = ((part.image * groups * outputs + channel) * pixels + (makes_blocks() ? 0 : part.pixel)) * size;
+  std::byte* out = result(context) + at;
   const std::byte* summand = residual.given() ? added.at(context) + at : nullptr;
+  const float* biases = bias == nullptr ? nullptr : bias + channel;
+  const ConvEnd end = can_end(function) ? ConvEnd{function, alpha, beta} : ConvEnd{};
   const int64_t vectors = parts_of(rows, 16);
   const SlabWeights factors(*this, channel);
   for (int64_t first = 0; first < k; first += some) {
@@ -207,6 +216,7 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
                     scratch.weights, kSlabTerms * 16, scratch.acc,
                     terms,           vectors,         part.count,
                     first == 0};
+    args.step = places.unit;
     if (format == WeightFormat::LinearF32) {
       args.packed = reinterpret_cast<const float*>(stored);
       args.packed_stride = factors.stride / 4;
@@ -223,18 +233,22 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     args.fetches[0] = {ends ? factors.at(ahead, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
                        factors.stride, fetches ? parts_of(some * factors.rows * size, 64) : 0};
     if (ends) {
-      const int64_t lines = parts_of(part.count * size, 64);
-      args.fetches[1] = {out, rows, pixels * size, lines};
-      if (summand) args.fetches[2] = {summand, rows, pixels * size, lines};
+      const int64_t behind = makes_blocks() ? part.pixel * std::min(kBlock, rows) * size : 0;
+      const int64_t lines = parts_of(part.count * height * size, 64), count = parts_of(rows, height);
+      args.fetches[1] = {out + behind, count, pixels * height * size, lines};
+      if (summand) args.fetches[2] = {summand + behind, count, pixels * height * size, lines};
     }
-    context.kernels.direct(args);
+    if (ends && makes_blocks())
+      context.kernels.direct_blocks[elem]({args, biases, summand, out, rows, pixels * kBlock, part.pixel, end});
+    else
+      context.kernels.direct(args);
   }
-  const bool ends = can_end(function);
-  context.kernels.turned_store[elem]({scratch.acc, bias == nullptr ? nullptr : bias + channel, summand, out, rows,
-                                      part.count, pixels, ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
-  for (int64_t i = 0; !ends && i < rows; ++i) {
-    std::byte* of_row = out + i * pixels * size;
-    context.kernels.unary[function][elem]({of_row, of_row, part.count, alpha, beta});
+  if (!makes_blocks())
+    context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, end});
+  for (int64_t i = 0; !can_end(function) && i < rows; i += height) {
+    const int64_t width = std::min(height, rows - i);
+    std::byte* of_row = out + (i * pixels + (makes_blocks() ? part.pixel * width : 0)) * size;
+    context.kernels.unary[function][elem]({of_row, of_row, part.count * width, alpha, beta});
   }
 }
 

@@ -18,19 +18,22 @@ struct ConvStep::Places {
   // Of the first channel and tap.
   int64_t of_pixel(int64_t pixel) const {
     if (packs) return pixel / kPackedTile * kPackedTile * terms + pixel % kPackedTile;
-    return pixel / row_pixels * row_stride + pixel % row_pixels;
+    return (pixel / row_pixels * row_stride + pixel % row_pixels) * unit;
   }
   // Behind that of the first channel.
   int64_t of_channel(int64_t channel) const {
-    return packs ? channel / terms * terms * plane + channel % terms * kPackedTile : channel * plane;
+    if (packs) return channel / terms * terms * plane + channel % terms * kPackedTile;
+    return channel / unit * unit * plane + channel % unit;
   }
 
   PaddedRows padded;
-  bool packs;     // the terms of a tile of pixels lie side by side: [k / terms, tiles, terms, kPackedTile]
-  bool in_place;  // else, unless it packs, padded planes
-  int64_t rows, row_pixels, row_stride, plane;
-  int64_t slab, terms;      // outputs, and their terms at a time: they fit the first cache
-  int64_t group;            // floats
+  int64_t unit;     // channels whose pixels lie side by side, and floats from one pixel to the next
+  bool any_pixels;  // tiles take kPackedTile pixels from any rows
+  bool packs;       // the terms of a tile of pixels lie side by side: [k / terms, tiles, terms, kPackedTile]
+  bool in_place;    // else, unless it packs, padded planes
+  int64_t rows, row_pixels, row_stride, plane;  // plane: pixels
+  int64_t slab, terms;                          // outputs, and their terms at a time: they fit the first cache
+  int64_t group;                                // floats
   int64_t part_pixels = 0;  // of a part that is packed alone; 0: all pixels are packed, or padded, first
 };
 

@@ -71,7 +71,11 @@ void ConvStep::pack_block(const RunContext& context, const Places& places, const
 // An image as `places` has it, unless it is read where it lies.
 const float* ConvStep::prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const {
   if (places.in_place) return reinterpret_cast<const float*>(image);
-  auto* prepared = reinterpret_cast<float*>(context.shared_scratch);
+  auto* prepared = reinterpret_cast<float*>(context.shared_scratch + blocks_bytes());
+  if (x_in_blocks) {
+    pad_blocks(context, places, image, prepared);
+    return prepared;
+  }
   const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);
   if (!places.packs) {
     // Few planes are cut into parts.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/padded.h"
 #include "backends/cpu/ops/windows.h"
 
@@ -47,12 +48,18 @@ struct TapScratch {
 
 }  // namespace
 
+int64_t PoolStep::shared_bytes() const {
+  return x_in_blocks && !y_in_blocks ? planes * window.out_pixels() * elem_bytes(elem) : 0;
+}
+
 int64_t PoolStep::member_bytes() const {
+  if (x_in_blocks) return turning_bytes();
   const int64_t taps = window.taps();
   return Bands::fit(window) ? BandScratch::bytes(Bands(window), taps) : TapScratch::bytes(taps);
 }
 
 void PoolStep::run(const RunContext& context) const {
+  if (x_in_blocks) return run_blocks(context);
   if (Bands::fit(window)) return run_bands(context);
   run_panels(context);
 }
@@ -82,6 +89,19 @@ void PoolStep::run_bands(const RunContext& context) const {
                                   bands.row_step * bands.pitch});
     }
   });
+}
+
+void PoolStep::run_blocks(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem), images = planes / channels, pixels = window.out_pixels();
+  const BlockRows tasks(window, images, channels, context.pool.size());
+  std::byte* to = y_in_blocks ? context.at(y) : context.shared_scratch;
+  context.pool.parallel_for(tasks.count(), [&](int64_t index, int) {
+    const BlockRows::Part part = tasks.part(index);
+    const int64_t at = part.channel * pixels + part.window.first * window.w.out * part.width;
+    context.kernels.pool_block[elem](
+        {part.window, context.at(x) + part.channel * window.in_pixels() * size, to + at * size});
+  });
+  if (!y_in_blocks) turn_blocks(context, elem, to, images, channels, pixels, context.at(y));
 }
 
 void PoolStep::run_panels(const RunContext& context) const {

@@ -6,11 +6,15 @@
 namespace tcim_lite::cpu {
 
 struct PoolStep final : Step, PoolSpec {
-  PoolStep(PoolSpec spec, const WeightFinder&) : PoolSpec(std::move(spec)) {}
+  PoolStep(PoolSpec spec, const WeightFinder& finder)
+      : PoolSpec(std::move(spec)), x_in_blocks(finder.in_blocks(x)), y_in_blocks(finder.in_blocks(y)) {}
+  const bool x_in_blocks, y_in_blocks;
   void run(const RunContext& context) const override;
+  int64_t shared_bytes() const override;
   int64_t member_bytes() const override;
 
  private:
+  void run_blocks(const RunContext& context) const;
   void run_bands(const RunContext& context) const;
   void run_panels(const RunContext& context) const;
   // The taps that count for each of `count` outputs from `pixel` on.

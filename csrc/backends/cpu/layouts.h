@@ -1,0 +1,28 @@
+// Which values of a plan lie in blocks of channels (conv_args.h) and not plane by plane: those that convolutions and
+// pools write, and nothing but convolutions and pools reads. Only the steps of this backend see it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/plan/plan.h"
+
+namespace tcim_lite::cpu {
+
+// A convolution of one group: any layout of x, y or residual.
+bool takes_blocks(const ConvSpec& conv);
+// A convolution channel by channel, and a pool: y is in blocks only if x is.
+bool keeps_blocks(const ConvSpec& conv);
+bool keeps_blocks(const PoolSpec& pool);
+
+class Layouts {
+ public:
+  Layouts(const Graph& graph, const Plan& plan);
+
+  bool in_blocks(uint32_t value) const { return value < in_blocks_.size() && in_blocks_[value]; }
+
+ private:
+  std::vector<bool> in_blocks_;  // [value id of the graph]
+};
+
+}  // namespace tcim_lite::cpu
