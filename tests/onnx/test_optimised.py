@@ -43,6 +43,15 @@ CASES = {
         [("FusedMatMul", ["x", "w"], ["y"], {"transB": 1, "alpha": 0.5, **ORT})],
         {"w": numbers(7, 16)},
     ),
+    # Queries and keys as PyTorch's newer exporter makes them.
+    "FusedMatMul of turned batches": (
+        [("FusedMatMul", ["p", "p"], ["y"], {"transBatchA": 1, "transBatchB": 1, "transB": 1, "alpha": 0.5, **ORT})],
+        {},
+    ),
+    "FusedMatMul of a turned batch": (
+        [("FusedMatMul", ["p", "w"], ["y"], {"transBatchA": 1, "transA": 1, **ORT})],
+        {"w": numbers(4, 6, 2, 3)},
+    ),
     "FusedGemm": (
         [
             ("Reshape", ["x", "s"], ["r"], {}),
@@ -112,8 +121,8 @@ REFUSED = {
     "activation 'Swish'": ("FusedConv", ["p", "k"], {"activation": "Swish"}),
     "a mask [2, 5, 16]": ("Attention", ["x", "w", "b", "x"], {"num_heads": 4}),
     "3 heads of 16 numbers": ("Attention", ["x", "w", "b"], {"num_heads": 3}),
+    "turned batches of operands [2, 5, 16] and [16, 48]": ("FusedMatMul", ["x", "w"], {"transBatchA": 1}),
     "packed in one operand": ("MultiHeadAttention", ["x"], {"num_heads": 4}),
-    "transBatchA": ("FusedMatMul", ["x", "x"], {"transBatchA": 1}),
 }
 
 

@@ -46,25 +46,28 @@ def fused_gemm(call: Call) -> Tensor:
 
 @lowers("FusedMatMul", domain=DOMAIN)
 def fused_matmul(call: Call) -> Tensor:
-    if call.int_attr("transBatchA", 0) or call.int_attr("transBatchB", 0):
-        raise call.node.unsupported("transBatchA or transBatchB; expected 0")
     a, b, alpha = call.floats(0), call.operand(1), float(call.attr("alpha", 1.0))
-    if call.int_attr("transA", 0):
-        a = _turned(call, a)
+    turns = call.int_attr("transBatchA", 0) or call.int_attr("transBatchB", 0)
+    if turns and not 2 < len(a.shape) == len(b.shape):
+        raise call.node.unsupported(f"turned batches of operands {list(a.shape)} and {list(b.shape)}")
+    a = _turned(call, a, "A")
     if not isinstance(b, Tensor) and b.ndim == 2:
         weight = np.asarray(b if call.int_attr("transB", 0) else b.T, np.float32)
         if weight.shape[1] == a.shape[-1]:
             return linear(call, a, np.ascontiguousarray(weight * np.float32(alpha)), None)
-    if call.int_attr("transB", 0):
-        b = _turned(call, call.as_floats(b))
-    y = product(call, a, b)
+    y = product(call, a, _turned(call, call.as_floats(b), "B"))
     return y if alpha == 1.0 else binary(call, "Mul", y, number(alpha))
 
 
-def _turned(call: Call, x: Tensor) -> Tensor:
-    """With the last two axes exchanged."""
+def _turned(call: Call, x: Tensor, which: str) -> Tensor:
+    """An operand as its attributes ask: the first axis behind those of the batch, and the last two axes exchanged."""
     rank = len(x.shape)
-    return call.transpose(x, [*range(rank - 2), rank - 1, rank - 2])
+    axes = list(range(rank))
+    if call.int_attr(f"transBatch{which}", 0):
+        axes = [*axes[1:-1], 0, rank - 1]
+    if call.int_attr(f"trans{which}", 0) and rank > 1:
+        axes[-2:] = axes[:-3:-1]
+    return call.transpose(x, axes)
 
 
 @lowers("Gelu", "BiasGelu", "FastGelu", domain=DOMAIN)
