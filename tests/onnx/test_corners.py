@@ -168,6 +168,18 @@ def test_outputs_may_be_inputs_constants_and_one_value_twice(make_model):
     np.testing.assert_array_equal(module.get_output("x").numpy(), x)
 
 
+@pytest.mark.parametrize("quant", ["float16", "float32"])
+@pytest.mark.parametrize("op", ["Clip", "Max", "Add"])
+def test_a_divisor_is_kept_from_zero_in_every_type(op, quant, make_model, run_here):
+    """PyTorch's normalize divides by at least 1e-12, which float16 does not have."""
+    nodes = [
+        ("ReduceL2", ["x"], ["n"], {"axes": [1]}), (op, ["n", "least"], ["m"], {}), ("Div", ["x", "m"], ["y"], {}),
+    ]  # fmt: skip
+    model = make_model(nodes, {"x": (2, 2)}, ["y"], {"least": np.float32(1e-12)})
+    y = run_here(model, {"x": np.array([[0, 0], [3, 4]], np.float32)}, quant)["y"]
+    np.testing.assert_allclose(y, [[0, 0], [0.6, 0.8]], atol=3e-4)
+
+
 WEIGHT = np.ones((2, 3, 3, 3), np.float32)
 REFUSED = {
     "alpha is inf": ("LeakyRelu", {"alpha": float("inf")}, []),

@@ -39,6 +39,7 @@ _UNARY = (
     "Cos",
     "Atan",
 )
+_TINIEST = 2.0**-24  # of float16 above 0
 # Types as numpy names them. Others round in ways that nothing here computes, or are no numbers.
 _CAST_TO = frozenset(
     (
@@ -61,6 +62,8 @@ def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
         shape = np.broadcast_shapes(a.shape, b.shape)
     except ValueError:
         raise call.node.unsupported(f"operands {list(a.shape)} and {list(b.shape)} do not fit each other") from None
+    if kind in ("Add", "Max"):
+        a, b = (_above_zero(call, operand) for operand in (a, b))
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape:
         return call.op(kind, [a, b], shape)
     return call.op(kind, [call.source(a), call.source(b)], shape, {"broadcast": 1})
@@ -69,6 +72,14 @@ def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
 def unary(call: Call, kind: str, x: Tensor, alpha: float = 0.0, beta: float = 0.0) -> Tensor:
     """One of our ops of one operand."""
     return call.op(kind, [x], x.shape, {key: float(v) for key, v in (("alpha", alpha), ("beta", beta)) if v})
+
+
+def _above_zero(call: Call, operand: Operand) -> Operand:
+    """What keeps a divisor from 0 does so in float16 too, where 1e-12 would be 0."""
+    if isinstance(operand, Tensor) or operand.size != 1 or call.emit.dtype != "float16":
+        return operand
+    value = float(operand.reshape(-1)[0])
+    return np.full(operand.shape, _TINIEST, np.float32) if 0 < value < _TINIEST else operand
 
 
 def number(value: float) -> np.ndarray:
@@ -280,6 +291,8 @@ def clip(call: Call) -> Tensor:
     x = call.floats(0)
     if low == 0 and high == math.inf:
         return unary(call, "Relu", x)
+    if 0 < low < _TINIEST and call.emit.dtype == "float16":
+        low = _TINIEST  # as `_above_zero`
     return unary(call, "Clip", x, within_float32(low), within_float32(high))
 
 
