@@ -71,12 +71,15 @@ docs: $(VENV)/docs
 SOURCES := pyproject.toml csrc/runtime/m50.toml CMakeLists.txt constraints.txt \
            $(shell find csrc tcim_lite models -name '*.cpp' -o -name '*.h' -o -name '*.def' -o -name '*.py' -o -name '*.pyi' -o -name CMakeLists.txt -o -name '*.cmake')
 
-# The pip that Python has, if it has one, fills the environment: to make another first takes three seconds.
-TOOLS := --disable-pip-version-check -q install --no-compile -c constraints.txt pip scikit-build-core pybind11 cmake ninja
+# The pip that Python has, if it has one, fills the environment: to make another first takes three seconds. One process
+# unpacks CMake, which is large, while another fetches the rest.
+TOOLS := --disable-pip-version-check -q install --no-compile -c constraints.txt
 $(VENV)/tools: constraints.txt
 	if $(PYTHON) -c 'import pip; assert int(pip.__version__.split(".")[0]) > 22' 2>/dev/null; \
-	then $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python $(TOOLS); \
-	else $(PYTHON) -m venv $(VENV) && $(BIN)/pip $(TOOLS); fi
+	then $(PYTHON) -m venv --without-pip $(VENV) && \
+	    { $(PYTHON) -m pip --python $(BIN)/python $(TOOLS) cmake ninja & cmake=$$!; \
+	    $(PYTHON) -m pip --python $(BIN)/python $(TOOLS) pip scikit-build-core pybind11 && wait $$cmake; }; \
+	else $(PYTHON) -m venv $(VENV) && $(BIN)/pip $(TOOLS) pip scikit-build-core pybind11 cmake ninja; fi
 	touch $@
 
 # The compilers work while pip fetches what the package needs.
