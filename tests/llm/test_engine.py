@@ -125,10 +125,18 @@ def test_a_free_slot_costs_no_attention_and_keeps_its_rows(make_engine, alone):
     assert [last[name].usage.cached_tokens for name in ("again", "part")] == [CONTEXT - 1, 40]
 
 
+@pytest.mark.parametrize(("device", "clock", "expected"), [("cpu", "off", True), ("", "", True), ("cpu", "m50", False)])
+def test_a_token_alone_is_appended_by_prefill_where_only_this_cpu_counts(
+    make_engine, monkeypatch, device, clock, expected
+):
+    monkeypatch.setenv("TCIM_LITE_DEVICE", device)
+    monkeypatch.setenv("TCIM_LITE_CLOCK", clock)
+    assert make_engine(3).slots.alone_by_prefill is expected
+
+
 @pytest.mark.parametrize("by_prefill", [True, False])
 def test_an_answer_alone_costs_one_row_and_is_the_same(make_engine, alone, by_prefill):
     engine = make_engine(3)
-    assert engine.slots.alone_by_prefill
     engine.slots.alone_by_prefill = by_prefill
     stage = engine.slots.stages[0]
     stage.decode = module = Lengths(stage)
