@@ -368,3 +368,15 @@ def test_what_the_exporter_holds_dies_with_the_copy(add):
     rt.from_dlpack(Wrapped(array))
     del array
     assert alive() is None
+
+
+def test_an_array_that_is_not_exported_is_refused_with_the_reason(add_model):
+    class Meta:
+        def __array__(self, dtype=None, copy=None):
+            raise TypeError("no memory")
+
+        def __dlpack__(self, **options):
+            raise BufferError("cannot pack tensors on meta")
+
+    with pytest.raises(TypeError, match=r"a Meta that numpy cannot read \(cannot pack tensors on meta\); expected"):
+        rt.load(add_model).set_input("a", Meta())

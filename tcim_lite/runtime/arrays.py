@@ -19,11 +19,12 @@ _NUMPY_EXPORTS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 def as_array(value: Any) -> NDArray[Any]:
     """What `numpy.asarray` makes of it, else what DLPack does. Native byte order; bfloat16 becomes float32, exactly."""
+    array: NDArray[Any] | None = None
+    problem: Exception | None = None
     try:
         array = np.asarray(value)
-        problem = None
     except TypeError as error:  # of torch: a bfloat16 tensor, or one on a GPU
-        array, problem = None, error
+        problem = error
     except ValueError as error:
         if not isinstance(value, (list, tuple)):
             raise
@@ -33,7 +34,10 @@ def as_array(value: Any) -> NDArray[Any]:
     # numpy makes an array of one Python object of what it does not know.
     unknown = array is None or (array.dtype.kind == "O" and array is not value)
     if unknown and hasattr(value, "__dlpack__"):
-        return import_dlpack(value)
+        try:
+            return import_dlpack(value)
+        except BufferError as error:  # of torch: a tensor that is sparse, quantised or without memory
+            array, problem = None, error
     if array is None:
         raise TypeError(
             f"a {type(value).__name__} that numpy cannot read ({problem}); expected integers, bool, bfloat16, float16, "
