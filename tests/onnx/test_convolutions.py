@@ -187,6 +187,8 @@ def chain(make_model, channels, show):
     same = {"pads": [1, 1, 1, 1]}
     conv("x", "stem", channels, 3, 3, **same, strides=[2, 2])
     nodes.append(("MaxPool", ["stem"], ["pooled"], {"kernel_shape": [3, 3], "strides": [2, 2], **same}))
+    conv("stem", "point", channels, channels, 1)  # of enough pixels for parts of their own
+    nodes.append(("MaxPool", ["point"], ["far"], {"kernel_shape": [5, 5], "strides": [5, 5]}))
     conv("pooled", "wide", 3 * channels, channels, 1)
     nodes.append(("Clip", ["wide", "low", "high"], ["clipped"], {}))
     conv("clipped", "moved", 3 * channels, 1, 3, group=3 * channels, pads=[0, 1, 2, 1])
@@ -201,13 +203,13 @@ def chain(make_model, channels, show):
     conv("both", "large", 2 * channels, 1, 5, group=2 * channels, pads=[2, 2, 2, 2], strides=[1, 2])
     nodes.append(("MaxPool", ["both"], ["highest"], {"kernel_shape": [2, 2]}))
     constants |= {"low": np.float32(0), "high": np.float32(1)}
-    ends = ["large", "highest"]
-    outputs = ends + ["pooled", "clipped", "soft", "sum", "positive", "both", "stem", "apart"] * show
-    return make_model(nodes, {"x": (2, 3, 50, 46)}, outputs, constants), ends
+    ends = ["large", "highest", "far"]
+    outputs = ends + ["pooled", "clipped", "soft", "sum", "positive", "both", "stem", "point", "apart"] * show
+    return make_model(nodes, {"x": (2, 3, 82, 80)}, outputs, constants), ends
 
 
 def chain_image():
-    return np.random.default_rng(3).standard_normal((2, 3, 50, 46)).astype(np.float32)
+    return np.random.default_rng(3).standard_normal((2, 3, 82, 80)).astype(np.float32)
 
 
 @pytest.mark.parametrize("quant", ["float32", "float16"])

@@ -60,6 +60,8 @@ struct ConvStep final : Step, ConvSpec {
   std::byte* result(const RunContext& context) const;
   void turn_result(const RunContext& context) const;
   void pad_blocks(const RunContext& context, const Places& places, const std::byte* image, float* padded) const;
+  void widen_blocks(const RunContext& context, const Places& places, const std::byte* image, const Panel& part,
+                    float* wide) const;
   int64_t depthwise_blocks_bytes() const;
   void run_depthwise_blocks(const RunContext& context) const;
 

@@ -44,12 +44,18 @@ ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels)
   if (kernels.packs_pixels && tasks < kTasksOfMember * ThreadPool::instance().size()) slab = 16;
   const int64_t k = step.inputs(), most = std::min(kSlabTerms, kernels.slab_floats / slab);
   terms = round_up(parts_of(k, parts_of(k, most)), 16);
-  if (packs) {
-    // A part is packed by the member that multiplies it with all weights, where there are enough parts for all members.
+  const bool widens = step.x_in_blocks && !in_place && is_identity(window);
+  if (packs || widens) {
+    // A part is packed, or its blocks become fp32 and 16 wide, by the member that multiplies it with all weights, where
+    // there are enough parts for all members.
     const int64_t fit = std::min(kManyPixels, kPartFloats / round_up(k, terms)), parts = parts_of(row_pixels, fit);
-    const bool enough = fit >= kFewPixels && parts >= kTasksOfMember * ThreadPool::instance().size();
+    const bool enough = fit >= kFewPixels && parts >= (widens ? 2 : kTasksOfMember) * ThreadPool::instance().size();
     part_pixels = enough ? round_up(parts_of(row_pixels, parts), kPackedTile) : 0;
-    plane = round_up(enough ? part_pixels : row_pixels, kPackedTile);
+  }
+  if (packs) {
+    plane = round_up(part_pixels > 0 ? part_pixels : row_pixels, kPackedTile);
+  } else if (part_pixels > 0) {
+    plane = part_pixels;
   } else {
     plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
   }
@@ -171,9 +177,13 @@ void ConvStep::run_direct(const RunContext& context) const {
         const int64_t group = index % groups;
         const Panel part = part_at(image, group, index / groups);
         const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
-        for (int64_t channel = 0; channel < channels; channel += places.terms)
-          pack_block(context, places, planes + group * channels * plane_bytes, channel, part.pixel, part.pixel,
-                     part.pixel + part.count, member, scratch.part);
+        if (x_in_blocks) {
+          widen_blocks(context, places, planes, part, scratch.part);
+        } else {
+          for (int64_t channel = 0; channel < channels; channel += places.terms)
+            pack_block(context, places, planes + group * channels * plane_bytes, channel, part.pixel, part.pixel,
+                       part.pixel + part.count, member, scratch.part);
+        }
         for (int64_t i = 0; i < part.count; ++i) scratch.read_at[i] = places.of_pixel(i);
         for (int64_t row = 0; row < outputs; row += places.slab)
           multiply_direct(context, places, scratch.part, part, row, 1, scratch);
@@ -232,11 +242,13 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     const bool fetches = !ends || row + ahead + rows <= outputs;
     args.fetches[0] = {ends ? factors.at(ahead, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
                        factors.stride, fetches ? parts_of(some * factors.rows * size, 64) : 0};
-    if (ends) {
-      const int64_t behind = makes_blocks() ? part.pixel * std::min(kBlock, rows) * size : 0;
-      const int64_t lines = parts_of(part.count * height * size, 64), count = parts_of(rows, height);
-      args.fetches[1] = {out + behind, count, pixels * height * size, lines};
-      if (summand) args.fetches[2] = {summand + behind, count, pixels * height * size, lines};
+    if (ends && !makes_blocks()) {
+      const int64_t lines = parts_of(part.count * size, 64);
+      args.fetches[1] = {out, rows, pixels * size, lines};
+      if (summand) args.fetches[2] = {summand, rows, pixels * size, lines};
+    } else if (ends && summand) {  // stores into blocks follow each other: they need no fetch
+      args.fetches[2] = {summand + part.pixel * std::min(kBlock, rows) * size, parts_of(rows, kBlock),
+                         pixels * kBlock * size, parts_of(part.count * kBlock * size, 64)};
     }
     if (ends && makes_blocks())
       context.kernels.direct_blocks[elem]({args, biases, summand, out, rows, pixels * kBlock, part.pixel, end});
