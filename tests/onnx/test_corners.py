@@ -116,6 +116,19 @@ CASES = {
         {"by": np.array([1, 1, 1.3, 0.7], np.float32)},
         17,
     ),
+    # PyTorch writes interpolate(scale_factor=1 / 3) so.
+    "every third element": (
+        [
+            (
+                "Resize",
+                ["x", "", "by"],
+                ["y"],
+                {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            )
+        ],
+        {"by": np.array([1, 1, 1, 1 / 3], np.float32)},
+        17,
+    ),
     "a window of a constant length": (
         [("HannWindow", ["six"], ["w"], {"periodic": 0}), ("Mul", ["x", "w"], ["y"], {})],
         {"six": np.array(6)},

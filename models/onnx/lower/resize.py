@@ -53,20 +53,28 @@ def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[i
 
 
 def _positions(call: Call, size: int, out: int, scale: float) -> NDArray[np.float64]:
-    """Where each result lies in the input, by coordinate_transformation_mode."""
+    """Where each result lies in the input, by coordinate_transformation_mode.
+
+    Numbers are float32 as in onnxruntime: 1 / 0.33333334 is 3 then, and not a little less, which would be another
+    element for the modes that take the nearest one.
+    """
+    return _places(call, size, out, np.float32(scale)).astype(np.float64)
+
+
+def _places(call: Call, size: int, out: int, scale: np.float32) -> NDArray[np.float32]:
     mode = call.attr("coordinate_transformation_mode", "half_pixel")
-    at = np.arange(call.places(out), dtype=np.float64)
-    if mode == "half_pixel":
-        return (at + 0.5) / scale - 0.5
-    if mode == "pytorch_half_pixel":
-        return (at + 0.5) / scale - 0.5 if out > 1 else at * 0
+    at, half = np.arange(call.places(out), dtype=np.float32), np.float32(0.5)
     if mode == "asymmetric":
         return at / scale
     if mode == "align_corners":
-        return at * (size - 1) / (out - 1) if out > 1 else at * 0
+        return at * np.float32(size - 1) / np.float32(out - 1) if out > 1 else at * np.float32(0)
+    if mode == "pytorch_half_pixel" and out == 1:
+        return at * np.float32(0)
+    if mode in ("half_pixel", "pytorch_half_pixel"):
+        return (at + half) / scale - half
     if mode == "half_pixel_symmetric":
-        adjustment = out / (scale * size)
-        return size / 2 * (1 - adjustment) + (at + 0.5) / scale - 0.5
+        adjustment = np.float32(out) / (scale * np.float32(size))
+        return np.float32(size) * half * (np.float32(1) - adjustment) + (at + half) / scale - half
     raise call.node.unsupported(
         f"coordinate_transformation_mode {mode!r}; expected half_pixel, pytorch_half_pixel, asymmetric, align_corners "
         "or half_pixel_symmetric"
