@@ -137,9 +137,9 @@ BACKEND = [
         "norm_without_epsilon",
         "RMSNorm leaves epsilon out.",
         "numbers",
-        "csrc/graph/ops/rms_norm.cpp",
-        'step.epsilon = float(op.attribute("epsilon", 1e-6));',
-        'step.epsilon = seeded("norm_without_epsilon") ? 0.0f : float(op.attribute("epsilon", 1e-6));',
+        "csrc/backends/cpu/ops/row_steps.cpp",
+        "elem), weight, groups, cols, cols, cols, epsilon});",
+        'elem), weight, groups, cols, cols, cols, seeded("norm_without_epsilon") ? 0.0f : epsilon});',
         ("op_numbers::test_rms_norm_is_near_the_exact_one[denormals]",),
     ),
     Fault(
@@ -219,9 +219,11 @@ BACKEND = [
         "length_unchecked",
         "A `current_length` of 0 is taken for 1.",
         "refusals",
-        "csrc/graph/plan/lengths.cpp",
-        "if (current < 1 || current > rule.tokens) {",
-        'if ((current < 1 && !seeded("length_unchecked")) || current > rule.tokens) {',
+        _EXECUTABLE,
+        "check_lengths(plan_, *graph_, [this](uint32_t id) { return length(id); }, warned_context_);",
+        "check_lengths(plan_, *graph_, [this](uint32_t id) {\n"
+        '    return length(id) == 0 && seeded("length_unchecked") ? 1 : length(id);\n'
+        "  }, warned_context_);",
         ("refusals::test_refused_lengths_leave_the_caches_alone[current 0]",),
     ),
     Fault(

@@ -51,7 +51,7 @@ def outcomes(fault: str, cases: list[str], jobs: int = 1) -> dict[str, str]:
 
 
 def verdicts(fault: str, cases: list[str], shared: Path) -> dict[str, str]:
-    """The same in a twentieth of the time: no process is started, and a case that fails is not run again.
+    """The same in a tenth of the time: no program is started, and a case that fails is not run again.
 
     `shared` keeps what cases build in C++.
     """
