@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .json_object import read_object
 from .sampling import Sampler
 
 _MOST_BYTES = 1 << 20
@@ -57,7 +57,7 @@ class GenerationDefaults:
             ValueError: A file is not what it should be; the message is one line that names it.
         """
         path = Path(folder) / "generation_config.json"
-        found, config = _read_object(path), _read_object(path.with_name("config.json"))
+        found, config = (read_object(file, _MOST_BYTES) for file in (path, path.with_name("config.json")))
         values = {name: check(found[name]) for name, check in _CHECKS.items() if found.get(name) is not None}
         bad = next((name for name, value in values.items() if value is None), None)
         if bad is not None:
@@ -99,17 +99,3 @@ _EXPECTED = {
     "min_p": "a number from 0 to 1",
     "repetition_penalty": "a number above 0",
 }
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path}: expected a regular file of at most {_MOST_BYTES} bytes; copy the package again")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected a JSON object, found a {type(found).__name__}")
-    return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
 
+from ..llm.json_object import read_object
 from .errors import ApiError
 
 _MOST_BYTES = 256 << 20
@@ -50,7 +50,7 @@ class Vocabulary:
             raise ValueError(f"{path}: the tokenizer cannot be loaded: {error}") from None
         self.backend_tokenizer.no_truncation()
         self.backend_tokenizer.no_padding()
-        self.config = _read_object(folder / "tokenizer_config.json")
+        self.config = read_object(folder / "tokenizer_config.json", _MOST_BYTES)
         self.special = {
             name: text
             for name, value in self.config.items()
@@ -121,17 +121,3 @@ def _byte_alphabet() -> dict[str, int]:
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path}: has {path.stat().st_size} bytes; expected at most {_MOST_BYTES}")
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected a JSON object, found a {type(found).__name__}")
-    return found
