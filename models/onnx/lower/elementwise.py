@@ -63,7 +63,7 @@ def binary(call: Call, kind: str, a: Operand, b: Operand) -> Tensor:
     except ValueError:
         raise call.node.unsupported(f"operands {list(a.shape)} and {list(b.shape)} do not fit each other") from None
     if kind in ("Add", "Max"):
-        a, b = (_above_zero(call, operand) for operand in (a, b))
+        a, b = (_operand_above_zero(call, operand) for operand in (a, b))
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape:
         return call.op(kind, [a, b], shape)
     return call.op(kind, [call.source(a), call.source(b)], shape, {"broadcast": 1})
@@ -74,12 +74,17 @@ def unary(call: Call, kind: str, x: Tensor, alpha: float = 0.0, beta: float = 0.
     return call.op(kind, [x], x.shape, {key: float(v) for key, v in (("alpha", alpha), ("beta", beta)) if v})
 
 
-def _above_zero(call: Call, operand: Operand) -> Operand:
+def _above_zero(call: Call, value: float) -> float:
     """What keeps a divisor from 0 does so in float16 too, where 1e-12 would be 0."""
-    if isinstance(operand, Tensor) or operand.size != 1 or call.emit.dtype != "float16":
+    return _TINIEST if 0 < value < _TINIEST and call.emit.dtype == "float16" else value
+
+
+def _operand_above_zero(call: Call, operand: Operand) -> Operand:
+    if isinstance(operand, Tensor) or operand.size != 1:
         return operand
     value = float(operand.reshape(-1)[0])
-    return np.full(operand.shape, _TINIEST, np.float32) if 0 < value < _TINIEST else operand
+    least = _above_zero(call, value)
+    return np.full(operand.shape, least, np.float32) if least > value else operand
 
 
 def number(value: float) -> np.ndarray:
@@ -291,9 +296,7 @@ def clip(call: Call) -> Tensor:
     x = call.floats(0)
     if low == 0 and high == math.inf:
         return unary(call, "Relu", x)
-    if 0 < low < _TINIEST and call.emit.dtype == "float16":
-        low = _TINIEST  # as `_above_zero`
-    return unary(call, "Clip", x, within_float32(low), within_float32(high))
+    return unary(call, "Clip", x, within_float32(_above_zero(call, low)), within_float32(high))
 
 
 @lowers("Identity")
