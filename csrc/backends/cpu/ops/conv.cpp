@@ -93,7 +93,7 @@ void ConvStep::store(const RunContext& context, const Panel& panel, int64_t chan
   const bool ends = can_end(function);
   context.kernels.gemm_store[elem]({acc, bias == nullptr ? nullptr : bias + channel,
                                     residual.given() ? added.at(context) + at : nullptr, out, rows, panel.count, pixels,
-                                    ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
+                                    stored_end()});
   for (int64_t row = 0; !ends && row < rows; ++row) {
     std::byte* of_row = out + row * pixels * size;
     context.kernels.unary[function][elem]({of_row, of_row, panel.count, alpha, beta});

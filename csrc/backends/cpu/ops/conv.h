@@ -47,6 +47,8 @@ struct ConvStep final : Step, ConvSpec {
   // What the pixels read, [inputs, kPanel] as T.
   template <typename T>
   void unfold_inputs(const RunContext& context, const Panel& panel, T* unfolded) const;
+  // The function as kernels that store take it, or none where it takes a pass of its own.
+  ConvEnd stored_end() const { return can_end(function) ? ConvEnd{function, alpha, beta} : ConvEnd{}; }
   // Sums [rows, kPanel] of channels from `channel` on become elements of y.
   void store(const RunContext& context, const Panel& panel, int64_t channel, int64_t rows, const float* acc) const;
 

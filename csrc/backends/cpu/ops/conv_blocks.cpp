@@ -88,13 +88,11 @@ void ConvStep::run_depthwise_blocks(const RunContext& context) const {
     context.kernels.slab[elem]({weights + channel * taps * size, width, taps, taps, factors});
     const int64_t at = (part.channel * pixels + part.window.first * window.w.out * width) * size;
     std::byte* out = to + at;
-    const bool ends = can_end(function);
     context.kernels.depthwise_block[elem]({part.window, context.at(x) + part.channel * window.in_pixels() * size,
                                            factors, bias == nullptr ? nullptr : bias + channel,
-                                           residual.given() ? added.at(context) + at : nullptr, out,
-                                           ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
+                                           residual.given() ? added.at(context) + at : nullptr, out, stored_end()});
     const int64_t count = part.window.rows * window.w.out * width;
-    if (!ends) context.kernels.unary[function][elem]({out, out, count, alpha, beta});
+    if (!can_end(function)) context.kernels.unary[function][elem]({out, out, count, alpha, beta});
   };
   context.pool.parallel_for(tasks.count(), run);
   turn_result(context);

@@ -75,7 +75,7 @@ void ConvStep::run_depthwise_in_place(const RunContext& context) const {
                                    std::min(rows, window.h.out - first),
                                    window.w.out,
                                    pixels,
-                                   ends ? ConvEnd{function, alpha, beta} : ConvEnd{}};
+                                   stored_end()};
     context.kernels.depthwise_planes[elem](args);
     for (int64_t i = 0; !ends && i < args.planes; ++i) {
       std::byte* of_plane = out + i * pixels * size;
@@ -108,7 +108,7 @@ void ConvStep::run_depthwise(const RunContext& context) const {
     context.kernels.depthwise[elem]({scratch.band, depthwise_offsets_.data(), factors,
                                      bias == nullptr ? nullptr : bias + channel,
                                      residual.given() ? added.at(context) + at : nullptr, out, taps, rows, w.out,
-                                     bands.row_step * bands.pitch, ends ? ConvEnd{function, alpha, beta} : ConvEnd{}});
+                                     bands.row_step * bands.pitch, stored_end()});
     if (!ends) context.kernels.unary[function][elem]({out, out, rows * w.out, alpha, beta});
   };
   const int64_t grain = std::max<int64_t>(1, kGrainTerms / (bands.rows * w.out * taps));

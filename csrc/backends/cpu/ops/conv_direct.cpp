@@ -216,7 +216,6 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
   std::byte* out = result(context) + at;
   const std::byte* summand = residual.given() ? added.at(context) + at : nullptr;
   const float* biases = bias == nullptr ? nullptr : bias + channel;
-  const ConvEnd end = can_end(function) ? ConvEnd{function, alpha, beta} : ConvEnd{};
   const int64_t vectors = parts_of(rows, 16);
   const SlabWeights factors(*this, channel);
   for (int64_t first = 0; first < k; first += some) {
@@ -251,12 +250,13 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
                          pixels * kBlock * size, parts_of(part.count * kBlock * size, 64)};
     }
     if (ends && makes_blocks())
-      context.kernels.direct_blocks[elem]({args, biases, summand, out, rows, pixels * kBlock, part.pixel, end});
+      context.kernels.direct_blocks[elem](
+          {args, biases, summand, out, rows, pixels * kBlock, part.pixel, stored_end()});
     else
       context.kernels.direct(args);
   }
   if (!makes_blocks())
-    context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, end});
+    context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, stored_end()});
   for (int64_t i = 0; !can_end(function) && i < rows; i += height) {
     const int64_t width = std::min(height, rows - i);
     std::byte* of_row = out + (i * pixels + (makes_blocks() ? part.pixel * width : 0)) * size;
