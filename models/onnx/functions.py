@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 64  # of functions that call functions
 # Ops of ONNX without a lowering, which its own definition computes.
-WRITTEN_OUT = ("Attention", "CenterCropPad", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss")
+WRITTEN_OUT = (
+    "Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention", "NegativeLogLikelihoodLoss",
+    "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU",
+)  # fmt: skip
+_OWN = "tcim_lite.written_out"
 
 
 def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
@@ -55,13 +59,13 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
     Raises:
         UnsupportedNodeError: A node has attributes that its definition of that opset does not know, or the types of its
-            operands cannot be inferred, or it leaves out an operand before another.
+            operands cannot be inferred.
     """
     nodes = [proto for proto in model.graph.node if proto.domain in ("", "ai.onnx") and proto.op_type in WRITTEN_OUT]
     if not nodes:
         return model
     import onnx
-    from onnx import helper, inliner
+    from onnx import inliner
 
     for proto in nodes:
         node = Node(proto.op_type, "", list(proto.input), list(proto.output), {}, proto.name, opset)
@@ -71,22 +75,63 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             raise node.unsupported(f"opset {opset} has no such op") from None
         if unknown := sorted({attribute.name for attribute in proto.attribute} - set(known)):
             raise node.unsupported(f"opset {opset} does not know its attribute '{shown(unknown[0])}'")
-        if "" in proto.input:
-            raise node.unsupported("it leaves out an operand before another, which is not supported")
-    named = {info.name for info in model.graph.input}
-    weights = [tensor for tensor in model.graph.initializer if tensor.name not in named]
-    # The inliner knows the types of inputs only.
-    added = [helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in weights]
+    light = _without_weights(model)
     try:
-        model.graph.input.extend(added)
+        light = _with_left_out(light, opset)
         # All of them, because the nodes of one may be others.
-        return inliner.inline_selected_functions(model, [("", op) for op in WRITTEN_OUT], inline_schema_functions=True)
+        light = inliner.inline_selected_functions(light, [("", op) for op in WRITTEN_OUT], inline_schema_functions=True)
     except Exception as error:
         reason = shown(" ".join(str(error).split()))
         raise node.unsupported(f"ONNX cannot write it out in other ops: {reason}") from None
-    finally:
-        if added:
-            del model.graph.input[-len(added) :]
+    del light.graph.input[:]
+    light.graph.input.extend(model.graph.input)
+    light.graph.initializer.extend(model.graph.initializer)
+    light.graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    return light
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with the types of the weights as inputs, since the inliner knows those of inputs only."""
+    import onnx
+
+    light, graph = onnx.ModelProto(ir_version=model.ir_version), model.graph
+    light.opset_import.extend(model.opset_import)
+    light.graph.name = graph.name
+    for own, given in ((light.graph.node, graph.node), (light.graph.value_info, graph.value_info)):
+        own.extend(given)
+    light.graph.input.extend(graph.input)
+    light.graph.output.extend(graph.output)
+    named = {info.name for info in graph.input}
+    weights = [tensor for tensor in graph.initializer if tensor.name not in named]
+    light.graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in weights
+    )
+    return light
+
+
+def _with_left_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model with those nodes written out that leave out an operand before another, for which the inliner fails."""
+    import onnx
+    from onnx import inliner, shape_inference
+
+    nodes = [proto for proto in model.graph.node if proto.op_type in WRITTEN_OUT and "" in proto.input]
+    if not nodes:
+        return model
+    typed = shape_inference.infer_shapes(model).graph
+    types = {info.name: info.type for info in (*typed.input, *typed.value_info, *typed.output)}
+    for index, proto in enumerate(nodes):
+        schema = onnx.defs.get_schema(proto.op_type, opset, "")
+        operands = [types.get(name, onnx.TypeProto()).SerializeToString() for name in proto.input]
+        body = onnx.FunctionProto.FromString(
+            schema.get_context_dependent_function_with_opset_version(
+                schema.since_version, proto.SerializeToString(), operands
+            )
+        )
+        body.domain, body.name = _OWN, f"{proto.op_type}{index}"
+        proto.domain, proto.op_type = body.domain, body.name
+        model.functions.append(body)
+    model.opset_import.append(onnx.helper.make_opsetid(_OWN, 1))
+    return inliner.inline_local_functions(model)
 
 
 def with_inner(nodes: list[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:

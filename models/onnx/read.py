@@ -24,7 +24,7 @@ from .ports import MAX_RANK, port_of, shape_text, takes_batch
 if TYPE_CHECKING:
     import onnx
 
-OPSETS = range(7, 25)
+OPSETS = range(7, 29)
 MAX_NODES = MAX_OPS
 
 

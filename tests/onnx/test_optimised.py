@@ -122,7 +122,7 @@ REFUSED = {
     "a mask [2, 5, 16]": ("Attention", ["x", "w", "b", "x"], {"num_heads": 4}),
     "3 heads of 16 numbers": ("Attention", ["x", "w", "b"], {"num_heads": 3}),
     "turned batches of operands [2, 5, 16] and [16, 48]": ("FusedMatMul", ["x", "w"], {"transBatchA": 1}),
-    "packed in one operand": ("MultiHeadAttention", ["x"], {"num_heads": 4}),
+    "operand 1 is missing": ("MultiHeadAttention", ["x"], {"num_heads": 4}),
 }
 
 

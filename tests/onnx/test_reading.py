@@ -14,7 +14,7 @@ from tcim_lite.models.onnx.errors import UnsupportedNodeError
 onnx = pytest.importorskip("onnx", reason="needs onnx")
 
 RNG = np.random.default_rng(31)
-OPSETS = range(7, 25)
+OPSETS = range(7, 29)
 
 
 def network(make_model, opset):
@@ -31,15 +31,16 @@ def network(make_model, opset):
 
 
 @pytest.mark.parametrize("opset", OPSETS)
-def test_every_opset_from_7_to_24_is_read(opset, make_model, run_here, run_there):
+def test_every_opset_from_7_to_28_is_read(opset, make_model, run_here, run_there):
     x = RNG.standard_normal((2, 6, 5)).astype(np.float32)
-    model = network(make_model, opset)
-    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
+    known = network(make_model, min(opset, 24))  # by onnxruntime; these ops are the same since
+    here, there = run_here(network(make_model, opset), {"x": x}), run_there(known, {"x": x})
+    np.testing.assert_allclose(here["y"], there["y"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("opset", [6, 25])
+@pytest.mark.parametrize("opset", [6, 29])
 def test_other_opsets_are_refused(opset, make_model):
-    with pytest.raises(UnsupportedNodeError, match=f"opset {opset}, supported are 7 to 24"):
+    with pytest.raises(UnsupportedNodeError, match=f"opset {opset}, supported are 7 to 28"):
         onnx_bytes(network(make_model, opset))
 
 

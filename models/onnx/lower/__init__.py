@@ -1,7 +1,9 @@
 """The lowerings; importing this fills `table.LOWERINGS`."""
 
 from . import (
+    attention,
     bits,
+    cache,
     codes,
     col2im,
     conv,
@@ -22,14 +24,17 @@ from . import (
     recurrent,
     reduce,
     resize,
+    roi,
+    rotary,
     scatter,
     sequences,
     shape,
     spectrum,
+    unpool,
 )
 
 __all__ = [
-    "bits", "codes", "col2im", "conv", "curves", "deform", "einsum", "elementwise", "fused", "gather", "grid", "matmul",
-    "microsoft", "nbits", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "scatter",
-    "sequences", "shape", "spectrum",
+    "attention", "bits", "cache", "codes", "col2im", "conv", "curves", "deform", "einsum", "elementwise", "fused",
+    "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce",
+    "resize", "roi", "rotary", "scatter", "sequences", "shape", "spectrum", "unpool",
 ]  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ..emit import Tensor
@@ -11,11 +9,9 @@ from ..table import Call, Operand, lowers
 from .conv import conv
 from .elementwise import binary, number, swish, unary
 from .gather import gather
-from .integers import to_floats
 from .matmul import gemm, linear, product
 from .microsoft import DOMAIN, plain
 from .norm import layer_norm, rms_norm
-from .shape import strided
 
 lowers("SimplifiedLayerNormalization")(rms_norm)
 
@@ -124,64 +120,3 @@ def _rows(call: Call, table: int, ids: Operand) -> Operand:
     if not isinstance(ids, Tensor):
         return np.asarray(call.constant(table, "a table"))[ids]
     return gather(plain(call, "Gather", [call.constant(table, "a table"), ids], axis=0))
-
-
-@lowers("Attention", domain=DOMAIN)
-def attention(call: Call) -> Tensor:
-    """Of products with one matrix for q, k and v."""
-    if call.has(4) or call.int_attr("do_rotary", 0) or call.attr("qkv_hidden_sizes"):
-        raise call.node.unsupported("a cache, rotary positions or qkv_hidden_sizes")
-    weight = np.asarray(call.constant(1, "the weight"))
-    bias = np.asarray(call.constant(2, "the bias")) if call.has(2) else None
-    both = linear(call, call.floats(0), np.ascontiguousarray(weight.T), bias)
-    size = both.shape[-1] // 3
-    q, k, v = (strided(call, both, [0, 0, i * size], [1, 1, 1], [*both.shape[:2], size]) for i in range(3))
-    return _attended(call, q, k, v, call.get(3), call.get(5))
-
-
-@lowers("MultiHeadAttention", domain=DOMAIN)
-def multi_head_attention(call: Call) -> Tensor:
-    if any(call.has(i) for i in range(6, 10)) or not (call.has(1) and call.has(2)):
-        raise call.node.unsupported("a cache, or q, k and v packed in one operand")
-    parts = [call.floats(i) for i in range(3)]
-    if any(len(part.shape) != 3 for part in parts):
-        raise call.node.unsupported(f"operands {[list(part.shape) for part in parts]}; expected three axes each")
-    if call.has(3):
-        starts = np.cumsum([0, *(part.shape[2] for part in parts)])
-        bias = np.asarray(call.constant(3, "the bias"), np.float32)
-        parts = [binary(call, "Add", part, bias[starts[i] : starts[i + 1]]) for i, part in enumerate(parts)]
-    return _attended(call, *parts, call.get(4), call.get(5))
-
-
-def _attended(call: Call, q: Tensor, k: Tensor, v: Tensor, mask: Operand | None, bias: Operand | None) -> Tensor:
-    """softmax(q k^T * scale + bias) v of heads; the mask has 1 for what is seen, or how many are."""
-    heads, (batch, count, size) = call.int_attr("num_heads", 1), q.shape
-    if heads < 1 or size % heads or v.shape[2] % heads or k.shape[2] != size:
-        raise call.node.unsupported(f"{heads} heads of {size} numbers")
-
-    def split(x: Tensor, order: tuple[int, ...]) -> Tensor:
-        return call.transpose(call.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads)), order)
-
-    scale = float(call.attr("scale", 0.0)) or 1 / math.sqrt(size // heads)
-    scores = product(call, split(q, (0, 2, 1, 3)), split(k, (0, 2, 3, 1)))
-    scores = binary(call, "Mul", scores, number(scale))
-    seen = k.shape[1]
-    hidden = number(call.attr("mask_filter_value", -10000.0))
-    if mask is not None:
-        mask = call.as_tensor(mask)
-        if mask.shape == (batch,):
-            mask = binary(call, "Less", np.arange(call.places(seen)), call.reshape(mask, (batch, 1)))
-        if mask.shape not in ((batch, seen), (batch, count, seen)):
-            raise call.node.unsupported(f"a mask {list(mask.shape)}, expected {[batch]}, {[batch, seen]}")
-        mask = call.reshape(mask, (batch, 1, *(mask.shape[1:] if len(mask.shape) == 3 else (1, seen))))
-        scores = binary(
-            call, "Add", scores, binary(call, "Mul", binary(call, "Sub", number(1), to_floats(call, mask)), hidden)
-        )
-    if call.int_attr("unidirectional", 0):
-        call.stores(count * seen)
-        later = np.triu(np.ones((count, seen), np.float32), 1 + seen - count)
-        scores = binary(call, "Add", scores, later * hidden)
-    if bias is not None:
-        scores = binary(call, "Add", scores, bias)
-    y = product(call, call.op("Softmax", [scores], scores.shape), split(v, (0, 2, 1, 3)))
-    return call.reshape(call.transpose(y, (0, 2, 1, 3)), (batch, count, v.shape[2]))

@@ -12,10 +12,12 @@ from ..table import Call, Operand, lowers
 from .elementwise import binary, number, unary
 from .matmul import product
 from .resize import MAX_TAPS, cubic_weights, linear_weights
-from .sampling import by_axis, sampled, within
+from .sampling import by_axis, combined, sampled, within
 from .shape import strided
 
 _MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2, "bicubic": 2}  # how far a kernel reaches
+# Weights of the four taps, by the share of the way from the second to the third, for the coefficient -0.75.
+_CUBIC = ((-0.75, 1.5, -0.75, 0.0), (1.25, -2.25, 0.0, 1.0), (-1.25, 1.5, 0.75, 0.0), (0.75, -0.75, 0.0, 0.0))
 _MAX_GRIDS = 64  # that differ within a batch; each is three ops
 
 
@@ -126,19 +128,38 @@ def _inside(at: NDArray[np.float64], size: int, padding: str, aligned: bool) -> 
 
 def _at_computed(call: Call, x: Tensor, grid: Tensor) -> Tensor:
     reach, padding, aligned = _modes(call)
-    if reach > 1:
-        raise call.node.unsupported("mode 'cubic' at computed places; expected linear or nearest, or a constant grid")
     (batch, channels, *sizes), count = x.shape, math.prod(grid.shape[1:-1])
     extents = by_axis(sizes)
     at = call.transpose(call.reshape(grid, (batch, count, len(sizes))), (2, 0, 1))
     at = binary(call, "Mul", at, (extents - aligned) / 2)
     at = binary(call, "Add", at, (extents - 1) / 2)
+    if reach > 1:
+        y = _cubic(call, x, at, extents, aligned)
+        return call.reshape(y, (batch, channels, *grid.shape[1:-1]))
     if padding == "reflection":
         at = _reflected(call, at, extents, aligned)
     if padding != "zeros":
         at = within(call, at, extents)
     y = sampled(call, x, at, padding == "zeros", reach == 0)
     return call.reshape(y, (batch, channels, *grid.shape[1:-1]))
+
+
+def _cubic(call: Call, x: Tensor, at: Tensor, extents: NDArray[np.float32], aligned: bool) -> Tensor:
+    """Of four taps on each axis, each moved into the axis as the padding says."""
+    padding = call.attr("padding_mode", "zeros")
+    first = unary(call, "Floor", at)
+    share = binary(call, "Sub", at, first)
+    taps = []
+    for tap, (a, b, c, d) in zip(range(-1, 3), _CUBIC, strict=True):
+        place = binary(call, "Add", first, number(tap))
+        weight = binary(call, "Add", binary(call, "Mul", share, number(a)), number(b))
+        for coefficient in (c, d):
+            weight = binary(call, "Mul", weight, share)
+            weight = binary(call, "Add", weight, number(coefficient)) if coefficient else weight
+        if padding == "reflection":
+            place = _reflected(call, place, extents, aligned)
+        taps.append((place, weight))
+    return combined(call, x, taps, padding == "zeros")
 
 
 def _reflected(call: Call, at: Tensor, extents: NDArray[np.float32], aligned: bool) -> Tensor:

@@ -108,25 +108,26 @@ def powers(call: Call, x: Tensor, exponent: Operand) -> Tensor:
     return call.reshape(wrapped(call, y, x.kind), shape)
 
 
-def running_sums(call: Call, x: Tensor, backwards: bool, exclusive: bool) -> Tensor:
-    """Sums of all up to each element of the last axis: of two, of four, .. neighbours."""
-    count = x.shape[-1]
+def running(call: Call, op: str, x: Tensor, backwards: bool, exclusive: bool) -> Tensor:
+    """Sums or products (Add, Mul) of all up to each element of the last axis: of two, of four, .. neighbours."""
+    count, start = x.shape[-1], 0 if op == "Add" else 1
     rows = call.reshape(x, (math.prod(x.shape[:-1]), count))
     if exclusive:
-        rows = _moved(call, rows, 1, backwards)
+        rows = _moved(call, rows, 1, backwards, start)
     step = 1
     while step < count:
-        rows = int32(call, "Add", rows, _moved(call, rows, step, backwards))
+        moved = _moved(call, rows, step, backwards, start)
+        rows = int32(call, op, rows, moved) if is_integer(x.kind) else call.op(op, [rows, moved], rows.shape)
         step *= 2
-    return call.reshape(wrapped(call, rows, x.kind), x.shape)
+    return call.reshape(wrapped(call, rows, x.kind) if is_integer(x.kind) else rows, x.shape)
 
 
-def _moved(call: Call, x: Tensor, step: int, backwards: bool) -> Tensor:
-    """[rows, count], `step` columns later or, backwards, earlier; zeros come in."""
+def _moved(call: Call, x: Tensor, step: int, backwards: bool, start: int) -> Tensor:
+    """[rows, count], `step` columns later or, backwards, earlier; `start` comes in."""
     rows, count = x.shape
-    zeros = call.source(np.zeros((rows, min(step, count)), np.int32))
+    news = call.source(np.full((rows, min(step, count)), start, np.int32 if is_integer(x.kind) else np.float32))
     if step >= count:
-        return call.op("Expand", [zeros], x.shape, result=x.kind)
-    start = [0, step if backwards else 0]
-    kept = call.op("StridedSlice", [x], (rows, count - step), {"starts": start, "steps": [1, 1]}, x.kind)
-    return call.op("Concat", [kept, zeros] if backwards else [zeros, kept], x.shape, {"axis": 1}, x.kind)
+        return call.op("Expand", [news], x.shape, result=x.kind)
+    begin = [0, step if backwards else 0]
+    kept = call.op("StridedSlice", [x], (rows, count - step), {"starts": begin, "steps": [1, 1]}, x.kind)
+    return call.op("Concat", [kept, news] if backwards else [news, kept], x.shape, {"axis": 1}, x.kind)

@@ -9,20 +9,22 @@ from ..emit import Tensor
 from ..table import Call, lowers
 from .elementwise import binary, number, unary
 from .integers import as_kind, to_floats
+from .unpool import largest_with_places
 from .window import Axis, attributes, check_rank, of_rank, planar, windows
 
 
 @lowers("MaxPool", "AveragePool")
-def pool(call: Call) -> Tensor:
+def pool(call: Call) -> Tensor | Sequence[Tensor]:
     x = call.tensor(0)
     if x.kind in ("int8", "uint8") and call.node.op == "MaxPool":  # which floats hold exactly
-        y = pool(Call(call.node, [to_floats(call, x)], call.emit))
-        return as_kind(call.op("Cast", [y], y.shape, result="int"), x.kind)
+        made = pool(Call(call.node, [to_floats(call, x)], call.emit))
+        y, *places = [made] if isinstance(made, Tensor) else made
+        return [as_kind(call.op("Cast", [y], y.shape, result="int"), x.kind), *places]
     x = call.as_floats(x, "operand 0")
-    if len(call.node.outputs) > 1 and call.node.outputs[1]:
-        raise call.node.unsupported("the indices of the largest elements (second output)")
     rank = len(x.shape) - 2
     axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", rank, 0))
+    if any(call.node.outputs[1:]):
+        return largest_with_places(call, x, axes)
     if call.node.op == "AveragePool" and call.int_attr("count_include_pad", 0):
         return _pooled(call, call.node.op, x, axes, [axis.pad + axis.size + axis.pad_end for axis in axes])
     return _pooled(call, call.node.op, x, axes)

@@ -10,7 +10,7 @@ import numpy as np
 from ..emit import Tensor, is_integer
 from ..table import Call, lowers
 from .elementwise import binary, unary
-from .integers import running_sums, whole, wrapped
+from .integers import running, whole, wrapped
 from .shape import strided
 
 _TRIANGLE = 256  # elements that one product sums up
@@ -95,13 +95,16 @@ def _of_each(call: Call, x: Tensor) -> Tensor:
     return x
 
 
-@lowers("CumSum")
-def cumulative_sum(call: Call) -> Tensor:
+@lowers("CumSum", "CumProd")
+def cumulative(call: Call) -> Tensor:
     x = call.tensor(0)
     axis = call.axis(int(call.scalar(1, "the axis")), len(x.shape))
     flat, order = last(call, x, [axis])
     backwards, exclusive = bool(call.int_attr("reverse", 0)), bool(call.int_attr("exclusive", 0))
-    y = (running_sums if is_integer(x.kind) else _sums)(call, flat, backwards, exclusive)
+    if call.node.op == "CumProd" or is_integer(x.kind):
+        y = running(call, "Add" if call.node.op == "CumSum" else "Mul", flat, backwards, exclusive)
+    else:
+        y = _sums(call, flat, backwards, exclusive)
     return call.transpose(call.reshape(y, [x.shape[i] for i in order]), [order.index(i) for i in range(len(order))])
 
 

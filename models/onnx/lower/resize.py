@@ -21,10 +21,16 @@ def resize(call: Call) -> Tensor:
     axes = [call.axis(axis, rank) for axis in call.attr("axes", range(rank))]
     scales, sizes = _scales(call, x, axes)
     mode = call.attr("mode", "nearest")
-    for axis, scale, size in zip(axes, scales, sizes, strict=True):
-        if scale == 1.0 and size == x.shape[axis]:
+    parts = _parts(call, axes)
+    outside: list[tuple[int, NDArray[np.bool_]]] = []
+    for axis, scale, size, part in zip(axes, scales, sizes, parts, strict=True):
+        if part is not None:
+            positions = _places_in(part, x.shape[axis], call.places(size))
+            outside.append((axis, (positions < 0) | (positions > x.shape[axis] - 1)))
+        elif scale == 1.0 and size == x.shape[axis]:
             continue
-        positions = _positions(call, x.shape[axis], size, scale)
+        else:
+            positions = _positions(call, x.shape[axis], size, scale)
         if mode == "nearest":
             x = take(call, x, _nearest(call, positions, x.shape[axis]), axis)
             continue
@@ -32,7 +38,31 @@ def resize(call: Call) -> Tensor:
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
         tables = [call.emit.weight(indices, "int32"), call.emit.weight(weights, "float32")]
         x = call.op("Resample", [x, *tables], shape, {"axis": axis})
+    for axis, places in outside:
+        if places.any():
+            shape = [-1 if i == axis else 1 for i in range(rank)]
+            value = np.asarray(call.attr("extrapolation_value", 0.0), np.float32).reshape([1] * rank)
+            kept = call.source(np.float32(places).reshape(shape))
+            x = call.op("Where", [kept, call.source(value), x], x.shape)
     return x
+
+
+def _parts(call: Call, axes: list[int]) -> list[tuple[float, float] | None]:
+    """Of each axis where the part to resize begins and ends, from 0 to 1; None: all of it."""
+    if call.attr("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return [None] * len(axes)
+    numbers = np.asarray(call.constant(1, "the part to resize (roi)"), np.float64).reshape(-1)
+    if numbers.size != 2 * len(axes) or not np.isfinite(numbers).all() or np.abs(numbers).max() > 2**20:
+        raise call.node.unsupported(f"a roi of {numbers.size} numbers for {len(axes)} axes")
+    return [(float(numbers[i]), float(numbers[i + len(axes)])) for i in range(len(axes))]
+
+
+def _places_in(part: tuple[float, float], size: int, out: int) -> NDArray[np.float64]:
+    """Where each result lies in the part of an input that becomes it."""
+    start, end = part
+    if out == 1:
+        return np.asarray([(start + end) / 2 * (size - 1)])
+    return start * (size - 1) + np.arange(out) * ((end - start) * (size - 1) / (out - 1))
 
 
 def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[int]]:
@@ -76,8 +106,8 @@ def _places(call: Call, size: int, out: int, scale: np.float32) -> NDArray[np.fl
         adjustment = np.float32(out) / (scale * np.float32(size))
         return np.float32(size) * half * (np.float32(1) - adjustment) + (at + half) / scale - half
     raise call.node.unsupported(
-        f"coordinate_transformation_mode {mode!r}; expected half_pixel, pytorch_half_pixel, asymmetric, align_corners "
-        "or half_pixel_symmetric"
+        f"coordinate_transformation_mode {mode!r}; expected half_pixel, pytorch_half_pixel, asymmetric, align_corners, "
+        "half_pixel_symmetric or tf_crop_and_resize"
     )
 
 

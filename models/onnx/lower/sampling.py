@@ -20,22 +20,31 @@ from .shape import strided
 _FEW = 16  # channels that are not worth turning the image for
 
 
-def sampled(call: Call, x: Tensor, at: Tensor, zeros: bool, nearest: bool = False) -> Tensor:
+def sampled(call: Call, x: Tensor, at: Tensor, zeros: bool, nearest: bool = False, combine: str = "Add") -> Tensor:
     """x [N, C, ..] at places [axes, N, count], the last axis of x first, as [N, C, count].
 
-    Pixels are rows of channels, of which a Gather takes one for each corner of the cells that the places lie in; few
-    channels of one image stay planes. Beyond the ends lie zeros, or else the places are inside.
+    Beyond the ends lie zeros, or else the places are inside. The corners of a cell are added up, or another op combines
+    them.
     """
-    (batch, channels, *sizes), count = x.shape, at.shape[2]
-    check_places(call, batch * max(math.prod(sizes), count))
     first = unary(call, "Round" if nearest else "Floor", at)
-    ends = [_end(call, first, None, sizes, zeros)]
-    if not nearest:
-        share = binary(call, "Sub", at, first)
-        ends = [
-            _end(call, first, binary(call, "Sub", number(1), share), sizes, zeros),
-            _end(call, binary(call, "Add", first, number(1)), share, sizes, zeros),
-        ]
+    if nearest:
+        return combined(call, x, [(first, None)], zeros)
+    share = binary(call, "Sub", at, first)
+    ends = [(first, binary(call, "Sub", number(1), share)), (binary(call, "Add", first, number(1)), share)]
+    return combined(call, x, ends, zeros, combine)
+
+
+def combined(
+    call: Call, x: Tensor, taps: Sequence[tuple[Tensor, Tensor | None]], zeros: bool, combine: str = "Add"
+) -> Tensor:
+    """x [N, C, ..] as [N, C, count], put together from elements with their weights.
+
+    Each tap is a place, a whole number, on every axis [axes, N, count], and a weight, or None for 1. Pixels are rows
+    of channels, of which a Gather takes one for each tap on each axis; few channels of one image stay planes.
+    """
+    (batch, channels, *sizes), count = x.shape, taps[0][0].shape[2]
+    check_places(call, batch * max(math.prod(sizes), count))
+    ends = [_end(call, place, share, sizes, zeros) for place, share in taps]
     planes = call.reshape(x, (batch, channels, math.prod(sizes)))
     flat = batch == 1 and channels < _FEW
     if flat:
@@ -51,7 +60,7 @@ def sampled(call: Call, x: Tensor, at: Tensor, zeros: bool, nearest: bool = Fals
             weight = functools.reduce(functools.partial(binary, call, "Mul"), shares)
             part = binary(call, "Mul", part, call.reshape(weight, (1, count) if flat else (batch * count, 1)))
         parts.append(call.reshape(part, (math.prod(shape),)))  # kernels are quickest along a long last axis
-    y = functools.reduce(functools.partial(binary, call, "Add"), parts)
+    y = functools.reduce(functools.partial(binary, call, combine), parts)
     if flat:
         return call.reshape(y, (batch, channels, count))
     return call.transpose(call.reshape(y, (batch, count, channels)), (0, 2, 1))

@@ -1,0 +1,136 @@
+"""Attention of onnxruntime's domain with caches of keys and values, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tcim_lite.errors import TcimError
+from tcim_lite.models.onnx import onnx_bytes
+
+RNG = np.random.default_rng(11)
+HEADS, GROUPS, SIZE = 4, 2, 16
+ANGLES = RNG.uniform(0, 3, (32, SIZE // 2))
+
+
+def numbers(*shape):
+    return RNG.normal(0, 0.5, shape).astype(np.float32)
+
+
+def rows(count, heads=HEADS, batch=2):
+    return numbers(batch, count, heads * SIZE)
+
+
+def cache(count, heads=HEADS):
+    return numbers(2, heads, count, SIZE)
+
+
+TABLES = {"cos": np.cos(ANGLES).astype(np.float32), "sin": np.sin(ANGLES).astype(np.float32)}
+GROUPED = {"num_heads": HEADS, "kv_num_heads": GROUPS}
+STEP = {"q": rows(1), "k": rows(1, GROUPS), "v": rows(1, GROUPS)}
+CHUNK = {"q": rows(3), "k": rows(3, GROUPS), "v": rows(3, GROUPS)}
+PAST = {"pk": cache(5, GROUPS), "pv": cache(5, GROUPS)}
+LONG = {"pk": cache(9, GROUPS), "pv": cache(9, GROUPS)}
+GROUP = ["q", "k", "v", "pk", "pv", "last", "total"]
+KV = ["y", "keys", "values"]
+# op, operands, results, attributes, what is fed, constants
+CASES = {
+    "MultiHeadAttention with a cache": (
+        "MultiHeadAttention", ["q", "k", "v", "", "", "", "pk", "pv"], KV, {"num_heads": HEADS},
+        {"q": rows(3), "k": rows(3), "v": rows(3), "pk": cache(4), "pv": cache(4)}, {},
+    ),
+    "MultiHeadAttention of earlier tokens": (
+        "MultiHeadAttention", ["q", "k", "v", "", "", "", "pk", "pv"], KV, {"num_heads": HEADS, "unidirectional": 1},
+        {"q": rows(3), "k": rows(3), "v": rows(3), "pk": cache(4), "pv": cache(4)}, {},
+    ),
+    "MultiHeadAttention of another's keys": (
+        "MultiHeadAttention", ["q", "k", "v"], ["y"], {"num_heads": HEADS},
+        {"q": rows(3), "k": cache(5), "v": cache(5)}, {},
+    ),
+    "Attention with a cache": (
+        "Attention", ["x", "w", "b", "", "past"], ["y", "present"], {"num_heads": HEADS, "unidirectional": 1},
+        {"x": rows(3), "past": numbers(2, 2, HEADS, 4, SIZE)}, {"w": numbers(64, 192), "b": numbers(192)},
+    ),
+    "Attention of values of another size": (
+        "Attention", ["x", "w", "b"], ["y"], {"num_heads": HEADS, "qkv_hidden_sizes": [64, 64, 32]},
+        {"x": rows(3)}, {"w": numbers(64, 160), "b": numbers(160)},
+    ),
+    "GroupQueryAttention of a prompt": (
+        "GroupQueryAttention", ["q", "k", "v", "", "", "last", "total"], KV, GROUPED,
+        CHUNK, {"last": np.int32([2, 2]), "total": np.int32([3])},
+    ),
+    "GroupQueryAttention of a step": (
+        "GroupQueryAttention", GROUP, KV, GROUPED, STEP | PAST, {"last": np.int32([5, 5]), "total": np.int32([6])},
+    ),
+    "GroupQueryAttention of a chunk, near by": (
+        "GroupQueryAttention", GROUP, KV, {**GROUPED, "local_window_size": 3, "softcap": 2.0, "scale": 0.4},
+        {name: array[:1] for name, array in (CHUNK | PAST).items()}, {"last": np.int32([7]), "total": np.int32([8])},
+    ),
+    "GroupQueryAttention with rotary positions": (
+        "GroupQueryAttention", [*GROUP, "cos", "sin"], KV, {**GROUPED, "do_rotary": 1, "rotary_interleaved": 1},
+        STEP | PAST, {"last": np.int32([5, 5]), "total": np.int32([6]), **TABLES},
+    ),
+    "GroupQueryAttention of packed operands": (
+        "GroupQueryAttention", ["q", "", "", "", "", "last", "total", "cos", "sin"], KV, {**GROUPED, "do_rotary": 1},
+        {"q": numbers(2, 3, (HEADS + 2 * GROUPS) * SIZE)}, {"last": np.int32([2, 2]), "total": np.int32([3]), **TABLES},
+    ),
+    "GroupQueryAttention, lengths at run time": (
+        "GroupQueryAttention", [*GROUP, "cos", "sin"], KV, {**GROUPED, "do_rotary": 1, "local_window_size": 4},
+        STEP | LONG | {"last": np.int32([7, 4])}, {"total": np.int32([9]), **TABLES},
+    ),
+    "RotaryEmbedding": (
+        "RotaryEmbedding", ["q", "at", "cos", "sin"], ["y"], {},
+        {"q": rows(3)}, {"at": np.array([4]), **TABLES},
+    ),
+    "RotaryEmbedding, places at run time": (
+        "RotaryEmbedding", ["q", "at", "cos", "sin"], ["y"], {"interleaved": 1},
+        {"q": cache(3), "at": np.int64([[3, 4, 5], [0, 9, 2]])}, TABLES,
+    ),
+}  # fmt: skip
+
+
+def model_of(make_model, case):
+    op, operands, results, attributes, feeds, constants = case
+    nodes = [(op, operands, results, {**attributes, "domain": "com.microsoft"})]
+    model = make_model(nodes, {name: array.shape for name, array in feeds.items()}, results, constants)
+    for info in model.graph.input:
+        if feeds[info.name].dtype.kind == "i":
+            info.type.tensor_type.elem_type = 6 if feeds[info.name].dtype == np.int32 else 7
+    entry = model.opset_import.add()
+    entry.domain, entry.version = "com.microsoft", 1
+    return model, feeds
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_results_and_caches_are_those_of_onnxruntime(case, make_model, run_here, run_there):
+    model, feeds = model_of(make_model, CASES[case])
+    here = run_here(model, {n: a.astype(np.int32) if a.dtype.kind == "i" else a for n, a in feeds.items()})
+    for name, expected in run_there(model, feeds).items():
+        got = here[name]
+        if name != "y" and "last" in feeds:  # rows that no token has yet are anything there
+            got, expected = (
+                np.concatenate([array[i, :, : last + 1].ravel() for i, last in enumerate(feeds["last"])])
+                for array in (got, expected)
+            )
+        np.testing.assert_allclose(got, expected, atol=3e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("packed", [3, 2])
+def test_packed_operands_are_those_side_by_side(packed, make_model, run_here):
+    """onnxruntime has them on GPUs only."""
+    own = {name: numbers(2, 5, HEADS, SIZE) for name in "qkv"}
+    flat = {name: array.reshape(2, 5, -1) for name, array in own.items()}
+    both = np.stack([own[name] for name in "qkv"[-packed:]], 3)
+    feeds = {"x": both} if packed == 3 else {"q": flat["q"], "x": both}
+    expected, got = (
+        run_here(*model_of(make_model, ("MultiHeadAttention", list(fed), ["y"], {"num_heads": HEADS}, fed, {})))["y"]
+        for fed in (flat, feeds)
+    )
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_a_cache_of_other_heads_is_refused(make_model):
+    model, _ = model_of(make_model, CASES["GroupQueryAttention of a step"])
+    model.graph.input[3].type.tensor_type.shape.dim[1].dim_value = 3
+    with pytest.raises(TcimError, match=r"'n0' .*a cache \[2, 3, 5, 16\] for rows \[2, 2, 1, 16\]"):
+        onnx_bytes(model, "float32")
