@@ -35,6 +35,11 @@ settings.load_profile("any machine")
 _unused_devices = itertools.count(2000)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keeps the files of a folder together: pytest 9.1 has no fixtures of a folder that the command line comes back to."""
+    config.args.sort()
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Does not import a file whose tests their marker leaves out: every process would import torch for nothing."""
     if " or " in config.option.markexpr or collection_path.suffix != ".py":
