@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
+import pickle
+import shutil
+import struct
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from .matrix import Matrix
 from .pack_stream import row_chunks, to_fp16
+
+_STORAGES = {"float16": b"HalfStorage", "float32": b"FloatStorage"}
 
 
 def write_embedding_bin(path: Path, table: Matrix, dtype: str, advance: Callable[[int], None]) -> int:
@@ -38,26 +42,42 @@ def write_embedding_bin(path: Path, table: Matrix, dtype: str, advance: Callable
     return total
 
 
-def write_embedding_pt(path: Path, binary: Path, shape: tuple[int, int], dtype: str) -> bool:
-    """Writes ``{"weight": tensor}`` so that `torch.load` reads it with its defaults; maps `binary`, copies nothing.
+def write_embedding_pt(path: Path, binary: Path, shape: tuple[int, int], dtype: str) -> None:
+    """Writes ``{"weight": tensor}`` as `torch.save` does, of what is in `binary`, so that `torch.load` reads it.
 
-    Returns:
-        False, with nothing written, where torch is not installed.
+    Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
+    plain values beside it, in a folder that is called like the file, which vendor code relies on.
     """
-    if importlib.util.find_spec("torch") is None:
-        return False
-    import torch
+    rows, cols = shape
+    storage = b"ctorch\n" + _STORAGES[dtype] + b"\n"
+    # Of a storage: (what it is, its class, its name in data/, where it was, elements). Of a tensor: (storage, first
+    # element, shape, strides, requires_grad, hooks).
+    persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(rows * cols) + b"tQ"
+    sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(0) + sizes
+    tensor += b"\x89ccollections\nOrderedDict\n)RtR"
+    small = {
+        "data.pkl": b"\x80\x02}" + _text("weight") + tensor + b"s.",
+        "byteorder": sys.byteorder.encode(),
+        "version": b"3\n",
+    }
+    with path.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
+        for name, content in small.items():
+            archive.writestr(zipfile.ZipInfo(f"{path.stem}/{name}"), content)
+        info = zipfile.ZipInfo(f"{path.stem}/data/0")
+        info.file_size = binary.stat().st_size
+        # torch can map the values if they begin at a multiple of 64: after a header of 30 bytes, the name, a
+        # field of 20 bytes for large sizes, and one of our own that fills up.
+        begin = file.tell() + 30 + len(info.filename) + 20 + 4
+        info.extra = struct.pack("<2sH", b"FB", -begin % 64).ljust(4 + -begin % 64, b"Z")
+        with archive.open(info, "w", force_zip64=True) as target, binary.open("rb") as source:
+            shutil.copyfileobj(source, target, 1 << 20)
 
-    # Copy-on-write: torch wants a writable array, the file stays as it is.
-    table = np.memmap(binary, dtype=dtype, mode="c", shape=shape)
-    # The archive inside is called like the file, `quant_embedding`, which vendor code relies on.
-    torch.save({"weight": torch.from_numpy(table)}, str(path))
-    return True
+
+def _text(value: str) -> bytes:
+    """As an operation of pickle, as `_number`."""
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
 
 
-def pt_hint(package: Path) -> str:
-    """Returns the line that says how to get the `.pt` file."""
-    return (
-        f"{package / 'hmquant/quant_embedding.pt'} was not written because torch is not installed: only scripts that "
-        "torch.load it need it; pip install torch and compile again, or read quant_embedding.bin"
-    )
+def _number(value: int) -> bytes:
+    return pickle.dumps(value, 2)[2:-1]

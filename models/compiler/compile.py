@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..common.embedding import pt_hint, write_embedding_bin, write_embedding_pt
+from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.errors import CompileError
 from ..common.pack_stream import worker_pool
 from ..common.package import (
@@ -75,7 +75,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
             for model in models:
                 entries, sibling = write_weights(staging, model, workers, bar)
                 write_graphs(staging, model, entries, sibling)
-            has_pt = _write_embedding(staging / EMBEDDING, target, bar)
+            _write_embedding(staging / EMBEDDING, target, bar)
             if draft is not None:
                 source = EMBEDDING
                 if draft.table_source != target.table_source:
@@ -84,7 +84,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                 _name_again(staging, source, ROLE_EMBEDDINGS["draft"])
                 _name_again(staging, EMBEDDING, ROLE_EMBEDDINGS["target"])
         files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
-    return CompileResult(output=options.output, files=files, notes=() if has_pt else (pt_hint(options.output),))
+    return CompileResult(output=options.output, files=files)
 
 
 def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:
@@ -96,14 +96,14 @@ def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:
         )
 
 
-def _write_embedding(path: Path, model: PreparedModel, bar: Progress) -> bool:
-    """Writes the table to `path` with its suffixes; returns whether it could be written as `.pt` as well."""
+def _write_embedding(path: Path, model: PreparedModel, bar: Progress) -> None:
+    """Writes the table to `path` with its suffixes."""
     binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
     dtype = model.profile.tensor_dtype
     table = model.tensors.matrix(model.config.family.tensor(EMBEDDING_ROLE), model.table_shape)
     if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
         warn_saturated(saturated, "of the embedding")
-    return write_embedding_pt(pt, binary, model.table_shape, dtype)
+    write_embedding_pt(pt, binary, model.table_shape, dtype)
 
 
 def _name_again(folder: Path, source: Path, others: Iterable[Path]) -> None:

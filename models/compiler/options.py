@@ -147,11 +147,10 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileResult:
-    """What was written: paths relative to `output`, and lines worth showing to the user."""
+    """What was written: paths relative to `output`."""
 
     output: Path
     files: tuple[Path, ...]
-    notes: tuple[str, ...]
 
 
 def _flag(option: str) -> str:

@@ -185,8 +185,6 @@ def run(args: argparse.Namespace) -> int:
         warnings.showwarning = _print_warning
         result = compile_checkpoint(options, progress=not args.quiet)
     if not args.quiet:
-        for note in result.notes:
-            print(f"note: {note}", file=sys.stderr)
         print(f"{result.output}: {len(result.files)} files in {time.monotonic() - start:.1f} s")
         for file in result.files:
             print(f"  {(result.output / file).stat().st_size / 1e6:10.2f} MB  {file}")

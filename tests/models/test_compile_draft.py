@@ -81,7 +81,7 @@ def test_draft_in_another_precision(make_checkpoint: Make, make_package: Make) -
 
 
 def test_embeddings_of_a_pair_load_with_torch(make_checkpoint: Make, make_package: Make) -> None:
-    torch = pytest.importorskip("torch", reason="the .pt files are written where torch is installed")
+    torch = pytest.importorskip("torch", reason="it is what reads the .pt files")
     package = make_package(make_checkpoint(), draft=make_checkpoint(hidden_size=128))
     shapes = {
         file: tuple(torch.load(package / file, map_location="cpu")["weight"].shape)
