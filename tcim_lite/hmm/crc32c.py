@@ -31,7 +31,7 @@ def _advance(register: int, buffer: np.ndarray) -> int:
         for byte in buffer.tolist():
             register = table[(register ^ byte) & 0xFF] ^ (register >> 8)
         return register
-    num_lanes = 1 << 14 if buffer.size >= 1 << 19 else 1 << 7
+    num_lanes = 1 << 14 if buffer.size >= 1 << 19 else 1 << 10 if buffer.size >= 1 << 15 else 1 << 7
     row_bytes = 4 * num_lanes
     first_bytes = buffer.size % row_bytes or row_bytes
     first = np.zeros(row_bytes, np.uint8)
@@ -58,8 +58,8 @@ def _advance(register: int, buffer: np.ndarray) -> int:
         lanes ^= np.frombuffer(row, "<u4")
     while lanes.size > 1:
         half = lanes.size // 2
-        lanes = _apply(_zeros_operator(4 * half), lanes[:half]) ^ lanes[half:]
-    return int(_apply(_zeros_operator(4), lanes)[0])
+        lanes = _moved(lanes[:half], 4 * half) ^ lanes[half:]
+    return int(_moved(lanes, 4)[0])
 
 
 @functools.cache
@@ -90,14 +90,31 @@ def _apply(operator: np.ndarray, registers: np.ndarray) -> np.ndarray:
     return result
 
 
+def _moved(registers: np.ndarray, num_bytes: int) -> np.ndarray:
+    """Registers behind `num_bytes` more zero bytes; a lookup for each of their bytes."""
+    moved = np.zeros_like(registers)
+    for shift, table in zip((0, 8, 16, 24), _narrow_tables(num_bytes), strict=True):
+        moved ^= table[registers >> np.uint32(shift) & np.uint32(0xFF)]
+    return moved
+
+
+@functools.cache
+def _narrow_tables(num_bytes: int) -> list[np.ndarray]:
+    """The zeros operator for each byte of the register, the low one first."""
+    operator = _zeros_operator(num_bytes)
+    return [_table(operator[first : first + 8]) for first in range(0, 32, 8)]
+
+
 @functools.cache
 def _wide_tables(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """The zeros operator for the low and the high 16 bits of the register."""
     operator = _zeros_operator(num_bytes)
-    tables = []
-    for columns in (operator[:16], operator[16:]):
-        table = np.zeros(1, np.uint32)
-        for column in columns:
-            table = np.concatenate([table, table ^ column])
-        tables.append(table)
-    return tables[0], tables[1]
+    return _table(operator[:16]), _table(operator[16:])
+
+
+def _table(columns: np.ndarray) -> np.ndarray:
+    """What an operator makes of every value of the bits that these columns are for."""
+    table = np.zeros(1, np.uint32)
+    for column in columns:
+        table = np.concatenate([table, table ^ column])
+    return table
