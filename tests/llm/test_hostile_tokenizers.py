@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tcim_lite.llm import encode_chat, limited, load_tokenizer, prompt_chunks
+from tcim_lite.serve.vocabulary import Vocabulary
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo_checkpoint"
 MESSAGES = [{"role": "user", "content": "Hello"}]
@@ -120,6 +121,17 @@ def test_a_tokenizer_file_that_might_not_end(folder):
         file.truncate(1 << 40)
     with pytest.raises(ValueError, match=r"tokenizer\.json: has 1099511627776 bytes"):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
+def test_a_tokenizer_configuration_that_is_no_regular_file(folder, make):
+    (folder / "tokenizer_config.json").unlink()
+    make(folder / "tokenizer_config.json")
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json: expected a regular file of at most \d+ bytes"):
+        Vocabulary(folder)
+    if make is os.mkfifo:  # transformers passes a folder over
+        with pytest.raises(ValueError, match=r"tokenizer_config\.json: is not a regular file"):
+            load_tokenizer(folder)
 
 
 def test_a_tokenizer_that_multiplies_its_input(folder, monkeypatch):
