@@ -176,24 +176,24 @@ class Ring {
   __device__ __forceinline__ bool fetch_items(char* stage) {
     const int items = min(Stage::kChunk, last_ - group_);
     const char* from = from_ + block_ * groups_ * Stage::kItem;
+    const uint32_t to = shared_address(stage);
     if constexpr (Shape::kHalf) {
 #pragma unroll
       for (int part = 0; part < 4; ++part)
-        copy_async(stage + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
+        copy_async_once(to + part * 512, from + part % 2 * groups_ * (64 * 2 * 8) + part / 2 * 64);
     } else {
       constexpr int kPieces = Stage::kItem / 16, kFull = Stage::kChunk * kPieces;  // of 16 bytes
-      const uint32_t to = shared_address(stage);
       if (items == Stage::kChunk) {
         static_assert(kFull % 32 != 0 && 32 % (kFull % 32) == 0);
         copy_pieces<0, kFull / 32 * 32>(to, from);
         // Several lanes copy the same of the rest: equal bytes, and no branch.
         const int again = unhoisted(lane()) / (kFull % 32) * (kFull % 32) * 16;
-        copy_async<kFull / 32 * 512>(to - again, from - again);
+        copy_async_once<kFull / 32 * 512>(to - again, from - again);
       } else {
         const int mine = items * kPieces - lane();
 #pragma unroll
         for (int first = 0; first < kFull; first += 32) {
-          if (first < mine) copy_async(stage + first * 16, from + first * 16);
+          if (first < mine) copy_async_once(to + first * 16, from + first * 16);
         }
       }
     }
@@ -211,7 +211,7 @@ class Ring {
   // Pieces First + lane, 32 further on and so on.
   template <int First, int End>
   __device__ __forceinline__ static void copy_pieces(uint32_t to, const char* from) {
-    copy_async<First * 16>(to, from);
+    copy_async_once<First * 16>(to, from);
     if constexpr (First + 32 < End) copy_pieces<First + 32, End>(to, from);
   }
 
@@ -223,10 +223,11 @@ class Ring {
     const int first = group_ + 8 * (values ? block_ - halves : block_) + row;
     const char* from =
         (values ? places_[phase_].values : places_[phase_].keys) + int64_t(first) * kKeyBytes + piece * 16;
+    const uint32_t to = shared_address(stage);
     const int there = min(last_, unit_.valid) - first;  // what is of this run comes from elsewhere
 #pragma unroll
     for (int i = 0; i < 8; i += 2)
-      copy_async(stage + (row + i) * kKeyBytes + (piece ^ (row + i)) * 16, from + i * kKeyBytes, i < there ? 16 : 0);
+      copy_async_once(to + (row + i) * kKeyBytes + (piece ^ (row + i)) * 16, from + i * kKeyBytes, i < there ? 16 : 0);
     if (++block_ < 2 * halves) return true;
     block_ = 0;
     group_ += 16;

@@ -39,10 +39,18 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, int
 __device__ __forceinline__ void copy_async_at(uint32_t shared, const void* global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
 }
+// The same for bytes that a run reads once: they are the first to leave the L2.
+constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // what createpolicy.fractional.L2::evict_first.b64 makes of 1.0
+__device__ __forceinline__ void copy_async_once(uint32_t shared, const char* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+               "r"(bytes), "l"(kEvictFirst)
+               : "memory");
+}
 // All 16, from and to `Offset` bytes further on.
-template <int Offset>
-__device__ __forceinline__ void copy_async(uint32_t shared, const char* global) {
-  asm volatile("cp.async.cg.shared.global [%0 + %2], [%1 + %2], 16;" ::"r"(shared), "l"(global), "n"(Offset)
+template <int Offset = 0>
+__device__ __forceinline__ void copy_async_once(uint32_t shared, const char* global) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0 + %2], [%1 + %2], 16, %3;" ::"r"(shared), "l"(global),
+               "n"(Offset), "l"(kEvictFirst)
                : "memory");
 }
 // 4 bytes.
