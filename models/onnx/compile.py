@@ -15,7 +15,8 @@ from tcim_lite.hmm import model_bytes, write_model
 from ..common.errors import CompileError
 from ..common.package import staged_package
 from ..common.profiles import profile_for
-from .errors import shown
+from .cut import Cut, cut_of
+from .errors import UnsupportedNodeError, shown
 from .fuse import fuse
 from .hmonnx import is_hmonnx
 from .lowering import lower_network
@@ -43,6 +44,7 @@ class OnnxOptions:
         shapes: Of inputs, by name, whose file leaves extents open.
         images: Inputs that are fed with uint8 YUV images, by name.
         ends: Values that are the outputs instead of the file's; none: the file's are.
+        begins: Values that are inputs; what they are made of is left out.
     """
 
     model: Path
@@ -53,6 +55,7 @@ class OnnxOptions:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     images: Mapping[str, ImageInput] = field(default_factory=dict)
     ends: tuple[str, ...] = ()
+    begins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises CompileError for a value that cannot be."""
@@ -89,11 +92,13 @@ class OnnxCheck:
         ops: How many of each op the model has.
         missing: Of those that are not supported, how many nodes for which reason; "" where the op is unknown here.
         experimental: The model is HMONNX.
+        cut: Where to end the model, if anything is missing and it can be ended before.
     """
 
     ops: Counter[str]
     missing: dict[str, Counter[str]]
     experimental: bool
+    cut: Cut | None = None
 
 
 def is_onnx(path: Path) -> bool:
@@ -106,19 +111,24 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
 
     Raises:
         CheckpointError: The file is no ONNX model, or contradicts itself.
-        UnsupportedNodeError: A node that is not supported, named.
+        UnsupportedNodeError: A node that is not supported, named; and the `ends` before it, if there are some.
         CompileError: An input's shape is not known, or the output cannot be written.
     """
     assert options.output is not None
     name = options.name if options.name is not None else re.sub(r"[/:]", "_", options.model.stem)
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
-    network = fuse(_network(options))
+    network = _network(options)
     names = [port.name for port in network.inputs]
     for unknown in options.images.keys() - set(names):
         known = ", ".join(map(shown, names))
         raise CompileError(f"--image names the input '{shown(unknown)}', which the model does not have; it has {known}")
-    graph, weights, emit = lower_network(network, profile_for(options.quant), options.images)
+    try:
+        network = fuse(network)
+        graph, weights, emit = lower_network(network, profile_for(options.quant), options.images)
+    except UnsupportedNodeError as error:
+        cut = cut_of(_network(options))
+        raise UnsupportedNodeError(f"{error}; {cut}" if cut else str(error)) from error
     with staged_package(options.output, re.compile(re.escape(f"{name}.hmm"))) as staging:
         try:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
@@ -146,7 +156,7 @@ def check_onnx(options: OnnxOptions) -> OnnxCheck:
     for node in network.nodes:
         if (reason := refused.get(id(node))) is not None:
             missing.setdefault(_op_name(node), Counter())[reason] += 1
-    return OnnxCheck(ops, missing, is_hmonnx(network))
+    return OnnxCheck(ops, missing, is_hmonnx(network), cut_of(_network(options)) if missing else None)
 
 
 def onnx_bytes(
@@ -165,7 +175,7 @@ def onnx_bytes(
 
 
 def _network(options: OnnxOptions) -> Network:
-    return read(load(options.model), options.model.parent, options.shapes, options.batch, options.ends)
+    return read(load(options.model), options.model.parent, options.shapes, options.batch, options.ends, options.begins)
 
 
 def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:

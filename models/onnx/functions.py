@@ -75,7 +75,7 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             raise node.unsupported(f"opset {opset} has no such op") from None
         if unknown := sorted({attribute.name for attribute in proto.attribute} - set(known)):
             raise node.unsupported(f"opset {opset} does not know its attribute '{shown(unknown[0])}'")
-    light = _without_weights(model)
+    light = without_weights(model)
     try:
         light = _with_left_out(light, opset)
         # All of them, because the nodes of one may be others.
@@ -90,8 +90,8 @@ def written_out(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     return light
 
 
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with the types of the weights as inputs, since the inliner knows those of inputs only."""
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with the types of the weights as inputs, since what infers types knows those of inputs only."""
     import onnx
 
     light, graph = onnx.ModelProto(ir_version=model.ir_version), model.graph

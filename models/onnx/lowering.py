@@ -31,10 +31,10 @@ INPUT_KINDS = {
 }  # fmt: skip
 
 
-# Ops without a lowering whose number of results depends on the data, and how many of their operands do.
-_OPEN_ENDED = {"NonMaxSuppression": 2, "NonZero": 1, "Unique": 1}
+_OPEN_ENDED = ("NonMaxSuppression", "NonZero", "Unique")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-_REASONS = dict.fromkeys(_RANDOM, "its result is random; make it an input of the model, or a constant") | {
+_REASONS = dict.fromkeys(_OPEN_ENDED, "the number of its results depends on the data")
+_REASONS |= dict.fromkeys(_RANDOM, "its result is random; make it an input of the model, or a constant") | {
     "If": "its condition is computed by the network; expected a constant",
     "Loop": "its condition or number of iterations is computed by the network, or 0 with results to collect; expected "
     "a constant",
@@ -166,7 +166,4 @@ def why_not(node: Node) -> str | None:
         return None
     if node.domain in ("com.microsoft", "com.ms.internal.nhwc", "com.microsoft.nchwc"):
         return "tools of onnxruntime write it; expected the model that they read"
-    if node.domain or node.op not in _OPEN_ENDED:
-        return "" if node.domain else _REASONS.get(node.op, "")
-    options = " ".join(f"--end-at {shown(name)}" for name in node.inputs[: _OPEN_ENDED[node.op]])
-    return f"the number of its results depends on the data; end the model before it ({options})"
+    return "" if node.domain else _REASONS.get(node.op, "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..common.errors import CheckpointError, CompileError
 from .errors import UnsupportedNodeError, shown
+from .functions import without_weights
 from .network import MAX_ELEMENTS, Port
 
 if TYPE_CHECKING:
@@ -60,6 +61,21 @@ def port_of(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], ba
             f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents and 2^33 elements"
         )
     return Port(info.name, shape, dtype)
+
+
+def begun(model: onnx.ModelProto, begins: Sequence[str]) -> list[onnx.ValueInfoProto]:
+    """Values as inputs, of the type and shape that the file has for them or that follow; else float32 of any shape."""
+    from onnx import TensorProto, helper, shape_inference
+
+    if not begins:
+        return []
+    known = {info.name: info for info in model.graph.value_info}
+    if any(name not in known for name in begins):
+        try:
+            known |= {info.name: info for info in shape_inference.infer_shapes(without_weights(model)).graph.value_info}
+        except Exception:  # its own; the user may say the shape
+            known = dict(known)
+    return [known.get(name) or helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in begins]
 
 
 def takes_batch(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:

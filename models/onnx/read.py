@@ -19,7 +19,7 @@ from .functions import inlined, with_inner, written_out
 from .masked import without_places
 from .network import MAX_ELEMENTS, Network, Node
 from .old_opsets import modernised
-from .ports import MAX_RANK, port_of, shape_text, takes_batch
+from .ports import MAX_RANK, begun, port_of, shape_text, takes_batch
 
 if TYPE_CHECKING:
     import onnx
@@ -56,6 +56,7 @@ def read(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     batch: int | None = None,
     ends: Sequence[str] = (),
+    begins: Sequence[str] = (),
 ) -> Network:
     """Checks a model and returns it.
 
@@ -65,11 +66,14 @@ def read(
         shapes: Of inputs whose file leaves extents open.
         batch: Extent of axis 0 of every input whose file leaves it open.
         ends: Values that are the outputs instead of the file's.
+        begins: Values that are inputs instead of those that they are made of. With `ends` or `begins`, inputs that
+            nothing reads any more are left out.
 
     Raises:
         CheckpointError: The file contradicts itself.
         UnsupportedNodeError: An opset, a domain's version or a dtype that is not supported.
-        CompileError: An input's shape is not known, or `shapes` or `batch` fit no input, or `ends` no value.
+        CompileError: An input's shape is not known, or `shapes` or `batch` fit no input, or `ends` or `begins` name no
+            value that a node makes.
     """
     _check_texts(model)
     model = inlined(model, MAX_NODES)
@@ -89,22 +93,29 @@ def read(
     nodes = without_places(nodes, constants)
     if graph.sparse_initializer:
         raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
-    names = {info.name for info in graph.input} - constants.keys()
+    _check_values("--begin-at", begins, nodes)
+    _check_values("--end-at", ends, nodes)
+    given = [*(info for info in graph.input if info.name not in constants), *begun(model, begins)]
+    for node in nodes:
+        node.outputs = ["" if name in begins else name for name in node.outputs]
+    names = {info.name for info in given}
     if unknown := set(shapes or {}) - names:
         known = ", ".join(shown(name) for name in sorted(names)) or "none"
         raise CompileError(
             f"--shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"
         )
-    inputs = [port_of(info, shapes or {}, batch) for info in graph.input if info.name not in constants]
-    if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in graph.input):
-        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open")
     outputs = list(ends) or [info.name for info in graph.output]
-    _check_ends(ends, nodes)
-    for name in (*outputs, *(port.name for port in inputs)):
-        _check_name(name, "an input or output")
     if not outputs:
         raise CheckpointError("the graph has no outputs")
-    ordered = _in_order(nodes, {port.name for port in inputs} | constants.keys(), outputs)
+    ordered = _in_order(nodes, names | constants.keys(), outputs)
+    if ends or begins:
+        needed = {name for node in ordered for name in (*node.inputs, *read_inside(node))} | {*outputs}
+        given = [info for info in given if info.name in needed]
+    inputs = [port_of(info, shapes or {}, batch) for info in given]
+    if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in given):
+        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open")
+    for name in (*outputs, *(port.name for port in inputs)):
+        _check_name(name, "an input or output")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
 
 
@@ -236,7 +247,7 @@ def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) ->
                 continue
             state[id(node)] = 1
             waiting = []
-            for name in filter(None, (*node.inputs, *_read_inside(node))):
+            for name in filter(None, (*node.inputs, *read_inside(node))):
                 if name in ready:
                     continue
                 if name not in producers:
@@ -259,18 +270,19 @@ def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) ->
     return ordered
 
 
-def _check_ends(ends: Sequence[str], nodes: Sequence[Node]) -> None:
+def _check_values(option: str, names: Sequence[str], nodes: Sequence[Node]) -> None:
+    """Refuses what no node makes, for an option that names values."""
     made = {name for node in nodes for name in node.outputs if name}
-    for name in ends:
-        if ends.count(name) > 1:
-            raise CompileError(f"--end-at names '{shown(name)}' twice")
+    for name in names:
+        if names.count(name) > 1:
+            raise CompileError(f"{option} names '{shown(name)}' twice")
         if name not in made:
             near = difflib.get_close_matches(name[:200], made, 1)
             hint = f"; do you mean '{shown(near[0])}'?" if near else ""
-            raise CompileError(f"--end-at names '{shown(name)}', which no node of the file makes{hint}")
+            raise CompileError(f"{option} names '{shown(name)}', which no node of the file makes{hint}")
 
 
-def _read_inside(node: Node) -> set[str]:
+def read_inside(node: Node) -> set[str]:
     """What the graphs among a node's attributes read of the graph around them."""
     from onnx import AttributeProto
 

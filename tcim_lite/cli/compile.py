@@ -120,6 +120,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="a value to be an output instead of those of the file; as often as there are such values",
     )
     network.add_argument(
+        "--begin-at",
+        metavar="VALUE",
+        action="append",
+        default=argparse.SUPPRESS,
+        help="a value to be an input; what it is made of is left out, and --shape may say its shape",
+    )
+    network.add_argument(
         "--check", action="store_true", help="count the ops and name those that are not supported; write nothing"
     )
     network.add_argument(
@@ -149,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
         from .compile_onnx import run_onnx
 
         return run_onnx(args)
-    for option in ("shape", "check", "image", "end-at"):
+    for option in ("shape", "check", "image", "end-at", "begin-at"):
         if getattr(args, option.replace("-", "_"), False):
             raise CompileError(f"--{option} is for ONNX networks; {args.checkpoint} is no .onnx file")
     if not hasattr(args, "output"):

@@ -33,6 +33,7 @@ def run_onnx(args: argparse.Namespace) -> int:
         shapes=dict(_shape(text) for text in getattr(args, "shape", [])),
         images=dict(_image(text, args) for text in getattr(args, "image", [])),
         ends=tuple(getattr(args, "end_at", [])),
+        begins=tuple(getattr(args, "begin_at", [])),
     )
     if args.check:
         return _check(options)
@@ -60,6 +61,8 @@ def _check(options: OnnxOptions) -> int:
     found = check_onnx(options)
     for op, count in found.ops.most_common():
         print(f"{count:6}  {op}{_reasons(found.missing[op], count) if op in found.missing else ''}")
+    if found.cut is not None:
+        print(found.cut)
     missing = f"not supported: {', '.join(sorted(found.missing))}" if found.missing else "all supported"
     print(f"{sum(found.ops.values())} nodes; {missing}")
     if found.experimental:

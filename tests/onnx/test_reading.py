@@ -108,31 +108,6 @@ def test_a_name_that_no_file_can_have_is_refused(name, make_model, tmp_path):
         compile_onnx(OnnxOptions(model=path, output=tmp_path / "out", name=name))
 
 
-def test_a_network_may_end_before_the_suppression_of_boxes(make_model, tmp_path, capsys):
-    nodes = [
-        ("Relu", ["x"], ["boxes"], {}), ("Sigmoid", ["s"], ["scores"], {}),
-        ("NonMaxSuppression", ["boxes", "scores", "most"], ["y"], {}),
-    ]  # fmt: skip
-    model = make_model(nodes, {"x": (1, 6, 4), "s": (1, 2, 6)}, ["y"], {"most": np.array([3])})
-    path = tmp_path / "net.onnx"
-    path.write_bytes(model.SerializeToString())
-    command = ["compile", str(path), "-o", str(tmp_path / "out"), "--quant", "float32", "-q"]
-    assert main(command) == 2
-    assert "end the model before it (--end-at boxes --end-at scores)" in capsys.readouterr().err
-    assert main([*command, "--end-at", "boxes", "--end-at", "scores"]) == 0
-    module = rt.Module.load(tmp_path / "out" / "net.hmm")
-    for name, shape in (("x", (1, 6, 4)), ("s", (1, 2, 6))):
-        module.set_input(name, np.full(shape, -1, np.float32))
-    module.run(sync=True)
-    assert module.get_output("boxes").numpy().tolist() == np.zeros((1, 6, 4)).tolist()
-    np.testing.assert_allclose(module.get_output("scores").numpy(), 1 / (1 + np.exp(1)), rtol=1e-6)
-    capsys.readouterr()
-    cases = {"do you mean 'scores'?": ["score"], "which no node of the file makes": ["x"], "twice": ["y", "y"]}
-    for text, ends in cases.items():
-        assert main([*command, *(part for end in ends for part in ("--end-at", end))]) == 2
-        assert text in capsys.readouterr().err
-
-
 def with_functions(make_model, functions):
     """y = F0(x) of functions that are made of nodes (op, domain, attributes), one after the other."""
     model = make_model([("F0", ["x"], ["y"], {"domain": "mine"})], {"x": (2, 3)}, ["y"])

@@ -1,0 +1,47 @@
+"""Where to end a model that cannot be compiled whole: values that can be computed, and what is left for the host."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from dataclasses import dataclass
+
+from .emit import Tensor
+from .errors import shown
+from .network import Network
+from .read import read_inside
+from .survey import survey
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The values at which to end, in the order of the model, and how many of each op are left behind them."""
+
+    ends: tuple[str, ...]
+    left: Counter[str]
+
+    def __str__(self) -> str:
+        options = " ".join(f"--end-at {shlex.quote(shown(name, 1000))}" for name in self.ends)
+        ops = ", ".join(f"{count} {shown(op)}" for op, count in self.left.most_common())
+        return f"all before it compiles with {options}; the host then computes the rest: {ops}"
+
+
+def cut_of(network: Network) -> Cut | None:
+    """The cut with the least behind it; None if nothing can be computed, or a value has no name in the file.
+
+    Outputs that do not need what is refused stay outputs.
+    """
+    made = {name for node in network.nodes for name in node.outputs}
+    values = survey(network).values
+    ends = [name for name in dict.fromkeys(network.outputs) if isinstance(values.get(name), Tensor)]
+    left: Counter[str] = Counter()
+    for node in network.nodes:
+        if all(not name or name in values for name in node.outputs):
+            continue
+        left[node.op] += 1
+        for name in (*node.inputs, *sorted(read_inside(node))):
+            if isinstance(values.get(name), Tensor) and name not in ends:
+                ends.append(name)
+    inputs = {port.name for port in network.inputs}
+    ends = [name for name in ends if name not in inputs]
+    return Cut(tuple(ends), left) if left and ends and made.issuperset(ends) else None

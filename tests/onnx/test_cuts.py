@@ -1,0 +1,110 @@
+"""Models that begin or end at values inside: what cannot be compiled is left to the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tcim_lite.runtime as rt
+from tcim_lite.cli import main
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.onnx import OnnxOptions, check_onnx, compile_onnx
+
+pytest.importorskip("onnx", reason="needs onnx")
+
+# A detector whose boxes are suppressed in the file; the sum of pixels does not need them.
+DETECTOR = [
+    ("Relu", ["x"], ["all boxes"], {}),
+    ("Sigmoid", ["s"], ["scores"], {}),
+    ("ReduceSum", ["x"], ["pixels"], {"keepdims": 0}),
+    ("NonMaxSuppression", ["all boxes", "scores", "most"], ["chosen"], {}),
+    ("Gather", ["chosen", "column"], ["index"], {"axis": 1}),
+    ("Gather", ["all boxes", "index"], ["boxes"], {"axis": 1}),
+]
+
+
+@pytest.fixture
+def detector(make_model, tmp_path):
+    constants = {"most": np.array([3]), "column": np.array(2)}
+    model = make_model(DETECTOR, {"x": (1, 6, 4), "s": (1, 2, 6)}, ["pixels", "boxes"], constants)
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    return tmp_path / "net.onnx"
+
+
+def inputs_of(folder):
+    module = rt.Module.load(folder / "net.hmm")
+    names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
+    return {name: tuple(module.get_input_info(name).shape) for name in names}
+
+
+def test_the_refusal_and_the_check_say_where_to_end(detector, tmp_path, capsys):
+    ends = ("pixels", "all boxes", "scores")
+    said = (
+        "all before it compiles with --end-at pixels --end-at 'all boxes' --end-at scores; the host then computes the "
+        "rest: 2 Gather, 1 NonMaxSuppression"
+    )
+    command = ["compile", str(detector), "-o", str(tmp_path / "out"), "--quant", "float32", "-q"]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "'n3' (NonMaxSuppression): the number of its results depends on the data" in error
+    assert said in error
+    assert main(["compile", str(detector), "--check"]) == 1
+    assert said in capsys.readouterr().out.splitlines()
+    assert check_onnx(OnnxOptions(model=detector)).cut.ends == ends
+    assert main([*command, *(part for end in ends for part in ("--end-at", end))]) == 0
+    module = rt.Module.load(tmp_path / "out" / "net.hmm")
+    for name, shape in (("x", (1, 6, 4)), ("s", (1, 2, 6))):
+        module.set_input(name, np.full(shape, -1, np.float32))
+    module.run(sync=True)
+    assert module.get_output("all boxes").numpy().tolist() == np.zeros((1, 6, 4)).tolist()
+    np.testing.assert_allclose(module.get_output("scores").numpy(), 1 / (1 + np.exp(1)), rtol=1e-6)
+
+
+def test_nothing_is_suggested_where_nothing_comes_before(make_model, tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(make_model([("NonZero", ["x"], ["y"], {})], {"x": (2, 3)}, ["y"]).SerializeToString())
+    with pytest.raises(CompileError) as error:
+        compile_onnx(OnnxOptions(model=path, output=tmp_path / "out"))
+    assert "--end-at" not in str(error.value)
+
+
+def test_values_that_no_node_makes_are_refused(detector, tmp_path):
+    cases = {
+        "do you mean 'scores'?": ["score"],
+        "--end-at names 'x', which no node of the file makes": ["x"],
+        "--end-at names 'pixels' twice": ["pixels", "pixels"],
+    }
+    for text, ends in cases.items():
+        with pytest.raises(CompileError) as error:
+            compile_onnx(OnnxOptions(model=detector, output=tmp_path / "out", ends=tuple(ends)))
+        assert text in str(error.value)
+    with pytest.raises(CompileError, match="--begin-at names 'x', which no node of the file makes"):
+        compile_onnx(OnnxOptions(model=detector, output=tmp_path / "out", begins=("x",)))
+
+
+def test_inputs_that_nothing_reads_any_more_are_left_out(detector, tmp_path):
+    compile_onnx(OnnxOptions(model=detector, output=tmp_path / "out", ends=("scores",)))
+    assert inputs_of(tmp_path / "out") == {"s": (1, 2, 6)}
+
+
+def test_a_model_may_begin_at_a_value_inside(make_model, tmp_path):
+    """The shape of a decoded image is not in the file; that of the next value follows from it."""
+    nodes = [
+        ("ImageDecoder", ["file"], ["image"], {}),
+        ("Cast", ["image"], ["pixels"], {"to": 1}),
+        ("Transpose", ["b"], ["turned"], {}),
+        ("Add", ["pixels", "turned"], ["y"], {}),
+    ]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(make_model(nodes, {"file": (9,), "b": (2, 1)}, ["y"], opset=20).SerializeToString())
+    options = {"model": path, "output": tmp_path / "out", "quant": "float32"}
+    with pytest.raises(CompileError, match=r"input 'pixels' has the open shape .*; give it with --shape pixels="):
+        compile_onnx(OnnxOptions(**options, begins=("pixels",)))
+    compile_onnx(OnnxOptions(**options, begins=("pixels",), shapes={"pixels": (4, 3, 2)}))
+    module = rt.Module.load(tmp_path / "out" / "net.hmm")
+    module.set_input("pixels", np.ones((4, 3, 2), np.float32))
+    module.set_input("b", np.full((2, 1), 5, np.float32))
+    module.run(sync=True)
+    assert module.get_output("y").numpy().tolist() == [[[6] * 2] * 3] * 4
+    compile_onnx(OnnxOptions(**options, begins=("turned", "pixels"), shapes={"pixels": (4, 3, 2)}))
+    assert inputs_of(tmp_path / "out") == {"turned": (1, 2), "pixels": (4, 3, 2)}
