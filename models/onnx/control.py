@@ -1,4 +1,8 @@
-"""If, Loop and Scan whose conditions and counts are constants: the nodes of their graphs take their place."""
+"""If, Loop and Scan: the nodes of their graphs take their place.
+
+Where the network computes a condition, both graphs of an If are computed, and all iterations of a Loop whose number has
+a constant limit; what counts is chosen.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError
+from .emit import Tensor
 from .errors import shown
 from .lowering import why_not
-from .network import Network, Node
+from .network import OWN, Network, Node
 from .old_opsets import modernised
 from .read import MAX_NODES, array_of, node_of
 
@@ -52,7 +57,14 @@ class ControlFlow:
         return made
 
     def _chosen(self, node: Node) -> list[Node]:
-        condition = _number(node, node.inputs[0] if node.inputs else "", self._values) != 0
+        name = node.inputs[0] if node.inputs else ""
+        if isinstance(self._values.get(name), Tensor):
+            nodes, results = [], []
+            for branch in ("then_branch", "else_branch"):
+                results.append([self._fresh(f"{output}/{branch}") if output else "" for output in node.outputs])
+                nodes += self._nodes_of(node, _graph(node, branch), {}, results[-1])
+            return nodes + _choices(node, name, *results, node.outputs)
+        condition = _number(node, name, self._values) != 0
         graph = _graph(node, "then_branch" if condition else "else_branch")
         return self._nodes_of(node, graph, {}, node.outputs)
 
@@ -66,8 +78,11 @@ class ControlFlow:
         if scans < 0:
             raise node.unsupported(f"a body of {len(graph.output)} outputs for {len(carried)} values that it carries")
         _, step, collected = self._begun.get(id(node), (node, 0, [[] for _ in range(scans)]))
+        computed = isinstance(self._values.get(condition), Tensor)
+        if computed and (scans or not count or _number(node, count, self._values) > _MAX_UNROLLED):
+            raise node.unsupported(why_not(node) or "")
         goes_on = (not count or step < _number(node, count, self._values)) and (
-            not condition or _number(node, condition, self._values)
+            not condition or computed or _number(node, condition, self._values)
         )
         if not goes_on:
             return self._left(node, carried, collected, [0] * scans)
@@ -79,6 +94,11 @@ class ControlFlow:
         given = dict(zip((info.name for info in graph.input), (number, truth, *carried), strict=True))
         made = [self._fresh(f"{node.first_output}/{info.name}") for info in graph.output]
         nodes = self._nodes_of(node, graph, given, made)
+        if computed:  # once it is false, what is carried stays as it is
+            kept = [self._fresh(f"{name}/kept") for name in made[: 1 + len(carried)]]
+            nodes += [_plain(node, "And", [condition, made[0]], kept[0])]
+            nodes += _choices(node, condition, made[1 : 1 + len(carried)], carried, kept[1:])
+            made[: 1 + len(carried)] = kept
         others = replace(node, inputs=[count, made[0], *made[1 : 1 + len(carried)]])
         collected = [[*before, name] for before, name in zip(collected, made[1 + len(carried) :], strict=True)]
         self._begun[id(others)] = (others, step + 1, collected)
@@ -184,6 +204,14 @@ class ControlFlow:
             name = f"{base}_{number}"
         self._names.add(name)
         return name
+
+
+def _choices(node: Node, condition: str, first: list[str], second: list[str], results: list[str]) -> list[Node]:
+    return [
+        replace(_plain(node, "Chosen", [condition, one, other], result), domain=OWN)
+        for one, other, result in zip(first, second, results, strict=True)
+        if result
+    ]
 
 
 def _plain(node: Node, op: str, inputs: list[str], output: str, **attributes: int) -> Node:

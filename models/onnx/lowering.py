@@ -35,9 +35,9 @@ _OPEN_ENDED = ("NonMaxSuppression", "NonZero", "Unique")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _REASONS = dict.fromkeys(_OPEN_ENDED, "the number of its results depends on the data")
 _REASONS |= dict.fromkeys(_RANDOM, "its result is random; make it an input of the model, or a constant") | {
-    "If": "its condition is computed by the network; expected a constant",
-    "Loop": "its condition or number of iterations is computed by the network, or 0 with results to collect; expected "
-    "a constant",
+    "If": "its condition is not known",
+    "Loop": "its number of iterations is computed by the network, or 0 with results to collect; expected a constant "
+    "number, or at most 8,192 where the condition is computed, with nothing to collect",
     "Scan": "its body does not fit its operands, or the number of its steps is not known",
 }
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .errors import UnsupportedNodeError, shown
 
+OWN = "tcim_lite"  # the domain of nodes that only this compiler makes
 MAX_ELEMENTS = 1 << 33  # of one tensor; a file that asks for more is broken or hostile
 MAX_FOLDED = 1 << 26  # of a constant that the compiler makes; what is larger would bloat the package
 MAX_GROWTH = 1 << 28  # of all constants that it makes together, beyond those that they are made from

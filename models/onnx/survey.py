@@ -21,7 +21,7 @@ from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError
 from .lower import microsoft
 from .lowering import INPUT_KINDS, results_of, why_not
-from .network import Network, Node
+from .network import OWN, Network, Node
 from .table import Operand, Parts
 
 _MOST_COMPARED = 64  # elements of a constant that may be told to be equal to another
@@ -80,7 +80,7 @@ def survey(network: Network) -> Survey:
             continue
         done.append(node)
         reason = why_not(node)
-        if node.domain not in ("", microsoft.DOMAIN) or not all(
+        if node.domain not in ("", microsoft.DOMAIN, OWN) or not all(
             not name or name in found.values for name in node.inputs
         ):
             if reason is not None:

@@ -1,4 +1,4 @@
-"""If, Loop and Scan whose conditions and counts are constants, against onnxruntime."""
+"""If, Loop and Scan, against onnxruntime."""
 
 from __future__ import annotations
 
@@ -53,6 +53,39 @@ def test_an_if_inside_an_if_reads_names_of_both(branches, graph, make_model, run
     nodes = [("If", ["yes"], ["y"], {"then_branch": outer, "else_branch": branches["else_branch"]})]
     model = make_model(nodes, {"x": X.shape}, ["y"], {"yes": np.array(True), "no": np.array(False)})
     np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
+CONDITION = [("ReduceSum", ["x"], ["s"], {"keepdims": 0}), ("Greater", ["s", "zero"], ["c"], {})]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_if_of_a_computed_condition_is_a_choice(sign, branches, make_model, run_here, run_there):
+    nodes = [*CONDITION, ("If", ["c"], ["y"], branches)]
+    model = make_model(nodes, {"x": X.shape}, ["y"], {"zero": np.float32(0)})
+    x = sign * np.abs(X)
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
+@pytest.mark.parametrize("start", [0.3, 2, 50])
+def test_a_loop_ends_where_a_computed_condition_says(start, graph, make_model, run_here, run_there):
+    """v doubles until its sum is 40; integers are carried too."""
+    nodes = [
+        ("Add", ["v", "v"], ["next"], {}), ("Add", ["n", "n"], ["more"], {}),
+        ("ReduceSum", ["next"], ["s"], {"keepdims": 0}), ("Less", ["s", "most"], ["on"], {}),
+    ]  # fmt: skip
+    outputs = [("on", 9, []), ("next", 1, None), ("more", 7, None)]
+    body = graph(nodes, outputs, [("i", 7, []), ("go", 9, []), ("v", 1, None), ("n", 7, None)])
+    loop = [
+        ("ReduceSum", ["x"], ["first"], {"keepdims": 0}), ("Less", ["first", "most"], ["c"], {}),
+        ("Loop", ["count", "c", "x", "one"], ["y", "n"], {"body": body}),
+    ]  # fmt: skip
+    constants = {"count": np.array(4), "most": np.float32(40), "one": np.array([1])}
+    model = make_model(loop, {"x": X.shape}, ["y", "n"], constants)
+    model.graph.output[1].type.tensor_type.elem_type = 7
+    x = np.full(X.shape, start, np.float32)
+    here, there = run_here(model, {"x": x}), run_there(model, {"x": x})
+    for name, expected in there.items():
+        np.testing.assert_array_equal(here[name], expected)
 
 
 @pytest.fixture
@@ -139,9 +172,18 @@ def test_check_says_why_a_scan_does_not_fit_its_body(how, message, summing, make
 def test_what_is_not_known_or_never_ends_is_refused_by_name(branches, counting, graph, make_model, monkeypatch):
     taking = graph([("Add", ["s", "a"], ["t"], {})], [("t", 1, None)], [("s", 1, None), ("a", 1, None)])
     monkeypatch.setattr(control, "_MAX_UNROLLED", 100)
-    condition = [("ReduceSum", ["x"], ["s"], {"keepdims": 0}), ("Cast", ["s"], ["c"], {"to": 9})]
+    other = {**branches, "else_branch": graph([("Transpose", ["x"], ["r"], {})], [("r", 1, None)])}
     for nodes, constants, message in (
-        ([*condition, ("If", ["c"], ["y"], branches)], {}, r"'n2' \(If\).*its condition is computed by the network"),
+        (
+            [*CONDITION, ("If", ["c"], ["y"], other)],
+            {"zero": np.float32(0)},
+            r"'n2' \(If or Loop\): its condition is computed.* the shapes \[2, 3\] and \[3, 2\]",
+        ),
+        (
+            [*CONDITION, ("Loop", ["many", "c", "x"], ["v", "y"], {"body": counting})],
+            {"zero": np.float32(0), "many": np.array(3)},
+            r"'n2' \(Loop\).*with nothing to collect",
+        ),
         (
             [("Loop", ["", "yes", "x"], ["y", "z"], {"body": counting})],
             {"yes": np.array(True)},

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ..network import Node
+from ..network import OWN, Node
 from .linear import is_linear, scaled_linear
-from .view import OWN, Fusion, View, near
+from .view import Fusion, View, near
 
 _MOST_FACTORS = 8  # of a product that is looked into
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..network import Node
-from .view import OWN, Fusion, View
+from ..network import OWN, Node
+from .view import Fusion, View
 
 
 def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from ..network import Network, Node, is_float
 from ..survey import Survey
 
-OWN = "tcim_lite"  # the domain of nodes that only `fuse` makes
-
 
 @dataclass(frozen=True, slots=True)
 class Fusion:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ..emit import Tensor, is_integer
+from ..network import OWN
 from ..table import Call, Operand, constant_kind, lowers, within_float32
 from .integers import kind_of, of_integers, powers, rest, to_floats, to_integers, whole
 
@@ -211,6 +213,21 @@ def where(call: Call) -> Tensor:
     return call.op("Where", [call.source(operand) for operand in operands], shape, result=kind)
 
 
+@lowers("Chosen", domain=OWN)
+def chosen(call: Call) -> Tensor:
+    """What an If or a Loop leaves, by a condition that the network computes."""
+    shapes = [list(call.operand(i).shape) for i in (1, 2)]
+    if shapes[0] != shapes[1] or math.prod(call.operand(0).shape) != 1:
+        raise replace(call.node, op="If or Loop", domain="").unsupported(
+            f"its condition is computed by the network, and results have the shapes {shapes[0]} and {shapes[1]}; "
+            "expected one shape, or a constant"
+        )
+    condition, *results = (call.operand(i) for i in range(3))
+    flat = call.reshape(call.as_tensor(condition), (1,))
+    y = where(Call(call.node, [flat, *results], call.emit))
+    return call.reshape(y, shapes[0])
+
+
 @lowers("LeakyRelu")
 def leaky_relu(call: Call) -> Tensor:
     return unary(call, "LeakyRelu", call.floats(0), call.attr("alpha", 0.01))
@@ -279,7 +296,7 @@ def swish(call: Call) -> Tensor:
     return binary(call, "Mul", x, unary(call, "Sigmoid", binary(call, "Mul", x, number(alpha))))
 
 
-@lowers("Silu", domain="tcim_lite")
+@lowers("Silu", domain=OWN)
 def silu(call: Call) -> Tensor:
     return unary(call, "Silu", call.floats(0))
 

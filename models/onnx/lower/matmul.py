@@ -8,6 +8,7 @@ import numpy as np
 
 from ...common.packing import is_quantized
 from ..emit import GROUP, Tensor
+from ..network import OWN
 from ..table import Call, Constant, Operand, lowers
 from .elementwise import binary, number
 
@@ -31,7 +32,7 @@ def packed_linear(call: Call, x: Tensor, weight: int, outputs: int, bias: Consta
 
 
 @lowers("MatMul")
-@lowers("MatMulBias", domain="tcim_lite")
+@lowers("MatMulBias", domain=OWN)
 def matmul(call: Call) -> Tensor:
     """`MatMulBias` is what `fuse` makes of MatMul and an Add of a constant: the operands are a, b and the bias."""
     a, b = call.operand(0), call.operand(1)
