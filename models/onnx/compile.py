@@ -118,14 +118,14 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     name = options.name if options.name is not None else re.sub(r"[/:]", "_", options.model.stem)
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
-    network = _network(options)
+    network, profile = _network(options), profile_for(options.quant)
     names = [port.name for port in network.inputs]
     for unknown in options.images.keys() - set(names):
         known = ", ".join(map(shown, names))
         raise CompileError(f"--image names the input '{shown(unknown)}', which the model does not have; it has {known}")
     try:
-        network = fuse(network)
-        graph, weights, emit = lower_network(network, profile_for(options.quant), options.images)
+        network = fuse(network, profile=profile)
+        graph, weights, emit = lower_network(network, profile, options.images)
     except UnsupportedNodeError as error:
         cut = cut_of(_network(options))
         raise UnsupportedNodeError(f"{error}; {cut}" if cut else str(error)) from error
@@ -166,8 +166,9 @@ def onnx_bytes(
     shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> bytes:
     """The `.hmm` of a model in memory, as bytes that `Module.load` takes."""
-    network = fuse(read(model, folder, shapes))
-    graph, weights, _ = lower_network(network, profile_for(quant))
+    profile = profile_for(quant)
+    network = fuse(read(model, folder, shapes), profile=profile)
+    graph, weights, _ = lower_network(network, profile)
     try:
         return model_bytes(graph, weights, custom_msg=_custom_msg(network, {}))
     except ValueError as error:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import WeightData
 
-from ..common.profiles import profile_for
+from ..common.profiles import Profile, profile_for
 from .control import ControlFlow
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError
@@ -56,12 +56,14 @@ class _ShapesOnly(Emitter):
         return np.broadcast_to(np.zeros((), np.int8), array.shape)
 
 
-def survey(network: Network) -> Survey:
+def survey(network: Network, profile: Profile | None = None) -> Survey:
     """Goes through the nodes; those of an If or Loop take its place where a constant says which.
+
+    The profile, float32 if there is none, says which casts change something.
 
     Nodes of other domains are left out, with all that is made from their results.
     """
-    emit = _ShapesOnly("survey", profile_for("float32"))
+    emit = _ShapesOnly("survey", profile or profile_for("float32"))
     found = Survey(dict(network.constants))
     for port in network.inputs:
         if (kind := INPUT_KINDS.get(port.dtype)) is not None:

@@ -223,3 +223,19 @@ def test_what_a_package_could_not_hold_is_refused_with_the_node(text, make_model
     with pytest.raises(TcimError, match="n0") as error:
         onnx_bytes(model, "float32")
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(("to", "dtype"), [(10, "float16"), (16, "bfloat16")])
+def test_a_cast_to_a_shorter_type_rounds_in_float32(to, dtype, make_model, run_here):
+    """Every number of the type, those between two, and those beside these; beyond the ends it saturates."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="comes with onnx")
+    short = np.dtype(dtype) if dtype == "float16" else np.dtype(ml_dtypes.bfloat16)
+    with np.errstate(all="ignore"):
+        own = np.arange(1 << 16, dtype=np.uint16).view(short).astype(np.float32)
+        own = np.unique(own[np.isfinite(own) & ((own == 0) | (np.abs(own) > 1e-30))])
+        middle = (own[1:].astype(np.float64) / 2 + own[:-1] / 2).astype(np.float32)
+        x = np.concatenate([own, middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, -own[-1:])])
+        expected = np.clip(x.astype(short).astype(np.float32), own[0], own[-1])
+    nodes = [("Cast", ["x"], ["h"], {"to": to}), ("Cast", ["h"], ["y"], {"to": 1})]
+    got = run_here(make_model(nodes, {"x": x.shape}, ["y"]), {"x": x})["y"]
+    np.testing.assert_array_equal(got, expected)

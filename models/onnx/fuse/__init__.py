@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from ...common.profiles import Profile
 from ..network import Network, Node
 from ..survey import drop_unused, simplify, survey
 from .attention import scale_into_columns, transposed_twice
@@ -38,9 +39,9 @@ PATTERNS: tuple[Pattern, ...] = (
 __all__ = ["PATTERNS", "fuse"]
 
 
-def fuse(network: Network, patterns: Sequence[Pattern] = PATTERNS) -> Network:
-    """The network with its patterns replaced."""
-    found = survey(network)
+def fuse(network: Network, patterns: Sequence[Pattern] = PATTERNS, profile: Profile | None = None) -> Network:
+    """The network with its patterns replaced; `profile` is as `survey` takes it."""
+    found = survey(network, profile)
     simplify(network, found)
     view = View(network, found)
     for pattern in patterns:

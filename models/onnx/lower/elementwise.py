@@ -332,7 +332,7 @@ def dropout(call: Call) -> list[Operand | None]:
 
 @lowers("Cast", "CastLike")
 def cast(call: Call) -> Operand:
-    """To floating point, always of the graph's own type, to truths, or to integers."""
+    """To floating point of the graph's own type, in float32 rounded to what fewer bits hold; to truths; to integers."""
     from onnx import TensorProto, helper
 
     x = call.operand(0)
@@ -357,4 +357,27 @@ def cast(call: Call) -> Operand:
         return binary(call, "Equal", binary(call, "Equal", x, zero), number(0))
     if is_integer(kind):
         return to_integers(call, x, kind)
-    return to_floats(call, x)
+    if call.emit.dtype != "float32" or to not in _SHORT or call.emit.compared(x) is not None:
+        return to_floats(call, x)
+    return _of_bits(call, to_floats(call, x), to)
+
+
+# By ONNX's number of a type: the largest number, the bits that float32 has behind its own, and the least normal number.
+_SHORT = {10: (65504.0, 13, 2.0**-14), 16: (float.fromhex("0x1.fep127"), 16, 0.0)}  # float16 and bfloat16
+
+
+def _of_bits(call: Call, x: Tensor, to: int) -> Tensor:
+    """float32 rounded to the nearest number of a shorter type, of two the even one; beyond its ends they saturate.
+
+    x - x / 2^bits is rounded where the shorter type ends, which is what its difference from x shows.
+    """
+    most, bits, normal = _SHORT[to]
+    x = unary(call, "Clip", x, -most, most)
+    less = binary(call, "Sub", x, binary(call, "Mul", x, number(2.0**-bits)))
+    y = binary(call, "Mul", binary(call, "Sub", x, less), number(2.0**bits))
+    if not normal:
+        return y
+    # Below they lie 2^-24 apart, as float32 does from 0.5 to 1.
+    tiny = binary(call, "Sub", binary(call, "Add", x, number(0.75)), number(0.75))
+    small = binary(call, "Less", unary(call, "Abs", x), number(normal))
+    return call.op("Where", [small, tiny, y], y.shape)
