@@ -1,4 +1,4 @@
-// RAII over the CUDA runtime. Every call is checked: CUDA_CHECK throws Error(Device) with the failing expression.
+// RAII over the CUDA runtime. Every call is checked.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,18 +9,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "backends/cuda/check.h"
 #include "base/error.h"
 
 namespace tcim_lite::cuda {
-
-[[noreturn]] void throw_cuda_error(cudaError_t error, const char* expression, const char* file, int line);
-
-#define CUDA_CHECK(expression)                                                                \
-  do {                                                                                        \
-    const cudaError_t cuda_check_error = (expression);                                        \
-    if (cuda_check_error != cudaSuccess)                                                      \
-      ::tcim_lite::cuda::throw_cuda_error(cuda_check_error, #expression, __FILE__, __LINE__); \
-  } while (false)
 
 // True in a process that was forked after CUDA was started: nothing there may touch CUDA, destructors included.
 bool in_forked_child() noexcept;

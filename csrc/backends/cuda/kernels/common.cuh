@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "backends/cuda/handles.h"
+#include "backends/cuda/check.h"
 
 namespace tcim_lite::cuda {
 
