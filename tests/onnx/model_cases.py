@@ -47,8 +47,14 @@ class Result:
     cosines: dict[str, tuple[float, ...]]
 
 
-def measure(name: str, small: bool, dynamo: bool = False, profiles: Sequence[str] = PROFILES) -> Result:
-    """Exports a network and runs it here and there."""
+def measure(
+    name: str,
+    small: bool,
+    dynamo: bool = False,
+    profiles: Sequence[str] = PROFILES,
+    bounds: Sequence[float] | None = None,
+) -> Result:
+    """Exports a network and runs it here and there; `bounds` are those of float32 if they are known already."""
     import onnxruntime
 
     network = NETWORKS[name]
@@ -71,7 +77,7 @@ def measure(name: str, small: bool, dynamo: bool = False, profiles: Sequence[str
             got[profile] = _run(result.path, x, names)
     error: tuple[float, ...] = ()
     if "float32" in got:
-        bounds = float32_bounds(module, x)
+        bounds = bounds or float32_bounds(module, x)
         error = tuple(float(np.abs(a - b).max()) / c for a, b, c in zip(got["float32"], wanted, bounds, strict=True))
     cosines = {
         profile: tuple(cosine(a, b) for a, b in zip(outputs, wanted, strict=True)) for profile, outputs in got.items()
