@@ -1,19 +1,18 @@
-"""Small recordings for tests, made in processes of their own as a user makes them."""
+"""Small recordings for tests, made in processes of their own."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
+
+import warm_python
 
 
 def record(script: str, file: Path, *arguments: object, data: str = "all", **environment: str) -> str:
     """Runs Python text under `TCIM_LITE_LAYERS=record:FILE` and returns what it printed."""
-    command = [sys.executable, "-P", "-c", textwrap.dedent(script), *map(str, arguments)]
     variables = {"TCIM_LITE_LAYERS": f"record:{file}", "TCIM_LITE_RECORD_DATA": data, **environment}
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=120)
+    done = warm_python.run("-c", textwrap.dedent(script), *arguments, env=os.environ | variables, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -6,11 +6,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
+import warm_python
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers
@@ -140,9 +140,7 @@ def test_threads_write_whole_lines(traced, add_model):
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60
-    )
+    return warm_python.run("-c", code, env=os.environ | environment, timeout=60)
 
 
 def test_the_environment_chooses_layers_at_the_first_call():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 from recordings import PROGRAM, record
 from tiny_graphs import add_graph, sinks_graph
 
@@ -221,9 +222,8 @@ def test_a_fork_and_a_second_process_write_files_of_their_own(add_model, tmp_pat
     ],
 )
 def test_what_cannot_be_recorded_is_an_error_of_the_first_call(tmp_path, environment, message):
-    command = [sys.executable, "-P", "-c", "import tcim_lite.runtime as rt; rt.get_version()"]
     variables = os.environ | {"TCIM_LITE_LAYERS": f"record:{tmp_path}/x"} | environment
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
+    done = warm_python.run("-c", "import tcim_lite.runtime as rt; rt.get_version()", env=variables, timeout=60)
     assert done.returncode == 1
     assert message in done.stderr
 

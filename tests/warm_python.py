@@ -1,7 +1,7 @@
 """Runs Python programs as `subprocess` does, but in copies of a process that waits for them.
 
-It has imported numpy and transformers, which takes longer than most programs do. It has not imported tcim_lite, which
-reads its environment when it is imported.
+It has imported numpy, transformers and what servers need, which takes longer than most programs do. It has not imported
+tcim_lite, which reads its environment when it is imported.
 """
 
 from __future__ import annotations
@@ -196,7 +196,8 @@ def _send(jobs: socket.socket, files: list[int]) -> None:
 
 def _serve(jobs: socket.socket) -> None:
     """Copies this process for each job, and tells the id and the status of the copy; returns in the copies."""
-    for name in ("numpy", "pytest", "transformers.tokenization_utils_tokenizers"):
+    served = ("llguidance", "msgspec", "prometheus_client", "starlette.applications", "uvicorn")
+    for name in ("numpy", "onnx", "pytest", "transformers.tokenization_utils_tokenizers", *served):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()

@@ -1,9 +1,7 @@
 """Corners of OpenAI's API that few requests reach: values at the end of their range, prompts that cannot be echoed."""
 
-import subprocess
-import sys
-
 import pytest
+import warm_python
 from serve_live import CONTEXT, QUESTIONS, user
 
 from tcim_lite.llm import Sampler
@@ -141,7 +139,6 @@ def test_a_message_without_content_is_a_400(server, role):
     ],
 )
 def test_a_limit_that_cannot_be_is_one_line(packages, words, message):
-    line = [sys.executable, "-P", "-m", "tcim_lite", "serve", str(packages(4).folder), *words]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    done = warm_python.run("-m", "tcim_lite", "serve", packages(4).folder, *words, timeout=60)
     assert (done.returncode, message in done.stderr.splitlines()[-1]) == (2, True), done.stderr
     assert "Traceback" not in done.stderr

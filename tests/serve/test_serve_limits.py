@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx2
 import openai
 import pytest
+import warm_python
 from serve_live import ENDLESS, QUESTIONS, user
 
 from tcim_lite.faults import rules_text
@@ -282,8 +283,7 @@ def test_information(server):
 
 
 def command(*arguments, **options):
-    line = [sys.executable, "-P", "-m", "tcim_lite", "serve", *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False, **options)
+    return warm_python.run("-m", "tcim_lite", "serve", *arguments, timeout=60, **options)
 
 
 @pytest.mark.slow  # five programs
