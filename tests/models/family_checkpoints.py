@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,12 @@ def family_config(family: str, **changes: Any) -> dict[str, Any]:
 
 def family_tensors(config: dict[str, Any], seed: int = 7) -> Tensors:
     """Every tensor that the record asks for, in fp16 values: norms near 1, all else near 0."""
-    read, rng = read_config(config), np.random.default_rng(seed)
+    return {name: tensor.copy() for name, tensor in _drawn(json.dumps(config), seed).items()}
+
+
+@functools.cache
+def _drawn(config: str, seed: int) -> Tensors:
+    read, rng = read_config(json.loads(config)), np.random.default_rng(seed)
     tensors: Tensors = {}
 
     def add(

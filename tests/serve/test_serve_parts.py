@@ -2,12 +2,11 @@
 
 import itertools
 import json
+import random
 import time
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from llm_packages import DEMO_CHECKPOINT
 
 from tcim_lite.llm import load_tokenizer
@@ -40,9 +39,14 @@ def joined(parts, pieces) -> Parts:
     return whole
 
 
-def pieces_of(text, data):
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))) | {0, len(text)})
-    return [text[a:b] for a, b in itertools.pairwise(cuts)]
+def every_way_to_cut(text):
+    """Whole, letter by letter, once at every place, and a hundred times at some places."""
+    yield from ([text], list(text))
+    places, rng = range(1, len(text)), random.Random(text)
+    yield from ([text[:place], text[place:]] for place in places)
+    for _ in range(100):
+        cuts = [0, *sorted(rng.sample(places, rng.randint(0, len(places)))), len(text)]
+        yield [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +80,9 @@ def pieces_of(text, data):
         ("", {}, Parts()),
     ],
 )
-@given(data=st.data())
-def test_a_reply_is_split_the_same_way_wherever_its_pieces_end(text, options, wanted, data):
-    assert joined(ReplyParts(frozenset({"add"}), **options), pieces_of(text, data)) == wanted
+def test_a_reply_is_split_the_same_way_wherever_its_pieces_end(text, options, wanted):
+    for pieces in every_way_to_cut(text):
+        assert joined(ReplyParts(frozenset({"add"}), **options), pieces) == wanted, pieces
 
 
 @pytest.mark.parametrize(
@@ -93,9 +97,9 @@ def test_a_reply_is_split_the_same_way_wherever_its_pieces_end(text, options, wa
         (None, '{"name":"ad', Parts(content='{"name":"ad')),
     ],
 )
-@given(data=st.data())
-def test_a_call_that_a_grammar_makes_is_told_the_same_way_wherever_its_pieces_end(name, text, wanted, data):
-    assert joined(ForcedCall(name, frozenset({"add"})), pieces_of(text, data)) == wanted
+def test_a_call_that_a_grammar_makes_is_told_the_same_way_wherever_its_pieces_end(name, text, wanted):
+    for pieces in every_way_to_cut(text):
+        assert joined(ForcedCall(name, frozenset({"add"})), pieces) == wanted, pieces
 
 
 def test_arguments_come_as_they_are_written():
