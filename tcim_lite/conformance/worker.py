@@ -28,7 +28,13 @@ def main(arguments: list[str]) -> int:
 
     faulthandler.enable()
     if arguments[0] == "PROBE":
-        say(**probe())
+        try:
+            say(**probe())
+        except ModuleNotFoundError as error:
+            if not f"{under_test.name()}.".startswith(f"{error.name}."):
+                raise  # what the runtime itself imports: where it does so helps
+            print(f"{error}; --runtime takes a module that this Python can import")
+            return 1
         return 0
     job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     models = Models(Path(job["models"]))
