@@ -160,11 +160,11 @@ class Reference:
         codes, scales = self._linears[role.name_of(layer)]
         if expert is not None:
             codes, scales = codes[expert], None if scales is None else scales[expert]
-        acc = (
-            _float_product(x, codes)
-            if scales is None
-            else _quantized_product(*self._quantize(x.astype(_F32)), codes, scales)
-        )
+        if scales is None:
+            acc = _float_product(x, codes)
+        else:
+            activations, exponents = self._quantize(x.astype(_F32))
+            acc = _quantized_product(activations, exponents, codes, scales)
         vector = None if bias is None else self._vectors.get(bias.name_of(layer))
         if vector is not None and expert is not None:
             vector = vector[expert]

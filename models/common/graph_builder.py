@@ -108,7 +108,7 @@ class GraphBuilder:
         """Rotates [B, T, heads, D] by the positions of each slot's tokens."""
         given = slots[0].positions is not None
         positions = (s.valid if s.positions is None else s.positions for s in slots)
-        attributes = {"positions": "given"} if given else {}
+        attributes: dict[str, int | float | str] = {"positions": "given"} if given else {}
         return self._op("Rope", name, [x, self.weight(cos), self.weight(sin), *positions], x.shape, attributes)
 
     def kv_cache(self, names: Sequence[str], new: Ref, caches: Sequence[Ref], slots: Sequence[Slot]) -> list[Ref]:
@@ -142,7 +142,8 @@ class GraphBuilder:
         max(valid - (window - 1), 0) on.
         """
         operands = [q]
-        for key, value, slot, mask in zip(keys, values, slots, [(m,) for m in masks] or [()] * len(slots), strict=True):
+        given = [[mask] for mask in masks] if masks else [[] for _ in slots]
+        for key, value, slot, mask in zip(keys, values, slots, given, strict=True):
             operands += [key, value, slot.valid, slot.current, *mask]
         batch, tokens, heads, head_dim = q.shape
         attributes: dict[str, int | float | str] = {"scale": 1 / math.sqrt(head_dim)}
@@ -163,7 +164,9 @@ class GraphBuilder:
     def silu_mul(self, name: str, x: Ref, clamp: Clamp | None = None) -> Ref:
         """[.., 2 I], gate and up alternating in blocks of 16 -> [.., I]."""
         assert x.shape[-1] % 32 == 0
-        attributes = {} if clamp is None else {"alpha": clamp.alpha, "limit": clamp.limit}
+        attributes: dict[str, int | float | str] = {}
+        if clamp is not None:
+            attributes = {"alpha": clamp.alpha, "limit": clamp.limit}
         return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2), attributes)
 
     def moe_route(self, name: str, logits: Ref, chosen: int, order: str, normalise: bool) -> tuple[Ref, Ref]:

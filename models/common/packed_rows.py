@@ -30,8 +30,9 @@ def packed_rows(
             yield blocks[part.start // BLOCK : -(-part.stop // BLOCK)]
         return
     numbers = [_unpacked(blocks, fmt, shape[1], part) for part in rows]
-    values, scales = (None if parts[0] is None else np.concatenate(parts) for parts in zip(*numbers, strict=True))
-    yield pack(fmt, values, scales)
+    values = np.concatenate([part for part, _ in numbers])
+    factors = [factor for _, factor in numbers if factor is not None]
+    yield pack(fmt, values, np.concatenate(factors) if factors else None)
 
 
 def _unpacked(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -85,12 +87,12 @@ def dequantize(codes: NDArray[np.generic], scales: NDArray[np.generic]) -> NDArr
     return codes.astype(np.float32) * np.repeat(factor, codes.shape[1] // scales.shape[1], axis=1)
 
 
-def _pad_rows(rows: NDArray, value: int) -> NDArray:
+def _pad_rows(rows: NDArray[Any], value: int) -> NDArray[Any]:
     missing = -len(rows) % BLOCK
     return np.pad(rows, ((0, missing), (0, 0)), constant_values=value) if missing else rows
 
 
-def _stored(layout: WeightLayout, codes: NDArray[np.generic]) -> NDArray[np.uint8]:
+def _stored(layout: WeightLayout, codes: NDArray[Any]) -> NDArray[np.uint8]:
     """Signed codes [rows, K] -> stored bytes [rows, bytes]: the four bytes of each line in turn."""
     stored = layout.encode(codes)
     if layout.line_inputs == 4:
@@ -119,7 +121,7 @@ def _rows_of(lines: NDArray[np.uint8], count: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1, count).view(np.uint8)
 
 
-def _scales_by_group(scales: NDArray, padding: int) -> NDArray[np.uint8]:
+def _scales_by_group(scales: NDArray[Any], padding: int) -> NDArray[np.uint8]:
     rows = _pad_rows(scales, padding)
     blocks = rows.reshape(-1, BLOCK, rows.shape[1]).transpose(0, 2, 1)
     return np.ascontiguousarray(blocks).view(np.uint8).reshape(len(blocks), -1)

@@ -72,7 +72,7 @@ def inverse_frequencies(
         factor, seq_len = _number(scaling, "factor"), max(context_length, max_position_embeddings)
         growth = (factor * seq_len / max_position_embeddings) - (factor - 1)
         return _F32(1) / _powers(theta * growth ** (head_dim / (head_dim - 2)), head_dim), 1.0
-    original = _number(scaling, "original_max_position_embeddings", max_position_embeddings)
+    original = int(_number(scaling, "original_max_position_embeddings", max_position_embeddings))
     if rope_type == "yarn":
         return _yarn(head_dim, theta, scaling, original, max_position_embeddings)
     if rope_type == "longrope":

@@ -40,15 +40,15 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
     """
     if is_gguf(path):
         gguf = GgufCheckpoint(path)
-        tensors = None if random_weights else gguf
-        return Source(path=path, config=gguf.config, tensors=tensors, host_files=gguf.host_files())
+        weights = None if random_weights else gguf
+        return Source(path=path, config=gguf.config, tensors=weights, host_files=gguf.host_files())
     folder = path.parent if random_weights and path.name == "config.json" else path
     config = config_of(folder)
     tensors: TensorStore | None = None
     if not random_weights:
-        scheme, tensors = four_bit_scheme(config), Checkpoint(folder)
+        scheme, tensors = four_bit_scheme(config), (checkpoint := Checkpoint(folder))
         if scheme is not None:
-            tensors = FourBitCheckpoint(tensors, scheme)
-        elif PackedExperts.fits(tensors):
-            tensors = PackedExperts(tensors, config)
+            tensors = FourBitCheckpoint(checkpoint, scheme)
+        elif PackedExperts.fits(checkpoint):
+            tensors = PackedExperts(checkpoint, config)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

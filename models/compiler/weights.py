@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from tcim_lite.hmm.layout import GROUP
+from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.head import head_weights
 from ..blocks.weights import Weight

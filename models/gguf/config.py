@@ -185,7 +185,7 @@ def _factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any])
     common = {"head_dim": config["head_dim"], "theta": config["rope_theta"], "max_position_embeddings": 1 << 20}
     plain, _ = inverse_frequencies(**common, scaling={"rope_type": "default"}, context_length=1)
     for exponent in range(5, 21):
-        rule = {
+        rule: dict[str, Any] = {
             "rope_type": "llama3",
             "factor": float(factors.max()),
             "low_freq_factor": 1.0,

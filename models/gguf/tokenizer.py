@@ -83,8 +83,8 @@ def tokenizer_files(metadata: Mapping[str, Any], config: Mapping[str, Any], wher
         for key in ("eos", "eot")
         if f"tokenizer.ggml.{key}_token_id" in metadata
     ]
-    generation = {name: ids[name] for name in ("bos_token_id", "pad_token_id") if name in ids}
-    files = {
+    generation: dict[str, Any] = {name: ids[name] for name in ("bos_token_id", "pad_token_id") if name in ids}
+    files: dict[str, Mapping[str, Any]] = {
         "config.json": {**config, **{name: ids[name] for name in ids if name != "unk_token_id"}},
         "generation_config.json": {**generation, "eos_token_id": list(dict.fromkeys(ends))},
     }

@@ -59,11 +59,12 @@ class ControlFlow:
     def _chosen(self, node: Node) -> list[Node]:
         name = node.inputs[0] if node.inputs else ""
         if isinstance(self._values.get(name), Tensor):
-            nodes, results = [], []
+            nodes: list[Node] = []
+            results: dict[str, list[str]] = {}
             for branch in ("then_branch", "else_branch"):
-                results.append([self._fresh(f"{output}/{branch}") if output else "" for output in node.outputs])
-                nodes += self._nodes_of(node, _graph(node, branch), {}, results[-1])
-            return nodes + _choices(node, name, *results, node.outputs)
+                results[branch] = [self._fresh(f"{output}/{branch}") if output else "" for output in node.outputs]
+                nodes += self._nodes_of(node, _graph(node, branch), {}, results[branch])
+            return nodes + _choices(node, name, results["then_branch"], results["else_branch"], node.outputs)
         condition = _number(node, name, self._values) != 0
         graph = _graph(node, "then_branch" if condition else "else_branch")
         return self._nodes_of(node, graph, {}, node.outputs)
@@ -229,7 +230,7 @@ def _numbers(node: Node, name: str, count: int) -> list[int]:
 
 def _graph(node: Node, name: str) -> onnx.GraphProto:
     value = node.attributes.get(name)
-    if not _has_graph(value):
+    if value is None or not _has_graph(value):
         raise node.unsupported(f"attribute '{name}' is no graph")
     return value.g
 

@@ -157,4 +157,4 @@ def _multiplied(node: Node, shapes: Sequence[tuple[int, ...]]) -> float:
 def _product(array: NDArray[Any]) -> float:
     """Of extents, which a damaged model may give as floats, infinity and NaN among them."""
     extents = np.asarray(array).reshape(-1)[:64].astype(np.float64)
-    return math.prod(np.nan_to_num(np.maximum(extents, 0.0), nan=math.inf, posinf=math.inf).tolist())
+    return float(math.prod(np.nan_to_num(np.maximum(extents, 0.0), nan=math.inf, posinf=math.inf).tolist()))

@@ -131,7 +131,7 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
         raise node.unsupported(
             f"its operands or attributes make no sense ({type(error).__name__}: {shown(str(error))})"
         ) from error
-    made = [result] if isinstance(result, (Tensor, np.ndarray)) or not isinstance(result, Sequence) else result
+    made: Sequence[Any] = [result] if isinstance(result, (Tensor, np.ndarray, Parts)) else result
     _count(node, emit, [array for array in made if isinstance(array, np.ndarray) and any(array.strides)], constants)
     return made
 

@@ -81,7 +81,7 @@ def begun(model: onnx.ModelProto, begins: Sequence[str]) -> list[onnx.ValueInfoP
 def takes_batch(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether the file leaves axis 0 of an input open, and `shapes` as well."""
     dims = _dims(info)
-    return bool(dims) and not dims[0] and info.name not in shapes
+    return dims is not None and dims[:1] == [0] and info.name not in shapes
 
 
 def shape_text(shape: Iterable[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class Parts:
 
 
 Lowering = Callable[["Call"], "Operand | Parts | Sequence[Operand | None]"]
+_Function = TypeVar("_Function", bound=Lowering)
 
 _MAX_LIST = 1 << 16
 _MAX_INDICES = 1 << 20  # no axis of a real network comes near, and a file may ask for any extent
@@ -41,10 +42,10 @@ def within_float32(value: float) -> float:
     return min(max(value, -limit), limit) if not math.isnan(value) else value
 
 
-def lowers(*ops: str, domain: str = "") -> Callable[[Lowering], Lowering]:
+def lowers(*ops: str, domain: str = "") -> Callable[[_Function], _Function]:
     """Enters a function into the table for one or more ops."""
 
-    def enter(function: Lowering) -> Lowering:
+    def enter(function: _Function) -> _Function:
         for op in ops:
             assert (domain, op) not in LOWERINGS, op
             LOWERINGS[domain, op] = function

@@ -30,12 +30,12 @@ def attention(call: Call) -> list[Tensor | None]:
     if len(sizes) != 3 or sum(sizes) != both.shape[-1] or min(sizes) < 1:
         raise call.node.unsupported(f"qkv_hidden_sizes {sizes} of {both.shape[-1]} outputs")
     heads = [_split(call, part) for part in _parts(call, both, 2, sizes)]
-    past = [None, None]
+    past: list[Tensor | None] = [None, None]
     if call.has(4):
         caches = call.floats(4)
         if len(caches.shape) != 5 or caches.shape[0] != 2:
             raise call.node.unsupported(f"a cache {list(caches.shape)}; expected five axes, the first of 2")
-        past = [call.reshape(part, caches.shape[1:]) for part in _parts(call, caches, 0, [1, 1])]
+        past = [*(call.reshape(part, caches.shape[1:]) for part in _parts(call, caches, 0, [1, 1]))]
     k, v = (_after(call, old, new) for old, new in zip(past, heads[1:], strict=True))
     y = _attended(call, heads[0], k, v, call.get(3), call.get(5))
     if not any(call.node.outputs[1:]):
@@ -131,12 +131,11 @@ def _window(call: Call, before: Operand, batch: int, count: int, rows: int) -> O
     width = call.int_attr("local_window_size", -1)
     if not isinstance(before, Tensor):
         at = ahead - before.reshape(batch, 1, 1, 1)
-        seen = (at <= 0) & (at > -width) if width > 0 else at <= 0
-        return seen.astype(np.float32)
-    at = call.reshape(before, (batch, 1, 1, 1))
-    seen = int32(call, "Less", ahead, int32(call, "Add", at, np.asarray(1)))
+        return np.asarray((at <= 0) & (at > -width) if width > 0 else at <= 0, np.float32)
+    held = call.reshape(before, (batch, 1, 1, 1))
+    seen = int32(call, "Less", ahead, int32(call, "Add", held, np.asarray(1)))
     if width > 0:
-        near = int32(call, "Less", int32(call, "Sub", at, np.asarray(width)), ahead)
+        near = int32(call, "Less", int32(call, "Sub", held, np.asarray(width)), ahead)
         seen = int32(call, "Mul", seen, near)
     return to_floats(call, seen)
 

@@ -54,11 +54,11 @@ def written_at(call: Call, cache: Tensor, update: Tensor, begins: Operand, circu
         step = step % rows if circular else step
         source = np.where((step >= 0) & (step < count), first + step, own)
         return call.reshape(take(call, both, source.reshape(-1), 0), cache.shape)
-    step = int32(call, "Sub", np.arange(rows), call.reshape(begins, (batch, 1, 1)))
+    at = int32(call, "Sub", np.arange(rows), call.reshape(begins, (batch, 1, 1)))
     if circular:  # the step before is from -S on, if the place is in the cache
-        step = int32(call, "Add", step, int32(call, "Mul", int32(call, "Less", step, np.asarray(0)), np.asarray(rows)))
-    inside = int32(call, "Mul", int32(call, "Less", np.asarray(-1), step), int32(call, "Less", step, np.asarray(count)))
-    news = int32(call, "Add", step, first)
-    source = call.op("Where", [inside, news, call.source(own)], own.shape, result="int")
-    places = call.reshape(source, (own.size,))
+        at = int32(call, "Add", at, int32(call, "Mul", int32(call, "Less", at, np.asarray(0)), np.asarray(rows)))
+    inside = int32(call, "Mul", int32(call, "Less", np.asarray(-1), at), int32(call, "Less", at, np.asarray(count)))
+    news = int32(call, "Add", at, first)
+    chosen = call.op("Where", [inside, news, call.source(own)], own.shape, result="int")
+    places = call.reshape(chosen, (own.size,))
     return call.reshape(call.op("Gather", [both, places], (own.size, width), {"axis": 0}, cache.kind), cache.shape)

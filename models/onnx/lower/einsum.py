@@ -44,7 +44,8 @@ def einsum(call: Call) -> Operand:
     if not any(isinstance(term.value, Tensor) for term in terms):
         if math.prod(whole.values()) > MAX_FOLDED:
             raise call.node.unsupported("all its operands are constants, and it is too large to be evaluated")
-        return np.einsum(str(call.attr("equation")).replace(" ", ""), *(np.asarray(term.value) for term in terms))
+        equation = str(call.attr("equation")).replace(" ", "")
+        return np.asarray(np.einsum(equation, *(np.asarray(term.value) for term in terms)))
     terms = [_diagonal(call, term) for term in terms]
     first = _summed(call, terms[0], {*result, *(label for term in terms[1:] for label in term.labels)})
     for i, second in enumerate(terms[1:], 2):
@@ -149,7 +150,7 @@ def _pair(call: Call, a: _Term, b: _Term, needed: Collection[str]) -> _Term:
     left = tuple(a.extents[label] for label in rows)
     right = tuple(b.extents[label] for label in columns)
     depth = math.prod(a.extents[label] for label in inner)
-    labels = "".join([*batch, *rows, *columns])
+    result = "".join([*batch, *rows, *columns])
     first = call.reshape(_turned(call, a, [*batch, *rows, *inner]), (*lead, math.prod(left), depth))
     if not batch and not isinstance(b.value, Tensor):
         weight = np.asarray(b.value).transpose([b.labels.index(label) for label in [*columns, *inner]])
@@ -157,7 +158,7 @@ def _pair(call: Call, a: _Term, b: _Term, needed: Collection[str]) -> _Term:
     else:
         second = call.reshape(_turned(call, b, [*batch, *inner, *columns]), (*lead, depth, math.prod(right)))
         y = product(call, first, second)
-    return _Term(call.reshape(y, (*lead, *left, *right)), labels)
+    return _Term(call.reshape(y, (*lead, *left, *right)), result)
 
 
 def _turned(call: Call, term: _Term, labels: Sequence[str]) -> Tensor:

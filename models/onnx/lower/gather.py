@@ -112,7 +112,7 @@ def row_places(call: Call, x: Tensor, indices: NDArray[Any], lead: int) -> NDArr
         raise call.node.unsupported(f"indices beyond axes {lead} to {lead + depth - 1} of {list(x.shape)}, or none")
     call.places(indices.size)
     steps = [math.prod(counted[i + 1 :]) for i in range(depth)]
-    places = (indices.astype(np.int64) % counted) @ np.int64(steps)
+    places = (indices.astype(np.int64) % counted) @ np.asarray(steps, np.int64)
     batches = np.arange(math.prod(x.shape[:lead])).reshape((*x.shape[:lead], *[1] * (places.ndim - lead)))
     return np.asarray(places + batches * math.prod(counted))
 
@@ -136,7 +136,7 @@ def element_places(call: Call, x: Operand, indices: NDArray[Any]) -> NDArray[np.
     if indices.dtype.kind not in "iu" or indices.size == 0 or indices.min() < -extent or indices.max() >= extent:
         raise call.node.unsupported(f"indices beyond axis {axis} of {list(x.shape)}, or none")
     call.places(indices.size)
-    at = list(np.indices(indices.shape, sparse=True))
+    at: list[NDArray[Any]] = list(np.indices(indices.shape, sparse=True))
     at[axis] = indices.astype(np.int64) % extent
     return np.ravel_multi_index(tuple(np.broadcast_arrays(*at)), x.shape)
 

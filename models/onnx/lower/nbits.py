@@ -27,7 +27,7 @@ def matmul_nbits(call: Call) -> Tensor:
     codes = _codes(call, 1, "the codes", bits, outputs, blocks * block).reshape(outputs, blocks, block)
     scales = _floats(call, 2, "the scales", outputs, blocks)
     if not call.has(3):
-        zeros = np.float32(1 << (bits - 1))
+        zeros = np.full((1, 1, 1), 1 << (bits - 1), np.float32)
     elif call.constant(3, "the zeros").dtype == np.uint8:
         zeros = _codes(call, 3, "the zeros", bits, outputs, blocks)[:, :, None]
     else:

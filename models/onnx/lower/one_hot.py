@@ -59,7 +59,7 @@ def _compared(call: Call, indices: Tensor, depth: int, values: Constant) -> Tens
         raise call.node.unsupported("whole numbers as values for indices that are floating point numbers")
     if values[0] == 0 and values[1] == 1:
         return hot
-    off, on = (np.float32(value).reshape(()) for value in values)
+    off, on = (np.asarray(value, np.float32).reshape(()) for value in values)
     return call.op("Where", [hot, call.source(on), call.source(off)], hot.shape)
 
 

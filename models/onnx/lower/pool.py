@@ -14,17 +14,21 @@ from .window import Axis, attributes, check_rank, of_rank, planar, windows
 
 
 @lowers("MaxPool", "AveragePool")
-def pool(call: Call) -> Tensor | Sequence[Tensor]:
+def pool_with_places(call: Call) -> list[Tensor]:
     x = call.tensor(0)
     if x.kind in ("int8", "uint8") and call.node.op == "MaxPool":  # which floats hold exactly
-        made = pool(Call(call.node, [to_floats(call, x)], call.emit))
-        y, *places = [made] if isinstance(made, Tensor) else made
+        y, *places = pool_with_places(Call(call.node, [to_floats(call, x)], call.emit))
         return [as_kind(call.op("Cast", [y], y.shape, result="int"), x.kind), *places]
+    if not any(call.node.outputs[1:]):
+        return [pool(call)]
     x = call.as_floats(x, "operand 0")
-    rank = len(x.shape) - 2
-    axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", rank, 0))
-    if any(call.node.outputs[1:]):
-        return largest_with_places(call, x, axes)
+    return largest_with_places(call, x, windows(call, x.shape[2:], of_rank(call, "kernel_shape", len(x.shape) - 2, 0)))
+
+
+def pool(call: Call) -> Tensor:
+    """Without places."""
+    x = call.floats(0)
+    axes = windows(call, x.shape[2:], of_rank(call, "kernel_shape", len(x.shape) - 2, 0))
     if call.node.op == "AveragePool" and call.int_attr("count_include_pad", 0):
         return _pooled(call, call.node.op, x, axes, [axis.pad + axis.size + axis.pad_end for axis in axes])
     return _pooled(call, call.node.op, x, axes)

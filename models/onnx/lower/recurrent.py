@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def _unclipped(call: Call, d: int) -> Sequence[Callable[[Tensor], Tensor]]:
         if name == "HardSigmoid":
             functions.append(lambda x: unary(call, "HardSigmoid", x, 0.2, 0.5))
         elif name in _PLAIN:
-            functions.append(lambda x, name=name: unary(call, name, x))
+            functions.append(partial(unary, call, name))
         else:
             raise call.node.unsupported(f"activation {name!r:.40}; expected HardSigmoid or one of {', '.join(_PLAIN)}")
     return functions
@@ -220,7 +221,7 @@ def _peepholes(call: Call, d: int, sizes: _Sizes) -> Constant | None:
         raise call.node.unsupported(
             f"weights of peepholes {list(weights.shape)}, expected {[sizes.directions, 3 * sizes.hidden]}"
         )
-    return weights[d].reshape(3, sizes.hidden)
+    return np.asarray(weights[d].reshape(3, sizes.hidden))
 
 
 def _peeped(call: Call, sums: Tensor, gate: int, c: Tensor, peepholes: Constant, sizes: _Sizes) -> Tensor:

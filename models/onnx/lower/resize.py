@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,9 @@ def resize(call: Call) -> Tensor:
         x = call.op("Resample", [x, *tables], shape, {"axis": axis})
     for axis, places in outside:
         if places.any():
-            shape = [-1 if i == axis else 1 for i in range(rank)]
+            along = [-1 if i == axis else 1 for i in range(rank)]
             value = np.asarray(call.attr("extrapolation_value", 0.0), np.float32).reshape([1] * rank)
-            kept = call.source(np.float32(places).reshape(shape))
+            kept = call.source(np.asarray(places, np.float32).reshape(along))
             x = call.op("Where", [kept, call.source(value), x], x.shape)
     return x
 
@@ -62,7 +63,7 @@ def _places_in(part: tuple[float, float], size: int, out: int) -> NDArray[np.flo
     start, end = part
     if out == 1:
         return np.asarray([(start + end) / 2 * (size - 1)])
-    return start * (size - 1) + np.arange(out) * ((end - start) * (size - 1) / (out - 1))
+    return np.asarray(start * (size - 1) + np.arange(out) * ((end - start) * (size - 1) / (out - 1)), np.float64)
 
 
 def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[int]]:
@@ -113,7 +114,7 @@ def _places(call: Call, size: int, out: int, scale: np.float32) -> NDArray[np.fl
 
 def _nearest(call: Call, positions: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     mode = call.attr("nearest_mode", "round_prefer_floor")
-    rounding = {
+    rounding: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
         "round_prefer_floor": lambda at: np.ceil(at - 0.5),
         "round_prefer_ceil": lambda at: np.floor(at + 0.5),
         "floor": np.floor,
@@ -121,7 +122,7 @@ def _nearest(call: Call, positions: NDArray[np.float64], size: int) -> NDArray[n
     }
     if mode not in rounding:
         raise call.node.unsupported(f"nearest_mode {mode!r}")
-    return np.clip(rounding[mode](positions), 0, size - 1).astype(np.int64)
+    return np.asarray(np.clip(rounding[mode](positions), 0, size - 1), np.int64)
 
 
 def _taps(

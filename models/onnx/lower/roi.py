@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from ..emit import Tensor
+from ..emit import Tensor, is_integer
 from ..table import Call, Operand, lowers
 from .elementwise import binary, number, unary
 from .gather import gather
-from .integers import is_integer, kind_of, to_floats
+from .integers import kind_of, to_floats
 from .matmul import product
 from .microsoft import plain
 from .reduce import reduced

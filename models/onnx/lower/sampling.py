@@ -68,7 +68,7 @@ def combined(
 
 def by_axis(sizes: Sequence[int]) -> NDArray[np.float32]:
     """What [axes, N, count] repeats, the last axis first."""
-    return np.float32(sizes[::-1]).reshape(-1, 1, 1)
+    return np.asarray(sizes[::-1], np.float32).reshape(-1, 1, 1)
 
 
 def within(call: Call, at: Tensor, extents: NDArray[np.float32]) -> Tensor:

@@ -45,9 +45,9 @@ def scatter_nd(call: Call) -> Tensor:
         places = row_places(call, x, np.asarray(indices), 0)
         return _scatter(call, x, updates, places.reshape(-1), columns)
     rows, count = math.prod(x.shape) // columns, math.prod(indices.shape[:-1])
-    places = from_front(call, call.reshape(computed_places(call, x, indices, 0), (count, 1)), [rows])
+    found = from_front(call, call.reshape(computed_places(call, x, indices, 0), (count, 1)), [rows])
     data, news = call.reshape(x, (1, rows, columns)), call.reshape(updates, (1, count, columns))
-    return call.reshape(_at_computed(call, data, call.reshape(places, (1, 1, count)), news), x.shape)
+    return call.reshape(_at_computed(call, data, call.reshape(found, (1, 1, count)), news), x.shape)
 
 
 @lowers("ScatterElements", "Scatter")
@@ -104,7 +104,7 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
 def _folded(call: Call, x: Tensor, is_there: Tensor, updates: Tensor) -> Tensor:
     """x [B, n, 1] reduced with those of the updates [B, 1, k] that are there [B, n, k]."""
     reduction, whole = _REDUCTIONS[call.attr("reduction")], is_integer(x.kind)
-    most = np.iinfo(np.int32).max if whole else np.finfo(call.emit.dtype).max
+    most = float(np.iinfo(np.int32).max if whole else np.finfo(call.emit.dtype).max)
     none = np.asarray(reduction.neutral(most), np.int64 if whole else np.float32)
     condition = is_there if whole else to_floats(call, is_there)
     chosen = call.op("Where", [condition, updates, call.source(none)], is_there.shape, result=x.kind)

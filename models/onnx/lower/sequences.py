@@ -41,7 +41,7 @@ def split_to_sequence(call: Call) -> Parts:
 
 def _parts(call: Call, x: Operand, axis: int, sizes: list[int]) -> Sequence[Operand]:
     if not isinstance(x, Tensor):
-        return np.split(x, np.cumsum(sizes)[:-1], axis)
+        return [*np.split(x, np.cumsum(sizes)[:-1], axis)]
     node = replace(call.node, op="Split", outputs=[f"{i}" for i in range(len(sizes))], attributes={"axis": axis})
     return split(Call(node, [x, np.asarray(sizes)], call.emit))
 

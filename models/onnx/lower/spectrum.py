@@ -50,7 +50,7 @@ def stft(call: Call) -> Tensor:
     window = np.asarray(call.constant(2, "the window"), np.float64).reshape(-1) if call.has(2) else None
     if not call.has(3) and window is None:
         raise call.node.unsupported("neither a window nor a frame_length")
-    length = int(call.scalar(3, "the frame_length")) if call.has(3) else np.size(window)
+    length = int(call.scalar(3, "the frame_length")) if window is None or call.has(3) else window.size
     window = np.ones(length) if window is None else window
     x = call.reshape(x, (*x.shape, 1)) if len(x.shape) == 2 else x
     batch, count, parts = x.shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -21,9 +22,9 @@ _MAX_SHIFTS = 64  # windows that an element lies in
 
 def largest_with_places(call: Call, x: Tensor, axes: Sequence[Axis]) -> list[Tensor]:
     """The largest element of each window, and its place among all elements of x; of equal ones the first."""
-    order = call.int_attr("storage_order", 0)
-    if order not in (0, 1):
-        raise call.node.unsupported(f"storage_order {order}")
+    if call.int_attr("storage_order", 0) not in (0, 1):
+        raise call.node.unsupported(f"storage_order {call.attr('storage_order')}")
+    order: Literal["C", "F"] = "F" if call.int_attr("storage_order", 0) else "C"
     sizes, out = x.shape[2:], [axis.out for axis in axes]
     planes, plane, taps, count = (
         math.prod(x.shape[:2]),
@@ -41,9 +42,7 @@ def largest_with_places(call: Call, x: Tensor, axes: Sequence[Axis]) -> list[Ten
     windows = call.reshape(take(call, flat, places.reshape(-1), 1), (planes, taps, count))
     values, tap = best(call, windows, 1, 1, True)
     row = int32(call, "Add", int32(call, "Mul", tap, np.asarray(count)), np.arange(count))
-    numbered = np.ravel_multi_index(
-        np.unravel_index(np.minimum(places, plane - 1), sizes), sizes, order="FC"[1 - order]
-    )
+    numbered = np.ravel_multi_index(np.unravel_index(np.minimum(places, plane - 1), sizes), sizes, order=order)
     table = call.emit.weight(numbered.reshape(-1), "int32")
     found = call.op("Gather", [table, call.reshape(row, (planes * count,))], (planes * count,), {"axis": 0}, "int")
     of_plane = np.arange(call.places(planes))[:, None] * plane
