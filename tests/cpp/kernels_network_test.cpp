@@ -23,6 +23,8 @@ int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, 
 template <typename T>
 constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
 
+const char* name_of(Elem elem) { return elem == kF16 ? "fp16" : "fp32"; }
+
 template <typename T>
 T to(float value) {
   if constexpr (sizeof(T) == 2)
@@ -174,7 +176,9 @@ void check_gemm(int64_t rows, int64_t k) {
                          [&](const KernelTable& table, float* y) { table.gemm({a.data(), b.data(), y, rows, k, k}); });
 }
 
-const ConvEnd kEnds[] = {{}, {kRelu}, {kClip, -0.5f, 6.0f}};
+// Of the bounds of the last, fp16 has none.
+const ConvEnd kEnds[] = {{}, {kRelu}, {kClip, -0.5f, 6.0f}, {kClip, -0.1f, 5.9f}};
+constexpr int kForms = 4 * 4;  // of an end: with a bias, a residual, both or neither
 
 // Of sums that lie as the kernels of this member of the table read them, `sums` in all.
 template <typename T, auto kernels>
@@ -182,7 +186,7 @@ void check_store(const std::string& what, int64_t sums, int64_t rows, int64_t co
   const Numbers<float> acc(sums), bias(rows);
   const int64_t stride = cols + uniform(0, 5), count = (rows - 1) * stride + cols;
   const Numbers<T> residual(count);
-  for (int form = 0; form < 12; ++form) {
+  for (int form = 0; form < kForms; ++form) {
     same_everywhere<T>(concat(what, " of ", rows, " x ", cols), count, [&](const KernelTable& table, T* y) {
       (table.*kernels)[kElem<T>]({acc.data(), form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y,
                                   rows, cols, stride, kEnds[form / 4]});
@@ -198,7 +202,7 @@ void check_depthwise(int64_t rows, int64_t cols, int64_t taps, bool square = fal
   GuardedBuffer<int64_t> offsets(taps);
   for (int64_t& offset : offsets) offset = uniform(0, int(reach));
   for (int64_t tap = 0; square && tap < taps; ++tap) offsets[tap] = tap / 3 * stride + tap % 3;
-  for (int form = 0; form < 12; ++form) {
+  for (int form = 0; form < kForms; ++form) {
     same_everywhere<T>(
         concat("depthwise of ", taps, " taps, ", rows, " rows"), rows * cols, [&](const KernelTable& table, T* y) {
           table.depthwise[kElem<T>]({x.data(), offsets.data(), weights.data(), form & 1 ? bias.data() : nullptr,
@@ -214,7 +218,7 @@ void check_depthwise_planes(int64_t in_rows, int64_t in_cols, int64_t stride) {
   const int64_t planes = uniform(1, 3), rows = (in_rows + stride - 1) / stride, cols = (in_cols + stride - 1) / stride;
   const Numbers<T> x(planes * in_rows * in_cols), weights(planes * 9), residual(planes * rows * cols);
   const Numbers<float> bias(planes);
-  for (int form = 0; form < 12; ++form) {
+  for (int form = 0; form < kForms; ++form) {
     const int64_t first = form % 2 ? uniform(0, int(rows) - 1) : 0;
     const int64_t some = form % 2 ? uniform(1, int(rows - first)) : rows;
     same_everywhere<T>(
@@ -271,56 +275,52 @@ void check_direct(int64_t vectors, int64_t pixels, int64_t terms) {
   }
 }
 
-// Results in blocks of channels from pixel `pixel` on, the last block as wide as outputs are left.
-template <typename T>
-void check_direct_blocks(int64_t outputs, int64_t pixels, int64_t terms) {
+// Results in blocks of channels from pixel `pixel` on, the last block with lanes that are no outputs.
+void check_direct_blocks(Elem elem, int64_t outputs, int64_t pixels, int64_t terms) {
   const int64_t vectors = (outputs + 15) / 16, pixel = uniform(0, 3), row = uniform(1, 30);
   const int64_t y_stride = (pixel + pixels + uniform(0, 2)) * 16, count = (vectors - 1) * y_stride + y_stride;
-  const Numbers<float> x((2 * pixels + 1) * 16), packed(vectors * terms * 16), bias(outputs);
-  const Numbers<T> residual(count);
+  const Numbers<float> x((2 * pixels + 1) * 16), packed(vectors * terms * 16), bias(outputs), residual(count);
   GuardedBuffer<int64_t> offsets(terms), places(pixels);
   for (int64_t& offset : offsets) offset = uniform(0, 31);
   for (int64_t i = 0; i < pixels; ++i) places[i] = (i + std::min(pixels - 1, i / row)) * 16;
-  for (int form = 0; form < 12; ++form) {
-    same_everywhere<T>(
-        concat("direct into blocks of ", outputs, " outputs, ", pixels, " pixels, ", terms, " terms"), count,
-        [&](const KernelTable& table, T* y) {
+  for (int form = 0; form < kForms; ++form) {
+    same_everywhere<float>(
+        concat("direct into blocks of ", outputs, " outputs, ", pixels, " pixels, ", terms, " terms, ", name_of(elem)),
+        count, [&](const KernelTable& table, float* y) {
           GuardedBuffer<float> acc(pixels * vectors * 16);
           DirectArgs args{x.data(),   places.data(), offsets.data(), packed.data(), terms * 16,
                           acc.data(), terms,         vectors,        pixels,        true};
           args.step = kBlock;
           table.direct(args);
           args.begins = false;
-          table.direct_blocks[kElem<T>]({args, form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr,
-                                         y, outputs, y_stride, pixel, kEnds[form / 4]});
+          table.direct_blocks({args, form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y, outputs,
+                               y_stride, pixel, elem, kEnds[form / 4]});
         });
   }
 }
 
-// Windows over a block of `width` channels between guard pages, as a whole and as rows in its middle.
-template <typename T>
-void check_block(int64_t width, int64_t in_rows, int64_t in_cols, int64_t side, int64_t stride, int64_t dilation,
-                 int64_t pad) {
+// Windows over a block with biases of `channels`, between guard pages, as a whole and as rows in its middle.
+void check_block(Elem elem, int64_t channels, int64_t in_rows, int64_t in_cols, int64_t side, int64_t stride,
+                 int64_t dilation, int64_t pad) {
   const int64_t reach = (side - 1) * dilation + 1 - 2 * pad;
   if (in_rows < reach || in_cols < reach) return;
   const int64_t rows = (in_rows - reach) / stride + 1, cols = (in_cols - reach) / stride + 1;
-  const Numbers<T> x(in_rows * in_cols * width), residual(rows * cols * width);
-  const Numbers<float> weights(side * side * 16), bias(width);
-  const std::string what = concat("block of ", width, " channels, ", in_rows, " x ", in_cols, ", side ", side,
-                                  ", stride ", stride, ", dilation ", dilation);
-  for (int form = 0; form < 12; ++form) {
+  const Numbers<float> x(in_rows * in_cols * kBlock), residual(rows * cols * kBlock), weights(side * side * kBlock);
+  const Numbers<float> bias(channels);
+  const std::string what = concat("block of ", channels, " channels, ", name_of(elem), ", ", in_rows, " x ", in_cols,
+                                  ", side ", side, ", stride ", stride, ", dilation ", dilation);
+  for (int form = 0; form < kForms; ++form) {
     const int64_t first = form % 2 ? uniform(0, int(rows) - 1) : 0;
-    const int64_t some = form % 2 ? uniform(1, int(rows - first)) : rows, at = first * cols * width;
+    const int64_t some = form % 2 ? uniform(1, int(rows - first)) : rows, at = first * cols * kBlock;
     const BlockWindow window{
-        {in_rows, side, stride, pad, dilation}, {in_cols, side, stride, pad, dilation}, width, first, some, cols};
-    same_everywhere<T>("depthwise of a " + what, rows * cols * width, [&](const KernelTable& table, T* y) {
-      table.depthwise_block[kElem<T>]({window, x.data(), weights.data(), form & 1 ? bias.data() : nullptr,
-                                       form & 2 ? residual.data() + at : nullptr, y + at, kEnds[form / 4]});
+        {in_rows, side, stride, pad, dilation}, {in_cols, side, stride, pad, dilation}, first, some, cols};
+    same_everywhere<float>("depthwise of a " + what, rows * cols * kBlock, [&](const KernelTable& table, float* y) {
+      table.depthwise_block({window, x.data(), weights.data(), form & 1 ? bias.data() : nullptr,
+                             form & 2 ? residual.data() + at : nullptr, y + at, channels, elem, kEnds[form / 4]});
     });
     if (form < 2) {
-      same_everywhere<T>("largest of a " + what, rows * cols * width, [&](const KernelTable& table, T* y) {
-        table.pool_block[kElem<T>]({window, x.data(), y + at});
-      });
+      same_everywhere<float>("largest of a " + what, rows * cols * kBlock,
+                             [&](const KernelTable& table, float* y) { table.pool_block({window, x.data(), y + at}); });
     }
   }
 }
@@ -423,23 +423,21 @@ int main() {
   }
   for (const int64_t outputs : {1, 16, 24, 40, 64}) {
     for (const int64_t pixels : {1, 5, 6, 7, 13, 29, 60}) {
-      check_direct_blocks<uint16_t>(outputs, pixels, uniform(1, 60));
-      check_direct_blocks<float>(outputs, pixels, uniform(1, 60));
+      for (const Elem elem : {kF16, kF32}) check_direct_blocks(elem, outputs, pixels, uniform(1, 60));
     }
   }
-  for (const int64_t width : {1, 7, 8, 16}) {
+  for (const int64_t channels : {1, 7, 8, 16}) {
     for (const int64_t cols : {1, 2, 7, 14, 20}) {
       for (const int64_t side : {1, 3, 5}) {
         const int64_t stride = uniform(1, 3), dilation = uniform(1, 2), pad = uniform(0, int((side - 1) * dilation));
-        check_block<uint16_t>(width, uniform(1, 7), cols, side, stride, dilation, pad);
-        check_block<float>(width, uniform(1, 7), cols, side, stride, dilation, pad);
+        for (const Elem elem : {kF16, kF32})
+          check_block(elem, channels, uniform(1, 7), cols, side, stride, dilation, pad);
       }
     }
   }
   for (int64_t cols = 1; cols <= 40; cols += cols < 12 ? 1 : 7) {
     for (const int64_t stride : {1, 2}) {
-      check_block<uint16_t>(16, uniform(1, 7), cols, 3, stride, 1, 1);
-      check_block<float>(16, uniform(1, 7), cols, 3, stride, 1, 1);
+      for (const Elem elem : {kF16, kF32}) check_block(elem, 16, uniform(1, 7), cols, 3, stride, 1, 1);
     }
   }
   for (const int64_t k : {64, 65, 67, 127, 147, 576}) {

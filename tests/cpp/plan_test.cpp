@@ -361,9 +361,29 @@ void test_what_the_backend_cannot_do_is_refused_at_load() {
   }
 }
 
+// The arena has room for what a backend keeps in a form of its own; it is asked when all steps and ports are known.
+void test_values_in_a_form_of_a_backend_have_their_bytes() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(a, x), y = maker.add(a, b);
+  maker.graph().outputs = {y};
+  validate(maker.graph());
+  const auto own_bytes = [&](const Plan& plan) {
+    CHECK_EQ(plan.steps.size(), size_t(3));
+    CHECK(plan.storage[y].place == Plan::Place::Output);
+    std::vector<int64_t> bytes(maker.graph().values.size());
+    bytes[a] = 1000;
+    return bytes;
+  };
+  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled, Joins::None, own_bytes);
+  CHECK_EQ(plan.arena_bytes, 1024 + 128);
+  CHECK_EQ(plan.storage[a].offset, 0);
+  CHECK_EQ(plan.storage[b].offset, 1024);
+}
+
 }  // namespace
 
 int main() {
+  test_values_in_a_form_of_a_backend_have_their_bytes();
   test_a_layer_is_the_same_fused_and_not();
   test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows();
   test_values_with_several_readers_are_stored();

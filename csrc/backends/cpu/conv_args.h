@@ -75,20 +75,22 @@ struct DirectArgs {
   int64_t step = 1;           // of pixels[i] from one pixel to the next in a row: 1 or kBlock
 };
 
-// A tensor in blocks: of each image [channels / kBlock, pixels, kBlock], the last block only as wide as channels are
-// left. Sums of neighbouring outputs are stored, and taps of neighbouring channels read, side by side.
+// A tensor in blocks: of each image [blocks of kBlock channels, pixels, kBlock] fp32, rounded to what the tensor is of.
+// So sums of neighbouring outputs are stored, and taps of neighbouring channels read, side by side, and what is read
+// several times is widened once. The last block may have more lanes than there are channels; nothing depends on those.
 constexpr int64_t kBlock = 16;
 
 // The same, and then the sums become elements of a result in blocks: y[n / 16, i, n % 16] = round(acc[i, n] + bias[n]),
 // or with a residual, which lies as y, y = round(residual + round(acc + bias)); then `end`.
 struct DirectBlocksArgs {
   DirectArgs direct;
-  const float* bias;     // [outputs] or null
-  const void* residual;  // [vectors, y_stride] T or null
-  void* y;               // likewise
-  int64_t outputs;       // the last vector has what is left of them, and its pixels lie as far apart as it is wide
-  int64_t y_stride;      // elements from one block to the next
-  int64_t pixel;         // of the blocks, that pixels[0] makes
+  const float* bias;      // [outputs] or null
+  const float* residual;  // [vectors, y_stride] or null
+  float* y;               // likewise
+  int64_t outputs;        // that there is a bias of; for the lanes behind them it is 0
+  int64_t y_stride;       // floats from one block to the next
+  int64_t pixel;          // of the blocks, that pixels[0] makes
+  Elem elem;              // that is rounded to
   ConvEnd end = {};
 };
 
@@ -98,26 +100,27 @@ struct BlockWindow {
     int64_t in, kernel, stride, pad, dilation;
   };
   Axis h, w;
-  int64_t width;              // channels, 1 to 16
   int64_t first, rows, cols;  // rows [first, first + rows) of y, of `cols`
 };
 
 // y[r, c, n] = sum over t of fma(weights[t, n], tap t of x, sum), t ascending from 0; then as GemmStoreArgs.
 struct DepthwiseBlockArgs {
   BlockWindow window;
-  const void* x;         // [h.in, w.in, width] T
-  const float* weights;  // [taps, 16]
-  const float* bias;     // [width] or null
-  const void* residual;  // [rows, cols, width] T or null
-  void* y;               // [rows, cols, width] T
+  const float* x;         // [h.in, w.in, kBlock]
+  const float* weights;   // [taps, kBlock]
+  const float* bias;      // [channels] or null
+  const float* residual;  // [rows, cols, kBlock] or null
+  float* y;               // [rows, cols, kBlock]
+  int64_t channels;       // as `outputs` of DirectBlocksArgs
+  Elem elem;              // likewise
   ConvEnd end = {};
 };
 
 // y[r, c, n] = the largest tap of x, t ascending.
 struct PoolBlockArgs {
   BlockWindow window;
-  const void* x;  // as DepthwiseBlockArgs
-  void* y;
+  const float* x;  // as DepthwiseBlockArgs
+  float* y;
 };
 
 // As GemmStoreArgs from sums that lie the other way: acc[j, i] is that of y[i, j].

@@ -289,9 +289,9 @@ struct KernelTable {
   void (*slab[2])(const SlabArgs&);
   void (*half_slab)(const HalfSlabArgs&);
   void (*direct)(const DirectArgs&);
-  void (*direct_blocks[2])(const DirectBlocksArgs&);
-  void (*depthwise_block[2])(const DepthwiseBlockArgs&);
-  void (*pool_block[2])(const PoolBlockArgs&);
+  void (*direct_blocks)(const DirectBlocksArgs&);
+  void (*depthwise_block)(const DepthwiseBlockArgs&);
+  void (*pool_block)(const PoolBlockArgs&);
   void (*turned_store[2])(const TurnedStoreArgs&);
   void (*depthwise[2])(const DepthwiseArgs&);
   void (*depthwise_planes[2])(const DepthwisePlanesArgs&);

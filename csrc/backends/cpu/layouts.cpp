@@ -2,30 +2,34 @@
 
 #include <algorithm>
 
-#include "backends/cpu/ops/padded.h"
+#include "backends/cpu/ops/conv_direct.h"
 
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kMostPadded = 1 << 24;                      // of planes with their padding
-constexpr int64_t kLanesOfInputs = 16, kLanesOfOutputs = 16;  // fewer leave lanes empty
-constexpr int64_t kPixelsOfBlocks = 32, kRowOfBlocks = 4;     // fewer: tiles are too small
-
 // What may lie in blocks, of one step.
 struct Use {
-  uint32_t x = kNoValue, y = kNoValue;
+  uint32_t x, y;
+  int64_t bytes;  // of y in blocks
   Operand residual;
-  bool keeps = false;  // y is in blocks only if x is
+  bool keeps;  // y is in blocks only if x is
 };
+
+int64_t bytes_of(int64_t images, int64_t channels, const Window& window) {
+  return images * round_up(channels, kBlock) * window.out_pixels() * 4;
+}
 
 std::vector<Use> uses_of(const Plan& plan) {
   std::vector<Use> uses;
   for (const StepSpec& step : plan.steps) {
     if (const auto* conv = std::get_if<ConvSpec>(&step)) {
-      if (takes_blocks(*conv) || keeps_blocks(*conv))
-        uses.push_back({conv->x, conv->y, conv->residual, keeps_blocks(*conv)});
+      if (!takes_blocks(*conv) && !keeps_blocks(*conv)) continue;
+      const int64_t bytes = bytes_of(conv->batch, conv->groups * conv->outputs, conv->window);
+      uses.push_back({conv->x, conv->y, bytes, conv->residual, keeps_blocks(*conv)});
     } else if (const auto* pool = std::get_if<PoolSpec>(&step)) {
-      if (keeps_blocks(*pool)) uses.push_back({pool->x, pool->y, {}, true});
+      if (!keeps_blocks(*pool)) continue;
+      const int64_t bytes = bytes_of(pool->planes / pool->channels, pool->channels, pool->window);
+      uses.push_back({pool->x, pool->y, bytes, {}, true});
     }
   }
   return uses;
@@ -35,25 +39,22 @@ std::vector<Use> uses_of(const Plan& plan) {
 
 bool takes_blocks(const ConvSpec& conv) {
   const Window& window = conv.window;
-  if (conv.quantized() || conv.groups != 1 || conv.inputs() < kLanesOfInputs || conv.outputs < kLanesOfOutputs)
-    return false;
-  if (window.out_pixels() < kPixelsOfBlocks || window.w.out < kRowOfBlocks) return false;
-  if (!PaddedRows::is_reasonable(window, kMostPadded)) return false;
-  const int64_t channels = (conv.channels + kBlock - 1) / kBlock * kBlock;
-  return PaddedRows(window, 0).floats(window.h.out) <= kMostPadded / channels;
+  if (conv.quantized() || conv.groups != 1 || conv.inputs() < kFewChannels || conv.outputs < kFewChannels) return false;
+  if (window.out_pixels() < kPackedConvPixels || window.w.out < kLeastRow) return false;
+  if (!PaddedRows::is_reasonable(window, kMostPaddedFloats)) return false;
+  return PaddedRows(window, 0).floats(window.h.out) <= kMostPaddedFloats / round_up(conv.channels, kBlock);
 }
 
 bool keeps_blocks(const ConvSpec& conv) {
-  return conv.format == WeightFormat::Dense && conv.channels == 1 && conv.outputs == 1 &&
-         conv.groups >= kLanesOfInputs && conv.window.h.upsample == 1 && conv.window.w.upsample == 1 &&
-         conv.window.taps() <= kSlabTerms;
+  return conv.format == WeightFormat::Dense && conv.channels == 1 && conv.outputs == 1 && conv.groups >= kFewChannels &&
+         conv.window.h.upsample == 1 && conv.window.w.upsample == 1 && conv.window.taps() <= kSlabTerms;
 }
 
 bool keeps_blocks(const PoolSpec& pool) {
-  return !pool.mean && pool.channels >= kLanesOfInputs && pool.window.h.upsample == 1 && pool.window.w.upsample == 1;
+  return !pool.mean && pool.channels >= kFewChannels && pool.window.h.upsample == 1 && pool.window.w.upsample == 1;
 }
 
-Layouts::Layouts(const Graph& graph, const Plan& plan) : in_blocks_(graph.values.size()) {
+Layouts::Layouts(const Graph& graph, const Plan& plan) : bytes_(graph.values.size()) {
   const std::vector<Use> uses = uses_of(plan);
   std::vector<int64_t> readers(graph.values.size());
   for (const Op& op : graph.ops) {
@@ -68,13 +69,13 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : in_blocks_(graph.values
   }
   // What nothing else reads, views of it included.
   for (const Use& use : uses) {
-    if (use.y < readers.size() && readers[use.y] == 0 && plan.storage[use.y].place == Plan::Place::Arena)
-      in_blocks_[use.y] = true;
+    if (use.y < readers.size() && readers[use.y] == 0 && plan.storage[use.y].place != Plan::Place::Output)
+      bytes_[use.y] = use.bytes;
   }
   bool changes = false;
   const auto lies_in_planes = [&](uint32_t id) {
     changes = changes || in_blocks(id);
-    if (in_blocks(id)) in_blocks_[id] = false;
+    if (in_blocks(id)) bytes_[id] = 0;
   };
   do {
     changes = false;

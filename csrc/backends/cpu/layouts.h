@@ -1,5 +1,6 @@
 // Which values of a plan lie in blocks of channels (conv_args.h) and not plane by plane: those that convolutions and
-// pools write, and nothing but convolutions and pools reads. Only the steps of this backend see it.
+// pools write, and nothing but convolutions and pools reads. Only the steps of this backend see it. In blocks a value
+// is fp32, whatever it is rounded to, and has whole blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,12 @@ class Layouts {
  public:
   Layouts(const Graph& graph, const Plan& plan);
 
-  bool in_blocks(uint32_t value) const { return value < in_blocks_.size() && in_blocks_[value]; }
+  bool in_blocks(uint32_t value) const { return value < bytes_.size() && bytes_[value] > 0; }
+  // [value id of the graph]: of a value in blocks, 0 of any other.
+  const std::vector<int64_t>& bytes() const { return bytes_; }
 
  private:
-  std::vector<bool> in_blocks_;  // [value id of the graph]
+  std::vector<int64_t> bytes_;
 };
 
 }  // namespace tcim_lite::cpu

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "graph/graph.h"
@@ -87,8 +88,12 @@ enum class Numerics {
 // Fusions that not every backend has steps for.
 enum class Joins { None, Attention };
 
+// The bytes of values that a backend keeps in a form of its own, by value id of the graph; 0: dense. It sees all of the
+// plan but the arena.
+using OwnBytes = std::function<std::vector<int64_t>(const Plan&)>;
+
 // Throws Error(Unsupported) for a legal graph there is no step for.
-Plan build_plan(const Graph& graph, Numerics numerics, Joins joins = Joins::None);
+Plan build_plan(const Graph& graph, Numerics numerics, Joins joins = Joins::None, const OwnBytes& own_bytes = {});
 
 // By TCIM_LITE_NUMERICS. Throws Error(Argument) for a value it cannot have.
 Numerics wanted_numerics();

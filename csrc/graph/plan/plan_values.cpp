@@ -92,18 +92,18 @@ void PlanValues::writes(uint32_t id, int64_t step) {
   life.last = std::max(life.last, step);
 }
 
-void PlanValues::assign_storage(Plan& plan) const {
+void PlanValues::assign_arena(Plan& plan, const std::vector<int64_t>& own_bytes) const {
   std::vector<Lifetime> lifetimes;
   std::vector<uint32_t> owners;
   for (uint32_t id = 0; id < rows_.size(); ++id) {
     if (roots_[id] != id || lives_[id].first < 0 || ports_[id].place != Plan::Place::None) continue;
-    const int64_t bytes = rows_[id].rows * rows_[id].cols * elem_bytes(elems_[id]);
+    const bool owns = id < own_bytes.size() && own_bytes[id] > 0;
+    const int64_t bytes = owns ? own_bytes[id] : rows_[id].rows * rows_[id].cols * elem_bytes(elems_[id]);
     lifetimes.push_back({uint32_t(lives_[id].first), uint32_t(lives_[id].last), uint64_t(bytes)});
     owners.push_back(id);
   }
   const MemoryPlan memory = plan_memory(lifetimes);
   plan.arena_bytes = int64_t(memory.total_bytes);
-  plan.storage = ports_;
   for (size_t i = 0; i < owners.size(); ++i)
     plan.storage[owners[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
   for (uint32_t id = 0; id < rows_.size(); ++id) {

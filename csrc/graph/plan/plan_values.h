@@ -45,8 +45,9 @@ class PlanValues {
     return root < graph_.values.size() && graph_.values[root].kind == ValueKind::State;
   }
 
-  // Plans the arena and resolves every value.
-  void assign_storage(Plan& plan) const;
+  void assign_ports(Plan& plan) const { plan.storage = ports_; }
+  // Plans the arena and resolves every value. own_bytes: as OwnBytes.
+  void assign_arena(Plan& plan, const std::vector<int64_t>& own_bytes) const;
 
  private:
   struct Life {

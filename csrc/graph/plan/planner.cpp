@@ -10,7 +10,7 @@
 
 namespace tcim_lite {
 
-Plan PlanBuilder::build() {
+Plan PlanBuilder::build(const OwnBytes& own_bytes) {
   add_inputs();
   for (const Op& op : graph_.ops) {
     current_ = &op;
@@ -18,7 +18,8 @@ Plan PlanBuilder::build() {
   }
   current_ = nullptr;
   add_outputs();
-  values.assign_storage(plan_);
+  values.assign_ports(plan_);
+  values.assign_arena(plan_, own_bytes ? own_bytes(plan_) : std::vector<int64_t>());
   return std::move(plan_);
 }
 
@@ -129,8 +130,8 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
   plan_.lengths.push_back({slot, tokens, context});
 }
 
-Plan build_plan(const Graph& graph, Numerics numerics, Joins joins) {
-  return PlanBuilder(graph, numerics, joins).build();
+Plan build_plan(const Graph& graph, Numerics numerics, Joins joins, const OwnBytes& own_bytes) {
+  return PlanBuilder(graph, numerics, joins).build(own_bytes);
 }
 
 Numerics wanted_numerics() {

@@ -17,68 +17,57 @@ constexpr int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // Of a Conv: sums from 0.
 struct Sums {
+  static constexpr float kOutside = 0.0f;
   const float* weights;
 
-  template <typename T>
-  static constexpr T outside() {
-    return 0;
-  }
   Vec factor(int64_t tap) const { return load(weights + tap * kBlock); }
   static Vec take(bool, Vec factor, Vec value, Vec sum) { return fma(factor, value, sum); }
 };
 
 // Of a pool: the first tap, then what is larger.
 struct Largest {
-  template <typename T>
-  static constexpr T outside() {
-    return sizeof(T) == 2 ? T(0xfc00) : T(-__builtin_inff());
-  }
+  static constexpr float kOutside = -__builtin_inff();
+
   static Vec factor(int64_t) { return broadcast(0.0f); }
   static Vec take(bool first, Vec, Vec value, Vec largest) { return first ? value : larger(largest, value); }
 };
 
 // What is read outside the input: as many elements as a tile reads of a row.
-constexpr int kOutside = (2 * (kTile - 1) + 3) * int(kBlock);
+constexpr int kOutsideFloats = (2 * (kTile - 1) + 3) * int(kBlock);
 
-template <typename T, typename Fold, typename Store>
+template <typename Fold, typename Store>
 struct Rows {
   BlockWindow window;  // a copy, which no store can change
-  const T* x;
-  const T* outside;  // [kOutside]
+  const float* x;
+  const float* outside;  // [kOutsideFloats]
   Fold fold;
-  Store store;
+  Store store_all;  // of results and where they lie
 
-  template <int Count, typename Lanes>
-  void store_all(const Vec (&results)[Count], int64_t row, int64_t column, Lanes lanes) const {
-    const int64_t at = (row * window.cols + column) * window.width;
-#pragma GCC unroll 8
-    for (int p = 0; p < Count; ++p) store(results[p], at + p * window.width, lanes);
-  }
+  int64_t place(int64_t row, int64_t column) const { return (row * window.cols + column) * kBlock; }
 
   // Count outputs from `column` on; Inside: all their taps' columns are.
-  template <int Count, bool Inside, typename Lanes>
-  void outputs(int64_t row, int64_t column, Lanes lanes) const {
+  template <int Count, bool Inside>
+  void outputs(int64_t row, int64_t column) const {
     const auto &h = window.h, &w = window.w;
     const int64_t top = (window.first + row) * h.stride - h.pad, left = column * w.stride - w.pad;
-    const int64_t width = window.width;
     Vec results[Count];
 #pragma GCC unroll 8
     for (int p = 0; p < Count; ++p) results[p] = broadcast(0.0f);
     for (int64_t i = 0; i < h.kernel; ++i) {
       const int64_t in_row = top + i * h.dilation;
       const bool inside = in_row >= 0 && in_row < h.in;
-      const T* from = inside ? x + (in_row * w.in + left) * width : outside;
-      const int64_t to_tap = inside ? w.dilation * width : 0, to_pixel = inside ? w.stride * width : 0;
+      const float* from = inside ? x + (in_row * w.in + left) * kBlock : outside;
+      const int64_t to_tap = inside ? w.dilation * kBlock : 0, to_pixel = inside ? w.stride * kBlock : 0;
       for (int64_t j = 0; j < w.kernel; ++j) {
         const Vec factor = fold.factor(i * w.kernel + j);
         const int64_t in_column = left + j * w.dilation;
-        const T* taps = Inside || (in_column >= 0 && in_column < w.in) ? from + j * to_tap : outside;
+        const float* taps = Inside || (in_column >= 0 && in_column < w.in) ? from + j * to_tap : outside;
 #pragma GCC unroll 8
         for (int p = 0; p < Count; ++p)
-          results[p] = Fold::take(i == 0 && j == 0, factor, load(taps + p * to_pixel, lanes), results[p]);
+          results[p] = Fold::take(i == 0 && j == 0, factor, load(taps + p * to_pixel), results[p]);
       }
     }
-    store_all(results, row, column, lanes);
+    store_all(results, place(row, column));
   }
 
   // Columns whose taps all lie inside: [first, second).
@@ -89,40 +78,39 @@ struct Rows {
     second = reach < 0 ? first : at_least(first, at_most(reach / w.stride + 1, window.cols));
   }
 
-  template <typename Lanes>
-  void run(Lanes lanes) const {
+  void run() const {
     int64_t first, second;
     inner_columns(first, second);
     for (int64_t row = 0; row < window.rows; ++row) {
       int64_t column = 0;
-      for (; column < first; ++column) outputs<1, false>(row, column, lanes);
-      for (; column + 4 <= second; column += 4) outputs<4, true>(row, column, lanes);
-      for (; column < second; ++column) outputs<1, true>(row, column, lanes);
-      for (; column < window.cols; ++column) outputs<1, false>(row, column, lanes);
+      for (; column < first; ++column) outputs<1, false>(row, column);
+      for (; column + 4 <= second; column += 4) outputs<4, true>(row, column);
+      for (; column < second; ++column) outputs<1, true>(row, column);
+      for (; column < window.cols; ++column) outputs<1, false>(row, column);
     }
   }
 
-  // The same of whole blocks with a kernel of 3 x 3 and one element of padding: all addresses of a tile are constants
+  // The same with a kernel of 3 x 3 and one element of padding: all addresses of a tile are constants
   // behind those of its three rows. Edge: the tap whose column lies outside, or -1.
   template <int Count, int Stride, int Edge>
-  void square(const T* const (&rows)[3], const int64_t (&steps)[3], int64_t row, int64_t column) const {
+  void square(const float* const (&rows)[3], const int64_t (&steps)[3], int64_t row, int64_t column) const {
     Vec results[Count];
 #pragma GCC unroll 8
     for (int p = 0; p < Count; ++p) results[p] = broadcast(0.0f);
 #pragma GCC unroll 3
     for (int i = 0; i < 3; ++i) {
-      const T* from = rows[i] + column * steps[i];
+      const float* from = rows[i] + column * steps[i];
 #pragma GCC unroll 3
       for (int j = 0; j < 3; ++j) {
         const Vec factor = fold.factor(i * 3 + j);
 #pragma GCC unroll 8
         for (int p = 0; p < Count; ++p) {
-          const T* tap = j == Edge ? outside : from + (j + p * Stride) * int(kBlock);
+          const float* tap = j == Edge ? outside : from + (j + p * Stride) * int(kBlock);
           results[p] = Fold::take(i == 0 && j == 0, factor, load(tap), results[p]);
         }
       }
     }
-    store_all(results, row, column, Full{});
+    store_all(results, place(row, column));
   }
 
   template <int Stride>
@@ -131,7 +119,7 @@ struct Rows {
     int64_t first, second;
     inner_columns(first, second);
     for (int64_t row = 0; row < window.rows; ++row) {
-      const T* rows[3];
+      const float* rows[3];
       int64_t steps[3];
       for (int i = 0; i < 3; ++i) {
         const int64_t at = (window.first + row) * Stride - 1 + i;
@@ -158,46 +146,46 @@ bool is_square(const BlockWindow& window) {
     return axis.kernel == 3 && axis.pad == 1 && axis.dilation == 1 && axis.in >= 2;
   };
   const bool ends_inside = (window.cols - 1) * window.w.stride + 1 <= window.w.in;
-  return window.width == kBlock && fits(window.h) && fits(window.w) && ends_inside;
+  return fits(window.h) && fits(window.w) && ends_inside;
 }
 
-template <typename T, typename Fold, typename Store>
-void over(const BlockWindow& window, const void* x, const Fold& fold, const Store& store) {
-  T outside[kOutside];
-  for (T& element : outside) element = Fold::template outside<T>();
-  const Rows<T, Fold, Store> rows{window, static_cast<const T*>(x), outside, fold, store};
+template <typename Fold, typename Store>
+void over(const BlockWindow& window, const float* x, const Fold& fold, const Store& store_all) {
+  float outside[kOutsideFloats];
+  for (float& element : outside) element = Fold::kOutside;
+  const Rows<Fold, Store> rows{window, x, outside, fold, store_all};
   if (is_square(window) && window.h.stride == 1 && window.w.stride == 1) return rows.template run_square<1>();
   if (is_square(window) && window.h.stride == 2 && window.w.stride == 2) return rows.template run_square<2>();
-  if (window.width == kLanes) return rows.run(Full{});
-  rows.run(Tail(window.width));
+  rows.run();
 }
 
-template <typename T>
 void depthwise_block(const DepthwiseBlockArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    const T* residual = static_cast<const T*>(args.residual);
-    T* y = static_cast<T*>(args.y);
-    const bool biased = args.bias != nullptr;
-    Vec bias = broadcast(0.0f);
-    if (biased) bias = args.window.width == kLanes ? load(args.bias) : load(args.bias, Tail(args.window.width));
-    const auto store_sum = [=](Vec sum, int64_t at, auto lanes) __attribute__((always_inline)) {
-      end.store_biased(biased ? sum + bias : sum, residual, y, at, lanes);
-    };
-    over<T>(args.window, args.x, Sums{args.weights}, store_sum);
-  });
+  const BlockEnd end(args.end, args.elem);
+  const float* residual = args.residual;
+  float* y = args.y;
+  const bool biased = args.bias != nullptr;
+  const Vec bias = biased ? load_bias(args.bias, args.channels) : broadcast(0.0f);
+  const auto store_all = [=]<int Count>(Vec(&sums)[Count], int64_t at) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int p = 0; biased && p < Count; ++p) sums[p] = sums[p] + bias;
+    end.store_all(sums, residual ? residual + at : nullptr, y + at);
+  };
+  over(args.window, args.x, Sums{args.weights}, store_all);
 }
 
-template <typename T>
 void pool_block(const PoolBlockArgs& args) {
-  T* y = static_cast<T*>(args.y);
-  over<T>(args.window, args.x, Largest{}, [=](Vec largest, int64_t at, auto lanes) { store(y + at, largest, lanes); });
+  const auto store_all = [y = args.y]<int Count>(const Vec(&largest)[Count], int64_t at) {
+#pragma GCC unroll 8
+    for (int p = 0; p < Count; ++p) store(y + at + p * kBlock, largest[p]);
+  };
+  over(args.window, args.x, Largest{}, store_all);
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(blocks)(KernelTable& table) {
-  enter(table.depthwise_block, depthwise_block<uint16_t>, depthwise_block<float>);
-  enter(table.pool_block, pool_block<uint16_t>, pool_block<float>);
+  table.depthwise_block = depthwise_block;
+  table.pool_block = pool_block;
 }
 
 }  // namespace tcim_lite::cpu

@@ -23,6 +23,20 @@ void store_sum(const ConvEnd& end, const float* bias, const void* residual, void
   Row::store(y, i, ended<Row>(end, sum));
 }
 
+// An element of a tensor in blocks.
+template <Elem E>
+struct BlockRow : F32Row {
+  static float round(float value) { return RefRow<E>::round(value); }
+  static void store(void* row, int64_t i, float value) { F32Row::store(row, i, round(value)); }
+};
+
+// body(BlockRow) of an element type.
+template <typename Body>
+void with_block_row(Elem elem, const Body& body) {
+  if (elem == kF16) return body(BlockRow<kF16>{});
+  body(BlockRow<kF32>{});
+}
+
 // Of GemmStoreArgs or TurnedStoreArgs; sum(row, i) is what y[row, i] is made of.
 template <typename Row, typename Args, typename Sum>
 void store_sums(const Args& args, const Sum& sum) {

@@ -150,35 +150,38 @@ void direct(const DirectArgs& args) {
   tiles(args, [](int64_t, int64_t, int64_t, int) {});
 }
 
+template <int Value>
+struct Int {
+  static constexpr int value = Value;
+};
+
 // Pixels [first, first + count) of one vector, right after their tile: its sums are still in the first cache.
-template <typename T, typename End, typename Lanes>
-__attribute__((noinline)) void store_block(const DirectBlocksArgs& args, End end, int64_t first, int64_t count,
-                                           int64_t vector, int64_t width, Lanes lanes) {
-  const int64_t acc_stride = args.direct.vectors * kLanes, at = vector * args.y_stride + (args.pixel + first) * width;
+__attribute__((noinline)) void store_block(const DirectBlocksArgs& args, const BlockEnd& end, int64_t first,
+                                           int64_t count, int64_t vector) {
+  const int64_t acc_stride = args.direct.vectors * kLanes, at = vector * args.y_stride + (args.pixel + first) * kLanes;
   const float* acc = args.direct.acc + first * acc_stride + vector * kLanes;
-  const T* residual = args.residual ? static_cast<const T*>(args.residual) + at : nullptr;
-  T* y = static_cast<T*>(args.y) + at;
+  const float* residual = args.residual ? args.residual + at : nullptr;
+  float* y = args.y + at;
   const bool biased = args.bias != nullptr;
-  const Vec bias = biased ? load(args.bias + vector * kLanes, lanes) : broadcast(0.0f);
-  for (int64_t i = 0; i < count; ++i, acc += acc_stride) {
-    Vec sum = load(acc);
-    if (biased) sum = sum + bias;
-    end.store_biased(sum, residual, y, i * width, lanes);
-  }
+  const Vec bias = biased ? load_bias(args.bias + vector * kLanes, args.outputs - vector * kLanes) : broadcast(0.0f);
+  const auto store_some = [&](auto some, int64_t i) __attribute__((always_inline)) {
+    Vec sums[some.value];
+#pragma GCC unroll 3
+    for (int p = 0; p < some.value; ++p) {
+      sums[p] = load(acc + (i + p) * acc_stride);
+      if (biased) sums[p] = sums[p] + bias;
+    }
+    end.store_all(sums, residual ? residual + i * kLanes : nullptr, y + i * kLanes);
+  };
+  int64_t i = 0;
+  for (; i + 3 <= count; i += 3) store_some(Int<3>{}, i);
+  for (; i < count; ++i) store_some(Int<1>{}, i);
 }
 
-template <typename T>
 void direct_blocks(const DirectBlocksArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    tiles(args.direct, [&](int64_t first, int64_t count, int64_t vector, int some) {
-      for (const int64_t last = vector + some; vector < last; ++vector) {
-        const int64_t width = least(kLanes, args.outputs - vector * kLanes);
-        if (width == kLanes)
-          store_block<T>(args, end, first, count, vector, kLanes, Full{});
-        else
-          store_block<T>(args, end, first, count, vector, width, Tail(width));
-      }
-    });
+  const BlockEnd end(args.end, args.elem);
+  tiles(args.direct, [&](int64_t first, int64_t count, int64_t vector, int some) {
+    for (const int64_t last = vector + some; vector < last; ++vector) store_block(args, end, first, count, vector);
   });
 }
 
@@ -273,7 +276,7 @@ void TCIM_LITE_USE(direct)(KernelTable& table) {
   enter(table.slab, slab<uint16_t>, slab<float>);
   table.half_slab = half_slab;
   table.direct = direct;
-  enter(table.direct_blocks, direct_blocks<uint16_t>, direct_blocks<float>);
+  table.direct_blocks = direct_blocks;
   table.packs_pixels = kAnyPixels;
 #if defined(__AVX2__) && !defined(__AVX512F__)
   table.slab_floats = kSlabFloats;

@@ -38,17 +38,19 @@ void direct(const DirectArgs& args) {
   }
 }
 
-template <typename Row>
 void direct_blocks(const DirectBlocksArgs& args) {
   direct(args.direct);
-  for (int64_t n = 0; n < args.outputs; ++n) {
-    const int64_t vector = n / kVector, left = args.outputs - vector * kVector, width = left < kVector ? left : kVector;
-    for (int64_t i = 0; i < args.direct.count; ++i) {
-      const int64_t at = vector * args.y_stride + (args.pixel + i) * width + n % kVector;
-      store_sum<Row>(args.end, args.bias ? args.bias + n : nullptr, args.residual, args.y, at,
-                     args.direct.acc[i * args.direct.vectors * kVector + n]);
+  const int64_t lanes = args.direct.vectors * kVector;
+  with_block_row(args.elem, [&](auto row) {
+    for (int64_t n = 0; n < lanes; ++n) {
+      const float bias = args.bias && n < args.outputs ? args.bias[n] : 0.0f;
+      for (int64_t i = 0; i < args.direct.count; ++i) {
+        const int64_t at = n / kVector * args.y_stride + (args.pixel + i) * kVector + n % kVector;
+        store_sum<decltype(row)>(args.end, args.bias ? &bias : nullptr, args.residual, args.y, at,
+                                 args.direct.acc[i * lanes + n]);
+      }
     }
-  }
+  });
 }
 
 template <typename Row>
@@ -63,7 +65,7 @@ void use_direct_ref(KernelTable& table) {
   enter(table.slab, slab<F16Row>, slab<F32Row>);
   table.half_slab = half_slab;
   table.direct = direct;
-  enter(table.direct_blocks, direct_blocks<F16Row>, direct_blocks<F32Row>);
+  table.direct_blocks = direct_blocks;
   table.packs_pixels = true;
   table.slab_floats = kSlab * kSlabTerms / 2;
   table.narrow_slab = kSlab;

@@ -9,7 +9,8 @@ namespace tcim_lite::cpu {
 class BlockRows {
  public:
   struct Part {
-    int64_t channel, width;  // of the block's first, counted through all images; how many
+    int64_t block;           // counted through all images
+    int64_t channel, width;  // its first, of an image, and how many it has
     BlockWindow window;
   };
   BlockRows(const Window& window, int64_t images, int64_t channels, int members);
@@ -22,9 +23,8 @@ class BlockRows {
   int64_t images_, channels_, blocks_, parts_, rows_;
 };
 
-// y [images, channels, pixels] from x in blocks. A member needs turning_bytes() of scratch.
-int64_t turning_bytes();
-void turn_blocks(const RunContext& context, Elem elem, const std::byte* x, int64_t images, int64_t channels,
-                 int64_t pixels, std::byte* y);
+// y [images, channels, pixels] T from x in blocks.
+void turn_blocks(const RunContext& context, Elem elem, const float* x, int64_t images, int64_t channels, int64_t pixels,
+                 std::byte* y);
 
 }  // namespace tcim_lite::cpu

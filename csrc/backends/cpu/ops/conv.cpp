@@ -43,7 +43,7 @@ int64_t ConvStep::shared_bytes() const {
 }
 
 int64_t ConvStep::member_bytes() const {
-  if (is_depthwise_in_blocks()) return depthwise_blocks_bytes();
+  if (is_depthwise_in_blocks()) return window.taps() * kBlock * 4;
   if (is_depthwise()) return depthwise_bytes();
   if (!direct_offsets_.empty()) return direct_member_bytes();
   return quantized() ? quantized_member_bytes()

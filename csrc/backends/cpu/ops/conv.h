@@ -58,13 +58,13 @@ struct ConvStep final : Step, ConvSpec {
   // Whether y is computed in blocks. If its readers want planes, it is turned afterwards.
   bool makes_blocks() const { return y_in_blocks || residual_in_blocks || is_depthwise_in_blocks(); }
   bool is_depthwise_in_blocks() const { return x_in_blocks && keeps_blocks(*this); }
-  int64_t blocks_bytes() const;  // of shared scratch: a result that is turned afterwards
+  int64_t x_blocks_bytes() const;  // of an image of x
+  int64_t blocks_bytes() const;    // of shared scratch: a result that is turned afterwards
   std::byte* result(const RunContext& context) const;
   void turn_result(const RunContext& context) const;
-  void pad_blocks(const RunContext& context, const Places& places, const std::byte* image, float* padded) const;
-  void widen_blocks(const RunContext& context, const Places& places, const std::byte* image, const Panel& part,
-                    float* wide) const;
-  int64_t depthwise_blocks_bytes() const;
+  void pad_blocks(const RunContext& context, const Places& places, const float* image, float* padded) const;
+  // A function that takes a pass of its own, on `pixels` of a block of y.
+  void end_blocks(const RunContext& context, float* block, int64_t pixels) const;
   void run_depthwise_blocks(const RunContext& context) const;
 
   // conv_quant.cpp

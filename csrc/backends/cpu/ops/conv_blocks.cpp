@@ -7,12 +7,15 @@ namespace tcim_lite::cpu {
 namespace {
 
 constexpr int64_t kElementsToPad = 1 << 14;  // to pad at a time
+constexpr int64_t kPixelsToEnd = 64;         // at a time: they stay in the first cache
 
 }  // namespace
 
+int64_t ConvStep::x_blocks_bytes() const { return round_up(groups * channels, kBlock) * window.in_pixels() * 4; }
+
 int64_t ConvStep::blocks_bytes() const {
   if (!makes_blocks() || y_in_blocks) return 0;
-  return round_up(batch * groups * outputs * window.out_pixels() * elem_bytes(elem), 64);
+  return batch * round_up(groups * outputs, kBlock) * window.out_pixels() * 4;
 }
 
 std::byte* ConvStep::result(const RunContext& context) const {
@@ -21,23 +24,23 @@ std::byte* ConvStep::result(const RunContext& context) const {
 
 void ConvStep::turn_result(const RunContext& context) const {
   if (!makes_blocks() || y_in_blocks) return;
-  turn_blocks(context, elem, context.shared_scratch, batch, groups * outputs, window.out_pixels(), context.at(y));
+  turn_blocks(context, elem, reinterpret_cast<const float*>(context.shared_scratch), batch, groups * outputs,
+              window.out_pixels(), context.at(y));
 }
 
-// Each block of an image with its padding, as fp32 and always 16 wide.
-void ConvStep::pad_blocks(const RunContext& context, const Places& places, const std::byte* image,
-                          float* padded) const {
+// Each block of an image with its padding.
+void ConvStep::pad_blocks(const RunContext& context, const Places& places, const float* image, float* padded) const {
   const Window::Axis& w = window.w;
   const PaddedRows& rows = places.padded;
   const int64_t blocks = parts_of(channels, kBlock), all = rows.in_rows(window.h.out),
                 step = rows.kept ? window.h.stride : 1;
   const int64_t some = parts_of(all, blocks >= 4 * context.pool.size() ? 1 : std::min<int64_t>(8, all));
-  const int64_t parts = parts_of(all, some), size = elem_bytes(elem);
+  const int64_t parts = parts_of(all, some);
   const auto pad = [&](int64_t index, int) {
-    const int64_t channel = index / parts * kBlock, width = std::min(kBlock, channels - channel);
-    const std::byte* from = image + channel * window.in_pixels() * size;
+    const int64_t block = index / parts;
+    const float* from = image + block * window.in_pixels() * kBlock;
     for (int64_t row = index % parts * some, end = std::min(row + some, all); row < end; ++row) {
-      float* to = padded + channel * places.plane + row * rows.pitch * kBlock;
+      float* to = padded + (block * places.plane + row * rows.pitch) * kBlock;
       const int64_t in_row = row * step - window.h.pad;
       if (in_row < 0 || in_row >= window.h.in) {
         std::fill_n(to, rows.pitch * kBlock, 0.0f);
@@ -49,50 +52,44 @@ void ConvStep::pad_blocks(const RunContext& context, const Places& places, const
         const int64_t last = std::clamp(parts_of(w.in + w.pad - phase, w.stride), first, rows.phase);
         std::fill_n(to, first * kBlock, 0.0f);
         std::fill_n(to + last * kBlock, (rows.phase - last) * kBlock, 0.0f);
-        const std::byte* read = from + (in_row * w.in + phase - w.pad + first * w.stride) * width * size;
-        if (w.stride == 1 && width == kBlock)
-          context.kernels.widen[elem]({read, to + first * kBlock, 1, (last - first) * kBlock, 0, 0, 1.0f});
-        else
-          context.kernels.widen[elem]({read, to + first * kBlock, last - first, width, w.stride * width, kBlock, 1.0f});
+        const float* read = from + (in_row * w.in + phase - w.pad + first * w.stride) * kBlock;
+        const int64_t count = w.stride == 1 ? 1 : last - first,
+                      floats = w.stride == 1 ? (last - first) * kBlock : kBlock;
+        context.kernels.widen[kF32]({read, to + first * kBlock, count, floats, w.stride * kBlock, kBlock, 1.0f});
       }
     }
   };
   context.pool.parallel_for(blocks * parts, pad, parts_of(kElementsToPad, places.plane * kBlock / parts));
 }
 
-// The blocks of a part of a 1x1 Conv, as fp32 and 16 wide.
-void ConvStep::widen_blocks(const RunContext& context, const Places& places, const std::byte* image, const Panel& part,
-                            float* wide) const {
-  const int64_t size = elem_bytes(elem);
-  for (int64_t channel = 0; channel < channels; channel += kBlock) {
-    const int64_t width = std::min(kBlock, channels - channel);
-    const std::byte* from = image + (channel * window.in_pixels() + part.pixel * width) * size;
-    float* to = wide + channel * places.plane;
-    if (width == kBlock)
-      context.kernels.widen[elem]({from, to, 1, part.count * kBlock, 0, 0, 1.0f});
-    else
-      context.kernels.widen[elem]({from, to, part.count, width, width, kBlock, 1.0f});
+void ConvStep::end_blocks(const RunContext& context, float* block, int64_t pixels) const {
+  if (can_end(function)) return;
+  for (; pixels > 0; pixels -= kPixelsToEnd, block += kPixelsToEnd * kBlock) {
+    const int64_t count = std::min(pixels, kPixelsToEnd) * kBlock;
+    context.kernels.unary[function][kF32]({block, block, count, alpha, beta});
+    if (elem == kF32) continue;
+    uint16_t halves[kPixelsToEnd * kBlock];
+    context.kernels.narrow[elem]({block, halves, 1, count, count, count});
+    context.kernels.widen[elem]({halves, block, 1, count, count, count, 1.0f});
   }
 }
-
-int64_t ConvStep::depthwise_blocks_bytes() const { return std::max(kSlabTerms * kBlock * 4, turning_bytes()); }
 
 void ConvStep::run_depthwise_blocks(const RunContext& context) const {
   const int64_t size = elem_bytes(elem), taps = window.taps(), pixels = window.out_pixels();
   const BlockRows tasks(window, batch, groups, context.pool.size());
-  std::byte* to = result(context);
+  const auto* from = reinterpret_cast<const float*>(context.at(x));
+  const auto* summands = residual.given() ? reinterpret_cast<const float*>(added.at(context)) : nullptr;
+  auto* to = reinterpret_cast<float*>(result(context));
   const auto run = [&](int64_t index, int member) {
     const BlockRows::Part part = tasks.part(index);
-    const int64_t channel = part.channel % groups, width = part.width;
     float* factors = reinterpret_cast<float*>(context.member(member));
-    context.kernels.slab[elem]({weights + channel * taps * size, width, taps, taps, factors});
-    const int64_t at = (part.channel * pixels + part.window.first * window.w.out * width) * size;
-    std::byte* out = to + at;
-    context.kernels.depthwise_block[elem]({part.window, context.at(x) + part.channel * window.in_pixels() * size,
-                                           factors, bias == nullptr ? nullptr : bias + channel,
-                                           residual.given() ? added.at(context) + at : nullptr, out, stored_end()});
-    const int64_t count = part.window.rows * window.w.out * width;
-    if (!can_end(function)) context.kernels.unary[function][elem]({out, out, count, alpha, beta});
+    context.kernels.slab[elem]({weights + part.channel * taps * size, part.width, taps, taps, factors});
+    const int64_t at = (part.block * pixels + part.window.first * window.w.out) * kBlock;
+    context.kernels.depthwise_block({part.window, from + part.block * window.in_pixels() * kBlock, factors,
+                                     bias == nullptr ? nullptr : bias + part.channel,
+                                     summands == nullptr ? nullptr : summands + at, to + at, part.width, elem,
+                                     stored_end()});
+    end_blocks(context, to + at, part.window.rows * window.w.out);
   };
   context.pool.parallel_for(tasks.count(), run);
   turn_result(context);

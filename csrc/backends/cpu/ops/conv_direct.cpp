@@ -13,14 +13,12 @@ namespace {
 
 // With fewer terms, outputs or pixels than packed weights have (graph/weight_format.h), to turn the weights or sums, or
 // to pad x, takes too long.
-constexpr int64_t kLargePlane = 8192, kFewChannels = 16;  // panels store two lines into each of many pages: there even
-                                                          // few inputs and outputs pay
-constexpr int64_t kLeastRow = 4;                          // pixels; fewer: tiles are too small
-constexpr int64_t kMostFloats = 1 << 24;                  // of padded planes
-constexpr int64_t kNarrowRow = 7, kMostRow = 4096;        // narrow: tiles of few pixels need more outputs
-constexpr int64_t kFewPixels = 112, kManyPixels = 400;    // of a task: their sums stay in the second cache
-constexpr int64_t kPixelUnit = 112;                       // tiles have up to 14 pixels, vectors 16
-constexpr int64_t kPartFloats = 48 << 10;                 // of a packed part: with its sums it fits the second cache
+constexpr int64_t kLargePlane = 8192;  // panels store two lines into each of many pages: there even few inputs and
+                                       // outputs pay
+constexpr int64_t kNarrowRow = 7, kMostRow = 4096;      // narrow: tiles of few pixels need more outputs
+constexpr int64_t kFewPixels = 112, kManyPixels = 400;  // of a task: their sums stay in the second cache
+constexpr int64_t kPixelUnit = 112;                     // tiles have up to 14 pixels, vectors 16
+constexpr int64_t kPartFloats = 48 << 10;               // of a packed part: with its sums it fits the second cache
 
 bool reads_inside(const Window::Axis& axis) {
   return axis.pad == 0 && (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation < axis.in;
@@ -33,7 +31,7 @@ ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels)
   const Window& window = step.window;
   const bool inside = reads_inside(window.h) && reads_inside(window.w);
   packs = kernels.packs_pixels && window.taps() == 1 && inside && !step.x_in_blocks;
-  in_place = !packs && step.elem == kF32 && window.w.stride == 1 && inside && step.channels % unit == 0;
+  in_place = !packs && (step.x_in_blocks || step.elem == kF32) && window.w.stride == 1 && inside;
   const bool flat = packs || window.h.out == 1 || is_identity(window);
   rows = flat ? 1 : window.h.out;
   row_pixels = flat ? window.out_pixels() : window.w.out;
@@ -44,18 +42,14 @@ ConvStep::Places::Places(const ConvStep& step, const KernelTable& kernels)
   if (kernels.packs_pixels && tasks < kTasksOfMember * ThreadPool::instance().size()) slab = 16;
   const int64_t k = step.inputs(), most = std::min(kSlabTerms, kernels.slab_floats / slab);
   terms = round_up(parts_of(k, parts_of(k, most)), 16);
-  const bool widens = step.x_in_blocks && !in_place && is_identity(window);
-  if (packs || widens) {
-    // A part is packed, or its blocks become fp32 and 16 wide, by the member that multiplies it with all weights, where
-    // there are enough parts for all members.
+  if (packs) {
+    // The member that multiplies a part with all weights packs it, where there are enough parts for all members.
     const int64_t fit = std::min(kManyPixels, kPartFloats / round_up(k, terms)), parts = parts_of(row_pixels, fit);
-    const bool enough = fit >= kFewPixels && parts >= (widens ? 2 : kTasksOfMember) * ThreadPool::instance().size();
+    const bool enough = fit >= kFewPixels && parts >= kTasksOfMember * ThreadPool::instance().size();
     part_pixels = enough ? round_up(parts_of(row_pixels, parts), kPackedTile) : 0;
   }
   if (packs) {
     plane = round_up(part_pixels > 0 ? part_pixels : row_pixels, kPackedTile);
-  } else if (part_pixels > 0) {
-    plane = part_pixels;
   } else {
     plane = in_place ? window.in_pixels() : padded.floats(window.h.out);
   }
@@ -92,9 +86,9 @@ bool ConvStep::is_direct() const {
   if (quantized() || inputs() < (large ? kFewChannels : kPackedConvTerms)) return false;
   if (outputs < (large ? kFewChannels : kPackedConvOutputs) || window.out_pixels() < kPackedConvPixels) return false;
   if (window.w.out > kMostRow && window.h.out > 1) return false;
-  if (!PaddedRows::is_reasonable(window, kMostFloats)) return false;
+  if (!PaddedRows::is_reasonable(window, kMostPaddedFloats)) return false;
   const Places places(*this, kernels());
-  return places.row_pixels >= kLeastRow && (places.in_place || places.plane <= kMostFloats / (groups * channels));
+  return places.row_pixels >= kLeastRow && (places.in_place || places.plane <= kMostPaddedFloats / (groups * channels));
 }
 
 std::vector<int64_t> ConvStep::direct_offsets() const {
@@ -159,7 +153,7 @@ int64_t ConvStep::direct_shared_bytes() const {
 int64_t ConvStep::direct_member_bytes() const {
   const Places places(*this, kernels());
   const int64_t pixels = DirectTasks(*this, places, ThreadPool::instance().size()).part_pixels;
-  return std::max({DirectScratch::bytes(places, pixels), window.w.in * 4, turning_bytes()});
+  return std::max(DirectScratch::bytes(places, pixels), window.w.in * 4);
 }
 
 void ConvStep::run_direct(const RunContext& context) const {
@@ -171,19 +165,16 @@ void ConvStep::run_direct(const RunContext& context) const {
     return Panel{image, group, pixel, std::min(tasks.part_pixels, window.out_pixels() - pixel)};
   };
   for (int64_t image = 0; image < batch; ++image) {
-    const std::byte* planes = context.at(x) + image * groups * channels * plane_bytes;
+    const std::byte* planes =
+        context.at(x) + image * (x_in_blocks ? x_blocks_bytes() : groups * channels * plane_bytes);
     if (places.part_pixels > 0) {
       const auto pack_and_multiply = [&](int64_t index, int member) {
         const int64_t group = index % groups;
         const Panel part = part_at(image, group, index / groups);
         const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
-        if (x_in_blocks) {
-          widen_blocks(context, places, planes, part, scratch.part);
-        } else {
-          for (int64_t channel = 0; channel < channels; channel += places.terms)
-            pack_block(context, places, planes + group * channels * plane_bytes, channel, part.pixel, part.pixel,
-                       part.pixel + part.count, member, scratch.part);
-        }
+        for (int64_t channel = 0; channel < channels; channel += places.terms)
+          pack_block(context, places, planes + group * channels * plane_bytes, channel, part.pixel, part.pixel,
+                     part.pixel + part.count, member, scratch.part);
         for (int64_t i = 0; i < part.count; ++i) scratch.read_at[i] = places.of_pixel(i);
         for (int64_t row = 0; row < outputs; row += places.slab)
           multiply_direct(context, places, scratch.part, part, row, 1, scratch);
@@ -207,12 +198,12 @@ void ConvStep::run_direct(const RunContext& context) const {
 
 void ConvStep::multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
                                int64_t row, int64_t slabs_ahead, const DirectScratch& scratch) const {
-  const int64_t size = elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
+  const bool blocks = makes_blocks();
+  const int64_t size = blocks ? 4 : elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(places.slab, outputs - row), channel = part.group * outputs + row;
   const int64_t some = places.terms;
-  // The rows that the part has of y: planes, or blocks.
-  const int64_t height = makes_blocks() ? kBlock : 1;
-  const int64_t at = ((part.image * groups * outputs + channel) * pixels + (makes_blocks() ? 0 : part.pixel)) * size;
+  const int64_t height = blocks ? round_up(outputs, kBlock) : groups * outputs;  // rows of planes or blocks of y
+  const int64_t at = ((part.image * height + channel) * pixels + (blocks ? 0 : part.pixel)) * size;
   std::byte* out = result(context) + at;
   const std::byte* summand = residual.given() ? added.at(context) + at : nullptr;
   const float* biases = bias == nullptr ? nullptr : bias + channel;
@@ -240,27 +231,30 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     const int64_t ahead = slabs_ahead * places.slab;
     const bool fetches = !ends || row + ahead + rows <= outputs;
     args.fetches[0] = {ends ? factors.at(ahead, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
-                       factors.stride, fetches ? parts_of(some * factors.rows * size, 64) : 0};
-    if (ends && !makes_blocks()) {
+                       factors.stride, fetches ? parts_of(some * factors.term, 64) : 0};
+    if (ends && !blocks) {
       const int64_t lines = parts_of(part.count * size, 64);
       args.fetches[1] = {out, rows, pixels * size, lines};
       if (summand) args.fetches[2] = {summand, rows, pixels * size, lines};
     } else if (ends && summand) {  // stores into blocks follow each other: they need no fetch
-      args.fetches[2] = {summand + part.pixel * std::min(kBlock, rows) * size, parts_of(rows, kBlock),
-                         pixels * kBlock * size, parts_of(part.count * kBlock * size, 64)};
+      args.fetches[2] = {summand + part.pixel * kBlock * size, vectors, pixels * kBlock * size, part.count};
     }
-    if (ends && makes_blocks())
-      context.kernels.direct_blocks[elem](
-          {args, biases, summand, out, rows, pixels * kBlock, part.pixel, stored_end()});
+    if (ends && blocks)
+      context.kernels.direct_blocks({args, biases, reinterpret_cast<const float*>(summand),
+                                     reinterpret_cast<float*>(out), rows, pixels * kBlock, part.pixel, elem,
+                                     stored_end()});
     else
       context.kernels.direct(args);
   }
-  if (!makes_blocks())
-    context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, stored_end()});
-  for (int64_t i = 0; !can_end(function) && i < rows; i += height) {
-    const int64_t width = std::min(height, rows - i);
-    std::byte* of_row = out + (i * pixels + (makes_blocks() ? part.pixel * width : 0)) * size;
-    context.kernels.unary[function][elem]({of_row, of_row, part.count * width, alpha, beta});
+  if (blocks) {
+    for (int64_t i = 0; i < vectors; ++i)
+      end_blocks(context, reinterpret_cast<float*>(out) + (i * pixels + part.pixel) * kBlock, part.count);
+    return;
+  }
+  context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, stored_end()});
+  for (int64_t i = 0; !can_end(function) && i < rows; ++i) {
+    std::byte* of_row = out + i * pixels * size;
+    context.kernels.unary[function][elem]({of_row, of_row, part.count, alpha, beta});
   }
 }
 

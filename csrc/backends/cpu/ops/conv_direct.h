@@ -3,13 +3,16 @@
 
 #include "backends/cpu/ops/conv.h"
 #include "backends/cpu/ops/padded.h"
+#include "backends/cpu/ops/units.h"
 
 namespace tcim_lite::cpu {
 
 constexpr int64_t kPackedPixels = 16 * kPackedTile;  // to pack at a time: a line of each tile fits the first cache
 
-constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-constexpr int64_t parts_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+// Convolutions that have their channels as lanes, blocks or not.
+constexpr int64_t kFewChannels = 16;            // fewer leave lanes empty
+constexpr int64_t kLeastRow = 4;                // pixels; fewer: tiles are too small
+constexpr int64_t kMostPaddedFloats = 1 << 24;  // of padded planes
 
 // Where pixels and terms lie.
 struct ConvStep::Places {

@@ -73,7 +73,7 @@ const float* ConvStep::prepare_direct(const RunContext& context, const Places& p
   if (places.in_place) return reinterpret_cast<const float*>(image);
   auto* prepared = reinterpret_cast<float*>(context.shared_scratch + blocks_bytes());
   if (x_in_blocks) {
-    pad_blocks(context, places, image, prepared);
+    pad_blocks(context, places, reinterpret_cast<const float*>(image), prepared);
     return prepared;
   }
   const int64_t plane_bytes = window.in_pixels() * elem_bytes(elem);

@@ -5,6 +5,7 @@
 
 #include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/padded.h"
+#include "backends/cpu/ops/units.h"
 #include "backends/cpu/ops/windows.h"
 
 namespace tcim_lite::cpu {
@@ -49,11 +50,11 @@ struct TapScratch {
 }  // namespace
 
 int64_t PoolStep::shared_bytes() const {
-  return x_in_blocks && !y_in_blocks ? planes * window.out_pixels() * elem_bytes(elem) : 0;
+  return x_in_blocks && !y_in_blocks ? planes / channels * round_up(channels, kBlock) * window.out_pixels() * 4 : 0;
 }
 
 int64_t PoolStep::member_bytes() const {
-  if (x_in_blocks) return turning_bytes();
+  if (x_in_blocks) return 0;
   const int64_t taps = window.taps();
   return Bands::fit(window) ? BandScratch::bytes(Bands(window), taps) : TapScratch::bytes(taps);
 }
@@ -92,14 +93,14 @@ void PoolStep::run_bands(const RunContext& context) const {
 }
 
 void PoolStep::run_blocks(const RunContext& context) const {
-  const int64_t size = elem_bytes(elem), images = planes / channels, pixels = window.out_pixels();
+  const int64_t images = planes / channels, pixels = window.out_pixels();
   const BlockRows tasks(window, images, channels, context.pool.size());
-  std::byte* to = y_in_blocks ? context.at(y) : context.shared_scratch;
+  const auto* from = reinterpret_cast<const float*>(context.at(x));
+  auto* to = reinterpret_cast<float*>(y_in_blocks ? context.at(y) : context.shared_scratch);
   context.pool.parallel_for(tasks.count(), [&](int64_t index, int) {
     const BlockRows::Part part = tasks.part(index);
-    const int64_t at = part.channel * pixels + part.window.first * window.w.out * part.width;
-    context.kernels.pool_block[elem](
-        {part.window, context.at(x) + part.channel * window.in_pixels() * size, to + at * size});
+    const int64_t at = (part.block * pixels + part.window.first * window.w.out) * kBlock;
+    context.kernels.pool_block({part.window, from + part.block * window.in_pixels() * kBlock, to + at});
   });
   if (!y_in_blocks) turn_blocks(context, elem, to, images, channels, pixels, context.at(y));
 }
