@@ -50,16 +50,22 @@ constexpr int64_t kFarBytes = (R > 2 ? 8 : 4) * Format::kUnitBytes;
 template <typename Format, int R>
 constexpr int64_t kNearBytes = R > 2 ? 4 * Format::kUnitBytes : 0;
 
-// Calls use(step) for steps [begin, begin + count) of eight inputs. Stream: their codes are fetched ahead.
+// Stream: fetches the codes of a step of eight inputs ahead.
+template <typename Format, int R, bool Stream>
+__attribute__((always_inline)) inline void fetch_step(const uint8_t* weights, int step) {
+  constexpr int kLines = Format::kLines / int(Format::kInputs / 8);
+  if constexpr (Stream) {
+    for (int line = kLines * step; line < kLines * (step + 1); ++line)
+      prefetch<kFarBytes<Format, R>, kNearBytes<Format, R>>(weights + 64 * line);
+  }
+}
+
+// Calls use(step) for steps [begin, begin + count), unrolled.
 template <typename Format, int R, bool Stream, typename Use>
 __attribute__((always_inline)) inline void for_steps(const uint8_t* weights, int begin, int count, Use use) {
-  constexpr int kLines = Format::kLines / int(Format::kInputs / 8);
 #pragma GCC unroll 8
   for (int step = begin; step < begin + count; ++step) {
-    if constexpr (Stream) {
-      for (int line = kLines * step; line < kLines * (step + 1); ++line)
-        prefetch<kFarBytes<Format, R>, kNearBytes<Format, R>>(weights + 64 * line);
-    }
+    fetch_step<Format, R, Stream>(weights, step);
     use(step);
   }
 }
@@ -143,8 +149,9 @@ void dots_of_words(const Tile& t, const int8_t* rows, const uint8_t* weights, in
     _mm512_store_si512(wide[r][0], _mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8));
     _mm512_store_si512(wide[r][1], _mm512_srai_epi16(bytes, 8));
   }
-  __asm__("" : "+m"(wide));  // broadcasts from memory need no port that multiplies
-  for_steps<Format, R, Stream>(weights, 0, int(Format::kInputs / 8), [&](int step) {
+  __asm__("" : "+m"(wide));                                      // broadcasts from memory need no port that multiplies
+  for (int step = 0; step < int(Format::kInputs / 8); ++step) {  // unrolled, it takes gcc 12 three times as long
+    fetch_step<Format, R, Stream>(weights, step);
     __m512i bytes[2][B];
     for (int b = 0; b < B; ++b) Source::load(weights + b * stride, step, bytes[0][b], bytes[1][b]);
 #pragma GCC unroll 2
@@ -171,7 +178,7 @@ void dots_of_words(const Tile& t, const int8_t* rows, const uint8_t* weights, in
         }
       }
     }
-  });
+  }
 }
 
 // Adds group `index` of R rows and B blocks to the fp32 sums, which stay in memory.
@@ -224,11 +231,12 @@ void few_rows(const LinearQuantArgs& args, int64_t row, int64_t block) {
   }
 }
 
-// Groups [begin, end) of R rows and B blocks, whose codes are unpacked: those of the next block are `stride` further.
-template <typename Format, int R, int B>
+// Groups [begin, end) of R rows and two blocks, whose codes are unpacked: those of the second are `stride` further.
+template <typename Format, int R>
 void span(const LinearQuantArgs& args, int64_t row, int64_t block, const uint8_t* codes, int64_t stride, int64_t begin,
           int64_t end) {
   using Source = UnpackedCodes<Format>;
+  constexpr int B = kTileBlocks;
   const Tile t(args, row, block);
   if (begin == 0) clear_sums<R, B>(t);
   for (int64_t index = begin; index < end; ++index, codes += Source::kBytes) {
@@ -237,16 +245,16 @@ void span(const LinearQuantArgs& args, int64_t row, int64_t block, const uint8_t
   }
 }
 
-// All rows of B blocks. More than kFewRows of them, split evenly, never give a tile of fewer than four.
+// All rows of two blocks. More than kFewRows of them, split evenly, never give a tile of fewer than four.
 // Meanwhile the packed codes at `next`, so many bytes of each block, are fetched.
-template <typename Format, int B>
+template <typename Format>
 void rows_of_span(const LinearQuantArgs& args, int64_t block, const uint8_t* codes, int64_t stride, int64_t begin,
                   int64_t end, const uint8_t* next, int64_t next_bytes) {
   static_assert(kTileRows == 6 && kFewRows >= kTileRows);
-  constexpr decltype(&span<Format, 4, B>) kernels[] = {span<Format, 4, B>, span<Format, 5, B>, span<Format, 6, B>};
+  constexpr decltype(&span<Format, 4>) kernels[] = {span<Format, 4>, span<Format, 5>, span<Format, 6>};
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t index = 0; index < tiles; ++index) {
-    for (int b = 0; b < B; ++b) prefetch_part(next + b * args.block_stride, next_bytes, index, tiles);
+    for (int b = 0; b < kTileBlocks; ++b) prefetch_part(next + b * args.block_stride, next_bytes, index, tiles);
     const int64_t row = args.rows * index / tiles, stop = args.rows * (index + 1) / tiles;
     kernels[stop - row - 4](args, row, block, codes, stride, begin, end);
   }
@@ -254,15 +262,16 @@ void rows_of_span(const LinearQuantArgs& args, int64_t block, const uint8_t* cod
 
 // Codes of 8 bits need no unpacking. Those of 4 bits are unpacked for some groups at a time: their codes, 8 KiB, stay
 // in the first cache while all rows pass.
-template <typename Format, int B>
+template <typename Format>
 void many_rows(const LinearQuantArgs& args, int64_t block) {
+  constexpr int B = kTileBlocks;
   const uint8_t* weights = args.weights + block * args.block_stride;
   const int64_t groups = args.groups * Format::kParts;
   if constexpr (Format::kFormat == WeightFormat::LinearW8) {
-    rows_of_span<Format, B>(args, block, weights + Format::codes_at(0), args.block_stride, 0, groups,
-                            weights + B * args.block_stride, args.block_stride);
+    rows_of_span<Format>(args, block, weights + Format::codes_at(0), args.block_stride, 0, groups,
+                         weights + B * args.block_stride, args.block_stride);
   } else {
-    constexpr int64_t kSpan = 8 / kTileBlocks * Format::kParts, kBytes = kSpan * UnpackedCodes<Format>::kBytes;
+    constexpr int64_t kSpan = 8 / B * Format::kParts, kBytes = kSpan * UnpackedCodes<Format>::kBytes;
     alignas(64) uint8_t unpacked[B * kBytes];
     for (int64_t begin = 0; begin < groups; begin += kSpan) {
       const int64_t end = begin + kSpan < groups ? begin + kSpan : groups;
@@ -272,29 +281,33 @@ void many_rows(const LinearQuantArgs& args, int64_t block) {
           UnpackedCodes<Format>::unpack(weights + b * args.block_stride + Format::codes_at(index), to);
       }
       const uint8_t* next = end < groups ? weights + Format::codes_at(end) : weights + B * args.block_stride;
-      rows_of_span<Format, B>(args, block, unpacked, kBytes, begin, end, next, Format::codes_at(kSpan));
+      rows_of_span<Format>(args, block, unpacked, kBytes, begin, end, next, Format::codes_at(kSpan));
     }
   }
 }
 
+// All rows of all blocks, whose codes come from memory.
+template <typename Format>
+void linear_of_few(const LinearQuantArgs& args) {
+  constexpr TileKernel kernels[kFewRows + 1] = {nullptr,
+                                                few_rows<Format, 1>,
+                                                few_rows<Format, 2>,
+                                                few_rows<Format, 3>,
+                                                few_rows<Format, 4>,
+                                                few_rows<Format, 5>,
+                                                few_rows<Format, 6>,
+                                                few_rows<Format, 7>,
+                                                few_rows<Format, 8>};
+  prefetch_first_scales<Format>(args);
+  run_tiles(args, kFewRows, kernels);
+}
+
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
-  if (args.rows <= kFewRows) {
-    constexpr TileKernel kernels[kFewRows + 1] = {nullptr,
-                                                  few_rows<Format, 1>,
-                                                  few_rows<Format, 2>,
-                                                  few_rows<Format, 3>,
-                                                  few_rows<Format, 4>,
-                                                  few_rows<Format, 5>,
-                                                  few_rows<Format, 6>,
-                                                  few_rows<Format, 7>,
-                                                  few_rows<Format, 8>};
-    prefetch_first_scales<Format>(args);
-    return run_tiles(args, kFewRows, kernels);
-  }
+  if (args.rows <= kFewRows) return linear_of_few<Format>(args);
   int64_t block = 0;
-  for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) many_rows<Format, kTileBlocks>(args, block);
-  for (; block < args.blocks; ++block) many_rows<Format, 1>(args, block);
+  for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) many_rows<Format>(args, block);
+  if (block < args.blocks) linear_of_few<Format>(last_block(args));
 }
 
 }  // namespace

@@ -14,19 +14,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// use(i) for i from 0 on, N times. Inlined, i is a constant before gcc 12 decides what stays in registers: it keeps
-// arrays in memory that loops index, unrolled or not. Halves, because one level a step would inline again all that the
-// levels below it inlined; one function of i, because one for each i takes the compiler twice the time.
-template <int N, int First = 0, typename Use>
-__attribute__((always_inline)) inline void unrolled(const Use& use) {
-  if constexpr (N == 1) {
-    use(First);
-  } else {
-    unrolled<N / 2, First>(use);
-    unrolled<N - N / 2, First + N / 2>(use);
-  }
-}
-
 // How far ahead few rows fetch their codes, which on Zen 3 is worth 1.1 to 1.2 from memory
 // (benchmarks/notes/log/cpu-avx2-neon.md).
 constexpr int64_t kNibblesAhead = 2 * 1088;

@@ -45,6 +45,15 @@ struct Tile {
   float* acc;
 };
 
+// All rows of the last block alone.
+inline LinearQuantArgs last_block(const LinearQuantArgs& args) {
+  LinearQuantArgs last = args;
+  last.weights += (args.blocks - 1) * args.block_stride;
+  last.acc += (args.blocks - 1) * kBlockOutputs;
+  last.blocks = 1;
+  return last;
+}
+
 using QuantisedLinear = void (*)(const LinearQuantArgs& args);
 
 // Enters a set's Linears of each packed format.

@@ -9,6 +9,19 @@
 namespace tcim_lite::cpu {
 namespace {
 
+// use(i) for i from 0 on, N times. Inlined, i is a constant before gcc 12 decides what stays in registers: it keeps
+// arrays in memory that loops index, unrolled or not. Halves, because one level a step would inline again all that the
+// levels below it inlined; one function of i, because one for each i takes the compiler twice the time.
+template <int N, int First = 0, typename Use>
+__attribute__((always_inline)) inline void unrolled(const Use& use) {
+  if constexpr (N == 1) {
+    use(First);
+  } else {
+    unrolled<N / 2, First>(use);
+    unrolled<N - N / 2, First + N / 2>(use);
+  }
+}
+
 inline int32_t four_codes(const int8_t* a) {
   int32_t four;
   __builtin_memcpy(&four, a, sizeof(four));
