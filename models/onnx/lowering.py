@@ -31,7 +31,8 @@ INPUT_KINDS = {
 }  # fmt: skip
 
 
-_OPEN_ENDED = ("NonMaxSuppression", "NonZero", "Unique")
+_SIZED = ("ConstantOfShape", "Range")  # as their operands say
+_OPEN_ENDED = (*_SIZED, "NonMaxSuppression", "NonZero", "Unique")
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _REASONS = dict.fromkeys(_OPEN_ENDED, "the number of its results depends on the data")
 _REASONS |= dict.fromkeys(_RANDOM, "its result is random; make it an input of the model, or a constant") | {
@@ -108,11 +109,12 @@ def results_of(node: Node, values: dict[str, Operand], emit: Emitter) -> Sequenc
     operands = [values[name] if name else None for name in names]
     constants: list[NDArray[Any] | None] = [operand for operand in operands if not isinstance(operand, (Tensor, Parts))]
     lowering = LOWERINGS.get((node.domain, node.op))
-    if len(constants) == len(operands) and not node.domain and can_fold(node, constants):
+    is_constant = len(constants) == len(operands) and not node.domain
+    if is_constant and can_fold(node, constants):
         results = fold(node, constants)
         _count(node, emit, results, constants)
         return results
-    if lowering is None and len(constants) == len(operands) and not node.domain and not why_not(node):
+    if lowering is None and is_constant and (node.op in _SIZED or not why_not(node)):
         raise node.unsupported("all its operands are constants, and it cannot be evaluated or its result is too large")
     if (reason := why_not(node)) is not None:
         reason = reason or "the op is not supported"

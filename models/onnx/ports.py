@@ -56,6 +56,8 @@ def port_of(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], ba
     count = 1
     for extent in shape:
         count *= extent
+    if 0 in shape:
+        raise CheckpointError(f"{what} has the shape {shape_text(shape)}: empty tensors are not supported")
     if len(shape) > MAX_RANK or any(extent < 1 for extent in shape) or count > MAX_ELEMENTS:
         raise CheckpointError(
             f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents and 2^33 elements"

@@ -239,3 +239,16 @@ def test_a_cast_to_a_shorter_type_rounds_in_float32(to, dtype, make_model, run_h
     nodes = [("Cast", ["x"], ["h"], {"to": to}), ("Cast", ["h"], ["y"], {"to": 1})]
     got = run_here(make_model(nodes, {"x": x.shape}, ["y"]), {"x": x})["y"]
     np.testing.assert_array_equal(got, expected)
+
+
+def test_a_slice_of_nothing_is_left_out_by_a_concat(make_model, run_here, run_there):
+    nodes = [("Slice", ["x", "from", "from", "axis"], ["s"], {}), ("Concat", ["s", "x"], ["y"], {"axis": 1})]
+    model = make_model(nodes, {"x": (2, 6)}, ["y"], {"from": np.array([3]), "axis": np.array([1])})
+    x = np.arange(12, dtype=np.float32).reshape(2, 6)
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
+def test_an_empty_input_is_refused_as_such(make_model):
+    model = make_model([("Relu", ["x"], ["y"], {})], {"x": (0, 6)}, ["y"])
+    with pytest.raises(TcimError, match=r"input 'x' has the shape \[0, 6\]: empty tensors are not supported"):
+        onnx_bytes(model, "float32", shapes={"x": (0, 6)})

@@ -41,6 +41,25 @@ def test_a_dynamically_quantised_product_is_one_of_floats(scale, zero, quant, ma
     np.testing.assert_allclose(here, exact, atol=bound * np.abs(exact).max())
 
 
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+def test_a_product_of_rows_of_codes_is_one_of_floats(quant, make_model, run_here, run_there):
+    """As onnxruntime's quantiser makes of an embedding in front of attention: both scales are constants."""
+    nodes = [
+        ("Gather", ["table", "at"], ["rows"], {}), ("MatMulInteger", ["rows", "w", "zero"], ["p"], {}),
+        ("Cast", ["p"], ["f"], FLOAT), ("Mul", ["s", "scale"], ["both"], {}), ("Mul", ["f", "both"], ["y"], {}),
+    ]  # fmt: skip
+    constants = {
+        "table": RNG.integers(0, 256, (9, 600)).astype(np.uint8), "w": (CODES // 2).astype(np.int8),
+        "zero": np.uint8(128), "s": np.float32(0.01), "scale": SCALES["columns"],
+    }  # fmt: skip
+    model = make_model(nodes, {"at": (4,)}, ["y"], constants)
+    model.graph.input[0].type.tensor_type.elem_type = 6
+    at = np.array([0, 5, 8, 3], np.int32)
+    there, here = run_there(model, {"at": at})["y"], run_here(model, {"at": at}, quant)["y"]
+    bound = {"float32": 1e-6, "float16": 2e-3, "w8a8h1_sefp": 3e-2}[quant]
+    np.testing.assert_allclose(here, there, atol=bound * np.abs(there).max())
+
+
 def test_products_of_codes_are_exact_beyond_what_float32_holds(make_model, run_here):
     """600 products of 255 * 127 are more than 2^24."""
     nodes = [("QuantizeLinear", ["x", "one", "zero"], ["q"], {}), ("MatMulInteger", ["q", "w"], ["p"], {})]

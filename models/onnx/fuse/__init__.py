@@ -16,12 +16,13 @@ from .attention import scale_into_columns, transposed_twice
 from .functions import gelu, hard_swish, scaled_silu, silu
 from .linear import conv_batch_norm, matmul_bias
 from .norms import affine, normalisation, shifted
-from .quantised import dequantised_rows, dynamic_product
+from .quantised import dequantised_rows, dynamic_product, product_of_codes
 from .view import Fusion, Pattern, View
 
 # In this order: each may be about what those before it left.
 PATTERNS: tuple[Pattern, ...] = (
     dynamic_product,
+    product_of_codes,
     dequantised_rows,
     conv_batch_norm,
     silu,

@@ -43,6 +43,40 @@ def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
         yield Fusion([made], [cast, whole], {name: ((weight - zeros) * factors).astype(np.float32)})
 
 
+def product_of_codes(node: Node, view: View) -> Iterator[Fusion]:
+    """MatMulInteger of codes with a constant scale, such as rows of a table, Cast, times the scale of both.
+
+    The codes, less their zero point, are numbers of a product with what the weight's codes stand for, times that scale.
+    """
+    if node.op != "Mul" or node.domain or len(node.inputs) != 2:
+        return
+    for values, scales in (node.inputs, node.inputs[::-1]):
+        cast, both = view.made_by(values, "Cast"), view.constants.get(scales)
+        whole = view.made_by(cast.inputs[0], "MatMulInteger") if cast is not None else None
+        weight = view.constants.get(whole.inputs[1]) if whole is not None else None
+        if cast is None or whole is None or both is None or weight is None or weight.ndim != 2:
+            continue
+        zeros = [
+            view.constants.get(whole.inputs[i]) if len(whole.inputs) > i and whole.inputs[i] else np.zeros(1)
+            for i in (2, 3)
+        ]
+        factors = along(np.asarray(both, np.float32), weight, 1)
+        own = None if zeros[1] is None else along(np.asarray(zeros[1], np.float32), weight, 1)
+        if factors is None or own is None or zeros[0] is None or zeros[0].size != 1:
+            continue
+        names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("codes", "zero", "numbers", "weight")]
+        made = [
+            replace(whole, op="Cast", inputs=whole.inputs[:1], outputs=names[:1], attributes={"to": 1}),
+            replace(whole, op="Sub", inputs=names[:2], outputs=names[2:3], attributes={}),
+            replace(whole, op="MatMul", inputs=names[2:], outputs=node.outputs, attributes={}),
+        ]
+        constants = {
+            names[1]: np.asarray(zeros[0], np.float32).reshape(()),
+            names[3]: ((weight - own) * factors).astype(np.float32),
+        }
+        yield Fusion(made, [cast, whole], constants)
+
+
 def dequantised_rows(node: Node, view: View) -> Iterator[Fusion]:
     """Rows of a table of codes, and what they stand for: rows of a table of floats."""
     gather = view.made_by(node.inputs[0], "Gather") if node.op == "DequantizeLinear" and not node.domain else None

@@ -1,4 +1,4 @@
-"""MatMulNBits of onnxruntime's domain: a product with a matrix of codes, which is one of what the codes stand for."""
+"""Ops of onnxruntime's domain whose weights are codes, computed with what the codes stand for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..emit import Tensor
-from ..table import Call, lowers
+from ..table import Call, Operand, lowers
+from .elementwise import binary
+from .gather import gather
+from .integers import to_floats
 from .matmul import linear
-from .microsoft import DOMAIN
+from .microsoft import DOMAIN, plain
+from .quantised import constant_codes
+from .recurrent import recurrent
 
 
 @lowers("MatMulNBits", domain=DOMAIN)
@@ -34,6 +39,82 @@ def matmul_nbits(call: Call) -> Tensor:
         zeros = _floats(call, 3, "the zeros", outputs, blocks)
     weight = ((codes - zeros) * scales).reshape(outputs, -1)[:, :inputs]
     return linear(call, x, weight, call.constant(5, "the bias") if call.has(5) else None)
+
+
+@lowers("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_product(call: Call) -> Tensor:
+    """x is not rounded to codes first, as for MatMulInteger of DynamicQuantizeLinear."""
+    return _product(call, call.floats(0), constant_codes(call, 1, 2, 3, -1, "the weight"), 4)
+
+
+@lowers("MatMulIntegerToFloat", domain=DOMAIN)
+def product_of_codes(call: Call) -> Tensor:
+    """Of codes whose scale and zero point the network may compute."""
+    a = to_floats(call, call.tensor(0))
+    if call.has(4):
+        zero = call.operand(4)
+        a = binary(call, "Sub", a, to_floats(call, zero) if isinstance(zero, Tensor) else zero.astype(np.float32))
+    scale = call.operand(2)
+    a = binary(call, "Mul", a, scale if isinstance(scale, Tensor) else scale.astype(np.float32))
+    return _product(call, a, constant_codes(call, 1, 3, 5, -1, "the weight"), 6)
+
+
+def _product(call: Call, x: Tensor, weight: NDArray[np.float32], bias: int) -> Tensor:
+    if weight.ndim != 2 or x.shape[-1] != weight.shape[0]:
+        raise call.node.unsupported(f"operands {list(x.shape)} and {list(weight.shape)} do not fit each other")
+    return linear(call, x, np.ascontiguousarray(weight.T), call.constant(bias, "the bias") if call.has(bias) else None)
+
+
+@lowers("DynamicQuantizeLSTM", domain=DOMAIN)
+def dynamic_lstm(call: Call) -> list[Tensor | None]:
+    """Weights [directions, inputs, 4 H] of codes, turned round for LSTM."""
+    weights: list[Operand | None] = []
+    for index, scale, zero in ((1, 8, 9), (2, 10, 11)):
+        codes = np.asarray(call.constant(index, "the weight"), np.float32)
+        if codes.ndim != 3:
+            raise call.node.unsupported(f"a weight {list(codes.shape)}; expected three axes")
+        numbers = [
+            np.asarray(call.constant(i, "a scale or zero point"), np.float32).reshape(len(codes), 1, -1)
+            for i in (scale, zero)
+        ]
+        weights.append(np.ascontiguousarray(((codes - numbers[1]) * numbers[0]).transpose(0, 2, 1)))
+    return recurrent(plain(call, "LSTM", [call.get(0), *weights, *(call.get(i) for i in range(3, 8))]))
+
+
+@lowers("GatherBlockQuantized", domain=DOMAIN)
+def rows_of_codes(call: Call) -> Operand:
+    """Of a table [.., K] of codes with a scale, and perhaps a zero, for each block of the last axis."""
+    codes, scales = np.asarray(call.constant(0, "the codes")), np.asarray(call.constant(2, "the scales"), np.float32)
+    block, bits = call.int_attr("block_size", 128), call.int_attr("bits", 4)
+    axis = call.axis(call.int_attr("quantize_axis", 1), codes.ndim)
+    packed = codes.dtype == np.uint8 and bits < 8
+    if (
+        bits not in (4, 8)
+        or axis != codes.ndim - 1
+        or block < 1
+        or call.int_attr("gather_axis", 0) not in (0, -axis - 1)
+    ):
+        raise call.node.unsupported(f"codes of {bits} bits in blocks of {block} of axis {axis} of {list(codes.shape)}")
+    if packed:
+        codes = _codes(call, 0, "the codes", bits, codes.size // codes.shape[-1], codes.shape[-1] * 2)
+        codes = codes.reshape(*scales.shape[:-1], -1)
+    columns = codes.shape[-1]
+    if scales.shape != (*codes.shape[:-1], -(-columns // block)):
+        raise call.node.unsupported(f"scales {list(scales.shape)} for codes {list(codes.shape)} in blocks of {block}")
+    call.stores(codes.size)
+    if not call.has(3):
+        zeros = np.full((1,) * codes.ndim, 1 << (bits - 1) if packed or codes.dtype == np.uint8 else 0, np.float32)
+    elif packed:
+        zeros = _codes(call, 3, "the zeros", bits, scales.size // scales.shape[-1], scales.shape[-1]).reshape(
+            scales.shape
+        )
+    else:
+        zeros = np.asarray(call.constant(3, "the zeros"), np.float32)
+    zeros, scales = (
+        np.repeat(np.broadcast_to(part, scales.shape), block, axis=-1)[..., :columns] for part in (zeros, scales)
+    )
+    table = (codes.astype(np.float32) - zeros) * scales
+    return gather(plain(call, "Gather", [table, call.operand(1)], axis=0))
 
 
 def _codes(call: Call, index: int, what: str, bits: int, rows: int, columns: int) -> NDArray[np.float32]:
