@@ -63,8 +63,9 @@ def lower_network(
     for port in network.inputs:
         kind = INPUT_KINDS.get(port.dtype)
         if kind is None:
+            held = "text" if port.dtype == "object" else port.dtype  # as numpy calls it
             raise UnsupportedNodeError(
-                f"input '{shown(port.name)}' is {port.dtype}; supported are floating point, bool and integers"
+                f"input '{shown(port.name)}' is {held}; supported are floating point, bool and integers"
             )
         if (image := images.get(port.name)) is not None:
             check_image(image, port)

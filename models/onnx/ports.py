@@ -18,8 +18,20 @@ if TYPE_CHECKING:
 MAX_RANK = 8
 
 
-def port_of(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None) -> Port:
-    """An input with its shape: of `shapes`, of the file, or of the file with `batch` in an open axis 0.
+def named_extents(infos: Iterable[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """What `shapes` say of the open axes that the file gives names, such as "batch"; of two different ones, nothing."""
+    found: dict[str, set[int]] = {}
+    for info in infos:
+        for dim, extent in zip(info.type.tensor_type.shape.dim, shapes.get(info.name, ()), strict=False):
+            if dim.dim_param:
+                found.setdefault(dim.dim_param, set()).add(extent)
+    return {name: extents.pop() for name, extents in found.items() if len(extents) == 1}
+
+
+def port_of(
+    info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], batch: int | None, named: Mapping[str, int] = {}
+) -> Port:
+    """An input with its shape: of `shapes`, or of the file, with `named` axes, and `batch` in an open axis 0.
 
     Raises:
         CheckpointError: An element type that ONNX does not have, or a shape beyond the limits.
@@ -47,11 +59,15 @@ def port_of(info: onnx.ValueInfoProto, shapes: Mapping[str, tuple[int, ...]], ba
     else:
         if dims is None:
             raise CompileError(f"{what} has no shape; give it with --shape {shown(info.name)}=1,3,224,224")
-        if takes_batch(info, shapes) and batch is not None:
+        names = [dim.dim_param for dim in info.type.tensor_type.shape.dim]
+        dims = [extent or named.get(name, 0) for extent, name in zip(dims, names, strict=True)]
+        if dims[:1] == [0] and batch is not None:
             dims[0] = batch
         if not all(dims):
-            text = _open_text(info, dims)
-            raise CompileError(f"{what} has the open shape {text}; give it with --shape {shown(info.name)}=1,3,224,224")
+            usual = [1, *[224 if len(dims) == 4 else 128] * len(dims)]
+            example = ",".join(str(extent or other) for extent, other in zip(dims, usual, strict=False))
+            text = f"{what} has the open shape {_open_text(info, dims)}"
+            raise CompileError(f"{text}; give it with --shape such as {shown(info.name)}={example}")
         shape = tuple(dims)
     count = 1
     for extent in shape:

@@ -19,7 +19,7 @@ from .functions import inlined, with_inner, written_out
 from .masked import without_places
 from .network import MAX_ELEMENTS, Network, Node
 from .old_opsets import modernised
-from .ports import MAX_RANK, begun, port_of, shape_text, takes_batch
+from .ports import MAX_RANK, begun, named_extents, port_of, shape_text, takes_batch
 
 if TYPE_CHECKING:
     import onnx
@@ -111,7 +111,8 @@ def read(
     if ends or begins:
         needed = {name for node in ordered for name in (*node.inputs, *read_inside(node))} | {*outputs}
         given = [info for info in given if info.name in needed]
-    inputs = [port_of(info, shapes or {}, batch) for info in given]
+    named = named_extents(given, shapes or {})
+    inputs = [port_of(info, shapes or {}, batch, named) for info in given]
     if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in given):
         raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open")
     for name in (*outputs, *(port.name for port in inputs)):

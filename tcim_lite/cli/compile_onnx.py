@@ -30,7 +30,7 @@ def run_onnx(args: argparse.Namespace) -> int:
         name=getattr(args, "name", None),
         quant=getattr(args, "quant", "w8a8h1_sefp"),
         batch=args.batch,
-        shapes=dict(_shape(text) for text in getattr(args, "shape", [])),
+        shapes=_shapes(getattr(args, "shape", [])),
         images=dict(_image(text, args) for text in getattr(args, "image", [])),
         ends=tuple(getattr(args, "end_at", [])),
         begins=tuple(getattr(args, "begin_at", [])),
@@ -105,6 +105,14 @@ def _three(text: str, what: str) -> tuple[float, float, float]:
     except ValueError:
         raise CompileError(f"--image-{what} {text}: expected three numbers such as 123.7,116.3,103.5") from None
     return first, second, third
+
+
+def _shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in map(_shape, texts):
+        if shapes.setdefault(name, shape) != shape:
+            raise CompileError(f"--shape gives the input '{name}' two shapes; expected one")
+    return shapes
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

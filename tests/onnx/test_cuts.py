@@ -98,7 +98,9 @@ def test_a_model_may_begin_at_a_value_inside(make_model, tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(make_model(nodes, {"file": (9,), "b": (2, 1)}, ["y"], opset=20).SerializeToString())
     options = {"model": path, "output": tmp_path / "out", "quant": "float32"}
-    with pytest.raises(CompileError, match=r"input 'pixels' has the open shape .*; give it with --shape pixels="):
+    with pytest.raises(
+        CompileError, match=r"input 'pixels' has the open shape .*; give it with --shape such as pixels="
+    ):
         compile_onnx(OnnxOptions(**options, begins=("pixels",)))
     compile_onnx(OnnxOptions(**options, begins=("pixels",), shapes={"pixels": (4, 3, 2)}))
     module = rt.Module.load(tmp_path / "out" / "net.hmm")

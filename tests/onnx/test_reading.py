@@ -108,6 +108,18 @@ def test_a_name_that_no_file_can_have_is_refused(name, make_model, tmp_path):
         compile_onnx(OnnxOptions(model=path, output=tmp_path / "out", name=name))
 
 
+def test_axes_of_one_name_have_one_extent(make_model, tmp_path, capsys):
+    model = make_model([("Add", ["a", "b"], ["y"], {})], {"a": ("n", "k"), "b": ("n", "k")}, ["y"])
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    command = ["compile", str(path), "-o", str(tmp_path / "out"), "-q", "--shape"]
+    assert main([*command, "a=2,4"]) == 0
+    assert rt.Module.load(tmp_path / "out" / "net.hmm").get_input_info("b").shape == (2, 4)
+    assert main([*command, "a=2,4", "--shape", "b=1,4"]) == 0  # who says more is believed
+    assert main([*command, "a=2,4", "--shape", "a=3,4"]) == 2
+    assert "--shape gives the input 'a' two shapes" in capsys.readouterr().err
+
+
 def with_functions(make_model, functions):
     """y = F0(x) of functions that are made of nodes (op, domain, attributes), one after the other."""
     model = make_model([("F0", ["x"], ["y"], {"domain": "mine"})], {"x": (2, 3)}, ["y"])
