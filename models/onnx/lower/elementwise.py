@@ -369,15 +369,16 @@ _SHORT = {10: (65504.0, 13, 2.0**-14), 16: (float.fromhex("0x1.fep127"), 16, 0.0
 def _of_bits(call: Call, x: Tensor, to: int) -> Tensor:
     """float32 rounded to the nearest number of a shorter type, of two the even one; beyond its ends they saturate.
 
-    x - x / 2^bits is rounded where the shorter type ends, which is what its difference from x shows.
+    x - x / 2^bits is rounded where the shorter type ends, which is what its difference from x shows. The largest
+    number, which stands for infinity, stays.
     """
     most, bits, normal = _SHORT[to]
-    x = unary(call, "Clip", x, -most, most)
-    less = binary(call, "Sub", x, binary(call, "Mul", x, number(2.0**-bits)))
-    y = binary(call, "Mul", binary(call, "Sub", x, less), number(2.0**bits))
-    if not normal:
-        return y
-    # Below they lie 2^-24 apart, as float32 does from 0.5 to 1.
-    tiny = binary(call, "Sub", binary(call, "Add", x, number(0.75)), number(0.75))
-    small = binary(call, "Less", unary(call, "Abs", x), number(normal))
-    return call.op("Where", [small, tiny, y], y.shape)
+    near = unary(call, "Clip", x, -most, most)
+    less = binary(call, "Sub", near, binary(call, "Mul", near, number(2.0**-bits)))
+    y = binary(call, "Mul", binary(call, "Sub", near, less), number(2.0**bits))
+    size = unary(call, "Abs", x)
+    if normal:  # below, they lie 2^-24 apart, as float32 does from 0.5 to 1
+        tiny = binary(call, "Sub", binary(call, "Add", near, number(0.75)), number(0.75))
+        y = call.op("Where", [binary(call, "Less", size, number(normal)), tiny, y], y.shape)
+    finite = binary(call, "Less", size, number(within_float32(math.inf)))
+    return call.op("Where", [finite, y, x], y.shape)
