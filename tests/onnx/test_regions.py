@@ -82,6 +82,9 @@ def test_a_cubic_grid_may_be_computed(padding, aligned, make_model, run_here, ru
 REFUSED = {
     "set sampling_ratio": ("RoiAlign", ["x", "b", "i"], {"mode": "max"}, {"b": BOXES, "i": IMAGES}),
     "expected 6 integers": ("RoiAlign", ["x", "b", "i"], {}, {"b": BOXES, "i": np.array([0])}),
+    "an axis of 8589934592 elements": (
+        "RoiAlign", ["x", "b", "i"], {"output_height": 2, "sampling_ratio": 2**32}, {"b": BOXES, "i": IMAGES},
+    ),
     "expected at least [2, 3, 18, 24]": (
         "MaxUnpool", ["x", "i", "s"], POOLS["side by side"],
         {"i": np.zeros(X.shape, np.int64), "s": np.array([2, 3, 9, 9])},

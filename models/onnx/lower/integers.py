@@ -125,9 +125,10 @@ def running(call: Call, op: str, x: Tensor, backwards: bool, exclusive: bool) ->
 def _moved(call: Call, x: Tensor, step: int, backwards: bool, start: int) -> Tensor:
     """[rows, count], `step` columns later or, backwards, earlier; `start` comes in."""
     rows, count = x.shape
-    news = call.source(np.full((rows, min(step, count)), start, np.int32 if is_integer(x.kind) else np.float32))
+    one = call.source(np.full(1, start, np.int32 if is_integer(x.kind) else np.float32))
+    news = call.op("Expand", [one], (rows, min(step, count)), result=x.kind)
     if step >= count:
-        return call.op("Expand", [news], x.shape, result=x.kind)
+        return news
     begin = [0, step if backwards else 0]
     kept = call.op("StridedSlice", [x], (rows, count - step), {"starts": begin, "steps": [1, 1]}, x.kind)
     return call.op("Concat", [kept, news] if backwards else [news, kept], x.shape, {"axis": 1}, x.kind)

@@ -69,6 +69,7 @@ class _Samples:
         ratio = call.int_attr("sampling_ratio", 0)
         self.adaptive = ratio <= 0  # as many samples as the box has pixels, which are at most twice the image's
         self.most = -(-2 * size // out) if self.adaptive else ratio
+        call.places(out * self.most)
 
     def places(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Places [boxes, out * most], 1 for those that count, and how many of each part do, [boxes, 1]."""

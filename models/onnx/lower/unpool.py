@@ -71,7 +71,8 @@ def max_unpool(call: Call) -> Tensor:
         )
     call.stores(plane * math.prod(map(len, steps)))
     flat, places = (call.reshape(part, (planes, count)) for part in (x, index))
-    own = np.arange(call.places(planes))[:, None] * plane + np.arange(call.places(plane))
+    places = int32(call, "Sub", places, np.arange(call.places(planes))[:, None] * plane)
+    own = np.arange(call.places(plane))
     y: Tensor | None = None
     # Windows in their order, because the last one that names a place has it.
     for back in itertools.product(*(reversed(step) for step in steps)):
