@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import warm_python
 from tiny_graphs import attention_graph
 
 import tcim_lite.runtime as rt
@@ -208,7 +209,9 @@ def test_the_clock_is_asked_for_by_name():
 def test_the_environment_chooses_the_clock(value, expected):
     code = "from tcim_lite import clock\ntry:\n    print(clock.mode())\nexcept Exception as e:\n    print('error', e)"
     environment = os.environ | {"TCIM_LITE_CLOCK": value}
-    done = warm_python.run("-c", code, env=environment, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.split()[0] == expected, done
 
 
