@@ -253,6 +253,8 @@ def _become(written: int, told: int, *files: int) -> None:
     os.environ.clear()
     os.environ.update(job["env"])
     os.chdir(job["cwd"])
+    if process := sys.modules.get("multiprocessing.process"):
+        process.ORIGINAL_DIR = job["cwd"]  # where a process that it spawns looks for a program with a relative path
     words = job["words"]
     sys.argv = words[1:] if words[0] == "-m" else words
     if "PYTHONUNBUFFERED" in job["env"]:
