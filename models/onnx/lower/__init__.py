@@ -1,9 +1,11 @@
 """The lowerings; importing this fills `table.LOWERINGS`."""
 
 from . import (
+    activation,
     attention,
     bits,
     cache,
+    cast,
     codes,
     col2im,
     conv,
@@ -34,7 +36,7 @@ from . import (
 )
 
 __all__ = [
-    "attention", "bits", "cache", "codes", "col2im", "conv", "curves", "deform", "einsum", "elementwise", "fused",
-    "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce",
-    "resize", "roi", "rotary", "scatter", "sequences", "shape", "spectrum", "unpool",
+    "activation", "attention", "bits", "cache", "cast", "codes", "col2im", "conv", "curves", "deform", "einsum",
+    "elementwise", "fused", "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool", "quantised",
+    "recurrent", "reduce", "resize", "roi", "rotary", "scatter", "sequences", "shape", "spectrum", "unpool",
 ]  # fmt: skip

@@ -6,8 +6,9 @@ import numpy as np
 
 from ..emit import Tensor
 from ..table import Call, Operand, lowers
+from .activation import swish
 from .conv import conv
-from .elementwise import binary, number, swish, unary
+from .elementwise import binary, number, unary
 from .gather import gather
 from .matmul import gemm, linear, product
 from .microsoft import DOMAIN, plain
