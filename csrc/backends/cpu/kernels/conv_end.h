@@ -6,30 +6,27 @@
 namespace tcim_lite::cpu {
 namespace {
 
-template <typename T, int Function>
+// The function is known at run time: to ask at each store costs little, and kernels have few forms to compile.
+template <typename T>
 struct EndOf {
-  float alpha, beta;
+  ConvEnd end;
 
   // y[i] = round(function(round(residual[i] + round(sum + bias)))), what is null left out.
   template <typename Lanes>
   void store_sum(Vec sum, const float* bias, const T* residual, T* y, int64_t i, Lanes lanes) const {
     if (bias) sum = sum + broadcast(*bias);
     if (residual) sum = load(residual + i, lanes) + round_to<T>(sum);
-    if constexpr (Function >= 0) sum = apply<UnaryOp(Function)>(round_to<T>(sum), alpha, beta);
+    if (end.function == kRelu) {
+      sum = apply<kRelu>(round_to<T>(sum), 0.0f, 0.0f);
+    } else if (end.function == kClip) {
+      sum = apply<kClip>(round_to<T>(sum), end.alpha, end.beta);
+    }
     store(y + i, sum, lanes);
   }
 };
 
-// body(EndOf of the function), for those of can_end().
-template <typename T, typename Body>
-inline void with_end(const ConvEnd& end, Body body) {
-  if (end.function == kRelu) return body(EndOf<T, kRelu>{end.alpha, end.beta});
-  if (end.function == kClip) return body(EndOf<T, kClip>{end.alpha, end.beta});
-  body(EndOf<T, -1>{});
-}
-
-// The same into blocks, with the rounding and the function known at run time: they cost the compiler little, and what
-// they ask is asked once for some neighbouring pixels.
+// The same into blocks, whose rounding is known at run time as well; what is asked is asked once for some neighbouring
+// pixels.
 class BlockEnd {
  public:
   BlockEnd(const ConvEnd& end, Elem elem) : end_(end), rounds_(elem == kF16) {

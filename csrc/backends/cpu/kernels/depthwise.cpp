@@ -7,21 +7,20 @@ namespace {
 // Taps: how many, or 0 where only args knows. Known, they are unrolled and their weights stay in registers.
 template <typename T, int Taps>
 void depthwise(const DepthwiseArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    const int64_t taps = Taps > 0 ? Taps : args.taps;
-    for (int64_t row = 0; row < args.rows; ++row) {
-      const float* x = args.x + row * args.x_stride;
-      const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.cols : nullptr;
-      T* y = static_cast<T*>(args.y) + row * args.cols;
-      for_lanes(args.cols, [&](int64_t i, auto lanes) {
-        Vec sum = broadcast(0.0f);
+  const EndOf<T> end{args.end};
+  const int64_t taps = Taps > 0 ? Taps : args.taps;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* x = args.x + row * args.x_stride;
+    const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.cols : nullptr;
+    T* y = static_cast<T*>(args.y) + row * args.cols;
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      Vec sum = broadcast(0.0f);
 #pragma GCC unroll 9
-        for (int64_t tap = 0; tap < taps; ++tap)
-          sum = fma(broadcast(args.weights[tap]), load(x + i + args.offsets[tap]), sum);
-        end.store_sum(sum, args.bias, residual, y, i, lanes);
-      });
-    }
-  });
+      for (int64_t tap = 0; tap < taps; ++tap)
+        sum = fma(broadcast(args.weights[tap]), load(x + i + args.offsets[tap]), sum);
+      end.store_sum(sum, args.bias, residual, y, i, lanes);
+    });
+  }
 }
 
 // Whether nine taps are three rows of three, a row of the output apart: neighbouring outputs share rows of the input.
@@ -35,8 +34,8 @@ bool shares_rows(const DepthwiseArgs& args) {
 
 // V vectors of columns from `column` on, all rows: every row of the input is loaded once, for three rows of outputs.
 // The last vector has `lanes`.
-template <int V, typename T, typename End, typename Lanes>
-void shared_rows(const DepthwiseArgs& args, const End& end, int64_t column, Lanes lanes) {
+template <int V, typename T, typename Lanes>
+void shared_rows(const DepthwiseArgs& args, EndOf<T> end, int64_t column, Lanes lanes) {
   const T* residual = args.residual ? static_cast<const T*>(args.residual) : nullptr;
   T* y = static_cast<T*>(args.y);
   Vec weights[9];
@@ -72,14 +71,13 @@ void shared_rows(const DepthwiseArgs& args, const End& end, int64_t column, Lane
 // Two vectors at a time: one leaves the multipliers waiting for sums.
 template <typename T>
 void depthwise_of_shared_rows(const DepthwiseArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    int64_t column = 0;
-    for (; args.cols - column >= 2 * kLanes; column += 2 * kLanes) shared_rows<2, T>(args, end, column, Full{});
-    const int64_t left = args.cols - column;
-    if (left > kLanes) return shared_rows<2, T>(args, end, column, Tail(left - kLanes));
-    if (left == kLanes) return shared_rows<1, T>(args, end, column, Full{});
-    if (left > 0) shared_rows<1, T>(args, end, column, Tail(left));
-  });
+  const EndOf<T> end{args.end};
+  int64_t column = 0;
+  for (; args.cols - column >= 2 * kLanes; column += 2 * kLanes) shared_rows<2, T>(args, end, column, Full{});
+  const int64_t left = args.cols - column;
+  if (left > kLanes) return shared_rows<2, T>(args, end, column, Tail(left - kLanes));
+  if (left == kLanes) return shared_rows<1, T>(args, end, column, Full{});
+  if (left > 0) shared_rows<1, T>(args, end, column, Tail(left));
 }
 
 template <typename T>

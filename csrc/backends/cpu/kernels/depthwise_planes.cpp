@@ -40,13 +40,13 @@ inline Vec add_row(const Vec* weights, const Three& three, Vec sum) {
 }
 
 // A plane of a part. Rows outside the input are zeros, and multiplied as such.
-template <typename T, typename End>
+template <typename T>
 struct Plane {
   const T *x, *residual;
   T* y;
   const float* bias;
   DepthwisePlanesArgs args;  // a copy, which no store can change: it stays in registers
-  End end;
+  EndOf<T> end;
   Vec weights[9];
 
   const T* row_at(int64_t row) const { return row < 0 || row >= args.in_rows ? nullptr : x + row * args.in_cols; }
@@ -91,38 +91,43 @@ struct Plane {
     }
   }
 
+  // With `left` elements of the input: twice as many as outputs, or one less.
+  void columns_apart(int64_t column, int64_t left, Full lanes) const {
+    if (left >= 2 * kLanes) return columns_apart(column, lanes, Full{}, Full{});
+    columns_apart(column, lanes, Full{}, Tail(left - kLanes));
+  }
+  void columns_apart(int64_t column, int64_t left, Tail lanes) const {
+    if (left > kLanes) return columns_apart(column, lanes, Full{}, Tail(left - kLanes));
+    if (left == kLanes) return columns_apart(column, lanes, Full{}, None{});
+    columns_apart(column, lanes, Tail(left), None{});
+  }
+
   void run() const {
     for_lanes(args.cols, [&](int64_t column, auto lanes) {
-      const int64_t left = args.in_cols - 2 * column;  // of the input, where outputs lie two elements apart
       if (args.stride == 1) return columns(column, column + kLanes >= args.cols, lanes);
-      if (left >= 2 * kLanes) return columns_apart(column, lanes, Full{}, Full{});
-      if (left > kLanes) return columns_apart(column, lanes, Full{}, Tail(left - kLanes));
-      if (left == kLanes) return columns_apart(column, lanes, Full{}, None{});
-      columns_apart(column, lanes, Tail(left), None{});
+      columns_apart(column, args.in_cols - 2 * column, lanes);
     });
   }
 };
 
 template <typename T>
 void depthwise_planes(const DepthwisePlanesArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    const T *x = static_cast<const T*>(args.x), *weights = static_cast<const T*>(args.weights);
-    for (int64_t plane = 0; plane < args.planes; ++plane) {
-      const int64_t at = plane * args.plane;
-      Plane<T, decltype(end)> of{x + plane * args.in_rows * args.in_cols,
-                                 args.residual ? static_cast<const T*>(args.residual) + at : nullptr,
-                                 static_cast<T*>(args.y) + at,
-                                 args.bias ? args.bias + plane : nullptr,
-                                 args,
-                                 end,
-                                 {}};
-      alignas(64) float factors[kLanes];
-      store(factors, load(weights + 9 * plane, Tail(9)));
+  const T *x = static_cast<const T*>(args.x), *weights = static_cast<const T*>(args.weights);
+  for (int64_t plane = 0; plane < args.planes; ++plane) {
+    const int64_t at = plane * args.plane;
+    Plane<T> of{x + plane * args.in_rows * args.in_cols,
+                args.residual ? static_cast<const T*>(args.residual) + at : nullptr,
+                static_cast<T*>(args.y) + at,
+                args.bias ? args.bias + plane : nullptr,
+                args,
+                {args.end},
+                {}};
+    alignas(64) float factors[kLanes];
+    store(factors, load(weights + 9 * plane, Tail(9)));
 #pragma GCC unroll 9
-      for (int tap = 0; tap < 9; ++tap) of.weights[tap] = broadcast(factors[tap]);
-      of.run();
-    }
-  });
+    for (int tap = 0; tap < 9; ++tap) of.weights[tap] = broadcast(factors[tap]);
+    of.run();
+  }
 }
 
 }  // namespace

@@ -229,8 +229,8 @@ void half_slab(const HalfSlabArgs& args) {
 
 // Columns [col, col + 16), or as many as there are, of `rows` rows from `row` on. What the loop needs lies in locals: a
 // store might change what args or a closure refer to.
-template <typename T, typename End, typename Lanes>
-void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int64_t rows, int64_t col, Lanes lanes) {
+template <typename T, typename Lanes>
+void store_turned(const TurnedStoreArgs& args, EndOf<T> end, int64_t row, int64_t rows, int64_t col, Lanes lanes) {
   const int64_t cols = least(kLanes, args.cols - col), stride = args.y_stride;
   const int64_t acc_stride = (args.rows + kLanes - 1) / kLanes * kLanes;
   const float* acc = args.acc + col * acc_stride + row;
@@ -245,7 +245,6 @@ void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int6
   transpose(sums);
   const auto sum_of = [&](int64_t i) { return sums[i]; };
 #endif
-  const End own = end;
   const float* bias = args.bias ? args.bias + row : nullptr;
   const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * stride : nullptr;
   T* y = static_cast<T*>(args.y) + row * stride;
@@ -254,7 +253,7 @@ void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int6
     if (residual) prefetch_near(residual + col + kColumnsAhead);
     prefetch_near(y + col + kColumnsAhead);
 #endif
-    own.store_sum(sum_of(i), bias, residual, y, col, lanes);
+    end.store_sum(sum_of(i), bias, residual, y, col, lanes);
     if (bias) ++bias;
     if (residual) residual += stride;
   }
@@ -262,12 +261,11 @@ void store_turned(const TurnedStoreArgs& args, const End& end, int64_t row, int6
 
 template <typename T>
 void turned_store(const TurnedStoreArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    for (int64_t row = 0; row < args.rows; row += kLanes) {
-      const int64_t rows = least(kLanes, args.rows - row);
-      for_lanes(args.cols, [&](int64_t col, auto lanes) { store_turned<T>(args, end, row, rows, col, lanes); });
-    }
-  });
+  const EndOf<T> end{args.end};
+  for (int64_t row = 0; row < args.rows; row += kLanes) {
+    const int64_t rows = least(kLanes, args.rows - row);
+    for_lanes(args.cols, [&](int64_t col, auto lanes) { store_turned<T>(args, end, row, rows, col, lanes); });
+  }
 }
 
 }  // namespace

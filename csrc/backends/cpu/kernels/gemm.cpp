@@ -69,19 +69,18 @@ void gemm(const GemmArgs& args) {
 
 template <typename T>
 void gemm_store(const GemmStoreArgs& args) {
-  with_end<T>(args.end, [&](auto end) {
-    for (int64_t row = 0; row < args.rows; ++row) {
-      const float* acc = args.acc + row * kPanel;
-      const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.y_stride : nullptr;
-      const float* bias = args.bias ? args.bias + row : nullptr;
-      T* y = static_cast<T*>(args.y) + row * args.y_stride;
+  const EndOf<T> end{args.end};
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* acc = args.acc + row * kPanel;
+    const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.y_stride : nullptr;
+    const float* bias = args.bias ? args.bias + row : nullptr;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
 #if defined(__AVX2__) && !defined(__AVX512F__)  // a fetch of what does not exist has no effect
-      if (residual) prefetch_near(residual + kRowsAhead * args.y_stride);
-      prefetch_near(y + kRowsAhead * args.y_stride);
+    if (residual) prefetch_near(residual + kRowsAhead * args.y_stride);
+    prefetch_near(y + kRowsAhead * args.y_stride);
 #endif
-      for_lanes(args.cols, [=](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
-    }
-  });
+    for_lanes(args.cols, [=](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
+  }
 }
 
 }  // namespace
