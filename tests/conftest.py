@@ -36,7 +36,7 @@ _unused_devices = itertools.count(2000)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps the files of a folder together: pytest 9.1 has no fixtures of a folder that the command line comes back to."""
+    """Keeps the files of a folder together: pytest 9.1 has no fixtures of one that the command line comes back to."""
     config.args.sort()
 
 
