@@ -19,7 +19,8 @@ from .errors import shown
 from .lowering import why_not
 from .network import OWN, Network, Node
 from .old_opsets import modernised
-from .read import MAX_NODES, array_of, node_of
+from .read import MAX_NODES, node_of
+from .tensors import array_of
 
 if TYPE_CHECKING:
     import onnx

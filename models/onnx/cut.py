@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .emit import Tensor
 from .errors import shown
 from .network import Network
-from .read import read_inside
+from .order import read_inside
 from .survey import survey
 
 

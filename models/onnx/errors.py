@@ -13,5 +13,10 @@ def shown(text: str, most: int = _MOST_CHARS) -> str:
     return clean if len(clean) <= most else f"{clean[:most]}..."
 
 
+def reason(error: Exception) -> str:
+    """The text of an error of another package, in one line."""
+    return shown(" ".join(str(error).split())) or type(error).__name__
+
+
 class UnsupportedNodeError(CompileError):
     """A node, or a form of it, that the compiler does not lower."""

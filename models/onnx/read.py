@@ -8,18 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
-from .errors import UnsupportedNodeError, shown
+from .errors import UnsupportedNodeError, reason, shown
 from .functions import inlined, with_inner, written_out
 from .masked import without_places
-from .network import MAX_ELEMENTS, Network, Node
+from .network import Network, Node
 from .old_opsets import modernised
-from .ports import MAX_RANK, begun, named_extents, port_of, shape_text, takes_batch
+from .order import in_order, read_inside
+from .ports import begun, named_extents, port_of, takes_batch
+from .tensors import array_of
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +43,7 @@ def load(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
     except Exception as error:  # protobuf's own
-        raise CheckpointError(f"{path} is no ONNX file: {_reason(error)}") from None
+        raise CheckpointError(f"{path} is no ONNX file: {reason(error)}") from None
     if not model.HasField("graph"):
         raise CheckpointError(f"{path} is no ONNX file: it has no graph")
     return model
@@ -107,7 +106,7 @@ def read(
     outputs = list(ends) or [info.name for info in graph.output]
     if not outputs:
         raise CheckpointError("the graph has no outputs")
-    ordered = _in_order(nodes, names | constants.keys(), outputs)
+    ordered = in_order(nodes, names | constants.keys(), outputs)
     if ends or begins:
         needed = {name for node in ordered for name in (*node.inputs, *read_inside(node))} | {*outputs}
         given = [info for info in given if info.name in needed]
@@ -118,65 +117,6 @@ def read(
     for name in (*outputs, *(port.name for port in inputs)):
         _check_name(name, "an input or output")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
-
-
-def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArray[Any]:
-    """The array of a tensor, external data included."""
-    import onnx
-    from onnx import numpy_helper
-
-    shape = tuple(tensor.dims)
-    if len(shape) > MAX_RANK or any(extent < 0 for extent in shape):
-        raise CheckpointError(
-            f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents of 0 or more"
-        )
-    count = 1
-    for extent in shape:
-        count *= extent
-    if count > MAX_ELEMENTS:
-        raise CheckpointError(f"{what} has the shape {shape_text(shape)}, more than 2^33 elements")
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        return _external(tensor, shape, count, folder, what)
-    try:
-        return np.asarray(numpy_helper.to_array(tensor))
-    except Exception as error:
-        raise CheckpointError(f"{what}, {shape_text(shape)}: {_reason(error)}") from None
-
-
-def _external(
-    tensor: onnx.TensorProto, shape: tuple[int, ...], count: int, folder: Path | None, what: str
-) -> NDArray[Any]:
-    """Maps the bytes of a tensor that lie in a file beside the model."""
-    from onnx import helper
-
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    path = Path(location)
-    too_long = len(location.encode()) > MAX_NAME_BYTES or any(len(part.encode()) > 255 for part in path.parts)
-    if not location or path.is_absolute() or ".." in path.parts or "\0" in location or too_long:
-        raise CheckpointError(f"{what} is in the file '{shown(location)}'; expected a path inside the model's folder")
-    if folder is None:
-        raise CheckpointError(f"{what} is in the file '{shown(location)}', and a model in memory has no folder")
-    file = folder / path
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise CheckpointError(f"{what} is in the file '{shown(location)}', which leads out of the model's folder")
-    try:
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-        offset, nbytes = int(entries.get("offset", 0)), count * dtype.itemsize
-        length = int(entries.get("length", nbytes))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{what}: {_reason(error)}") from None
-    if not file.is_file():
-        raise CheckpointError(f"{what} is in the file '{shown(location)}', which is not there")
-    size = file.stat().st_size
-    if offset < 0 or length != nbytes or offset > size - nbytes:
-        raise CheckpointError(
-            f"{what} is bytes {offset}..{offset + length} of '{shown(location)}', which has {size}; "
-            f"{shape_text(shape)} {dtype} takes {nbytes}"
-        )
-    if count == 0:
-        return np.zeros(shape, dtype)
-    return np.memmap(file, dtype, "r", offset, shape or (1,)).reshape(shape)
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
@@ -215,7 +155,7 @@ def _attribute(proto: onnx.AttributeProto, node: Node) -> Any:
     try:
         value = helper.get_attribute_value(proto)
     except Exception as error:
-        raise CheckpointError(f"{node.label}: attribute '{shown(proto.name)}': {_reason(error)}") from None
+        raise CheckpointError(f"{node.label}: attribute '{shown(proto.name)}': {reason(error)}") from None
     if isinstance(value, list):
         return [_text(item) for item in value]
     return _text(value)
@@ -223,52 +163,6 @@ def _attribute(proto: onnx.AttributeProto, node: Node) -> Any:
 
 def _text(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _in_order(nodes: Iterable[Node], ready: set[str], outputs: Iterable[str]) -> list[Node]:
-    """The nodes that outputs need, each behind those it reads."""
-    producers: dict[str, Node] = {}
-    for node in nodes:
-        for name in filter(None, node.outputs):
-            if name in producers or name in ready:
-                raise CheckpointError(
-                    f"{node.label}: '{shown(name)}' is already an input, an initialiser or made by another node"
-                )
-            producers[name] = node
-    ordered: list[Node] = []
-    state: dict[int, int] = {}  # of a node: 1 begun, 2 done
-    for output in outputs:
-        if output not in producers and output not in ready:
-            raise CheckpointError(f"output '{shown(output)}' is made by no node")
-        stack = [producers[output]] if output in producers else []
-        while stack:
-            node = stack[-1]
-            if state.get(id(node)) == 2:
-                stack.pop()
-                continue
-            state[id(node)] = 1
-            waiting = []
-            for name in filter(None, (*node.inputs, *read_inside(node))):
-                if name in ready:
-                    continue
-                if name not in producers:
-                    raise CheckpointError(
-                        f"{node.label} reads '{shown(name)}', which is no input, no initialiser and made by no node"
-                    )
-                before = producers[name]
-                if state.get(id(before)) == 1:
-                    raise CheckpointError(
-                        f"{node.label} reads '{shown(name)}', which is made from its own result: a cycle"
-                    )
-                if state.get(id(before)) != 2:
-                    waiting.append(before)
-            if waiting:
-                stack += waiting[:1]
-                continue
-            state[id(node)] = 2
-            ordered.append(node)
-            stack.pop()
-    return ordered
 
 
 def _check_values(option: str, names: Sequence[str], nodes: Sequence[Node]) -> None:
@@ -281,27 +175,6 @@ def _check_values(option: str, names: Sequence[str], nodes: Sequence[Node]) -> N
             near = difflib.get_close_matches(name[:200], made, 1)
             hint = f"; do you mean '{shown(near[0])}'?" if near else ""
             raise CompileError(f"{option} names '{shown(name)}', which no node of the file makes{hint}")
-
-
-def read_inside(node: Node) -> set[str]:
-    """What the graphs among a node's attributes read of the graph around them."""
-    from onnx import AttributeProto
-
-    def free(graph: onnx.GraphProto) -> set[str]:
-        own = {info.name for info in (*graph.input, *graph.initializer)}
-        own |= {name for proto in graph.node for name in proto.output}
-        read = {name for proto in graph.node for name in proto.input} | {info.name for info in graph.output}
-        for proto in graph.node:
-            for attribute in proto.attribute:
-                if attribute.type == AttributeProto.GRAPH:
-                    read |= free(attribute.g)
-        return read - own
-
-    names: set[str] = set()
-    for value in node.attributes.values():
-        if isinstance(value, AttributeProto) and value.type == AttributeProto.GRAPH:
-            names |= free(value.g)
-    return names - {""}
 
 
 def _check_texts(model: onnx.ModelProto) -> None:
@@ -333,7 +206,3 @@ def _check_name(name: str, what: str) -> None:
         raise CheckpointError(f"{what} has no name")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise CheckpointError(f"the name of {what}, '{shown(name)}', has more than {MAX_NAME_BYTES} bytes")
-
-
-def _reason(error: Exception) -> str:
-    return shown(" ".join(str(error).split())) or type(error).__name__

@@ -1,0 +1,78 @@
+"""Tensors of ONNX files as arrays, also of those whose bytes are in a file beside the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm.layout import MAX_NAME_BYTES
+
+from ..common.errors import CheckpointError
+from .errors import reason, shown
+from .network import MAX_ELEMENTS
+from .ports import MAX_RANK, shape_text
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def array_of(tensor: onnx.TensorProto, folder: Path | None, what: str) -> NDArray[Any]:
+    """The array of a tensor, external data included."""
+    import onnx
+    from onnx import numpy_helper
+
+    shape = tuple(tensor.dims)
+    if len(shape) > MAX_RANK or any(extent < 0 for extent in shape):
+        raise CheckpointError(
+            f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents of 0 or more"
+        )
+    count = 1
+    for extent in shape:
+        count *= extent
+    if count > MAX_ELEMENTS:
+        raise CheckpointError(f"{what} has the shape {shape_text(shape)}, more than 2^33 elements")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return _external(tensor, shape, count, folder, what)
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except Exception as error:
+        raise CheckpointError(f"{what}, {shape_text(shape)}: {reason(error)}") from None
+
+
+def _external(
+    tensor: onnx.TensorProto, shape: tuple[int, ...], count: int, folder: Path | None, what: str
+) -> NDArray[Any]:
+    """Maps the bytes of a tensor that lie in a file beside the model."""
+    from onnx import helper
+
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    path = Path(location)
+    too_long = len(location.encode()) > MAX_NAME_BYTES or any(len(part.encode()) > 255 for part in path.parts)
+    if not location or path.is_absolute() or ".." in path.parts or "\0" in location or too_long:
+        raise CheckpointError(f"{what} is in the file '{shown(location)}'; expected a path inside the model's folder")
+    if folder is None:
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', and a model in memory has no folder")
+    file = folder / path
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', which leads out of the model's folder")
+    try:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        offset, nbytes = int(entries.get("offset", 0)), count * dtype.itemsize
+        length = int(entries.get("length", nbytes))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{what}: {reason(error)}") from None
+    if not file.is_file():
+        raise CheckpointError(f"{what} is in the file '{shown(location)}', which is not there")
+    size = file.stat().st_size
+    if offset < 0 or length != nbytes or offset > size - nbytes:
+        raise CheckpointError(
+            f"{what} is bytes {offset}..{offset + length} of '{shown(location)}', which has {size}; "
+            f"{shape_text(shape)} {dtype} takes {nbytes}"
+        )
+    if count == 0:
+        return np.zeros(shape, dtype)
+    return np.memmap(file, dtype, "r", offset, shape or (1,)).reshape(shape)
