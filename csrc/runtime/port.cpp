@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "graph/taps.h"
@@ -28,7 +29,7 @@ std::string with_batch_underscore(std::string_view name) {
 }
 
 // What port `index` looks like as one tensor.
-TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, size_t index, int axis,
+TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::*ids, size_t index, int axis,
                         const std::vector<int>& device_ids) {
   const Value& first = parts[0].values[(parts[0].*ids)[index]];
   Shape shape = first.shape;
@@ -43,9 +44,19 @@ TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Grap
   return info;
 }
 
+// Images that the resizer reads have their format, by which programs know how to fill them.
+void set_image_formats(const Graph& graph, std::vector<Port>& inputs) {
+  for (const Op& op : graph.ops) {
+    if (op.kind != OpKind::Resizer) continue;
+    for (size_t index = 0; index < inputs.size(); ++index)
+      if (graph.inputs[index] == op.inputs[0])
+        inputs[index].info.format = format_of(std::get<std::string>(*op.find("format")));
+  }
+}
+
 }  // namespace
 
-PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
+PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::*ids, const std::vector<int32_t>& axes,
                      const std::vector<int>& device_ids) {
   const size_t count = (parts[0].*ids).size();
   counted_ = ids == &Graph::outputs ? count - parts[0].taps : count;
@@ -58,6 +69,7 @@ PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
     by_name_.emplace(port.name(), uint32_t(index));
     ports_.push_back(std::move(port));
   }
+  if (ids == &Graph::inputs) set_image_formats(parts[0], ports_);
   // After the compiled names, so that an alias never hides one.
   for (uint32_t index = 0; index < counted_; ++index) {
     const Value& value = parts[0].values[(parts[0].*ids)[index]];

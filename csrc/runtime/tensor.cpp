@@ -1,5 +1,6 @@
 #include "runtime/tensor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -81,11 +82,11 @@ Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
           fail(ErrorCode::Shape, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
                " do not lie inside a tensor of shape ", to_string(info_.shape));
         };
-        if (info_.format != Format::ND) {
+        if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
+        if (info_.format != Format::ND && !std::equal(extents.begin() + 1, extents.end(), info_.shape.begin() + 1)) {
           fail(ErrorCode::Argument, "select_roi: a rectangle of a ", name_of(info_.format),
                " tensor is none of its image; split it into planes first");
         }
-        if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
         Tensor view = *this;
         for (size_t axis = 0; axis < start.size(); ++axis) {
           if (start[axis] < 0 || extents[axis] < 1 || extents[axis] > info_.shape[axis] - start[axis]) refuse();

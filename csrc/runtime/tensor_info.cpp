@@ -1,14 +1,24 @@
 #include "runtime/tensor_info.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
 
 namespace tcim_lite {
 
-std::string_view name_of(Format format) {
-  static constexpr std::string_view kNames[] = {"ND", "YUV420SP", "YUV422SP", "YUV444SP"};
-  return kNames[size_t(format)];
+namespace {
+
+constexpr std::string_view kFormatNames[] = {"ND", "YUV420SP", "YUV422SP", "YUV444SP"};
+
+}  // namespace
+
+std::string_view name_of(Format format) { return kFormatNames[size_t(format)]; }
+
+Format format_of(std::string_view name) {
+  const auto* const found = std::find(std::begin(kFormatNames), std::end(kFormatNames), name);
+  return found == std::end(kFormatNames) ? Format::ND : Format(found - std::begin(kFormatNames));
 }
 
 Shape dense_strides(const Shape& shape) {

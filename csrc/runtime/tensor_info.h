@@ -15,6 +15,7 @@ namespace tcim_lite {
 enum class Format : uint8_t { ND, YUV420SP, YUV422SP, YUV444SP };
 
 std::string_view name_of(Format format);
+Format format_of(std::string_view name);  // ND for a name that is none
 
 // Row-major strides in elements.
 Shape dense_strides(const Shape& shape);

@@ -22,7 +22,7 @@ from .hmonnx import is_hmonnx
 from .lowering import lower_network
 from .network import Network, Node
 from .read import load, read
-from .resizer import ImageInput
+from .resizer import NO_RESIZER, ImageInput
 from .survey import survey
 
 if TYPE_CHECKING:
@@ -180,12 +180,12 @@ def _network(options: OnnxOptions) -> Network:
 
 
 def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:
-    """Per input what the vendor's performance tool reads."""
+    """Per input what the vendor's programs read. They convert the mode to an int, so null would end them."""
     message: dict[str, Any] = {}
     for port in network.inputs:
-        image = images.get(port.name)
-        mode, config = (image.mode, image.config()) if image is not None else (None, None)
-        message[port.name] = {"shape": list(port.shape), "resizer_mode": mode, "input_cfg": config}
+        image, shape = images.get(port.name), list(port.shape)
+        mode, config = (image.mode, image.config()) if image is not None else (NO_RESIZER, {})
+        message[port.name] = {"shape": shape, "resizer_mode": mode, "input_cfg": {"shape": shape, **config}}
     return json.dumps(message)
 
 

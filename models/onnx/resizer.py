@@ -20,7 +20,8 @@ from .network import Port
 FORMATS = {"YUV400": None, "YUV420SP": (2, 2), "YUV422SP": (1, 2), "YUV444SP": (1, 1)}
 # Shares of red and blue in the luma.
 MATRICES = {"bt601": (0.299, 0.114), "bt709": (0.2126, 0.0722)}
-STATIC, DYNAMIC = 3, 1  # the vendor's resizer_mode
+NO_RESIZER, DYNAMIC, STATIC = 0, 1, 3  # the vendor's resizer_mode
+_CENTRED = 1  # the vendor's padding_mode: how its programs place the part of a dynamic image
 CROP_NUMBERS = 10
 _MAX_HEIGHT = 4096
 _MAX_WIDTH = {STATIC: 1024, DYNAMIC: 4096}
@@ -86,11 +87,12 @@ class ImageInput:
         return self.height * self.width + chroma
 
     def config(self) -> dict[str, object]:
-        """`input_cfg` of the custom_msg. The names are ours, but for padding_mode."""
+        """`input_cfg` of the custom_msg, in the words of the vendor's converter but for `matrix`."""
         return {
-            "format": self.format, "height": self.height, "width": self.width, "matrix": self.matrix,
-            "mean": list(self.mean), "std": list(self.deviation), "bgr": self.swap, "padding_mode": "constant",
-            "padding_value": list(self.fill),
+            "data_format": "BGR" if self.swap else "RGB", "mean": list(self.mean), "std": list(self.deviation),
+            "resize_type": int(self.dynamic),  # 1: the part of the image keeps its shape, with a border around it
+            "padding_mode": _CENTRED, "padding_values": list(self.fill), "matrix": self.matrix,
+            "resizer": {"toYUV_format": self.format, "resizer_input_size": [self.height, self.width]},
         }  # fmt: skip
 
     def colours(self) -> NDArray[np.float32]:

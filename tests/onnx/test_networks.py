@@ -104,7 +104,7 @@ def test_a_package_from_the_command(residual_network, image, run_here, tmp_path,
     info = module.get_input_info("x")
     assert (tuple(info.shape), info.dtype) == ((2, 3, 37, 41), np.float16)
     assert json.loads(module.get_custom_msg()) == {
-        "x": {"shape": [2, 3, 37, 41], "resizer_mode": None, "input_cfg": None}
+        "x": {"shape": [2, 3, 37, 41], "resizer_mode": 0, "input_cfg": {"shape": [2, 3, 37, 41]}}
     }
     module.set_input("x", image)
     module.run(sync=True)

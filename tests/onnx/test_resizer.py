@@ -79,6 +79,7 @@ def test_static_images_equal_float64_arithmetic(compiled, form, matrix):
     info = module.get_input_info("x")
     count = ImageInput(format=form, height=30, width=16).nbytes
     assert (tuple(info.shape), info.dtype, module.get_num_inputs()) == ((1, count), np.uint8, 1)
+    assert info.format.name == (form if form != "YUV400" else "ND")  # programs choose by it what they write
     image = RNG.integers(0, 256, count, dtype=np.uint8)
     module.set_input("x", image[None])
     module.run(sync=True)
@@ -93,9 +94,13 @@ def test_a_dynamic_crop_is_the_last_input_and_differs_by_image_and_run(compiled)
     assert tuple(module.get_input_info("resizer_crop_x").shape) == (2, 10)
     message = json.loads(module.get_custom_msg())["x"]
     assert (message["resizer_mode"], message["shape"]) == (1, [2, 3, 12, 20])
-    assert message["input_cfg"]["format"] == "YUV420SP"
+    config = message["input_cfg"]
+    assert (config["padding_mode"], config["resize_type"], config["data_format"]) == (1, 1, "BGR")  # numbers in C++
+    assert config["resizer"] == {"toYUV_format": "YUV420SP", "resizer_input_size": [40, 32]}
     images = RNG.integers(0, 256, (2, 40 * 32 * 3 // 2), dtype=np.uint8)
     module.set_input("x", images)
+    second = module.get_dev_input("x").select_roi([1, 0], [1, images.shape[1]])
+    np.testing.assert_array_equal(second.numpy(), images[1:])
     first = [(4, 6, 20, 10, 8, 16, 2, 3, 2, 1), (0, 0, 40, 32, 12, 20, 0, 0, 0, 0)]
     for crops in (first, first[::-1]):
         module.set_input("resizer_crop_x", np.int32(crops))
