@@ -52,3 +52,10 @@ def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, rows):
     counts = {isa: fetches[isa].get(name, 0) for isa, name in names.items()}
     lines = {isa: LINES[format] // PASSES.get((isa, format), 1) for isa in fetches}
     assert {isa: count for isa, count in counts.items() if count <= lines[isa]} == {}, "a line of scales comes too"
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("format", LINES)
+def test_one_and_two_rows_fetch_every_line_of_codes_where_no_dot_product_is(fetches, format, rows):
+    lines = LINES[format] // PASSES.get(("avx2", format), 1)
+    assert fetches["avx2"][FUNCTIONS["avx2"][format].format(rows=rows)] > lines, "a line of scales comes too"

@@ -19,7 +19,7 @@ inline void subtract_products(__m256i& sum, __m256i codes, __m256i a) {
   __asm__("vpmaddubsw %3, %2, %1\n\tvpsubw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
 }
 
-// Calls use(run) for all runs of a group in a loop over `Unit` of them; codes `Ahead` bytes further are fetched.
+// Calls use(run) for all runs of a group in a loop over `Unit` of them; codes `Ahead` are fetched.
 template <typename Format, int64_t Ahead, int Unit, typename Use>
 __attribute__((always_inline)) inline void for_units(const uint8_t* weights, const Use& use) {
 #pragma GCC unroll 1
@@ -74,7 +74,7 @@ struct Nibbles {
   // In a loop one or two rows, whose codes are fetched ahead, take a tenth more, and groups of eight runs a thirtieth.
   // Elsewhere it takes gcc 12 half the time.
   template <int64_t Ahead>
-  static constexpr int kUnit = Ahead > 0 || kRuns == 8 ? kRuns : 2;
+  static constexpr int kUnit = Ahead != 0 || kRuns == 8 ? kRuns : 2;
 
   // The offset of the codes times the activations of each lane of 16 bits.
   static int32_t start_of(const int8_t* codes) {
@@ -139,7 +139,8 @@ void dots_of_words(const Group<R>& group, __m256i (&dot)[R][2]) {
   __asm__("" : "+m"(wide));  // broadcasts from memory need no port that multiplies
   unrolled<2 * R>(
       [&](int i) { dot[i / 2][i % 2] = _mm256_sub_epi32(_mm256_setzero_si256(), group.template excess<W8>(i / 2)); });
-  for_units<W8, kCodesAhead<W8, R, Stream>, 2>(
+  constexpr int64_t kAhead = Stream && R <= 2 ? kPagesAhead : kCodesAhead<W8, R, Stream>;
+  for_units<W8, kAhead, 2>(
       group.weights, [&](int run) __attribute__((always_inline)) {
         __m256i words[2][2];
         for (int half = 0; half < 2; ++half) {

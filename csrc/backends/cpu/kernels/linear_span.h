@@ -14,9 +14,10 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// How far ahead few rows fetch their codes, which on Zen 3 is worth 1.1 to 1.2 from memory
-// (benchmarks/notes/log/cpu-avx2-neon.md).
-constexpr int64_t kNibblesAhead = 2 * 1088;
+// How far ahead R rows fetch their codes (benchmarks/notes/log/cpu-avx2-neon.md). Up to two rows of W4 wait for memory,
+// more, and MXFP4, for arithmetic.
+template <typename Format, int R>
+constexpr int64_t kNibblesAhead = R <= 2 && Format::kFormat == WeightFormat::LinearW4 ? kPagesAhead : 2 * 1088;
 
 // What a row has for a group: its scale, and what its sums begin with.
 struct RowOfGroup {
@@ -116,10 +117,10 @@ void tile_of_few(const LinearQuantArgs& args, const Span<Method, true>& span, in
   load_sums<R>(t, span.begin == 0, sums);
   for (int64_t index = span.begin; index < span.end; ++index, ++rows, inputs += Format::kInputs) {
     const uint8_t* scales = t.weights + Format::scales_at(span.groups_of(args), index);
-    prefetch_scales<Format, kNibblesAhead>(scales, args.block_stride);
+    prefetch_scales<Format, kNibblesAhead<Format, R>>(scales, args.block_stride);
     __m256i dot[R][2];
-    Method::template dots<Format, R, kNibblesAhead>(t.weights + Format::codes_at(index), inputs, t.inputs, rows,
-                                                    kStride, dot);
+    Method::template dots<Format, R, kNibblesAhead<Format, R>>(t.weights + Format::codes_at(index), inputs, t.inputs,
+                                                               rows, kStride, dot);
     add_scaled<R>(Format::scales(scales, 0), Format::scales(scales, 1), rows, kStride, dot, sums);
   }
   store_sums<R>(t, sums);

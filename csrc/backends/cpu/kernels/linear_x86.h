@@ -28,10 +28,24 @@ inline int32_t four_codes(const int8_t* a) {
   return four;
 }
 
+// Of a stream that is read line by line, the line to fetch while that at `p` is read: eight pages of 4 KiB are fetched
+// abreast while the eight before them are read, each line once. The prefetchers of a core follow a page to its end, and
+// several pages at a time, so they keep more lines under way than with one page after the other
+// (benchmarks/notes/log/cpu-avx2-neon.md).
+inline const char* line_of_next_pages(const uint8_t* p) {
+  constexpr uintptr_t kPages = 8, kPageLines = 4096 / kLineBytes, kLines = kPages * kPageLines;
+  const uintptr_t line = reinterpret_cast<uintptr_t>(p) / kLineBytes, in_pages = line % kLines;
+  const uintptr_t turned = in_pages % kPages * kPageLines + in_pages / kPages;
+  return reinterpret_cast<const char*>((line - in_pages + kLines + turned) * kLineBytes);
+}
+
+constexpr int64_t kPagesAhead = -1;  // for prefetch(), in place of bytes: the line of line_of_next_pages()
+
 // Into the second cache, and from there into the first (benchmarks/notes/log/cpu-kernels.md). Bytes ahead; 0: not at
 // all. Always inline: gcc 12 drops calls to a function that only fetches, because it changes nothing.
 template <int64_t Far, int64_t Near = 0>
 __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
+  if constexpr (Far == kPagesAhead) _mm_prefetch(line_of_next_pages(p), _MM_HINT_T1);
   if constexpr (Far > 0) _mm_prefetch(reinterpret_cast<const char*>(p + Far), _MM_HINT_T1);
   if constexpr (Near > 0) _mm_prefetch(reinterpret_cast<const char*>(p + Near), _MM_HINT_T0);
 }

@@ -70,14 +70,14 @@ template <typename Format, int R, bool Stream>
 constexpr int64_t kCodesAhead =
     !Stream || (R <= 2 && Format::kFormat != WeightFormat::LinearW8) ? 0 : Format::kFarBytes;
 
-// Fetches codes `Ahead` bytes behind run `run` of a group, where a line begins.
+// Fetches codes `Ahead`, as prefetch() takes it, of run `run` of a group, where a line begins.
 template <typename Format, int64_t Ahead>
 __attribute__((always_inline)) inline void fetch_codes(const uint8_t* weights, int run) {
   constexpr int kRuns = int(Format::kInputs / 4);
   if (run % (kRuns / Format::kLines) == 0) prefetch<Ahead>(weights + 64 * (run * Format::kLines / kRuns));
 }
 
-// Calls use(run) for runs [begin, begin + count); codes `Ahead` bytes further are fetched.
+// Calls use(run) for runs [begin, begin + count); codes `Ahead` are fetched.
 template <typename Format, int64_t Ahead, typename Use>
 __attribute__((always_inline)) inline void for_runs(const uint8_t* weights, int begin, int count, Use use) {
 #pragma GCC unroll 16
