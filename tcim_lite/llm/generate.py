@@ -18,7 +18,7 @@ import numpy as np
 
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
-from .prompt import common_prefix, context_length, prefill, takes_positions
+from .prompt import check_prompt, common_prefix, context_length, prefill, takes_positions
 from .sampling import Sampler
 
 
@@ -118,7 +118,7 @@ class LanguageModel(ABC):
         sampler = self.defaults.sampler() if sampler is None else sampler
         stop_tokens = self.defaults.stop_tokens if stop_tokens is None else stop_tokens
         tokens = [int(token) for token in tokens]
-        self._check_prompt(tokens)
+        check_prompt(tokens, self.context_length, self.vocab_size)
         started = time.perf_counter()
         self.stats = stats = GenerationStats(prompt_tokens=len(tokens))
         # At least one token is left to run: it makes the logits.
@@ -149,20 +149,6 @@ class LanguageModel(ABC):
                 raise RuntimeError("another generate() has taken over the KV cache; finish one answer first")
             logits = self.decode(token, len(self.cached_tokens))
             self.cached_tokens.append(token)
-
-    def _check_prompt(self, tokens: list[int]) -> None:
-        if not tokens:
-            raise ValueError("the prompt is empty")
-        if len(tokens) > self.context_length:
-            raise ValueError(
-                f"the prompt has {len(tokens)} tokens, the context holds {self.context_length}; shorten it or compile "
-                "with a larger --context-length"
-            )
-        bad = next((token for token in tokens if not 0 <= token < self.vocab_size), None)
-        if bad is not None:
-            raise ValueError(
-                f"token {bad} is outside the vocabulary of {self.vocab_size}; is this the package's own tokenizer?"
-            )
 
 
 class Generator(LanguageModel):

@@ -10,6 +10,20 @@ import numpy as np
 from .masks import Masks, takes_masks
 
 
+def check_prompt(tokens: Sequence[int], context: int, vocab_size: int) -> None:
+    """Raises ValueError for a prompt that is empty, longer than the context, or has an id outside the vocabulary."""
+    if not tokens:
+        raise ValueError("the prompt is empty")
+    if len(tokens) > context:
+        raise ValueError(
+            f"the prompt has {len(tokens)} tokens, the context holds {context}; shorten it or compile with a larger "
+            "--context-length"
+        )
+    bad = next((token for token in tokens if not 0 <= token < vocab_size), None)
+    if bad is not None:
+        raise ValueError(f"token {bad} is outside the vocabulary of {vocab_size}; is this the package's own tokenizer?")
+
+
 def prompt_chunks(
     embedding: np.ndarray, tokens: Sequence[int], length: int, start: int = 0
 ) -> Iterator[tuple[np.ndarray, int, int]]:

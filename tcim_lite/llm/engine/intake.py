@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from ..prompt import check_prompt
 from .answer_text import AnswerText
 from .request import Request, RequestError, SamplingParams
 from .structured import Grammars
@@ -34,19 +35,11 @@ class Intake:
         Raises:
             RequestError: It is empty, longer than the context, or has an id outside the vocabulary.
         """
-        prompt, context = [int(token) for token in prompt], self.context_length
-        if not prompt:
-            raise RequestError("the prompt is empty")
-        if len(prompt) > context:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens, the context holds {context}; shorten it or compile with a "
-                "larger --context-length"
-            )
-        bad = next((token for token in prompt if not 0 <= token < self.vocab_size), None)
-        if bad is not None:
-            raise RequestError(
-                f"token {bad} is outside the vocabulary of {self.vocab_size}; is this the package's own tokenizer?"
-            )
+        prompt = [int(token) for token in prompt]
+        try:
+            check_prompt(prompt, self.context_length, self.vocab_size)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
         return prompt
 
     def prepare(self, prompt: Sequence[int], params: SamplingParams | None, request_id: str) -> Request:
