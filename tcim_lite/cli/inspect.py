@@ -62,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.flush()
             print(f"error: {error}\n", file=sys.stderr, flush=True)
     for folder in ("hmquant", "tokenizer"):
+        if not (args.path / folder).is_dir():
+            continue  # of a network
         found = sorted(path for path in (args.path / folder).glob("*") if path.is_file())
         sizes = ", ".join(f"{path.name} ({_megabytes(path.stat().st_size)})" for path in found)
         print(f"{folder}/  {sizes or '(nothing)'}")

@@ -95,6 +95,8 @@ def test_a_package_from_the_command(residual_network, image, run_here, tmp_path,
     assert "all supported" in shown
     assert main(["compile", str(path), "-o", str(tmp_path / "out"), "--quant", "float16", "--name", "demo"]) == 0
     assert "demo.hmm" in capsys.readouterr().out
+    assert main(["inspect", str(tmp_path / "out")]) == 0
+    assert "tokenizer" not in capsys.readouterr().out  # a network has none
     file = hmm.read(tmp_path / "out" / "demo.hmm")
     kinds = [op.kind for op in file.graphs[0].ops]
     assert kinds.count("Conv") == 4
