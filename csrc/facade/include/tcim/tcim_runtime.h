@@ -155,7 +155,7 @@ class TCIM_API TensorInfo {
   //   YUV420SP  height * 3 / 2   width and height even
   //   YUV422SP  height * 2       width even
   //   YUV444SP  height * 3
-  // The vendor's own shape of such an info is not known; MemSize() follows from the format. Tensor::SplitYUV gives the
+  // The vendor's programs read height and width from axes 2 and 3, so theirs has four axes. Tensor::SplitYUV gives the
   // planes.
   static TensorInfo CreateYUVInfo(int width, int height, tcim::DataFmt format);
   static TensorInfo CreateYUVInfo(int batch, int width, int height, tcim::DataFmt format);
