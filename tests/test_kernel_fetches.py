@@ -27,22 +27,25 @@ FUNCTIONS = {
 }
 
 
+def fetches_of(isa: str, file: str) -> dict[str, int] | None:
+    """How often each function of an object fetches, by its name without namespaces; None without the object."""
+    folder = package_build.package_build() / "csrc/backends/cpu/CMakeFiles"
+    path = folder / f"tcim_lite_kernels_{isa}.dir/kernels/{file}_{isa}.cpp.o"
+    if not path.exists():
+        return None  # the compiler is too old for this set
+    counts, name = {}, ""
+    for line in package_build.run("objdump", "-dC", "--no-show-raw-insn", path).splitlines():
+        if function := re.fullmatch(r"[0-9a-f]+ <(.*)>:", line):
+            name = re.sub(r"tcim_lite::cpu::|\(anonymous namespace\)::|^void |\(.*", "", function[1])
+        counts[name] = counts.get(name, 0) + ("prefetch" in line)
+    return counts
+
+
 @pytest.fixture(scope="module")
 def fetches():
-    """By kernel set: how often each function fetches, by the function's name without its namespaces."""
-    folder = package_build.package_build() / "csrc/backends/cpu/CMakeFiles"
-    found = {}
-    for isa in FUNCTIONS:
-        objects = folder / f"tcim_lite_kernels_{isa}.dir/kernels/linear_quant_{isa}.cpp.o"
-        if not objects.exists():
-            continue  # the compiler is too old for this set
-        counts, name = {}, ""
-        for line in package_build.run("objdump", "-dC", "--no-show-raw-insn", objects).splitlines():
-            if function := re.fullmatch(r"[0-9a-f]+ <(.*)>:", line):
-                name = re.sub(r"tcim_lite::cpu::|\(anonymous namespace\)::|^void |\(.*", "", function[1])
-            counts[name] = counts.get(name, 0) + ("prefetch" in line)
-        found[isa] = counts
-    return found
+    """fetches_of() the kernels of quantised weights, by kernel set."""
+    found = {isa: fetches_of(isa, "linear_quant") for isa in FUNCTIONS}
+    return {isa: counts for isa, counts in found.items() if counts is not None}
 
 
 @pytest.mark.parametrize("rows", [3, 4])
@@ -59,3 +62,8 @@ def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, rows):
 def test_one_and_two_rows_fetch_every_line_of_codes_where_no_dot_product_is(fetches, format, rows):
     lines = LINES[format] // PASSES.get(("avx2", format), 1)
     assert fetches["avx2"][FUNCTIONS["avx2"][format].format(rows=rows)] > lines, "a line of scales comes too"
+
+
+def test_float_weights_are_fetched_where_no_avx512_is():
+    counts = fetches_of("avx2", "linear_float")
+    assert sum(counts.values()) >= 4, "one row and four rows, of float16 and of float32"

@@ -1,12 +1,12 @@
-#include <immintrin.h>
-
-#include "backends/cpu/kernel_table.h"
+#include "backends/cpu/kernels/linear_x86.h"
 
 namespace tcim_lite::cpu {
 namespace {
 
 // Input k of 16 outputs.
 struct HalfWeights {
+  static constexpr int64_t kLineInputs = layout_of(WeightFormat::LinearF16).line_inputs;
+
   static void load(const uint8_t* block, int64_t k, __m256& low, __m256& high) {
     const __m128i shift = _mm_cvtsi32_si128(k % 2 == 0 ? 0 : 16);
     const __m256i keep = _mm256_set1_epi32(0xffff);
@@ -21,6 +21,8 @@ struct HalfWeights {
 };
 
 struct FloatWeights {
+  static constexpr int64_t kLineInputs = layout_of(WeightFormat::LinearF32).line_inputs;
+
   static void load(const uint8_t* block, int64_t k, __m256& low, __m256& high) {
     const float* at = reinterpret_cast<const float*>(block) + k * kBlockOutputs;
     low = _mm256_load_ps(at);
@@ -28,13 +30,16 @@ struct FloatWeights {
   }
 };
 
-template <typename Weights, int R>
+// R rows of a block. The first tile of a block fetches ahead what the rows after it read again.
+template <typename Weights, int R, bool First>
 void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
   const uint8_t* weights = args.weights + block * args.block_stride;
   const float* x = args.x + row * args.x_stride;
   __m256 acc[R][2];
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int64_t k = 0; k < args.cols; ++k) {
+    if constexpr (First)
+      if (k % Weights::kLineInputs == 0) prefetch<kPagesAhead>(weights + k / Weights::kLineInputs * kLineBytes);
     __m256 low, high;
     Weights::load(weights, k, low, high);
 #pragma GCC unroll 4
@@ -54,9 +59,10 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
 template <typename Weights>
 void linear(const LinearFloatArgs& args) {
   for (int64_t block = 0; block < args.blocks; ++block) {
-    int64_t row = 0;
-    for (; row + 4 <= args.rows; row += 4) tile<Weights, 4>(args, row, block);
-    for (; row < args.rows; ++row) tile<Weights, 1>(args, row, block);
+    int64_t row = args.rows < 4 ? 1 : 4;
+    row == 1 ? tile<Weights, 1, true>(args, 0, block) : tile<Weights, 4, true>(args, 0, block);
+    for (; row + 4 <= args.rows; row += 4) tile<Weights, 4, false>(args, row, block);
+    for (; row < args.rows; ++row) tile<Weights, 1, false>(args, row, block);
   }
 }
 
