@@ -367,23 +367,48 @@ void test_values_in_a_form_of_a_backend_have_their_bytes() {
   const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(a, x), y = maker.add(a, b);
   maker.graph().outputs = {y};
   validate(maker.graph());
-  const auto own_bytes = [&](const Plan& plan) {
+  const auto own_forms = [&](const Plan& plan) {
     CHECK_EQ(plan.steps.size(), size_t(3));
     CHECK(plan.storage[y].place == Plan::Place::Output);
-    std::vector<int64_t> bytes(maker.graph().values.size());
-    bytes[a] = 1000;
-    return bytes;
+    std::vector<OwnForm> forms(maker.graph().values.size());
+    forms[a].bytes = 1000;
+    return forms;
   };
-  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled, Joins::None, own_bytes);
+  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled, Joins::None, own_forms);
   CHECK_EQ(plan.arena_bytes, 1024 + 128);
   CHECK_EQ(plan.storage[a].offset, 0);
   CHECK_EQ(plan.storage[b].offset, 1024);
+}
+
+void test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time() {
+  GraphMaker maker(DType::Float16);
+  const uint32_t x = maker.input({4, 16}), a = maker.add(x, x), b = maker.add(x, a), c = maker.add(x, b);
+  const uint32_t later = maker.add(c, c), d = maker.add(later, c), large = maker.add(x, d), y = maker.add(large, d);
+  maker.graph().outputs = {y};
+  validate(maker.graph());
+  const auto own_forms = [&](const Plan&) {
+    std::vector<OwnForm> forms(maker.graph().values.size());
+    forms[b].over = a;
+    forms[c].over = b;
+    forms[later].over = c;  // which d reads too
+    forms[large] = {1000, d};
+    forms[y].over = large;  // an output
+    return forms;
+  };
+  const Plan plan = build_plan(maker.graph(), Numerics::AsCompiled, Joins::None, own_forms);
+  CHECK_EQ(plan.storage[b].offset, plan.storage[a].offset);
+  CHECK_EQ(plan.storage[c].offset, plan.storage[a].offset);
+  CHECK_EQ(plan.last_use[a], plan.last_use[c]);
+  CHECK(plan.storage[later].offset != plan.storage[c].offset);
+  CHECK(plan.storage[large].offset != plan.storage[d].offset);
+  CHECK(plan.storage[y].place == Plan::Place::Output);
 }
 
 }  // namespace
 
 int main() {
   test_values_in_a_form_of_a_backend_have_their_bytes();
+  test_a_value_takes_the_place_of_one_that_is_read_for_the_last_time();
   test_a_layer_is_the_same_fused_and_not();
   test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows();
   test_values_with_several_readers_are_stored();

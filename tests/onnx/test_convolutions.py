@@ -197,15 +197,19 @@ def chain(make_model, channels, show):
     nodes.append(("Add", ["pooled", "narrow"], ["sum"], {}))
     conv("sum", "square", channels, channels, 3, **same, dilations=[1, 1])
     nodes.append(("Relu", ["square"], ["positive"], {}))
-    conv("positive", "apart", 2 * channels, channels, 1, strides=[2, 2])
+    conv("positive", "again", channels, channels, 1)
+    nodes.append(("Add", ["sum", "again"], ["twice"], {}))  # of what is read later
+    conv("twice", "more", channels, channels, 1)
+    nodes.append(("Add", ["twice", "more"], ["own"], {}))  # of what the convolution reads
+    conv("own", "apart", 2 * channels, channels, 1, strides=[2, 2])
     conv("sum", "strided", 2 * channels, channels, 3, **same, strides=[2, 2])
     nodes.append(("Add", ["strided", "apart"], ["both"], {}))
     conv("both", "large", 2 * channels, 1, 5, group=2 * channels, pads=[2, 2, 2, 2], strides=[1, 2])
     nodes.append(("MaxPool", ["both"], ["highest"], {"kernel_shape": [2, 2]}))
     constants |= {"low": np.float32(0), "high": np.float32(1)}
     ends = ["large", "highest", "far"]
-    outputs = ends + ["pooled", "clipped", "soft", "sum", "positive", "both", "stem", "point", "apart"] * show
-    return make_model(nodes, {"x": (2, 3, 82, 80)}, outputs, constants), ends
+    between = ["pooled", "clipped", "soft", "sum", "positive", "twice", "own", "both", "stem", "point", "apart"]
+    return make_model(nodes, {"x": (2, 3, 82, 80)}, ends + between * show, constants), ends
 
 
 def chain_image():

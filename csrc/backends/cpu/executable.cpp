@@ -93,7 +93,7 @@ CpuPart::CpuPart(Part part, Numerics numerics)
     : graph_(std::move(part.graph)),
       weights_(std::move(part.weights)),
       plan_(build_plan(*graph_, numerics, Joins::Attention,
-                       [this](const Plan& plan) { return Layouts(*graph_, plan).bytes(); })) {
+                       [this](const Plan& plan) { return Layouts(*graph_, plan).forms(); })) {
   make_steps();
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
   arena_ = AlignedBuffer(plan_.arena_bytes);

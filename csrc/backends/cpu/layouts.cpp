@@ -54,7 +54,7 @@ bool keeps_blocks(const PoolSpec& pool) {
   return !pool.mean && pool.channels >= kFewChannels && pool.window.h.upsample == 1 && pool.window.w.upsample == 1;
 }
 
-Layouts::Layouts(const Graph& graph, const Plan& plan) : bytes_(graph.values.size()) {
+Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.size()) {
   const std::vector<Use> uses = uses_of(plan);
   std::vector<int64_t> readers(graph.values.size());
   for (const Op& op : graph.ops) {
@@ -70,12 +70,12 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : bytes_(graph.values.siz
   // What nothing else reads, views of it included.
   for (const Use& use : uses) {
     if (use.y < readers.size() && readers[use.y] == 0 && plan.storage[use.y].place != Plan::Place::Output)
-      bytes_[use.y] = use.bytes;
+      forms_[use.y].bytes = use.bytes;
   }
   bool changes = false;
   const auto lies_in_planes = [&](uint32_t id) {
     changes = changes || in_blocks(id);
-    if (in_blocks(id)) bytes_[id] = 0;
+    if (in_blocks(id)) forms_[id].bytes = 0;
   };
   do {
     changes = false;
@@ -85,6 +85,10 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : bytes_(graph.values.siz
       if (plain_residual && use.keeps) lies_in_planes(use.x);
     }
   } while (changes);
+  for (const Use& use : uses) {
+    if (in_blocks(use.y) && use.residual.given() && use.residual.value != use.x)
+      forms_[use.y].over = use.residual.value;
+  }
 }
 
 }  // namespace tcim_lite::cpu

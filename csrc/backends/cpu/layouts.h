@@ -20,12 +20,12 @@ class Layouts {
  public:
   Layouts(const Graph& graph, const Plan& plan);
 
-  bool in_blocks(uint32_t value) const { return value < bytes_.size() && bytes_[value] > 0; }
-  // [value id of the graph]: of a value in blocks, 0 of any other.
-  const std::vector<int64_t>& bytes() const { return bytes_; }
+  bool in_blocks(uint32_t value) const { return value < forms_.size() && forms_[value].bytes > 0; }
+  // [value id of the graph]. A result takes the place of its residual: each task reads of that what it writes.
+  const std::vector<OwnForm>& forms() const { return forms_; }
 
  private:
-  std::vector<int64_t> bytes_;
+  std::vector<OwnForm> forms_;
 };
 
 }  // namespace tcim_lite::cpu

@@ -88,12 +88,17 @@ enum class Numerics {
 // Fusions that not every backend has steps for.
 enum class Joins { None, Attention };
 
-// The bytes of values that a backend keeps in a form of its own, by value id of the graph; 0: dense. It sees all of the
-// plan but the arena.
-using OwnBytes = std::function<std::vector<int64_t>(const Plan&)>;
+// How a backend keeps a value.
+struct OwnForm {
+  int64_t bytes = 0;         // of a form of its own; 0: dense
+  uint32_t over = kNoValue;  // a value of as many bytes that its step may overwrite, unless it is read later
+};
+
+// By value id of the graph. The backend sees all of the plan but the arena.
+using OwnForms = std::function<std::vector<OwnForm>(const Plan&)>;
 
 // Throws Error(Unsupported) for a legal graph there is no step for.
-Plan build_plan(const Graph& graph, Numerics numerics, Joins joins = Joins::None, const OwnBytes& own_bytes = {});
+Plan build_plan(const Graph& graph, Numerics numerics, Joins joins = Joins::None, const OwnForms& own_forms = {});
 
 // By TCIM_LITE_NUMERICS. Throws Error(Argument) for a value it cannot have.
 Numerics wanted_numerics();

@@ -92,24 +92,47 @@ void PlanValues::writes(uint32_t id, int64_t step) {
   life.last = std::max(life.last, step);
 }
 
-void PlanValues::assign_arena(Plan& plan, const std::vector<int64_t>& own_bytes) const {
-  std::vector<Lifetime> lifetimes;
-  std::vector<uint32_t> owners;
+void PlanValues::assign_arena(Plan& plan, const std::vector<OwnForm>& forms) const {
+  const auto form_of = [&](uint32_t id) { return id < forms.size() ? forms[id] : OwnForm(); };
+  const auto in_arena = [&](uint32_t id) {
+    return roots_[id] == id && lives_[id].first >= 0 && ports_[id].place == Plan::Place::None;
+  };
+  const auto bytes_of = [&](uint32_t id) {
+    const int64_t own = form_of(id).bytes;
+    return own > 0 ? own : rows_[id].rows * rows_[id].cols * elem_bytes(elems_[id]);
+  };
+  // The first of the values in whose place `id` comes.
+  const auto owner_of = [&](uint32_t id) {
+    for (uint32_t over = form_of(id).over; over != kNoValue; over = form_of(id).over) {
+      const bool is_free =
+          in_arena(over) && lives_[over].first < lives_[id].first && lives_[over].last == lives_[id].first;
+      if (!is_free || bytes_of(over) != bytes_of(id)) break;
+      id = over;
+    }
+    return id;
+  };
+  std::vector<Life> lives = lives_;
+  std::vector<uint32_t> owners(rows_.size());
   for (uint32_t id = 0; id < rows_.size(); ++id) {
-    if (roots_[id] != id || lives_[id].first < 0 || ports_[id].place != Plan::Place::None) continue;
-    const bool owns = id < own_bytes.size() && own_bytes[id] > 0;
-    const int64_t bytes = owns ? own_bytes[id] : rows_[id].rows * rows_[id].cols * elem_bytes(elems_[id]);
-    lifetimes.push_back({uint32_t(lives_[id].first), uint32_t(lives_[id].last), uint64_t(bytes)});
-    owners.push_back(id);
+    owners[id] = in_arena(id) ? owner_of(id) : roots_[id];
+    lives[owners[id]].last = std::max(lives[owners[id]].last, lives_[id].last);
+  }
+  std::vector<Lifetime> lifetimes;
+  std::vector<uint32_t> placed;
+  for (uint32_t id = 0; id < rows_.size(); ++id) {
+    if (!in_arena(id) || owners[id] != id) continue;
+    lifetimes.push_back({uint32_t(lives[id].first), uint32_t(lives[id].last), uint64_t(bytes_of(id))});
+    placed.push_back(id);
   }
   const MemoryPlan memory = plan_memory(lifetimes);
   plan.arena_bytes = int64_t(memory.total_bytes);
-  for (size_t i = 0; i < owners.size(); ++i)
-    plan.storage[owners[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
+  for (size_t i = 0; i < placed.size(); ++i)
+    plan.storage[placed[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
   for (uint32_t id = 0; id < rows_.size(); ++id) {
-    plan.last_use.push_back(lives_[roots_[id]].last);
-    if (roots_[id] == id) continue;
-    plan.storage[id] = plan.storage[roots_[id]];
+    const uint32_t owner = owners[roots_[id]];
+    plan.last_use.push_back(lives[owner].last);
+    if (owner == id) continue;
+    plan.storage[id] = plan.storage[owner];
     plan.storage[id].offset += offsets_[id];
   }
 }

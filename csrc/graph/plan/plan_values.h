@@ -46,8 +46,8 @@ class PlanValues {
   }
 
   void assign_ports(Plan& plan) const { plan.storage = ports_; }
-  // Plans the arena and resolves every value. own_bytes: as OwnBytes.
-  void assign_arena(Plan& plan, const std::vector<int64_t>& own_bytes) const;
+  // Plans the arena and resolves every value. forms: as OwnForms.
+  void assign_arena(Plan& plan, const std::vector<OwnForm>& forms) const;
 
  private:
   struct Life {

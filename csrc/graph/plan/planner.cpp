@@ -10,7 +10,7 @@
 
 namespace tcim_lite {
 
-Plan PlanBuilder::build(const OwnBytes& own_bytes) {
+Plan PlanBuilder::build(const OwnForms& own_forms) {
   add_inputs();
   for (const Op& op : graph_.ops) {
     current_ = &op;
@@ -19,7 +19,7 @@ Plan PlanBuilder::build(const OwnBytes& own_bytes) {
   current_ = nullptr;
   add_outputs();
   values.assign_ports(plan_);
-  values.assign_arena(plan_, own_bytes ? own_bytes(plan_) : std::vector<int64_t>());
+  values.assign_arena(plan_, own_forms ? own_forms(plan_) : std::vector<OwnForm>());
   return std::move(plan_);
 }
 
@@ -130,8 +130,8 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
   plan_.lengths.push_back({slot, tokens, context});
 }
 
-Plan build_plan(const Graph& graph, Numerics numerics, Joins joins, const OwnBytes& own_bytes) {
-  return PlanBuilder(graph, numerics, joins).build(own_bytes);
+Plan build_plan(const Graph& graph, Numerics numerics, Joins joins, const OwnForms& own_forms) {
+  return PlanBuilder(graph, numerics, joins).build(own_forms);
 }
 
 Numerics wanted_numerics() {

@@ -16,7 +16,7 @@ class PlanBuilder {
   PlanBuilder(const Graph& graph, Numerics numerics, Joins joins)
       : values(graph, numerics == Numerics::Float), graph_(graph), numerics_(numerics), joins_(joins) {}
 
-  Plan build(const OwnBytes& own_bytes);
+  Plan build(const OwnForms& own_forms);
 
   PlanValues values;
 
