@@ -91,20 +91,7 @@ void launch_format(const LinearArgs& args, bool quantize_x, cudaStream_t stream)
 
 template <typename T>
 void launch_any(WeightFormat format, const LinearArgs& args, bool quantize_x, cudaStream_t stream) {
-  switch (format) {
-    case WeightFormat::LinearW4:
-      return launch_format<T, WeightFormat::LinearW4>(args, quantize_x, stream);
-    case WeightFormat::LinearW8:
-      return launch_format<T, WeightFormat::LinearW8>(args, quantize_x, stream);
-    case WeightFormat::LinearF16:
-      return launch_format<T, WeightFormat::LinearF16>(args, quantize_x, stream);
-    case WeightFormat::LinearF32:
-      return launch_format<T, WeightFormat::LinearF32>(args, quantize_x, stream);
-    case WeightFormat::LinearMxfp4:
-      return launch_format<T, WeightFormat::LinearMxfp4>(args, quantize_x, stream);
-    case WeightFormat::Dense:
-      return;  // validate() refuses it
-  }
+  with_format(format, [&](auto chosen) { launch_format<T, decltype(chosen)::kValue>(args, quantize_x, stream); });
 }
 
 }  // namespace

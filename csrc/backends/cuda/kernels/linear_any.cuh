@@ -1,6 +1,8 @@
 // Dot products of any format: what a Linear of any shape and one of experts share. A warp computes an output.
 #pragma once
 
+#include <utility>
+
 #include "backends/cuda/kernels/linear.cuh"
 #include "backends/cuda/kernels/quantize.cuh"
 
@@ -72,6 +74,23 @@ __device__ void dots(const void* weights, int inputs, int64_t n, int rows, int l
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) sums[r] = warp_sum(acc[r]);
+}
+
+template <WeightFormat Format>
+struct FormatConstant {
+  static constexpr WeightFormat kValue = Format;
+};
+
+template <typename Body, int... Before>
+void with_format(WeightFormat format, const Body& body, std::integer_sequence<int, Before...>) {
+  ((format == WeightFormat(Before + 1) ? body(FormatConstant<WeightFormat(Before + 1)>()) : void()), ...);
+}
+
+// Calls `body` with the FormatConstant of a packed format; validate() refuses Dense.
+template <typename Body>
+void with_format(WeightFormat format, const Body& body) {
+  static_assert(int(WeightFormat::Dense) == 0);
+  with_format(format, body, std::make_integer_sequence<int, kWeightFormats - 1>());
 }
 
 }  // namespace any

@@ -145,20 +145,7 @@ void launch_experts(const ExpertsArgs& args, bool quantize_x, cudaStream_t strea
 
 template <typename T>
 void launch_experts_of(WeightFormat format, const ExpertsArgs& args, bool quantize_x, cudaStream_t stream) {
-  switch (format) {
-    case WeightFormat::LinearW4:
-      return launch_experts<T, WeightFormat::LinearW4>(args, quantize_x, stream);
-    case WeightFormat::LinearW8:
-      return launch_experts<T, WeightFormat::LinearW8>(args, quantize_x, stream);
-    case WeightFormat::LinearF16:
-      return launch_experts<T, WeightFormat::LinearF16>(args, quantize_x, stream);
-    case WeightFormat::LinearF32:
-      return launch_experts<T, WeightFormat::LinearF32>(args, quantize_x, stream);
-    case WeightFormat::LinearMxfp4:
-      return launch_experts<T, WeightFormat::LinearMxfp4>(args, quantize_x, stream);
-    case WeightFormat::Dense:
-      break;
-  }
+  with_format(format, [&](auto chosen) { launch_experts<T, decltype(chosen)::kValue>(args, quantize_x, stream); });
 }
 
 }  // namespace
