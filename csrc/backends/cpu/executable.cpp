@@ -92,8 +92,10 @@ using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
 CpuPart::CpuPart(Part part, Numerics numerics)
     : graph_(std::move(part.graph)),
       weights_(std::move(part.weights)),
-      plan_(build_plan(*graph_, numerics, Joins::Attention,
-                       [this](const Plan& plan) { return Layouts(*graph_, plan).forms(); })) {
+      plan_(build_plan(*graph_, numerics, Joins::Attention, [this](const Plan& plan) {
+        layouts_ = Layouts(*graph_, plan);
+        return layouts_.forms();
+      })) {
   make_steps();
   kernels();  // a TCIM_LITE_ISA that this machine lacks is an error of the load, not of the first run
   arena_ = AlignedBuffer(plan_.arena_bytes);
@@ -112,8 +114,7 @@ CpuPart::CpuPart(Part part, Numerics numerics)
 }
 
 void CpuPart::make_steps() {
-  const Layouts layouts(*graph_, plan_);
-  const WeightFinder finder(*graph_, weights_, layouts);
+  const WeightFinder finder(*graph_, weights_, layouts_);
   for (StepSpec& spec : plan_.steps) {
     step_names_.push_back(name_of(spec));
     std::visit(

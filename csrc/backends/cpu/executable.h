@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/backend.h"
+#include "backends/cpu/layouts.h"
 #include "backends/cpu/plan.h"
 #include "graph/plan/plan.h"
 
@@ -53,6 +54,7 @@ class CpuPart {
 
   std::shared_ptr<const Graph> graph_;
   std::vector<WeightBytes> weights_;
+  Layouts layouts_;  // set while plan_ is built, so it comes before it
   Plan plan_;
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<StepName> step_names_;

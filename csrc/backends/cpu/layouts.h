@@ -18,6 +18,7 @@ bool keeps_blocks(const PoolSpec& pool);
 
 class Layouts {
  public:
+  Layouts() = default;  // nothing lies in blocks
   Layouts(const Graph& graph, const Plan& plan);
 
   bool in_blocks(uint32_t value) const { return value < forms_.size() && forms_[value].bytes > 0; }
