@@ -1,6 +1,7 @@
 """The CUDA backend compiles, for one architecture, where nvcc is on the PATH; no GPU is needed."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ CSRC = Path(__file__).parent.parent / "csrc"
 BACKEND = CSRC / "backends" / "cuda"
 KERNELS = sorted(BACKEND.rglob("*.cu"))
 NVCC = shutil.which("nvcc")
+OUTSIDE = ("algorithm", "map", "memory", "optional", "span", "string", "variant", "vector", "cuda_runtime_api.h")
 
 pytestmark = [pytest.mark.build, pytest.mark.skipif(NVCC is None, reason="nvcc is not on the PATH")]
 
@@ -39,9 +41,25 @@ def traps(source: Path, folder: Path) -> list[str]:
     return re.findall(r"^\s*trap;", ptx.read_text(), re.MULTILINE)
 
 
+def half_of_decode(source: Path, folder: Path) -> Path:
+    """A copy of the decode's kernels without half of their instances, which are the rest over again.
+
+    Left out are those of 8-bit weights, which the router of an MoE of 4-bit weights has too, and those of one row by
+    twice as many warps.
+    """
+    left_out = ("_format<WeightFormat::LinearW8>(", "<KernelShape<Format, 1, kMostWarps>>(")
+    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not any(text in line for text in left_out)]
+    assert len(lines) - len(kept) == 4, "launch and prepare of each"
+    copy = folder / source.name
+    copy.write_text("".join(kept), encoding="utf-8")
+    return copy
+
+
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda path: path.stem)
 def test_a_kernel_compiles(kernel, tmp_path):
-    assert traps(kernel, tmp_path) == []
+    source = half_of_decode(kernel, tmp_path) if kernel == BACKEND / "decode/kernel.cu" else kernel
+    assert traps(source, tmp_path) == []
 
 
 def test_a_constant_of_the_host_would_be_found(tmp_path):
@@ -59,11 +77,34 @@ def symbols(kind: str, path: Path) -> set[str]:
     return {name for name in names if "9tcim_lite" in name and "9tcim_lite4cuda" not in name}
 
 
+def compilers_command() -> list[str]:
+    """What nvcc would run to compile a source of the host, without the source and its object."""
+    options = ("-std=c++20", "-O0", "-Xcompiler", "-Wall,-Wextra,-Werror", f"-I{CSRC}")
+    files = ["source.cpp", "-o", "object.o"]
+    done = subprocess.run([NVCC, "--dryrun", *options, "-c", *files], capture_output=True, text=True, check=True)
+    words = shlex.split(done.stderr.splitlines()[-1].removeprefix("#$ "))
+    assert words[-3:] == files
+    return words[:-3]
+
+
+def precompiled(folder: Path, command: list[str]) -> list[str]:
+    """Options that include the headers of others, which are half of what the compiler reads.
+
+    A source that forgets one of these compiles here; a build of the backend says so.
+    """
+    header = folder / "outside.h"
+    header.write_text("".join(f"#include <{name}>\n" for name in OUTSIDE))
+    kind = command.index("c++", command.index("-x"))
+    compile_with(*command[:kind], "c++-header", *command[kind + 1 :], header, "-o", f"{header}.gch")
+    return ["-include", str(header)]
+
+
 def test_the_host_side_compiles_and_calls_only_what_the_core_exports(tmp_path):
     needed, defined = set(), symbols("-D", Path(tcim_lite.__file__).parent / "sdk/lib/libtcim_runtime_lite.so")
+    command = compilers_command()
+    command += precompiled(tmp_path, command)
     for index, source in enumerate(sorted(BACKEND.rglob("*.cpp"))):
-        options = ("-std=c++20", "-O0", "-Xcompiler", "-Wall,-Wextra,-Werror", f"-I{CSRC}")
-        compile_with(NVCC, *options, "-c", source, "-o", tmp_path / f"{index}.o")
+        compile_with(*command, source, "-o", tmp_path / f"{index}.o")
         needed |= symbols("-u", tmp_path / f"{index}.o")
         defined |= symbols("--defined-only", tmp_path / f"{index}.o")
     assert needed
