@@ -3,6 +3,7 @@
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,3 +76,9 @@ def demo_package(tmp_path_factory):
 @pytest.fixture(scope="session")
 def demo_prompts() -> list[dict]:
     return json.loads((ROOT / "tests" / "data" / "demo_prompts.json").read_text(encoding="utf-8"))
+
+
+def encoded_prompts(tokenizer: Any, prompts: list[dict]) -> list[list[int]]:
+    """What `encode_chat` gives for each prompt, which starts a process for each (test_package_folder.py compares)."""
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
+    return [list(tokenizer.apply_chat_template(entry["messages"], **options)["input_ids"]) for entry in prompts]

@@ -4,9 +4,9 @@ import subprocess
 
 import pytest
 import warm_python
-from llm_packages import ROOT, LoadedPackage
+from llm_packages import ROOT, LoadedPackage, encoded_prompts
 
-from tcim_lite.llm import Package, encode_chat, load_tokenizer
+from tcim_lite.llm import Package, load_tokenizer
 
 EXAMPLE = ROOT / "examples" / "qwen3_chat.py"
 
@@ -66,9 +66,7 @@ def share(right: dict[str, list[bool]]) -> float:
 
 @pytest.mark.slow
 def test_the_demo_checkpoint_answers_correctly_and_survives_quantisation(demo_package, demo_prompts):
-    # Once for all packages, as the template runs in a process of its own for each prompt.
-    tokenizer = load_tokenizer(demo_package("float16").tokenizer_folder)
-    encoded = [encode_chat(tokenizer, entry["messages"]) for entry in demo_prompts]
+    encoded = encoded_prompts(load_tokenizer(demo_package("float16").tokenizer_folder), demo_prompts)
     by_task = accuracy(demo_package("float16"), demo_prompts, encoded)
     assert len(by_task) >= 5
     for task, answers in by_task.items():

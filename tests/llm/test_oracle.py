@@ -2,9 +2,8 @@
 
 import numpy as np
 import pytest
-from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package, encoded_prompts
 
-from tcim_lite.llm import encode_chat
 from tcim_lite.models.common.packing import dequantize
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.common.quantize import QUANTIZERS
@@ -205,8 +204,7 @@ def test_greedy_tokens_equal_transformers_on_the_demo_prompts(demo_package, demo
     assert len(demo_prompts) >= 200
     bound = logit_bound(model.config)
     compared = 0
-    for index, entry in enumerate(demo_prompts):
-        prompt = encode_chat(tokenizer, entry["messages"])
+    for index, prompt in enumerate(encoded_prompts(tokenizer, demo_prompts)):
         reply = list(loaded.generate(prompt, max_new_tokens=64, stop_tokens={tokenizer.eos_token_id}))
         if loaded.stats.stopped_by == "eos":
             reply.append(tokenizer.eos_token_id)
