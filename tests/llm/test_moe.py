@@ -178,11 +178,11 @@ def test_checkpoints_that_do_not_fit(tmp_path, edit, message):
 
 @pytest.mark.slow
 def test_experts_are_written_one_after_the_other(tmp_path):
-    """300 MB of experts. The process takes 200 MB whatever it compiles."""
-    config = SPARSE | {"num_experts": 64, "moe_intermediate_size": 2048, "hidden_size": 768, "vocab_size": 64}
+    """150 MB of experts, of which the process takes 15 at a time."""
+    config = SPARSE | {"num_experts": 32, "moe_intermediate_size": 2048, "hidden_size": 768, "vocab_size": 64}
     config["num_hidden_layers"] = 2
     (tmp_path / "config.json").write_text(json.dumps(config))
     options = {"prefill_length": 8, "context_length": 64, "random_weights": True}
     grown = compile_peak(tmp_path, tmp_path / "out", **options)
-    assert sum(path.stat().st_size for path in (tmp_path / "out").glob("*.hmw")) > 300 << 20
-    assert grown < 300 << 20, grown
+    assert sum(path.stat().st_size for path in (tmp_path / "out").glob("*.hmw")) > 150 << 20
+    assert grown < 75 << 20, grown
