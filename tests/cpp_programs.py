@@ -27,6 +27,10 @@ def run(*command: str | Path, env: dict[str, str] | None = None, text: str | Non
     return result.stdout
 
 
+# For programs of examples/cpp, where the compiler takes longer than the tests.
+UNOPTIMISED = "-DCMAKE_CXX_FLAGS_RELEASE=-O0"
+
+
 def build(source: Path, folder: Path, *options: str, env: dict[str, str] | None = None, targets: tuple = ()) -> Path:
     """Configures and builds `targets`, by default all; returns the build folder."""
     ninja = ["-G", "Ninja"] if shutil.which("ninja", path=PATH) and not (folder / "CMakeCache.txt").exists() else []
@@ -50,7 +54,8 @@ def sanitized(*targets: str) -> Path:
 @pytest.fixture(scope="session")
 def cpp_examples(sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of examples/cpp, which find the SDK by its CMake package."""
-    return build(ROOT / "examples/cpp", tmp_path_factory.mktemp("examples"), f"-DCMAKE_PREFIX_PATH={sdk}")
+    folder = tmp_path_factory.mktemp("examples")
+    return build(ROOT / "examples/cpp", folder, UNOPTIMISED, f"-DCMAKE_PREFIX_PATH={sdk}")
 
 
 def facade_programs(sdk: Path, *targets: str) -> Path:

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from cpp_programs import ROOT, build, facade_programs, run
+from cpp_programs import ROOT, UNOPTIMISED, build, facade_programs, run
 
 import tcim_lite.runtime as tcim
 
@@ -25,7 +25,7 @@ def test_the_pools_keep_their_promises(sdk, add_model):
 def test_the_vendors_variable_finds_an_sdk_that_was_moved(sdk, add_model, tmp_path):
     moved = shutil.copytree(sdk, tmp_path / "sdk", ignore=shutil.ignore_patterns("cmake", "python"))
     variable = {"TCIM_RUNTIME_PATH": str(moved)}
-    folder = build(ROOT / "examples/cpp", tmp_path / "build", env=variable, targets=("image_streams",))
+    folder = build(ROOT / "examples/cpp", tmp_path / "build", UNOPTIMISED, env=variable, targets=("image_streams",))
     assert str(moved / "lib") in run("readelf", "--dynamic", folder / "image_streams")
     assert "2 streams, 4 runs in " in run(folder / "image_streams", add_model, "2", "2", env=STRICT)
 
