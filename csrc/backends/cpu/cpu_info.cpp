@@ -41,7 +41,12 @@ CpuInfo read_cpu_info() {
   const bool zmm = (saved & 0xe6) == 0xe6;  // opmask, upper halves of zmm0-15, zmm16-31
   info.avx2 = ymm && bit(b, 5) && fma && f16c;
   const bool f = bit(b, 16), dq = bit(b, 17), bw = bit(b, 30), vl = bit(b, 31), vnni = bit(c, 11);
-  info.avx512 = info.avx2 && zmm && f && dq && bw && vl;
+#ifdef TCIM_LITE_EMULATE_AVX512
+  constexpr bool kEmulated = true;
+#else
+  constexpr bool kEmulated = false;
+#endif
+  info.avx512 = info.avx2 && (kEmulated || (zmm && f && dq && bw && vl));
   info.avx512vnni = info.avx512 && vnni;
   const bool tiles = (saved & 0x60000) == 0x60000, amx_tile = bit(d, 24), amx_int8 = bit(d, 25);
   info.amx = info.avx512vnni && tiles && amx_tile && amx_int8 && request_amx_tiles();
