@@ -15,6 +15,16 @@ ROOT = Path(__file__).parent.parent
 # cmake and ninja come with the test environment; the machine itself may have none.
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
+# The tests of kernels, with arguments that keep an emulated run short: fewer sizes of attention, every 100003rd float
+# into exp.
+EMULATED_KERNELS = {
+    "kernels_attention_test": ["quick"],
+    "kernels_exp_test": ["100003"],
+    "kernels_linear_test": [],
+    "kernels_network_test": [],
+    "kernels_ops_test": [],
+}
+
 
 def run(*command: str | Path, env: dict[str, str] | None = None, text: str | None = None) -> str:
     """Runs a command; what it printed is the message of a failure."""

@@ -18,14 +18,7 @@ import pytest
 pytestmark = pytest.mark.build
 
 ROOT = Path(__file__).parent.parent
-# With the arguments that keep an emulated run short: fewer sizes of attention, every 100003rd float into exp.
-KERNELS = {
-    "kernels_attention_test": ["quick"],
-    "kernels_exp_test": ["100003"],
-    "kernels_linear_test": [],
-    "kernels_network_test": [],
-    "kernels_ops_test": [],
-}
+KERNELS = cpp_programs.EMULATED_KERNELS
 CORE = ["convert_test", "hmm_reader_test", "plan_test", "thread_pool_test"]
 # By qemu's name: the kernel sets that must be found there.
 CPUS = {

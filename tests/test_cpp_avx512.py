@@ -19,14 +19,7 @@ import pytest
 pytestmark = pytest.mark.build
 
 ROOT = Path(__file__).parent.parent
-# With the arguments that keep a slow run short, as in tests/test_cpp_aarch64.py.
-PROGRAMS = {
-    "kernels_attention_test": ["quick"],
-    "kernels_exp_test": ["4001"],
-    "kernels_linear_test": [],
-    "kernels_network_test": [],
-    "kernels_ops_test": [],
-}
+PROGRAMS = cpp_programs.EMULATED_KERNELS
 
 
 @pytest.fixture(scope="module")
