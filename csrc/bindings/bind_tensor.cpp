@@ -38,7 +38,7 @@ Tensor tensor_from_array(const TensorInfo& info, const py::array& array) {
 }
 
 bool matches(const TensorInfo& a, const TensorInfo& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.format == b.format;
+  return a.dtype == b.dtype && a.api_shape() == b.api_shape() && a.format == b.format;
 }
 
 }  // namespace
@@ -53,8 +53,8 @@ void bind_tensor(py::module_& m) {
           },
           py::arg("dtype"), py::arg("shape"), py::arg("device_id") = kHost, py::arg("name") = "")
       .def_property_readonly("dtype", [](const TensorInfo& info) { return std::string(name_of(info.dtype)); })
-      .def_property_readonly("shape", [](const TensorInfo& info) { return to_tuple(info.shape); })
-      .def_property_readonly("strides", [](const TensorInfo& info) { return to_tuple(info.strides); })
+      .def_property_readonly("shape", [](const TensorInfo& info) { return to_tuple(info.api_shape()); })
+      .def_property_readonly("strides", [](const TensorInfo& info) { return to_tuple(info.api_strides()); })
       .def_property_readonly("format", [](const TensorInfo& info) { return std::string(name_of(info.format)); })
       .def_readonly("device_id", &TensorInfo::device_id)
       .def_readonly("name", &TensorInfo::name)

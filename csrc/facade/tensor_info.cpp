@@ -71,7 +71,7 @@ TensorInfo TensorInfo::CreateYUVInfo(int batch, int width, int height, tcim::Dat
 
 const std::vector<int64_t>& TensorInfo::Shape() const {
   static const auto* const nothing = new std::vector<int64_t>;
-  return impl_ == nullptr ? *nothing : impl_->core.shape;
+  return impl_ == nullptr ? *nothing : impl_->core.api_shape();
 }
 
 tcim::DataType TensorInfo::DataType() const {
@@ -106,11 +106,9 @@ TensorInfo TensorInfo::AsType(tcim::DataType dtype) const {
 
 std::ostream& operator<<(std::ostream& out, const TensorInfo& info) {
   std::string shape;
-  int64_t size = info.Shape().empty() && info.MemSize() == 0 ? 0 : 1;
-  for (const int64_t extent : info.Shape()) {
-    shape += (shape.empty() ? "" : ",") + std::to_string(extent);
-    size *= extent;
-  }
+  for (const int64_t extent : info.Shape()) shape += (shape.empty() ? "" : ",") + std::to_string(extent);
+  const auto& state = Access::impl(info);
+  const int64_t size = state == nullptr ? 0 : state->core.elements();
   // One string, so that a width set on the stream pads the line and not its first word.
   return out << std::string("TensorInfo: shape: [") + shape + "], dtype: " + kDataTypeNames[info.DataType()] +
                     ", format: " + std::string(name_of(to_core(info.Format()))) + ", size: " + std::to_string(size) +

@@ -21,8 +21,9 @@ void list_ports(std::ostream& text, const char* title, const hmm::File& content,
   PortTable ports(content.parts, ids, axes, devices);
   text << title << ": " << ports.size() << "\n";
   for (const Port& port : ports) {
-    text << "  " << port.name() << ": shape: " << to_string(port.info.shape) << ", dtype: " << name_of(port.info.dtype)
-         << ", format: " << name_of(port.info.format) << "\n";
+    const TensorInfo& info = port.info;
+    text << "  " << port.name() << ": shape: " << to_string(info.api_shape()) << ", dtype: " << name_of(info.dtype)
+         << ", format: " << name_of(info.format) << "\n";
   }
 }
 

@@ -22,7 +22,7 @@ const Port& port_at(const char* who, const PortTable& ports, int64_t index) {
 void check_elements(const char* who, const Port& port, int64_t elements, const std::string& got) {
   if (elements == port.info.elements()) return;
   fail(ErrorCode::Shape, who, " error: '", port.name(), "' is ", to_string(port.info), " with ", port.info.elements(),
-       " elements, got ", got, " with ", elements);
+       " elements, got ", got, " with ", elements, image_note(port.info));
 }
 
 std::string place_text(const std::vector<int>& device_ids) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/taps.h"
+#include "runtime/yuv.h"
 
 namespace tcim_lite {
 namespace {
@@ -44,13 +45,15 @@ TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Grap
   return info;
 }
 
-// Images that the resizer reads have their format, by which programs know how to fill them.
-void set_image_formats(const Graph& graph, std::vector<Port>& inputs) {
+// Images that the resizer reads have their format and sizes, by which programs know how to fill them.
+void describe_images(const Graph& graph, std::vector<Port>& inputs) {
   for (const Op& op : graph.ops) {
     if (op.kind != OpKind::Resizer) continue;
     for (size_t index = 0; index < inputs.size(); ++index)
       if (graph.inputs[index] == op.inputs[0])
-        inputs[index].info.format = format_of(std::get<std::string>(*op.find("format")));
+        inputs[index].info =
+            as_image(inputs[index].info, op.attribute("width", int64_t{1}), op.attribute("height", int64_t{1}),
+                     format_of(std::get<std::string>(*op.find("format"))));
   }
 }
 
@@ -69,7 +72,7 @@ PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
     by_name_.emplace(port.name(), uint32_t(index));
     ports_.push_back(std::move(port));
   }
-  if (ids == &Graph::inputs) set_image_formats(parts[0], ports_);
+  if (ids == &Graph::inputs) describe_images(parts[0], ports_);
   // After the compiled names, so that an alias never hides one.
   for (uint32_t index = 0; index < counted_; ++index) {
     const Value& value = parts[0].values[(parts[0].*ids)[index]];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -48,7 +50,7 @@ Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
       [&] {
         if (array.elements() != info.elements()) {
           fail(ErrorCode::Shape, "Tensor: the array has ", array.elements(), " elements, the info ", to_string(info),
-               " needs ", info.elements());
+               " needs ", info.elements(), image_note(info));
         }
         Tensor tensor = allocate(info.on_host());
         const Shape strides = byte_strides(info);
@@ -73,20 +75,19 @@ Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
       "Tensor.select_roi",
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
-        event.start = start;
-        event.extents = extents;
+        // Recorded as of an array [batch, bytes], which a replay has where no model has such an image.
+        const bool images = info_.image.size() == start.size() && start.size() == extents.size();
+        event.start = images ? Shape{start[0], 0} : start;
+        event.extents = images ? Shape{extents[0], info_.shape[1]} : extents;
       },
       [&] {
         require_storage("select_roi");
+        if (!info_.image.empty()) return select_images(start, extents);
         const auto refuse = [&] {
           fail(ErrorCode::Shape, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
                " do not lie inside a tensor of shape ", to_string(info_.shape));
         };
         if (start.size() != info_.shape.size() || extents.size() != info_.shape.size()) refuse();
-        if (info_.format != Format::ND && !std::equal(extents.begin() + 1, extents.end(), info_.shape.begin() + 1)) {
-          fail(ErrorCode::Argument, "select_roi: a rectangle of a ", name_of(info_.format),
-               " tensor is none of its image; split it into planes first");
-        }
         Tensor view = *this;
         for (size_t axis = 0; axis < start.size(); ++axis) {
           if (start[axis] < 0 || extents[axis] < 1 || extents[axis] > info_.shape[axis] - start[axis]) refuse();
@@ -95,6 +96,27 @@ Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
         view.info_ = info_.part(extents);
         return view;
       });
+}
+
+Tensor Tensor::select_images(const Shape& start, const Shape& extents) const {
+  const auto fits = [&](const Shape& whole) {
+    if (start.size() != whole.size() || extents.size() != whole.size()) return false;
+    const auto rest = [](const Shape& shape) { return std::span(shape).subspan(1); };
+    return std::ranges::equal(rest(extents), rest(whole)) &&
+           std::ranges::all_of(rest(start), [](int64_t at) { return at == 0; });
+  };
+  if (!fits(info_.image) && !fits(info_.shape)) {
+    fail(ErrorCode::Argument, "select_roi: start ", to_string(start), " and shape ", to_string(extents),
+         " are no whole images of ", to_string(info_), "; split it into planes first");
+  }
+  if (start[0] < 0 || extents[0] < 1 || extents[0] > info_.shape[0] - start[0]) {
+    fail(ErrorCode::Shape, "select_roi: ", extents[0], " image(s) from ", start[0], " on do not lie inside ",
+         to_string(info_));
+  }
+  Tensor view = *this;
+  view.offset_ += uint64_t(start[0] * info_.strides[0] * size_of(info_.dtype));
+  view.info_ = info_.part({extents[0], info_.shape[1]});
+  return view;
 }
 
 void Tensor::copy_values(const Tensor& target, const char* what) const {

@@ -58,6 +58,7 @@ class Tensor {
 
  private:
   void require_storage(const char* what) const;
+  Tensor select_images(const Shape& start, const Shape& extents) const;
   void copy_values(const Tensor& target, const char* what) const;
   void describe_read(CallEvent& event) const;
 

@@ -88,6 +88,7 @@ TensorInfo TensorInfo::on_host() const {
 TensorInfo TensorInfo::part(const Shape& extents) const {
   TensorInfo copy = *this;
   copy.shape = extents;
+  if (!image.empty()) copy.image[0] = extents[0];
   if (placement != nullptr && placement->axis != kWhole &&
       extents[size_t(placement->axis)] != shape[size_t(placement->axis)]) {
     // The devices of a piece of the cut axis depend on where the piece starts. A new tensor of the same size has no
@@ -97,6 +98,14 @@ TensorInfo TensorInfo::part(const Shape& extents) const {
   return copy;
 }
 
-std::string to_string(const TensorInfo& info) { return concat(name_of(info.dtype), " ", to_string(info.shape)); }
+std::string to_string(const TensorInfo& info) {
+  return concat(name_of(info.dtype), " ", info.image.empty() ? "" : concat(name_of(info.format), " "),
+                to_string(info.api_shape()));
+}
+
+std::string image_note(const TensorInfo& info) {
+  if (info.image.empty()) return {};
+  return concat("; an image has ", info.shape[1], " bytes, all rows of Y, then U and V by turns");
+}
 
 }  // namespace tcim_lite

@@ -26,8 +26,9 @@ Sampling sampling(Format format) {
   fail(ErrorCode::Argument, "format ND is no image format; expected YUV420SP, YUV422SP or YUV444SP");
 }
 
-// Rows of `width` bytes that the chroma of `height` luma rows fills.
-int64_t chroma_rows(int64_t height, const Sampling& step) { return height / step.rows * 2 / step.columns; }
+int64_t chroma_bytes(int64_t width, int64_t height, const Sampling& step) {
+  return height / step.rows * (width / step.columns) * 2;
+}
 
 }  // namespace
 
@@ -37,9 +38,28 @@ TensorInfo yuv_info(int64_t batch, int64_t width, int64_t height, Format format)
     fail(ErrorCode::Argument, name_of(format), ": ", batch, " image(s) of ", width, " x ", height,
          ": expected at least 1 and sizes that are multiples of ", step.columns, " x ", step.rows);
   }
-  TensorInfo info = TensorInfo::dense(DType::UInt8, {batch, height + chroma_rows(height, step), width});
+  TensorInfo::dense(DType::UInt8, {batch, 3, height, width});  // throws before a product of the sizes can overflow
+  const int64_t bytes = height * width + chroma_bytes(width, height, step);
+  return as_image(TensorInfo::dense(DType::UInt8, {batch, bytes}), width, height, format);
+}
+
+TensorInfo as_image(TensorInfo info, int64_t width, int64_t height, Format format) {
+  const int64_t batch = info.shape[0];
+  if (format == Format::ND) {
+    info.shape = {batch, 1, height, width};
+    info.strides = dense_strides(info.shape);
+  } else {
+    info.image = {batch, 3, height, width};
+  }
   info.format = format;
   return info;
+}
+
+Shape TensorInfo::api_strides() const {
+  if (image.empty()) return strides;
+  const Sampling step = sampling(format);
+  const int64_t columns = image[3] / step.columns;
+  return {strides[0], image[3], 1, strides[0], columns * 2, 2, 1, image[2] * image[3]};
 }
 
 YuvPlanes split_yuv(const Tensor& image) {
@@ -48,18 +68,16 @@ YuvPlanes split_yuv(const Tensor& image) {
       [&]() -> YuvPlanes {
         const TensorInfo& info = image.info();
         const Sampling step = sampling(info.format);
-        // chroma_rows(height) is height * 2 / (step.rows * step.columns).
-        const int64_t parts = step.rows * step.columns;
-        const int64_t height = info.shape.size() == 3 ? info.shape[1] * parts / (parts + 2) : 0;
-        if (height < 1 || height + chroma_rows(height, step) != info.shape[1] || size_of(info.dtype) != 1 ||
-            !info.is_dense() || !image.has_storage()) {
+        if (size_of(info.dtype) != 1 || !info.is_dense() || !image.has_storage()) {
           fail(ErrorCode::Argument, "SplitYUV: a tensor of ", to_string(info), " is no dense ", name_of(info.format),
                " image with memory");
         }
-        const int64_t batch = info.shape[0], width = info.shape[2], image_bytes = info.shape[1] * width;
+        const int64_t batch = info.shape[0], image_bytes = info.shape[1];
+        const int64_t height = info.image[2], width = info.image[3];
         const auto plane = [&](Shape shape, Shape strides, int64_t offset) {
           TensorInfo view = info;
           view.format = Format::ND;
+          view.image.clear();
           view.shape = std::move(shape);
           view.strides = std::move(strides);
           return Tensor(std::move(view), image.buffer(), image.offset() + uint64_t(offset));

@@ -7,9 +7,13 @@
 
 namespace tcim_lite {
 
-// uint8 [batch, rows, width] on the host; rows is 3/2, 2 or 3 times the height for 420, 422 and 444. Throws
-// Error(Argument) for sizes the format cannot have, and for Format::ND.
+// uint8 on the host, 3/2, 2 or 3 bytes a pixel for 420, 422 and 444. Throws Error(Argument) for sizes the format cannot
+// have, and for Format::ND.
 TensorInfo yuv_info(int64_t batch, int64_t width, int64_t height, Format format);
+
+// What the API says of `info`, uint8 [batch, bytes] of images in this format: for ND, luma alone, a plain array
+// [batch, 1, height, width].
+TensorInfo as_image(TensorInfo info, int64_t width, int64_t height, Format format);
 
 struct YuvPlanes {
   Tensor y;   // [batch, height, width]

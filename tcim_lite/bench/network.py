@@ -155,9 +155,9 @@ def _run_of(module: tcim.Module) -> Callable[[], None]:
     generator, inputs = np.random.default_rng(0), {}
     for index in range(module.get_num_inputs()):
         info = module.get_input_info(name := module.get_input_name(index))
-        values = (
-            generator.standard_normal(info.shape) if np.issubdtype(info.dtype, np.floating) else np.zeros(info.shape)
-        )
+        # Not of the shape: an image has fewer bytes than its product.
+        count = info.mem_size // np.dtype(info.dtype).itemsize
+        values = generator.standard_normal(count) if np.issubdtype(info.dtype, np.floating) else np.zeros(count)
         inputs[name] = values.astype(info.dtype)
     outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
 

@@ -117,7 +117,7 @@ def _print_graphs(container: Container) -> None:
 
     first, split = container.graphs[0], container.split
     for what in ("inputs", "outputs"):
-        parts = [[graph.values[id_] for id_ in getattr(graph, what)] for graph in container.graphs]
+        parts = [[_as_port(graph, id_) for id_ in getattr(graph, what)] for graph in container.graphs]
         axes = getattr(split, what) if split else [WHOLE] * len(parts[0])
         print(f"  {what}:")
         for line in _port_lines([_whole(slot, axis) for *slot, axis in zip(*parts, axes, strict=True)]):
@@ -125,6 +125,19 @@ def _print_graphs(container: Container) -> None:
     ops = Counter(op.kind for op in first.ops)
     each = " on each device" if split else ""
     print(f"  {len(first.ops)} ops{each}: " + ", ".join(f"{count} {kind}" for kind, count in ops.most_common()))
+
+
+def _as_port(graph: Graph, id_: int) -> Value:
+    """A value as the API describes it: images that the resizer reads have a format and four axes."""
+    value = graph.values[id_]
+    for op in graph.ops:
+        if op.kind != "Resizer" or op.inputs[0] != id_:
+            continue
+        form, batch = str(op.attributes["format"]), value.shape[0]
+        luma = form == "YUV400"  # a plain array
+        shape = (batch, 1 if luma else 3, int(op.attributes["height"]), int(op.attributes["width"]))
+        return replace(value, shape=shape, dtype=value.dtype if luma else f"{value.dtype} {form}")
+    return value
 
 
 def _print_taps(graph: Graph) -> None:

@@ -172,8 +172,10 @@ class _Checked:
         info = self.module.get_input_info(value.name)
         shape, dtype = tuple(info.shape), np.dtype(info.dtype)
         array = _loaded(file)
-        if dtype == np.uint8 and len(shape) == 2 and array.dtype == np.uint8 and array.shape != shape:
-            array = _image(array, shape[1])
+        if dtype == np.uint8 and len(value.shape) == 2 and len(shape) == 4:
+            shape = tuple(value.shape)  # an image's bytes
+            if array.shape != shape:
+                array = _image(array, shape[1])
         array_fitted = fitted(array, shape)
         if array_fitted is None:
             return f"{file.name} has the shape {list(array.shape)}, the input {list(shape)}"

@@ -96,7 +96,7 @@ Module.taps | - | extension | - | remove it for the card
 TensorInfo | - | extension | - | take the info of a module, and astype or ascontiguous of it
 - | TensorInfo | exact | 12.6 |
 - | TensorInfo::CreateNDInfo | exact | 12.6 |
-- | TensorInfo::CreateYUVInfo | chosen | 12.6 | [batch, rows, width]; its programs read height and width at axes 2, 3
+- | TensorInfo::CreateYUVInfo | chosen | 12.6 | [batch, 3, height, width], as its programs read and print them
 TensorInfo.shape | TensorInfo::Shape | exact | 8 |
 TensorInfo.dtype | TensorInfo::DataType | exact | 8 |
 TensorInfo.format | TensorInfo::Format | exact | 8 |

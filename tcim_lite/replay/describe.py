@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .container import RecordingWriter
 from .fingerprint import fingerprint, fingerprint_of_array
-from .records import DTYPES
+from .records import DTYPES, memory_shape
 
 __all__ = ["Describer"]
 
@@ -207,8 +207,7 @@ class Describer:
 
     def info(self, info: Any, device: int | None = None) -> dict[str, Any]:
         place = self.device(info) if device is None else device
-        shape = [int(extent) for extent in info.shape]
-        return {"dtype": _name_of(info.dtype), "shape": shape, "device": place}
+        return {"dtype": _name_of(info.dtype), "shape": list(memory_shape(info)), "device": place}
 
     def array(self, array: NDArray[Any], *, store: bool) -> dict[str, Any]:
         dtype = _name_of(array.dtype)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .container import Recording, RecordingError
 
-__all__ = ["ArrayFacts", "TensorFacts", "array_of", "field", "number", "tensor_of", "text", "values_of"]
+__all__ = ["ArrayFacts", "TensorFacts", "array_of", "field", "memory_shape", "number", "tensor_of", "text", "values_of"]
 
 DTYPES = (
     "int8",
@@ -95,6 +95,14 @@ def shape_of(record: dict[str, Any], key: str = "shape") -> tuple[int, ...]:
     if math.prod(shape) > _MAX_EXTENT:
         raise RecordingError(f"a record with the shape {shape!r:.80}: too many elements")
     return tuple(shape)
+
+
+def memory_shape(info: Any) -> tuple[int, ...]:
+    """What a recording has for a TensorInfo: of an image [batch, bytes], which a replay can make memory for."""
+    shape = tuple(int(extent) for extent in info.shape)
+    if getattr(getattr(info, "format", None), "name", "ND") == "ND":
+        return shape
+    return shape[0], int(info.mem_size) // shape[0]
 
 
 def dtype_of(record: dict[str, Any], key: str = "dtype") -> str:

@@ -16,7 +16,7 @@ from .compare import EXACT, Tolerance, difference
 from .container import Recording, RecordingError
 from .fingerprint import fingerprint_of_array
 from .player import Player
-from .records import ArrayFacts, array_of, number, text, values_of
+from .records import ArrayFacts, array_of, memory_shape, number, text, values_of
 from .records import field as member
 from .show import call_line
 
@@ -179,7 +179,7 @@ class _Run:
         if name.endswith("_info") and "info" in record:
             self.done.compared += 1
             shape, dtype = self.player.info_of(record)
-            got = (tuple(result.shape), np.dtype(result.dtype).name)
+            got = (memory_shape(result), np.dtype(result.dtype).name)
             return None if got == (shape, dtype) else f"{got[1]} {list(got[0])}, recorded was {dtype} {list(shape)}"
         return None
 

@@ -79,6 +79,8 @@ class Tensor:
     def numpy(self) -> NDArray[Any]:
         """The values as an array of the tensor's dtype and shape; no later run changes it (C-11).
 
+        Of an image the shape is [batch, bytes], all rows of Y, then U and V by turns.
+
         Raises:
             StateError: the tensor has no memory (an unbound dummy).
         """
@@ -161,13 +163,14 @@ class Tensor:
         self._core.copy_to(checked(dst, Tensor)._core)
 
     def select_roi(self, start: Sequence[int], shape: Sequence[int]) -> Tensor:
-        """A rectangular view that shares memory.
+        """A rectangular view that shares memory; of a tensor of images, whole ones.
 
         Args:
             start: first index per axis.
             shape: extent per axis.
 
         Raises:
+            ArgumentError: a part of an image.
             ShapeError: the region is not inside the tensor.
         """
         return self._wrap(self._core.select_roi(integers(start, "start"), integers(shape, "shape")))

@@ -86,7 +86,7 @@ class TensorInfo:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents."""
+        """The extents; of an image [batch, 3, height, width], whose product is not its number of bytes."""
         return self._core.shape
 
     @property
@@ -101,12 +101,12 @@ class TensorInfo:
 
     @property
     def stride(self) -> tuple[int, ...]:
-        """Strides in elements, one per axis."""
+        """Strides in elements, one per axis; of an image those of Y, those of U and V, and where these begin."""
         return self._core.strides
 
     @property
     def mem_size(self) -> int:
-        """Bytes of the elements."""
+        """Bytes of the elements, of an image by its format."""
         return self._core.mem_size
 
     @property

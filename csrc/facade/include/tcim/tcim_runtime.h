@@ -151,12 +151,11 @@ class TCIM_API TensorInfo {
   static TensorInfo CreateNDInfo(std::vector<int64_t> shape, tcim::DataType dtype);
 
   // A semi-planar 8-bit image, or `batch` of them one after the other: all luma rows (Y), then the chroma rows with U
-  // and V interleaved. Dense, UINT8, shape [batch, rows, width], where rows is
-  //   YUV420SP  height * 3 / 2   width and height even
-  //   YUV422SP  height * 2       width even
-  //   YUV444SP  height * 3
-  // The vendor's programs read height and width from axes 2 and 3, so theirs has four axes. Tensor::SplitYUV gives the
-  // planes.
+  // and V interleaved. Dense, UINT8, shape [batch, 3, height, width]. MemSize() is not the product of the shape, but
+  //   YUV420SP  batch * height * width * 3 / 2   width and height even
+  //   YUV422SP  batch * height * width * 2       width even
+  //   YUV444SP  batch * height * width * 3
+  // Tensor::SplitYUV gives the planes.
   static TensorInfo CreateYUVInfo(int width, int height, tcim::DataFmt format);
   static TensorInfo CreateYUVInfo(int batch, int width, int height, tcim::DataFmt format);
 
