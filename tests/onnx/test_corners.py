@@ -254,3 +254,21 @@ def test_an_empty_input_is_refused_as_such(make_model):
     model = make_model([("Relu", ["x"], ["y"], {})], {"x": (0, 6)}, ["y"])
     with pytest.raises(TcimError, match=r"input 'x' has the shape \[0, 6\]: empty tensors are not supported"):
         onnx_bytes(model, "float32", shapes={"x": (0, 6)})
+
+
+def test_a_mask_of_the_least_float32_says_what_float16_holds(make_model):
+    model = make_model(
+        [("Add", ["x", "mask"], ["a"], {}), ("Softmax", ["a"], ["y"], {})], {"x": (4, 8), "mask": (4, 8)}, ["y"]
+    )
+    mask = np.where(np.arange(8) < 4, 0, np.finfo(np.float32).min).astype(np.float32)
+    results = []
+    for quant, hidden in (("float32", mask), ("float16", np.maximum(mask, -65504))):
+        module = Module.load(onnx_bytes(model, quant))
+        module.set_input("x", X.reshape(-1)[:32])
+        module.set_input("mask", np.tile(hidden, (4, 1)))
+        module.run(sync=True)
+        results.append(module.get_output("y").numpy())
+    np.testing.assert_allclose(*results, atol=1e-3)
+    module.set_input("mask", np.tile(mask, (4, 1)))
+    with pytest.raises(TcimError, match="'mask' .*65504, the largest float16, .* fill a mask with -65504"):
+        module.run(sync=True)

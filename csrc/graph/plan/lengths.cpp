@@ -36,8 +36,15 @@ void check_lengths(const Plan& plan, const Graph& graph, const std::function<int
 }
 
 void refuse_input(const Graph& graph, const Plan::FloatInput& input) {
-  fail(ErrorCode::Argument, "run: input '", graph.values[graph.inputs[input.port]].name,
-       "' holds a NaN or an infinity in its live rows; nothing was computed. Look at what was passed to set_input");
+  const Value& value = graph.values[graph.inputs[input.port]];
+  // What programs overflow is a mask that they fill with the least float32.
+  const char* const advice = value.dtype == DType::Float16
+                                 ? ": beyond 65504, the largest float16, numbers become infinite, so fill a mask with "
+                                   "-65504 and not with the least float32"
+                                 : "";
+  fail(ErrorCode::Argument, "run: input '", value.name,
+       "' holds a NaN or an infinity in its live rows; nothing was computed. Look at what was passed to set_input",
+       advice);
 }
 
 }  // namespace tcim_lite
