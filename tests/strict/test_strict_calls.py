@@ -166,3 +166,21 @@ def test_cpp_callers_get_a_status_and_the_name_of_the_call(sdk, tmp_path):
     done = subprocess.run(["./caller"], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert re.match(r"Module::Run: S-402: .* Input 'a' of add.hmm. At Module.run. Rule: ", done.stdout)
+
+
+@pytest.mark.usefixtures("strict")
+class TestAxesOfArrays:
+    """S-502: an array fills an input in memory order."""
+
+    def test_an_image_with_its_colours_last_is_found(self):
+        info = rt.TensorInfo((1, 3, 8, 8), np.float16)
+        for shape in ((1, 8, 8, 3), (8, 8, 3)):
+            with pytest.raises(StrictError, match=r"S-502: .*\[1, 3, 8, 8\], the array \[.*8, 8, 3\]"):
+                rt.Tensor(info, np.zeros(shape))
+        with pytest.raises(StrictError, match="S-502: .*'a' is"):
+            rt.load("add.hmm").set_input("a", np.zeros((3, 2)))
+
+    def test_other_shapes_of_the_same_order_are_not(self):
+        info = rt.TensorInfo((1, 3, 8, 8), np.float16)
+        for shape in ((1, 3, 8, 8), (3, 8, 8), (192,), (1, 192), (3, 64), (1, 3, 8, 8, 1)):
+            rt.Tensor(info, np.zeros(shape))

@@ -83,6 +83,19 @@ void check_dtype(const CallEvent& event, Found& found) {
                                      " is ", name_of(*to), ", the values ", name_of(from), "."));
 }
 
+// Arrays may have other axes than what they fill, and are taken in memory order: with the same axes in another order,
+// such as [224, 224, 3] for [1, 3, 224, 224], every element would be right and in the wrong place.
+void check_axes(const CallEvent& event, Found& found) {
+  const TensorFacts* const target = event.port ? &event.port->memory : event.info ? &*event.info : nullptr;
+  if (event.array == nullptr || target == nullptr) return;
+  Shape given(event.array->shape.begin(), event.array->shape.end()), wanted = target->shape;
+  for (Shape* const shape : {&given, &wanted}) std::erase(*shape, 1);
+  if (given == wanted || !std::is_permutation(given.begin(), given.end(), wanted.begin(), wanted.end())) return;
+  const Shape shape(event.array->shape.begin(), event.array->shape.end());
+  found.emplace_back("S-502", concat(event.port ? "Input '" + event.port->name + "'" : std::string("The tensor"),
+                                     " is ", to_string(target->shape), ", the array ", to_string(shape), "."));
+}
+
 void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, Found& found) {
   const bool reads_output = event.reads == Memory::Port && module != nullptr && event.port;
   const TensorFacts* const read = reads_output || event.reads != Memory::Port ? event.facts(event.reads) : nullptr;
@@ -170,6 +183,7 @@ Found check_call(Shadow& shadow, const CallEvent& event) {
   if (module != nullptr) check_binding(shadow, event, *module, found);
   if (module != nullptr && is(event, {"Module.run"})) check_run_call(shadow, event, *module, found);
   check_dtype(event, found);
+  check_axes(event, found);
   check_memory(shadow, event, module, found);
   return found;
 }

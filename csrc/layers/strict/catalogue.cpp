@@ -127,6 +127,12 @@ constexpr FindingKind kCatalogue[] = {
      "user error", "uint8 and int8 are reinterpreted, never converted (tcim-api 13.2, C-5).",
      "200 as uint8 arrives as -56.", "add = rt.load('add.hmm')\nadd.set_input('image', np.full(4, 200, np.uint8))\n",
      "Give the input's own dtype: array.view(numpy.int8) if that is meant, else scale the values."},
+    {"S-502", "An array has the axes of its input in another order.", "user error",
+     "An array is taken element by element in memory order, whatever its axes (tcim-api 13.3).",
+     "An image [224, 224, 3] for an input [1, 3, 224, 224] arrives as noise.",
+     "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((3, 2)))\n",
+     "Transpose the array: array.transpose(2, 0, 1) for such an image. If the order is meant, reshape it to the "
+     "input's shape."},
     {"S-601", "A file that is loaded has changed on disk.", "user error",
      "A loaded file is replaced by rename, never written in place (docs/environment.md, TCIM_LITE_WEIGHTS).",
      "Weights are used where they lie in the file: the run computes with others, or the process ends with SIGBUS "
