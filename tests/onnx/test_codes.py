@@ -64,6 +64,19 @@ def test_codes_end_at_the_limits_of_their_type(dtype, low, high, make_model, run
     np.testing.assert_array_equal(run_here(model, {"x": x})["y"], np.clip(np.rint(x / 0.5) + 5, low, high))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [("uint4", 0, 15), ("int4", -8, 7), ("uint2", 0, 3), ("int2", -2, 1)]
+)
+def test_codes_of_a_few_bits_end_at_the_limits_of_their_type(dtype, low, high, make_model, run_here):
+    from onnx import TensorProto, helper
+
+    x = np.float32([-1e9, -3, -0.75, -0.25, 0, 0.25, 0.75, 1.25, 3, 1e9])
+    model = make_model(rounded("x", "s", "z"), {"x": x.shape}, ["x_again"], {"s": np.float32(0.5)}, opset=25)
+    model.graph.initializer.append(helper.make_tensor("z", getattr(TensorProto, dtype.upper()), [], [1]))
+    wanted = (np.clip(np.rint(x / 0.5) + 1, low, high) - 1) * 0.5
+    np.testing.assert_array_equal(run_here(model, {"x": x})["x_again"], wanted)
+
+
 def test_scales_along_an_axis(make_model, run_here, run_there):
     scale = np.float32([0.5, 0.25, 0.125])
     model = make_model(
@@ -75,7 +88,7 @@ def test_scales_along_an_axis(make_model, run_here, run_there):
 def test_what_is_not_supported_is_refused_with_the_node(make_model):
     constants = {"s": np.float32(0.5), "z": np.array(5, np.int16), "many": np.ones(4, np.float32)}
     for operands, message in (
-        (["x", "s", "z"], "codes of int16; supported are 8 bits"),
+        (["x", "s", "z"], "codes of int16; supported are 2, 4 and 8 bits"),
         (["x", "many"], r"scales \[4\] for \[2, 3, 8, 8\]"),
         (["x", "x"], "the scale is computed by the network"),
     ):

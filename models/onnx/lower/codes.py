@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear. Codes are floating point numbers here, which hold those of 8 bits exactly."""
+"""QuantizeLinear and DequantizeLinear. Codes are floating point numbers here, which hold those up to 8 bits exactly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from ..table import Call, lowers
 from .elementwise import binary, unary
 from .integers import to_floats
 
-_LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
+_LIMITS = {
+    "uint2": (0, 3), "int2": (-2, 1), "uint4": (0, 15), "int4": (-8, 7),
+    "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767),
+}  # fmt: skip
 _EXACT = {"float16": 2048, "float32": 1 << 24}  # whole numbers up to there
 
 Scale = NDArray[np.float32]
@@ -77,5 +80,5 @@ def parameters(call: Call, x: Tensor, scale_at: int, zero_at: int, axis: int) ->
 
 def _limits(call: Call, name: str) -> tuple[int, int]:
     if name not in _LIMITS or max(_LIMITS[name]) > _EXACT[call.emit.dtype]:
-        raise call.node.unsupported(f"codes of {name}; supported are 8 bits, and with --quant float32 16 bits")
+        raise call.node.unsupported(f"codes of {name}; supported are 2, 4 and 8 bits, and with --quant float32 16 bits")
     return _LIMITS[name]
