@@ -45,11 +45,6 @@ std::optional<Program> ProgramBuilder::build(size_t first) {
   return std::move(program_);
 }
 
-size_t ProgramBuilder::add_next() {
-  if (const auto experts = find_experts(plan_, program_.end_)) return add(*experts) ? experts->count : 0;
-  return std::visit([&](const auto& spec) { return add(spec); }, plan_.steps[program_.end_]) ? 1 : 0;
-}
-
 std::optional<Program> Program::plan(const Plan& plan, size_t first, int multiprocessors) {
   return ProgramBuilder(plan, multiprocessors).build(first);
 }

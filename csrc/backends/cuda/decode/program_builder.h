@@ -21,14 +21,11 @@ class ProgramBuilder {
 
  private:
   size_t add_next();  // how many steps it added
+  // program_phases.cpp specialises it for the steps that have phases, and calls it.
   template <typename Spec>
   bool add(const Spec&) {
-    return false;  // no phase does it
+    return false;
   }
-  bool add(const LinearSpec& spec);
-  bool add(const HeadsAttentionSpec& spec);
-  bool add(const ElementwiseSpec& spec);
-  bool add(const SiluMulSpec& spec);
   bool add(const ExpertSteps& steps);
 
   bool add_elementwise(int op, Elem elem, const Rows& a, const Rows& y);

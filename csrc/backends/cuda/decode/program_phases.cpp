@@ -1,5 +1,6 @@
 // The phases of single steps: Linears, attention, and ops that stand alone.
 #include <algorithm>
+#include <variant>
 
 #include "backends/cuda/decode/program_builder.h"
 
@@ -29,6 +30,7 @@ bool ProgramBuilder::takes(const LinearSpec& spec) const {
   return !spec.hidden_exponent && spec.inputs % 64 == 0 && spec.inputs <= most;
 }
 
+template <>
 bool ProgramBuilder::add(const LinearSpec& spec) {
   if (!takes(spec) || !is_the_format(spec)) return false;
   if (spec.epilogue == LinearSpec::Epilogue::SiluMul && spec.outputs % 32 != 0) return false;
@@ -81,6 +83,7 @@ void ProgramBuilder::add_residual(LinearPhase& linear, const Rows& residual) {
   flows_.back().residual = range_of(residual);
 }
 
+template <>
 bool ProgramBuilder::add(const HeadsAttentionSpec& spec) {
   const AttentionSpec& a = spec.attention;
   const HeadChainSpec &q = spec.of_q(), &k = spec.of_k(), &v = spec.of_v();
@@ -120,6 +123,7 @@ bool ProgramBuilder::add(const HeadsAttentionSpec& spec) {
   return true;
 }
 
+template <>
 bool ProgramBuilder::add(const ElementwiseSpec& spec) {
   if (!add_elementwise(spec.op, spec.elem, spec.a, spec.y)) return false;
   ElementwisePhase& phase = args_.phases[args_.count - 1].elementwise;
@@ -128,6 +132,7 @@ bool ProgramBuilder::add(const ElementwiseSpec& spec) {
   flows_.back().reads.push_back(range_of(spec.b));
   return true;
 }
+template <>
 bool ProgramBuilder::add(const SiluMulSpec& spec) {
   return !spec.clamped() && add_elementwise(kElementwiseOps, spec.elem, spec.x, spec.y);
 }
@@ -169,6 +174,12 @@ void ProgramBuilder::share(const HeadsAttentionSpec& spec) {
     refer(args_.valid[slot], a.lengths[slot].valid);
     refer(args_.current[slot], a.lengths[slot].current);
   }
+}
+
+// Behind the specialisations of add(), which must be known here.
+size_t ProgramBuilder::add_next() {
+  if (const auto experts = find_experts(plan_, program_.end_)) return add(*experts) ? experts->count : 0;
+  return std::visit([&](const auto& spec) { return add(spec); }, plan_.steps[program_.end_]) ? 1 : 0;
 }
 
 }  // namespace tcim_lite::cuda::decode
