@@ -67,6 +67,14 @@ static constexpr const char* name_of(WeightFormat format) { return layout_of(for
 static constexpr bool is_weight_format(uint8_t code) { return code < kWeightFormats; }
 static constexpr bool is_quantized(WeightFormat format) { return layout_of(format).scale_inputs > 0; }
 
+// Whether activations may have codes of -128 (docs/numerics.md section 3). Kernels of codes with a sign of their own
+// negate activations, and -128 has no negative.
+static constexpr bool hides_exponents(WeightFormat format) {
+  return is_quantized(format) && layout_of(format).code_offset != 0;
+}
+
+static constexpr int code_bits(WeightLayout layout) { return layout.line_inputs == 8 ? 4 : 8; }
+
 // Bytes of the codes or floats of so many inputs of a block.
 static constexpr int64_t line_bytes(WeightLayout layout, int64_t inputs) {
   return (inputs + layout.line_inputs - 1) / layout.line_inputs * kLineBytes;

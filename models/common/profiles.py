@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tcim_lite.hmm.weight_format import LAYOUTS
+
 from .errors import CompileError
 
 
@@ -33,7 +35,6 @@ _QUANTS = {
 QUANTS = tuple(_QUANTS)
 DEFAULT_ACTIVATIONS = "a8"
 ACTIVATIONS = (DEFAULT_ACTIVATIONS, "hidden_exponent")  # docs/numerics.md section 3
-_HIDDEN_EXPONENT_FORMATS = ("linear_w4", "linear_w8")  # of weights; graph/ops/linear.cpp says why
 
 
 def profile_for(quant: str, head_quant: str | None = None, activations: str = DEFAULT_ACTIVATIONS) -> Profile:
@@ -55,10 +56,11 @@ def profile_for(quant: str, head_quant: str | None = None, activations: str = DE
         )
     if activations not in ACTIVATIONS:
         raise CompileError(f"unknown --activations {activations!r}; choose from {', '.join(ACTIVATIONS)}")
-    if activations != DEFAULT_ACTIVATIONS and (
-        body_format not in _HIDDEN_EXPONENT_FORMATS or head_format == "linear_mxfp4"
+    if activations != DEFAULT_ACTIVATIONS and not (
+        LAYOUTS[body_format].hides_exponents
+        and (LAYOUTS[head_format].hides_exponents or not LAYOUTS[head_format].scale_inputs)
     ):
-        fitting = " and ".join(name for name in QUANTS if _QUANTS[name][1] in _HIDDEN_EXPONENT_FORMATS)
+        fitting = " and ".join(name for name in QUANTS if LAYOUTS[_QUANTS[name][1]].hides_exponents)
         raise CompileError(f"--activations {activations} fits --quant {fitting}; got {quant} with the head {head}")
     return Profile(
         tensor_dtype=tensor_dtype,

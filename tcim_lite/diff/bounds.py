@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tcim_lite.hmm.weight_format import LAYOUTS
+
 from .cut import Model
 
 # Relative errors in the Euclidean norm.
@@ -11,9 +13,6 @@ from .cut import Model
 _ONE_OP = {"float16": 2.0**-10, "float32": 2.0**-18}
 _CHAIN = {"float16": 4e-3, "float32": 1e-5}
 _QUANTISED_CHAIN = 4e-2
-# Between a matrix in a format and the same in float32, twice what groups of normally distributed weights and int8
-# activations give: 4 bits have steps of 0.37 sigma, so an error of 0.37 / sqrt(12) sigma; and so on (docs/diff.md).
-_OF_FORMAT = {"linear_f32": 1e-5, "linear_f16": 2e-3, "linear_w8": 4e-2, "linear_w4": 0.22, "linear_mxfp4": 0.3}
 _MATRICES = {"Linear": 1, "MoELinear": 2}  # which operand
 _VIEWS = ("Slice", "Reshape")
 
@@ -39,13 +38,13 @@ def bound(mode: str, right: Model | None, other: Model, ops: Sequence[int]) -> f
         if operand is None:
             continue
         mine = graph.values[op.inputs[operand]]
-        quantised = _OF_FORMAT[mine.format] > _OF_FORMAT["linear_f16"]
-        if quantised and len(computing) > 1:
+        layout = LAYOUTS[mine.format]
+        if layout.scale_inputs and len(computing) > 1:
             limit = max(limit, _QUANTISED_CHAIN)
         if mode == "formats":
             theirs = _format_in(right, mine.name)
             if theirs != mine.format:
-                limit += _OF_FORMAT[mine.format] + _OF_FORMAT.get(theirs, 0.0)
+                limit += layout.error + (LAYOUTS[theirs].error if theirs in LAYOUTS else 0.0)
     return limit
 
 

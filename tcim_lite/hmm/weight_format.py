@@ -5,7 +5,7 @@ tests/test_weight_format.py compares the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,9 @@ class WeightLayout:
         unit_inputs: Inputs whose scales follow their codes; 0 for all K.
         code_offset: What is added to a code to store it; 0: stored as E2M1, whose value doubled is the code.
         minor: The minor version of the container that has it first.
+        error: Of a matrix product against the same in float32, relative in the Euclidean norm: twice what groups of
+            normally distributed weights and int8 activations give (docs/diff.md). 4 bits have steps of 0.37 sigma, so
+            an error of 0.37 / sqrt(12) sigma; and so on.
     """
 
     code: int
@@ -41,6 +44,12 @@ class WeightLayout:
     unit_inputs: int = 0
     code_offset: int = 0
     minor: int = 0
+    error: float = field(kw_only=True)
+
+    @property
+    def hides_exponents(self) -> bool:
+        """Whether the hidden-exponent activations of docs/numerics.md section 3 fit; graph/weight_format.h says why."""
+        return self.scale_inputs > 0 and self.code_offset != 0
 
     def encode(self, codes: NDArray[np.int8]) -> NDArray[np.uint8]:
         """Returns signed codes as they are stored, one to a byte."""
@@ -70,11 +79,11 @@ class WeightLayout:
 
 
 LAYOUTS = {
-    "linear_w4": WeightLayout(1, "uint8", 8, 64, "float16", 128, 8),
-    "linear_w8": WeightLayout(2, "uint8", 4, 64, "int8", 0, 128),
-    "linear_f16": WeightLayout(3, "float16", 2),
-    "linear_f32": WeightLayout(4, "float32", 1),
-    "linear_mxfp4": WeightLayout(5, "uint8", 8, 32, "int8", 128, 0, minor=1),
+    "linear_w4": WeightLayout(1, "uint8", 8, 64, "float16", 128, 8, error=0.22),
+    "linear_w8": WeightLayout(2, "uint8", 4, 64, "int8", 0, 128, error=4e-2),
+    "linear_f16": WeightLayout(3, "float16", 2, error=2e-3),
+    "linear_f32": WeightLayout(4, "float32", 1, error=1e-5),
+    "linear_mxfp4": WeightLayout(5, "uint8", 8, 32, "int8", 128, 0, minor=1, error=0.3),
 }
 
 # By stored nibble; and back, by code + 12. A stored -0 is read as 0.

@@ -25,10 +25,16 @@ struct Shape {
 // Extreme: bytes and activations are the least or the most of all; Same: those of a block, of a group.
 enum class Values { Random, Extreme, Same };
 
-constexpr WeightFormat kQuantised[] = {WeightFormat::LinearW4, WeightFormat::LinearW8, WeightFormat::LinearMxfp4};
+const std::vector<WeightFormat> kQuantised = [] {
+  std::vector<WeightFormat> formats;
+  for (int code = 0; code < kWeightFormats; ++code) {
+    if (is_quantized(WeightFormat(code))) formats.push_back(WeightFormat(code));
+  }
+  return formats;
+}();
 
 // Inputs that share a scale of weights.
-int64_t scale_inputs(WeightFormat format) { return format == WeightFormat::LinearMxfp4 ? 32 : 64; }
+int64_t scale_inputs(WeightFormat format) { return layout_of(format).scale_inputs; }
 
 std::vector<std::pair<std::string, KernelTable>> all_tables() {
   std::vector<std::pair<std::string, KernelTable>> tables;
@@ -68,7 +74,7 @@ struct QuantCase {
                                                  : 255 * uniform(0, 1));
       for (int64_t i = 0; i < shape.groups * kGroup / scale_inputs(format) * kBlockOutputs; ++i) {
         uint8_t* scales = at + scales_offset(format, shape.groups * kGroup, i / 16);
-        if (format == WeightFormat::LinearW4) {
+        if (layout_of(format).scale_dtype == DType::Float16) {
           reinterpret_cast<uint16_t*>(scales)[i % 16] = random_scale();
         } else {
           const int exponent = values == Values::Random ? uniform(-30, 9) : uniform(-126, 80);
@@ -79,7 +85,7 @@ struct QuantCase {
     for (int64_t i = 0; i < scales.size(); ++i) {
       scales[i] = std::ldexp(1.0f, uniform(-30, 9));
       sums[i] = 0;
-      const int lowest = format == WeightFormat::LinearMxfp4 ? -127 : -128;  // -128: hidden exponents
+      const int lowest = hides_exponents(format) ? -128 : -127;
       const int sign = uniform(0, 1) ? 127 : lowest;
       for (int64_t k = 0; k < kGroup; ++k) {
         const int code = values == Values::Random ? uniform(lowest, 127) : sign;

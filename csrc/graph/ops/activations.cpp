@@ -1,5 +1,7 @@
 #include "graph/ops/activations.h"
 
+#include <string>
+
 #include "base/error.h"
 
 namespace tcim_lite::ops {
@@ -7,9 +9,16 @@ namespace {
 
 constexpr std::string_view kHiddenExponent = "hidden_exponent";
 
-// A code of -128 has no negative, which the kernels of MXFP4 need.
-bool may_hide_exponents(bool halves, WeightFormat format) {
-  return halves && (format == WeightFormat::LinearW4 || format == WeightFormat::LinearW8);
+bool may_hide_exponents(bool halves, WeightFormat format) { return halves && hides_exponents(format); }
+
+// "linear_w4 or linear_w8"
+std::string fitting_formats() {
+  std::string names;
+  for (int code = 0; code < kWeightFormats; ++code) {
+    if (hides_exponents(WeightFormat(code)))
+      names += (names.empty() ? "" : " or ") + std::string(name_of(WeightFormat(code)));
+  }
+  return names;
 }
 
 }  // namespace
@@ -19,7 +28,7 @@ void check_activations(const OpCheck& op, DType dtype, const Value& weight) {
   op.text_in(kActivations, {kHiddenExponent});
   if (!may_hide_exponents(dtype == DType::Float16, weight.format))
     op.refuse("attribute 'activations' with activations ", name_of(dtype), " and the weight '", weight.name, "', ",
-              describe(weight), "; expected float16 activations and a weight linear_w4 or linear_w8");
+              describe(weight), "; expected float16 activations and a weight ", fitting_formats());
 }
 
 bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearSpec& step) {
@@ -28,7 +37,7 @@ bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearS
   if (!may_hide_exponents(step.elem == kF16, step.format))
     fail(ErrorCode::Unsupported, "TCIM_LITE_NUMERICS=hidden_exponent: ", name_of(op.kind), " with '",
          plan.value(step.weights_id).name, "', ", describe(plan.value(step.weights_id)),
-         "; expected float16 activations and linear_w4 or linear_w8, so unset it");
+         "; expected float16 activations and ", fitting_formats(), ", so unset it");
   return true;
 }
 

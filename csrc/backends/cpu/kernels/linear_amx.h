@@ -24,6 +24,9 @@ void configure(const int (&rows)[count]) {
   _tile_loadconfig(&config);
 }
 
+using W4 = ZmmFormat<WeightFormat::LinearW4>;
+using W8 = ZmmFormat<WeightFormat::LinearW8>;
+
 // Signed codes of a group as the tile unit reads them.
 struct SignedW4 : W4 {
   // 16 times the code: (code + 8) in the upper nibble with its highest bit flipped.

@@ -6,60 +6,54 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// kUnitBytes: of codes that the hardware fetches as one, about 1 KiB; prefetch distances are multiples.
-struct W4 : Packed<WeightFormat::LinearW4> {
-  static constexpr int64_t kUnitBytes = 1088;
+// What zmm registers take from a packed format: the scales of a group, and the stored codes, those of E2M1 decoded, of
+// inputs 0..3 and 4..7 of eight.
+template <WeightFormat F>
+struct ZmmFormat : Packed<F> {
+  using Packed<F>::kE2m1, Packed<F>::kHalfScales, Packed<F>::kNibbles;
 
   static __m512 scales(const uint8_t* at) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+    if constexpr (kHalfScales) {
+      return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+    } else {  // 2^e for e in [-126, 127]
+      const __m512i exponent = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+      return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
+    }
   }
 
-  // Stored codes of inputs 0..3 and 4..7 of 8.
   static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
-    const __m512i pairs = _mm512_load_si512(from), low_mask = _mm512_set1_epi8(0x0f);
-    first = _mm512_and_si512(pairs, low_mask);
-    second = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), low_mask);
+    if constexpr (kNibbles) {
+      const __m512i pairs = _mm512_load_si512(from), low_mask = _mm512_set1_epi8(0x0f);
+      first = _mm512_and_si512(pairs, low_mask);
+      second = _mm512_and_si512(_mm512_srli_epi16(pairs, 4), low_mask);
+      if constexpr (kE2m1) {
+        const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+        first = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), first);
+        second = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), second);
+      }
+    } else {
+      first = _mm512_load_si512(from);
+      second = _mm512_load_si512(from + 64);
+      __asm__("" : "+v"(first), "+v"(second));  // or gcc 12 loads them again for every second row
+    }
   }
-  // The same, the second 16 times as large, which saves the shift; merge() adds their sums.
+
+  // The same; the second may be 16 times as large, which saves a shift. merge() adds their sums.
   static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) {
-    const __m512i pairs = _mm512_load_si512(from);
-    first = _mm512_and_si512(pairs, _mm512_set1_epi8(0x0f));
-    second = _mm512_and_si512(pairs, _mm512_set1_epi8(char(0xf0)));
+    if constexpr (kInPlace) {
+      const __m512i pairs = _mm512_load_si512(from);
+      first = _mm512_and_si512(pairs, _mm512_set1_epi8(0x0f));
+      second = _mm512_and_si512(pairs, _mm512_set1_epi8(char(0xf0)));
+    } else {
+      unpack(from, first, second);
+    }
   }
-  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, _mm512_srai_epi32(second, 4)); }
-};
-
-struct W8 : Packed<WeightFormat::LinearW8> {
-  static constexpr int64_t kUnitBytes = 1024;
-
-  // 2^e for e in [-126, 127].
-  static __m512 scales(const uint8_t* at) {
-    const __m512i exponent = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(127)), 23));
+  static __m512i merge(__m512i first, __m512i second) {
+    return _mm512_add_epi32(first, kInPlace ? _mm512_srai_epi32(second, 4) : second);
   }
 
-  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
-    first = _mm512_load_si512(from);
-    second = _mm512_load_si512(from + 64);
-    __asm__("" : "+v"(first), "+v"(second));  // or gcc 12 loads them again for every second row
-  }
-  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) { unpack(from, first, second); }
-  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
-};
-
-// E2M1, doubled.
-struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
-  static constexpr int64_t kUnitBytes = W4::kUnitBytes;
-
-  static __m512 scales(const uint8_t* at) { return W8::scales(at); }
-  static void unpack(const uint8_t* from, __m512i& first, __m512i& second) {
-    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    W4::unpack(from, first, second);
-    first = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), first);
-    second = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(codes), second);
-  }
-  static void unpack_in_place(const uint8_t* from, __m512i& first, __m512i& second) { unpack(from, first, second); }
-  static __m512i merge(__m512i first, __m512i second) { return _mm512_add_epi32(first, second); }
+ private:
+  static constexpr bool kInPlace = kNibbles && !kE2m1;
 };
 
 inline __m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }

@@ -34,15 +34,15 @@ __attribute__((always_inline)) inline void for_units(const uint8_t* weights, con
 constexpr int kLaneInputs = 2;  // of four that are multiplied together, how many a sum of 16 bits takes
 
 // How the codes of a run are multiplied by four activations, and summed in 16 bits over a whole group.
-template <WeightFormat F>
+template <typename Format, bool E2m1 = Format::kE2m1>
 struct Codes;
 
 // Stored codes are c + 8. Sums that begin with 8 times the activations and lose the products end as -c * a, which fits:
 // what overflows on the way comes back.
-template <>
-struct Codes<W4::kFormat> {
-  static constexpr int kOffset = W4::kLayout.code_offset, kSign = -1;
-  static constexpr int64_t kLaneProducts = W4::kInputs * kLaneInputs / 4;
+template <typename Format>
+struct Codes<Format, false> {
+  static constexpr int kOffset = Format::kLayout.code_offset, kSign = -1, kMostRows = 5;
+  static constexpr int64_t kLaneProducts = Format::kInputs * kLaneInputs / 4;
   static_assert(kOffset == 8 && 15 * 128 * kLaneInputs <= 32767);
   static_assert(kLaneProducts * 8 * 127 <= 32767 && kLaneProducts * 7 * 128 <= 32767);  // c -8, a 127; c 7, a -128
   static_assert(kLaneProducts * 8 * 128 <= 32768);                                      // c -8, a -128: -32768
@@ -53,10 +53,10 @@ struct Codes<W4::kFormat> {
 };
 
 // The sign of a code goes to the activation, which is never -128 with these weights.
-template <>
-struct Codes<Mxfp4::kFormat> {
-  static constexpr int kOffset = 0, kSign = 1;
-  static_assert(Mxfp4::kInputs * kLaneInputs / 4 * 12 * 127 <= 32767);
+template <typename Format>
+struct Codes<Format, true> {
+  static constexpr int kOffset = 0, kSign = 1, kMostRows = 4;
+  static_assert(Format::kInputs * kLaneInputs / 4 * 12 * 127 <= 32767);
   explicit Codes(__m256i codes) : size(_mm256_abs_epi8(codes)), codes_(codes) {}
   void multiply(__m256i& sum, __m256i a) const { add_products(sum, size, _mm256_sign_epi8(a, codes_)); }
 
@@ -66,11 +66,11 @@ struct Codes<Mxfp4::kFormat> {
   __m256i codes_;
 };
 
-template <typename Weights, int most>
+template <typename Weights>
 struct Nibbles {
   using Format = Weights;
-  using Multiplied = Codes<Format::kFormat>;
-  static constexpr int kMost = most, kRuns = int(Format::kInputs / 4);
+  using Multiplied = Codes<Format>;
+  static constexpr int kMost = Multiplied::kMostRows, kRuns = int(Format::kInputs / 4);
   // In a loop one or two rows, whose codes are fetched ahead, take a tenth more, and groups of eight runs a thirtieth.
   // Elsewhere it takes gcc 12 half the time.
   template <int64_t Ahead>
@@ -123,9 +123,9 @@ struct Nibbles {
 
 // Codes of 8 bits would saturate, so both sides are widened to 16 bits and multiplied with vpmaddwd: inputs 0 and 2 of
 // a run together, and 1 and 3, because those are one operation away from bytes.
-template <int R, bool Stream>
-void dots_of_words(const Group<R>& group, __m256i (&dot)[R][2]) {
-  constexpr int kInputs = int(W8::kInputs);
+template <typename Format, int R, bool Stream>
+void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
+  constexpr int kInputs = int(Format::kInputs);
   alignas(32) int16_t wide[R][2][kInputs / 2];
   for (int r = 0; r < R; ++r) {
     for (int i = 0; i < kInputs; i += 32) {
@@ -137,14 +137,15 @@ void dots_of_words(const Group<R>& group, __m256i (&dot)[R][2]) {
     }
   }
   __asm__("" : "+m"(wide));  // broadcasts from memory need no port that multiplies
-  unrolled<2 * R>(
-      [&](int i) { dot[i / 2][i % 2] = _mm256_sub_epi32(_mm256_setzero_si256(), group.template excess<W8>(i / 2)); });
-  constexpr int64_t kAhead = Stream && R <= 2 ? kPagesAhead : kCodesAhead<W8, R, Stream>;
-  for_units<W8, kAhead, 2>(
+  unrolled<2 * R>([&](int i) {
+    dot[i / 2][i % 2] = _mm256_sub_epi32(_mm256_setzero_si256(), group.template excess<Format>(i / 2));
+  });
+  constexpr int64_t kAhead = Stream && R <= 2 ? kPagesAhead : kCodesAhead<Format, R, Stream>;
+  for_units<Format, kAhead, 2>(
       group.weights, [&](int run) __attribute__((always_inline)) {
         __m256i words[2][2];
         for (int half = 0; half < 2; ++half) {
-          const __m256i bytes = W8::stored(group.weights, run, half);
+          const __m256i bytes = Format::stored(group.weights, run, half);
           words[half][0] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
           words[half][1] = _mm256_srli_epi16(bytes, 8);
           settle(words[half][0]);
@@ -166,27 +167,24 @@ void dots_of_words(const Group<R>& group, __m256i (&dot)[R][2]) {
       });
 }
 
-template <typename Format, int R, bool Stream>
-void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
-  static_assert(Format::kFormat == WeightFormat::LinearW8);
-  dots_of_words<R, Stream>(group, dot);
-}
-
-template <typename Method>
-void linear_of_nibbles(const LinearQuantArgs& args) {
-  args.rows <= kFewRows ? linear_of_few_nibbles<Method>(args) : linear_of_many_nibbles<Method>(args);
-}
-
 // Neither words unpacked once, twice as long as the codes, nor activations widened once gain anything.
-void linear_of_words(const LinearQuantArgs& args) {
-  constexpr int kMost = 4;
-  args.rows <= kFewRows ? linear_of_few<W8, kMost>(args) : linear_in_tiles<W8, kMost, false>(args);
+template <typename Format>
+void linear(const LinearQuantArgs& args) {
+  constexpr int kMostRowsOfWords = 4;
+  if constexpr (Format::kNibbles) {
+    using Method = Nibbles<Format>;
+    args.rows <= kFewRows ? linear_of_few_nibbles<Method>(args) : linear_of_many_nibbles<Method>(args);
+  } else if (args.rows <= kFewRows) {
+    linear_of_few<Format, kMostRowsOfWords>(args);
+  } else {
+    linear_in_tiles<Format, kMostRowsOfWords, false>(args);
+  }
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, linear_of_nibbles<Nibbles<W4, 5>>, linear_of_words, linear_of_nibbles<Nibbles<Mxfp4, 4>>);
+  enter_quantised(table, [](auto format) { return linear<YmmFormat<format.kValue>>; });
 }
 
 }  // namespace tcim_lite::cpu

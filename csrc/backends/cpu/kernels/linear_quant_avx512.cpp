@@ -22,7 +22,7 @@ inline void add_products(__m512i& sum, __m512i codes, __m512i a) {
 constexpr int kStepsOf16Bits = 4;
 
 // How the codes of four inputs are multiplied by their activations.
-template <typename Format>
+template <typename Format, bool E2m1 = Format::kE2m1>
 struct Codes {
   static_assert(kStepsOf16Bits * 4 * 15 * 128 <= 32767);
   explicit Codes(__m512i stored) : size(stored) {}
@@ -32,8 +32,8 @@ struct Codes {
 };
 
 // The sign of a code goes to the activation, which is never -128 with these weights.
-template <>
-struct Codes<Mxfp4> {
+template <typename Format>
+struct Codes<Format, true> {
   static_assert(kStepsOf16Bits * 4 * 12 * 127 <= 32767);
   explicit Codes(__m512i codes) : size(_mm512_abs_epi8(codes)), negative_(_mm512_movepi8_mask(codes)) {}
   __m512i operand(__m512i a) const { return _mm512_mask_sub_epi8(a, negative_, _mm512_setzero_si512(), a); }
@@ -75,7 +75,7 @@ template <typename Format>
 struct PackedCodes {
   using Of = Format;
   static void load(const uint8_t* group, int step, __m512i& first, __m512i& second) {
-    Format::unpack(group + step * (64 * Format::kLines / int(Format::kInputs / 8)), first, second);
+    Format::unpack(group + step * Format::kStepBytes, first, second);
     settle(first);
     settle(second);
   }
@@ -195,10 +195,10 @@ __attribute__((always_inline)) inline void add_group(const Tile& t, int64_t inde
     for (int b = 0; b < B; ++b) dot[r][b] = zero;
   }
   const int8_t* rows = t.codes + index * Format::kInputs;
-  if constexpr (Format::kFormat == WeightFormat::LinearW8)
-    dots_of_words<Source, R, B, Stream>(t, rows, weights, stride, dot);
-  else
+  if constexpr (Format::kNibbles)
     dots_of_nibbles<Source, R, B, Stream>(t, rows, weights, stride, dot);
+  else
+    dots_of_words<Source, R, B, Stream>(t, rows, weights, stride, dot);
 #pragma GCC unroll 2
   for (int b = 0; b < B; ++b) {
     const __m512 weight_scale = Format::scales(scales + b * scale_stride);
@@ -267,7 +267,7 @@ void many_rows(const LinearQuantArgs& args, int64_t block) {
   constexpr int B = kTileBlocks;
   const uint8_t* weights = args.weights + block * args.block_stride;
   const int64_t groups = args.groups * Format::kParts;
-  if constexpr (Format::kFormat == WeightFormat::LinearW8) {
+  if constexpr (!Format::kNibbles) {
     rows_of_span<Format>(args, block, weights + Format::codes_at(0), args.block_stride, 0, groups,
                          weights + B * args.block_stride, args.block_stride);
   } else {
@@ -312,6 +312,8 @@ void linear(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void TCIM_LITE_USE(linear_quant)(KernelTable& table) { enter_quantised(table, linear<W4>, linear<W8>, linear<Mxfp4>); }
+void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
+  enter_quantised(table, [](auto format) { return linear<ZmmFormat<format.kValue>>; });
+}
 
 }  // namespace tcim_lite::cpu

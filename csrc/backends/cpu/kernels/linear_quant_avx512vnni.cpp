@@ -55,7 +55,7 @@ void few_rows(const LinearQuantArgs& args) {
       }
 #pragma GCC unroll 8
       for (int step = 0; step < kSteps; ++step) {
-        const uint8_t* from = weights + 64 * kStepLines * step;
+        const uint8_t* from = weights + Format::kStepBytes * step;
         for (int line = 0; line < kStepLines; ++line) prefetch<kFar, kNear>(from + 64 * line);
         __m512i even, odd;
         Format::unpack_in_place(from, even, odd);
@@ -82,7 +82,7 @@ template <typename Format, int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   constexpr int B = kTileBlocks;
   const Tile t(args, row, block);
-  constexpr int kSteps = int(Format::kInputs / 8), kStepBytes = 64 * Format::kLines / kSteps;
+  constexpr int kSteps = int(Format::kInputs / 8);
   const int64_t groups = args.groups * Format::kParts;
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b) _mm512_store_ps(t.acc + r * t.acc_stride + b * kBlockOutputs, _mm512_setzero_ps());
@@ -100,7 +100,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     const auto add_step = [&](int step) __attribute__((always_inline)) {
       __m512i first[B], second[B];
       for (int b = 0; b < B; ++b)
-        Format::unpack(weights + b * args.block_stride + kStepBytes * step, first[b], second[b]);
+        Format::unpack(weights + b * args.block_stride + Format::kStepBytes * step, first[b], second[b]);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
         const __m512i even = broadcast4(codes + r * t.inputs + 8 * step);
@@ -171,18 +171,13 @@ void linear(const LinearQuantArgs& args) {
   if (block < args.blocks) one_block<Format, PastPage>(last_block(args));
 }
 
-template <typename Format>
-void use(KernelTable& table) {
-  table.linear[int(Format::kFormat)].quantised =
-      table.tuning.prefetch_past_page ? linear<Format, true> : linear<Format, false>;
-}
-
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  use<W4>(table);
-  use<W8>(table);
-  use<Mxfp4>(table);
+  enter_quantised(table, [&](auto format) {
+    using Format = ZmmFormat<format.kValue>;
+    return table.tuning.prefetch_past_page ? linear<Format, true> : linear<Format, false>;
+  });
 }
 
 }  // namespace tcim_lite::cpu

@@ -16,29 +16,20 @@ constexpr int kSets = R == 1   ? 4
 // With several sets those of odd runs may be a multiple of the dot, which merge() divides by.
 template <typename Format>
 struct Codes {
-  static __m256i stored(const uint8_t* weights, int run, int half, bool) { return Format::stored(weights, run, half); }
-  static __m256i add(__m256i sum, __m256i stored, __m256i a) { return _mm256_dpbusd_avx_epi32(sum, stored, a); }
-  static __m256i merge(__m256i even, __m256i odd) { return _mm256_add_epi32(even, odd); }
-};
+  static constexpr bool kInPlace = Format::kNibbles && !Format::kE2m1;  // the odd ones 16 times as large
 
-template <>
-struct Codes<W4> {
   static __m256i stored(const uint8_t* weights, int run, int half, bool in_place) {
-    if (run % 2 == 0 || !in_place) return W4::stored(weights, run, half);
-    return _mm256_and_si256(W4::pairs(weights, run, half), _mm256_set1_epi8(char(0xf0)));
+    if (!kInPlace || run % 2 == 0 || !in_place) return Format::stored(weights, run, half);
+    return _mm256_and_si256(Format::pairs(weights, run, half), _mm256_set1_epi8(char(0xf0)));
   }
-  static __m256i add(__m256i sum, __m256i stored, __m256i a) { return _mm256_dpbusd_avx_epi32(sum, stored, a); }
-  static __m256i merge(__m256i even, __m256i odd) { return _mm256_add_epi32(even, _mm256_srai_epi32(odd, 4)); }
-};
-
-// vpdpbusd wants an unsigned operand, so the sign of a code goes to the activation.
-template <>
-struct Codes<Mxfp4> {
-  static __m256i stored(const uint8_t* weights, int run, int half, bool) { return Mxfp4::stored(weights, run, half); }
+  // vpdpbusd wants an unsigned operand, so the sign of a code goes to the activation.
   static __m256i add(__m256i sum, __m256i codes, __m256i a) {
+    if constexpr (!Format::kE2m1) return _mm256_dpbusd_avx_epi32(sum, codes, a);
     return _mm256_dpbusd_avx_epi32(sum, _mm256_abs_epi8(codes), _mm256_sign_epi8(a, codes));
   }
-  static __m256i merge(__m256i even, __m256i odd) { return _mm256_add_epi32(even, odd); }
+  static __m256i merge(__m256i even, __m256i odd) {
+    return _mm256_add_epi32(even, kInPlace ? _mm256_srai_epi32(odd, 4) : odd);
+  }
 };
 
 template <typename Format, int R, bool Stream>
@@ -83,6 +74,8 @@ void linear(const LinearQuantArgs& args) {
 
 }  // namespace
 
-void TCIM_LITE_USE(linear_quant)(KernelTable& table) { enter_quantised(table, linear<W4>, linear<W8>, linear<Mxfp4>); }
+void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
+  enter_quantised(table, [](auto format) { return linear<YmmFormat<format.kValue>>; });
+}
 
 }  // namespace tcim_lite::cpu

@@ -13,99 +13,74 @@ int8x16_t broadcast4(const int8_t* a) {
   return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 
-// An unpacker gives dot[row][quarter] of one group, of Q quarters from `first` on. kExcess: the multiplied values are
-// this much larger than the codes.
-
-// Codes in nibbles. Each 16-bit lane sums the products of one of the four places in a run; the 16 products of a group
-// fit, so widening to 32 bits happens once per group.
-template <typename Format, typename Base>
-struct Nibbles : Base {
-  static_assert(16 * 15 * 128 <= 32767);
-
-  template <int R, int Q>
-  static void dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
-    int16x8_t products[R][Q][2];  // of two outputs, four places each
-    for (int r = 0; r < R; ++r) {
-      for (int q = 0; q < Q; ++q) products[r][q][0] = products[r][q][1] = vdupq_n_s16(0);
-    }
+// dot[row][quarter] of one group, of Q quarters from `first` on, of codes in nibbles. Each 16-bit lane sums the
+// products of one of the four places in a run; the 16 products of a group fit, so widening to 32 bits happens once per
+// group.
+template <typename Format, int R, int Q>
+void dots_of_nibbles(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
+  static_assert(Format::kInputs / 4 * 15 * 128 <= 32767);
+  int16x8_t products[R][Q][2];  // of two outputs, four places each
+  for (int r = 0; r < R; ++r) {
+    for (int q = 0; q < Q; ++q) products[r][q][0] = products[r][q][1] = vdupq_n_s16(0);
+  }
 #pragma GCC unroll 2
-    for (int step = 0; step < Base::kLines; ++step) {
-      int8x16_t a[R][2];
+  for (int step = 0; step < int(Format::kInputs / 8); ++step) {
+    int8x16_t a[R][2];
+    for (int r = 0; r < R; ++r) {
+      for (int nibble = 0; nibble < 2; ++nibble) a[r][nibble] = broadcast4(codes + r * inputs + 8 * step + 4 * nibble);
+    }
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
+      int8x16_t stored[2];
+      Format::unpack(weights + Format::kStepBytes * step, first + q, stored[0], stored[1]);
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        for (int nibble = 0; nibble < 2; ++nibble)
-          a[r][nibble] = broadcast4(codes + r * inputs + 8 * step + 4 * nibble);
-      }
-#pragma GCC unroll 4
-      for (int q = 0; q < Q; ++q) {
-        const uint8x16_t pairs = vld1q_u8(weights + 64 * step + 16 * (first + q));
-        const int8x16_t stored[2] = {Format::decode(vandq_u8(pairs, vdupq_n_u8(15))),
-                                     Format::decode(vshrq_n_u8(pairs, 4))};
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) {
-          int16x8_t* sums = products[r][q];
-          for (int nibble = 0; nibble < 2; ++nibble) {
-            sums[0] = vmlal_s8(sums[0], vget_low_s8(stored[nibble]), vget_low_s8(a[r][nibble]));
-            sums[1] = vmlal_high_s8(sums[1], stored[nibble], a[r][nibble]);
-          }
+        int16x8_t* sums = products[r][q];
+        for (int nibble = 0; nibble < 2; ++nibble) {
+          sums[0] = vmlal_s8(sums[0], vget_low_s8(stored[nibble]), vget_low_s8(a[r][nibble]));
+          sums[1] = vmlal_high_s8(sums[1], stored[nibble], a[r][nibble]);
         }
       }
     }
-    for (int r = 0; r < R; ++r) {
-      for (int q = 0; q < Q; ++q)
-        dot[r][q] = vpaddq_s32(vpaddlq_s16(products[r][q][0]), vpaddlq_s16(products[r][q][1]));
-    }
   }
-};
+  for (int r = 0; r < R; ++r) {
+    for (int q = 0; q < Q; ++q) dot[r][q] = vpaddq_s32(vpaddlq_s16(products[r][q][0]), vpaddlq_s16(products[r][q][1]));
+  }
+}
 
-struct SumsW4 : Nibbles<SumsW4, W4> {
-  static constexpr int32_t kExcess = 8;
-  static int8x16_t decode(uint8x16_t nibbles) { return vreinterpretq_s8_u8(nibbles); }
-};
-
-struct SumsMxfp4 : Nibbles<SumsMxfp4, Mxfp4> {
-  static constexpr int32_t kExcess = 0;
-};
-
-// The stored codes become signed by flipping their top bit. The negative of two products fits a 16-bit lane; their sum
-// would not where all four codes are -128.
-struct SumsW8 : W8 {
-  static constexpr int32_t kExcess = 0;
+// The same of codes in bytes. The negative of two products fits a 16-bit lane; their sum would not where all four codes
+// are -128.
+template <typename Format, int R, int Q>
+void dots_of_bytes(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
   static_assert(-2 * 128 * 128 >= -32768 && 2 * 128 * 127 <= 32767);
-
-  template <int R, int Q>
-  static void dots(const uint8_t* weights, const int8_t* codes, int64_t inputs, int first, int32x4_t (&dot)[R][Q]) {
-    int32x4_t sums[R][Q][2];  // negative, of two outputs: places 0 and 1, 2 and 3
+  int32x4_t sums[R][Q][2];  // negative, of two outputs: places 0 and 1, 2 and 3
+  for (int r = 0; r < R; ++r) {
+    for (int q = 0; q < Q; ++q) sums[r][q][0] = sums[r][q][1] = vdupq_n_s32(0);
+  }
+  for (int step = 0; step < int(Format::kInputs / 8); ++step) {
+    int8x16_t a[R][2];
     for (int r = 0; r < R; ++r) {
-      for (int q = 0; q < Q; ++q) sums[r][q][0] = sums[r][q][1] = vdupq_n_s32(0);
+      for (int odd = 0; odd < 2; ++odd) a[r][odd] = broadcast4(codes + r * inputs + 8 * step + 4 * odd);
     }
-    for (int step = 0; step < 16; step += 2) {
-      int8x16_t a[R][2];
+#pragma GCC unroll 4
+    for (int q = 0; q < Q; ++q) {
+      int8x16_t stored[2];
+      Format::unpack(weights + Format::kStepBytes * step, first + q, stored[0], stored[1]);
+#pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
-        for (int odd = 0; odd < 2; ++odd) a[r][odd] = broadcast4(codes + r * inputs + 4 * (step + odd));
+        const int16x8_t zero = vdupq_n_s16(0);
+        const int16x8_t low = vmlsl_s8(vmlsl_s8(zero, vget_low_s8(stored[0]), vget_low_s8(a[r][0])),
+                                       vget_low_s8(stored[1]), vget_low_s8(a[r][1]));
+        const int16x8_t high = vmlsl_high_s8(vmlsl_high_s8(zero, stored[0], a[r][0]), stored[1], a[r][1]);
+        sums[r][q][0] = vpadalq_s16(sums[r][q][0], low);
+        sums[r][q][1] = vpadalq_s16(sums[r][q][1], high);
       }
-#pragma GCC unroll 4
-      for (int q = 0; q < Q; ++q) {
-        int8x16_t stored[2];
-        for (int odd = 0; odd < 2; ++odd) {
-          const uint8x16_t bytes = vld1q_u8(weights + 64 * (step + odd) + 16 * (first + q));
-          stored[odd] = vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) {
-          const int16x8_t zero = vdupq_n_s16(0);
-          const int16x8_t low = vmlsl_s8(vmlsl_s8(zero, vget_low_s8(stored[0]), vget_low_s8(a[r][0])),
-                                         vget_low_s8(stored[1]), vget_low_s8(a[r][1]));
-          const int16x8_t high = vmlsl_high_s8(vmlsl_high_s8(zero, stored[0], a[r][0]), stored[1], a[r][1]);
-          sums[r][q][0] = vpadalq_s16(sums[r][q][0], low);
-          sums[r][q][1] = vpadalq_s16(sums[r][q][1], high);
-        }
-      }
-    }
-    for (int r = 0; r < R; ++r) {
-      for (int q = 0; q < Q; ++q) dot[r][q] = vnegq_s32(vpaddq_s32(sums[r][q][0], sums[r][q][1]));
     }
   }
-};
+  for (int r = 0; r < R; ++r) {
+    for (int q = 0; q < Q; ++q) dot[r][q] = vnegq_s32(vpaddq_s32(sums[r][q][0], sums[r][q][1]));
+  }
+}
 
 // R rows of one block, Q quarters of it at a time; fp32 sums in args.acc.
 template <typename Format, int R, int Q>
@@ -117,8 +92,12 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     const int64_t part = group / Format::kParts;
     for (int first = 0; first < 4; first += Q) {
       int32x4_t dot[R][Q];
-      Format::template dots<R, Q>(t.weights + Format::codes_at(group), t.codes + group * Format::kInputs, t.inputs,
-                                  first, dot);
+      const uint8_t* weights = t.weights + Format::codes_at(group);
+      const int8_t* codes = t.codes + group * Format::kInputs;
+      if constexpr (Format::kNibbles)
+        dots_of_nibbles<Format, R, Q>(weights, codes, t.inputs, first, dot);
+      else
+        dots_of_bytes<Format, R, Q>(weights, codes, t.inputs, first, dot);
       for (int q = 0; q < Q; ++q) {
         const float32x4_t weight_scale = Format::scales(t.weights + Format::scales_at(groups, group), first + q);
         for (int r = 0; r < R; ++r) {
@@ -141,7 +120,7 @@ void linear(const LinearQuantArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, linear<SumsW4>, linear<SumsW8>, linear<SumsMxfp4>);
+  enter_quantised(table, [](auto format) { return linear<NeonFormat<format.kValue>>; });
 }
 
 }  // namespace tcim_lite::cpu

@@ -6,42 +6,8 @@ namespace {
 
 constexpr int kTileRows = 5;  // 5 x 4 sums, 5 activations, weights: fits 32 registers
 
-// An unpacker returns the values to multiply for a quarter: 16 inputs as four runs of four. kExcess: they are this much
-// larger than the codes; the sums start at -kExcess * sum(a).
-struct RunsW4 : W4 {
-  static constexpr int32_t kExcess = 8;
-
-  static void unpack(const uint8_t* weights, int sixteen, int quarter, int8x16_t (&runs)[4]) {
-    for (int line = 0; line < 2; ++line) {
-      const uint8x16_t pairs = vld1q_u8(weights + 64 * (2 * sixteen + line) + 16 * quarter);
-      runs[2 * line] = vreinterpretq_s8_u8(vandq_u8(pairs, vdupq_n_u8(15)));
-      runs[2 * line + 1] = vreinterpretq_s8_u8(vshrq_n_u8(pairs, 4));
-    }
-  }
-};
-
-// The stored codes become signed by flipping their top bit.
-struct RunsW8 : W8 {
-  static constexpr int32_t kExcess = 0;
-
-  static void unpack(const uint8_t* weights, int sixteen, int quarter, int8x16_t (&runs)[4]) {
-    for (int line = 0; line < 4; ++line) {
-      const uint8x16_t bytes = vld1q_u8(weights + 64 * (4 * sixteen + line) + 16 * quarter);
-      runs[line] = vreinterpretq_s8_u8(veorq_u8(bytes, vdupq_n_u8(0x80)));
-    }
-  }
-};
-
-struct RunsMxfp4 : Mxfp4 {
-  static constexpr int32_t kExcess = 0;
-
-  static void unpack(const uint8_t* weights, int sixteen, int quarter, int8x16_t (&runs)[4]) {
-    RunsW4::unpack(weights, sixteen, quarter, runs);
-    for (int run = 0; run < 4; ++run) runs[run] = decode(vreinterpretq_u8_s8(runs[run]));
-  }
-};
-
-// R rows of one block; fp32 sums in args.acc. Few rows keep even and odd runs apart: sdot takes four cycles.
+// R rows of one block; fp32 sums in args.acc, integer ones start at -kExcess * sum(a). Few rows keep even and odd runs
+// apart: sdot takes four cycles.
 template <typename Format, int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   constexpr int kSets = R <= 2 ? 2 : 1;
@@ -66,7 +32,8 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 #pragma GCC unroll 4
       for (int q = 0; q < 4; ++q) {
         int8x16_t runs[4];
-        Format::unpack(weights, sixteen, q, runs);
+        for (int eight = 0; eight < 2; ++eight)
+          Format::unpack(weights + Format::kStepBytes * (2 * sixteen + eight), q, runs[2 * eight], runs[2 * eight + 1]);
 #pragma GCC unroll 5
         for (int r = 0; r < R; ++r) {
           int32x4_t& even = sums[0][r][q];
@@ -101,7 +68,7 @@ void linear(const LinearQuantArgs& args) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, linear<RunsW4>, linear<RunsW8>, linear<RunsMxfp4>);
+  enter_quantised(table, [](auto format) { return linear<NeonFormat<format.kValue>>; });
 }
 
 }  // namespace tcim_lite::cpu

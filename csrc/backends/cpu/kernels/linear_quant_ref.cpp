@@ -78,9 +78,7 @@ void use(KernelTable& table) {
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  use<WeightFormat::LinearW4>(table);
-  use<WeightFormat::LinearW8>(table);
-  use<WeightFormat::LinearMxfp4>(table);
+  for_quantised([&](auto format) { use<format.kValue>(table); });
   table.many_from = 1;
   table.many_rows = 64;
 }

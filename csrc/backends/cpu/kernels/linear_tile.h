@@ -1,5 +1,6 @@
 // What kernels of quantised Linears share on every instruction set: the packed formats as types, and where the rows and
-// sums of a tile lie. A kernel is one loop over a format's unpacker. Everything has internal linkage.
+// sums of a tile lie. A kernel is one loop over a format's unpacker, which each kind of vector register has once for
+// all formats. Everything has internal linkage.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,15 @@ struct Packed {
   static constexpr WeightLayout kLayout = layout_of(F);
   static constexpr int64_t kInputs = kLayout.scale_inputs;
   static constexpr int kLines = int(line_bytes(kLayout, kInputs) / kLineBytes);
+  static constexpr int kStepBytes = int(kLineBytes) * kLines / int(kInputs / 8);  // of the codes of eight inputs
   static constexpr int kParts = int(kGroup / kInputs);
-  static constexpr bool kScalesBehindBlock = kLayout.unit_inputs == 0;  // a stream of memory of their own
+  static constexpr bool kNibbles = code_bits(kLayout) == 4;                   // else bytes
+  static constexpr bool kE2m1 = kNibbles && kLayout.code_offset == 0;         // the codes have a sign
+  static constexpr bool kHalfScales = kLayout.scale_dtype == DType::Float16;  // else exponents
+  static constexpr bool kScalesBehindBlock = kLayout.unit_inputs == 0;        // a stream of memory of their own
+  // What the hardware fetches as one, about 1 KiB; prefetch distances are multiples.
+  static constexpr int64_t kUnitBytes =
+      kScalesBehindBlock ? 1024 : codes_offset(kLayout, kLayout.unit_inputs / kLayout.scale_inputs);
 
   static int64_t codes_at(int64_t group) { return codes_offset(kLayout, group); }
   static int64_t scales_at(int64_t groups, int64_t group) { return scales_offset(kLayout, groups * kInputs, group); }
@@ -54,13 +62,24 @@ inline LinearQuantArgs last_block(const LinearQuantArgs& args) {
   return last;
 }
 
-using QuantisedLinear = void (*)(const LinearQuantArgs& args);
+template <WeightFormat F>
+struct FormatConstant {
+  static constexpr WeightFormat kValue = F;
+};
 
-// Enters a set's Linears of each packed format.
-inline void enter_quantised(KernelTable& table, QuantisedLinear w4, QuantisedLinear w8, QuantisedLinear mxfp4) {
-  table.linear[int(WeightFormat::LinearW4)].quantised = w4;
-  table.linear[int(WeightFormat::LinearW8)].quantised = w8;
-  table.linear[int(WeightFormat::LinearMxfp4)].quantised = mxfp4;
+// Calls use(FormatConstant) for every quantised format.
+template <int Code = 0, typename Use>
+void for_quantised(const Use& use) {
+  if constexpr (Code < kWeightFormats) {
+    if constexpr (is_quantized(WeightFormat(Code))) use(FormatConstant<WeightFormat(Code)>());
+    for_quantised<Code + 1>(use);
+  }
+}
+
+// Enters a set's Linear of every quantised format: kernel_of(FormatConstant).
+template <typename KernelOf>
+void enter_quantised(KernelTable& table, const KernelOf& kernel_of) {
+  for_quantised([&](auto format) { table.linear[int(format.kValue)].quantised = kernel_of(format); });
 }
 
 using TileKernel = void (*)(const LinearQuantArgs& args, int64_t row, int64_t block);

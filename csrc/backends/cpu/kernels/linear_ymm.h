@@ -9,40 +9,34 @@ namespace {
 
 inline __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 
-// A format gives the stored codes of inputs 4 * run .. of half the outputs of a group.
-struct W4 : Packed<WeightFormat::LinearW4> {
-  static constexpr int64_t kFarBytes = 4 * 1088;  // four units of two groups
+// What ymm registers take from a packed format.
+template <WeightFormat F>
+struct YmmFormat : Packed<F> {
+  using Packed<F>::kE2m1, Packed<F>::kHalfScales, Packed<F>::kNibbles;
+  static constexpr int64_t kFarBytes = (Packed<F>::kScalesBehindBlock ? 8 : 4) * Packed<F>::kUnitBytes;
 
+  // The line that has the nibbles of run `run`.
   static __m256i pairs(const uint8_t* weights, int run, int half) { return load(weights + 64 * (run / 2) + 32 * half); }
+  // The stored codes of inputs 4 * run .. of half the outputs of a group; of E2M1 the codes.
   static __m256i stored(const uint8_t* weights, int run, int half) {
-    const __m256i both = pairs(weights, run, half), low_mask = _mm256_set1_epi8(0x0f);
-    return _mm256_and_si256(run % 2 == 0 ? both : _mm256_srli_epi16(both, 4), low_mask);
+    if constexpr (kNibbles) {
+      const __m256i both = pairs(weights, run, half), low_mask = _mm256_set1_epi8(0x0f);
+      const __m256i nibbles = _mm256_and_si256(run % 2 == 0 ? both : _mm256_srli_epi16(both, 4), low_mask);
+      if constexpr (!kE2m1) return nibbles;
+      const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+      return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), nibbles);
+    } else {
+      return load(weights + 64 * run + 32 * half);
+    }
   }
   static __m256 scales(const uint8_t* at, int half) {
-    return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at + 16 * half)));
+    if constexpr (kHalfScales) {
+      return _mm256_cvtph_ps(_mm_load_si128(reinterpret_cast<const __m128i*>(at + 16 * half)));
+    } else {  // 2^e
+      const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at + 8 * half)));
+      return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(wide, _mm256_set1_epi32(127)), 23));
+    }
   }
-};
-
-struct W8 : Packed<WeightFormat::LinearW8> {
-  static constexpr int64_t kFarBytes = 8192;
-
-  static __m256i stored(const uint8_t* weights, int run, int half) { return load(weights + 64 * run + 32 * half); }
-  // 2^e.
-  static __m256 scales(const uint8_t* at, int half) {
-    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at + 8 * half)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(wide, _mm256_set1_epi32(127)), 23));
-  }
-};
-
-// E2M1, doubled: the codes have a sign.
-struct Mxfp4 : Packed<WeightFormat::LinearMxfp4> {
-  static constexpr int64_t kFarBytes = W4::kFarBytes;
-
-  static __m256i stored(const uint8_t* weights, int run, int half) {
-    const __m128i codes = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(codes), W4::stored(weights, run, half));
-  }
-  static __m256 scales(const uint8_t* at, int half) { return W8::scales(at, half); }
 };
 
 // R rows of one group: where they and their weights lie.
@@ -67,8 +61,7 @@ struct Group {
 // How far ahead R rows fetch their codes; 0: not at all. On CPUs with VPDPBUSD the hardware keeps up with two rows of
 // 4-bit codes, which lose by fetches (benchmarks/notes/log/cpu-avx2-neon.md).
 template <typename Format, int R, bool Stream>
-constexpr int64_t kCodesAhead =
-    !Stream || (R <= 2 && Format::kFormat != WeightFormat::LinearW8) ? 0 : Format::kFarBytes;
+constexpr int64_t kCodesAhead = !Stream || (R <= 2 && Format::kNibbles) ? 0 : Format::kFarBytes;
 
 // Fetches codes `Ahead`, as prefetch() takes it, of run `run` of a group, where a line begins.
 template <typename Format, int64_t Ahead>
