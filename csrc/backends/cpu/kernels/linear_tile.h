@@ -76,10 +76,15 @@ void for_quantised(const Use& use) {
   }
 }
 
-// Enters a set's Linear of every quantised format: kernel_of(FormatConstant).
+// Enters a set's Linear of every quantised format: kernel_of(FormatConstant). The sums of activations that undo an
+// offset of the codes are those of 64, so a format with an offset and smaller groups keeps the kernel of ref.
 template <typename KernelOf>
 void enter_quantised(KernelTable& table, const KernelOf& kernel_of) {
-  for_quantised([&](auto format) { table.linear[int(format.kValue)].quantised = kernel_of(format); });
+  for_quantised([&](auto format) {
+    using Format = Packed<format.kValue>;
+    if constexpr (Format::kParts == 1 || Format::kLayout.code_offset == 0)
+      table.linear[int(format.kValue)].quantised = kernel_of(format);
+  });
 }
 
 using TileKernel = void (*)(const LinearQuantArgs& args, int64_t row, int64_t block);
