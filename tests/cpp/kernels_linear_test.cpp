@@ -22,8 +22,9 @@ struct Shape {
   int64_t rows, blocks, groups;
 };
 
-// Extreme: bytes and activations are the least or the most of all; Same: those of a block, of a group.
-enum class Values { Random, Extreme, Same };
+// Extreme: bytes and activations are the least or the most of all; Same: those of a block, of a group. Near: random,
+// with scales of activations as near each other as in a model, and groups of zeros. Those of Random are anywhere.
+enum class Values { Random, Extreme, Same, Near };
 
 const std::vector<WeightFormat> kQuantised = [] {
   std::vector<WeightFormat> formats;
@@ -32,6 +33,8 @@ const std::vector<WeightFormat> kQuantised = [] {
   }
   return formats;
 }();
+
+bool is_random(Values values) { return values == Values::Random || values == Values::Near; }
 
 // Inputs that share a scale of weights.
 int64_t scale_inputs(WeightFormat format) { return layout_of(format).scale_inputs; }
@@ -69,26 +72,27 @@ struct QuantCase {
       uint8_t* at = weights.data() + block * stride;
       const int same = 255 * uniform(0, 1);
       for (int64_t i = 0; i < stride; ++i)
-        at[i] = uint8_t(values == Values::Random ? uniform(0, 255)
-                        : values == Values::Same ? same
-                                                 : 255 * uniform(0, 1));
+        at[i] = uint8_t(is_random(values) ? uniform(0, 255) : values == Values::Same ? same : 255 * uniform(0, 1));
       for (int64_t i = 0; i < shape.groups * kGroup / scale_inputs(format) * kBlockOutputs; ++i) {
         uint8_t* scales = at + scales_offset(format, shape.groups * kGroup, i / 16);
         if (layout_of(format).scale_dtype == DType::Float16) {
           reinterpret_cast<uint16_t*>(scales)[i % 16] = random_scale();
         } else {
-          const int exponent = values == Values::Random ? uniform(-30, 9) : uniform(-126, 80);
+          const int exponent = is_random(values) ? uniform(-30, 9) : uniform(-126, 80);
           scales[i % 16] = uint8_t(int8_t(exponent));
         }
       }
     }
     for (int64_t i = 0; i < scales.size(); ++i) {
-      scales[i] = std::ldexp(1.0f, uniform(-30, 9));
+      const bool zeros = values == Values::Near && uniform(0, 7) == 0;
+      const int highest = i / shape.groups % 26 - 16;  // of the row
+      scales[i] = std::ldexp(
+          1.0f, zeros || values == Values::Random ? uniform(-30, zeros ? -30 : 9) : uniform(highest - 14, highest));
       sums[i] = 0;
       const int lowest = hides_exponents(format) ? -128 : -127;
       const int sign = uniform(0, 1) ? 127 : lowest;
       for (int64_t k = 0; k < kGroup; ++k) {
-        const int code = values == Values::Random ? uniform(lowest, 127) : sign;
+        const int code = zeros ? 0 : is_random(values) ? uniform(lowest, 127) : sign;
         codes[i * kGroup + k] = int8_t(code);
         sums[i] += code;
       }
@@ -232,10 +236,12 @@ int main() {
         check_quantised(format, {rows, blocks, 11}, Values::Random);
         check_quantised(format, {rows, blocks, 3}, Values::Extreme);
         check_quantised(format, {rows, blocks, 3}, Values::Same);
+        check_quantised(format, {rows, blocks, 19}, Values::Near);
       }
     }
     check_quantised(format, {7, 2, 48}, Values::Random);
     check_quantised(format, {100, 3, 48}, Values::Extreme);
+    check_quantised(format, {131, 3, 17}, Values::Near);
   }
   for (const WeightFormat format : {WeightFormat::LinearF16, WeightFormat::LinearF32}) {
     for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 12, 13, 31}) {

@@ -1,6 +1,6 @@
 // For CPUs without the dot product instructions. Codes of 4 bits take vpmaddubsw, which multiplies unsigned by signed
 // bytes, adds the products of two inputs to 16 bits and saturates there; codes of 8 bits take vpmaddwd.
-#include "backends/cpu/kernels/linear_span.h"
+#include "backends/cpu/kernels/linear_many_avx2.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -71,10 +71,8 @@ struct Nibbles {
   using Format = Weights;
   using Multiplied = Codes<Format>;
   static constexpr int kMost = Multiplied::kMostRows, kRuns = int(Format::kInputs / 4);
-  // In a loop one or two rows, whose codes are fetched ahead, take a tenth more, and groups of eight runs a thirtieth.
-  // Elsewhere it takes gcc 12 half the time.
-  template <int64_t Ahead>
-  static constexpr int kUnit = Ahead != 0 || kRuns == 8 ? kRuns : 2;
+  // Rows up to which codes are not worth unpacking (benchmarks/notes/log/cpu-avx2-neon.md).
+  static constexpr int64_t kStoredRows = Format::kE2m1 ? kFewRows : 24;
 
   // The offset of the codes times the activations of each lane of 16 bits.
   static int32_t start_of(const int8_t* codes) {
@@ -89,24 +87,15 @@ struct Nibbles {
     return _mm_cvtsi128_si32(_mm_add_epi16(four, _mm_shuffle_epi32(four, 0xb1)));
   }
 
-  struct Unpacked : Format {
-    static constexpr int64_t kCodeBytes = 16 * Format::kInputs;
-    static __m256i stored(const uint8_t* codes, int run, int half) { return load(codes + 64 * run + 32 * half); }
-    static void unpack(const uint8_t* weights, uint8_t* to) {
-      unrolled<2 * kRuns>([&](int i) {
-        _mm256_store_si256(reinterpret_cast<__m256i*>(to + 32 * i), Format::stored(weights, i / 2, i % 2));
-      });
-    }
-  };
-
-  template <typename Source, int R, int64_t Ahead>
+  template <int R, int64_t Ahead>
   __attribute__((always_inline)) static void dots(const uint8_t* weights, const int8_t* inputs, int64_t input_stride,
                                                   const RowOfGroup* rows, int64_t stride, __m256i (&dot)[R][2]) {
     __m256i pairs[R][2];
     unrolled<R>([&](int r) { pairs[r][0] = pairs[r][1] = _mm256_set1_epi32(rows[r * stride].start); });
-    for_units<Format, Ahead, kUnit<Ahead>>(
+    // All runs at once: in a loop one or two rows take a tenth more, and groups of eight runs a thirtieth.
+    for_units<Format, Ahead, kRuns>(
         weights, [&](int run) __attribute__((always_inline)) {
-          __m256i stored[2] = {Source::stored(weights, run, 0), Source::stored(weights, run, 1)};
+          __m256i stored[2] = {Format::stored(weights, run, 0), Format::stored(weights, run, 1)};
           settle(stored[0]);
           settle(stored[1]);
           const Multiplied codes[2] = {Multiplied(stored[0]), Multiplied(stored[1])};
@@ -173,7 +162,7 @@ void linear(const LinearQuantArgs& args) {
   constexpr int kMostRowsOfWords = 4;
   if constexpr (Format::kNibbles) {
     using Method = Nibbles<Format>;
-    args.rows <= kFewRows ? linear_of_few_nibbles<Method>(args) : linear_of_many_nibbles<Method>(args);
+    args.rows <= Method::kStoredRows ? linear_of_few_nibbles<Method>(args) : linear_of_many_nibbles<Method>(args);
   } else if (args.rows <= kFewRows) {
     linear_of_few<Format, kMostRowsOfWords>(args);
   } else {
@@ -185,6 +174,7 @@ void linear(const LinearQuantArgs& args) {
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   enter_quantised(table, [](auto format) { return linear<YmmFormat<format.kValue>>; });
+  table.many_rows = ManyRows<YmmFormat<WeightFormat::LinearW4>>::kRows;
 }
 
 }  // namespace tcim_lite::cpu

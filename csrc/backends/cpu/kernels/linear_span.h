@@ -1,12 +1,11 @@
-// Linear with quantised weights on ymm registers in spans of groups: what the sums of a row begin with is made once for
-// all blocks, codes that many rows multiply are unpacked once for all rows. Everything has internal linkage.
+// Linear with quantised weights on ymm registers, few rows, from the stored codes in spans of groups: what the sums of
+// a row begin with is made once for all blocks. Everything has internal linkage.
 //
 // A method says how a format is multiplied. It defines
 //   Format     of the weights
-//   Unpacked   codes as they are multiplied, kCodeBytes of a group; unpack(weights, to)
 //   kMost      rows of a tile
 //   start_of   what a row's sums begin with in a group
-//   dots       of R rows with both halves of the outputs of a group, exact; from the codes of Source, one of these two
+//   dots       of R rows with both halves of the outputs of a group, exact
 #pragma once
 
 #include "backends/cpu/kernels/linear_ymm.h"
@@ -26,14 +25,13 @@ struct RowOfGroup {
 };
 
 // Groups [begin, end) of some rows.
-template <typename Method, bool Stream>
+template <typename Method>
 struct Span {
   using Format = typename Method::Format;
-  static constexpr int64_t kRows = Stream ? kFewRows : 64;
-  static constexpr int64_t kGroups = (Stream ? 64 : 16) * Format::kParts;
+  static constexpr int64_t kRows = kFewRows, kGroups = 64 * Format::kParts;
 
-  Span(const LinearQuantArgs& args, int64_t first_row, int64_t count, int64_t first_group)
-      : row(first_row), begin(first_group), end(groups_of(args) - begin < kGroups ? groups_of(args) : begin + kGroups) {
+  Span(const LinearQuantArgs& args, int64_t first_row, int64_t count, int64_t first_group, int64_t end_group)
+      : row(first_row), begin(first_group), end(end_group) {
     for (int64_t r = 0; r < count; ++r) {
       const int8_t* codes = args.codes + (row + r) * args.groups * kGroup;
       const float* scales = args.scales + (row + r) * args.groups;
@@ -65,11 +63,6 @@ __attribute__((always_inline)) inline void add_scaled(__m256 low_scales, __m256 
   });
 }
 
-// The scales behind unpacked codes, in fp32.
-inline __m256 unpacked_scales(const uint8_t* at, int half) {
-  return _mm256_load_ps(reinterpret_cast<const float*>(at) + 8 * half);
-}
-
 // Loads or stores the sums of R rows of a block.
 template <int R>
 __attribute__((always_inline)) inline void load_sums(const Tile& t, bool first, float (&sums)[R][kBlockOutputs]) {
@@ -85,31 +78,11 @@ __attribute__((always_inline)) inline void store_sums(const Tile& t, const float
   });
 }
 
-// R rows of a span and block, whose weights are at `unpacked`.
-template <typename Method, int R>
-void tile_of_many(const LinearQuantArgs& args, const Span<Method, false>& span, int64_t row, int64_t block,
-                  const uint8_t* unpacked) {
-  constexpr int64_t kStride = Span<Method, false>::kGroups, kInputs = Method::Format::kInputs;
-  const Tile t(args, row, block);
-  const RowOfGroup* rows = span.rows + (row - span.row) * kStride;
-  const int8_t* inputs = t.codes + span.begin * kInputs;
-  alignas(32) float sums[R][kBlockOutputs];
-  load_sums<R>(t, span.begin == 0, sums);
-  for (int64_t index = span.begin; index < span.end; ++index, ++rows, inputs += kInputs) {
-    const uint8_t* scales = unpacked + Method::Unpacked::kCodeBytes;
-    __m256i dot[R][2];
-    Method::template dots<typename Method::Unpacked, R, 0>(unpacked, inputs, t.inputs, rows, kStride, dot);
-    add_scaled<R>(unpacked_scales(scales, 0), unpacked_scales(scales, 1), rows, kStride, dot, sums);
-    unpacked = scales + kBlockOutputs * sizeof(float);
-  }
-  store_sums<R>(t, sums);
-}
-
 // R rows of a span and block, from the stored codes.
 template <typename Method, int R>
-void tile_of_few(const LinearQuantArgs& args, const Span<Method, true>& span, int64_t row, int64_t block) {
+void tile_of_few(const LinearQuantArgs& args, const Span<Method>& span, int64_t row, int64_t block) {
   using Format = typename Method::Format;
-  constexpr int64_t kStride = Span<Method, true>::kGroups;
+  constexpr int64_t kStride = Span<Method>::kGroups;
   const Tile t(args, row, block);
   const RowOfGroup* rows = span.rows + (row - span.row) * kStride;
   const int8_t* inputs = t.codes + span.begin * Format::kInputs;
@@ -119,91 +92,46 @@ void tile_of_few(const LinearQuantArgs& args, const Span<Method, true>& span, in
     const uint8_t* scales = t.weights + Format::scales_at(span.groups_of(args), index);
     prefetch_scales<Format, kNibblesAhead<Format, R>>(scales, args.block_stride);
     __m256i dot[R][2];
-    Method::template dots<Format, R, kNibblesAhead<Format, R>>(t.weights + Format::codes_at(index), inputs, t.inputs,
-                                                               rows, kStride, dot);
+    Method::template dots<R, kNibblesAhead<Format, R>>(t.weights + Format::codes_at(index), inputs, t.inputs, rows,
+                                                       kStride, dot);
     add_scaled<R>(Format::scales(scales, 0), Format::scales(scales, 1), rows, kStride, dot, sums);
   }
   store_sums<R>(t, sums);
 }
 
-// Rows are split evenly: where they are many, no tile has fewer than half of the most.
-template <typename Method, int R>
-constexpr auto many_of() -> decltype(&tile_of_many<Method, Method::kMost>) {
-  if constexpr (R <= Method::kMost && R >= Method::kMost / 2) return tile_of_many<Method, R>;
-  return nullptr;
-}
 template <typename Method, int R>
 constexpr auto few_of() -> decltype(&tile_of_few<Method, 1>) {
   if constexpr (R <= Method::kMost) return tile_of_few<Method, R>;
   return nullptr;
 }
 
-// use(span, tile) for each span of the rows, one after the other, as a span holds for all blocks; tile(use) calls
-// use(row, rows, index, count) for its tiles.
-template <typename Method, bool Stream, typename Use>
-__attribute__((always_inline)) inline void for_spans(const LinearQuantArgs& args, const Use& use) {
-  using Part = Span<Method, Stream>;
-  const int64_t parts = (args.rows + Part::kRows - 1) / Part::kRows;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t first = args.rows * part / parts, rows = args.rows * (part + 1) / parts - first;
-    const int64_t tiles = (rows + Method::kMost - 1) / Method::kMost;
-    const auto for_tiles = [&](const auto& body) {
-      for (int64_t tile = 0; tile < tiles; ++tile) {
-        const int64_t row = rows * tile / tiles, stop = rows * (tile + 1) / tiles;
-        body(first + row, stop - row, tile, tiles);
-      }
-    };
-    for (int64_t begin = 0; begin < Part::groups_of(args); begin += Part::kGroups)
-      use(Part(args, first, rows, begin), for_tiles);
-  }
-}
-
-// A block's codes are unpacked once for all rows.
+// Groups [begin, end) of some rows, in tiles that are split evenly.
 template <typename Method>
-void linear_of_many_nibbles(const LinearQuantArgs& args) {
-  using Format = typename Method::Format;
-  using Unpacked = typename Method::Unpacked;
-  using Part = Span<Method, false>;
-  constexpr decltype(&tile_of_many<Method, Method::kMost>) kernels[] = {nullptr,
-                                                                        many_of<Method, 1>(),
-                                                                        many_of<Method, 2>(),
-                                                                        many_of<Method, 3>(),
-                                                                        many_of<Method, 4>(),
-                                                                        many_of<Method, 5>()};
+void rows_from_stored(const LinearQuantArgs& args, int64_t first_row, int64_t count, int64_t begin, int64_t end) {
+  constexpr decltype(&tile_of_few<Method, 1>) kernels[] = {
+      nullptr, few_of<Method, 1>(), few_of<Method, 2>(), few_of<Method, 3>(), few_of<Method, 4>(), few_of<Method, 5>()};
   static_assert(Method::kMost < sizeof(kernels) / sizeof(kernels[0]));
-  constexpr int64_t kBytes = Unpacked::kCodeBytes + kBlockOutputs * sizeof(float);
-  alignas(64) uint8_t unpacked[Part::kGroups * kBytes];
-  for_spans<Method, false>(args, [&](const Part& span, const auto& for_tiles) {
-    const int64_t span_bytes = Format::codes_at(Part::kGroups);
-    for (int64_t block = 0; block < args.blocks; ++block) {
-      const uint8_t* weights = args.weights + block * args.block_stride;
-      uint8_t* to = unpacked;
-      for (int64_t index = span.begin; index < span.end; ++index, to += kBytes) {
-        Unpacked::unpack(weights + Format::codes_at(index), to);
-        auto* scales = reinterpret_cast<float*>(to + Unpacked::kCodeBytes);
-        for (int half = 0; half < 2; ++half)
-          _mm256_store_ps(scales + 8 * half,
-                          Format::scales(weights + Format::scales_at(span.groups_of(args), index), half));
+  using Part = Span<Method>;
+  const int64_t parts = (count + Part::kRows - 1) / Part::kRows;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t first = count * part / parts, rows = count * (part + 1) / parts - first;
+    const int64_t tiles = (rows + Method::kMost - 1) / Method::kMost;
+    for (int64_t group = begin; group < end; group += Part::kGroups) {
+      const Part span(args, first_row + first, rows, group, end - group < Part::kGroups ? end : group + Part::kGroups);
+      for (int64_t block = 0; block < args.blocks; ++block) {
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+          const int64_t row = rows * tile / tiles, stop = rows * (tile + 1) / tiles;
+          kernels[stop - row](args, span, span.row + row, block);
+        }
       }
-      const uint8_t* next = weights + Format::codes_at(span.begin) + args.block_stride;
-      for_tiles([&](int64_t row, int64_t rows, int64_t tile, int64_t tiles) {
-        prefetch_part(next, span_bytes, tile, tiles);
-        kernels[rows](args, span, row, block, unpacked);
-      });
     }
-  });
+  }
 }
 
 template <typename Method>
 void linear_of_few_nibbles(const LinearQuantArgs& args) {
-  constexpr decltype(&tile_of_few<Method, 1>) kernels[] = {
-      nullptr, few_of<Method, 1>(), few_of<Method, 2>(), few_of<Method, 3>(), few_of<Method, 4>(), few_of<Method, 5>()};
-  static_assert(Method::kMost < sizeof(kernels) / sizeof(kernels[0]));
   prefetch_first_scales<typename Method::Format>(args);
-  for_spans<Method, true>(args, [&](const Span<Method, true>& span, const auto& for_tiles) {
-    for (int64_t block = 0; block < args.blocks; ++block)
-      for_tiles([&](int64_t row, int64_t rows, int64_t, int64_t) { kernels[rows](args, span, row, block); });
-  });
+  rows_from_stored<Method>(args, 0, args.rows, 0, args.groups * Method::Format::kParts);
 }
 
 }  // namespace

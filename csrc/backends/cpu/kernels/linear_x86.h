@@ -72,13 +72,14 @@ void prefetch_scales(const uint8_t* scales, int64_t block_stride) {
   }
 }
 
-// Into the first cache: part `index` of `parts` of `bytes`. Many rows fetch so the codes that they will all take next,
-// a part in front of each tile (benchmarks/notes/log/cpu-avx512.md).
+// Part `index` of `parts` of `bytes`. Many rows fetch so the codes that they will all take next, a part in front of
+// each tile (benchmarks/notes/log/cpu-avx512.md).
+template <auto Hint = _MM_HINT_T0>
 __attribute__((always_inline)) inline void prefetch_part(const uint8_t* p, int64_t bytes, int64_t index,
                                                          int64_t parts) {
   const int64_t lines = bytes / kLineBytes;
   for (int64_t line = lines * index / parts; line < lines * (index + 1) / parts; ++line)
-    _mm_prefetch(reinterpret_cast<const char*>(p + kLineBytes * line), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(p + kLineBytes * line), Hint);
 }
 
 }  // namespace
