@@ -1,6 +1,7 @@
 // What decode in one launch computes: the arguments of its kernel (kernel.h).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tcim_lite::cuda::decode {
@@ -95,6 +96,7 @@ constexpr int kMailBytes = kMailBoxes * kMostMailed * 4;
 struct ProgramArgs {
   int count = 0;
   bool experts = false;                    // the kernel for a model that has them
+  bool looks_ahead = false;                // while blocks wait, tiles behind the rings are fetched into the L2
   int rows = 0, slots = 0, slot_rows = 0;  // rows = slots * slot_rows; no slots: no attention
   int heads_per_kv = 0, kv_heads = 0, splits = 0, context = 0, table_rows = 0;
   const void* cos = nullptr;  // null: no RoPE
@@ -129,5 +131,17 @@ constexpr int kCodesGroup = kMostRows * (64 + 4);
 constexpr int kMostCodesBytes = kMostInputs / 64 * kCodesGroup;
 // From so many inputs on, quantising several rows in each block costs more than a phase that does it once.
 constexpr int kManyInputs = 8192;
+
+// From so many inputs of the widest Linear on, blocks of a single 4-bit row look ahead: 8B's do, 4B would gain nothing
+// and 1.7B lose 2 %.
+constexpr int kFarInputs = 12288;
+
+inline int most_inputs(const ProgramArgs& args) {
+  int most = 0;
+  for (int p = 0; p < args.count; ++p) {
+    if (args.phases[p].kind == Phase::Kind::Linear) most = std::max(most, args.phases[p].linear.inputs);
+  }
+  return most;
+}
 
 }  // namespace tcim_lite::cuda::decode

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "backends/cuda/decode/attention.cuh"
 #include "backends/cuda/decode/expert_tiles.cuh"
 #include "backends/cuda/decode/kernel.h"
@@ -69,6 +67,7 @@ struct KernelShared {
   Phase phases[2];  // this one and the next
   AttentionUnit unit;
   ChosenExperts<Shape::kExperts> experts;
+  LookAhead ahead;  // of the last warp
 };
 template <typename Shape>
 constexpr size_t kSharedBytes = sizeof(KernelShared<Shape>);
@@ -94,6 +93,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
   }
   if (thread < kPhaseWords) keep_word(0, word_of(0));
   if (thread == 0) s.unit = unit_of<Shape::kWarps>(args);
+  if (Shape::kLooksAhead && thread == 0) s.ahead = {args.looks_ahead ? 0 : args.count, 0};
   if (*args.refused != 0) return;
   const uint32_t run = kOne ? args.barrier[1] : 0;
   __syncthreads();
@@ -135,7 +135,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
       LinearInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
       ready();
       if (!kOne || int(blockIdx.x) < linear.tiles) {
-        prepared.start(own.scratch);
+        prepared.start(own.scratch, [&] {
+          if constexpr (Shape::kLooksAhead) {
+            if (threadIdx.x / 32 == Shape::kWarps - 1) ring.look_ahead(s.ahead);
+          }
+        });
         const auto multiply = [&](auto blocks) {
           if constexpr (Shape::kExperts) {
             multiply_expert_tiles<Shape, blocks()>(linear, handover, ring, prepared, own.sums, s.experts);
@@ -181,14 +185,6 @@ void launch_shape(const ProgramArgs& args, cudaStream_t stream) {
   config.attrs = &attribute;
   config.numAttrs = 1;
   CUDA_CHECK(cudaLaunchKernelEx(&config, program_kernel<Shape>, args));
-}
-
-int most_inputs(const ProgramArgs& args) {
-  int most = 0;
-  for (int p = 0; p < args.count; ++p) {
-    if (args.phases[p].kind == Phase::Kind::Linear) most = std::max(most, args.phases[p].linear.inputs);
-  }
-  return most;
 }
 
 template <WeightFormat Format>

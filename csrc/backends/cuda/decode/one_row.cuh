@@ -41,17 +41,18 @@ class OneRow {
   __device__ __forceinline__ const char* groups() const { return area_; }
 
   // All warps. scratch: [kWarps]. What each phase does once should take few instructions: as many lanes as there
-  // are share a group.
-  __device__ __forceinline__ void start(float* scratch) {
+  // are share a group. Whoever waits calls `idle` once.
+  template <typename Idle>
+  __device__ __forceinline__ void start(float* scratch, const Idle& idle) {
     const int groups = (linear_.inputs / 64 + Shape::kWarps - 1) / Shape::kWarps;  // the most that a warp has
     if (combines()) {
-      prepare<8, kPiece / 4>(scratch);
+      prepare<8, kPiece / 4>(scratch, idle);
     } else if (groups <= 1) {
-      prepare<32>(scratch);
+      prepare<32>(scratch, idle);
     } else if (groups <= 2) {
-      prepare<16>(scratch);
+      prepare<16>(scratch, idle);
     } else {
-      prepare<8, kMostPasses>(scratch);
+      prepare<8, kMostPasses>(scratch, idle);
     }
     __syncwarp();
   }
@@ -66,15 +67,15 @@ class OneRow {
 
   // By `Lanes` lanes a group: lane l of them has words l of a group (two values each), or 2 l and 2 l + 1, and of 8
   // lanes those 16 further on as well.
-  template <int Lanes, int kPasses = 1>
-  __device__ __forceinline__ void prepare(float* scratch) {
+  template <int Lanes, int kPasses = 1, typename Idle>
+  __device__ __forceinline__ void prepare(float* scratch, const Idle& idle) {
     constexpr int kWords = 32 / Lanes, kAtOnce = 32 / Lanes;
     constexpr bool kCombines = kPasses > kMostPasses;  // has neither norm nor mail
     const bool norm = !kCombines && linear_.norm_weight != nullptr;
     float2 weight[kWords] = {};
     if (norm && begin_ < end_) load_weights<Lanes>(0, weight);
     uint32_t kept[kPasses][kWords] = {};
-    take<Lanes>(kept, !kCombines && handover_.mailed());
+    take<Lanes>(kept, !kCombines && handover_.mailed(), idle);
     float inverse = 1;
     if (norm) {
       float sum = 0;
@@ -136,8 +137,8 @@ class OneRow {
   }
 
   // Waits for what is mailed. Lanes without a group have zeros.
-  template <int Lanes, int Passes>
-  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes], bool mailed) const {
+  template <int Lanes, int Passes, typename Idle>
+  __device__ __forceinline__ void take(uint32_t (&kept)[Passes][32 / Lanes], bool mailed, const Idle& idle) const {
     constexpr int kWords = 32 / Lanes;
     const auto each = [&](const auto& read) {
 #pragma unroll
@@ -150,6 +151,7 @@ class OneRow {
     if (mailed) {
       const Mail mail = handover_.x();
       bool here;
+      [[maybe_unused]] bool idles = true;
       do {
         here = true;
         each([&](int pass, int i, int word) {
@@ -164,7 +166,12 @@ class OneRow {
           }
           kept[pass][i] = uint32_t(two[0]);
         });
-      } while (!__all_sync(0xffffffffu, here));
+        here = __all_sync(0xffffffffu, here);
+        if constexpr (Shape::kLooksAhead) {
+          if (idles && !here) idle();
+          idles = false;
+        }
+      } while (!here);
     } else {
       const auto* x = static_cast<const uint32_t*>(linear_.x);
       each([&](int pass, int i, int word) {

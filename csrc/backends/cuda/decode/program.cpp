@@ -37,6 +37,7 @@ std::optional<Program> ProgramBuilder::build(size_t first) {
   plan_handovers(args_, flows_);
   own(args_.barrier, 2 * sizeof(unsigned));
   args_.experts = args_.rows == 1 && has_experts_;
+  args_.looks_ahead = most_inputs(args_) >= kFarInputs;
   if (args_.rows == 1) own(args_.mail, kMailBytes);
   if (args_.slots > 0) {
     own(args_.arrived, uint64_t(args_.rows) * uint64_t(args_.kv_heads) * 4);

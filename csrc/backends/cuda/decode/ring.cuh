@@ -20,6 +20,8 @@ struct KernelShape {
   static constexpr int kRows = Rows, kWarps = Warps, kThreads = 32 * Warps;
   static constexpr int kWidest = Experts ? kMostCombined : Warps == kMostWarps ? kMostInputs : kFewInputs;
   static constexpr int kMostHeads = most_heads_per_kv(Experts);
+  // 8-bit weights and float16 keep the memory busy enough: 8B w8 would be 1 % slower.
+  static constexpr bool kLooksAhead = F == WeightFormat::LinearW4 && Rows == 1 && Warps == kMostWarps;
 };
 
 constexpr int kKeyBytes = kHeadDim * 2;
@@ -86,6 +88,11 @@ template <typename Shape>
 __device__ __forceinline__ int share_begin(int groups, int warp) {
   return int(unsigned(groups * warp) / Shape::kWarps);
 }
+
+// The block's next tile that it has not asked to be in the L2.
+struct LookAhead {
+  int phase, tile;
+};
 
 template <typename Shape, int Stages>
 class Ring {
@@ -157,6 +164,26 @@ class Ring {
   }
   __device__ __forceinline__ void give_up_all() {
     if (held_ > 0) give_up(held_);
+  }
+
+  // Asks for one of the block's next tiles to be in the L2, the first of which no ring has a part. By one warp, while
+  // it waits: rings are full then, and the memory would stand still.
+  __device__ __forceinline__ void look_ahead(LookAhead& next) const {
+    static_assert(Shape::kLooksAhead);
+    constexpr int kPhases = 2;           // behind that of the ring's next chunk
+    constexpr int kMostBytes = 1 << 17;  // of a tile: that is the most it was tried with
+    if (lane() != 0) return;
+    int phase = phase_, tile = blocks_ > 0 ? tile_ + int(gridDim.x) : int(blockIdx.x);
+    if (next.phase > phase || (next.phase == phase && next.tile > tile)) phase = next.phase, tile = next.tile;
+    while (phase < count_ && (marks_[phase].kind != Phase::Kind::Linear || tile >= places_[phase].tiles.count)) {
+      ++phase;
+      tile = int(blockIdx.x);
+    }
+    if (phase >= count_ || phase > phase_ + kPhases) return;
+    const RingPlace& place = places_[phase];
+    const int bytes = place.tiles.blocks * place.tiles.groups * Stage::kItem;
+    prefetch(place.weights + int64_t(tile) * bytes, min(bytes, kMostBytes));
+    next = {phase, tile + int(gridDim.x)};
   }
 
  private:

@@ -53,6 +53,10 @@ __device__ __forceinline__ void copy_async_once(uint32_t shared, const char* glo
                "n"(Offset), "l"(kEvictFirst)
                : "memory");
 }
+// A multiple of 16 bytes into the L2.
+__device__ __forceinline__ void prefetch(const char* global, int bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 // 4 bytes.
 __device__ __forceinline__ void copy_async_word(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
