@@ -6,9 +6,9 @@
 namespace tcim_lite {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kArenaAlignment = 64;
 
-uint64_t padded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+uint64_t padded(uint64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
 
 bool overlap(const Lifetime& a, const Lifetime& b) {
   return a.first_step <= b.last_step && b.first_step <= a.last_step;
