@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/cuda/decode/experts.cuh"
+#include "backends/cuda/decode/ring_place.cuh"
 #include "backends/cuda/decode/unit.cuh"
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/linear.cuh"
@@ -24,8 +25,6 @@ struct KernelShape {
   static constexpr bool kLooksAhead = F == WeightFormat::LinearW4 && Rows == 1 && Warps == kMostWarps;
 };
 
-constexpr int kKeyBytes = kHeadDim * 2;
-
 // A stage holds eight rows of a cache (keys.cuh) or kChunk items: 16 outputs by kChunk * 64 inputs. kStep: from
 // an item's weights to those of the next.
 template <WeightFormat Format>
@@ -43,46 +42,6 @@ struct RingStage<WeightFormat::LinearF16> {
   static constexpr int kItem = 2048, kStep = 128, kChunk = 1;
 };
 
-// What the ring needs to know of phases to come, in shared memory: where a Linear's weights are, or the keys and values
-// of the block's slot and KV head. Other phases have zeros.
-struct RingPlace {
-  struct Tiles {
-    int count;
-    int16_t groups;  // of 64 inputs
-    int8_t blocks;
-    int8_t chosen;  // LinearPhase::chosen, negative where it combines
-  };
-  union {
-    const char* weights;
-    char* keys;
-  };
-  union {
-    Tiles tiles;
-    char* values;
-  };
-};
-// Apart from the places, whose padding would leave no room beside the rings of several rows.
-struct RingMarks {
-  bool meets;
-  Phase::Kind kind;
-};
-__device__ __forceinline__ RingMarks marks_of(const Phase& phase) { return {phase.meets, phase.kind}; }
-__device__ __forceinline__ RingPlace place_of(const Phase& phase, const ProgramArgs& args) {
-  RingPlace place{};
-  const AttentionPair pair = pair_of(args);
-  if (phase.kind == Phase::Kind::Linear) {
-    const LinearPhase& linear = phase.linear;
-    place.weights = static_cast<const char*>(linear.weights);
-    place.tiles = {linear.tiles, int16_t(linear.inputs / 64), linear.blocks,
-                   int8_t(linear.combines ? -linear.chosen : linear.chosen)};
-  } else if (phase.kind == Phase::Kind::Attention && pair.exists) {
-    void* const* caches = args.caches + phase.attention.caches + 2 * pair.slot;
-    const int64_t at = int64_t(pair.kv_head) * args.context * kKeyBytes;
-    place.keys = static_cast<char*>(caches[0]) + at;
-    place.values = static_cast<char*>(caches[1]) + at;
-  }
-  return place;
-}
 // Groups of 64 inputs that a warp multiplies: [share(warp), share(warp + 1)).
 template <typename Shape>
 __device__ __forceinline__ int share_begin(int groups, int warp) {
