@@ -18,9 +18,10 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("objdump") is None, reason="no objdump: apt install binutils"),
 ]
 LINES = {"W4": 8, "W8": 16}  # of 64 bytes, the codes of a group of a block
+NUMBERS = {"1": "W4", "2": "W8"}  # of the enum WeightFormat, which names of functions have
 PASSES = {("avx2", "W8"): 8, ("avx512", "W8"): 8}  # of a loop over a group; the other kernels are unrolled
 FUNCTIONS = {
-    "avx2": {"W4": "tile_of_few<Nibbles<W4, 5>, {rows}>", "W8": "tile<W8, {rows}, true>"},
+    "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile<W8, {rows}, true>"},
     "avxvnni": {format: f"tile<{format}, {{rows}}, true>" for format in LINES},
     "avx512": {format: f"few_rows<{format}, {{rows}}>" for format in LINES},
     "avx512vnni": {format: f"few_rows<{format}, {{rows}}, true>" for format in LINES},
@@ -28,7 +29,8 @@ FUNCTIONS = {
 
 
 def fetches_of(isa: str, file: str) -> dict[str, int] | None:
-    """How often each function of an object fetches, by its name without namespaces; None without the object."""
+    """How often each function of an object fetches, by its name without namespaces and with formats as in LINES; None
+    without the object."""
     folder = package_build.package_build() / "csrc/backends/cpu/CMakeFiles"
     path = folder / f"tcim_lite_kernels_{isa}.dir/kernels/{file}_{isa}.cpp.o"
     if not path.exists():
@@ -36,7 +38,9 @@ def fetches_of(isa: str, file: str) -> dict[str, int] | None:
     counts, name = {}, ""
     for line in package_build.run("objdump", "-dC", "--no-show-raw-insn", path).splitlines():
         if function := re.fullmatch(r"[0-9a-f]+ <(.*)>:", line):
-            name = re.sub(r"tcim_lite::cpu::|\(anonymous namespace\)::|^void |\(.*", "", function[1])
+            short = re.sub(r"tcim_lite::(cpu::)?|\(anonymous namespace\)::|^void ", "", function[1])
+            short = re.sub(r"[YZ]mmFormat<\(WeightFormat\)(\d+)>", lambda m: NUMBERS.get(m[1], m[0]), short)
+            name = re.sub(r" (?=>)|\(.*", "", short)
         counts[name] = counts.get(name, 0) + ("prefetch" in line)
     return counts
 
