@@ -1,5 +1,6 @@
 """Limits and ends: keys, bodies, the queue, clients that leave or read slowly, signals."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -225,10 +226,9 @@ def test_clients_that_ask_without_pause_are_answered_or_refused_at_the_signal(st
     def ask():
         try:
             while True:
-                connection = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
-                connection.request("POST", "/v1/completions", payload, {"Content-Type": "application/json"})
-                assert connection.getresponse().status in (200, 503)
-                connection.close()
+                with contextlib.closing(HTTPConnection(urlsplit(server.url).netloc, timeout=60)) as connection:
+                    connection.request("POST", "/v1/completions", payload, {"Content-Type": "application/json"})
+                    assert connection.getresponse().status in (200, 503)
         except OSError as error:
             ends.append(type(error))
 
