@@ -19,6 +19,7 @@ from . import (
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
 from .fold import can_fold, fold
+from .lower import microsoft
 from .network import MAX_GROWTH, Network, Node
 from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
 from .resizer import check as check_image
@@ -167,6 +168,11 @@ def why_not(node: Node) -> str | None:
         return hmonnx.why_not(node)
     if (node.domain, node.op) in LOWERINGS:
         return None
-    if node.domain in ("com.microsoft", "com.ms.internal.nhwc", "com.microsoft.nchwc"):
+    if node.domain in ("com.ms.internal.nhwc", "com.microsoft.nchwc"):
+        return (
+            "onnxruntime writes it for one processor; expected the model that it read, or one saved with "
+            "ORT_ENABLE_EXTENDED"
+        )
+    if node.domain == microsoft.DOMAIN:
         return "tools of onnxruntime write it; expected the model that they read"
     return "" if node.domain else _REASONS.get(node.op, "")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tcim_lite.hmm.layout import MAX_NAME_BYTES, MAX_OPS
 
 from ..common.errors import CheckpointError, CompileError, need_extra
+from .channels_last import channels_first
 from .errors import UnsupportedNodeError, reason, shown
 from .functions import inlined, with_inner, written_out
 from .masked import without_places
@@ -89,7 +90,7 @@ def read(
             raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
         constants[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
     constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
-    nodes = without_places(nodes, constants)
+    nodes = channels_first(without_places(nodes, constants), constants)
     if graph.sparse_initializer:
         raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
     _check_values("--begin-at", begins, nodes)

@@ -41,6 +41,10 @@ REFUSED = {
         [("NhwcMaxPool", ["x"], ["y"], {"domain": "com.microsoft"})], ROW, {},
         "node 'n0' (com.microsoft.NhwcMaxPool): tools of onnxruntime write it",
     ),
+    "an op of onnxruntime's layout for one processor": (
+        [("ReorderInput", ["x"], ["y"], {"domain": "com.microsoft.nchwc"})], ROW, {},
+        "onnxruntime writes it for one processor; expected the model that it read, or one saved with ORT_ENABLE_EXT",
+    ),
     "a random result": ([("RandomNormalLike", ["x"], ["y"], {})], ROW, {}, "node 'n0' (RandomNormalLike): its result is"),
     "random constants": (
         [("RandomNormal", [], ["r"], {"shape": [3]}), ("Add", ["x", "r"], ["y"], {})], ROW, {},

@@ -107,6 +107,7 @@ def test_qlinear_ops_differ_from_onnxruntime_by_a_code_at_most(quant, make_model
 
 
 OWN = {"domain": "com.microsoft"}
+LAST = OWN | {"channels_last": 1}
 C = ["qs", "qz"]  # of every operand; "rs" and "rz" of results
 # From the codes "q" [2, 8, 4, 4] to the codes "r".
 MICROSOFT = {
@@ -119,6 +120,15 @@ MICROSOFT = {
     "QLinearAveragePool": [
         ("QLinearAveragePool", ["q", *C, "rs", "rz"], ["r"], OWN | {"kernel_shape": [2, 2], "strides": [2, 2]})
     ],
+    "QLinearConv of channels last": [
+        ("QLinearConv", ["q", *C, "k", "ks", "kz", "rs", "rz"], ["r"], LAST | {"pads": [1, 1, 0, 2], "group": 2})
+    ],
+    "NhwcMaxPool": [("NhwcMaxPool", ["q"], ["r"], OWN | {"kernel_shape": [3, 2], "strides": [2, 1]})],
+    "QLinearAveragePool of channels last": [
+        ("QLinearAveragePool", ["q", *C, "rs", "rz"], ["r"], LAST | {"kernel_shape": [3, 2]})
+    ],
+    "QLinearGlobalAveragePool of channels last": [("QLinearGlobalAveragePool", ["q", *C, "rs", "rz"], ["r"], LAST)],
+    "QLinearWhere": [("QLinearWhere", ["mask", "q", *C, "other", *C, "rs", "rz"], ["r"], OWN)],
     "QLinearConcat": [("QLinearConcat", ["rs", "rz", "q", *C, "q", *C], ["r"], OWN | {"axis": 1})],
     "QGemm": [
         ("Flatten", ["q"], ["f"], {}),
@@ -135,7 +145,9 @@ def test_ops_of_onnxruntime_s_domain_differ_from_it_by_a_code_at_most(name, make
         "qs": np.float32(0.02), "qz": np.uint8(120), "rs": np.float32(0.05), "rz": np.uint8(90),
         "other": RNG.integers(0, 256, (8, 1, 1)).astype(np.uint8), "w": RNG.integers(-64, 64, (6, 128)).astype(np.int8),
         "ws": RNG.uniform(0.001, 0.01, 6).astype(np.float32), "wz": np.zeros(6, np.int8),
-        "b": RNG.integers(-500, 500, 6).astype(np.int32),
+        "b": RNG.integers(-500, 500, 6).astype(np.int32), "k": RNG.integers(-64, 64, (6, 2, 3, 3)).astype(np.int8),
+        "ks": RNG.uniform(0.001, 0.01, 6).astype(np.float32), "kz": np.zeros(6, np.int8),
+        "mask": RNG.integers(0, 2, (2, 1, 4, 4)).astype(bool),
     }  # fmt: skip
     read = {operand for _, operands, _, _ in nodes for operand in operands}
     model = make_model(nodes, {"x": (2, 8, 4, 4)}, ["y"], {key: constants[key] for key in constants.keys() & read})
@@ -166,3 +178,31 @@ def test_a_weight_of_codes_of_many_channels_is_a_constant(make_model, run_here, 
     model = make_model(nodes, {"x": (1, 512, 2, 2)}, ["y"], {"w": weight, "s": scales})
     x = RNG.normal(size=(1, 512, 2, 2)).astype(np.float32)
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=1e-3)
+
+
+def test_encoders_of_dynamic_quantisers_differ_from_onnxruntime_by_its_roundings(make_model, run_here, run_there):
+    """The embedding of codes, its rows as codes of their range, and attention of these."""
+    tables = {"words": (9, 16), "places": (8, 16), "kinds": (2, 16), "gamma": (16,), "beta": (16,)}
+    codes = {name: RNG.integers(-60, 60, shape).astype(np.int8) for name, shape in tables.items()}
+    scales = {f"{name}_s": np.float32(RNG.uniform(0.005, 0.01)) for name in tables}
+    zeros = {f"{name}_z": np.int8(RNG.integers(-5, 5)) for name in tables}
+    weight = {
+        "w": RNG.integers(-60, 60, (16, 48)).astype(np.int8), "ws": RNG.uniform(0.005, 0.01, 48).astype(np.float32),
+        "wz": np.zeros(48, np.int8), "b": RNG.normal(0, 0.3, 48).astype(np.float32),
+    }  # fmt: skip
+    embedded = ["ids", "kind", *tables, "mask", *scales, *zeros]
+    nodes = [
+        ("QEmbedLayerNormalization", embedded, ["e", "n"], OWN),
+        ("DynamicQuantizeLinear", ["e"], ["q", "qs", "qz"], {}),
+        ("QAttention", ["q", "w", "b", "qs", "ws", "n", "qz", "wz"], ["y"], OWN | {"num_heads": 4}),
+    ]
+    given = {"ids": np.array([[3, 1, 4, 1, 5], [2, 7, 1, 0, 0]]), "kind": np.array([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])}
+    given["mask"] = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    feeds = {name: array.astype(np.int32) for name, array in given.items()}
+    shapes = {name: array.shape for name, array in feeds.items()}
+    model = make_model(nodes, shapes, ["y"], codes | scales | zeros | weight)
+    for info in model.graph.input:
+        info.type.tensor_type.elem_type = 6
+    entry = model.opset_import.add()
+    entry.domain, entry.version = "com.microsoft", 1
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)

@@ -11,11 +11,11 @@ import numpy as np
 from ..emit import Tensor
 from ..table import Call, Operand, lowers
 from .codes import coded, dequantize, parameters, quantize
-from .elementwise import binary, unary
+from .elementwise import binary, unary, where
 from .matmul import gemm
 from .pool import global_pool, pool
 from .quantised import codes_at, constant_codes
-from .reduce import softmax
+from .reduce import reduced, softmax
 from .shape import concat
 
 DOMAIN = "com.microsoft"
@@ -43,10 +43,19 @@ def qlinear_softmax(call: Call) -> Tensor:
 
 @lowers("QLinearGlobalAveragePool", "QLinearAveragePool", domain=DOMAIN)
 def qlinear_pool(call: Call) -> Tensor:
+    x = codes_at(call, 0, -1)
+    inner = plain(call, call.node.op.removeprefix("QLinear"), [x])
+    if inner.node.op == "AveragePool":
+        return _coded(call, pool(inner), 3)
     if call.int_attr("channels_last", 0):
-        raise call.node.unsupported("channels_last; expected channels on axis 1")
-    inner = plain(call, call.node.op.removeprefix("QLinear"), [codes_at(call, 0, -1)])
-    return _coded(call, (global_pool if inner.node.op == "GlobalAveragePool" else pool)(inner), 3)
+        return _coded(call, reduced(call, "ReduceMean", x, list(range(1, len(x.shape) - 1)), True), 3)
+    return _coded(call, global_pool(inner), 3)
+
+
+@lowers("QLinearWhere", domain=DOMAIN)
+def qlinear_where(call: Call) -> Tensor:
+    parts = [codes_at(call, index, -1) for index in (1, 4)]
+    return _coded(call, where(plain(call, "Where", [call.operand(0), *parts])), 7)
 
 
 @lowers("QLinearConcat", domain=DOMAIN)

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from ..emit import Tensor
 from ..table import Call, Operand, lowers
+from .attention import attention
 from .elementwise import binary
+from .fused import embed
 from .gather import gather
 from .integers import to_floats
 from .matmul import linear
@@ -50,13 +52,36 @@ def dynamic_product(call: Call) -> Tensor:
 @lowers("MatMulIntegerToFloat", domain=DOMAIN)
 def product_of_codes(call: Call) -> Tensor:
     """Of codes whose scale and zero point the network may compute."""
-    a = to_floats(call, call.tensor(0))
-    if call.has(4):
-        zero = call.operand(4)
-        a = binary(call, "Sub", a, to_floats(call, zero) if isinstance(zero, Tensor) else zero.astype(np.float32))
-    scale = call.operand(2)
-    a = binary(call, "Mul", a, scale if isinstance(scale, Tensor) else scale.astype(np.float32))
-    return _product(call, a, constant_codes(call, 1, 3, 5, -1, "the weight"), 6)
+    return _product(call, _decoded(call, 2, 4), constant_codes(call, 1, 3, 5, -1, "the weight"), 6)
+
+
+@lowers("QAttention", domain=DOMAIN)
+def attention_of_codes(call: Call) -> list[Tensor | None]:
+    """Attention of codes, whose scale and zero point the network may compute."""
+    weight = constant_codes(call, 1, 4, 7, -1, "the weight")
+    past = [call.get(8)] if call.has(8) else []
+    operands = [_decoded(call, 3, 6), weight, call.operand(2), call.get(5), *past]
+    return attention(Call(call.node, operands, call.emit))
+
+
+@lowers("QEmbedLayerNormalization", domain=DOMAIN)
+def embedding_of_codes(call: Call) -> list[Tensor | None]:
+    """The scales come six operands behind the tables, scale and bias, the zero points eleven."""
+    tables = [
+        constant_codes(call, index, index + 6, index + 11, -1, "a table") if call.has(index) else None
+        for index in range(2, 7)
+    ]
+    return embed(Call(call.node, [call.operand(0), call.get(1), *tables, call.get(7)], call.emit))
+
+
+def _decoded(call: Call, scale_at: int, zero_at: int) -> Tensor:
+    """What the codes of the first operand stand for."""
+    x = to_floats(call, call.tensor(0))
+    if call.has(zero_at):
+        zero = call.operand(zero_at)
+        x = binary(call, "Sub", x, to_floats(call, zero) if isinstance(zero, Tensor) else zero.astype(np.float32))
+    scale = call.operand(scale_at)
+    return binary(call, "Mul", x, scale if isinstance(scale, Tensor) else scale.astype(np.float32))
 
 
 def _product(call: Call, x: Tensor, weight: NDArray[np.float32], bias: int) -> Tensor:
