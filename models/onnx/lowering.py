@@ -19,7 +19,7 @@ from . import (
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
 from .fold import can_fold, fold
-from .lower import microsoft
+from .lower import classical, microsoft
 from .network import MAX_GROWTH, Network, Node
 from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
 from .resizer import check as check_image
@@ -175,4 +175,6 @@ def why_not(node: Node) -> str | None:
         )
     if node.domain == microsoft.DOMAIN:
         return "tools of onnxruntime write it; expected the model that they read"
+    if (node.domain, node.op) == (classical.DOMAIN, "ZipMap"):
+        return "its result is a dictionary; expected a model that was converted with zipmap=False"
     return "" if node.domain else _REASONS.get(node.op, "")

@@ -19,7 +19,7 @@ from ..common.profiles import Profile, profile_for
 from .control import ControlFlow
 from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError
-from .lower import microsoft
+from .lower import classical, microsoft
 from .lowering import INPUT_KINDS, results_of, why_not
 from .network import OWN, Network, Node
 from .table import Operand, Parts
@@ -82,7 +82,7 @@ def survey(network: Network, profile: Profile | None = None) -> Survey:
             continue
         done.append(node)
         reason = why_not(node)
-        if node.domain not in ("", microsoft.DOMAIN, OWN) or not all(
+        if node.domain not in ("", microsoft.DOMAIN, classical.DOMAIN, OWN) or not all(
             not name or name in found.values for name in node.inputs
         ):
             if reason is not None:

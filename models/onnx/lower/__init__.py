@@ -6,6 +6,7 @@ from . import (
     bits,
     cache,
     cast,
+    classical,
     codes,
     col2im,
     conv,
@@ -36,7 +37,8 @@ from . import (
 )
 
 __all__ = [
-    "activation", "attention", "bits", "cache", "cast", "codes", "col2im", "conv", "curves", "deform", "einsum",
-    "elementwise", "fused", "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool", "quantised",
-    "recurrent", "reduce", "resize", "roi", "rotary", "scatter", "sequences", "shape", "spectrum", "unpool",
+    "activation", "attention", "bits", "cache", "cast", "classical", "codes", "col2im", "conv", "curves", "deform",
+    "einsum", "elementwise", "fused", "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool",
+    "quantised", "recurrent", "reduce", "resize", "roi", "rotary", "scatter", "sequences", "shape", "spectrum",
+    "unpool",
 ]  # fmt: skip
