@@ -141,6 +141,26 @@ def test_samples_at_constant_places(attributes, make_model, run_here, run_there)
         np.testing.assert_allclose(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"], atol=2e-5)
 
 
+def test_samples_at_constant_places_of_many_images(make_model, run_here, run_there):
+    """As optical flow looks up the first costs: an image and a grid for each pixel."""
+    x, grid = RNG.normal(size=(100, 1, 4, 5)), RNG.uniform(-1.1, 1.1, (100, 3, 3, 2))
+    model = make_model([("GridSample", ["x", "g"], ["y"], {})], {"x": x.shape}, ["y"], {"g": grid.astype(np.float32)})
+    feeds = {"x": x.astype(np.float32)}
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
+
+
+def test_a_size_that_is_made_of_a_onehot_of_constants(make_model, run_here, run_there):
+    """As PyTorch writes `repeat_interleave`."""
+    nodes = [
+        ("OneHot", ["at", "d", "v"], ["rows"], {"axis": 0}),
+        ("Reshape", ["rows", "s"], ["repeats"], {}),
+        ("Tile", ["x", "repeats"], ["y"], {}),
+    ]
+    constants = {"at": np.array([-3]), "d": np.array(4), "v": np.array([1, 2]), "s": np.array([-1])}
+    model = make_model(nodes, {"x": X.shape}, ["y"], constants)
+    np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
+
+
 @pytest.mark.parametrize("attributes", SAMPLES[:-2])
 def test_samples_at_computed_places(attributes, make_model, run_here, run_there):
     model = make_model([("GridSample", ["x", "g"], ["y"], attributes)], {"x": X.shape, "g": GRID.shape}, ["y"])

@@ -13,12 +13,10 @@ from .elementwise import binary, number, unary
 from .matmul import product
 from .resize import MAX_TAPS, cubic_weights, linear_weights
 from .sampling import by_axis, combined, sampled, within
-from .shape import strided
 
 _MODES = {"nearest": 0, "linear": 1, "bilinear": 1, "cubic": 2, "bicubic": 2}  # how far a kernel reaches
 # Weights of the four taps, by the share of the way from the second to the third, for the coefficient -0.75.
 _CUBIC = ((-0.75, 1.5, -0.75, 0.0), (1.25, -2.25, 0.0, 1.0), (-1.25, 1.5, 0.75, 0.0), (0.75, -0.75, 0.0, 0.0))
-_MAX_GRIDS = 64  # that differ within a batch; each is three ops
 
 
 @lowers("AffineGrid")
@@ -58,20 +56,16 @@ def grid_sample(call: Call) -> Tensor:
     shape = (*x.shape[:2], *grid.shape[1:-1])
     flat = call.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
     if all(np.array_equal(other, grid[0]) for other in grid[1:]):
-        return call.reshape(_sampled(call, flat, grid[0], x.shape[2:]), shape)
-    if len(grid) > _MAX_GRIDS:
-        raise call.node.unsupported(f"{len(grid)} grids that differ; the limit is {_MAX_GRIDS}")
-    parts = []
-    for n, own in enumerate(grid):
-        part = strided(call, flat, [n, 0, 0], [1, 1, 1], [1, *flat.shape[1:]])
-        parts.append(_sampled(call, part, own, x.shape[2:]))
-    y = call.op("Concat", parts, (*x.shape[:2], *parts[0].shape[2:]), {"axis": 0})
-    return call.reshape(y, shape)
+        return call.reshape(_sampled(call, flat, grid[:1], x.shape[2:]), shape)
+    batch, channels, count = flat.shape
+    row = call.reshape(call.transpose(flat, (1, 0, 2)), (1, channels, batch * count))  # of all images
+    y = call.reshape(_sampled(call, row, grid, x.shape[2:]), (channels, batch, math.prod(shape[2:])))
+    return call.reshape(call.transpose(y, (1, 0, 2)), shape)
 
 
-def _sampled(call: Call, flat: Tensor, grid: NDArray[np.float64], sizes: tuple[int, ...]) -> Tensor:
-    """[N, C, elements] at the places of a grid."""
-    places = grid.reshape(-1, len(sizes))
+def _sampled(call: Call, flat: Tensor, grids: NDArray[np.float64], sizes: tuple[int, ...]) -> Tensor:
+    """[N, C, elements] at the places of grids, each of which is of the next image of a row."""
+    places = grids.reshape(-1, len(sizes))
     indices, weights = np.zeros((len(places), 1), np.int64), np.ones((len(places), 1))
     for size, at in zip(sizes, places.T[::-1], strict=True):  # x, the first coordinate, is of the last axis
         own, share = _taps(call, at, size)
@@ -79,8 +73,9 @@ def _sampled(call: Call, flat: Tensor, grid: NDArray[np.float64], sizes: tuple[i
             raise call.node.unsupported(f"more than {MAX_TAPS} taps")
         indices = (indices[:, :, None] * size + own[:, None]).reshape(len(places), -1)
         weights = (weights[:, :, None] * share[:, None]).reshape(len(places), -1)
+    starts = np.repeat(np.arange(len(grids)) * math.prod(sizes), len(places) // len(grids))
     call.stores(indices.size)
-    tables = [call.emit.weight(indices, "int32"), call.emit.weight(weights, "float32")]
+    tables = [call.emit.weight(indices + starts[:, None], "int32"), call.emit.weight(weights, "float32")]
     return call.op("Resample", [flat, *tables], (*flat.shape[:2], len(places)), {"axis": 2})
 
 

@@ -13,17 +13,26 @@ from .reduce import best, last, softmax_axes
 
 _BEYOND = 1024  # so far beyond the depth an index still finds no one; farther, Gather takes the end of its table
 _MAX_TABLE = 1 << 22
+_MAX_FOLDED = 1 << 16
 
 
 @lowers("OneHot")
-def one_hot(call: Call) -> Tensor:
-    """Of whole numbers a Gather, of floating point numbers, which stand for whole ones, comparisons."""
-    indices, values = call.tensor(0), np.asarray(call.constant(2, "the values")).reshape(-1)
+def one_hot(call: Call) -> Operand:
+    """Of whole numbers a Gather, of floating point numbers, which stand for whole ones, comparisons.
+
+    Of a few constants it is a constant: PyTorch writes the repeats of a Tile so.
+    """
+    given, values = call.operand(0), np.asarray(call.constant(2, "the values")).reshape(-1)
     depth = int(call.scalar(1, "the depth"))
     if values.size != 2:
         raise call.node.unsupported(f"{values.size} values, expected those for off and on")
-    rank = len(indices.shape) + 1
+    rank = len(given.shape) + 1
     axis = call.axis(call.int_attr("axis", -1), rank)
+    if not isinstance(given, Tensor) and 0 < given.size * call.places(depth) <= _MAX_FOLDED:
+        places = np.arange(depth)
+        hot = (given[..., None] == places) | (given[..., None] == places - depth)
+        return np.moveaxis(np.where(hot, values[1], values[0]), -1, axis)
+    indices = call.as_tensor(given)
     if is_integer(indices.kind):
         hot = _rows(call, indices, _table(call.places(depth), values))
     else:
