@@ -160,6 +160,31 @@ def test_a_weight_may_be_computed(make_model, run_here, run_there, op, shape, we
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
 
 
+TRANSPOSED = [
+    ((2, 6, 5, 4), (6, 4, 2, 2), {"strides": [2, 2]}),
+    ((1, 6, 5, 4), (6, 2, 3, 4), {"group": 3, "strides": [2, 3], "pads": [1, 0, 0, 2]}),
+    ((1, 6, 5, 4), (6, 1, 4, 4), {"group": 6, "strides": [2, 2], "pads": [1, 1, 1, 1]}),  # bilinear, as FCN has it
+    ((1, 3, 4, 5), (3, 4, 1, 2), {"strides": [3, 4]}),  # strides beyond the kernel
+    ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+    ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": [2, 1], "dilations": [1, 3], "auto_pad": "SAME_LOWER"}),
+    ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": [2, 2], "dilations": [2, 1]}),
+    ((1, 3, 4, 5), (3, 4, 3, 3), {"strides": [3, 2], "output_shape": [11, 10]}),
+    ((1, 3, 20), (3, 5, 16), {"strides": [8], "pads": [9, 4]}),
+    ((1, 4, 3, 2, 3), (4, 2, 3, 2, 3), {"strides": [2, 2, 1], "pads": [1, 0, 1, 0, 1, 1]}),
+]
+
+
+@pytest.mark.parametrize(("shape", "weight", "attributes"), TRANSPOSED)
+def test_transposed_convolutions(make_model, run_here, run_there, shape, weight, attributes):
+    rng = np.random.default_rng(7)
+    outputs = weight[1] * attributes.get("group", 1)
+    constants = {"w": rng.standard_normal(weight), "b": rng.standard_normal(outputs)}
+    constants = {name: array.astype(np.float32) for name, array in constants.items()}
+    x = rng.standard_normal(shape).astype(np.float32)
+    model = make_model([("ConvTranspose", ["x", "w", "b"], ["y"], attributes)], {"x": shape}, ["y"], constants)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], atol=2e-5)
+
+
 @pytest.mark.parametrize("quant", ["float32", "float16"])
 def test_packed_weights_give_the_bits_of_rows(make_model, run_here, monkeypatch, quant):
     model, image = network(make_model, KINDS, (1, 66, 17, 21), ENDS[:2])

@@ -52,11 +52,9 @@ def conv_transpose(call: Call) -> Tensor:
     pads, extra = of_rank(call, "pads", 2 * rank, 0), of_rank(call, "output_padding", rank, 0)
     auto = call.attr("auto_pad", "NOTSET") or "NOTSET"
     wanted = call.attr("output_shape")
-    axes = []
+    begins, outs = [], []
     for i in range(rank):
-        kernel = weight.shape[2 + i]
-        span = (kernel - 1) * dilations[i] + 1
-        full = strides[i] * (x.shape[2 + i] - 1) + extra[i] + span
+        full = strides[i] * (x.shape[2 + i] - 1) + extra[i] + (weight.shape[2 + i] - 1) * dilations[i] + 1
         begin, end = pads[i], pads[i + rank]
         if wanted is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
             out = list(wanted)[-rank:][i] if wanted is not None else x.shape[2 + i] * strides[i]
@@ -67,15 +65,61 @@ def conv_transpose(call: Call) -> Tensor:
             if auto == "SAME_UPPER":
                 begin = total // 2
             end = total - begin
-        out = full - begin - end
-        # A convolution with the kernel turned round, over the input with stride - 1 zeros between its elements.
-        axes.append(Axis(x.shape[2 + i], out, kernel, 1, (kernel - 1) * dilations[i] - begin, 0, dilations[i]))
+        begins.append(begin)
+        outs.append(full - begin - end)
+    if not isinstance(weight, Tensor) and all(1 in pair for pair in zip(strides, dilations, strict=True)):
+        return _by_remainder(call, x, weight, groups, begins, outs)
+    # A convolution with the kernel turned round, over the input with stride - 1 zeros between its elements.
+    axes = [
+        Axis(size, out, kernel, 1, (kernel - 1) * dilation - begin, 0, dilation)
+        for size, out, kernel, dilation, begin in zip(
+            x.shape[2:], outs, weight.shape[2:], dilations, begins, strict=True
+        )
+    ]
     channels = x.shape[1] // groups
     if isinstance(weight, Tensor):
         return _by_computed(call, x, _turned(call, call.as_floats(weight), groups), groups, axes, strides)
     turned = np.flip(weight, tuple(range(2, weight.ndim))).reshape(groups, channels, *weight.shape[1:])
     turned = turned.swapaxes(1, 2).reshape(groups * weight.shape[1], channels, *weight.shape[2:])
     return _emit(call, x, turned, groups, axes, strides)
+
+
+def _by_remainder(
+    call: Call, x: Tensor, weight: Constant, groups: int, begins: Sequence[int], outs: Sequence[int]
+) -> Tensor:
+    """A transposed convolution as one whose results with the same remainder by the stride are channels of their own.
+
+    Each result reads every stride-th element of the kernel, so nothing is multiplied by zeros between the inputs.
+    """
+    rank, count = len(outs), weight.shape[1] * groups
+    strides, dilations = of_rank(call, "strides", rank, 1), of_rank(call, "dilations", rank, 1)
+    taps = [-(-size // stride) for size, stride in zip(weight.shape[2:], strides, strict=True)]
+    rest = [tap * stride - size for tap, stride, size in zip(taps, strides, weight.shape[2:], strict=True)]
+    split = [extent for pair in zip(taps, strides, strict=True) for extent in pair]
+    parts = np.pad(weight, [(0, 0), (0, 0), *((0, more) for more in rest)])
+    parts = parts.reshape(groups, -1, weight.shape[1], *split)
+    parts = np.flip(parts, tuple(range(3, 3 + 2 * rank, 2)))
+    of_tap, of_stride = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    parts = parts.transpose(0, 2, *of_stride, 1, *of_tap).reshape(count * math.prod(strides), -1, *taps)
+    # Places on each axis, in whole strides, from the first to the last that has a result.
+    firsts = [begin // stride for begin, stride in zip(begins, strides, strict=True)]
+    lasts = [(begin + out - 1) // stride for begin, out, stride in zip(begins, outs, strides, strict=True)]
+    axes = [
+        Axis(size, last - first + 1, tap, 1, (tap - 1) * dilation - first, 0, dilation)
+        for size, first, last, tap, dilation in zip(x.shape[2:], firsts, lasts, taps, dilations, strict=True)
+    ]
+    y = _emit(call, x, parts, groups, axes, [1] * rank, math.prod(strides))
+    if max(strides) == 1:
+        return y
+    places = [axis.out for axis in axes]
+    y = call.reshape(y, (x.shape[0] * count, *strides, *places))
+    y = call.transpose(y, [0, *(at for i in range(rank) for at in (1 + rank + i, 1 + i))])
+    whole = [place * stride for place, stride in zip(places, strides, strict=True)]
+    y = call.reshape(y, (x.shape[0], count, *whole))
+    starts = [begin - first * stride for begin, first, stride in zip(begins, firsts, strides, strict=True)]
+    if whole == list(outs):
+        return y
+    return strided(call, y, [0, 0, *starts], [1] * (2 + rank), [x.shape[0], count, *outs])
 
 
 def _turned(call: Call, weight: Tensor, groups: int) -> Tensor:
@@ -96,11 +140,14 @@ def check_groups(call: Call, x: Tensor, outputs: int) -> int:
     return groups
 
 
-def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis], upsample: list[int]) -> Tensor:
+def _emit(
+    call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis], upsample: list[int], repeats: int = 1
+) -> Tensor:
+    """The op; each number of the bias is of `repeats` outputs in a row."""
     outputs = weight.shape[0]
     bias = np.asarray(call.constant(2, "the bias of a convolution")) if call.has(2) else None
-    if bias is not None and bias.shape != (outputs,):
-        raise call.node.unsupported(f"a bias {list(bias.shape)} for {outputs} outputs")
+    if bias is not None and bias.shape != (outputs // repeats,):
+        raise call.node.unsupported(f"a bias {list(bias.shape)} for {outputs // repeats} outputs")
     shape = (x.shape[0], outputs, *(axis.out for axis in axes))
     if len(axes) == 3:
         x = _layers(call, x, axes[0], upsample[0])
@@ -117,7 +164,7 @@ def _emit(call: Call, x: Tensor, weight: Constant, groups: int, axes: list[Axis]
         call.emit.matrix(rows) if packed else call.emit.weight(rows),
     ]
     if bias is not None:
-        operands.append(call.emit.weight(bias, "float32"))
+        operands.append(call.emit.weight(np.repeat(bias, repeats), "float32"))
     out = (x.shape[0], outputs, *(axis.out for axis in axes))
     y = call.op("Conv", operands, planar(out), attributes(axes, upsample) | {"groups": groups})
     if len(shape) == 5:
