@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,15 @@ def test_cumulative_sums(count, way, make_model, run_here):
     exact = np.cumsum(turned.astype(np.float64), axis=1) - (turned if "exclusive" in way else 0)
     exact = exact[:, ::-1] if "reverse" in way else exact
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], exact, rtol=0, atol=3e-7 * np.abs(x).sum(axis=1).max())
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+def test_axes_in_any_order(quant, make_model, run_here):
+    """Short ones last too, of which the kernel copies along another axis."""
+    x = np.arange(2 * 3 * 2 * 37 * 7, dtype=np.float32).reshape(2, 3, 2, 37, 7) % 2000  # exact in float16
+    for order in itertools.permutations(range(5)):
+        model = make_model([("Transpose", ["x"], ["y"], {"perm": list(order)})], {"x": x.shape}, ["y"])
+        np.testing.assert_array_equal(run_here(model, {"x": x}, quant)["y"], x.transpose(order))
 
 
 GRID = RNG.uniform(-1.4, 1.4, (2, 4, 7, 2)).astype(np.float32)

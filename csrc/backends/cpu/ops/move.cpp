@@ -16,9 +16,25 @@ void copy_row(const T* x, T* y, int64_t count, int64_t x_stride, int64_t y_strid
   for (int64_t i = 0; i < count; ++i) y[i * y_stride] = x[i * x_stride];
 }
 
+// The box with the axis last along which x lies, if the last one is so short that finding each row takes longer than
+// copying it, as where pixels of several planes are put side by side.
+Box with_long_rows(Box box) {
+  constexpr int64_t kShort = 8;
+  const int last = box.axes - 1;
+  if (last < 1 || box.extents[last] >= kShort || box.x_strides[last] == 1) return box;
+  const auto along = int(std::find(box.x_strides, box.x_strides + last, 1) - box.x_strides);
+  if (box.extents[along] > box.extents[last]) {
+    std::swap(box.extents[along], box.extents[last]);
+    std::swap(box.x_strides[along], box.x_strides[last]);
+    std::swap(box.y_strides[along], box.y_strides[last]);
+  }
+  return box;
+}
+
 template <typename T>
-void copy_box(const RunContext& context, const Box& box, const std::byte* source, std::byte* target) {
+void copy_box(const RunContext& context, const Box& given, const std::byte* source, std::byte* target) {
   constexpr int64_t kChunk = 4096;
+  const Box box = with_long_rows(given);
   const int last = box.axes - 1;
   const int64_t cols = last < 0 ? 1 : box.extents[last];
   int64_t rows = 1;
