@@ -160,6 +160,24 @@ def test_a_weight_may_be_computed(make_model, run_here, run_there, op, shape, we
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"dilations": [6, 5], "pads": [6, 5, 6, 5]},  # one tap is left
+        {"dilations": [4, 4], "pads": [4, 8, 4, 0]},
+        {"dilations": [3, 7], "pads": [0, 7, 6, 7], "strides": [2, 1]},
+        {"dilations": [2, 3], "pads": [9, 9, 9, 9], "strides": [3, 2]},
+    ],
+)
+def test_taps_that_read_padding_alone(make_model, run_here, run_there, attributes):
+    rng = np.random.default_rng(8)
+    x, weight = rng.standard_normal((2, 8, 5, 4)), rng.standard_normal((3, 8, 3, 3))
+    feeds = {"x": x.astype(np.float32)}
+    constants = {"w": weight.astype(np.float32)}
+    model = make_model([("Conv", ["x", "w"], ["y"], attributes)], {"x": x.shape}, ["y"], constants)
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], atol=2e-5)
+
+
 TRANSPOSED = [
     ((2, 6, 5, 4), (6, 4, 2, 2), {"strides": [2, 2]}),
     ((1, 6, 5, 4), (6, 2, 3, 4), {"group": 3, "strides": [2, 3], "pads": [1, 0, 0, 2]}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,7 +31,20 @@ def conv(call: Call) -> Tensor:
     axes = windows(call, x.shape[2:], weight.shape[2:])
     if isinstance(weight, Tensor):
         return _by_computed(call, x, call.as_floats(weight, "the weight"), groups, axes, [1] * len(axes))
+    weight, axes = _inside(weight, axes)
     return _emit(call, x, weight, groups, axes, [1] * len(axes))
+
+
+def _inside(weight: Constant, axes: Sequence[Axis]) -> tuple[Constant, list[Axis]]:
+    """Without taps at the ends of the kernel that read padding alone, as dilations beyond a small input have them."""
+    kept, cut = list[Axis](), [slice(None), slice(None)]
+    for axis in axes:
+        reach = (axis.out - 1) * axis.stride - axis.pad
+        first = min(max(-(reach // axis.dilation), 0), axis.kernel - 1)
+        end = max(min(-(-(axis.size + axis.pad) // axis.dilation), axis.kernel), first + 1)
+        cut.append(slice(first, end))
+        kept.append(replace(axis, kernel=end - first, pad=axis.pad - first * axis.dilation))
+    return weight[tuple(cut)], kept
 
 
 @lowers("ConvTranspose")
