@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backends/cpu/dispatch.h"
 #include "base/aligned_buffer.h"
 #include "graph/weight_format.h"
+#include "kernel_bench.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::cpu;
@@ -78,7 +81,7 @@ void compare(const std::string& what, double products, double bytes, const std::
 void bench_linear(WeightFormat format, int64_t rows, const std::vector<KernelTable>& tables) {
   const int64_t inputs = 1024, blocks = 4, groups = inputs / kGroup, stride = block_bytes(format, inputs);
   AlignedBuffer weights(uint64_t(stride * blocks)), codes(rows * inputs), scales(rows * groups * 4),
-      sums(rows * groups * 4), acc(rows * blocks * 64);
+      sums(rows * groups * 4), acc(rows * blocks * 64), scratch(128 << 10);
   for (uint64_t i = 0; i < weights.bytes(); ++i) weights.data()[i] = std::byte(i * 37 % 61);
   for (int64_t i = 0; i < rows * inputs; ++i) codes.data()[i] = std::byte(int8_t(i * 37 % 255 - 127));
   const LinearQuantArgs args{reinterpret_cast<const uint8_t*>(weights.data()),
@@ -91,8 +94,11 @@ void bench_linear(WeightFormat format, int64_t rows, const std::vector<KernelTab
                              rows,
                              reinterpret_cast<float*>(acc.data()),
                              blocks * 16};
+  std::map<std::string_view, bench::LinearBench> linears;
+  for (const KernelTable& table : tables) linears.try_emplace(table.isa, table, format, args, rows);
   compare(std::string(name_of(format)) + ", rows " + std::to_string(rows), double(rows * inputs * blocks * 16),
-          double(weights.bytes()), tables, [&](const KernelTable& table) { linear_kernel(table, format, rows)(args); });
+          double(weights.bytes()), tables,
+          [&](const KernelTable& table) { linears.at(table.isa).run(args, 0, scratch); });
 }
 
 void bench_attention(int64_t rows, const std::vector<KernelTable>& tables) {

@@ -55,19 +55,36 @@ struct Activations {
   }
 };
 
-// Tasks of `chunk` blocks by 64 rows, as LinearStep cuts them. threads 1 stays on the calling thread.
+// A member's memory.
+struct Member {
+  AlignedBuffer acc{256 * 256 * 4}, scratch{128 << 10};
+};
+
+// Blocks from `block` on, rows from `row` on.
+LinearQuantArgs part_of(const QuantLinear& w, const Activations& x, int64_t block, int64_t blocks, int64_t row,
+                        int64_t rows, const Member& member) {
+  return {reinterpret_cast<const uint8_t*>(w.weights.data()) + block * w.stride,
+          w.stride,
+          blocks,
+          w.groups,
+          reinterpret_cast<const int8_t*>(x.codes.data()) + row * w.groups * kGroup,
+          reinterpret_cast<const float*>(x.scales.data()) + row * w.groups,
+          reinterpret_cast<const int32_t*>(x.sums.data()) + row * w.groups,
+          rows,
+          reinterpret_cast<float*>(member.acc.data()),
+          blocks * 16};
+}
+
+// Tasks of `chunk` blocks by as many rows as LinearStep takes. threads 1 stays on the calling thread.
 void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_t chunk, bool threads,
-                std::vector<AlignedBuffer>& acc) {
-  const KernelTable& table = kernels();
-  const auto kernel = linear_kernel(table, w.format, std::min<int64_t>(64, rows));
+                const std::vector<Member>& members) {
+  const int64_t tile = std::min(kernels().many_rows, rows);
+  const bench::LinearBench linear(kernels(), w.format, part_of(w, x, 0, 1, 0, rows, members[0]), tile);
   const auto task = [&](int64_t index, int member) {
     const int64_t block = index * chunk, count = std::min(chunk, w.blocks - block);
-    for (int64_t row = 0; row < rows; row += 64) {
-      kernel({reinterpret_cast<const uint8_t*>(w.weights.data()) + block * w.stride, w.stride, count, w.groups,
-              reinterpret_cast<const int8_t*>(x.codes.data()) + row * w.groups * kGroup,
-              reinterpret_cast<const float*>(x.scales.data()) + row * w.groups,
-              reinterpret_cast<const int32_t*>(x.sums.data()) + row * w.groups, std::min<int64_t>(64, rows - row),
-              reinterpret_cast<float*>(acc[member].data()), count * 16});
+    for (int64_t row = 0; row < rows; row += tile) {
+      const Member& own = members[size_t(member)];
+      linear.run(part_of(w, x, block, count, row, std::min(tile, rows - row), own), row, own.scratch);
     }
   };
   const int64_t tasks = (w.blocks + chunk - 1) / chunk;
@@ -78,7 +95,7 @@ void run_linear(const QuantLinear& w, const Activations& x, int64_t rows, int64_
   }
 }
 
-void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
+void bench_decode(WeightFormat format, const std::vector<Member>& members) {
   // 192 MiB and more: no cache holds it.
   const int64_t inputs = 1024, outputs = format == WeightFormat::LinearW4 ? 393216 : 196608;
   const QuantLinear w(format, outputs, inputs);
@@ -88,7 +105,7 @@ void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
     for (const bool threads : {false, true}) {
       const int count = threads ? ThreadPool::instance().size() : 1;
       double roof = read_bandwidth(count);
-      const double seconds = best_seconds([&] { run_linear(w, x, rows, chunk, threads, acc); });
+      const double seconds = best_seconds([&] { run_linear(w, x, rows, chunk, threads, members); });
       roof = std::max(roof, read_bandwidth(count));
       const double rate = double(w.weights.bytes()) / seconds;
       std::printf("%-10s rows %2ld  K %4ld  threads %d  %6.1f GB/s  %3.0f %% of %.1f read\n", name_of(format),
@@ -98,18 +115,17 @@ void bench_decode(WeightFormat format, std::vector<AlignedBuffer>& acc) {
 }
 
 void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t inputs,
-                   std::vector<AlignedBuffer>& acc) {
+                   const std::vector<Member>& members) {
   const QuantLinear w(format, outputs, inputs);
   const Activations x(rows, inputs);
   for (const bool threads : {false, true}) {
     const int count = threads ? ThreadPool::instance().size() : 1;
     double roof = int8_peak(count);
-    const double seconds = best_seconds([&] { run_linear(w, x, rows, 8, threads, acc); });
+    const double seconds = best_seconds([&] { run_linear(w, x, rows, 8, threads, members); });
     roof = std::max(roof, int8_peak(count));
     const double rate = 2.0 * double(rows) * double(outputs) * double(inputs) / seconds;
-    std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n",
-                name_of(format), long(rows), long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof,
-                roof / 1e9);
+    std::printf("%-10s rows %3ld  %5ld x %4ld  threads %d  %7.1f GOP/s  %3.0f %% of %.0f peak\n", name_of(format),
+                long(rows), long(outputs), long(inputs), count, rate / 1e9, 100 * rate / roof, roof / 1e9);
   }
 }
 
@@ -147,14 +163,13 @@ int main() {
   const int threads = ThreadPool::instance().size();
   std::printf("kernels %s, threads %d, core to core %.0f ns\n", kernels().isa, threads,
               threads > 1 ? core_to_core_ns() : 0.0);
-  std::vector<AlignedBuffer> acc;
-  for (int i = 0; i < threads; ++i) acc.emplace_back(64 * 256 * 4);
-  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) bench_decode(format, acc);
+  const std::vector<Member> members(static_cast<size_t>(threads));
+  for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) bench_decode(format, members);
   for (const WeightFormat format : {WeightFormat::LinearW4, WeightFormat::LinearW8}) {
-    bench_prefill(format, 256, 4096, 1024, acc);  // q, k, v
-    bench_prefill(format, 256, 6144, 1024, acc);  // gate and up
-    bench_prefill(format, 256, 1024, 3072, acc);  // down
-    bench_prefill(format, 64, 6144, 1024, acc);
+    bench_prefill(format, 256, 4096, 1024, members);  // q, k, v
+    bench_prefill(format, 256, 6144, 1024, members);  // gate and up
+    bench_prefill(format, 256, 1024, 3072, members);  // down
+    bench_prefill(format, 64, 6144, 1024, members);
   }
   bench_attention();
   bench::bench_float_linears();

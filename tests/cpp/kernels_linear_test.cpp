@@ -150,13 +150,25 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
   const QuantCase c(format, shape, values);
   const int64_t acc_stride = shape.blocks * 16 + 16 * uniform(0, 1);
   GuardedBuffer<float> expected(shape.rows * acc_stride, 64);
-  const auto check = [&](std::string_view isa, void (*kernel)(const LinearQuantArgs&)) {
+  const auto check = [&](std::string_view isa, LinearQuantKernel kernel, const std::byte* arranged = nullptr,
+                         std::byte* scratch = nullptr) {
     GuardedBuffer<float> acc(shape.rows * acc_stride, 64);
-    kernel(c.args(acc, acc_stride));
+    LinearQuantArgs args = c.args(acc, acc_stride);
+    args.arranged = arranged;
+    args.scratch = scratch;
+    kernel(args);
     if (acc.same_bytes(expected)) return;
     report_failure(__FILE__, __LINE__,
                    concat(name_of(format), " on ", isa, ": rows ", shape.rows, ", blocks ", shape.blocks, ", groups ",
                           shape.groups, values == Values::Random ? "" : ", extreme"));
+  };
+  const auto check_arranged = [&](std::string_view isa, const ArrangedKernels& kernels) {
+    const int64_t bytes = kernels.row_bytes(shape.groups);
+    GuardedBuffer<std::byte> arranged(shape.rows * bytes, 64), scratch(kernels.scratch_bytes, 64);
+    kernels.arrange({c.codes.data(), c.scales.data(), arranged.data(), 1, shape.groups});
+    kernels.arrange({c.codes.data() + shape.groups * kGroup, c.scales.data() + shape.groups, arranged.data() + bytes,
+                     shape.rows - 1, shape.groups});
+    check(isa, kernels.multiply, arranged.data(), scratch.data());
   };
   for (const auto& [isa, table] : all_tables()) {
     const LinearKernels& linear = table.linear[int(format)];
@@ -167,6 +179,7 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
       check(isa, linear.quantised);
       if (shape.rows <= kFewRows) check(isa, linear.few);
       check(isa, linear.many);
+      if (linear.arranged.arrange != nullptr && shape.rows > 1) check_arranged(isa, linear.arranged);
     }
   }
 }

@@ -42,16 +42,26 @@ struct QuantizeArgs {
 
 // acc = sum over groups of fma(float(dot), weight_scale * scale, acc), from 0.
 struct LinearQuantArgs {
-  const uint8_t* weights;  // first block; 64-byte aligned (graph/weight_format.h)
-  int64_t block_stride;    // bytes between blocks
-  int64_t blocks;          // of 16 outputs
-  int64_t groups;          // K / 64
-  const int8_t* codes;     // [rows, 64 * groups] as QuantizeArgs
-  const float* scales;     // [rows, groups]
-  const int32_t* sums;     // [rows, groups]
-  int64_t rows;            // >= 1
-  float* acc;              // [rows, acc_stride]; 16 * blocks of each row are written; 64-byte aligned
-  int64_t acc_stride;      // multiple of 16
+  const uint8_t* weights;               // first block; 64-byte aligned (graph/weight_format.h)
+  int64_t block_stride;                 // bytes between blocks
+  int64_t blocks;                       // of 16 outputs
+  int64_t groups;                       // K / 64
+  const int8_t* codes;                  // [rows, 64 * groups] as QuantizeArgs
+  const float* scales;                  // [rows, groups]
+  const int32_t* sums;                  // [rows, groups]
+  int64_t rows;                         // >= 1
+  float* acc;                           // [rows, acc_stride]; 16 * blocks of each row are written; 64-byte aligned
+  int64_t acc_stride;                   // multiple of 16
+  const std::byte* arranged = nullptr;  // [rows, ArrangedKernels::row_bytes(groups)]: for ArrangedKernels::multiply
+  std::byte* scratch = nullptr;         // [ArrangedKernels::scratch_bytes], 64-byte aligned: for the same
+};
+
+// Makes a form of rows of activations that a set multiplies faster.
+struct ArrangeArgs {
+  const int8_t* codes;  // [rows, 64 * groups] as QuantizeArgs
+  const float* scales;  // [rows, groups]
+  std::byte* arranged;  // [rows, ArrangedKernels::row_bytes(groups)], 64-byte aligned
+  int64_t rows, groups;
 };
 
 // acc = fma(w_k, x_k, acc), k ascending from 0. Weights LinearF16/F32; with LinearW4/W8 the dequantised value (the
@@ -249,12 +259,24 @@ struct Tuning {
   bool prefetch_past_page = false;
 };
 
+// Many rows in a form that is made once for all blocks of a Linear.
+struct ArrangedKernels {
+  void (*arrange)(const ArrangeArgs&);       // null: the set takes codes as they are
+  void (*multiply)(const LinearQuantArgs&);  // two rows and more
+  int64_t from;                              // rows from which it is faster, and its form worth making
+  int64_t span_groups = 1, span_bytes = 0;   // bytes of so many groups of a row, or fewer at its end
+  int64_t scratch_bytes = 0;                 // of a member
+
+  int64_t row_bytes(int64_t groups) const { return (groups + span_groups - 1) / span_groups * span_bytes; }
+};
+
 // Linear with the weights of one format. Float formats have `floats` alone.
 struct LinearKernels {
   void (*quantised)(const LinearQuantArgs&);
   void (*few)(const LinearQuantArgs&);   // the same for few_from to kFewRows rows
   void (*many)(const LinearQuantArgs&);  // the same for KernelTable::many_from rows and more
   int64_t few_from;
+  ArrangedKernels arranged;
   void (*floats)(const LinearFloatArgs&);  // quantised weights are dequantised
 };
 

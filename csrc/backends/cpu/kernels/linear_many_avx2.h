@@ -10,6 +10,7 @@ namespace tcim_lite::cpu {
 namespace {
 
 constexpr int kTileRows = 3, kTileHalves = 4;  // rows by halves of blocks whose sums are held in registers
+constexpr int64_t kRowsOfMany = 128;           // for which codes are unpacked
 
 // Where a group of some halves of blocks has its bytes -code, run by run, what its sums of 16 bits begin with, and its
 // scales in fp32.
@@ -29,37 +30,35 @@ constexpr bool fits_words() {
   return 2 * 8 * 255 <= 32767 && kProducts * 8 * 127 <= 32767 && kProducts * 8 * 128 <= 32768;  // at most -32768
 }
 
-// Groups [begin, end) of some rows.
+// 16 groups of a row as they are multiplied: codes + 128, words, and the unit.
 template <typename Format>
-struct ManyRows {
+struct ArrangedSpan {
   static_assert(fits_words<Format>());
-  static constexpr int64_t kRows = 128, kGroups = 16 * Format::kParts, kInputs = kGroups * Format::kInputs;
+  static constexpr int64_t kGroups = 16 * Format::kParts, kInputs = 16 * kGroup;
+  static constexpr int64_t kWords = kInputs, kUnit = kWords + 16 * 4, kBytes = kUnit + kLineBytes;
   // The scale of a row in a group is a power of two. A row's fp32 sums are counted in another, its unit, and vpmaddwd,
   // which widens the sums of a group, multiplies them by the ratio of the two: the same bits without a multiplication
   // of scales, as nothing underflows where weights have scales in fp16. Those of MXFP4 may underflow.
   static constexpr bool kScalesInWords = Format::kHalfScales && Format::kParts == 1;
 
-  // False when the scales of a row are too far apart for that. Another thread may have made the activations, so they
-  // are fetched two rows ahead.
-  bool take(const LinearQuantArgs& args, int64_t first_row, int64_t count, int64_t first_group, int64_t end_group) {
-    row = first_row, begin = first_group, end = end_group;
-    const int64_t inputs = (end_group - first_group) * Format::kInputs, stride = args.groups * kGroup;
+  explicit ArrangedSpan(std::byte* base)
+      : codes(reinterpret_cast<uint8_t*>(base)),
+        words(reinterpret_cast<int32_t*>(codes + kWords)),
+        unit(*reinterpret_cast<int32_t*>(codes + kUnit)) {}
+
+  // `groups` of 64 inputs.
+  void take(const int8_t* from, const float* scales, int groups) {
     const __m256i sign = _mm256_set1_epi8(-128);
-    for (int64_t r = 0; r < count; ++r) {
-      const auto* from = reinterpret_cast<const uint8_t*>(args.codes) + (row + r) * stride + begin * Format::kInputs;
-      uint8_t* to = codes + r * kInputs;
-      _mm_prefetch(reinterpret_cast<const char*>(args.scales + (row + r + 2) * args.groups + begin), _MM_HINT_T0);
-      for (int64_t i = 0; i < inputs; i += 32) {
-        if (i % kLineBytes == 0) _mm_prefetch(reinterpret_cast<const char*>(from + 2 * stride + i), _MM_HINT_T0);
-        _mm256_store_si256(reinterpret_cast<__m256i*>(to + i), _mm256_xor_si256(load(from + i), sign));
-      }
-      if (kScalesInWords && !take_scales(args.scales + (row + r) * args.groups + begin, r)) return false;
+    for (int i = 0; i < groups * kGroup; i += 32) {
+      const __m256i signed_codes = load(reinterpret_cast<const uint8_t*>(from + i));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(codes + i), _mm256_xor_si256(signed_codes, sign));
     }
-    return true;
+    unit = 127 << 23;
+    if (kScalesInWords && !take_scales(scales, groups)) unit = kNoUnit;
   }
 
-  bool take_scales(const float* scales, int64_t r) {
-    const auto groups = int(end - begin);
+  // False when the scales are too far apart.
+  bool take_scales(const float* scales, int groups) {
     constexpr int kLowest = (127 - 30) << 23, kHighest = (127 + 9) << 23;  // of activations (docs/numerics.md)
     constexpr int kRatio = 14 << 23;                                       // 2^14 times |dot| <= 2^16 fits 32 bits
     __m256i bits[2], low = _mm256_set1_epi32(kHighest), high = _mm256_set1_epi32(kLowest), all = _mm256_setzero_si256();
@@ -83,13 +82,12 @@ struct ManyRows {
       const __m256i ratio = _mm256_sub_epi32(bits[i], _mm256_set1_epi32(top - kRatio));
       for (int below = _mm256_movemask_ps(_mm256_castsi256_ps(ratio)); below != 0; below &= below - 1) {
         const int group = 8 * i + __builtin_ctz(unsigned(below));
-        if (group < groups && !is_zero(codes + r * kInputs + group * kGroup)) return false;
+        if (group < groups && !is_zero(codes + group * kGroup)) return false;
       }
       const __m256i both = _mm256_sllv_epi32(_mm256_set1_epi32(0x10001), _mm256_srai_epi32(ratio, 23));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(words + r * kGroups + 8 * i),
-                         _mm256_sub_epi16(_mm256_setzero_si256(), both));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(words + 8 * i), _mm256_sub_epi16(_mm256_setzero_si256(), both));
     }
-    units[r] = top - kRatio;
+    unit = top - kRatio;
     return true;
   }
 
@@ -99,10 +97,10 @@ struct ManyRows {
     return true;
   }
 
-  int64_t row, begin, end;
-  alignas(32) uint8_t codes[kRows * kInputs];  // + 128
-  alignas(32) int32_t words[kRows * kGroups];  // minus the ratio of scale and unit, in both halves
-  int32_t units[kRows];                        // as the bits of a float
+  static constexpr int32_t kNoUnit = 0;
+  uint8_t* codes;  // [kInputs], + 128
+  int32_t* words;  // [16], minus the ratio of scale and unit, in both halves
+  int32_t& unit;   // as the bits of a float
 };
 
 template <typename Format, int Halves>
@@ -146,35 +144,56 @@ __attribute__((always_inline)) inline void begin_run(__m256i& sum, __m256i a, co
     __asm__("vpmaddubsw %2, %1, %0\n\tvpaddw %3, %0, %0" : "=&x"(sum) : "x"(a), "x"(codes), "m"(start));
 }
 
-// R rows, from `row` of `rows` on, and unpacked halves of blocks.
+// Groups [begin, end) of rows [first, first + count).
+struct Part {
+  int64_t first, count, begin, end;
+};
+
+// The arranged rows of a part.
+template <typename Format>
+struct Rows {
+  using Span = ArrangedSpan<Format>;
+
+  Rows(const LinearQuantArgs& args, const Part& part)
+      : stride((args.groups * Format::kParts + Span::kGroups - 1) / Span::kGroups * Span::kBytes),
+        base(args.arranged + part.first * stride + part.begin / Span::kGroups * Span::kBytes) {}
+
+  Span operator[](int64_t row) const { return Span(const_cast<std::byte*>(base + row * stride)); }
+
+  int64_t stride;
+  const std::byte* base;
+};
+
+// R rows of a part, from `row` on, and unpacked halves of blocks.
 template <typename Format, int R, int Halves>
-void tile_of_many(const LinearQuantArgs& args, const ManyRows<Format>& rows, int64_t row, int64_t block,
+void tile_of_many(const LinearQuantArgs& args, const Part& part, const Rows<Format>& rows, int64_t row, int64_t block,
                   const uint8_t* unpacked) {
   using From = Unpacked<Format, Halves>;
-  using Rows = ManyRows<Format>;
+  using Span = ArrangedSpan<Format>;
   const auto vector = [](const uint8_t* at) -> const __m256i& { return *reinterpret_cast<const __m256i*>(at); };
-  float* acc = args.acc + (rows.row + row) * args.acc_stride + block * kBlockOutputs;
-  const float* row_scales = args.scales + (rows.row + row) * args.groups;
-  const uint8_t* inputs = rows.codes + row * Rows::kInputs;
-  const int32_t* words = rows.words + row * Rows::kGroups;
+  float* acc = args.acc + (part.first + row) * args.acc_stride + block * kBlockOutputs;
+  const float* row_scales = args.scales + (part.first + row) * args.groups;
+  const Span span = rows[row];
+  const uint8_t* inputs = span.codes;
+  const auto* words = reinterpret_cast<const uint8_t*>(span.words);
+  const auto unit_of = [&](int r) { return rows[row + r].unit; };
   alignas(32) float sums[R][Halves][8];
   unrolled<R>([&](int r) __attribute__((always_inline)) {
-    const int32_t unit = Rows::kScalesInWords ? (254 << 23) - rows.units[row + r] : 127 << 23;
+    const __m256 scale = _mm256_castsi256_ps(_mm256_set1_epi32((254 << 23) - unit_of(r)));
     unrolled<Halves>([&](int half) {
-      const __m256 scale = _mm256_castsi256_ps(_mm256_set1_epi32(unit));
       const float* from = acc + r * args.acc_stride + 8 * half;
       _mm256_store_ps(sums[r][half],
-                      rows.begin == 0 ? _mm256_setzero_ps() : _mm256_mul_ps(_mm256_load_ps(from), scale));
+                      part.begin == 0 ? _mm256_setzero_ps() : _mm256_mul_ps(_mm256_load_ps(from), scale));
     });
   });
-  for (int64_t index = rows.begin; index < rows.end; ++index) {
+  for (int64_t index = part.begin; index < part.end; ++index) {
     __m256i dots[R][Halves];
     unrolled<From::kRuns>([&](int run) __attribute__((always_inline)) {
       const uint8_t* codes = unpacked + run * From::kRun;
       __m256i held[Halves / 2];
       unrolled<Halves / 2>([&](int i) __attribute__((always_inline)) { held[i] = vector(codes + 64 * i); });
       unrolled<R>([&](int r) __attribute__((always_inline)) {
-        const auto* four = reinterpret_cast<const int8_t*>(inputs + r * Rows::kInputs + 4 * run);
+        const auto* four = reinterpret_cast<const int8_t*>(inputs + r * rows.stride + 4 * run);
         const __m256i a = _mm256_set1_epi32(four_codes(four));
         unrolled<Halves / 2>([&](int i) __attribute__((always_inline)) {
           const __m256i& other = vector(codes + 64 * i + 32);
@@ -191,66 +210,95 @@ void tile_of_many(const LinearQuantArgs& args, const ManyRows<Format>& rows, int
     });
     const auto* scales = reinterpret_cast<const float*>(unpacked + From::kScales);
     unrolled<R>([&](int r) __attribute__((always_inline)) {
-      const __m256i word = _mm256_set1_epi32(Rows::kScalesInWords ? words[r * Rows::kGroups] : -1);
+      const auto* ratio = reinterpret_cast<const int32_t*>(words + r * rows.stride);
+      const __m256i word = _mm256_set1_epi32(Span::kScalesInWords ? *ratio : -1);
       unrolled<Halves>([&](int half) __attribute__((always_inline)) {
         __m256 scale = _mm256_load_ps(scales + 8 * half);
-        if constexpr (!Rows::kScalesInWords)
+        if constexpr (!Span::kScalesInWords)
           scale = _mm256_mul_ps(scale, _mm256_set1_ps(row_scales[r * args.groups + index / Format::kParts]));
         const __m256 dot = _mm256_cvtepi32_ps(_mm256_madd_epi16(dots[r][half], word));
         float* sum = sums[r][half];
         _mm256_store_ps(sum, _mm256_fmadd_ps(dot, scale, _mm256_load_ps(sum)));
       });
     });
-    unpacked += From::kBytes, inputs += Format::kInputs, ++words;
+    unpacked += From::kBytes, inputs += Format::kInputs, words += 4;
   }
   unrolled<R>([&](int r) __attribute__((always_inline)) {
-    const int32_t unit = Rows::kScalesInWords ? rows.units[row + r] : 127 << 23;
+    const __m256 scale = _mm256_castsi256_ps(_mm256_set1_epi32(unit_of(r)));
     unrolled<Halves>([&](int half) {
-      const __m256 scale = _mm256_castsi256_ps(_mm256_set1_epi32(unit));
       _mm256_store_ps(acc + r * args.acc_stride + 8 * half, _mm256_mul_ps(_mm256_load_ps(sums[r][half]), scale));
     });
   });
 }
 
-// One block or two. The codes of the next two are fetched into the second cache: the unpacked ones fill the first.
+// One block or two. The codes of the next two are fetched into the second cache: the unpacked ones fill the first. The
+// first blocks fetch the rows of the next tile, which another thread may have made.
 template <typename Format, int Halves>
-void blocks_of_many(const LinearQuantArgs& args, const ManyRows<Format>& rows, int64_t count, int64_t block,
-                    uint8_t* unpacked) {
-  unpack<Format, Halves>(args, block, rows.begin, rows.end, unpacked);
-  const int64_t bytes = Format::codes_at(ManyRows<Format>::kGroups), tiles = (count + kTileRows - 1) / kTileRows;
-  const uint8_t* next = args.weights + (block + 2) * args.block_stride + Format::codes_at(rows.begin);
+void blocks_of_many(const LinearQuantArgs& args, const Part& part, const Rows<Format>& rows, int64_t block) {
+  using Span = ArrangedSpan<Format>;
+  auto* unpacked = reinterpret_cast<uint8_t*>(args.scratch);
+  unpack<Format, Halves>(args, block, part.begin, part.end, unpacked);
+  const int64_t bytes = Format::codes_at(Span::kGroups), tiles = (part.count + kTileRows - 1) / kTileRows;
+  const uint8_t* next = args.weights + (block + 2) * args.block_stride + Format::codes_at(part.begin);
   for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t row = count * tile / tiles, stop = count * (tile + 1) / tiles;
+    const int64_t row = part.count * tile / tiles, stop = part.count * (tile + 1) / tiles;
     prefetch_part<_MM_HINT_T1>(next, bytes, tile, tiles);
     prefetch_part<_MM_HINT_T1>(next + args.block_stride, bytes, tile, tiles);
+    for (int64_t r = 0; block == 0 && r < kTileRows; ++r) prefetch_part(rows[stop + r].codes, Span::kBytes, 0, 1);
     if (stop - row == kTileRows)
-      tile_of_many<Format, kTileRows, Halves>(args, rows, row, block, unpacked);
+      tile_of_many<Format, kTileRows, Halves>(args, part, rows, row, block, unpacked);
     else
-      tile_of_many<Format, kTileRows - 1, Halves>(args, rows, row, block, unpacked);
+      tile_of_many<Format, kTileRows - 1, Halves>(args, part, rows, row, block, unpacked);
   }
 }
 
 template <typename Method>
 void linear_of_many_nibbles(const LinearQuantArgs& args) {
   using Format = typename Method::Format;
-  using Rows = ManyRows<Format>;
-  Rows rows;
-  alignas(64) uint8_t unpacked[Rows::kGroups * Unpacked<Format, kTileHalves>::kBytes];
-  const int64_t groups = args.groups * Format::kParts, parts = (args.rows + Rows::kRows - 1) / Rows::kRows;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t first = args.rows * part / parts, count = args.rows * (part + 1) / parts - first;
-    for (int64_t begin = 0; begin < groups; begin += Rows::kGroups) {
-      const int64_t end = groups - begin < Rows::kGroups ? groups : begin + Rows::kGroups;
-      if (!rows.take(args, first, count, begin, end)) {
-        rows_from_stored<Method>(args, first, count, begin, end);
+  using Span = ArrangedSpan<Format>;
+  const int64_t groups = args.groups * Format::kParts, parts = (args.rows + kRowsOfMany - 1) / kRowsOfMany;
+  for (int64_t index = 0; index < parts; ++index) {
+    const int64_t first = args.rows * index / parts, count = args.rows * (index + 1) / parts - first;
+    for (int64_t begin = 0; begin < groups; begin += Span::kGroups) {
+      const Part part{first, count, begin, groups - begin < Span::kGroups ? groups : begin + Span::kGroups};
+      const Rows<Format> rows(args, part);
+      bool units = true;
+      for (int64_t row = 0; row < count; ++row) units &= rows[row].unit != Span::kNoUnit;
+      if (!units) {
+        rows_from_stored<Method>(args, first, count, begin, part.end);
         continue;
       }
       int64_t block = 0;
-      for (; block + 2 <= args.blocks; block += 2)
-        blocks_of_many<Format, kTileHalves>(args, rows, count, block, unpacked);
-      if (block < args.blocks) blocks_of_many<Format, 2>(args, rows, count, block, unpacked);
+      for (; block + 2 <= args.blocks; block += 2) blocks_of_many<Format, kTileHalves>(args, part, rows, block);
+      if (block < args.blocks) blocks_of_many<Format, 2>(args, part, rows, block);
     }
   }
+}
+
+template <typename Format>
+void arrange(const ArrangeArgs& args) {
+  using Span = ArrangedSpan<Format>;
+  constexpr int64_t kGroups = Span::kInputs / kGroup;
+  std::byte* to = args.arranged;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t begin = 0; begin < args.groups; begin += kGroups, to += Span::kBytes) {
+      const int64_t at = row * args.groups + begin, left = args.groups - begin;
+      Span(to).take(args.codes + at * kGroup, args.scales + at, int(left < kGroups ? left : kGroups));
+    }
+  }
+}
+
+// From so many rows on.
+template <typename Method>
+ArrangedKernels arranged_nibbles(int64_t from) {
+  using Format = typename Method::Format;
+  using Span = ArrangedSpan<Format>;
+  return {arrange<Format>,
+          linear_of_many_nibbles<Method>,
+          from,
+          Span::kInputs / kGroup,
+          Span::kBytes,
+          Span::kGroups * Unpacked<Format, kTileHalves>::kBytes};
 }
 
 }  // namespace

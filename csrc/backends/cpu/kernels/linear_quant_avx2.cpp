@@ -71,8 +71,8 @@ struct Nibbles {
   using Format = Weights;
   using Multiplied = Codes<Format>;
   static constexpr int kMost = Multiplied::kMostRows, kRuns = int(Format::kInputs / 4);
-  // Rows up to which codes are not worth unpacking (benchmarks/notes/log/cpu-avx2-neon.md).
-  static constexpr int64_t kStoredRows = Format::kE2m1 ? kFewRows : 24;
+  // Rows from which codes are worth unpacking (benchmarks/notes/log/cpu-avx2-neon.md).
+  static constexpr int64_t kManyFrom = Format::kE2m1 ? kFewRows + 1 : 21;
 
   // The offset of the codes times the activations of each lane of 16 bits.
   static int32_t start_of(const int8_t* codes) {
@@ -161,8 +161,7 @@ template <typename Format>
 void linear(const LinearQuantArgs& args) {
   constexpr int kMostRowsOfWords = 4;
   if constexpr (Format::kNibbles) {
-    using Method = Nibbles<Format>;
-    args.rows <= Method::kStoredRows ? linear_of_few_nibbles<Method>(args) : linear_of_many_nibbles<Method>(args);
+    linear_of_few_nibbles<Nibbles<Format>>(args);
   } else if (args.rows <= kFewRows) {
     linear_of_few<Format, kMostRowsOfWords>(args);
   } else {
@@ -174,7 +173,12 @@ void linear(const LinearQuantArgs& args) {
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   enter_quantised(table, [](auto format) { return linear<YmmFormat<format.kValue>>; });
-  table.many_rows = ManyRows<YmmFormat<WeightFormat::LinearW4>>::kRows;
+  for_quantised([&](auto format) {
+    using Format = YmmFormat<format.kValue>;
+    if constexpr (Format::kNibbles && kSumsSuffice<Format>)
+      table.linear[int(format.kValue)].arranged = arranged_nibbles<Nibbles<Format>>(Nibbles<Format>::kManyFrom);
+  });
+  table.many_rows = kRowsOfMany;
 }
 
 }  // namespace tcim_lite::cpu

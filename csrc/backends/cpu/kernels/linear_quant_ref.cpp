@@ -80,7 +80,7 @@ void use(KernelTable& table) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   for_quantised([&](auto format) { use<format.kValue>(table); });
   table.many_from = 1;
-  table.many_rows = 64;
+  table.many_rows = kManyRows;
 }
 
 }  // namespace tcim_lite::cpu

@@ -62,6 +62,8 @@ inline LinearQuantArgs last_block(const LinearQuantArgs& args) {
   return last;
 }
 
+constexpr int64_t kManyRows = 64;  // at a time, unless a set says otherwise
+
 template <WeightFormat F>
 struct FormatConstant {
   static constexpr WeightFormat kValue = F;
@@ -76,15 +78,24 @@ void for_quantised(const Use& use) {
   }
 }
 
-// Enters a set's Linear of every quantised format: kernel_of(FormatConstant). The sums of activations that undo an
-// offset of the codes are those of 64, so a format with an offset and smaller groups keeps the kernel of ref.
+// The sums of activations that undo an offset of the codes are those of 64, so a format with an offset and smaller
+// groups keeps the kernel of ref.
+template <typename Format>
+constexpr bool kSumsSuffice = Format::kParts == 1 || Format::kLayout.code_offset == 0;
+
+// Enters a set's Linear of every quantised format: kernel_of(FormatConstant). What else suited the kernels that it
+// replaces is reset.
 template <typename KernelOf>
 void enter_quantised(KernelTable& table, const KernelOf& kernel_of) {
   for_quantised([&](auto format) {
     using Format = Packed<format.kValue>;
-    if constexpr (Format::kParts == 1 || Format::kLayout.code_offset == 0)
-      table.linear[int(format.kValue)].quantised = kernel_of(format);
+    if constexpr (kSumsSuffice<Format>) {
+      LinearKernels& kernels = table.linear[int(format.kValue)];
+      kernels.quantised = kernel_of(format);
+      kernels.arranged = {};
+    }
   });
+  table.many_rows = kManyRows;
 }
 
 using TileKernel = void (*)(const LinearQuantArgs& args, int64_t row, int64_t block);

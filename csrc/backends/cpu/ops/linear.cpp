@@ -8,25 +8,23 @@ namespace tcim_lite::cpu {
 
 int64_t LinearStep::shared_bytes() const { return prepared_bytes(*this, x.rows); }
 
-// Accumulators of one task, or one tile of normalised rows, whichever phase is running.
-int64_t LinearStep::member_bytes() const {
-  return std::max(accumulator_bytes(*this, x.rows), inputs * elem_bytes(elem));
-}
+// Of one task, or one normalised row, whichever phase is running.
+int64_t LinearStep::member_bytes() const { return std::max(task_bytes(*this, x.rows), inputs * elem_bytes(elem)); }
 
 void LinearStep::run(const RunContext& context) const {
   const int64_t rows = context.rows_of(x);
-  const PreparedRows prepared{context.shared_scratch, x.rows, inputs};
+  const PreparedRows prepared{context.shared_scratch, x.rows, inputs, arranged_kernels(context.kernels, *this, rows)};
   prepare(context, prepared, rows);
 
   const int64_t blocks = (outputs + kBlockOutputs - 1) / kBlockOutputs, stride = block_bytes(format, inputs);
-  const int64_t row_tile = row_tile_of(context, *this), chunk = chunk_of(context, *this, rows, blocks);
+  const int64_t row_tile = row_tile_of(context, *this), tiles = (rows + row_tile - 1) / row_tile;
+  const int64_t chunk = chunk_of(context, *this, rows, blocks);
   context.pool.parallel_runs((blocks + chunk - 1) / chunk, [&](int64_t task, int member) {
     const int64_t block = task * chunk;
     const int64_t count = std::min(chunk, blocks - block);
-    float* acc = reinterpret_cast<float*>(context.member(member));
-    for (int64_t row = 0; row < rows; row += row_tile) {
-      const int64_t tile = std::min(row_tile, rows - row);
-      multiply_rows(context, *this, prepared, weights + block * stride, row, tile, count, acc);
+    for (int64_t index = 0; index < tiles; ++index) {
+      const int64_t row = rows * index / tiles, tile = rows * (index + 1) / tiles - row;
+      const float* acc = multiply_rows(context, *this, prepared, weights + block * stride, row, tile, count, member);
       finish(context, row, tile, block, count, acc);
     }
   });

@@ -17,7 +17,15 @@ constexpr int64_t kFewRowsChunkBytes = 64 << 10;
 
 int64_t prepared_bytes(const LinearSpec& spec, int64_t rows) {
   if (!spec.quantized()) return rows * spec.inputs * 4;
-  return PreparedRows::align64(rows * spec.inputs) + 2 * PreparedRows::align64(rows * (spec.inputs / kGroup) * 4);
+  const int64_t groups = spec.inputs / kGroup;
+  const int64_t codes = PreparedRows::align64(rows * spec.inputs) + 2 * PreparedRows::align64(rows * groups * 4);
+  const ArrangedKernels* arranged = arranged_kernels(kernels(), spec, rows);
+  return codes + (arranged == nullptr ? 0 : rows * arranged->row_bytes(groups));
+}
+
+const ArrangedKernels* arranged_kernels(const KernelTable& kernels, const LinearSpec& spec, int64_t rows) {
+  const ArrangedKernels& arranged = kernels.linear[int(spec.format)].arranged;
+  return spec.quantized() && arranged.arrange != nullptr && rows >= arranged.from ? &arranged : nullptr;
 }
 
 void prepare_row(const RunContext& context, const LinearSpec& spec, const void* source, const PreparedRows& prepared,
@@ -29,6 +37,9 @@ void prepare_row(const RunContext& context, const LinearSpec& spec, const void* 
     const auto quantize = spec.hidden_exponent ? kernels.quantize_hidden : kernels.quantize[spec.elem];
     quantize({source, prepared.codes() + row * inputs, prepared.scales() + row * groups, prepared.sums() + row * groups,
               1, groups, inputs});
+    if (prepared.arranged_for == nullptr) return;
+    prepared.arranged_for->arrange(
+        {prepared.codes() + row * inputs, prepared.scales() + row * groups, prepared.arranged(row), 1, groups});
   } else {
     kernels.widen[spec.elem]({source, prepared.widened() + row * inputs, 1, inputs, inputs, inputs, 1.0f});
   }
@@ -42,14 +53,19 @@ void copy_row(const LinearSpec& spec, const PreparedRows& prepared, int64_t from
   copy(prepared.codes(), prepared.inputs);
   copy(prepared.scales(), prepared.groups());
   copy(prepared.sums(), prepared.groups());
+  if (prepared.arranged_for != nullptr) copy(prepared.arranged(0), prepared.arranged_for->row_bytes(prepared.groups()));
 }
 
-void multiply_rows(const RunContext& context, const LinearSpec& spec, const PreparedRows& prepared,
-                   const uint8_t* weights, int64_t row, int64_t rows, int64_t blocks, float* acc) {
+float* multiply_rows(const RunContext& context, const LinearSpec& spec, const PreparedRows& prepared,
+                     const uint8_t* weights, int64_t row, int64_t rows, int64_t blocks, int member) {
   const KernelTable& kernels = context.kernels;
+  const LinearKernels& linear = kernels.linear[int(spec.format)];
+  std::byte* const scratch = context.member(member);
+  auto* const acc = reinterpret_cast<float*>(scratch + linear.arranged.scratch_bytes);
   const int64_t inputs = spec.inputs, stride = block_bytes(spec.format, inputs), acc_stride = blocks * kBlockOutputs;
   if (spec.quantized()) {
     const int64_t groups = prepared.groups();
+    const bool as_arranged = prepared.arranged_for != nullptr && rows >= linear.arranged.from;
     const LinearQuantArgs args{weights,
                                stride,
                                blocks,
@@ -59,11 +75,15 @@ void multiply_rows(const RunContext& context, const LinearSpec& spec, const Prep
                                prepared.sums() + row * groups,
                                rows,
                                acc,
-                               acc_stride};
-    return linear_kernel(kernels, spec.format, rows)(args);
+                               acc_stride,
+                               as_arranged ? prepared.arranged(row) : nullptr,
+                               scratch};
+    const LinearQuantKernel kernel = as_arranged ? linear.arranged.multiply : linear_kernel(kernels, spec.format, rows);
+    kernel(args);
+  } else {
+    linear.floats({weights, stride, blocks, inputs, prepared.widened() + row * inputs, inputs, rows, acc, acc_stride});
   }
-  kernels.linear[int(spec.format)].floats(
-      {weights, stride, blocks, inputs, prepared.widened() + row * inputs, inputs, rows, acc, acc_stride});
+  return acc;
 }
 
 int64_t row_tile_of(const RunContext& context, const LinearSpec& spec) {
@@ -78,10 +98,11 @@ int64_t chunk_of(const RunContext& context, const LinearSpec& spec, int64_t rows
   return chunk;
 }
 
-int64_t accumulator_bytes(const LinearSpec& spec, int64_t rows) {
+int64_t task_bytes(const LinearSpec& spec, int64_t rows) {
   const int64_t few_rows_blocks =
       std::max<int64_t>(kMaxChunkBlocks, kFewRowsChunkBytes / block_bytes(spec.format, spec.inputs) + 2);
-  return std::max(std::min(kMaxRowTile, rows) * kMaxChunkBlocks, kFewRows * few_rows_blocks) * kBlockOutputs * 4;
+  const int64_t sums = std::max(std::min(kMaxRowTile, rows) * kMaxChunkBlocks, kFewRows * few_rows_blocks);
+  return kernels().linear[int(spec.format)].arranged.scratch_bytes + sums * kBlockOutputs * 4;
 }
 
 }  // namespace tcim_lite::cpu

@@ -94,12 +94,13 @@ int64_t MoELinearStep::shared_bytes() const {
   return Grouped::bytes(pairs, experts) + prepared_bytes(linear, pairs);
 }
 
-int64_t MoELinearStep::member_bytes() const { return accumulator_bytes(linear, linear.x.rows * chosen); }
+int64_t MoELinearStep::member_bytes() const { return task_bytes(linear, linear.x.rows * chosen); }
 
 void MoELinearStep::run(const RunContext& context) const {
   const int64_t pairs = linear.x.rows * chosen, tokens = context.rows_of(linear.x);
   const Grouped grouped = group(context, tokens);
-  const PreparedRows prepared{context.shared_scratch + Grouped::bytes(pairs, experts), pairs, linear.inputs};
+  const PreparedRows prepared{context.shared_scratch + Grouped::bytes(pairs, experts), pairs, linear.inputs,
+                              arranged_kernels(context.kernels, linear, grouped.most)};
   prepare(context, grouped, prepared, tokens);
 
   const int64_t blocks = (linear.outputs + kBlockOutputs - 1) / kBlockOutputs;
@@ -111,10 +112,9 @@ void MoELinearStep::run(const RunContext& context) const {
     const Grouped::Expert& expert = grouped.expert[task / chunks];
     const int64_t block = task % chunks * chunk, count = std::min(chunk, blocks - block);
     const uint8_t* const first_block = weights + (expert.id * blocks + block) * stride;
-    float* acc = reinterpret_cast<float*>(context.member(member));
     for (int64_t row = 0; row < expert.count; row += row_tile) {
       const int64_t tile = std::min<int64_t>(row_tile, expert.count - row), first = expert.first + row;
-      multiply_rows(context, linear, prepared, first_block, first, tile, count, acc);
+      const float* acc = multiply_rows(context, linear, prepared, first_block, first, tile, count, member);
       for (int64_t i = 0; i < tile; ++i)
         finish(context, grouped.pair_at[first + i], expert.id, block, count, acc + i * count * kBlockOutputs);
     }
