@@ -74,6 +74,7 @@ def test_numpy_shares_a_host_tensor_of_every_dtype(dtype):
     assert tensor.numpy()[0, 0] == 0
 
 
+@pytest.mark.oracle
 def test_torch_shares_a_host_tensor_and_a_strided_view_of_it():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     tensor = rt.Tensor(rt.TensorInfo((4, 6)), np.arange(24))
@@ -191,6 +192,7 @@ def test_from_dlpack_copies_every_dtype_of_a_tensor(dtype):
     np.testing.assert_array_equal(tensor.numpy(), np.arange(6).reshape(2, 3))
 
 
+@pytest.mark.oracle
 def test_torch_tensors_of_any_layout_and_dtype(add):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     whole = torch.arange(24).reshape(4, 6)

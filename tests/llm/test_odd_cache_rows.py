@@ -112,7 +112,7 @@ for folder in sys.argv[3:]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("isa", ["ref", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", [pytest.param("ref", marks=pytest.mark.slow), "avx2", "avx512"])
 def test_every_instruction_set_and_thread_count_finds_them(tiny_package, isa, threads):
     if not cpu_has(isa):
         pytest.skip(f"this CPU has no {isa}")

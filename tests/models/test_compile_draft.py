@@ -80,6 +80,7 @@ def test_draft_in_another_precision(make_checkpoint: Make, make_package: Make) -
     assert sizes == [83 * 64 * 4, 83 * 64 * 2]
 
 
+@pytest.mark.oracle
 def test_embeddings_of_a_pair_load_with_torch(make_checkpoint: Make, make_package: Make) -> None:
     torch = pytest.importorskip("torch", reason="it is what reads the .pt files")
     package = make_package(make_checkpoint(), draft=make_checkpoint(hidden_size=128))

@@ -331,10 +331,17 @@ def test_embedding_files(make_checkpoint: Make, make_package: Make, quant: str) 
     dtype = np.float32 if quant == "float32" else np.float16
     table = np.fromfile(package / "hmquant/quant_embedding.bin", dtype).reshape(83, 64)
     np.testing.assert_array_equal(table, kept["model.embed_tokens.weight"].astype(dtype))
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("quant", ["w4a8h0_ssfp", "float32"])
+def test_torch_loads_the_embedding(make_package: Make, make_checkpoint: Make, quant: str) -> None:
     torch = pytest.importorskip("torch", reason="it is what reads the .pt file")
+    package = make_package(make_checkpoint(), quant=quant)
     state = torch.load(package / "hmquant/quant_embedding.pt", map_location="cpu", weights_only=True)
     assert list(state) == ["weight"]
-    np.testing.assert_array_equal(state["weight"].numpy(), table)
+    values = np.fromfile(package / "hmquant/quant_embedding.bin", state["weight"].numpy().dtype)
+    np.testing.assert_array_equal(state["weight"].numpy(), values.reshape(83, 64))
 
 
 def test_compiling_does_not_import_torch(make_checkpoint: Make, run_script: Callable[..., str], tmp_path: Path) -> None:

@@ -302,6 +302,9 @@ def digests(files, isa, threads):
 
 
 # Threads decide which convolutions are cut into shares, and whether many pixels are packed part by part.
-@pytest.mark.parametrize(("isa", "threads"), [*((isa, 2) for isa in FLAGS), ("", 1), ("", 8)])
+@pytest.mark.parametrize(
+    ("isa", "threads"),
+    [*(pytest.param(isa, 2, marks=[pytest.mark.slow] * (isa == "ref")) for isa in FLAGS), ("", 1), ("", 8)],
+)
 def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(files, reference, isa, threads):
     assert digests(files, isa, threads) == reference
