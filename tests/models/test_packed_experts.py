@@ -224,8 +224,8 @@ def test_a_window_as_long_as_the_context_is_none(tmp_path):
 
 @pytest.mark.slow
 def test_a_checkpoint_is_never_in_memory_as_a_whole(tmp_path):
-    """150 MB of experts, in tensors of 34 MB."""
-    layers, experts, hidden, inner = 3, 8, 1024, 1024
+    """100 MB of experts, in tensors of 34 MB."""
+    layers, experts, hidden, inner = 2, 8, 1024, 1024
     config = CONFIG | {"hidden_size": hidden, "intermediate_size": inner, "num_local_experts": experts}
     config["num_hidden_layers"] = layers
     small = family_tensors(config | {"intermediate_size": 16})
@@ -237,6 +237,6 @@ def test_a_checkpoint_is_never_in_memory_as_a_whole(tmp_path):
             tensors[f"{base}.{which}_proj"] = np.broadcast_to(part, (experts, inputs, rows)).copy()
             tensors[f"{base}.{which}_proj_bias"] = np.zeros((experts, rows), np.float32)
     folder = checkpoint(tmp_path / "hf", config, tensors)
-    assert (folder / "model.safetensors").stat().st_size > 150_000_000
+    assert (folder / "model.safetensors").stat().st_size > 100_000_000
     grown = compile_peak(folder, tmp_path / "out", prefill_length=8, context_length=64)
-    assert grown < 75_000_000, grown
+    assert grown < 60_000_000, grown
