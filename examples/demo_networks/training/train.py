@@ -103,7 +103,7 @@ def main():
     parser.add_argument("--no-evaluate", action="store_true", help="only write the ONNX files")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # use_deterministic_algorithms imports the compiler, for two seconds
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "classes.txt").write_text("\n".join(CLASSES) + "\n")
     for kind in [args.only] if args.only else KINDS:
