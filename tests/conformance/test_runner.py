@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import warm_python
 
 import tcim_lite.conformance
 from tcim_lite.conformance import expectations, registry, runner
@@ -43,17 +44,10 @@ def suite(tmp_path):
     shutil.copy(Path(__file__).with_name("fake_runtime.py"), tmp_path)
 
     def run(*arguments, fake="good", folder=copy, limit=120):
-        command = [sys.executable, folder, "--runtime", "fake_runtime", "--report", tmp_path / "report", *arguments]
+        # `python FOLDER` runs this file too.
+        command = [folder / "__main__.py", "--runtime", "fake_runtime", "--report", tmp_path / "report", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path), "FAKE": fake, "FAKE_FOLDER": str(tmp_path)}
-        done = subprocess.run(
-            list(map(str, command)),
-            capture_output=True,
-            text=True,
-            timeout=limit,
-            env=environment,
-            cwd=tmp_path,
-            check=False,
-        )
+        done = warm_python.run(*command, timeout=limit, env=environment, cwd=tmp_path)
         report = tmp_path / "report/report.json"
         return done.returncode, json.loads(report.read_text()) if report.exists() else None, done.stdout + done.stderr
 
