@@ -66,10 +66,11 @@ def share(right: dict[str, list[bool]]) -> float:
 
 @pytest.mark.slow
 def test_the_demo_checkpoint_answers_correctly_and_survives_quantisation(demo_package, demo_prompts):
-    encoded = encoded_prompts(load_tokenizer(demo_package("float16").tokenizer_folder), demo_prompts)
-    by_task = accuracy(demo_package("float16"), demo_prompts, encoded)
-    assert len(by_task) >= 5
+    some = demo_prompts[1::2]  # of every task; the oracle has the others
+    encoded = encoded_prompts(load_tokenizer(demo_package("float16").tokenizer_folder), some)
+    by_task = accuracy(demo_package("float16"), some, encoded)
+    assert len(by_task) == 7
     for task, answers in by_task.items():
         assert sum(answers) / len(answers) >= 0.95, task
-    assert share(accuracy(demo_package("w8a8h1_sefp"), demo_prompts, encoded)) >= share(by_task) - 0.01
-    assert share(accuracy(demo_package("w4a8h0_ssfp"), demo_prompts, encoded)) >= share(by_task) - 0.05
+    assert share(accuracy(demo_package("w8a8h1_sefp"), some, encoded)) >= share(by_task) - 0.01
+    assert share(accuracy(demo_package("w4a8h0_ssfp"), some, encoded)) >= share(by_task) - 0.05

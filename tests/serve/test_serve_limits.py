@@ -198,7 +198,7 @@ def test_sigterm_lets_answers_end_and_takes_no_more(start):
     answers = {}
 
     def ask(name):
-        answers[name] = server.post(CHAT, json=body(ignore_eos=True, max_tokens=100, n=20)).json()
+        answers[name] = server.post(CHAT, json=body(ignore_eos=True, max_tokens=40, n=20)).json()
 
     def is_asked():  # of one scrape, and with what has ended: a stopped machine may see none wait
         return server.metric("tcim:(?:num_requests_running|num_requests_waiting|request_success_total)") >= 40
@@ -212,7 +212,7 @@ def test_sigterm_lets_answers_end_and_takes_no_more(start):
     server.process.send_signal(signal.SIGTERM)
     for thread in threads:
         thread.join(60)
-    assert {answers[name]["usage"]["completion_tokens"] for name in "ab"} == {2000}
+    assert {answers[name]["usage"]["completion_tokens"] for name in "ab"} == {800}
     assert server.process.wait(60) == 0
     with pytest.raises(httpx2.TransportError):
         server.get("/health")
