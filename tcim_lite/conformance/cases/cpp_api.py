@@ -42,7 +42,7 @@ def models_by_role(kit, text):
 def test_c24_code_in_the_vendors_style_compiles_and_runs(kit, extensions):
     sdk = cpp_programs.sdk_folder(kit.sdk_folder)
     program = cpp_programs.build(
-        sdk, kit.shared, f"vendor_style_{extensions}", [VENDOR_STYLE], f"-std={extensions}", "-w", "-O2"
+        sdk, kit.shared, f"vendor_style_{extensions}", [VENDOR_STYLE], f"-std={extensions}", "-w", "-O0"
     )
     printed = run(kit, program, models_by_role(kit, "") / kit.model("add").name)
     assert "Input[a] TensorInfo: shape: [2,3], dtype: FLOAT16, format: ND, size: 6, memsize: 12" in printed

@@ -55,7 +55,7 @@ def check(kit, who, samples):
 @tier("full")
 @seconds(300)
 def test_a_short_soak_answers_right_and_holds_nothing(kit):
-    soak(kit, 6, 1)
+    soak(kit, 3, 1)
 
 
 @tier("stress")
