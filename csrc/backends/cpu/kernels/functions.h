@@ -278,7 +278,7 @@ inline V apply(V a, V b) {
 template <UnaryOp op, typename V>
 inline V apply(V x, float first, float second) {
   const V zero = like(x, 0.0f), one = like(x, 1.0f), alpha = like(x, first), beta = like(x, second);
-  if constexpr (op == kRelu) return where_less(x, zero, zero, x);
+  if constexpr (op == kRelu) return larger(x, zero);
   if constexpr (op == kLeakyRelu) return where_less(x, zero, alpha * x, x);
   if constexpr (op == kClip) return smaller(larger(x, alpha), beta);
   if constexpr (op == kSigmoid) return sigmoid(x);

@@ -6,6 +6,12 @@
 namespace tcim_lite::cpu {
 namespace {
 
+#ifdef __AVX2__
+// One instruction each: of numbers that do not compare, or are equal, it returns the second.
+inline Vec larger(Vec a, Vec b) { return max(b, a); }
+inline Vec smaller(Vec a, Vec b) { return min(b, a); }
+#endif
+
 inline Vec like(Vec, float value) { return broadcast(value); }
 template <typename F>
 inline Vec each_lane(Vec a, F f) {
