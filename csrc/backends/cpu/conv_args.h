@@ -81,7 +81,8 @@ struct DirectArgs {
 constexpr int64_t kBlock = 16;
 
 // The same, and then the sums become elements of a result in blocks: y[n / 16, i, n % 16] = round(acc[i, n] + bias[n]),
-// or with a residual, which lies as y, y = round(residual + round(acc + bias)); then `end`.
+// or with a residual, which lies as y, y = round(residual + round(acc + bias)); then `end`. What direct.acc holds
+// afterwards is left open.
 struct DirectBlocksArgs {
   DirectArgs direct;
   const float* bias;      // [outputs] or null

@@ -40,26 +40,26 @@ class BlockEnd {
   __attribute__((always_inline)) void store_all(Vec (&values)[Count], const float* residual, float* y) const {
     if (rounds_) round(values);
     if (residual) {
-#pragma GCC unroll 8
+#pragma GCC unroll 14
       for (int p = 0; p < Count; ++p) values[p] = load(residual + p * kBlock) + values[p];
       if (rounds_) round(values);
     }
     if (end_.function == kRelu) {
-#pragma GCC unroll 8
+#pragma GCC unroll 14
       for (int p = 0; p < Count; ++p) values[p] = apply<kRelu>(values[p], 0.0f, 0.0f);
     } else if (end_.function == kClip) {
-#pragma GCC unroll 8
+#pragma GCC unroll 14
       for (int p = 0; p < Count; ++p) values[p] = apply<kClip>(values[p], end_.alpha, end_.beta);
       if (rounds_twice_) round(values);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 14
     for (int p = 0; p < Count; ++p) store(y + p * kBlock, values[p]);
   }
 
  private:
   template <int Count>
   __attribute__((always_inline)) static void round(Vec (&values)[Count]) {
-#pragma GCC unroll 8
+#pragma GCC unroll 14
     for (int p = 0; p < Count; ++p) values[p] = round_to_half(values[p]);
   }
 

@@ -45,11 +45,43 @@ class Fetch {
   int64_t tiles_, lines_ = 0, done_ = 0, line_ = 0, end_ = 0, before_ = 0;
 };
 
+// Where sums become elements of blocks: right from the registers they were summed in.
+struct Blocks {
+  const DirectBlocksArgs& args;
+  BlockEnd end;
+
+  // Of one vector at pixels [first, first + Pixels).
+  template <int Pixels>
+  __attribute__((always_inline)) void store_all(Vec (&sums)[Pixels], int64_t first, int64_t vector) const {
+    if (args.bias) {
+      const Vec bias = load_bias(args.bias + vector * kLanes, args.outputs - vector * kLanes);
+#pragma GCC unroll 14
+      for (int p = 0; p < Pixels; ++p) sums[p] = sums[p] + bias;
+    }
+    const int64_t at = place(first, vector);
+    end.store_all(sums, args.residual ? args.residual + at : nullptr, args.y + at);
+  }
+
+  // What the tile after the next adds. AVX-512, where it was not timed, leaves that to the processor.
+  template <int Pixels>
+  __attribute__((always_inline)) void fetch_residual([[maybe_unused]] int64_t first,
+                                                     [[maybe_unused]] int64_t vector) const {
+#ifdef TCIM_LITE_SIMD_PREFETCH
+    if (kFetches == 1 || !args.residual) return;
+    const float* at = args.residual + place(first + 2 * Pixels, vector);
+#pragma GCC unroll 14
+    for (int p = 0; p < Pixels; ++p) prefetch_near(at + p * kLanes);
+#endif
+  }
+
+  int64_t place(int64_t pixel, int64_t vector) const { return vector * args.y_stride + (args.pixel + pixel) * kLanes; }
+};
+
 // A function of its own: what surrounds it would take registers from the addresses of its pixels. Step: as args.step,
-// where pixels lie in a row.
+// where pixels lie in a row. The sums go to args.acc, or to `blocks` unless it is null.
 template <int Step, int Pixels, int Vecs>
 __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first,
-                                    int64_t vector) {
+                                    int64_t vector, const Blocks* blocks) {
   const int64_t packed_stride = args.packed_stride;
   const float* packed = args.packed + vector * packed_stride;
   const int64_t acc_stride = args.vectors * kLanes;
@@ -77,6 +109,10 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
   };
   int64_t k = 0;
 #ifdef TCIM_LITE_SIMD_PREFETCH
+  if (blocks) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vecs; ++v) blocks->fetch_residual<Pixels>(first, vector + v);
+  }
   fetch.begin_tile(Pixels, Vecs);
   while (k < args.terms && !fetch.is_done()) {
     FetchArgs line = fetch.next();
@@ -88,6 +124,16 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
 #endif
 #pragma GCC unroll kUnrolled
   for (; k < args.terms; ++k) multiply(k);
+  if (blocks) {
+#pragma GCC unroll 4
+    for (int v = 0; v < Vecs; ++v) {
+      Vec of_vector[Pixels];
+#pragma GCC unroll 14
+      for (int p = 0; p < Pixels; ++p) of_vector[p] = sums[p][v];
+      blocks->store_all(of_vector, first, vector + v);
+    }
+    return;
+  }
 #pragma GCC unroll 14
   for (int p = 0; p < Pixels; ++p) {
 #pragma GCC unroll 4
@@ -96,93 +142,59 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
 }
 
 template <int Step, int Vecs, int Pixels>
-void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, int64_t first, int64_t vector) {
+void pixels_left(const DirectArgs& args, Fetch& fetch, int64_t pixels, int64_t first, int64_t vector,
+                 const Blocks* blocks) {
   if constexpr (Pixels > 0) {
-    if (pixels >= Pixels) return tile<Step, Pixels, Vecs>(args, fetch, first, vector);
-    pixels_left<Step, Vecs, Pixels - 1>(args, fetch, pixels, first, vector);
+    if (pixels >= Pixels) return tile<Step, Pixels, Vecs>(args, fetch, first, vector, blocks);
+    pixels_left<Step, Vecs, Pixels - 1>(args, fetch, pixels, first, vector, blocks);
   }
 }
 
-// Tiles of about the same size: with one of few pixels the latency of an fma would show. done(first pixel, pixels,
-// vector, vectors) follows each.
-template <int Step, int Vecs, typename Done>
-void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, int64_t vector, const Done& done) {
+// Tiles of about the same size: with one of few pixels the latency of an fma would show.
+template <int Step, int Vecs>
+void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, int64_t vector, const Blocks* blocks) {
   constexpr int kMost = int(least(kTile / Vecs, 14));
   const int64_t tiles = (end - first + kMost - 1) / kMost, fewest = (end - first) / tiles;
   for (int64_t larger = (end - first) % tiles; first < end; --larger) {
     const int64_t pixels = fewest + (larger > 0);
-    pixels_left<Step, Vecs, kMost>(args, fetch, pixels, first, vector);
-    done(first, pixels, vector, Vecs);
+    pixels_left<Step, Vecs, kMost>(args, fetch, pixels, first, vector, blocks);
     first += pixels;
   }
 }
 
 // Pixels that tiles may share.
-template <int Step, typename Done>
-void run_of_pixels(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, const Done& done) {
+template <int Step>
+void run_of_pixels(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, const Blocks* blocks) {
   int64_t vector = 0;
   if constexpr (kMostVecs >= 4) {
-    if (args.vectors == 4 && end - first <= kTile / 4) return vectors<Step, 4>(args, fetch, first, end, 0, done);
+    if (args.vectors == 4 && end - first <= kTile / 4) return vectors<Step, 4>(args, fetch, first, end, 0, blocks);
   }
   if constexpr (kMostVecs >= 2) {
-    for (; vector + 2 <= args.vectors; vector += 2) vectors<Step, 2>(args, fetch, first, end, vector, done);
+    for (; vector + 2 <= args.vectors; vector += 2) vectors<Step, 2>(args, fetch, first, end, vector, blocks);
   }
-  for (; vector < args.vectors; ++vector) vectors<Step, 1>(args, fetch, first, end, vector, done);
+  for (; vector < args.vectors; ++vector) vectors<Step, 1>(args, fetch, first, end, vector, blocks);
 }
 
-template <int Step, typename Done>
-void runs_of_pixels(const DirectArgs& args, const Done& done) {
+template <int Step>
+void runs_of_pixels(const DirectArgs& args, const Blocks* blocks) {
   Fetch fetch(args);
   for (int64_t first = 0, end = 0; first < args.count; first = end) {
     end = kAnyPixels ? args.count : first + 1;
     while (end < args.count && args.pixels[end] == args.pixels[end - 1] + Step) ++end;
-    run_of_pixels<Step>(args, fetch, first, end, done);
+    run_of_pixels<Step>(args, fetch, first, end, blocks);
   }
 }
 
-template <typename Done>
-void tiles(const DirectArgs& args, const Done& done) {
-  if (kAnyPixels || args.step == 1) return runs_of_pixels<1>(args, done);
-  if constexpr (!kAnyPixels) runs_of_pixels<int(kBlock)>(args, done);
+void tiles(const DirectArgs& args, const Blocks* blocks) {
+  if (kAnyPixels || args.step == 1) return runs_of_pixels<1>(args, blocks);
+  if constexpr (!kAnyPixels) runs_of_pixels<int(kBlock)>(args, blocks);
 }
 
-void direct(const DirectArgs& args) {
-  tiles(args, [](int64_t, int64_t, int64_t, int) {});
-}
-
-template <int Value>
-struct Int {
-  static constexpr int value = Value;
-};
-
-// Pixels [first, first + count) of one vector, right after their tile: its sums are still in the first cache.
-__attribute__((noinline)) void store_block(const DirectBlocksArgs& args, const BlockEnd& end, int64_t first,
-                                           int64_t count, int64_t vector) {
-  const int64_t acc_stride = args.direct.vectors * kLanes, at = vector * args.y_stride + (args.pixel + first) * kLanes;
-  const float* acc = args.direct.acc + first * acc_stride + vector * kLanes;
-  const float* residual = args.residual ? args.residual + at : nullptr;
-  float* y = args.y + at;
-  const bool biased = args.bias != nullptr;
-  const Vec bias = biased ? load_bias(args.bias + vector * kLanes, args.outputs - vector * kLanes) : broadcast(0.0f);
-  const auto store_some = [&](auto some, int64_t i) __attribute__((always_inline)) {
-    Vec sums[some.value];
-#pragma GCC unroll 3
-    for (int p = 0; p < some.value; ++p) {
-      sums[p] = load(acc + (i + p) * acc_stride);
-      if (biased) sums[p] = sums[p] + bias;
-    }
-    end.store_all(sums, residual ? residual + i * kLanes : nullptr, y + i * kLanes);
-  };
-  int64_t i = 0;
-  for (; i + 3 <= count; i += 3) store_some(Int<3>{}, i);
-  for (; i < count; ++i) store_some(Int<1>{}, i);
-}
+void direct(const DirectArgs& args) { tiles(args, nullptr); }
 
 void direct_blocks(const DirectBlocksArgs& args) {
-  const BlockEnd end(args.end, args.elem);
-  tiles(args.direct, [&](int64_t first, int64_t count, int64_t vector, int some) {
-    for (const int64_t last = vector + some; vector < last; ++vector) store_block(args, end, first, count, vector);
-  });
+  const Blocks blocks{args, BlockEnd(args.end, args.elem)};
+  tiles(args.direct, &blocks);
 }
 
 template <typename T>

@@ -232,12 +232,10 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     const bool fetches = !ends || row + ahead + rows <= outputs;
     args.fetches[0] = {ends ? factors.at(ahead, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
                        factors.stride, fetches ? parts_of(some * factors.term, 64) : 0};
-    if (ends && !blocks) {
+    if (ends && !blocks) {  // stores into blocks follow each other: they need no fetch
       const int64_t lines = parts_of(part.count * size, 64);
       args.fetches[1] = {out, rows, pixels * size, lines};
       if (summand) args.fetches[2] = {summand, rows, pixels * size, lines};
-    } else if (ends && summand) {  // stores into blocks follow each other: they need no fetch
-      args.fetches[2] = {summand + part.pixel * kBlock * size, vectors, pixels * kBlock * size, part.count};
     }
     if (ends && blocks)
       context.kernels.direct_blocks({args, biases, reinterpret_cast<const float*>(summand),
