@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .network import Node
+from .network import Node, fresh_name
 
 _DOMAIN = "com.microsoft"
 # What each becomes, and its domain.
@@ -42,7 +42,7 @@ def channels_first(nodes: Sequence[Node], constants: Mapping[str, NDArray[Any]])
             result.append(node)
         else:
             names = names or {*constants, *(name for each in nodes for name in (*each.inputs, *each.outputs))}
-            first, made = (_fresh(f"{node.outputs[0][-200:]}/{what}", names) for what in ("first", "made"))
+            first, made = (fresh_name(f"{node.outputs[0][-200:]}/{what}", names) for what in ("first", "made"))
             to_first = [0, rank - 1, *range(1, rank - 1)]
             to_last = [0, *range(2, rank), 1]
             result += [
@@ -60,13 +60,6 @@ def _rank(node: Node, constants: Mapping[str, NDArray[Any]]) -> int:
         return len(kernel) + 2
     weight = constants.get(node.inputs[3]) if node.op == "QLinearConv" and len(node.inputs) > 3 else None
     return 0 if weight is None else weight.ndim
-
-
-def _fresh(name: str, names: set[str]) -> str:
-    while name in names:
-        name += "_"
-    names.add(name)
-    return name
 
 
 def _transpose(node: Node, read: str, made: str, axes: Sequence[int]) -> Node:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import Node
+from .network import Node, fresh_name
 
 _BOOL = 9  # TensorProto.BOOL
 
@@ -60,10 +60,7 @@ def _where(node: Node, mask: str, number: str, names: set[str]) -> list[Node]:
     x, made = node.inputs[0], list[Node]()
 
     def add(op: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{node.outputs[0][-200:]}/{op}_{len(made)}"
-        while name in names:
-            name += "_"
-        names.add(name)
+        name = fresh_name(f"{node.outputs[0][-200:]}/{op}_{len(made)}", names)
         made.append(replace(node, op=op, inputs=list(inputs), outputs=[name], attributes=attributes))
         return name
 

@@ -86,6 +86,14 @@ class Network:
     growth: int = 0  # elements of the constants that were made so far of constants, less those of their operands
 
 
+def fresh_name(name: str, names: set[str]) -> str:
+    """Returns `name`, longer if `names` has it, and adds it to them."""
+    while name in names:
+        name += "_"
+    names.add(name)
+    return name
+
+
 def is_float(array: NDArray[Any]) -> bool:
     """Whether an array holds floating point numbers, bfloat16 included."""
     return array.dtype.kind == "f" or array.dtype.name in ("bfloat16",) or np.issubdtype(array.dtype, np.floating)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .network import Node
+from .network import Node, fresh_name
 
 _NEW = 13
 # Attributes that became operands: by op the opset that moved them, and their places.
@@ -45,10 +45,7 @@ def modernised(nodes: Sequence[Node], opset: int, taken: Collection[str]) -> dic
             for attribute, place in places.items():
                 if attribute not in node.attributes:
                     continue
-                name = f"{attribute}_{len(constants)}"
-                while name in names:
-                    name += "_"
-                names.add(name)
+                name = fresh_name(f"{attribute}_{len(constants)}", names)
                 dtype = np.float32 if attribute in _FLOATS else np.int64
                 constants[name] = np.asarray(node.attributes[attribute], dtype)
                 node.inputs += [""] * (place + 1 - len(node.inputs))
