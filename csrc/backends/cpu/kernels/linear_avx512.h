@@ -58,14 +58,20 @@ struct ZmmFormat : Packed<F> {
 
 inline __m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
 
-// The integer sum of a row begins at -offset * sum(a), which undoes the offset of the stored codes.
+// What the offset of the stored codes adds to dots with activations of these sums.
 template <typename Format>
-inline __m512i start(int32_t code_sum) {
+inline __m512i excess(__m512i code_sums) {
   constexpr auto kOffset = unsigned(Format::kLayout.code_offset);
   if constexpr (kOffset == 0) return _mm512_setzero_si512();
   constexpr int kShift = kOffset == 0 ? 0 : __builtin_ctz(kOffset);
   static_assert(kOffset == 0 || 1u << kShift == kOffset);
-  return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(_mm512_set1_epi32(code_sum), kShift));
+  return _mm512_slli_epi32(code_sums, kShift);
+}
+
+// The integer sum of a row begins at -offset * sum(a).
+template <typename Format>
+inline __m512i start(int32_t code_sum) {
+  return _mm512_sub_epi32(_mm512_setzero_si512(), excess<Format>(_mm512_set1_epi32(code_sum)));
 }
 
 }  // namespace

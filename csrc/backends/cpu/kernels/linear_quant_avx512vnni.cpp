@@ -77,6 +77,29 @@ void few_rows(const LinearQuantArgs& args) {
   }
 }
 
+// What the sums of R rows begin with, and what is taken from them. The scale 2^e of a row need not be multiplied: a sum
+// that begins with the bits of the float 1.5 * 2^(23 + e) ends as those of 2^e * (1.5 * 2^23 + dot), because |dot| is
+// below 2^22, and one subtraction, which is exact, leaves 2^e * dot.
+template <typename Format, int R>
+struct Starts {
+  static constexpr int64_t kGroups = 16;  // of activations
+
+  void take(const Tile& t, int64_t begin) {
+    const int64_t left = t.stride - begin;
+    const auto here = __mmask16(left < kGroups ? (1u << left) - 1 : ~0u);
+    for (int r = 0; r < R; ++r) {
+      const __m512 row_scales = _mm512_maskz_loadu_ps(here, t.scales + r * t.stride + begin);
+      const __m512i code_sums = _mm512_maskz_loadu_epi32(here, t.sums + r * t.stride + begin);
+      const __m512 origin = _mm512_mul_ps(row_scales, _mm512_set1_ps(1.5f * (1 << 23)));
+      _mm512_store_ps(origins[r], origin);
+      _mm512_store_si512(bits[r], _mm512_sub_epi32(_mm512_castps_si512(origin), excess<Format>(code_sums)));
+    }
+  }
+
+  alignas(64) float origins[R][kGroups];
+  alignas(64) int32_t bits[R][kGroups];
+};
+
 // R rows by two blocks: int32 sums of one group in registers, fp32 sums in args.acc, which stays in the first cache.
 template <typename Format, int R>
 void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
@@ -87,16 +110,31 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b) _mm512_store_ps(t.acc + r * t.acc_stride + b * kBlockOutputs, _mm512_setzero_ps());
   }
+  Starts<Format, R> starts;
   for (int64_t group = 0; group < groups; ++group) {
+    const int64_t at = group / Format::kParts % starts.kGroups;
+    if (group % (starts.kGroups * Format::kParts) == 0) starts.take(t, group / Format::kParts);
     const uint8_t* weights = t.weights + Format::codes_at(group);
     const uint8_t* scales = t.weights + Format::scales_at(groups, group);
     const int8_t* codes = t.codes + group * Format::kInputs;
+    __m512 weight_scale[B];
+    for (int b = 0; b < B; ++b) weight_scale[b] = Format::scales(scales + b * args.block_stride);
     __m512i dot[R][B];
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
-      const __m512i zero = start<Format>(t.sums[r * t.stride + group / Format::kParts]);
-      for (int b = 0; b < B; ++b) dot[r][b] = zero;
+      const __m512i start = _mm512_set1_epi32(starts.bits[r][at]);
+      for (int b = 0; b < B; ++b) dot[r][b] = start;
     }
+    const auto finish = [&](int r) __attribute__((always_inline)) {
+      const __m512 origin = _mm512_set1_ps(starts.origins[r][at]);
+      for (int b = 0; b < B; ++b) {
+        float* sum = t.acc + r * t.acc_stride + b * kBlockOutputs;
+        const __m512 scaled_dot = _mm512_sub_ps(_mm512_castsi512_ps(dot[r][b]), origin);
+        _mm512_store_ps(sum, _mm512_fmadd_ps(scaled_dot, weight_scale[b], _mm512_load_ps(sum)));
+      }
+    };
+    // A row is finished behind the products of the next one. If all rows were finished behind the last product, the
+    // pipes that multiply would wait (benchmarks/notes/log/cpu-avx512.md).
     const auto add_step = [&](int step) __attribute__((always_inline)) {
       __m512i first[B], second[B];
       for (int b = 0; b < B; ++b)
@@ -107,6 +145,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
         for (int b = 0; b < B; ++b) dot[r][b] = add<Format>(dot[r][b], first[b], even);
         const __m512i odd = broadcast4(codes + r * t.inputs + 8 * step + 4);
         for (int b = 0; b < B; ++b) dot[r][b] = add<Format>(dot[r][b], second[b], odd);
+        if (step == kSteps - 1 && r > 0) finish(r - 1);
       }
     };
     if constexpr (R > kLoopedRows) {
@@ -114,17 +153,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     } else {
       for (int step = 0; step < kSteps; ++step) add_step(step);
     }
-    __m512 weight_scale[B];
-    for (int b = 0; b < B; ++b) weight_scale[b] = Format::scales(scales + b * args.block_stride);
-#pragma GCC unroll 12
-    for (int r = 0; r < R; ++r) {
-      const __m512 row_scale = _mm512_set1_ps(t.scales[r * t.stride + group / Format::kParts]);
-      for (int b = 0; b < B; ++b) {
-        float* sum = t.acc + r * t.acc_stride + b * kBlockOutputs;
-        const __m512 scale = _mm512_mul_ps(weight_scale[b], row_scale);
-        _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[r][b]), scale, _mm512_load_ps(sum)));
-      }
-    }
+    finish(R - 1);
   }
 }
 
@@ -145,14 +174,34 @@ constexpr TileKernel kTiles[] = {tile<F, 6>, tile<F, 7>, tile<F, 8>, tile<F, 9>,
 
 // More than kFewRows rows of one block, as parts of few.
 template <typename Format, bool PastPage>
-void one_block(const LinearQuantArgs& args) {
+void one_block(const LinearQuantArgs& args, int64_t block) {
   const int64_t parts = (args.rows + kFewRows - 1) / kFewRows;
   for (int64_t index = 0; index < parts; ++index) {
     const int64_t row = args.rows * index / parts, rows = args.rows * (index + 1) / parts - row;
-    const Tile t(args, row, 0);
+    const Tile t(args, row, block);
     kFewRowsKernels<Format, PastPage>[rows](
         {t.weights, args.block_stride, 1, args.groups, t.codes, t.scales, t.sums, rows, t.acc, t.acc_stride});
   }
+}
+
+// The product of the scales of weights and activations becomes 0 or infinity where it leaves the range of a float. That
+// of a tile does not, so it needs scales of weights that cannot get there with any of activations, 2^-30 to 2^10.
+template <typename Format>
+bool fits_tiles(const LinearQuantArgs& args, int64_t block) {
+  if constexpr (Format::kHalfScales) return true;
+  constexpr int kLowest = 30 - 149, kHighest = 127 - 10;
+  const int64_t groups = args.groups * Format::kParts;
+  __m128i low = _mm_setzero_si128(), high = low;
+  for (int b = 0; b < kTileBlocks; ++b) {
+    const uint8_t* weights = args.weights + (block + b) * args.block_stride;
+    for (int64_t group = 0; group < groups; ++group) {
+      const auto* at = reinterpret_cast<const __m128i*>(weights + Format::scales_at(groups, group));
+      const __m128i exponents = _mm_loadu_si128(at);
+      low = _mm_min_epi8(low, exponents);
+      high = _mm_max_epi8(high, exponents);
+    }
+  }
+  return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(kLowest)) | _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(kHighest))) == 0;
 }
 
 template <typename Format, bool PastPage>
@@ -161,6 +210,10 @@ void linear(const LinearQuantArgs& args) {
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   int64_t block = 0;
   for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) {
+    if (!fits_tiles<Format>(args, block)) {
+      for (int b = 0; b < kTileBlocks; ++b) one_block<Format, PastPage>(args, block + b);
+      continue;
+    }
     const uint8_t* next = args.weights + (block + kTileBlocks) * args.block_stride;  // often those of the next call
     for (int64_t index = 0; index < tiles; ++index) {
       prefetch_part(next, kTileBlocks * args.block_stride, index, tiles);
@@ -168,7 +221,7 @@ void linear(const LinearQuantArgs& args) {
       kTiles<Format>[end - row - 6](args, row, block);
     }
   }
-  if (block < args.blocks) one_block<Format, PastPage>(last_block(args));
+  if (block < args.blocks) one_block<Format, PastPage>(args, block);
 }
 
 }  // namespace
