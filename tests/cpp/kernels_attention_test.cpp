@@ -49,10 +49,14 @@ float from(float value) { return value; }
 template <typename T>
 constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
 
-std::vector<KernelTable> tables() {
-  std::vector<KernelTable> list;
-  for (const std::string& isa : available_isas()) list.push_back(make_table(isa));
-  return list;
+// Made once: each asks the CPU what it has, which a hypervisor answers slowly.
+const std::vector<KernelTable>& tables() {
+  static const std::vector<KernelTable> all = [] {
+    std::vector<KernelTable> list;
+    for (const std::string& isa : available_isas()) list.push_back(make_table(isa));
+    return list;
+  }();
+  return all;
 }
 
 struct Result {
@@ -117,7 +121,7 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
       v[i] = to<T>(std::nanf(""));
     }
   }
-  const auto all = tables();
+  const std::vector<KernelTable>& all = tables();
   const Result expected(rows, dim);
   for (const KernelTable& table : all) {
     const Result own(rows, dim);
@@ -202,7 +206,7 @@ void check_merge_and_finish(int64_t rows, int64_t dim) {
   }
   for (float& x : earlier.o) x = normal();
   for (float& x : later.o) x = normal();
-  const auto all = tables();
+  const std::vector<KernelTable>& all = tables();
   const Result expected(rows, dim);
   const int64_t stride = dim + uniform(0, 5);
   const GuardedBuffer<T> expected_y((rows - 1) * stride + dim);

@@ -39,13 +39,17 @@ bool is_random(Values values) { return values == Values::Random || values == Val
 // Inputs that share a scale of weights.
 int64_t scale_inputs(WeightFormat format) { return layout_of(format).scale_inputs; }
 
-std::vector<std::pair<std::string, KernelTable>> all_tables() {
-  std::vector<std::pair<std::string, KernelTable>> tables;
-  for (const std::string& isa : available_isas()) {
-    tables.emplace_back(isa, make_table(isa, {.prefetch_past_page = false}));
-    if (isa != "ref") tables.emplace_back(isa + " for Intel", make_table(isa, {.prefetch_past_page = true}));
-  }
-  return tables;
+// Made once: each asks the CPU what it has, which a hypervisor answers slowly.
+const std::vector<std::pair<std::string, KernelTable>>& all_tables() {
+  static const std::vector<std::pair<std::string, KernelTable>> all = [] {
+    std::vector<std::pair<std::string, KernelTable>> tables;
+    for (const std::string& isa : available_isas()) {
+      tables.emplace_back(isa, make_table(isa, {.prefetch_past_page = false}));
+      if (isa != "ref") tables.emplace_back(isa + " for Intel", make_table(isa, {.prefetch_past_page = true}));
+    }
+    return tables;
+  }();
+  return all;
 }
 
 // A normal positive fp16, over the whole range of exponents.
