@@ -100,9 +100,22 @@ struct Starts {
   alignas(64) int32_t bits[R][kGroups];
 };
 
+// The codes that all tiles take next, fetched in equal parts, one in front of each group of a tile: a burst in front of
+// each tile would wait for the lines under way.
+struct Ahead {
+  __attribute__((always_inline)) void fetch() {
+    for (int64_t line = 0; line < lines; ++line, at += kLineBytes)
+      _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+  }
+
+  const uint8_t* at;
+  int64_t lines;  // of a part
+};
+
 // R rows by two blocks: int32 sums of one group in registers, fp32 sums in args.acc, which stays in the first cache.
+// Returns where the fetches go on.
 template <typename Format, int R>
-void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
+const uint8_t* tile(const LinearQuantArgs& args, int64_t row, int64_t block, Ahead ahead) {
   constexpr int B = kTileBlocks;
   const Tile t(args, row, block);
   constexpr int kSteps = int(Format::kInputs / 8);
@@ -117,6 +130,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     const uint8_t* weights = t.weights + Format::codes_at(group);
     const uint8_t* scales = t.weights + Format::scales_at(groups, group);
     const int8_t* codes = t.codes + group * Format::kInputs;
+    ahead.fetch();
     __m512 weight_scale[B];
     for (int b = 0; b < B; ++b) weight_scale[b] = Format::scales(scales + b * args.block_stride);
     __m512i dot[R][B];
@@ -155,6 +169,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
     }
     finish(R - 1);
   }
+  return ahead.at;
 }
 
 template <typename F, bool PastPage>
@@ -170,7 +185,8 @@ constexpr void (*kFewRowsKernels[kFewRows + 1])(const LinearQuantArgs&) = {nullp
 
 // [rows - 6]; more than kFewRows rows split evenly never give a tile of fewer.
 template <typename F>
-constexpr TileKernel kTiles[] = {tile<F, 6>, tile<F, 7>, tile<F, 8>, tile<F, 9>, tile<F, 10>, tile<F, 11>, tile<F, 12>};
+constexpr decltype(&tile<F, 6>) kTiles[] = {tile<F, 6>,  tile<F, 7>,  tile<F, 8>, tile<F, 9>,
+                                            tile<F, 10>, tile<F, 11>, tile<F, 12>};
 
 // More than kFewRows rows of one block, as parts of few.
 template <typename Format, bool PastPage>
@@ -214,11 +230,12 @@ void linear(const LinearQuantArgs& args) {
       for (int b = 0; b < kTileBlocks; ++b) one_block<Format, PastPage>(args, block + b);
       continue;
     }
-    const uint8_t* next = args.weights + (block + kTileBlocks) * args.block_stride;  // often those of the next call
+    const int64_t parts = tiles * args.groups * Format::kParts, lines = kTileBlocks * args.block_stride / kLineBytes;
+    // Behind the last blocks lie often those of the next call.
+    Ahead ahead{args.weights + (block + kTileBlocks) * args.block_stride, (lines + parts - 1) / parts};
     for (int64_t index = 0; index < tiles; ++index) {
-      prefetch_part(next, kTileBlocks * args.block_stride, index, tiles);
       const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      kTiles<Format>[end - row - 6](args, row, block);
+      ahead.at = kTiles<Format>[end - row - 6](args, row, block, ahead);
     }
   }
   if (block < args.blocks) one_block<Format, PastPage>(args, block);
