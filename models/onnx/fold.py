@@ -29,10 +29,10 @@ _NEVER = frozenset(
 # Whole arrays at a time. Ops that are in neither list are evaluated for small operands.
 _QUICK = frozenset(
     (
-        "Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "CastLike", "Ceil", "Clip", "Concat", "Constant",
-        "ConstantOfShape", "Cos", "DequantizeLinear", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor", "Gather",
-        "Gemm", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log", "MatMul",
-        "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "QuantizeLinear", "Range",
+        "Abs", "Add", "And", "ArgMax", "ArgMin", "BatchNormalization", "Cast", "CastLike", "Ceil", "Clip", "Concat",
+        "Constant", "ConstantOfShape", "Cos", "DequantizeLinear", "Div", "Equal", "Exp", "Expand", "Flatten", "Floor",
+        "Gather", "Gemm", "Greater", "GreaterOrEqual", "Identity", "IsInf", "IsNaN", "Less", "LessOrEqual", "Log",
+        "MatMul", "Max", "Mean", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "Or", "Pow", "QuantizeLinear", "Range",
         "Reciprocal", "ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum",
         "ReduceSumSquare", "Relu", "Reshape", "Round", "Shape", "Sign", "Sin", "Size", "Slice", "Softmax", "Split",
         "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
@@ -114,7 +114,7 @@ def _work(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[
     if node.op == "ConstantOfShape" and first is not None:
         return _product(first)
     if node.op == "Expand" and second is not None and first is not None:
-        return _product(second) * max(first.size, 1)
+        return math.prod(np.broadcast_shapes(first.shape, tuple(int(size) for size in second.reshape(-1))))
     if node.op in ("BlackmanWindow", "HammingWindow", "HannWindow") and first is not None:
         return _product(first)
     if node.op == "MelWeightMatrix" and first is not None and second is not None:

@@ -165,6 +165,18 @@ def test_elements_at_constant_places(indices, batch_dims, make_model, run_here, 
     np.testing.assert_array_equal(run_here(model, {"x": X})["y"], run_there(model, {"x": X})["y"])
 
 
+def test_weights_that_a_batch_norm_standardises_are_constants(make_model, run_here, run_there):
+    """As NFNets are exported: the norm of a training's batch, over weights."""
+    rng, ones = np.random.default_rng(4), np.ones(128, np.float32)
+    flat = rng.normal(size=(1, 128, 576)).astype(np.float32)
+    norm = ("BatchNormalization", ["flat", "s", "b", "m", "v"], ["n", "mean", "var"], {"training_mode": 1, "epsilon": 1e-5})
+    nodes = [norm, ("Reshape", ["n", "shape"], ["w"], {}), ("Conv", ["x", "w"], ["y"], {})]
+    constants = {"flat": flat, "s": 0.1 * ones, "b": 0 * ones, "m": 0 * ones, "v": ones}
+    model = make_model(nodes, {"x": (1, 64, 5, 5)}, ["y"], constants | {"shape": np.array([128, 64, 3, 3])})
+    feeds = {"x": rng.normal(size=(1, 64, 5, 5)).astype(np.float32)}
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], rtol=1e-5, atol=1e-5)
+
+
 def test_outputs_may_be_inputs_constants_and_one_value_twice(make_model):
     constants = {"w": np.float32([[1, 2]]), "one": np.array(7)}
     nodes = [("Relu", ["x"], ["y"], {}), ("Identity", ["y"], ["z"], {})]

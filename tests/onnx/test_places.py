@@ -19,6 +19,7 @@ ELEMENTS = RNG.integers(-5, 5, U.shape)
 LAST = np.argsort(RNG.random((2, 3, 5, 6)), axis=3)[..., :4] - 6
 ONCE = np.argsort(RNG.random((2, 3, 5, 6)), axis=2)[:, :, :2]
 PLACES = np.array([[[1, 2], [0, 0]], [[1, -1], [0, 1]]])
+BOX = np.array([0, 1, 1]) + np.moveaxis(np.indices((2, 2, 3)), 0, -1)
 TWICE = np.array([[1], [0], [1], [1]])
 TOP = ("TopK", ["x", "k"], ["best", "at"], {"axis": 2})
 BEST = ("ArgMax", ["x"], ["at"], {"axis": 1, "keepdims": 0})
@@ -36,6 +37,21 @@ CASES = {
         [("ScatterND", ["x", "i", "u"], ["y"], {})],
         {"i": PLACES, "u": RNG.normal(size=(2, 2, 5, 6))},
     ),
+    "ScatterND of a box": ([("ScatterND", ["x", "i", "u"], ["y"], {})], {"i": BOX, "u": RNG.normal(size=(2, 2, 3, 6))}),
+    "ScatterND of a box at the ends": (
+        [("ScatterND", ["x", "i", "u"], ["y"], {})],
+        {"i": np.moveaxis(np.indices((2, 1, 5, 4)), 0, -1) - [0, 1, 0, 4], "u": RNG.normal(size=(2, 1, 5, 4))},
+    ),
+    "ScatterND of everything": (
+        [("ScatterND", ["x", "i", "u"], ["y"], {})],
+        {"i": np.array([[0], [1]]), "u": RNG.normal(size=(2, 3, 5, 6))},
+    ),
+    "ScatterND of a box out of order": (
+        [("ScatterND", ["x", "i", "u"], ["y"], {})],
+        {"i": BOX[::-1], "u": RNG.normal(size=(2, 2, 3, 6))},
+    ),
+    "GatherND of a box": ([("GatherND", ["x", "i"], ["y"], {})], {"i": BOX}),
+    "GatherND of a box out of order": ([("GatherND", ["x", "i"], ["y"], {})], {"i": BOX[:, ::-1]}),
     "ScatterND of computed updates": (
         [("Slice", ["x", "b", "e", "a"], ["u"], {}), ("ScatterND", ["x", "i", "u"], ["y"], {})],
         {"i": np.array([[1]]), "b": np.array([0]), "e": np.array([1]), "a": np.array([0])},

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..emit import Tensor, is_integer
 from ..table import Call, Operand, lowers
+from .box import box_of, boxed
 from .integers import int32, kind_of, whole
 from .shape import strided, take
 
@@ -42,9 +43,12 @@ def gather_nd(call: Call) -> Tensor:
     lead = call.int_attr("batch_dims", 0)
     if isinstance(indices, Tensor):
         return _computed_rows(call, x, indices, lead)
-    depth = indices.shape[-1] if indices.ndim else 0
-    places = row_places(call, x, np.asarray(indices), lead)
+    indices = checked_rows(call, x, np.asarray(indices), lead)
+    depth = indices.shape[-1]
     rest = x.shape[lead + depth :]
+    if not lead and (box := box_of(indices)):
+        return call.reshape(boxed(call, x, box), (*indices.shape[:-1], *rest))
+    places = row_places(call, x, indices, lead)
     rows = call.reshape(x, (math.prod(x.shape[: lead + depth]), *rest))
     return call.reshape(take(call, rows, places.reshape(-1), 0), (*indices.shape[:-1], *rest))
 
@@ -97,8 +101,12 @@ def from_front(call: Call, indices: Tensor, extents: Sequence[int]) -> Tensor:
     return int32(call, "Min", indices, row - 1)
 
 
-def row_places(call: Call, x: Tensor, indices: NDArray[Any], lead: int) -> NDArray[np.int64]:
-    """The axes that indices count become one, with the `lead` before them: every index a place on it."""
+def checked_rows(call: Call, x: Tensor, indices: NDArray[Any], lead: int) -> NDArray[np.int64]:
+    """Indices [..., axes] of the axes of x behind `lead`, counted from the front.
+
+    Raises:
+        UnsupportedNodeError: They do not fit x, or one is beyond it.
+    """
     depth = indices.shape[-1] if indices.ndim else 0
     counted = x.shape[lead : lead + depth]
     if (
@@ -110,9 +118,16 @@ def row_places(call: Call, x: Tensor, indices: NDArray[Any], lead: int) -> NDArr
         raise call.node.unsupported(f"indices {list(indices.shape)} with {lead} batch_dims for {list(x.shape)}")
     if indices.size == 0 or (indices < np.negative(counted)).any() or (indices >= counted).any():
         raise call.node.unsupported(f"indices beyond axes {lead} to {lead + depth - 1} of {list(x.shape)}, or none")
+    return np.asarray(indices.astype(np.int64) % counted)
+
+
+def row_places(call: Call, x: Tensor, indices: NDArray[np.int64], lead: int) -> NDArray[np.int64]:
+    """The axes that `checked_rows` count become one, with the `lead` before them: every index a place on it."""
+    depth = indices.shape[-1]
+    counted = x.shape[lead : lead + depth]
     call.places(indices.size)
     steps = [math.prod(counted[i + 1 :]) for i in range(depth)]
-    places = (indices.astype(np.int64) % counted) @ np.asarray(steps, np.int64)
+    places = indices @ np.asarray(steps, np.int64)
     batches = np.arange(math.prod(x.shape[:lead])).reshape((*x.shape[:lead], *[1] * (places.ndim - lead)))
     return np.asarray(places + batches * math.prod(counted))
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ..emit import Tensor, is_integer
 from ..table import Call, lowers
+from .box import box_of, with_box
 from .elementwise import binary
-from .gather import checked_axis, computed_places, element_places, from_front, row_places
+from .gather import checked_axis, checked_rows, computed_places, element_places, from_front, row_places
 from .integers import int32, to_floats
 from .matmul import product
 from .shape import take
@@ -42,8 +43,10 @@ def scatter_nd(call: Call) -> Tensor:
     if updates.shape != shape:
         raise call.node.unsupported(f"updates {list(updates.shape)}, expected {list(shape)}")
     if not isinstance(indices, Tensor):
-        places = row_places(call, x, np.asarray(indices), 0)
-        return _scatter(call, x, updates, places.reshape(-1), columns)
+        indices = checked_rows(call, x, np.asarray(indices), 0)
+        if call.attr("reduction", "none") == "none" and x.kind == updates.kind and (box := box_of(indices)):
+            return with_box(call, x, box, updates)
+        return _scatter(call, x, updates, row_places(call, x, indices, 0).reshape(-1), columns)
     rows, count = math.prod(x.shape) // columns, math.prod(indices.shape[:-1])
     found = from_front(call, call.reshape(computed_places(call, x, indices, 0), (count, 1)), [rows])
     data, news = call.reshape(x, (1, rows, columns)), call.reshape(updates, (1, count, columns))
