@@ -114,6 +114,20 @@ void check_elementwise(int64_t count) {
   }
 }
 
+// One power of a row of numbers, with and without a logarithm.
+template <typename T>
+void check_powers(int64_t count) {
+  const Numbers<T> numbers(count), positive(count, true);
+  for (const float power : {0.5f, 1.0f, 2.0f, 3.0f, 64.0f, -1.0f, -2.0f, 65.0f, 0.0f, 2.5f}) {
+    GuardedBuffer<T> b(1);
+    b[0] = to<T>(power);
+    const T* const a = power == std::rint(power) ? numbers.data() : positive.data();  // no NaN
+    same_everywhere<T>(concat("power ", power), count, [&](const KernelTable& table, T* y) {
+      table.elementwise[kPow][kElem<T>]({a, b.data(), y, 1, count, 0, 0, 0, false, true});
+    });
+  }
+}
+
 template <typename T>
 void check_rows(int64_t cols) {
   const int64_t rows = uniform(1, 4);
@@ -383,6 +397,7 @@ template <typename T>
 void check_all(int64_t size) {
   check_unary<T>(size);
   check_elementwise<T>(size);
+  check_powers<T>(size);
   check_rows<T>(size);
   if (size <= kPanel) {
     const int64_t rows = uniform(1, 5);

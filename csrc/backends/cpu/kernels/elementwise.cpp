@@ -16,6 +16,14 @@ void elementwise(const ElementwiseArgs& args) {
     }
     const Vec first_a = load(a, Tail(1)), first_b = load(b, Tail(1));
     const Vec all_a = broadcast(first_lane(first_a)), all_b = broadcast(first_lane(first_b));
+    if constexpr (op == kPow) {
+      const float power = first_lane(first_b);
+      if (!args.a_repeats && is_quick_power(power)) {
+        for_lanes(args.cols,
+                  [&](int64_t i, auto lanes) { store(y + i, quick_power(load(a + i, lanes), power), lanes); });
+        continue;
+      }
+    }
     for_lanes(args.cols, [&](int64_t i, auto lanes) {
       const Vec left = args.a_repeats ? all_a : load(a + i, lanes), right = args.b_repeats ? all_b : load(b + i, lanes);
       store(y + i, apply<op>(left, right), lanes);

@@ -27,6 +27,8 @@ inline void for_ops(Body body) {
 
 inline uint32_t bits_of(float x) { return __builtin_bit_cast(uint32_t, x); }
 inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+inline float like(float, float value) { return value; }
+inline float sqrt(float x) { return __builtin_sqrtf(x); }
 
 // log(x) = n * log 2 + high + low, low the smaller: x = 2^n * (1 + high), 1 + high in [sqrt(1/2), sqrt 2), and low is
 // log(1 + high) - high. The polynomial is that of fdlibm's logf.
@@ -70,13 +72,25 @@ inline float exp_one(float x) {
   p = __builtin_fmaf(p, r, 1.0f);
   return p * float_of((bits_of(shifted) << 23) + 0x3f800000u);
 }
-inline float power_by_squaring(float a, int32_t n) {
-  float result = 1.0f;
+template <typename V>
+inline V power_by_squaring(V a, int32_t n) {
+  V result = like(a, 1.0f);
   for (; n > 0; n >>= 1) {
     if ((n & 1) != 0) result = result * a;
     a = a * a;
   }
   return result;
+}
+// Powers that need no logarithm.
+inline bool is_quick_power(float b) {
+  return b == 0.5f || (__builtin_rintf(b) == b && b != 0 && __builtin_fabsf(b) <= 64.0f);
+}
+template <typename V>
+inline V quick_power(V a, float b) {
+  const V one = like(a, 1.0f), zero = like(a, 0.0f);
+  if (b == 0.5f) return sqrt(a) + zero;  // of -0: 0
+  const V result = power_by_squaring(a, int32_t(__builtin_fabsf(b)));
+  return b < 0 ? one / result : result;
 }
 // Small whole powers by squaring, others as exp(b * log a) with log a as a sum of two floats; C's rules for signs and
 // special values.
@@ -85,11 +99,7 @@ inline float pow_one(float a, float b) {
   if (a != a || b != b) return a + b;
   const float nearest = __builtin_rintf(b);
   const bool whole_power = nearest == b, odd = whole_power && __builtin_fabsf(b) < 0x1p+24f && (int32_t(b) & 1) != 0;
-  if (whole_power && __builtin_fabsf(b) <= 64.0f) {
-    const float result = power_by_squaring(a, int32_t(__builtin_fabsf(b)));
-    return b < 0 ? 1.0f / result : result;
-  }
-  if (b == 0.5f) return a == 0 ? 0.0f : __builtin_sqrtf(a);
+  if (is_quick_power(b)) return quick_power(a, b);
   const float size = __builtin_fabsf(a);
   if (a < 0 && !whole_power) return __builtin_nanf("");
   float result;
