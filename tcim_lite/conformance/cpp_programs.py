@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import under_test as rt
@@ -60,26 +59,23 @@ def compile_only(sdk: Path, command: str, *options: str) -> None:
 
 
 def build(sdk: Path, folder: Path, name: str, sources: list[Path], *options: str) -> Path:
-    """The program `name`, built once per folder. CXXFLAGS and LDFLAGS are heeded, for sanitizers."""
+    """The program `name`, built once per folder. CXXFLAGS and LDFLAGS are heeded, for sanitizers.
+
+    The sources are compiled as one: their headers take the compiler longer than they do.
+    """
     program = folder / name
     if program.exists():
         return program
-    command, parts = compiler(), folder / f"{name}.parts"
+    parts = folder / f"{name}.parts"
     parts.mkdir(exist_ok=True)
     header = (sdk / "include/tcim/tcim_runtime.h").read_text(encoding="utf-8", errors="replace")
     known = ["-DHAS_LAST_ERROR"] if "GetLastError" in header else []
-    flags = shlex.split(os.environ.get("CXXFLAGS", ""))
-
-    def compile_one(source: Path) -> str:
-        result = str(parts / f"{source.stem}.o")
-        _run(command, *options, *known, *flags, f"-I{sdk}/include", "-c", str(source), "-o", result)
-        return result
-
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = list(pool.map(compile_one, sources))
+    flags = [*shlex.split(os.environ.get("CXXFLAGS", "")), *shlex.split(os.environ.get("LDFLAGS", ""))]
+    together = parts / "together.cpp"
+    together.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
     libraries = [f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib", "-ltcim_runtime_lite", "-lpthread"]
     made = parts / "program"
-    _run(command, *objects, *flags, *shlex.split(os.environ.get("LDFLAGS", "")), *libraries, "-o", str(made))
+    _run(compiler(), *options, *known, *flags, f"-I{sdk}/include", str(together), *libraries, "-o", str(made))
     made.rename(program)
     return program
 
