@@ -307,7 +307,7 @@ void linear(const LinearQuantArgs& args) {
   if (args.rows <= kFewRows) return linear_of_few<Format>(args);
   int64_t block = 0;
   for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) many_rows<Format>(args, block);
-  if (block < args.blocks) linear_of_few<Format>(last_block(args));
+  if (block < args.blocks) linear_of_few<Format>(one_block(args, block));
 }
 
 }  // namespace

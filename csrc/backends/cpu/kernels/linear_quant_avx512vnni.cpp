@@ -100,18 +100,6 @@ struct Starts {
   alignas(64) int32_t bits[R][kGroups];
 };
 
-// The codes that all tiles take next, fetched in equal parts, one in front of each group of a tile: a burst in front of
-// each tile would wait for the lines under way.
-struct Ahead {
-  __attribute__((always_inline)) void fetch() {
-    for (int64_t line = 0; line < lines; ++line, at += kLineBytes)
-      _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
-  }
-
-  const uint8_t* at;
-  int64_t lines;  // of a part
-};
-
 // R rows by two blocks: int32 sums of one group in registers, fp32 sums in args.acc, which stays in the first cache.
 // Returns where the fetches go on.
 template <typename Format, int R>
@@ -190,7 +178,7 @@ constexpr decltype(&tile<F, 6>) kTiles[] = {tile<F, 6>,  tile<F, 7>,  tile<F, 8>
 
 // More than kFewRows rows of one block, as parts of few.
 template <typename Format, bool PastPage>
-void one_block(const LinearQuantArgs& args, int64_t block) {
+void few_at_a_time(const LinearQuantArgs& args, int64_t block) {
   const int64_t parts = (args.rows + kFewRows - 1) / kFewRows;
   for (int64_t index = 0; index < parts; ++index) {
     const int64_t row = args.rows * index / parts, rows = args.rows * (index + 1) / parts - row;
@@ -200,34 +188,14 @@ void one_block(const LinearQuantArgs& args, int64_t block) {
   }
 }
 
-// The product of the scales of weights and activations becomes 0 or infinity where it leaves the range of a float. That
-// of a tile does not, so it needs scales of weights that cannot get there with any of activations, 2^-30 to 2^10.
-template <typename Format>
-bool fits_tiles(const LinearQuantArgs& args, int64_t block) {
-  if constexpr (Format::kHalfScales) return true;
-  constexpr int kLowest = 30 - 149, kHighest = 127 - 10;
-  const int64_t groups = args.groups * Format::kParts;
-  __m128i low = _mm_setzero_si128(), high = low;
-  for (int b = 0; b < kTileBlocks; ++b) {
-    const uint8_t* weights = args.weights + (block + b) * args.block_stride;
-    for (int64_t group = 0; group < groups; ++group) {
-      const auto* at = reinterpret_cast<const __m128i*>(weights + Format::scales_at(groups, group));
-      const __m128i exponents = _mm_loadu_si128(at);
-      low = _mm_min_epi8(low, exponents);
-      high = _mm_max_epi8(high, exponents);
-    }
-  }
-  return (_mm_cmplt_epi8_mask(low, _mm_set1_epi8(kLowest)) | _mm_cmpgt_epi8_mask(high, _mm_set1_epi8(kHighest))) == 0;
-}
-
 template <typename Format, bool PastPage>
 void linear(const LinearQuantArgs& args) {
   if (args.rows <= kFewRows) return kFewRowsKernels<Format, PastPage>[args.rows](args);
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   int64_t block = 0;
   for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) {
-    if (!fits_tiles<Format>(args, block)) {
-      for (int b = 0; b < kTileBlocks; ++b) one_block<Format, PastPage>(args, block + b);
+    if (!scales_fit<Format>(args, block, kTileBlocks)) {
+      for (int b = 0; b < kTileBlocks; ++b) few_at_a_time<Format, PastPage>(args, block + b);
       continue;
     }
     const int64_t parts = tiles * args.groups * Format::kParts, lines = kTileBlocks * args.block_stride / kLineBytes;
@@ -238,7 +206,7 @@ void linear(const LinearQuantArgs& args) {
       ahead.at = kTiles<Format>[end - row - 6](args, row, block, ahead);
     }
   }
-  if (block < args.blocks) one_block<Format, PastPage>(args, block);
+  if (block < args.blocks) few_at_a_time<Format, PastPage>(args, block);
 }
 
 }  // namespace

@@ -66,10 +66,97 @@ void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
   }
 }
 
+// As on zmm registers: sums that begin with the bits of 1.5 * 2^(23 + e) end as those of 2^e * (1.5 * 2^23 + dot).
+template <typename Format, int R>
+struct Starts {
+  static constexpr int64_t kGroups = 16;  // of activations
+
+  void take(const Tile& t, int64_t begin) {
+    const int64_t left = t.stride - begin, count = left < kGroups ? left : kGroups;
+    for (int r = 0; r < R; ++r) {
+      const float* scales = t.scales + r * t.stride + begin;
+      const int32_t* sums = t.sums + r * t.stride + begin;
+      for (int64_t i = 0; i < count; ++i) {
+        origins[r][i] = scales[i] * (1.5f * (1 << 23));
+        bits[r][i] = __builtin_bit_cast(int32_t, origins[r][i]) - sums[i] * Format::kLayout.code_offset;
+      }
+    }
+  }
+
+  float origins[R][kGroups];
+  int32_t bits[R][kGroups];
+};
+
+// R rows of one block, of many. Each is finished behind the last products of the next one. Returns where the fetches go
+// on.
+template <typename Format, int R>
+const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t block, Ahead ahead) {
+  constexpr int kRuns = int(Format::kInputs / 4);
+  const Tile t(args, row, block);
+  const int64_t groups = args.groups * Format::kParts;
+  clear_sums<R>(t);
+  Starts<Format, R> starts;
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t at = group / Format::kParts % starts.kGroups;
+    if (group % (starts.kGroups * Format::kParts) == 0) starts.take(t, group / Format::kParts);
+    const uint8_t* weights = t.weights + Format::codes_at(group);
+    const int8_t* inputs = t.codes + group * Format::kInputs;
+    ahead.fetch();
+    alignas(32) float scales[kBlockOutputs];
+    for (int half = 0; half < 2; ++half)
+      _mm256_store_ps(scales + 8 * half, Format::scales(t.weights + Format::scales_at(groups, group), half));
+    __asm__("" : "+m"(scales));  // read from there: the sums take the registers
+    __m256i dot[R][2];
+    unrolled<2 * R>([&](int i) { dot[i / 2][i % 2] = _mm256_set1_epi32(starts.bits[i / 2][at]); });
+    const auto finish = [&](int r) __attribute__((always_inline)) {
+      const __m256 origin = _mm256_set1_ps(starts.origins[r][at]);
+      unrolled<2>([&](int half) __attribute__((always_inline)) {
+        float* sum = t.acc + r * t.acc_stride + 8 * half;
+        const __m256 scaled_dot = _mm256_sub_ps(_mm256_castsi256_ps(dot[r][half]), origin);
+        _mm256_store_ps(sum, _mm256_fmadd_ps(scaled_dot, _mm256_load_ps(scales + 8 * half), _mm256_load_ps(sum)));
+      });
+    };
+    unrolled<kRuns>([&](int run) __attribute__((always_inline)) {
+      __m256i codes[2] = {Format::stored(weights, run, 0), Format::stored(weights, run, 1)};
+      __asm__("" : "+x"(codes[0]), "+x"(codes[1]));  // or gcc 12 unpacks them again for some rows
+      unrolled<R>([&](int r) __attribute__((always_inline)) {
+        const __m256i four = _mm256_set1_epi32(four_codes(inputs + r * t.inputs + 4 * run));
+        for (int half = 0; half < 2; ++half) dot[r][half] = Codes<Format>::add(dot[r][half], codes[half], four);
+        if (run == kRuns - 1 && r > 0) finish(r - 1);
+      });
+    });
+    finish(R - 1);
+  }
+  return ahead.at;
+}
+
+template <typename Format>
+void linear_of_many(const LinearQuantArgs& args) {
+  static_assert(kTileRows == 6 && kFewRows >= kTileRows);  // so no tile has fewer than four rows
+  constexpr decltype(&tile_of_many<Format, 4>) kernels[] = {tile_of_many<Format, 4>, tile_of_many<Format, 5>,
+                                                            tile_of_many<Format, 6>};
+  const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows, parts = tiles * args.groups * Format::kParts;
+  const int64_t lines = args.block_stride / kLineBytes;
+  for (int64_t block = 0; block < args.blocks; ++block) {
+    if (!scales_fit<Format>(args, block, 1)) {
+      linear_of_few<Format, kTileRows>(one_block(args, block));
+      continue;
+    }
+    Ahead ahead{args.weights + (block + 1) * args.block_stride, (lines + parts - 1) / parts};
+    for (int64_t index = 0; index < tiles; ++index) {
+      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
+      ahead.at = kernels[end - row - 4](args, row, block, ahead);
+    }
+  }
+}
+
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
-  if (args.rows > kFewRows) return linear_in_tiles<Format, kTileRows, false>(args);
-  linear_of_few<Format, kTileRows>(args);
+  if (args.rows <= kFewRows) return linear_of_few<Format, kTileRows>(args);
+  if constexpr (Format::kE2m1)
+    linear_in_tiles<Format, kTileRows, false>(args);  // signs take registers, so the other tile gains nothing
+  else
+    linear_of_many<Format>(args);
 }
 
 }  // namespace

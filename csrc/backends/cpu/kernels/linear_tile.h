@@ -53,13 +53,13 @@ struct Tile {
   float* acc;
 };
 
-// All rows of the last block alone.
-inline LinearQuantArgs last_block(const LinearQuantArgs& args) {
-  LinearQuantArgs last = args;
-  last.weights += (args.blocks - 1) * args.block_stride;
-  last.acc += (args.blocks - 1) * kBlockOutputs;
-  last.blocks = 1;
-  return last;
+// All rows of one block alone.
+inline LinearQuantArgs one_block(const LinearQuantArgs& args, int64_t block) {
+  LinearQuantArgs one = args;
+  one.weights += block * args.block_stride;
+  one.acc += block * kBlockOutputs;
+  one.blocks = 1;
+  return one;
 }
 
 constexpr int64_t kManyRows = 64;  // at a time, unless a set says otherwise

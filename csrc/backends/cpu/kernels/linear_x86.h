@@ -82,5 +82,40 @@ __attribute__((always_inline)) inline void prefetch_part(const uint8_t* p, int64
     _mm_prefetch(reinterpret_cast<const char*>(p + kLineBytes * line), Hint);
 }
 
+// The codes that all tiles take next, fetched in equal parts, one in front of each group of a tile: a burst in front of
+// each tile would wait for the lines under way.
+struct Ahead {
+  __attribute__((always_inline)) void fetch() {
+    for (int64_t line = 0; line < lines; ++line, at += kLineBytes)
+      _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
+  }
+
+  const uint8_t* at;
+  int64_t lines;  // of a part
+};
+
+// The product of the scales of weights and activations becomes 0 or infinity where it leaves the range of a float. Sums
+// that begin with the scales of rows do not, so they need scales of weights, those of some blocks, that cannot get
+// there with any of activations, 2^-30 to 2^10.
+template <typename Format>
+bool scales_fit(const LinearQuantArgs& args, int64_t block, int64_t blocks) {
+  if constexpr (Format::kHalfScales) return true;
+  constexpr int kLowest = 30 - 149, kHighest = 127 - 10;
+  const int64_t groups = args.groups * Format::kParts;
+  __m128i low = _mm_setzero_si128(), high = low;
+  for (int64_t b = block; b < block + blocks; ++b) {
+    const uint8_t* weights = args.weights + b * args.block_stride;
+    for (int64_t group = 0; group < groups; ++group) {
+      const auto* at = reinterpret_cast<const __m128i*>(weights + Format::scales_at(groups, group));
+      const __m128i exponents = _mm_loadu_si128(at);
+      low = _mm_min_epi8(low, exponents);
+      high = _mm_max_epi8(high, exponents);
+    }
+  }
+  const __m128i outside =
+      _mm_or_si128(_mm_cmplt_epi8(low, _mm_set1_epi8(kLowest)), _mm_cmpgt_epi8(high, _mm_set1_epi8(kHighest)));
+  return _mm_movemask_epi8(outside) == 0;
+}
+
 }  // namespace
 }  // namespace tcim_lite::cpu
