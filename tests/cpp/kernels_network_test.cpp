@@ -363,9 +363,34 @@ void check_panel(int64_t k, int64_t cols, int64_t blocks) {
   }
   same_everywhere<float>(
       concat("panel of ", k, " x ", cols), blocks * kBlockOutputs * kPanel, [&](const KernelTable& table, float* y) {
-        table.panel_quant(
-            {weights.data(), block, blocks, groups, from.codes, from.scales, from.starts, y, (cols + 15) / 16});
+        table.panel_quant({weights.data(), block, blocks, groups, from.codes, from.scales, from.starts, y, cols});
+        for (int64_t n = 0; n < blocks * kBlockOutputs; ++n)
+          std::fill(y + n * kPanel + cols, y + (n + 1) * kPanel, 0.0f);
       });
+}
+
+// Codes of a window whose runs lie anywhere in the planes, and some columns in none.
+void check_window_codes(int64_t planes, int64_t taps, int64_t cols, int64_t step) {
+  const int64_t k = planes * taps, groups = (k + kGroup - 1) / kGroup, runs_of_tap = uniform(1, 4);
+  const int64_t before = uniform(0, 40), plane = before + cols * step + uniform(0, 9);
+  const Numbers<uint16_t> x(planes * plane);
+  GuardedBuffer<WindowRun> runs(taps * runs_of_tap);
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    for (int64_t run = 0, column = 0; run < runs_of_tap; ++run) {
+      const int64_t end = std::min<int64_t>(cols, run + 1 == runs_of_tap ? cols : uniform(int(column), int(cols)));
+      const uint64_t lanes = (uint64_t{1} << end) - (uint64_t{1} << column);
+      // Elements of the plane, whose first may lie behind those of earlier columns.
+      const int64_t at = uniform(-int(column * step), int(plane - 1 - (end > 0 ? end - 1 : 0) * step));
+      runs[tap * runs_of_tap + run] = {at, uniform(0, 9) ? uint32_t(lanes) : 0};
+      column = end;
+    }
+  }
+  const int64_t numbers = groups * (kGroup / 4) * kPanel, part = groups * kPanel;
+  same_everywhere<int32_t>(concat("codes of ", planes, " windows of ", taps, ", ", cols, " columns"),
+                           numbers + 2 * part, [&](const KernelTable& table, int32_t* y) {
+                             table.window_codes({x.data(), k, cols, plane, runs.data(), taps, runs_of_tap, step, y,
+                                                 reinterpret_cast<float*>(y + numbers), y + numbers + part});
+                           });
 }
 
 template <typename T>
@@ -458,6 +483,11 @@ int main() {
   }
   for (const int64_t k : {64, 65, 67, 127, 147, 576}) {
     for (const int64_t cols : {1, 4, 15, 16, 17, 31, 32}) check_panel(k, cols, uniform(1, 3));
+  }
+  for (const int64_t taps : {1, 9, 49}) {
+    for (const int64_t cols : {1, 7, 16, 17, 31, 32}) {
+      for (const int64_t step : {1, 2}) check_window_codes(uniform(1, 20), taps, cols, step);
+    }
   }
   return check_result();
 }

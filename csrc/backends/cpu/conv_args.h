@@ -170,15 +170,35 @@ struct PanelCodesArgs {
   int32_t* starts;  // [groups, kPanel] -128 * sum of the codes, which undoes the offset of stored weights
 };
 
+// Neighbouring columns of a panel that lie in one row of an input: column j, if its bit is set, reads element
+// at + j * step of a plane.
+struct WindowRun {
+  int64_t at;
+  uint32_t columns;
+};
+
+// The same of a window: row c * taps + t is what tap t reads of plane c, and 0 in columns of none of its runs.
+struct WindowCodesArgs {
+  const uint16_t* x;  // fp16, x_stride from one plane to the next
+  int64_t k, cols, x_stride;
+  const WindowRun* runs;            // [taps, runs_of_tap]
+  int64_t taps, runs_of_tap, step;  // step: 1 or 2
+  int32_t* codes;                   // as PanelCodesArgs; so scales and starts
+  float* scales;
+  int32_t* starts;
+};
+
+constexpr int64_t kPanelBlocks = 3;  // blocks of 16 outputs whose sums are held at a time
+
 // acc[n, j] = sum over groups of fma(float(dot), weight_scale * scale, acc), from 0, with weights LinearW8.
 struct PanelQuantArgs {
-  const uint8_t* weights;  // as LinearQuantArgs
-  int64_t block_stride, blocks, groups;
-  const int32_t* codes;  // as PanelCodesArgs; so scales and starts
+  const uint8_t* weights;                // as LinearQuantArgs
+  int64_t block_stride, blocks, groups;  // blocks: at most kPanelBlocks
+  const int32_t* codes;                  // as PanelCodesArgs; so scales and starts
   const float* scales;
   const int32_t* starts;
-  float* acc;       // [16 * blocks, kPanel], 64-byte aligned
-  int64_t vectors;  // the first 16 * vectors columns are computed, 1 or 2; PanelCodesArgs fills as many
+  float* acc;    // [16 * blocks, kPanel], 64-byte aligned
+  int64_t cols;  // of acc; what the others of a vector of 16 hold afterwards is left open
 };
 
 // Over the taps, ascending: y = round(the largest), or y = round(sum / counts). A tap of row r and column c is at

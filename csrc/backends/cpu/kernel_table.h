@@ -318,6 +318,7 @@ struct KernelTable {
   void (*depthwise[2])(const DepthwiseArgs&);
   void (*depthwise_planes[2])(const DepthwisePlanesArgs&);
   void (*panel_codes)(const PanelCodesArgs&);
+  void (*window_codes)(const WindowCodesArgs&);
   void (*panel_quant)(const PanelQuantArgs&);
   void (*pool[2])(const PoolArgs&);
   void (*resample[2])(const ResampleArgs&);
@@ -327,6 +328,7 @@ struct KernelTable {
   int64_t slab_floats;  // of a slab's weights at a time: they share the first cache with pixels
   int64_t narrow_slab;  // outputs of a slab where rows have few pixels
   bool packs_pixels;    // direct() is faster from packed pixels
+  bool gathers_codes;   // window_codes() is faster than unfolding and panel_codes()
 };
 
 // Each overwrites the entries it has faster versions of; use_ref fills every entry.

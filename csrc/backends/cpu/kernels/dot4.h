@@ -21,6 +21,9 @@ inline int32_t four_bytes(const uint8_t* at) {
 constexpr bool kCountsOffset = true;
 struct Weights {
   explicit Weights(const uint8_t* four) : v(_mm512_set1_epi32(four_bytes(four))) {}
+  explicit Weights(__m512i all) : v(all) {}
+  // Four bytes for each lane.
+  static Weights line(const uint8_t* bytes) { return Weights(_mm512_loadu_si512(bytes)); }
   __m512i v;
 };
 inline Ints add_products(Ints sum, const Weights& weights, Ints codes) {

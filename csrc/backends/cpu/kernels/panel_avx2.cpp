@@ -2,6 +2,7 @@
 // at a time, and multiplied in pairs. Of 8-bit products, whose pairs would overflow, no more fit a cycle: they need the
 // signs moved and another instruction to widen their sums.
 #include "backends/cpu/kernels/panel_codes.h"
+#include "backends/cpu/kernels/panel_scales.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -70,7 +71,7 @@ inline void tile(const int32_t* weights, const int32_t* codes, const uint8_t* ex
 void panel_quant(const PanelQuantArgs& args) {
   alignas(64) int32_t codes[kSome * kWideGroup];
   alignas(64) int32_t weights[kWideBlock];
-  const int64_t columns = args.vectors * kLanes;
+  const int64_t columns = (args.cols + kLanes - 1) / kLanes * kLanes;
   for (int64_t first = 0; first < args.groups; first += kSome) {
     const int64_t end = first + kSome < args.groups ? first + kSome : args.groups;
     for (int64_t group = first; group < end; ++group)

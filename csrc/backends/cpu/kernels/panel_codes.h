@@ -1,4 +1,4 @@
-// What the kernels of a Conv with quantised weights share: columns of a panel become codes, and stored scales numbers.
+// Columns of a panel become codes, for a Conv with quantised weights.
 #pragma once
 
 #include "backends/cpu/kernels/linear_tile.h"
@@ -36,7 +36,7 @@ void codes_of_group(const uint16_t* x, int64_t stride, int64_t rows, Lanes lanes
   store(start, broadcast(0) - shift_left<7>(total));
 }
 
-void panel_codes(const PanelCodesArgs& args) {
+inline void panel_codes(const PanelCodesArgs& args) {
   for_lanes(args.cols, [&](int64_t column, auto lanes) {
     for (int64_t group = 0; group * kGroup < args.k; ++group) {
       const int64_t left = args.k - group * kGroup, at = group * kPanel + column;
@@ -48,11 +48,6 @@ void panel_codes(const PanelCodesArgs& args) {
         codes_of_group<false>(x, args.x_stride, left, lanes, codes, args.scales + at, args.starts + at);
     }
   });
-}
-
-// 2^e of a stored exponent.
-inline float scale_of(uint8_t exponent) {
-  return __builtin_bit_cast(float, uint32_t(int32_t(int8_t(exponent)) + 127) << 23);
 }
 
 }  // namespace

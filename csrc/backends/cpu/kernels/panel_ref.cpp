@@ -40,12 +40,31 @@ void panel_codes(const PanelCodesArgs& args) {
   }
 }
 
+void window_codes(const WindowCodesArgs& args) {
+  for (int64_t first = 0; first < args.k; first += kGroup) {
+    const int64_t group = first / kGroup, rows = args.k - first < kGroup ? args.k - first : kGroup;
+    uint16_t gathered[kGroup * kPanel] = {};
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t k = first + row;
+      const uint16_t* plane = args.x + k / args.taps * args.x_stride;
+      const WindowRun* runs = args.runs + k % args.taps * args.runs_of_tap;
+      for (int64_t r = 0; r < args.runs_of_tap; ++r) {
+        for (int64_t j = 0; j < kPanel; ++j) {
+          if (runs[r].columns >> j & 1) gathered[row * kPanel + j] = plane[runs[r].at + j * args.step];
+        }
+      }
+    }
+    panel_codes({gathered, rows, args.cols, kPanel, args.codes + group * kSteps * kPanel, args.scales + group * kPanel,
+                 args.starts + group * kPanel});
+  }
+}
+
 void panel_quant(const PanelQuantArgs& args) {
   constexpr WeightLayout kLayout = layout_of(WeightFormat::LinearW8);
   for (int64_t output = 0; output < args.blocks * kBlockOutputs; ++output) {
     const uint8_t* block = args.weights + output / kBlockOutputs * args.block_stride;
     const int64_t n = output % kBlockOutputs;
-    for (int64_t j = 0; j < 16 * args.vectors; ++j) {
+    for (int64_t j = 0; j < args.cols; ++j) {
       float acc = 0;
       for (int64_t group = 0; group < args.groups; ++group) {
         const uint8_t* weights = block + codes_offset(kLayout, group);
@@ -67,6 +86,7 @@ void panel_quant(const PanelQuantArgs& args) {
 
 void use_panel_ref(KernelTable& table) {
   table.panel_codes = panel_codes;
+  table.window_codes = window_codes;
   table.panel_quant = panel_quant;
 }
 

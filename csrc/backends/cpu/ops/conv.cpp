@@ -64,12 +64,13 @@ void ConvStep::run(const RunContext& context) const {
       prepare(context, panel, member, prepared);
       multiply(context, panel, prepared, 0, outputs, member);
     };
-    return context.pool.parallel_for(count, whole, grain);
+    // Neighbouring panels share lines of memory, of x, y and the residual: each member takes a run of them.
+    return grain == 1 ? context.pool.parallel_runs(count, whole) : context.pool.parallel_for(count, whole, grain);
   }
   // A member takes a share through all panels, so that it reads the weights once.
   const auto at = [&](int64_t index) { return context.shared_scratch + index * prepared_bytes(); };
-  context.pool.parallel_for(count,
-                            [&](int64_t index, int member) { prepare(context, panel(index), member, at(index)); });
+  context.pool.parallel_runs(count,
+                             [&](int64_t index, int member) { prepare(context, panel(index), member, at(index)); });
   const auto part = [&](int64_t index, int member) {
     const int64_t row = index / count * share;
     multiply(context, panel(index % count), at(index % count), row, std::min(share, outputs - row), member);

@@ -8,7 +8,8 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kChannels = 3 * kBlockOutputs;  // whose sums are held at a time; shares of tasks are multiples
+constexpr int64_t kChannels =
+    kPanelBlocks * kBlockOutputs;  // whose sums are held at a time; shares of tasks are multiples
 
 int64_t groups_of(int64_t inputs) { return (inputs + kGroup - 1) / kGroup; }
 
@@ -25,6 +26,13 @@ struct Codes {
   float* scales;    // [groups, kPanel]
   int32_t* starts;  // [groups, kPanel]
 };
+
+constexpr int64_t kMostTaps = 64;  // whose runs a panel finds
+
+bool gathers_codes(const Window& window, const KernelTable& kernels) {
+  return kernels.gathers_codes && window.taps() <= kMostTaps && window.w.stride <= 2 && window.h.upsample == 1 &&
+         window.w.upsample == 1;
+}
 
 // A member's scratch: a prepared panel, then what the pixels read or the sums, whichever is needed.
 std::byte* behind_panel(std::byte* base, int64_t groups) { return base + Codes::bytes(groups); }
@@ -46,6 +54,13 @@ void ConvStep::prepare_quantized(const RunContext& context, const Panel& panel, 
     return context.kernels.panel_codes({first + panel.image * channels * pixels + panel.pixel, k, panel.count, pixels,
                                         to.codes, to.scales, to.starts});
   }
+  if (gathers_codes(window, context.kernels)) {
+    WindowRun runs[kMostTaps * kPanel];
+    const auto* first = reinterpret_cast<const uint16_t*>(context.at(x));
+    const int64_t pixels = window.in_pixels(), of_tap = window_runs(window, panel.pixel, panel.count, runs);
+    return context.kernels.window_codes({first + panel.image * channels * pixels, k, panel.count, pixels, runs,
+                                         window.taps(), of_tap, window.w.stride, to.codes, to.scales, to.starts});
+  }
   auto* unfolded = reinterpret_cast<uint16_t*>(behind_panel(context.member(member), groups_of(k)));
   unfold_inputs(context, panel, unfolded);
   context.kernels.panel_codes({unfolded, k, panel.count, kPanel, to.codes, to.scales, to.starts});
@@ -60,7 +75,7 @@ void ConvStep::multiply_quantized(const RunContext& context, const Panel& panel,
     const int64_t some = std::min(kChannels, rows - done), channel = row + done;
     const auto* packed = reinterpret_cast<const uint8_t*>(weights) + channel / kBlockOutputs * stride;
     context.kernels.panel_quant({packed, stride, (some + kBlockOutputs - 1) / kBlockOutputs, parts, from.codes,
-                                 from.scales, from.starts, acc, (panel.count + 15) / 16});
+                                 from.scales, from.starts, acc, panel.count});
     store(context, panel, channel, some, acc);
   }
 }

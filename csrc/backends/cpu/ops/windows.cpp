@@ -62,6 +62,14 @@ struct TapRows {
   int64_t stride, planes;
 };
 
+// Of `count` outputs whose first reads column `start`, [before, end) read elements of the row.
+void columns_inside(const Window::Axis& w, int64_t start, int64_t count, int64_t& before, int64_t& end) {
+  before = 0, end = count;
+  if (start < 0) before = std::min(count, (-start + w.stride - 1) / w.stride);
+  if (start + (count - 1) * w.stride >= w.in)
+    end = start < w.in ? std::max(before, (w.in - start + w.stride - 1) / w.stride) : before;
+}
+
 // `count` outputs of one row of the planes, of the tap whose first position is `start`.
 template <typename T>
 void unfold_run(const Window& window, const T* row, int64_t start, int64_t count, T outside, TapRows<T> out) {
@@ -76,12 +84,8 @@ void unfold_run(const Window& window, const T* row, int64_t start, int64_t count
     }
     return;
   }
-  // Outputs [before, end) read elements of the row.
-  int64_t before = 0, end = count;
-  if (start < 0) before = std::min(count, (-start + w.stride - 1) / w.stride);
-  if (start + (count - 1) * w.stride >= w.in) {
-    end = start < w.in ? std::max(before, (w.in - start + w.stride - 1) / w.stride) : before;
-  }
+  int64_t before, end;
+  columns_inside(w, start, count, before, end);
   fill(outside, out.at, before, out.stride, out.planes);
   fill(outside, out.at + end, count - end, out.stride, out.planes);
   if (end <= before) return;
@@ -130,6 +134,28 @@ void unfold(const Window& window, const T* first_plane, int64_t planes, int64_t 
 
 template void unfold(const Window&, const uint16_t*, int64_t, int64_t, int64_t, uint16_t, uint16_t*);
 template void unfold(const Window&, const float*, int64_t, int64_t, int64_t, float, float*);
+
+int64_t window_runs(const Window& window, int64_t begin, int64_t count, WindowRun* found) {
+  const Window::Axis &h = window.h, &w = window.w;
+  Run runs[kPanel];
+  const int number = runs_of(w, begin, count, runs);
+  for (int64_t i = 0; i < h.kernel; ++i) {
+    for (int64_t j = 0; j < w.kernel; ++j) {
+      for (int r = 0; r < number; ++r, ++found) {
+        const Run& run = runs[r];
+        const int64_t row = run.oy * h.stride + i * h.dilation - h.pad;
+        const int64_t start = run.ox * w.stride + j * w.dilation - w.pad;
+        int64_t before, end;
+        columns_inside(w, start, run.count, before, end);
+        *found = {0, 0};
+        if (row < 0 || row >= h.in || end <= before) continue;
+        const uint32_t lanes = uint32_t(((uint64_t{1} << end) - (uint64_t{1} << before)) << run.at);
+        *found = {row * w.in + start - run.at * w.stride, lanes};
+      }
+    }
+  }
+  return number;
+}
 
 void count_taps(const Window& window, int64_t extent_h, int64_t extent_w, int64_t begin, int64_t count, float* counts) {
   const auto taps = [](const Window::Axis& axis, int64_t out, int64_t extent) {

@@ -27,6 +27,10 @@ template <typename T>
 void unfold(const Window& window, const T* first_plane, int64_t planes, int64_t begin, int64_t count, T outside,
             T* panel);
 
+// The runs of each tap for output pixels [begin, begin + count), [taps, returned], in elements of a plane; the same for
+// all planes. Without upsampling.
+int64_t window_runs(const Window& window, int64_t begin, int64_t count, WindowRun* runs);
+
 // counts[j] = taps of output pixel begin + j that read an element, or with an extent those inside the padded input.
 void count_taps(const Window& window, int64_t extent_h, int64_t extent_w, int64_t begin, int64_t count, float* counts);
 
