@@ -19,6 +19,7 @@ pytestmark = [
 ]
 LINES = {"W4": 8, "W8": 16}  # of 64 bytes, the codes of a group of a block
 NUMBERS = {"1": "W4", "2": "W8"}  # of the enum WeightFormat, which names of functions have
+WAYS = {"0": "", "2": " into first"}  # of the enum WeightFetch, which those of ymm registers have too
 PASSES = {("avx2", "W8"): 8, ("avx512", "W8"): 8}  # of a loop over a group; the other kernels are unrolled
 FUNCTIONS = {
     "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile<W8, {rows}, true>"},
@@ -39,7 +40,11 @@ def fetches_of(isa: str, file: str) -> dict[str, int] | None:
     for line in package_build.run("objdump", "-dC", "--no-show-raw-insn", path).splitlines():
         if function := re.fullmatch(r"[0-9a-f]+ <(.*)>:", line):
             short = re.sub(r"tcim_lite::(cpu::)?|\(anonymous namespace\)::|^void ", "", function[1])
-            short = re.sub(r"[YZ]mmFormat<\(WeightFormat\)(\d+)>", lambda m: NUMBERS.get(m[1], m[0]), short)
+            short = re.sub(
+                r"[YZ]mmFormat<\(WeightFormat\)(\d+)(?:, \(WeightFetch\)(\d+))?>",
+                lambda m: NUMBERS.get(m[1], m[0]) + WAYS[m[2] or "0"],
+                short,
+            )
             name = re.sub(r" (?=>)|\(.*", "", short)
         counts[name] = counts.get(name, 0) + ("prefetch" in line)
     return counts
@@ -52,20 +57,28 @@ def fetches():
     return {isa: counts for isa, counts in found.items() if counts is not None}
 
 
+def function_of(isa: str, format: str, way: str, rows: int) -> str:
+    """The name in fetches_of() of what multiplies so many rows by weights that are fetched in one of WAYS."""
+    return FUNCTIONS[isa][format].replace(format, format + way).format(rows=rows)
+
+
 @pytest.mark.parametrize("rows", [3, 4])
+@pytest.mark.parametrize("way", WAYS.values())
 @pytest.mark.parametrize("format", LINES)
-def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, rows):
-    names = {isa: FUNCTIONS[isa][format].format(rows=rows) for isa in fetches}
+def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, way, rows):
+    fetches = {isa: counts for isa, counts in fetches.items() if not way or isa in ("avx2", "avxvnni")}
+    names = {isa: function_of(isa, format, way, rows) for isa in fetches}
     counts = {isa: fetches[isa].get(name, 0) for isa, name in names.items()}
     lines = {isa: LINES[format] // PASSES.get((isa, format), 1) for isa in fetches}
     assert {isa: count for isa, count in counts.items() if count <= lines[isa]} == {}, "a line of scales comes too"
 
 
 @pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("way", WAYS.values())
 @pytest.mark.parametrize("format", LINES)
-def test_one_and_two_rows_fetch_every_line_of_codes_where_no_dot_product_is(fetches, format, rows):
+def test_one_and_two_rows_fetch_every_line_of_codes_where_no_dot_product_is(fetches, format, way, rows):
     lines = LINES[format] // PASSES.get(("avx2", format), 1)
-    assert fetches["avx2"][FUNCTIONS["avx2"][format].format(rows=rows)] > lines, "a line of scales comes too"
+    assert fetches["avx2"][function_of("avx2", format, way, rows)] > lines, "a line of scales comes too"
 
 
 def test_float_weights_are_fetched_where_no_avx512_is():

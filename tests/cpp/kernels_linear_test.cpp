@@ -44,8 +44,10 @@ const std::vector<std::pair<std::string, KernelTable>>& all_tables() {
   static const std::vector<std::pair<std::string, KernelTable>> all = [] {
     std::vector<std::pair<std::string, KernelTable>> tables;
     for (const std::string& isa : available_isas()) {
-      tables.emplace_back(isa, make_table(isa, {.prefetch_past_page = false}));
-      if (isa != "ref") tables.emplace_back(isa + " for Intel", make_table(isa, {.prefetch_past_page = true}));
+      tables.emplace_back(isa, make_table(isa, {.fetch = WeightFetch::Usual}));
+      if (isa == "ref") continue;
+      tables.emplace_back(isa + " for Intel", make_table(isa, {.fetch = WeightFetch::PastPage}));
+      tables.emplace_back(isa + " for Zen 5", make_table(isa, {.fetch = WeightFetch::IntoFirst}));
     }
     return tables;
   }();

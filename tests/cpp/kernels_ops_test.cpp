@@ -430,16 +430,18 @@ void check_all() {
 
 // The tuning of a CPU follows from what it is, whatever instruction sets it shows.
 void check_tuning() {
-  const auto past_page = [](bool intel, int family, int model) {
+  const auto fetch_of = [](bool intel, bool amd, int family, int model) {
     CpuInfo cpu;
-    cpu.intel = intel, cpu.family = family, cpu.model = model;
-    return tuning_of(cpu).prefetch_past_page;
+    cpu.intel = intel, cpu.amd = amd, cpu.family = family, cpu.model = model;
+    return tuning_of(cpu).fetch;
   };
-  CHECK(past_page(true, 6, 0xcf));     // Emerald Rapids
-  CHECK(!past_page(true, 6, 0x6a));    // Ice Lake
-  CHECK(!past_page(false, 26, 0x02));  // Zen 5
-  CHECK(!past_page(false, 6, 0xcf));
-  CHECK(!past_page(false, 0, 0));
+  CHECK(fetch_of(true, false, 6, 0xcf) == WeightFetch::PastPage);    // Emerald Rapids
+  CHECK(fetch_of(true, false, 6, 0x6a) == WeightFetch::Usual);       // Ice Lake
+  CHECK(fetch_of(false, true, 26, 0x02) == WeightFetch::IntoFirst);  // Zen 5
+  CHECK(fetch_of(false, true, 25, 0x11) == WeightFetch::Usual);      // Zen 4
+  CHECK(fetch_of(false, false, 26, 0x02) == WeightFetch::Usual);
+  CHECK(fetch_of(false, false, 6, 0xcf) == WeightFetch::Usual);
+  CHECK(fetch_of(false, false, 0, 0) == WeightFetch::Usual);
 }
 
 }  // namespace

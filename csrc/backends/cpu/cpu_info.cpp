@@ -29,7 +29,9 @@ uint64_t read_xcr0() {
 CpuInfo read_cpu_info() {
   CpuInfo info;
   uint32_t a = 0, b = 0, c = 0, d = 0;
-  info.intel = __get_cpuid(0, &a, &b, &c, &d) && b == signature_INTEL_ebx;
+  if (!__get_cpuid(0, &a, &b, &c, &d)) return info;
+  info.intel = b == signature_INTEL_ebx;
+  info.amd = b == signature_AMD_ebx;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return info;
   info.family = int((a >> 8) & 15u) + (((a >> 8) & 15u) == 15 ? int((a >> 20) & 255u) : 0);
   info.model = int((a >> 4) & 15u) + int((a >> 16) & 15u) * 16;

@@ -13,7 +13,7 @@ struct CpuInfo {
   bool neon = false;         // aarch64
   bool neondotprod = false;  // sdot on top of neon
 
-  bool intel = false;  // x86: by Intel; family and model as cpuid counts them, extended parts included
+  bool intel = false, amd = false;  // x86: by whom; family and model as cpuid counts them, extended parts included
   int family = 0, model = 0;
 };
 

@@ -26,8 +26,10 @@ Tuning tuning_of(const CpuInfo& cpu) {
   constexpr int kSapphireRapids = 0x8f, kEmeraldRapids = 0xcf, kGraniteRapids = 0xad, kGraniteRapidsD = 0xae;
   Tuning tuning;
   for (const int model : {kSapphireRapids, kEmeraldRapids, kGraniteRapids, kGraniteRapidsD}) {
-    if (cpu.intel && cpu.family == 6 && cpu.model == model) tuning.prefetch_past_page = true;
+    if (cpu.intel && cpu.family == 6 && cpu.model == model) tuning.fetch = WeightFetch::PastPage;
   }
+  constexpr int kZen5 = 26;  // the family
+  if (cpu.amd && cpu.family == kZen5) tuning.fetch = WeightFetch::IntoFirst;
   return tuning;
 }
 

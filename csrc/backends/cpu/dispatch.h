@@ -14,7 +14,8 @@ namespace tcim_lite::cpu {
 // Names of the instruction sets this machine can run, slowest first: "ref", then e.g. "avx2", "avxvnni".
 std::vector<std::string> available_isas();
 
-// Known are Intel's servers from Sapphire Rapids on (measured: Emerald Rapids); any other CPU gets what suits Zen.
+// Known are Intel's servers from Sapphire Rapids on (measured: Emerald Rapids) and Zen 5; any other CPU gets what suits
+// Zen 3 and Zen 4.
 Tuning tuning_of(const CpuInfo& cpu);
 
 // Error(Unsupported) when the name is unknown or the machine lacks it; the message lists what it has. Without a tuning,

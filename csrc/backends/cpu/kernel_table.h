@@ -252,11 +252,17 @@ struct FiniteArgs {
   int64_t rows, cols, x_stride;
 };
 
+// How kernels of few rows fetch weights of 4 and 8 bits ahead; each is slower on the CPUs of the others.
+enum class WeightFetch {
+  Usual,     // as Zen 3 and Zen 4 gain from it
+  PastPage,  // the hardware's prefetcher stops at the end of a page: further ahead and twice, into the second cache and
+             // from there into the first (benchmarks/notes/log/cpu-kernels.md)
+  IntoFirst,  // on ymm registers a short way ahead, into the first cache (benchmarks/notes/log/cpu-avx2-neon.md)
+};
+
 // What kernels need to know about the CPU besides its instruction set (cpu_info.h).
 struct Tuning {
-  // The hardware's prefetcher stops at the end of a page, so weights are fetched further ahead and twice: into the
-  // second cache and from there into the first (benchmarks/notes/log/cpu-kernels.md). On other CPUs this is slower.
-  bool prefetch_past_page = false;
+  WeightFetch fetch = WeightFetch::Usual;
 };
 
 // Many rows in a form that is made once for all blocks of a Linear.

@@ -11,7 +11,7 @@ namespace {
 // kLag: steps from the first work on a group to its sums. kSlots: groups under way, more than one step's distance.
 struct FewW4 : SignedW4 {
   static constexpr int kLag = 2, kSlots = 4;
-  static constexpr int64_t kFarBytes = 8 * kUnitBytes, kNearBytes = 2 * kUnitBytes;
+  static constexpr Distance kAhead{8 * kUnitBytes, 2 * kUnitBytes};
 
   static void multiply() { _tile_dpbssd(0, 1, 2); }
   static __m512i dots(const int32_t* products, int32_t) { return _mm512_load_si512(products); }
@@ -19,7 +19,7 @@ struct FewW4 : SignedW4 {
 
 struct FewW8 : W8 {
   static constexpr int kLag = 1, kSlots = 2;
-  static constexpr int64_t kFarBytes = 8 * kUnitBytes, kNearBytes = 4 * kUnitBytes;
+  static constexpr Distance kAhead{8 * kUnitBytes, 4 * kUnitBytes};
 
   static void multiply() { _tile_dpbsud(0, 1, 2); }
   // The stored codes are the codes plus 128.
@@ -53,8 +53,7 @@ void few_rows(const LinearQuantArgs& args) {
     if (step < steps) {
       const uint8_t* block = args.weights + first.block * args.block_stride;
       newest = block + Format::codes_at(first.group);
-      prefetch_scales<Format, Format::kFarBytes, Format::kNearBytes>(
-          block + Format::scales_at(args.groups, first.group), args.block_stride);
+      prefetch_scales<Format, Format::kAhead>(block + Format::scales_at(args.groups, first.group), args.block_stride);
       if constexpr (kUnpacks) Format::unpack(newest, unpacked[step % Format::kSlots]);
       first.step(args.groups);
     }
@@ -78,7 +77,7 @@ void few_rows(const LinearQuantArgs& args) {
       constexpr int kLinesAtOnce = Format::kLines / 8;
       const auto prefetch_lines = [&](int index) {
         for (int line = 0; line < kLinesAtOnce; ++line)
-          prefetch<Format::kFarBytes, Format::kNearBytes>(newest + 64 * (kLinesAtOnce * index + line));
+          prefetch<Format::kAhead>(newest + 64 * (kLinesAtOnce * index + line));
       };
       for (int index = R; index < 8; ++index) prefetch_lines(index);
 #pragma GCC unroll 8

@@ -19,13 +19,13 @@ inline void subtract_products(__m256i& sum, __m256i codes, __m256i a) {
   __asm__("vpmaddubsw %3, %2, %1\n\tvpsubw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
 }
 
-// Calls use(run) for all runs of a group in a loop over `Unit` of them; codes `Ahead` are fetched.
-template <typename Format, int64_t Ahead, int Unit, typename Use>
+// Calls use(run) for all runs of a group in a loop over `Unit` of them; codes are fetched ahead.
+template <typename Format, Distance By, int Unit, typename Use>
 __attribute__((always_inline)) inline void for_units(const uint8_t* weights, const Use& use) {
 #pragma GCC unroll 1
   for (int first = 0; first < int(Format::kInputs / 4); first += Unit) {
     unrolled<Unit>([&](int i) __attribute__((always_inline)) {
-      fetch_codes<Format, Ahead>(weights, first + i);
+      fetch_codes<Format, By>(weights, first + i);
       use(first + i);
     });
   }
@@ -87,13 +87,13 @@ struct Nibbles {
     return _mm_cvtsi128_si32(_mm_add_epi16(four, _mm_shuffle_epi32(four, 0xb1)));
   }
 
-  template <int R, int64_t Ahead>
+  template <int R, Distance By>
   __attribute__((always_inline)) static void dots(const uint8_t* weights, const int8_t* inputs, int64_t input_stride,
                                                   const RowOfGroup* rows, int64_t stride, __m256i (&dot)[R][2]) {
     __m256i pairs[R][2];
     unrolled<R>([&](int r) { pairs[r][0] = pairs[r][1] = _mm256_set1_epi32(rows[r * stride].start); });
     // All runs at once: in a loop one or two rows take a tenth more, and groups of eight runs a thirtieth.
-    for_units<Format, Ahead, kRuns>(
+    for_units<Format, By, kRuns>(
         weights, [&](int run) __attribute__((always_inline)) {
           __m256i stored[2] = {Format::stored(weights, run, 0), Format::stored(weights, run, 1)};
           settle(stored[0]);
@@ -129,7 +129,8 @@ void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
   unrolled<2 * R>([&](int i) {
     dot[i / 2][i % 2] = _mm256_sub_epi32(_mm256_setzero_si256(), group.template excess<Format>(i / 2));
   });
-  constexpr int64_t kAhead = Stream && R <= 2 ? kPagesAhead : kCodesAhead<Format, R, Stream>;
+  constexpr bool kPages = R <= 2 && Format::kFetch != WeightFetch::IntoFirst;
+  constexpr Distance kAhead = !Stream ? Distance{} : kPages ? kPagesAhead : kCodesAhead<Format, R>;
   for_units<Format, kAhead, 2>(
       group.weights, [&](int run) __attribute__((always_inline)) {
         __m256i words[2][2];
@@ -165,14 +166,17 @@ void linear(const LinearQuantArgs& args) {
   } else if (args.rows <= kFewRows) {
     linear_of_few<Format, kMostRowsOfWords>(args);
   } else {
-    linear_in_tiles<Format, kMostRowsOfWords, false>(args);
+    linear_in_tiles<YmmFormat<Format::kFormat>, kMostRowsOfWords, false>(args);
   }
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, [](auto format) { return linear<YmmFormat<format.kValue>>; });
+  enter_quantised(table, [&](auto format) {
+    return table.tuning.fetch == WeightFetch::IntoFirst ? linear<YmmFormat<format.kValue, WeightFetch::IntoFirst>>
+                                                        : linear<YmmFormat<format.kValue>>;
+  });
   for_quantised([&](auto format) {
     using Format = YmmFormat<format.kValue>;
     if constexpr (Format::kNibbles && kSumsSuffice<Format>)

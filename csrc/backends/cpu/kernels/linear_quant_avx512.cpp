@@ -44,19 +44,16 @@ struct Codes<Format, true> {
   __mmask64 negative_;
 };
 
-// How far ahead R rows fetch their codes and scales; 0: not at all.
+// How far ahead R rows fetch their codes and scales.
 template <typename Format, int R>
-constexpr int64_t kFarBytes = (R > 2 ? 8 : 4) * Format::kUnitBytes;
-template <typename Format, int R>
-constexpr int64_t kNearBytes = R > 2 ? 4 * Format::kUnitBytes : 0;
+constexpr Distance kAhead{(R > 2 ? 8 : 4) * Format::kUnitBytes, R > 2 ? 4 * Format::kUnitBytes : 0};
 
 // Stream: fetches the codes of a step of eight inputs ahead.
 template <typename Format, int R, bool Stream>
 __attribute__((always_inline)) inline void fetch_step(const uint8_t* weights, int step) {
   constexpr int kLines = Format::kLines / int(Format::kInputs / 8);
   if constexpr (Stream) {
-    for (int line = kLines * step; line < kLines * (step + 1); ++line)
-      prefetch<kFarBytes<Format, R>, kNearBytes<Format, R>>(weights + 64 * line);
+    for (int line = kLines * step; line < kLines * (step + 1); ++line) prefetch<kAhead<Format, R>>(weights + 64 * line);
   }
 }
 
@@ -226,7 +223,7 @@ void few_rows(const LinearQuantArgs& args, int64_t row, int64_t block) {
   clear_sums<R, 1>(t);
   for (int64_t index = 0; index < groups; ++index) {
     const uint8_t* scales = t.weights + Format::scales_at(groups, index);
-    prefetch_scales<Format, kFarBytes<Format, R>, kNearBytes<Format, R>>(scales, args.block_stride);
+    prefetch_scales<Format, kAhead<Format, R>>(scales, args.block_stride);
     add_group<PackedCodes<Format>, R, 1, true>(t, index, t.weights + Format::codes_at(index), 0, scales, 0);
   }
 }

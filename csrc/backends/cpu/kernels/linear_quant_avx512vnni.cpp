@@ -20,7 +20,7 @@ __m512i add(__m512i sum, __m512i codes, __m512i a) {
   return _mm512_dpbusd_epi32(sum, _mm512_abs_epi8(codes), with_sign);
 }
 
-// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (Tuning). Without it one or two
+// How far ahead codes are fetched. PastPage: the hardware stops at the end of a page (WeightFetch). Else one or two
 // rows of W8 fetch nothing: Zen 4 loses by any fetch of codes, while on Emerald Rapids it makes 1.1 of the read rate
 // out of 0.76. With more rows the hardware falls behind everywhere (benchmarks/notes/log/cpu-kernels.md).
 template <typename Format, int R, bool PastPage>
@@ -35,7 +35,7 @@ constexpr int64_t kNearBytes = PastPage || R > 2 ? 4 * Format::kUnitBytes : 0;
 // the chain of dependent vpdpbusd.
 template <typename Format, int R, bool PastPage>
 void few_rows(const LinearQuantArgs& args) {
-  constexpr int64_t kFar = kFarBytes<Format, R, PastPage>, kNear = kNearBytes<Format, R, PastPage>;
+  constexpr Distance kAhead{kFarBytes<Format, R, PastPage>, kNearBytes<Format, R, PastPage>};
   constexpr int kSteps = int(Format::kInputs / 8), kStepLines = Format::kLines / kSteps;
   const int64_t groups = args.groups * Format::kParts;
   prefetch_first_scales<Format>(args);
@@ -47,7 +47,7 @@ void few_rows(const LinearQuantArgs& args) {
       const uint8_t* weights = t.weights + Format::codes_at(group);
       const uint8_t* scales = t.weights + Format::scales_at(groups, group);
       const int8_t* codes = t.codes + group * Format::kInputs;
-      prefetch_scales<Format, kFar, kNear>(scales, args.block_stride);
+      prefetch_scales<Format, kAhead>(scales, args.block_stride);
       __m512i first[R], second[R];
       for (int r = 0; r < R; ++r) {
         first[r] = start<Format>(t.sums[r * t.stride + group / Format::kParts]);
@@ -56,7 +56,7 @@ void few_rows(const LinearQuantArgs& args) {
 #pragma GCC unroll 8
       for (int step = 0; step < kSteps; ++step) {
         const uint8_t* from = weights + Format::kStepBytes * step;
-        for (int line = 0; line < kStepLines; ++line) prefetch<kFar, kNear>(from + 64 * line);
+        for (int line = 0; line < kStepLines; ++line) prefetch<kAhead>(from + 64 * line);
         __m512i even, odd;
         Format::unpack_in_place(from, even, odd);
 #pragma GCC unroll 8
@@ -214,7 +214,7 @@ void linear(const LinearQuantArgs& args) {
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
   enter_quantised(table, [&](auto format) {
     using Format = ZmmFormat<format.kValue>;
-    return table.tuning.prefetch_past_page ? linear<Format, true> : linear<Format, false>;
+    return table.tuning.fetch == WeightFetch::PastPage ? linear<Format, true> : linear<Format, false>;
   });
 }
 

@@ -42,19 +42,20 @@ void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
       for (int half = 0; half < 2; ++half) sums[set][r][half] = set == 0 ? start : _mm256_setzero_si256();
     }
   }
-  for_runs<Format, kCodesAhead<Format, R, Stream>>(group.weights, 0, int(Format::kInputs / 4), [&](int run) {
-    __m256i stored[2] = {Unpack::stored(group.weights, run, 0, kSets<R> > 1),
-                         Unpack::stored(group.weights, run, 1, kSets<R> > 1)};
-    __asm__("" : "+x"(stored[0]), "+x"(stored[1]));  // or gcc 12 unpacks them again for some rows
+  for_runs<Format, Stream ? kCodesAhead<Format, R> : Distance{}>(
+      group.weights, 0, int(Format::kInputs / 4), [&](int run) {
+        __m256i stored[2] = {Unpack::stored(group.weights, run, 0, kSets<R> > 1),
+                             Unpack::stored(group.weights, run, 1, kSets<R> > 1)};
+        __asm__("" : "+x"(stored[0]), "+x"(stored[1]));  // or gcc 12 unpacks them again for some rows
 #pragma GCC unroll 6
-    for (int r = 0; r < R; ++r) {
-      const __m256i four = _mm256_set1_epi32(four_codes(group.codes + r * group.inputs + 4 * run));
-      for (int half = 0; half < 2; ++half) {
-        __m256i& sum = sums[run % kSets<R>][r][half];
-        sum = Unpack::add(sum, stored[half], four);
-      }
-    }
-  });
+        for (int r = 0; r < R; ++r) {
+          const __m256i four = _mm256_set1_epi32(four_codes(group.codes + r * group.inputs + 4 * run));
+          for (int half = 0; half < 2; ++half) {
+            __m256i& sum = sums[run % kSets<R>][r][half];
+            sum = Unpack::add(sum, stored[half], four);
+          }
+        }
+      });
 #pragma GCC unroll 6
   for (int r = 0; r < R; ++r) {
     for (int half = 0; half < 2; ++half) {
@@ -152,17 +153,21 @@ void linear_of_many(const LinearQuantArgs& args) {
 
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
+  using OfMany = YmmFormat<Format::kFormat>;  // whose fetches do not depend on the CPU
   if (args.rows <= kFewRows) return linear_of_few<Format, kTileRows>(args);
   if constexpr (Format::kE2m1)
-    linear_in_tiles<Format, kTileRows, false>(args);  // signs take registers, so the other tile gains nothing
+    linear_in_tiles<OfMany, kTileRows, false>(args);  // signs take registers, so the other tile gains nothing
   else
-    linear_of_many<Format>(args);
+    linear_of_many<OfMany>(args);
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, [](auto format) { return linear<YmmFormat<format.kValue>>; });
+  enter_quantised(table, [&](auto format) {
+    return table.tuning.fetch == WeightFetch::IntoFirst ? linear<YmmFormat<format.kValue, WeightFetch::IntoFirst>>
+                                                        : linear<YmmFormat<format.kValue>>;
+  });
 }
 
 }  // namespace tcim_lite::cpu

@@ -16,7 +16,10 @@ namespace {
 // How far ahead R rows fetch their codes (benchmarks/notes/log/cpu-avx2-neon.md). Up to two rows of W4 wait for memory,
 // more, and MXFP4, for arithmetic.
 template <typename Format, int R>
-constexpr int64_t kNibblesAhead = R <= 2 && Format::kFormat == WeightFormat::LinearW4 ? kPagesAhead : 2 * 1088;
+constexpr Distance nibbles_ahead() {
+  if (Format::kFetch == WeightFetch::IntoFirst) return kIntoFirst<Format, R>;
+  return R <= 2 && Format::kFormat == WeightFormat::LinearW4 ? kPagesAhead : Distance{2 * 1088, 0};
+}
 
 // What a row has for a group: its scale, and what its sums begin with.
 struct RowOfGroup {
@@ -90,10 +93,10 @@ void tile_of_few(const LinearQuantArgs& args, const Span<Method>& span, int64_t 
   load_sums<R>(t, span.begin == 0, sums);
   for (int64_t index = span.begin; index < span.end; ++index, ++rows, inputs += Format::kInputs) {
     const uint8_t* scales = t.weights + Format::scales_at(span.groups_of(args), index);
-    prefetch_scales<Format, kNibblesAhead<Format, R>>(scales, args.block_stride);
+    prefetch_scales<Format, nibbles_ahead<Format, R>()>(scales, args.block_stride);
     __m256i dot[R][2];
-    Method::template dots<R, kNibblesAhead<Format, R>>(t.weights + Format::codes_at(index), inputs, t.inputs, rows,
-                                                       kStride, dot);
+    Method::template dots<R, nibbles_ahead<Format, R>()>(t.weights + Format::codes_at(index), inputs, t.inputs, rows,
+                                                         kStride, dot);
     add_scaled<R>(Format::scales(scales, 0), Format::scales(scales, 1), rows, kStride, dot, sums);
   }
   store_sums<R>(t, sums);

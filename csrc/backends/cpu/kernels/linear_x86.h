@@ -39,15 +39,18 @@ inline const char* line_of_next_pages(const uint8_t* p) {
   return reinterpret_cast<const char*>((line - in_pages + kLines + turned) * kLineBytes);
 }
 
-constexpr int64_t kPagesAhead = -1;  // for prefetch(), in place of bytes: the line of line_of_next_pages()
+// Bytes ahead: `far` into the second cache, `near` from there, or from memory, into the first; 0: not at all.
+struct Distance {
+  int64_t far = 0, near = 0;
+};
+constexpr Distance kPagesAhead{-1, 0};  // in place of bytes: the line of line_of_next_pages()
 
-// Into the second cache, and from there into the first (benchmarks/notes/log/cpu-kernels.md). Bytes ahead; 0: not at
-// all. Always inline: gcc 12 drops calls to a function that only fetches, because it changes nothing.
-template <int64_t Far, int64_t Near = 0>
+// Always inline: gcc 12 drops calls to a function that only fetches, because it changes nothing.
+template <Distance By>
 __attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
-  if constexpr (Far == kPagesAhead) _mm_prefetch(line_of_next_pages(p), _MM_HINT_T1);
-  if constexpr (Far > 0) _mm_prefetch(reinterpret_cast<const char*>(p + Far), _MM_HINT_T1);
-  if constexpr (Near > 0) _mm_prefetch(reinterpret_cast<const char*>(p + Near), _MM_HINT_T0);
+  if constexpr (By.far == kPagesAhead.far) _mm_prefetch(line_of_next_pages(p), _MM_HINT_T1);
+  if constexpr (By.far > 0) _mm_prefetch(reinterpret_cast<const char*>(p + By.far), _MM_HINT_T1);
+  if constexpr (By.near > 0) _mm_prefetch(reinterpret_cast<const char*>(p + By.near), _MM_HINT_T0);
 }
 
 // Scales behind a block are a stream of their own that the hardware finds too late, so those of the next block are
@@ -63,12 +66,12 @@ void prefetch_first_scales(const LinearQuantArgs& args) {
 }
 
 // In the loop over groups: scales that lie among the codes are fetched as these are.
-template <typename Format, int64_t Far, int64_t Near = 0>
+template <typename Format, Distance By>
 void prefetch_scales(const uint8_t* scales, int64_t block_stride) {
   if constexpr (Format::kScalesBehindBlock) {
     _mm_prefetch(reinterpret_cast<const char*>(scales + block_stride), _MM_HINT_T1);
   } else {
-    prefetch<Far, Near>(scales);
+    prefetch<By>(scales);
   }
 }
 

@@ -10,10 +10,10 @@ namespace {
 inline __m256i load(const uint8_t* p) { return _mm256_load_si256(reinterpret_cast<const __m256i*>(p)); }
 
 // What ymm registers take from a packed format.
-template <WeightFormat F>
+template <WeightFormat F, WeightFetch Fetch = WeightFetch::Usual>
 struct YmmFormat : Packed<F> {
   using Packed<F>::kE2m1, Packed<F>::kHalfScales, Packed<F>::kNibbles;
-  static constexpr int64_t kFarBytes = (Packed<F>::kScalesBehindBlock ? 8 : 4) * Packed<F>::kUnitBytes;
+  static constexpr WeightFetch kFetch = Fetch;
 
   // The line that has the nibbles of run `run`.
   static __m256i pairs(const uint8_t* weights, int run, int half) { return load(weights + 64 * (run / 2) + 32 * half); }
@@ -58,24 +58,33 @@ struct Group {
   }
 };
 
-// How far ahead R rows fetch their codes; 0: not at all. On CPUs with VPDPBUSD the hardware keeps up with two rows of
-// 4-bit codes, which lose by fetches (benchmarks/notes/log/cpu-avx2-neon.md).
-template <typename Format, int R, bool Stream>
-constexpr int64_t kCodesAhead = !Stream || (R <= 2 && Format::kNibbles) ? 0 : Format::kFarBytes;
+// How far ahead R rows fetch by WeightFetch::IntoFirst (benchmarks/notes/log/cpu-avx2-neon.md).
+template <typename Format, int R>
+constexpr Distance kIntoFirst{R > 2 && !Format::kNibbles ? 8 * Format::kUnitBytes : 0, 6 * Format::kUnitBytes};
 
-// Fetches codes `Ahead`, as prefetch() takes it, of run `run` of a group, where a line begins.
-template <typename Format, int64_t Ahead>
+// How far ahead R rows from memory fetch their scales, and their codes: where that is not IntoFirst, two rows of 4-bit
+// codes lose by fetches with VPDPBUSD (benchmarks/notes/log/cpu-avx2-neon.md).
+template <typename Format, int R>
+constexpr Distance kScalesAhead =
+    Format::kFetch == WeightFetch::IntoFirst ? kIntoFirst<Format, R>
+                                             : Distance{(Format::kScalesBehindBlock ? 8 : 4) * Format::kUnitBytes, 0};
+template <typename Format, int R>
+constexpr Distance kCodesAhead =
+    Format::kFetch != WeightFetch::IntoFirst && R <= 2 && Format::kNibbles ? Distance{} : kScalesAhead<Format, R>;
+
+// Fetches codes ahead of run `run` of a group, where a line begins.
+template <typename Format, Distance By>
 __attribute__((always_inline)) inline void fetch_codes(const uint8_t* weights, int run) {
   constexpr int kRuns = int(Format::kInputs / 4);
-  if (run % (kRuns / Format::kLines) == 0) prefetch<Ahead>(weights + 64 * (run * Format::kLines / kRuns));
+  if (run % (kRuns / Format::kLines) == 0) prefetch<By>(weights + 64 * (run * Format::kLines / kRuns));
 }
 
-// Calls use(run) for runs [begin, begin + count); codes `Ahead` are fetched.
-template <typename Format, int64_t Ahead, typename Use>
+// Calls use(run) for runs [begin, begin + count); codes are fetched ahead.
+template <typename Format, Distance By, typename Use>
 __attribute__((always_inline)) inline void for_runs(const uint8_t* weights, int begin, int count, Use use) {
 #pragma GCC unroll 16
   for (int run = begin; run < begin + count; ++run) {
-    fetch_codes<Format, Ahead>(weights, run);
+    fetch_codes<Format, By>(weights, run);
     use(run);
   }
 }
@@ -122,7 +131,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   clear_sums<R>(t);
   for (int64_t index = 0; index < groups; ++index) {
     const uint8_t* scales = t.weights + Format::scales_at(groups, index);
-    if constexpr (Stream) prefetch_scales<Format, Format::kFarBytes>(scales, args.block_stride);
+    if constexpr (Stream) prefetch_scales<Format, kScalesAhead<Format, R>>(scales, args.block_stride);
     __m256i dot[R][2];
     dots<Format, R, Stream>(group_of<Format, R>(t, t.weights + Format::codes_at(index), index), dot);
     add_dots<Format, R>(t, scales, index, dot);
