@@ -114,6 +114,21 @@ void check_elementwise(int64_t count) {
   }
 }
 
+// Words of any bits: signalling NaN too keeps its own.
+template <typename T>
+void check_transpose(int64_t cols) {
+  const int64_t rows = uniform(1, 40), x_stride = cols + uniform(0, 9), y_stride = rows + uniform(0, 9);
+  GuardedBuffer<T> x((rows - 1) * x_stride + cols);
+  for (int64_t i = 0; i < (rows - 1) * x_stride + cols; ++i) {
+    const uint32_t bits = uniform(0, 3) == 0 ? 0x7f817d01u : uint32_t(g_random());
+    std::memcpy(&x[i], &bits, sizeof(T));
+  }
+  same_everywhere<T>(concat(rows, " x ", cols, " transposed"), (cols - 1) * y_stride + rows,
+                     [&](const KernelTable& table, T* y) {
+                       table.transpose[sizeof(T) / 4]({x.data(), y, rows, cols, x_stride, y_stride});
+                     });
+}
+
 // One power of a row of numbers, with and without a logarithm.
 template <typename T>
 void check_powers(int64_t count) {
@@ -423,6 +438,7 @@ void check_all(int64_t size) {
   check_unary<T>(size);
   check_elementwise<T>(size);
   check_powers<T>(size);
+  check_transpose<T>(size);
   check_rows<T>(size);
   if (size <= kPanel) {
     const int64_t rows = uniform(1, 5);

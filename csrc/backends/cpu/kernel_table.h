@@ -206,6 +206,14 @@ struct NarrowArgs {
   int64_t rows, cols, x_stride, y_stride;
 };
 
+// y[j, i] = x[i, j], elements of 2 or 4 bytes.
+struct TransposeArgs {
+  const void* x;       // [rows, cols]
+  void* y;             // [cols, rows]
+  int64_t rows, cols;  // of x
+  int64_t x_stride, y_stride;
+};
+
 // One block of at most 256 keys for several query rows that share a KV head. T is the element of the cache. Row r sees
 // keys [begin_of(r), keys[r]), at least one. Writes the block's own m, l and o (docs/numerics.md section 7). Returns
 // false when a score or an element of o of row 0 is NaN or infinite: no row sees a cached key that row 0 does not see,
@@ -304,6 +312,7 @@ struct KernelTable {
   void (*rope[2])(const RopeArgs&);
   void (*widen[2])(const WidenArgs&);
   void (*narrow[2])(const NarrowArgs&);
+  void (*transpose[2])(const TransposeArgs&);  // of 2 bytes, of 4
   bool (*attention_block[2])(const AttentionBlockArgs&);
   void (*attention_merge)(const AttentionMergeArgs&);
   void (*attention_finish[2])(const AttentionFinishArgs&);

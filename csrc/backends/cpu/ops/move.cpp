@@ -31,8 +31,58 @@ Box with_long_rows(Box box) {
   return box;
 }
 
+// The axis along which elements lie side by side; -1: none.
+int contiguous(const Box& box, const int64_t (&strides)[kMaxAxes]) {
+  for (int axis = 0; axis < box.axes; ++axis) {
+    if (strides[axis] == 1 && box.extents[axis] > 1) return axis;
+  }
+  return -1;
+}
+
+// A box of which x and y have lines along different axes: matrices [rows, cols] that change places.
+struct Matrices {
+  int rows, cols;  // axes: along y and along x
+};
+Matrices matrices_of(const Box& box) {
+  constexpr int64_t kShort = 16;  // shorter lines are copied as quickly one by one
+  const Matrices axes{contiguous(box, box.y_strides), contiguous(box, box.x_strides)};
+  const bool turned = axes.rows >= 0 && axes.cols >= 0 && axes.rows != axes.cols && box.extents[axes.rows] >= kShort &&
+                      box.extents[axes.cols] >= kShort;
+  return turned ? axes : Matrices{-1, -1};
+}
+
+template <typename T>
+void turn_box(const RunContext& context, const Box& box, Matrices axes, const T* x, T* y) {
+  constexpr int64_t kCols = 512, kElements = 8192;  // of a task, about
+  const int64_t rows = box.extents[axes.rows], cols = box.extents[axes.cols];
+  const int64_t piece = std::min(cols, kCols), pieces = (cols + piece - 1) / piece;
+  const int64_t strip = std::max<int64_t>(1, kElements / piece / 16) * 16, strips = (rows + strip - 1) / strip;
+  int64_t count = strips * pieces;
+  for (int axis = 0; axis < box.axes; ++axis) count *= axis == axes.rows || axis == axes.cols ? 1 : box.extents[axis];
+  context.pool.parallel_for(count, [&](int64_t index, int) {
+    const int64_t col = index % pieces * piece, row = index / pieces % strips * strip;
+    int64_t rest = index / pieces / strips;
+    int64_t x_at = row * box.x_strides[axes.rows] + col, y_at = row + col * box.y_strides[axes.cols];
+    for (int axis = box.axes; axis-- > 0;) {
+      if (axis == axes.rows || axis == axes.cols) continue;
+      x_at += rest % box.extents[axis] * box.x_strides[axis];
+      y_at += rest % box.extents[axis] * box.y_strides[axis];
+      rest /= box.extents[axis];
+    }
+    context.kernels.transpose[sizeof(T) / 4]({x + x_at, y + y_at, std::min(strip, rows - row),
+                                              std::min(piece, cols - col), box.x_strides[axes.rows],
+                                              box.y_strides[axes.cols]});
+  });
+}
+
 template <typename T>
 void copy_box(const RunContext& context, const Box& given, const std::byte* source, std::byte* target) {
+  if constexpr (sizeof(T) == 2 || sizeof(T) == 4) {
+    if (const Matrices axes = matrices_of(given); axes.rows >= 0) {
+      return turn_box(context, given, axes, reinterpret_cast<const T*>(source) + given.x_offset,
+                      reinterpret_cast<T*>(target) + given.y_offset);
+    }
+  }
   constexpr int64_t kChunk = 4096;
   const Box box = with_long_rows(given);
   const int last = box.axes - 1;
