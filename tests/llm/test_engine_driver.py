@@ -34,6 +34,12 @@ def answer(driver, prompt, limit):
             return tokens, event.finish_reason
 
 
+def hold_after_a_step(driver, event, monkeypatch):
+    """The engine waits for the event behind its first step: it could answer a whole request before others have a turn."""
+    advance, first = driver.engine.advance, iter([True])
+    monkeypatch.setattr(driver.engine, "advance", lambda: (next(first, False) or event.wait(20)) and advance())
+
+
 def test_threads_get_the_answers_they_would_get_alone(make_driver):
     driver = make_driver()
     prompts = [[seed + 1, 2, 3] for seed in range(12)]
@@ -52,14 +58,10 @@ def test_threads_get_the_answers_they_would_get_alone(make_driver):
     assert driver.pending == 0
 
 
-def test_abort_ends_a_request_with_an_event(make_driver):
+def test_abort_ends_a_request_with_an_event(make_driver, monkeypatch):
     driver, events, aborted = make_driver(), queue.SimpleQueue(), threading.Event()
-
-    def hold(event):  # the engine takes no step before the request is aborted
-        events.put(event.finish_reason)
-        aborted.wait(20)
-
-    request_id = driver.submit([1, 2], None, hold)
+    hold_after_a_step(driver, aborted, monkeypatch)
+    request_id = driver.submit([1, 2], None, lambda event: events.put(event.finish_reason))
     assert events.get(timeout=20) is None
     driver.abort(request_id)
     aborted.set()
@@ -140,10 +142,9 @@ def test_refusals_come_at_once(make_driver):
 
 def test_a_callback_that_raises_costs_its_own_request_only(make_driver, monkeypatch):
     driver, asked = make_driver(), threading.Event()
-    abort, advance, first = driver.abort, driver.engine.advance, iter([True])
+    abort = driver.abort
     monkeypatch.setattr(driver, "abort", lambda request_id: (abort(request_id), asked.set()))
-    # Behind the first step the engine waits for what the callback leads to: it could answer the whole request before.
-    monkeypatch.setattr(driver.engine, "advance", lambda: (next(first, False) or asked.wait(20)) and advance())
+    hold_after_a_step(driver, asked, monkeypatch)
 
     def fail(_):
         raise OSError("the client is gone")
