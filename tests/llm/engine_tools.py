@@ -46,3 +46,9 @@ def run(engine, answers=None):
             answers.setdefault(event.request_id, []).extend(event.token_ids)
             last[event.request_id] = event
     return answers, last
+
+
+def hold_after_a_step(driver, event, monkeypatch):
+    """The engine waits for the event behind its first step: it could answer a request before others have a turn."""
+    advance, first = driver.engine.advance, iter([True])
+    monkeypatch.setattr(driver.engine, "advance", lambda: (next(first, False) or event.wait(20)) and advance())

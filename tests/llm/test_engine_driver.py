@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from engine_tools import hold_after_a_step
 
 from tcim_lite.llm.engine import Driver, Engine, QueueFullError, RequestError, SamplingParams, Slots
 
@@ -32,12 +33,6 @@ def answer(driver, prompt, limit):
         tokens += event.token_ids
         if event.finish_reason:
             return tokens, event.finish_reason
-
-
-def hold_after_a_step(driver, event, monkeypatch):
-    """The engine waits for the event behind its first step: it could answer a whole request before others have a turn."""
-    advance, first = driver.engine.advance, iter([True])
-    monkeypatch.setattr(driver.engine, "advance", lambda: (next(first, False) or event.wait(20)) and advance())
 
 
 def test_threads_get_the_answers_they_would_get_alone(make_driver):

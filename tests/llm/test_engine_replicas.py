@@ -4,7 +4,7 @@ import queue
 import threading
 
 import pytest
-from engine_tools import CHUNK, CONTEXT, prompt_of
+from engine_tools import CHUNK, CONTEXT, hold_after_a_step, prompt_of
 
 from tcim_lite.llm.engine import Driver, Engine, QueueFullError, Replicas, SamplingParams, Slots
 
@@ -83,9 +83,11 @@ def test_a_prompt_goes_to_the_replica_that_holds_its_beginning(make_replicas):
     assert [driver.engine.stats.cached_tokens for driver in replicas.drivers] == [120, 120]
 
 
-def test_abort_finds_the_replica(make_replicas):
+def test_abort_finds_the_replica(make_replicas, monkeypatch):
     replicas, hold = make_replicas(2, batch=1), threading.Event()
-    asked = [Asked(replicas, prompt_of(4, i), 50, hold) for i in range(2)]
+    for driver in replicas.drivers:
+        hold_after_a_step(driver, hold, monkeypatch)
+    asked = [Asked(replicas, prompt_of(4, i), 50) for i in range(2)]
     replicas.abort(asked[1].id)
     replicas.abort("unknown")
     hold.set()
@@ -93,9 +95,11 @@ def test_abort_finds_the_replica(make_replicas):
     replicas.abort(asked[0].id)
 
 
-def test_closing_ends_all(make_replicas):
+def test_closing_ends_all(make_replicas, monkeypatch):
     replicas, hold = make_replicas(2, batch=1), threading.Event()
-    asked = [Asked(replicas, prompt_of(4, i), 50, hold) for i in range(4)]
+    for driver in replicas.drivers:
+        hold_after_a_step(driver, hold, monkeypatch)
+    asked = [Asked(replicas, prompt_of(4, i), 50) for i in range(4)]
     assert not replicas.close(timeout=0)
     hold.set()
     assert replicas.close(timeout=20)

@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "backends/cpu/kernels/simd.h"
 
 namespace tcim_lite::cpu {
@@ -63,11 +61,11 @@ void transpose_halves(const TransposeArgs& args) {
       for (int i = 0; i < kLanes; ++i) first[i] = halves[2 * i], second[i] = halves[2 * i + 1];
       uint16_t* const to = y + 2 * pair * args.y_stride;
       if (rows == kLanes) {
-        std::memcpy(to, first, sizeof first);
-        std::memcpy(to + args.y_stride, second, sizeof second);
+        __builtin_memcpy(to, first, sizeof first);
+        __builtin_memcpy(to + args.y_stride, second, sizeof second);
       } else {
-        std::memcpy(to, first, size_t(rows) * sizeof *to);
-        std::memcpy(to + args.y_stride, second, size_t(rows) * sizeof *to);
+        __builtin_memcpy(to, first, size_t(rows) * sizeof *to);
+        __builtin_memcpy(to + args.y_stride, second, size_t(rows) * sizeof *to);
       }
     });
     if (const int64_t last = args.cols - 1; last % 2 == 0) {
