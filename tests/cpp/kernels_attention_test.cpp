@@ -9,6 +9,7 @@
 #include "base/half.h"
 #include "check.h"
 #include "guarded_buffer.h"
+#include "kernel_tables.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::cpu;
@@ -48,16 +49,6 @@ float from(uint16_t value) { return half_to_float(value); }
 float from(float value) { return value; }
 template <typename T>
 constexpr Elem kElem = sizeof(T) == 2 ? kF16 : kF32;
-
-// Made once: each asks the CPU what it has, which a hypervisor answers slowly.
-const std::vector<KernelTable>& tables() {
-  static const std::vector<KernelTable> all = [] {
-    std::vector<KernelTable> list;
-    for (const std::string& isa : available_isas()) list.push_back(make_table(isa));
-    return list;
-  }();
-  return all;
-}
 
 struct Result {
   GuardedBuffer<float> m, l, o;

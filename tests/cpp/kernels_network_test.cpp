@@ -11,6 +11,7 @@
 #include "base/half.h"
 #include "check.h"
 #include "guarded_buffer.h"
+#include "kernel_tables.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::cpu;
@@ -57,15 +58,6 @@ struct Numbers : GuardedBuffer<T> {
     }
   }
 };
-
-const std::vector<KernelTable>& tables() {
-  static const std::vector<KernelTable> all = [] {
-    std::vector<KernelTable> list;
-    for (const std::string& isa : available_isas()) list.push_back(make_table(isa));
-    return list;
-  }();
-  return all;
-}
 
 // run(table, y) with y of `count` poisoned elements, once per instruction set; all must leave the same bytes.
 template <typename T, typename Run>

@@ -13,6 +13,7 @@
 #include "base/half.h"
 #include "check.h"
 #include "guarded_buffer.h"
+#include "kernel_tables.h"
 
 using namespace tcim_lite;
 using namespace tcim_lite::cpu;
@@ -75,15 +76,6 @@ struct Matrix {
     }
   }
 };
-
-const std::vector<KernelTable>& tables() {
-  static const std::vector<KernelTable> all = [] {
-    std::vector<KernelTable> list;
-    for (const std::string& isa : available_isas()) list.push_back(make_table(isa));
-    return list;
-  }();
-  return all;
-}
 
 // run(table, y) once per instruction set; all must leave the same bytes in y. Returns ref's through `expected`.
 template <typename T>
