@@ -31,8 +31,7 @@ def box_of(indices: NDArray[np.int64]) -> Box | None:
     extents = [int(extent) for extent in places.max(axis=0) - starts + 1]
     if math.prod(extents) != len(places):
         return None
-    steps = [math.prod(extents[i + 1 :]) for i in range(len(extents))]
-    if not np.array_equal((places - starts) @ np.asarray(steps), np.arange(len(places))):
+    if not np.array_equal(np.ravel_multi_index(tuple((places - starts).T), extents), np.arange(len(places))):
         return None
     return Box(starts.tolist(), extents)
 
@@ -45,19 +44,19 @@ def boxed(call: Call, x: Tensor, box: Box) -> Tensor:
 
 def with_box(call: Call, x: Tensor, box: Box, news: Tensor) -> Tensor:
     """x, but `news` in a box. The last axis grows first, so that the largest copies are of whole rows."""
-    rank, depth = len(x.shape), len(box.starts)
-    starts, extents = [*box.starts, *[0] * (rank - depth)], [*box.extents, *x.shape[depth:]]
+    rest = x.shape[len(box.starts) :]
+    starts, extents = [*box.starts, *[0] * len(rest)], [*box.extents, *rest]
     grown = call.reshape(news, extents)
-    for axis in reversed(range(depth)):
+
+    def beside(axis: int, first: int, count: int) -> list[Tensor]:
+        at, sizes = [*starts], [*extents]
+        at[axis], sizes[axis] = first, count
+        return [strided(call, x, at, [1] * len(at), sizes)] if count else []
+
+    for axis in reversed(range(len(box.starts))):
         begin, end = starts[axis], starts[axis] + extents[axis]
-        starts[axis] = 0
-        parts = []
-        for first, count in ((0, begin), (end, x.shape[axis] - end)):
-            at, sizes = [*starts], [*extents]
-            at[axis], sizes[axis] = first, count
-            parts.append(strided(call, x, at, [1] * rank, sizes) if count else None)
-        extents[axis] = x.shape[axis]
-        beside = [part for part in (parts[0], grown, parts[1]) if part is not None]
-        if len(beside) > 1:
-            grown = call.op("Concat", beside, extents, {"axis": axis}, x.kind)
+        parts = [*beside(axis, 0, begin), grown, *beside(axis, end, x.shape[axis] - end)]
+        starts[axis], extents[axis] = 0, x.shape[axis]
+        if len(parts) > 1:
+            grown = call.op("Concat", parts, extents, {"axis": axis}, x.kind)
     return grown

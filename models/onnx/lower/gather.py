@@ -126,8 +126,7 @@ def row_places(call: Call, x: Tensor, indices: NDArray[np.int64], lead: int) -> 
     depth = indices.shape[-1]
     counted = x.shape[lead : lead + depth]
     call.places(indices.size)
-    steps = [math.prod(counted[i + 1 :]) for i in range(depth)]
-    places = indices @ np.asarray(steps, np.int64)
+    places = indices @ _steps(counted)
     batches = np.arange(math.prod(x.shape[:lead])).reshape((*x.shape[:lead], *[1] * (places.ndim - lead)))
     return np.asarray(places + batches * math.prod(counted))
 
