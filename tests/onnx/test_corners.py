@@ -169,7 +169,8 @@ def test_weights_that_a_batch_norm_standardises_are_constants(make_model, run_he
     """As NFNets are exported: the norm of a training's batch, over weights."""
     rng, ones = np.random.default_rng(4), np.ones(128, np.float32)
     flat = rng.normal(size=(1, 128, 576)).astype(np.float32)
-    norm = ("BatchNormalization", ["flat", "s", "b", "m", "v"], ["n", "mean", "var"], {"training_mode": 1, "epsilon": 1e-5})
+    attributes = {"training_mode": 1, "epsilon": 1e-5}
+    norm = ("BatchNormalization", ["flat", "s", "b", "m", "v"], ["n", "mean", "var"], attributes)
     nodes = [norm, ("Reshape", ["n", "shape"], ["w"], {}), ("Conv", ["x", "w"], ["y"], {})]
     constants = {"flat": flat, "s": 0.1 * ones, "b": 0 * ones, "m": 0 * ones, "v": ones}
     model = make_model(nodes, {"x": (1, 64, 5, 5)}, ["y"], constants | {"shape": np.array([128, 64, 3, 3])})
