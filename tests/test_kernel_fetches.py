@@ -33,7 +33,7 @@ def fetches_of(isa: str, file: str) -> dict[str, int] | None:
     """How often each function of an object fetches, by its name without namespaces and with formats as in LINES; None
     without the object."""
     folder = package_build.package_build() / "csrc/backends/cpu/CMakeFiles"
-    path = folder / f"tcim_lite_kernels_{isa}.dir/kernels/{file}_{isa}.cpp.o"
+    path = folder / f"tcim_lite_kernels_{isa}.dir/kernels/linear/{file}_{isa}.cpp.o"
     if not path.exists():
         return None  # the compiler is too old for this set
     counts, name = {}, ""

@@ -103,7 +103,8 @@ def test_shared_code_would_be_found(kernels, tmp_path, line, symbol):
     kernel, isa = next(key for key in kernels.commands if key[0] == "norm")
     source = tmp_path / "shared.cpp"
     use = f"void use_norm_{isa}(KernelTable& table) {{ table.many_from = twice(int64_t{{2}}); }}"
-    source.write_text(f'#include "backends/cpu/kernels/simd.h"\nnamespace tcim_lite::cpu {{\n{line}\n{use}\n}}\n')
+    header = '#include "backends/cpu/kernels/vector/simd.h"'
+    source.write_text(f"{header}\nnamespace tcim_lite::cpu {{\n{line}\n{use}\n}}\n")
     symbols = kernels.symbols(kernel, isa, source)
     assert any(symbol in found for found in symbols), symbols
     assert entry(kernel, isa)[0] in symbols

@@ -78,7 +78,7 @@ def test_kernel_files_include_the_table_vector_headers_and_intrinsics():
     allowed = {"<arm_neon.h>", "<cstddef>", "<cstdint>", "<immintrin.h>", '"backends/cpu/kernel_table.h"'}
     allowed.add('"graph/weight_format.h"')  # numbers; its functions have internal linkage
     reference = {"<bit>", "<cmath>", '"base/half.h"'}  # built with the flags of everything else
-    sources = [path for path in (ROOT / "csrc" / kernels).iterdir() if path.suffix in {".h", ".cpp"}]
+    sources = [path for path in (ROOT / "csrc" / kernels).rglob("*") if path.suffix in {".h", ".cpp"}]
     assert sources
     for path in sources:
         for include in re.findall(r'#include (["<][^">]+[">])', path.read_text()):

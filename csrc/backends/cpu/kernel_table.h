@@ -4,7 +4,7 @@
 // their arguments: everything is checked when a graph is loaded. Pointers never overlap unless a comment says so. "T"
 // is the element of tensors between ops; a table entry indexed [Elem] exists once per element type, one of kElems also
 // for int32 where ops have a form for integers. Strides are in elements. Kernel files include this header, the vector
-// headers (kernels/simd.h), <cstdint>, <cstddef> and intrinsics, nothing else, and define one external function,
+// headers (kernels/vector/simd.h), <cstdint>, <cstddef> and intrinsics, nothing else, and define one external function,
 // TCIM_LITE_USE(file): an external inline function compiled with -mavx512f could be the copy that the linker keeps for
 // everyone (tests/test_kernel_symbols.py).
 #pragma once

@@ -1,0 +1,52 @@
+// The function behind a Conv. Only *_ref.cpp include this.
+#pragma once
+
+#include "backends/cpu/kernels/vector/functions_ref.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+// function(round(value)); what it returns is still to be rounded.
+template <typename Row>
+float ended(const ConvEnd& end, float value) {
+  const Lane rounded{Row::round(value)};
+  if (end.function == kRelu) return apply<kRelu>(rounded, end.alpha, end.beta).v;
+  if (end.function == kClip) return apply<kClip>(rounded, end.alpha, end.beta).v;
+  return value;
+}
+
+// Element i of y from a sum. `bias` and `residual` may be null.
+template <typename Row>
+void store_sum(const ConvEnd& end, const float* bias, const void* residual, void* y, int64_t i, float sum) {
+  if (bias) sum = sum + *bias;
+  if (residual) sum = Row::load(residual, i) + Row::round(sum);
+  Row::store(y, i, ended<Row>(end, sum));
+}
+
+// An element of a tensor in blocks.
+template <Elem E>
+struct BlockRow : F32Row {
+  static float round(float value) { return RefRow<E>::round(value); }
+  static void store(void* row, int64_t i, float value) { F32Row::store(row, i, round(value)); }
+};
+
+// body(BlockRow) of an element type.
+template <typename Body>
+void with_block_row(Elem elem, const Body& body) {
+  if (elem == kF16) return body(BlockRow<kF16>{});
+  body(BlockRow<kF32>{});
+}
+
+// Of GemmStoreArgs or TurnedStoreArgs; sum(row, i) is what y[row, i] is made of.
+template <typename Row, typename Args, typename Sum>
+void store_sums(const Args& args, const Sum& sum) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* residual = args.residual ? Row::at(args.residual, row * args.y_stride) : nullptr;
+    void* y = Row::at(args.y, row * args.y_stride);
+    const float* bias = args.bias ? args.bias + row : nullptr;
+    for (int64_t i = 0; i < args.cols; ++i) store_sum<Row>(args.end, bias, residual, y, i, sum(row, i));
+  }
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu

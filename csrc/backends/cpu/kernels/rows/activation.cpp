@@ -1,0 +1,62 @@
+#include "backends/cpu/kernels/vector/simd.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+Vec silu(Vec g) { return g / (broadcast(1.0f) + exp(-g)); }
+
+template <typename T>
+void silu_mul_store(const SiluMulStoreArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* acc = args.acc + row * args.acc_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; i += kLanes) {
+      Vec gate = load(acc + 2 * i), up = load(acc + 2 * i + kLanes);
+      if (args.bias) {
+        gate = gate + load(args.bias + 2 * i);
+        up = up + load(args.bias + 2 * i + kLanes);
+      }
+      store(y + i, silu(round_to<T>(gate)) * round_to<T>(up));
+    }
+  }
+}
+
+template <typename T>
+void silu_mul(const SiluMulArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    for (int64_t i = 0; i < args.cols; i += kLanes) {
+      store(y + i, silu(load(x + 2 * i)) * load(x + 2 * i + kLanes));
+    }
+  }
+}
+
+template <typename T>
+void clamped_glu(const ClampedGluArgs& args) {
+  const Vec one = broadcast(1.0f), alpha = broadcast(args.alpha), limit = broadcast(args.limit);
+  const Vec none = broadcast(-__builtin_inff());
+  for (int64_t row = 0; row < args.rows.rows; ++row) {
+    const T* x = static_cast<const T*>(args.rows.x) + row * args.rows.x_stride;
+    T* y = static_cast<T*>(args.rows.y) + row * args.rows.y_stride;
+    for (int64_t i = 0; i < args.rows.cols; i += kLanes) {
+      const Vec gate = clamp(load(x + 2 * i), none, limit), up = clamp(load(x + 2 * i + kLanes), -limit, limit);
+      store(y + i, (up + one) * (gate / (one + exp(-(alpha * gate)))));
+    }
+  }
+}
+
+void exp_many(const float* x, float* y, int64_t count) {
+  for_lanes(count, [&](int64_t i, auto lanes) { store(y + i, exp(load(x + i, lanes)), lanes); });
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(activation)(KernelTable& table) {
+  enter(table.silu_mul_store, silu_mul_store<uint16_t>, silu_mul_store<float>);
+  enter(table.silu_mul, silu_mul<uint16_t>, silu_mul<float>);
+  enter(table.clamped_glu, clamped_glu<uint16_t>, clamped_glu<float>);
+  table.exp = exp_many;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,89 @@
+#include <bit>
+#include <cmath>
+
+#include "backends/cpu/kernels/vector/element_ref.h"
+
+namespace tcim_lite::cpu {
+
+// docs/numerics.md section 5. Below kLowest (2^-126) the result is 0, above kHighest it is exp(kHighest); NaN stays.
+float exp_ref(float x) {
+  constexpr float kLowest = -0x1.5d589ep+6f, kHighest = 88.0f;
+  constexpr float kMagic = 0x1.8p+23f;  // fma(x, log2(e), magic) holds rne(x * log2(e)) in its low bits
+  const bool vanishes = x < kLowest;
+  float clamped = x < kLowest ? kLowest : x;
+  clamped = clamped > kHighest ? kHighest : clamped;
+  const float shifted = std::fmaf(clamped, 0x1.715476p+0f, kMagic);
+  const float n = shifted - kMagic;
+  float r = std::fmaf(n, -0x1.62e430p-1f, clamped);
+  r = std::fmaf(n, 0x1.05c610p-29f, r);
+  float p = 0x1.6a23cep-10f;
+  p = std::fmaf(p, r, 0x1.123a20p-7f);
+  p = std::fmaf(p, r, 0x1.5558f2p-5f);
+  p = std::fmaf(p, r, 0x1.555492p-3f);
+  p = std::fmaf(p, r, 0x1.fffffcp-2f);
+  p = std::fmaf(p, r, 1.0f);
+  p = std::fmaf(p, r, 1.0f);
+  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u);
+  return vanishes ? 0.0f : p * power;
+}
+
+namespace {
+
+float silu(float g) { return g / (1.0f + exp_ref(-g)); }
+
+template <typename Row>
+void silu_mul_store(const SiluMulStoreArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* acc = args.acc + row * args.acc_stride;
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.cols; ++i) {
+      const int64_t gate = i / 16 * 32 + i % 16, up = gate + 16;
+      const float g = Row::round(args.bias ? acc[gate] + args.bias[gate] : acc[gate]);
+      const float u = Row::round(args.bias ? acc[up] + args.bias[up] : acc[up]);
+      Row::store(y, i, silu(g) * u);
+    }
+  }
+}
+
+template <typename Row>
+void silu_mul(const SiluMulArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const void* x = Row::at(args.x, row * args.x_stride);
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.cols; ++i) {
+      const int64_t gate = i / 16 * 32 + i % 16;
+      Row::store(y, i, silu(Row::load(x, gate)) * Row::load(x, gate + 16));
+    }
+  }
+}
+
+template <typename Row>
+void clamped_glu(const ClampedGluArgs& args) {
+  const float limit = args.limit;
+  for (int64_t row = 0; row < args.rows.rows; ++row) {
+    const void* x = Row::at(args.rows.x, row * args.rows.x_stride);
+    void* y = Row::at(args.rows.y, row * args.rows.y_stride);
+    for (int64_t i = 0; i < args.rows.cols; ++i) {
+      const int64_t at = i / 16 * 32 + i % 16;
+      float gate = Row::load(x, at), up = Row::load(x, at + 16);
+      gate = gate > limit ? limit : gate;
+      up = up > limit ? limit : up < -limit ? -limit : up;
+      Row::store(y, i, (up + 1.0f) * (gate / (1.0f + exp_ref(-(args.alpha * gate)))));
+    }
+  }
+}
+
+void exp_many(const float* x, float* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) y[i] = exp_ref(x[i]);
+}
+
+}  // namespace
+
+void use_activation_ref(KernelTable& table) {
+  enter(table.silu_mul_store, silu_mul_store<F16Row>, silu_mul_store<F32Row>);
+  enter(table.silu_mul, silu_mul<F16Row>, silu_mul<F32Row>);
+  enter(table.clamped_glu, clamped_glu<F16Row>, clamped_glu<F32Row>);
+  table.exp = exp_many;
+}
+
+}  // namespace tcim_lite::cpu

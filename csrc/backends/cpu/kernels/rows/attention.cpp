@@ -1,0 +1,221 @@
+#include "backends/cpu/kernels/vector/simd.h"
+
+#if defined(TCIM_LITE_SIMD_TRANSPOSE) || defined(TCIM_LITE_SIMD_TURN)
+#define TCIM_LITE_ATTENTION_TILES
+#include "backends/cpu/kernels/rows/attention_tile.h"
+#endif
+
+namespace tcim_lite::cpu {
+namespace {
+
+// Few rows are bound by the stream of K and V, so it is fetched ahead: into the second cache, then into the first
+// (benchmarks/notes/log/cpu-kernels.md). The fetches are spread over the arithmetic, because in bursts they gain
+// nothing.
+struct Ahead {
+#ifdef TCIM_LITE_SIMD_PREFETCH
+  const char* near;
+  const char* far;
+
+  // Of byte `here` of a stream that is `bytes` long and goes on at `next`.
+  Ahead(const void* stream, int64_t here, int64_t bytes, const void* next) {
+    const auto at = [&](int64_t offset) {
+      return offset < bytes ? static_cast<const char*>(stream) + offset
+                            : static_cast<const char*>(next) + (offset - bytes);
+    };
+    near = at(here + 4096);
+    far = at(here + 8192);
+  }
+
+  void fetch(int64_t bytes) const {
+    prefetch_near(near + bytes);
+    prefetch_far(far + bytes);
+  }
+#else
+  Ahead(const void*, int64_t, int64_t, const void*) {}
+  void fetch(int64_t) const {}
+#endif
+};
+
+// scores[r][key] = q[r] . k[key] for R rows and kSums / R keys; keys beyond `last` repeat it and are not used. After
+// the keys, `v` is read. The zeros beyond a tail may turn a partial sum of -0 into +0, which no probability and no
+// maximum shows.
+template <int R, typename T>
+void score_keys(const float* q, const T* k, const T* v, int64_t key, int64_t last, int64_t dim, float* scores) {
+  constexpr int kKeys = kSums / R;
+  const T* rows[kKeys];
+  for (int j = 0; j < kKeys; ++j) rows[j] = k + (key + j < last ? key + j : last) * dim;
+  constexpr auto kSize = int64_t(sizeof(T));
+  const Ahead ahead(k, key * dim * kSize, (last + 1) * dim * kSize, v);
+  Vec sums[kSums];
+  for (int i = 0; i < kSums; ++i) sums[i] = broadcast(0.0f);
+  for_lanes(dim, [&](int64_t d, auto lanes) {
+    Vec query[R];
+    for (int r = 0; r < R; ++r) query[r] = load(q + r * dim + d, lanes);
+    for (int64_t line = 0; line < kKeys * kSize / 4; ++line) ahead.fetch((d * kKeys * kSize / 64 + line) * 64);
+#pragma GCC unroll 16
+    for (int j = 0; j < kKeys; ++j) {
+      const Vec values = load(rows[j] + d, lanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) sums[r * kKeys + j] = fma(query[r], values, sums[r * kKeys + j]);
+    }
+  });
+  alignas(64) float all[kSums];
+  tree_sums(sums, all);
+  for (int r = 0; r < R; ++r) {
+    __builtin_memcpy(scores + r * kAttentionBlock + key, all + r * kKeys, kKeys * sizeof(float));
+  }
+}
+
+// Turns the scores of keys [begin, end) of one row into probabilities. Other keys in the same 16 lanes get exp(-inf -
+// m) = 0, which changes no sum.
+void softmax(float* scores, int64_t begin, int64_t end, float* m, float* l) {
+  const int64_t first = begin / kLanes * kLanes, keys = end - first;  // the 16 sums go by the number of the key
+  scores += first;
+  for (int64_t key = 0; key < begin - first; ++key) scores[key] = -__builtin_inff();
+  const Vec lowest = broadcast(-__builtin_inff());
+  Vec high = lowest;
+  for_lanes(keys, [&](int64_t i, auto lanes) { high = max(first_lanes(load(scores + i), lowest, lanes), high); });
+  *m = largest(high) + 0.0f;  // -0 becomes +0: which zero a maximum picks depends on the order
+  const Vec shift = broadcast(*m);
+  Vec sums = broadcast(0.0f);
+  for_lanes(keys, [&](int64_t i, auto lanes) {
+    const Vec p = exp(first_lanes(load(scores + i), lowest, lanes) - shift);
+    store(scores + i, p);
+    sums = sums + p;
+  });
+  *l = tree_sum(sums);
+}
+
+// As softmax(), of scores with the mask added.
+void masked_softmax(const float* mask, float* scores, int64_t begin, int64_t end, float* m, float* l) {
+  if (mask != nullptr)
+    for_lanes(end - begin, [&](int64_t i, auto lanes) {
+      store(scores + begin + i, load(scores + begin + i, lanes) + load(mask + begin + i, lanes), lanes);
+    });
+  softmax(scores, begin, end, m, l);
+}
+
+// o[r][d..] = fma(p[r][key], v[key][d..], o) over keys [begin, end), for R rows and 16 * C outputs, the last C partial.
+// After the values, `next` is read.
+template <int R, int C, typename T, typename Last>
+void weigh_values(const float* p, const T* v, const T* next, int64_t begin, int64_t end, int64_t dim, float* o,
+                  Last last) {
+  constexpr auto kSize = int64_t(sizeof(T));
+  Vec sums[R][C];
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C - 1; ++c) sums[r][c] = load(o + r * dim + kLanes * c);
+    sums[r][C - 1] = load(o + r * dim + kLanes * (C - 1), last);
+  }
+  for (int64_t key = begin; key < end; ++key) {
+    const T* row = v + key * dim;
+    const Ahead ahead(v, key * dim * kSize, end * dim * kSize, next);
+    for (int64_t at = 0; at < kLanes * C * kSize; at += 64) ahead.fetch(at);
+    Vec weights[R];
+    for (int r = 0; r < R; ++r) weights[r] = broadcast(p[r * kAttentionBlock + key]);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+      const Vec values = c < C - 1 ? load(row + kLanes * c) : load(row + kLanes * c, last);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) sums[r][c] = fma(weights[r], values, sums[r][c]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C - 1; ++c) store(o + r * dim + kLanes * c, sums[r][c]);
+    store(o + r * dim + kLanes * (C - 1), sums[r][C - 1], last);
+  }
+}
+
+template <int R, typename T>
+void weigh_all_values(const float* p, const T* v, const T* next, int64_t begin, int64_t end, int64_t dim, float* o) {
+  constexpr int kWide = kSums / R < 8 ? kSums / R : 8;  // heads are seldom wider than 8 * 16
+  int64_t d = 0;
+  for (; d + kLanes * kWide <= dim; d += kLanes * kWide)
+    weigh_values<R, kWide>(p, v + d, next + d, begin, end, dim, o + d, Full{});
+  for (; d + kLanes <= dim; d += kLanes) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Full{});
+  if (d < dim) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Tail(dim - d));
+}
+
+// R rows share every load of K and V. Row r uses keys begin_of(r) to keys[r], both ascending, so the rows have in
+// common what lies from the last row's begin to the first row's end. False when the scores or outputs of row 0 of the
+// block are not finite.
+template <int R, typename T>
+bool attend(const AttentionBlockArgs& args, int64_t row) {
+  alignas(64) float scores[R * kAttentionBlock];
+  const int64_t dim = args.head_dim;
+  const float* q = args.q + row * dim;
+  const T* k = static_cast<const T*>(args.k);
+  const T* v = static_cast<const T*>(args.v);
+  const T* next = k + kAttentionBlock * dim;  // the next block's keys, if there is one: only fetched
+  float* o = args.o + row * dim;
+  const int32_t* keys = args.keys + row;
+  const int64_t most = keys[R - 1], begin = begin_of(args, row + R - 1), end = keys[0], first = begin_of(args, row);
+  for (int64_t key = first / kLanes * kLanes; key < most; key += kSums / R)
+    score_keys<R>(q, k, v, key, most - 1, dim, scores);
+  const bool finite_scores = row > 0 || are_finite(scores + first, end - first);
+  for (int r = 0; r < R; ++r) {
+    masked_softmax(args.mask, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
+                   args.l + row + r);
+  }
+  for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
+  const auto weigh_alone = [&](int r, int64_t from, int64_t to) {
+    if (from < to) weigh_all_values<1>(scores + r * kAttentionBlock, v, next, from, to, dim, o + r * dim);
+  };
+  for (int r = 0; r < R - 1; ++r) weigh_alone(r, begin_of(args, row + r), begin < keys[r] ? begin : keys[r]);
+  if (begin < end) weigh_all_values<R>(scores, v, next, begin, end, dim, o);
+  const int64_t rest = begin < end ? end : begin;
+  for (int r = 1; r < R; ++r) weigh_alone(r, rest, keys[r]);
+  return finite_scores && (row > 0 || are_finite(o, dim));
+}
+
+template <typename T>
+bool attention_block(const AttentionBlockArgs& args) {
+  int64_t row = 0;
+  bool finite = true;
+#ifdef TCIM_LITE_ATTENTION_TILES
+  if (fits_tiles(args.head_dim)) {
+    while (args.rows - row >= kMinTileRows) {
+      const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
+      finite &= attend_tile<T>(args, row, rows, masked_softmax);
+      row += rows;
+    }
+  }
+#endif
+  for (; row + 4 <= args.rows; row += 4) finite &= attend<4, T>(args, row);
+  for (; row + 2 <= args.rows; row += 2) finite &= attend<2, T>(args, row);
+  for (; row < args.rows; ++row) finite &= attend<1, T>(args, row);
+  return finite;
+}
+
+void attention_merge(const AttentionMergeArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float m = args.m[row] > args.running_m[row] ? args.m[row] : args.running_m[row];
+    const Vec keep = exp(broadcast(args.running_m[row] - m)), take = exp(broadcast(args.m[row] - m));
+    args.running_m[row] = m;
+    args.running_l[row] = __builtin_fmaf(args.running_l[row], first_lane(keep), args.l[row] * first_lane(take));
+    float* running_o = args.running_o + row * args.head_dim;
+    const float* o = args.o + row * args.head_dim;
+    for_lanes(args.head_dim, [&](int64_t d, auto lanes) {
+      store(running_o + d, fma(load(running_o + d, lanes), keep, load(o + d, lanes) * take), lanes);
+    });
+  }
+}
+
+template <typename T>
+void attention_finish(const AttentionFinishArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* o = args.o + row * args.head_dim;
+    T* y = static_cast<T*>(args.y) + row * args.y_stride;
+    const Vec l = broadcast(args.l[row]);
+    for_lanes(args.head_dim, [&](int64_t d, auto lanes) { store(y + d, load(o + d, lanes) / l, lanes); });
+  }
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(attention)(KernelTable& table) {
+  enter(table.attention_block, attention_block<uint16_t>, attention_block<float>);
+  enter(table.attention_finish, attention_finish<uint16_t>, attention_finish<float>);
+  table.attention_merge = attention_merge;
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,262 @@
+// Attention of many query rows over one block of keys. K and V are turned into fp32 once for all rows, some keys at a
+// time, where the first cache holds them. Scores have keys in their lanes, so the 16 partial sums of a dot product
+// (docs/numerics.md section 6) are 16 vectors, one after the other, and their tree needs no shuffles.
+#pragma once
+
+#include "backends/cpu/kernels/vector/simd.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kMaxTileRows = 64;
+constexpr int64_t kMaxTileHeadDim = 256;  // elements; wider heads take the path for few rows
+constexpr int64_t kTileValues = 32;       // keys whose values are widened at a time
+
+// What the registers hold as sums beside operands: rows by vectors of keys, rows by vectors of outputs. And the fewest
+// rows that gain by it.
+#ifdef TCIM_LITE_SIMD_TRANSPOSE
+constexpr int64_t kMinTileRows = 16;
+constexpr int kKeyVecs = 2, kScoreRows = 8, kOutputVecs = 4;
+#else
+constexpr int64_t kMinTileRows = 32;
+constexpr int kKeyVecs = 1, kScoreRows = 4, kOutputVecs = 1;
+#endif
+constexpr int64_t kTileKeys = kKeyVecs * kLanes;  // whose scores are computed at a time
+
+inline bool fits_tiles(int64_t dim) {
+#ifdef TCIM_LITE_SIMD_TRANSPOSE
+  return dim <= kMaxTileHeadDim;
+#else
+  return dim <= kMaxTileHeadDim && dim % kLanes == 0;
+#endif
+}
+
+// columns[d][i] = k[i][d] for kTileKeys keys; keys beyond the last repeat it.
+template <typename T>
+void key_columns(const T* k, int64_t keys, int64_t dim, float* columns) {
+  for (int64_t first = 0; first < kTileKeys; first += kLanes) {
+    const auto key_of = [&](int64_t i) { return k + (first + i < keys ? first + i : keys - 1) * dim; };
+#ifdef TCIM_LITE_SIMD_TRANSPOSE
+    for_lanes(dim, [&](int64_t d, auto lanes) {
+      Vec values[16];
+#pragma GCC unroll 16
+      for (int i = 0; i < 16; ++i) values[i] = load(key_of(i) + d, lanes);
+      transpose(values);
+      const int64_t count = dim - d < kLanes ? dim - d : kLanes;
+      for (int64_t i = 0; i < count; ++i) store(columns + (d + i) * kTileKeys + first, values[i]);
+    });
+#else
+    const T* rows[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) rows[i] = key_of(i);
+    for (int64_t d = 0; d < dim; d += kLanes) turn([&](int i) { return rows[i] + d; }, columns + d * kTileKeys);
+#endif
+  }
+}
+
+// Partial sums of R rows by kKeyVecs vectors of keys.
+template <int R>
+struct Sums {
+  Vec v[R][kKeyVecs];
+};
+
+// One of the 16 partial sums.
+template <int R>
+inline __attribute__((always_inline)) Sums<R> partial_sum(const float* q, const float* columns, int64_t first,
+                                                          int64_t dim) {
+  Sums<R> sums;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int n = 0; n < kKeyVecs; ++n) sums.v[r][n] = broadcast(0.0f);
+  }
+  for (int64_t d = first; d < dim; d += 16) {
+    Vec keys[kKeyVecs];
+#pragma GCC unroll 2
+    for (int n = 0; n < kKeyVecs; ++n) keys[n] = load(columns + d * kTileKeys + n * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec query = broadcast(q[r * dim + d]);
+#pragma GCC unroll 2
+      for (int n = 0; n < kKeyVecs; ++n) sums.v[r][n] = fma(query, keys[n], sums.v[r][n]);
+    }
+  }
+  return sums;
+}
+
+#ifdef TCIM_LITE_SIMD_TRANSPOSE
+// The sum of partial sums First, First + Step, First + 2 Step, ...: the tree of numerics.md, i with i + 8 first.
+template <int R, int First, int Step>
+inline __attribute__((always_inline)) Sums<R> partial_sums(const float* q, const float* columns, int64_t dim) {
+  if constexpr (Step == 16) {
+    return partial_sum<R>(q, columns, First, dim);
+  } else {
+    Sums<R> sums = partial_sums<R, First, 2 * Step>(q, columns, dim);
+    const Sums<R> other = partial_sums<R, First + Step, 2 * Step>(q, columns, dim);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      sums.v[r][0] = sums.v[r][0] + other.v[r][0];
+      sums.v[r][1] = sums.v[r][1] + other.v[r][1];
+    }
+    return sums;
+  }
+}
+template <int R>
+inline __attribute__((always_inline)) Sums<R> dot_products(const float* q, const float* columns, int64_t dim) {
+  return partial_sums<R, 0, 1>(q, columns, dim);
+}
+#else
+// The tree of numerics.md over partial sums in memory: i with i + 8 first.
+template <int R>
+inline __attribute__((always_inline)) Sums<R> dot_products(const float* q, const float* columns, int64_t dim) {
+  Sums<R> partial[16], sums;
+  for (int64_t i = 0; i < 16; ++i) partial[i] = partial_sum<R>(q, columns, i, dim);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    Vec tree[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) tree[i] = partial[i].v[r][0] + partial[i + 8].v[r][0];
+#pragma GCC unroll 3
+    for (int step = 4; step > 0; step /= 2) {
+#pragma GCC unroll 4
+      for (int i = 0; i < step; ++i) tree[i] = tree[i] + tree[i + step];
+    }
+    sums.v[r][0] = tree[0];
+  }
+  return sums;
+}
+#endif
+
+template <int R>
+void score_rows(const float* q, const float* columns, int64_t dim, float* scores) {
+  const Sums<R> sums = dot_products<R>(q, columns, dim);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int n = 0; n < kKeyVecs; ++n) store(scores + r * kAttentionBlock + n * kLanes, sums.v[r][n]);
+  }
+}
+
+// scores[r * kAttentionBlock + key] = q[r] . k[key] of the keys from `first` on that row r sees, and of others.
+template <typename T>
+void score_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows, int64_t first, float* scores) {
+  alignas(64) float columns[kMaxTileHeadDim * kTileKeys];
+  const int64_t dim = args.head_dim;
+  const float* q = args.q + first_row * dim;
+  const T* k = static_cast<const T*>(args.k);
+  const int32_t* keys = args.keys + first_row;
+  const int64_t most = keys[rows - 1];
+  for (int64_t key = first; key < most; key += kTileKeys) {
+    key_columns(k + key * dim, most - key, dim, columns);
+    float* out = scores + key;
+    int64_t row = 0, end = rows;
+    while (row + kScoreRows <= end && keys[row + kScoreRows - 1] <= key) row += kScoreRows;
+    while (row < end && begin_of(args, first_row + end - 1) >= key + kTileKeys) --end;
+    for (; row + kScoreRows <= end; row += kScoreRows)
+      score_rows<kScoreRows>(q + row * dim, columns, dim, out + row * kAttentionBlock);
+    for (; row + 2 <= end; row += 2) score_rows<2>(q + row * dim, columns, dim, out + row * kAttentionBlock);
+    if (row < end) score_rows<1>(q + row * dim, columns, dim, out + row * kAttentionBlock);
+  }
+}
+
+// o[r][0 .. 16 C) = fma(p[r][key], values[key][..], o) over `keys` keys; the last vector has the lanes of `last`.
+template <int R, int C, typename Last>
+void weigh_rows(const float* p, const float* values, int64_t keys, int64_t stride, int64_t dim, float* o, Last last) {
+  Vec sums[R][C];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C - 1; ++c) sums[r][c] = load(o + r * dim + c * kLanes);
+    sums[r][C - 1] = load(o + r * dim + (C - 1) * kLanes, last);
+  }
+  for (int64_t key = 0; key < keys; ++key) {
+    Vec row[C];
+    for (int c = 0; c < C; ++c) row[c] = load(values + key * stride + c * kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const Vec weight = broadcast(p[r * kAttentionBlock + key]);
+      for (int c = 0; c < C; ++c) sums[r][c] = fma(weight, row[c], sums[r][c]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C - 1; ++c) store(o + r * dim + c * kLanes, sums[r][c]);
+    store(o + r * dim + (C - 1) * kLanes, sums[r][C - 1], last);
+  }
+}
+
+template <int R>
+void weigh_all(const float* p, const float* values, int64_t keys, int64_t stride, int64_t dim, float* o) {
+  constexpr int64_t kWide = kOutputVecs * kLanes;
+  const int64_t wide = dim / kWide * kWide;
+  for (int64_t d = 0; d < wide; d += kWide) weigh_rows<R, kOutputVecs>(p, values + d, keys, stride, dim, o + d, Full{});
+  for_lanes(dim - wide, [&](int64_t i, auto lanes) {
+    weigh_rows<R, 1>(p, values + wide + i, keys, stride, dim, o + wide + i, lanes);
+  });
+}
+
+template <int Count>
+struct Together {
+  static constexpr int kCount = Count;
+};
+
+// o[r] = sum over keys of scores[r * kAttentionBlock + key] * v[key], keys ascending, of the keys that a row sees. Four
+// rows share the keys that all of them see; the rest of each row's keys come one row at a time.
+template <typename T>
+void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows, int64_t first_key,
+                const float* scores) {
+  alignas(64) float values[kTileValues * kMaxTileHeadDim];
+  const T* v = static_cast<const T*>(args.v);
+  const int32_t* keys = args.keys + first_row;
+  const int64_t dim = args.head_dim;
+  float* o = args.o + first_row * dim;
+  const int64_t stride = (dim + kLanes - 1) / kLanes * kLanes;
+  for_lanes(rows * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
+  const int64_t most = keys[rows - 1];
+  for (int64_t first = first_key; first < most; first += kTileValues) {
+    const int64_t count = most - first < kTileValues ? most - first : kTileValues;
+    for (int64_t key = 0; key < count; ++key) {
+      for_lanes(dim, [&](int64_t d, auto lanes) {
+        store(values + key * stride + d, load(v + (first + key) * dim + d, lanes));
+      });
+    }
+    const auto inside = [&](int64_t key) {
+      const int64_t here = key - first;
+      return here < 0 ? 0 : here < count ? here : count;
+    };
+    const auto first_of = [&](int64_t row) { return inside(begin_of(args, first_row + row)); };
+    const auto end_of = [&](int64_t row) { return inside(keys[row]); };
+    const auto weigh = [&](auto together, int64_t row, int64_t from, int64_t to) {
+      if (from >= to) return;
+      const float* p = scores + row * kAttentionBlock + first + from;
+      weigh_all<decltype(together)::kCount>(p, values + from * stride, to - from, stride, dim, o + row * dim);
+    };
+    int64_t row = 0;
+    for (; row + 4 <= rows; row += 4) {
+      const int64_t begin = first_of(row + 3), end = end_of(row);
+      for (int64_t r = row; begin > 0 && r < row + 3; ++r)
+        weigh(Together<1>{}, r, first_of(r), begin < end_of(r) ? begin : end_of(r));
+      weigh(Together<4>{}, row, begin, end);
+      const int64_t rest = begin < end ? end : begin;
+      for (int64_t r = row + 1; r < row + 4; ++r) weigh(Together<1>{}, r, rest, end_of(r));
+    }
+    for (; row < rows; ++row) weigh(Together<1>{}, row, first_of(row), end_of(row));
+  }
+}
+
+// Rows [row, row + rows) of an attention_block; softmax(mask, scores, begin, end, m, l) turns one row's scores into
+// probabilities. False when the scores or outputs of row 0 of the block are not finite.
+template <typename T, typename Softmax>
+bool attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
+  alignas(64) float scores[kMaxTileRows * kAttentionBlock];
+  const int32_t* keys = args.keys + row;
+  const int64_t dim = args.head_dim, begin = begin_of(args, row), first = begin / kTileValues * kTileValues;
+  score_tile<T>(args, row, rows, first, scores);
+  const bool finite_scores = row > 0 || are_finite(scores + begin, keys[0] - begin);
+  for (int64_t r = 0; r < rows; ++r)
+    softmax(args.mask, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
+            args.l + row + r);
+  weigh_tile<T>(args, row, rows, first, scores);
+  return finite_scores && (row > 0 || are_finite(args.o, dim));
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,110 @@
+// Reductions of rows, softmax and layer normalisation.
+#include "backends/cpu/kernels/vector/functions_simd.h"
+
+namespace tcim_lite::cpu {
+namespace {
+
+template <ReduceOp op>
+constexpr float kIdentity = op == kReduceMax    ? -__builtin_inff()
+                            : op == kReduceMin  ? __builtin_inff()
+                            : op == kReduceProd ? 1.0f
+                                                : 0.0f;
+
+template <ReduceOp op, typename V>
+V combine(V sum, V other) {
+  if constexpr (op == kReduceMax) return larger(sum, other);
+  if constexpr (op == kReduceMin) return smaller(sum, other);
+  if constexpr (op == kReduceProd) return sum * other;
+  return sum + other;
+}
+
+template <ReduceOp op>
+Vec add_element(Vec sum, Vec x) {
+  if constexpr (op == kReduceSumSquare) return fma(x, x, sum);
+  if constexpr (op == kReduceL1) return sum + abs(x);
+  return combine<op>(sum, x);
+}
+
+// The 16 partial results as one: i with i + 8, + 4, + 2, + 1.
+template <ReduceOp op>
+float tree(Vec partial) {
+  alignas(64) float lanes[2 * kLanes] = {};
+  store(lanes, partial);
+  for (int half = 8; half > 0; half /= 2) store(lanes, combine<op>(load(lanes), load(lanes + half)));
+  return lanes[0];
+}
+
+template <ReduceOp op, typename T>
+float fold(const T* x, int64_t count) {
+  const Vec identity = broadcast(kIdentity<op>);
+  Vec partial = identity;
+  for_lanes(count, [&](int64_t i, auto lanes) {
+    partial = first_lanes(add_element<op>(partial, load(x + i, lanes)), partial, lanes);
+  });
+  return tree<op>(partial);
+}
+
+template <typename T, ReduceOp op>
+void reduce(const ReduceArgs& args) {
+  T* y = static_cast<T*>(args.y);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    float result = fold<op>(static_cast<const T*>(args.x) + row * args.cols, args.cols);
+    if constexpr (op == kReduceMean) result = result / float(args.cols);
+    store(y + row, broadcast(result), Tail(1));
+  }
+}
+
+template <typename T>
+void softmax(const SoftmaxArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.cols;
+    T* y = static_cast<T*>(args.y) + row * args.cols;
+    const Vec largest = broadcast(fold<kReduceMax>(x, args.cols));
+    for_lanes(args.cols,
+              [&](int64_t i, auto lanes) { store(args.scratch + i, exp(load(x + i, lanes) - largest), lanes); });
+    const float sum = fold<kReduceSum>(args.scratch, args.cols);
+    const Vec divisor = broadcast(args.log ? log_one(sum) : sum);
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      store(y + i, args.log ? (load(x + i, lanes) - largest) - divisor : load(args.scratch + i, lanes) / divisor,
+            lanes);
+    });
+  }
+}
+
+template <typename T>
+void layer_norm(const LayerNormArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.cols;
+    T* y = static_cast<T*>(args.y) + row * args.cols;
+    const Vec mean = broadcast(fold<kReduceSum>(x, args.cols) / float(args.cols));
+    Vec squares = broadcast(0.0f);
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      const Vec difference = load(x + i, lanes) - mean;
+      squares = first_lanes(fma(difference, difference, squares), squares, lanes);
+    });
+    const float variance = tree<kReduceSum>(squares) / float(args.cols);
+    const Vec inverse = broadcast(1.0f / __builtin_sqrtf(variance + args.epsilon));
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      Vec value = (load(x + i, lanes) - mean) * inverse;
+      if (args.weight != nullptr && args.bias != nullptr) {
+        value = fma(value, load(args.weight + i, lanes), load(args.bias + i, lanes));
+      } else if (args.weight != nullptr) {
+        value = value * load(args.weight + i, lanes);
+      }
+      store(y + i, value, lanes);
+    });
+  }
+}
+
+}  // namespace
+
+void TCIM_LITE_USE(reduce)(KernelTable& table) {
+  for_ops<kReduceOps>([&](auto op) {
+    constexpr auto kOp = ReduceOp(op.value);
+    enter(table.reduce[kOp], reduce<uint16_t, kOp>, reduce<float, kOp>);
+  });
+  enter(table.softmax, softmax<uint16_t>, softmax<float>);
+  enter(table.layer_norm, layer_norm<uint16_t>, layer_norm<float>);
+}
+
+}  // namespace tcim_lite::cpu

@@ -1,0 +1,103 @@
+// Sixteen fp32 lanes, the same on every instruction set: the 16 partial sums of docs/numerics.md and the 16 outputs of
+// a weight block are one Vec. A kernel file written over this is built once per instruction set.
+//
+// Everything here and in simd_<isa>.h has internal linkage: of an external inline function the linker keeps one copy
+// for all files, and that could be the copy with instructions a CPU lacks. tests/test_kernel_symbols.py looks for such
+// symbols.
+//
+// Each simd_<isa>.h defines
+//   Vec, Ints                 16 floats, 16 int32
+//   Full, Tail                all 16 lanes of memory, or the first `count` of them (1 to 15; the others load as 0)
+//   kSums                     how many Vecs fit the registers as sums beside operands
+//   broadcast, load, store    from and to float and fp16 (uint16_t, saturating at 65504); store_bytes narrows Ints
+//   load_pairs                of 16 pairs of fp16, the first of each and the second
+//   + - * / fma fnma abs      fma is a * b + c, fnma -(a * b) + c, both with one rounding
+//   min, max                  b where a is NaN; of Ints too
+//   clamp                     a between low and high; NaN stays
+//   zero_where_below          0 where x < limit, else a
+//   where_less                a where x < limit, else b
+//   whole, sqrt               whole rounds to the nearest whole number, ties to even
+//   first_lanes               a in the lanes of a Tail, `others` behind them
+//   bits, from_bits, nearest, shift_left   between Vec and Ints; nearest rounds to even
+//   powers                    the exponent bits, in place, of what bits() gave
+//   to_floats                 exact up to 2^24
+//   low_bytes                 four lanes' lowest bytes as one, the first the lowest; load and store take int32_t too
+//   round_to_half             one rounding to fp16, kept in fp32
+//   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
+//   tree_sums                 out[n] = tree_sum(sums[n])
+//   transpose                 rows[i] lane j becomes rows[j] lane i, of 16 Vecs
+//   moved_up, moved_down      lanes one further on, behind the last lane of another Vec; one further down, before its
+//   first split                     of 32 lanes in two Vecs, those of even and of odd index
+#pragma once
+
+#include "backends/cpu/kernel_table.h"
+
+#if defined(__AVX512F__)
+#include "backends/cpu/kernels/vector/simd_avx512.h"
+#elif defined(__AVX2__)
+#include "backends/cpu/kernels/vector/simd_avx2.h"
+#elif defined(__ARM_NEON)
+#include "backends/cpu/kernels/vector/simd_neon.h"
+#else
+#error "simd.h has no vector header for this instruction set"
+#endif
+
+namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+// Enters a kernel into the table for both float types.
+template <typename Kernel, size_t elems>
+inline void enter(Kernel (&entry)[elems], Kernel f16, Kernel f32) {
+  entry[kF16] = f16;
+  entry[kF32] = f32;
+}
+
+// body(i, Full) for every 16 of `count`, then body(i, Tail) for the rest.
+template <typename Body>
+inline void for_lanes(int64_t count, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(i, Full{});
+  if (i < count) body(i, Tail(count - i));
+}
+
+// One rounding to T, kept in fp32.
+template <typename T>
+inline Vec round_to(Vec a) {
+  if constexpr (sizeof(T) == 2) return round_to_half(a);
+  return a;
+}
+
+// Whether no element is NaN or infinite: of those x - x is NaN, and stays so in a sum.
+template <typename T>
+inline bool are_finite(const T* x, int64_t count) {
+  Vec differences = broadcast(0.0f);
+  for_lanes(count, [&](int64_t i, auto lanes) {
+    const Vec value = load(x + i, lanes);
+    differences = differences + (value - value);
+  });
+  return !any_nan(differences);
+}
+
+// exp_ref of activation_ref.cpp.
+inline Vec exp(Vec x) {
+  const Vec lowest = broadcast(-0x1.5d589ep+6f), magic = broadcast(0x1.8p+23f);
+  const Vec clamped = clamp(x, lowest, broadcast(88.0f));
+  const Vec shifted = fma(clamped, broadcast(0x1.715476p+0f), magic);
+  const Vec n = shifted - magic;
+  Vec r = fma(n, broadcast(-0x1.62e430p-1f), clamped);
+  r = fma(n, broadcast(0x1.05c610p-29f), r);
+  Vec p = broadcast(0x1.6a23cep-10f);
+  p = fma(p, r, broadcast(0x1.123a20p-7f));
+  p = fma(p, r, broadcast(0x1.5558f2p-5f));
+  p = fma(p, r, broadcast(0x1.555492p-3f));
+  p = fma(p, r, broadcast(0x1.fffffcp-2f));
+  p = fma(p, r, broadcast(1.0f));
+  p = fma(p, r, broadcast(1.0f));
+  const Ints power = shift_left<23>(bits(shifted)) + broadcast(int32_t{0x3f800000});
+  return zero_where_below(p * from_bits(power), x, lowest);
+}
+
+}  // namespace
+}  // namespace tcim_lite::cpu
