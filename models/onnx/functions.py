@@ -48,6 +48,11 @@ def inlined(model: onnx.ModelProto, most: int) -> onnx.ModelProto:
         return count
 
     size(with_inner(model.graph.node), 0)
+    for nodes in (model.graph.node, *(body.node for body in model.functions)):
+        for node in with_inner(nodes):
+            if body := bodies.get((node.domain, node.op_type, node.overload)):  # the inliner forgets defaults
+                given = {attribute.name for attribute in node.attribute}
+                node.attribute.extend(default for default in body.attribute_proto if default.name not in given)
     try:
         return inliner.inline_local_functions(model)
     except Exception as error:  # the checker's own

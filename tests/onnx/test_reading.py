@@ -141,6 +141,18 @@ def test_functions_of_the_file_are_read_as_their_nodes(make_model, run_here, run
     np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
 
 
+def test_attributes_that_a_call_leaves_out_have_the_defaults_of_the_function(make_model, run_here, run_there):
+    model = with_functions(make_model, [[("F1", "mine", {"alpha": 0.5}), ("F1", "mine", {})], [("Elu", "", {})]])
+    outer, inner = model.functions
+    for body, default in ((outer, 2.0), (inner, 3.0)):
+        body.attribute_proto.append(onnx.helper.make_attribute("alpha", default))
+    for node in (outer.node[0], inner.node[0]):
+        del node.attribute[:]
+        node.attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
+    x = RNG.standard_normal((2, 3)).astype(np.float32)
+    np.testing.assert_allclose(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"], rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("functions", "text"),
     [
