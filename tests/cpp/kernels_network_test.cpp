@@ -79,7 +79,7 @@ void check_powers(int64_t count) {
 
 template <typename T>
 void check_rows(int64_t cols) {
-  const int64_t rows = uniform(1, 4);
+  const int64_t rows = uniform(1, 40);
   const Numbers<T> x(rows * cols);
   const Numbers<float> weight(cols), bias(cols);
   for (int op = 0; op < kReduceOps; ++op) {

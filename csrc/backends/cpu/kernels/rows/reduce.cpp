@@ -25,48 +25,52 @@ Vec add_element(Vec sum, Vec x) {
   return combine<op>(sum, x);
 }
 
-// The 16 partial results as one: i with i + 8, + 4, + 2, + 1.
-template <ReduceOp op>
-float tree(Vec partial) {
-  alignas(64) float lanes[2 * kLanes] = {};
-  store(lanes, partial);
-  for (int half = 8; half > 0; half /= 2) store(lanes, combine<op>(load(lanes), load(lanes + half)));
-  return lanes[0];
-}
-
+// The 16 partial results of a row.
 template <ReduceOp op, typename T>
-float fold(const T* x, int64_t count) {
-  const Vec identity = broadcast(kIdentity<op>);
-  Vec partial = identity;
+Vec fold(const T* x, int64_t count) {
+  Vec partial = broadcast(kIdentity<op>);
   for_lanes(count, [&](int64_t i, auto lanes) {
     partial = first_lanes(add_element<op>(partial, load(x + i, lanes)), partial, lanes);
   });
-  return tree<op>(partial);
+  return partial;
+}
+
+// The results of up to 16 rows, lane i that of row i: partial results are combined i with i + 8, + 4, + 2, + 1.
+template <ReduceOp op, typename T>
+Vec fold_rows(const T* x, int64_t rows, int64_t cols) {
+  Vec partial[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) partial[i] = i < rows ? fold<op>(x + i * cols, cols) : broadcast(0.0f);
+  transpose(partial);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) partial[i] = combine<op>(partial[i], partial[i + half]);
+  }
+  return partial[0];
 }
 
 template <typename T, ReduceOp op>
 void reduce(const ReduceArgs& args) {
-  T* y = static_cast<T*>(args.y);
-  for (int64_t row = 0; row < args.rows; ++row) {
-    float result = fold<op>(static_cast<const T*>(args.x) + row * args.cols, args.cols);
-    if constexpr (op == kReduceMean) result = result / float(args.cols);
-    store(y + row, broadcast(result), Tail(1));
-  }
+  const T* x = static_cast<const T*>(args.x);
+  for_lanes(args.rows, [&](int64_t row, auto lanes) {
+    Vec result = fold_rows<op>(x + row * args.cols, args.rows - row, args.cols);
+    if constexpr (op == kReduceMean) result = result / broadcast(float(args.cols));
+    store(static_cast<T*>(args.y) + row, result, lanes);
+  });
 }
 
 template <typename T>
 void softmax(const SoftmaxArgs& args) {
+  float largest[kLanes];  // of the rows from a multiple of 16 on
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.cols;
     T* y = static_cast<T*>(args.y) + row * args.cols;
-    const Vec largest = broadcast(fold<kReduceMax>(x, args.cols));
+    if (row % kLanes == 0) store(largest, fold_rows<kReduceMax>(x, args.rows - row, args.cols));
+    const Vec most = broadcast(largest[row % kLanes]);
     for_lanes(args.cols,
-              [&](int64_t i, auto lanes) { store(args.scratch + i, exp(load(x + i, lanes) - largest), lanes); });
-    const float sum = fold<kReduceSum>(args.scratch, args.cols);
+              [&](int64_t i, auto lanes) { store(args.scratch + i, exp(load(x + i, lanes) - most), lanes); });
+    const float sum = tree_sum(fold<kReduceSum>(args.scratch, args.cols));
     const Vec divisor = broadcast(args.log ? log_one(sum) : sum);
     for_lanes(args.cols, [&](int64_t i, auto lanes) {
-      store(y + i, args.log ? (load(x + i, lanes) - largest) - divisor : load(args.scratch + i, lanes) / divisor,
-            lanes);
+      store(y + i, args.log ? (load(x + i, lanes) - most) - divisor : load(args.scratch + i, lanes) / divisor, lanes);
     });
   }
 }
@@ -76,13 +80,13 @@ void layer_norm(const LayerNormArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.cols;
     T* y = static_cast<T*>(args.y) + row * args.cols;
-    const Vec mean = broadcast(fold<kReduceSum>(x, args.cols) / float(args.cols));
+    const Vec mean = broadcast(tree_sum(fold<kReduceSum>(x, args.cols)) / float(args.cols));
     Vec squares = broadcast(0.0f);
     for_lanes(args.cols, [&](int64_t i, auto lanes) {
       const Vec difference = load(x + i, lanes) - mean;
       squares = first_lanes(fma(difference, difference, squares), squares, lanes);
     });
-    const float variance = tree<kReduceSum>(squares) / float(args.cols);
+    const float variance = tree_sum(squares) / float(args.cols);
     const Vec inverse = broadcast(1.0f / __builtin_sqrtf(variance + args.epsilon));
     for_lanes(args.cols, [&](int64_t i, auto lanes) {
       Vec value = (load(x + i, lanes) - mean) * inverse;
