@@ -33,6 +33,9 @@ _KNOWN = {
     "rope.scaling.finetuned",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
+    # Newer converters write config.json's `attn_factor`, as DeepSeek-R1-0528-Qwen3-8B has it. llama.cpp reads the key in
+    # none of our families, transformers not at all.
+    "rope.scaling.yarn_attn_factor",
 }
 _OF_EXPERTS = {"expert_count", "expert_used_count", "expert_feed_forward_length"}
 _ARITHMETIC = ("attention.", "rope.", "expert_", "logit_scale", "residual_scale", "embedding_scale", "attn_")

@@ -110,6 +110,7 @@ def test_config_says_what_the_file_says(tmp_path: Path) -> None:
     yarn = config("qwen2", **{"qwen2.rope.scaling.attn_factor": 2.0})["rope_scaling"]
     assert yarn["attention_factor"] == pytest.approx(2 * (0.1 * np.log(4.0) + 1))
     assert config("qwen2", **{"qwen2.attention.causal": True}) == config("qwen2")
+    assert config("qwen2", **{"qwen2.rope.scaling.yarn_attn_factor": 0.87824886}) == config("qwen2")
     linear = config("qwen3", **{"qwen3.rope.scaling.type": "linear", "qwen3.rope.scaling.factor": 3.0})
     assert linear["rope_scaling"] == {"rope_type": "linear", "factor": 3.0}
 
