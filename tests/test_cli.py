@@ -70,6 +70,25 @@ def test_bytes_of_a_foreign_file_are_not_printed(tmp_path, capfd, content):
         assert "\x1b" not in text
 
 
+@pytest.mark.parametrize(
+    ("content", "kind", "give"),
+    [
+        (b"GGUF\3\0\0\0", "a GGUF model", "MODEL.gguf"),
+        (b"\x08\x07\x12\x07pytorch", "an ONNX model", "MODEL.onnx"),
+        (b"\x10\0\0\0\0\0\0\0{\"a\":1}", "a safetensors file", "HF_DIR"),
+        (b"PK\x03\x04", "a zip archive", "HF_DIR"),
+    ],
+)
+def test_a_model_of_another_kind_comes_with_the_command_that_compiles_it(tmp_path, capfd, content, kind, give):
+    path = tmp_path / "x.hmm"
+    path.write_bytes(content)
+    words = rf"it looks like {kind}.*; compile .* `tcim-lite compile {give} -o OUT`"
+    with pytest.raises(rt.HmmFormatError, match=words):
+        rt.load(path)
+    assert main(["inspect", str(path)]) == 2
+    assert re.search(words, capfd.readouterr().err)
+
+
 def test_what_a_model_says_of_itself_is_no_command_to_a_terminal(tmp_path, capfd):
     hmm.write_model(tmp_path / "m.hmm", add_graph(), [], custom_msg='{"kind": "\\u001b[31m"}')
     assert main(["inspect", str(tmp_path / "m.hmm")]) == 0
@@ -79,7 +98,7 @@ def test_what_a_model_says_of_itself_is_no_command_to_a_terminal(tmp_path, capfd
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("network", b"\x08\x07\x12\x07pytorch", "it looks like an ONNX model; compile the checkpoint with"),
+        ("network", b"\x08\x07\x12\x07pytorch", "it looks like an ONNX model; compile it with `tcim-lite"),
         ("x.hmm", None, "it is a compiled file already"),
         ("config.json", b"{}", "it looks like text or JSON; give the checkpoint's folder"),
         ("x.bin", b"\x01\x02", "its first bytes are not known here"),

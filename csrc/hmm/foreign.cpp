@@ -41,13 +41,15 @@ std::string describe_foreign(std::span<const std::byte> bytes) {
     return "it is a git-lfs pointer, not the file itself; fetch it with `git lfs pull`";
   if (head.starts_with("PK\x03\x04")) return compile("a zip archive, as torch.save writes");
   if (head.starts_with("\x80\x02")) return compile("a pickle, as old torch.save wrote");
-  if (head.starts_with("GGUF")) return compile("a GGUF model");
+  if (head.starts_with("GGUF"))
+    return "it looks like a GGUF model; compile it with `tcim-lite compile MODEL.gguf -o OUT`";
   if (looks_like_safetensors(head)) return compile("a safetensors file");
   if (head.starts_with("\x7f"
                        "ELF"))
     return "it looks like an ELF program or library; give the path of a .hmm";
   if (head.starts_with("\x1f\x8b")) return "it looks like a gzip archive; unpack it first";
-  if (looks_like_onnx(head)) return compile("an ONNX model");
+  if (looks_like_onnx(head))
+    return "it looks like an ONNX model; compile it with `tcim-lite compile MODEL.onnx -o OUT`";
   if (looks_like_text(head)) return "it looks like text or JSON; give the path of a .hmm";
   return "its first bytes are not known here; a .hmm of the vendor's compiler cannot run here, " +
          std::string(kCompile);

@@ -27,7 +27,7 @@ def describe_foreign(data: memoryview) -> str:
         return "it looks like a gzip archive; unpack it first"
     # ONNX is a bare protobuf message: field 1 (ir_version, a small varint), then field 2 or 8 (producer, opset).
     if len(head) > 3 and head[0] == 0x08 and 0 < head[1] < 0x20 and head[2] in (0x12, 0x1A, 0x42, 0x3A):
-        return f"it looks like an ONNX model; {_COMPILE}"
+        return "it looks like an ONNX model; compile it with `tcim-lite compile MODEL.onnx -o OUT`"
     if all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in head) and b"\x7f" not in head:
         return "it looks like text or JSON; give the path of a .hmm"
     return f"its first bytes are not known here; a .hmm of the vendor's compiler cannot run here, {_COMPILE}"
