@@ -142,7 +142,7 @@ def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to
             cpp.append(CppFile(str(path), content.decode("utf-8", "replace")))
         else:
             try:
-                python.append(PythonFile(path, str(path), ast.parse(content)))
+                python.append(PythonFile(path, str(path), _parsed(path, content)))
             except (SyntaxError, ValueError, RecursionError) as error:
                 told = f"{path} cannot be parsed by this Python ({error})"
                 if path in paths and command is None:
@@ -169,6 +169,20 @@ def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to
                 report.risks.append(each)
                 known.add((each.code, _absolute(each.place)))
     return report
+
+
+def _parsed(path: Path, content: bytes) -> ast.Module:
+    """A Python source. One that is not named so has to do something: JSON, such as a notebook, has the same syntax.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError: It is none.
+    """
+    tree = ast.parse(content)
+    if path.suffix not in _PYTHON and not any(
+        isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)) for node in ast.walk(tree)
+    ):
+        raise ValueError("data, not a program")
+    return tree
 
 
 def _absolute(place: Place) -> tuple[str, int]:

@@ -211,8 +211,10 @@ def test_a_file_that_is_no_python_is_a_note_in_a_folder_and_an_error_by_name(tmp
     assert len(report.notes) == 1
     assert "cannot be parsed" in report.notes[0]
     assert report.files == []
-    assert main(["port-check", str(tmp_path / "old.py")]) == 2
-    assert "cannot be parsed" in capsys.readouterr().err
+    (tmp_path / "notebook.ipynb").write_text('{"cells": [{"source": ["import tcim_lite.runtime"], "outputs": []}]}')
+    for name in ("old.py", "notebook.ipynb"):
+        assert main(["port-check", str(tmp_path / name)]) == 2
+        assert "cannot be parsed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
