@@ -60,7 +60,7 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
 
     Raises:
         ArgumentError: An empty prompt, a token outside the vocabulary, more tokens than the context holds, a negative
-            number of steps, or several batch slots.
+            number of steps, no step `only`, or several batch slots.
     """
     if not calls.prompt:
         raise ArgumentError("the prompt has no token; give --prompt or --tokens")
@@ -74,6 +74,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]
     length = inputs[0].shape[1]
     _check_calls(calls, len(embedding), next(value.shape[2] for value in inputs if value.kind == "state"))
+    chunks = list(prompt_chunks(embedding, list(calls.prompt), length))
+    _check_only(only, len(chunks) + len(calls.answer) + calls.greedy)
     outputs: Mapping[str, Array] = {}
     fed, step = len(calls.prompt), 0
 
@@ -83,7 +85,7 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         step += 1
         return watched.run({watched.roles["embeddings"]: rows}, valid, current, writer if wanted else None)
 
-    for rows, valid, current in prompt_chunks(embedding, list(calls.prompt), length):
+    for rows, valid, current in chunks:
         outputs = run(graphs[0], rows, valid, current)
     answer = list(calls.answer)
     for position in range(len(answer) + calls.greedy):
@@ -95,6 +97,11 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
         current = 1
         outputs = run(graphs[1], row, fed + position, 1)
     writer.close(prompt=[int(token) for token in calls.prompt], answer=answer)
+
+
+def _check_only(only: int | None, steps: int) -> None:
+    if only is not None and not 0 <= only < steps:
+        raise ArgumentError(f"--only-step {only}: there are {steps} steps, the first is 0")
 
 
 def _check_calls(calls: Calls, vocabulary: int, context: int) -> None:
@@ -169,7 +176,8 @@ def dump_recording(recording: Path, folder: Path, writer: DumpWriter, taps: Sequ
         only: The one step whose tensors are written; None for all.
 
     Raises:
-        ArgumentError: The recording is damaged, lacks values, or names models that are not there.
+        ArgumentError: The recording is damaged, lacks values, or names models that are not there; it has no run, or no
+            step `only`.
     """
     try:
         recorded = Recording(recording)
@@ -194,6 +202,9 @@ def dump_recording(recording: Path, folder: Path, writer: DumpWriter, taps: Sequ
                 runs += 1
     except RecordingError as error:
         raise ArgumentError(str(error)) from None
+    if not runs:
+        raise ArgumentError(f"{recording}: no model of it runs, so there is nothing to write")
+    _check_only(only, runs)
     writer.close()
 
 

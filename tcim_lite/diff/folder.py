@@ -8,6 +8,7 @@ step_0/hmquant_<graph>_with_act/<tensor>.npy   values inside the graph, and the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from dataclasses import asdict, dataclass, field
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import HmmFormatError
+from ..errors import ArgumentError, HmmFormatError
 
 MANIFEST = "dump.json"
 _FORMAT = 1
@@ -58,17 +59,30 @@ class DumpWriter:
     """Writes a dump folder.
 
     Args:
-        folder: Made if it is not there.
+        folder: Made if it is not there. An earlier dump in it goes when the first step begins.
         source: What is run, for the reader of the manifest.
+
+    Raises:
+        ArgumentError: The folder has steps that are of no whole dump, such as golden files.
+        HmmFormatError: Its manifest is not one.
     """
 
     def __init__(self, folder: Path, source: dict[str, Any]) -> None:
         """Makes the folder."""
         self.folder, self._source, self.steps = folder, source, list[Step]()
         folder.mkdir(parents=True, exist_ok=True)
+        self._earlier = Dump.open(folder) if (folder / MANIFEST).exists() else None
+        if self._earlier is None and (found := next(folder.glob("step_*"), None)) is not None:
+            raise ArgumentError(
+                f"{found}: is of no whole dump, and would be taken for a step of this one; remove it, or give another "
+                "folder"
+            )
 
     def add_step(self, graph: str, file: Path | str, valid: int = 0, current: int = 0) -> None:
         """Begins the next step."""
+        if self._earlier is not None:
+            self._earlier.remove()
+            self._earlier = None
         self.steps.append(Step(graph, str(file), valid, current))
 
     def add(self, kind: str, name: str, array: Array) -> None:
@@ -123,6 +137,16 @@ class Dump:
             if isinstance(error, HmmFormatError):
                 raise
             raise HmmFormatError(f"{path}: is not a manifest of `tcim-lite dump` ({error!r:.100})") from None
+
+    def remove(self) -> None:
+        """Deletes the files of the dump, and those of its folders that are empty then."""
+        for step in self.steps:
+            for _, file in step.tensors.values():
+                (self.folder / file).unlink(missing_ok=True)
+        (self.folder / MANIFEST).unlink()
+        for path in (*self.folder.glob("step_*/*_with_act"), *self.folder.glob("step_*")):
+            with contextlib.suppress(OSError):  # has files of others
+                path.rmdir()
 
     def array(self, step: int, name: str) -> Array:
         """A tensor of a step.

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from llm_packages import LoadedPackage
 
+import tcim_lite.runtime as tcim
+from tcim_lite import layers
 from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump
 from tcim_lite.errors import HmmFormatError
@@ -75,6 +77,37 @@ def test_one_graph_runs_on_golden_files(package, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.npy")
     assert main([*command, "--input", f"input_1={tmp_path}/pipe.npy"]) == 2
     assert "there is no such file, or it is no regular file" in capsys.readouterr().err
+
+
+def test_a_dump_replaces_an_earlier_one_and_nothing_else(package, tmp_path, capsys):
+    folder = tmp_path / "d"
+    dump(package, folder, "--taps", "*")
+    (folder / "notes.txt").write_text("mine")
+    dumped = dump(package, folder, "--only-step", "0")
+    listed = {file for step in dumped.steps for _, file in step.tensors.values()}
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.npy")} == listed
+    assert {path.name for path in folder.iterdir()} == {"dump.json", "notes.txt", "step_0"}
+    again = ["dump", str(package.prefill_path), "-o", str(folder), "--input", str(folder / "step_0")]
+    assert main(again) == 0  # what it reads is not gone before
+    (folder / "dump.json").unlink()
+    capsys.readouterr()
+    assert main(again) == 2
+    assert "step_0: is of no whole dump" in capsys.readouterr().err
+    assert any((folder / "step_0").iterdir())
+
+
+def test_a_dump_of_nothing_is_an_error(package, tmp_path, capsys):
+    command = ["dump", str(package.folder), "-o", str(tmp_path / "d"), "--tokens", "3", "--steps", "2"]
+    for number in ("3", "-1"):
+        assert main([*command, "--only-step", number]) == 2
+        assert f"--only-step {number}: there are 3 steps, the first is 0" in capsys.readouterr().err
+    recording = tmp_path / "loads.tcimrec"
+    layers.enable("record", file=recording)
+    tcim.load(package.prefill_path)
+    layers.disable("record")
+    command = ["dump", str(package.folder), "-o", str(tmp_path / "d"), "--recording", str(recording)]
+    assert main(command) == 2
+    assert "no model of it runs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
