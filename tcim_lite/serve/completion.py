@@ -11,6 +11,12 @@ from .protocol import CompletionRequest
 from .vocabulary import Vocabulary
 
 
+def prompt_count(request: CompletionRequest) -> int:
+    """How many prompts there are; one where none can be told."""
+    given = request.prompt
+    return 1 if isinstance(given, str) or not given or isinstance(given[0], int) else len(given)
+
+
 def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary, most: int) -> list[list[int]]:
     """Token ids of every prompt.
 
@@ -22,13 +28,12 @@ def completion_prompts(request: CompletionRequest, vocabulary: Vocabulary, most:
         return [vocabulary.encode_prompt(given, special=True, most=most)]
     if given and all(isinstance(item, int) for item in given):
         return [[item for item in given if isinstance(item, int)]]
-    prompts = [
-        vocabulary.encode_prompt(item, special=True, most=most) if isinstance(item, str) else item for item in given
-    ]
-    lists = [prompt for prompt in prompts if isinstance(prompt, list)]
-    if not lists or len(lists) < len(prompts):
+    prompts = [item for item in given if not isinstance(item, int)]
+    if not prompts or len(prompts) < len(given):
         raise ApiError(400, "prompt: expected a text, a list of token ids, or a list of either", param="prompt")
-    return lists
+    return [
+        vocabulary.encode_prompt(item, special=True, most=most) if isinstance(item, str) else item for item in prompts
+    ]
 
 
 def _texts(request: CompletionRequest, count: int) -> list[str | None]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ..llm.engine import SamplingParams
 from .answers import Answers
 from .chat import ChatReply, chat_prompt
-from .completion import CompletionReply, completion_prompts
+from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
 from .guard import read_body
 from .protocol import ChatRequest, CompletionRequest, Sampling, read
@@ -42,10 +42,10 @@ async def completions(service: Service, http: Request) -> Response:
     """POST /v1/completions."""
     request = read(CompletionRequest, await read_body(http, service.options.max_body_bytes))
     check_model(service, request.model)
+    n = choices(request, prompt_count(request), service.options.max_choices)  # before what may be many are read
     params = completion_params(request, service.defaults)
     most = service.engines.slots.context_length
     prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary, most))
-    n = choices(request, len(prompts), service.options.max_choices)
     return await _answer(
         service, http, request, prompts, params, n, lambda: CompletionReply(request, prompts, n, service.vocabulary)
     )

@@ -142,3 +142,9 @@ def test_a_limit_that_cannot_be_is_one_line(packages, words, message):
     done = warm_python.run("-m", "tcim_lite", "serve", packages(4).folder, *words, timeout=60)
     assert (done.returncode, message in done.stderr.splitlines()[-1]) == (2, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_too_many_prompts_are_counted_before_any_is_read(server):
+    answer = server.post("/v1/completions", json={"prompt": ["a " * 20_000] * 129})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "n"), answer.text
+    assert "n=1 for 129 prompts: expected 1 to 128" in answer.json()["error"]["message"]
