@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
+from starlette.requests import ClientDisconnect
+
 from ..llm.engine import Event, QueueFullError, Replicas, RequestError, SamplingParams
 from .errors import ApiError, closing, overloaded, too_slow
 from .metrics import Metrics
@@ -75,6 +77,7 @@ class Answers:
         Raises:
             ApiError: 400 where bias and grammar forbid all tokens, 500 where the runtime failed, 503 at shutdown, 504
                 at the limit of time. All are aborted then.
+            ClientDisconnect: After `abort`.
         """
         try:
             while self._open:
@@ -93,7 +96,7 @@ class Answers:
                 if event.finish_reason == "error":
                     raise ApiError(500, f"the answer failed: {event.error}", code="engine_error")
                 if event.finish_reason == "abort":
-                    raise closing()
+                    raise ClientDisconnect if self._aborted else closing()
                 yield index, event
         finally:
             self.abort()

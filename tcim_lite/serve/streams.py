@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Protocol
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -53,6 +54,7 @@ async def watching(receive: Receive, gone: Callable[[], None]) -> AsyncIterator[
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        _log.info("a client has left; its answers are ended")
         gone()
 
     task = asyncio.create_task(watch())
@@ -66,7 +68,7 @@ async def whole(receive: Receive, answers: Answers, reply: Reply, usage: UsageCo
     """The response in one piece.
 
     Raises:
-        ApiError: As `Answers.events`.
+        ApiError, ClientDisconnect: As `Answers.events`.
     """
     async with watching(receive, answers.abort):
         async for item in answers.events(3600.0):
@@ -124,6 +126,8 @@ class EventStream(Response):
                     yield b"".join(made)
             if self._wanted.include_usage:
                 yield _line({**self._frame, "choices": [], "usage": self._usage.body()})
+        except ClientDisconnect:
+            return
         except ApiError as error:
             yield _line(error.body())
         yield b"data: [DONE]\n\n"
