@@ -66,8 +66,10 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises:
         OSError: The address is in use, or not one of this machine.
-        ValueError: There is no such port.
+        ValueError: There is no such port, or no host is named.
     """
+    if not host:  # which the system takes for every address
+        raise ValueError("the host is empty; name an address of this machine such as 127.0.0.1, or 0.0.0.0 for all")
     if not 0 <= port < 1 << 16:
         raise ValueError(f"port {port}: expected 0 to {(1 << 16) - 1}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

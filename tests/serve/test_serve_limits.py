@@ -323,6 +323,11 @@ def test_the_server_imports_neither_torch_nor_transformers(packages):
     assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "set()\n"
 
 
+def test_no_host_is_not_every_address():
+    with pytest.raises(ValueError, match="the host is empty"):
+        listen("", 0)
+
+
 def test_no_part_of_a_response_waits_for_the_client_to_acknowledge_another():
     with listen("127.0.0.1", 0) as listener:
         listener.listen()
