@@ -357,13 +357,16 @@ void check_windows(int64_t taps, int64_t cols, int64_t inner) {
           {x_rows.data(), offsets.data(), mean ? counts.data() : nullptr, y, taps, rows, cols, stride});
     });
   }
-  const int64_t count = uniform(1, 3), extent = 5;
-  const Numbers<T> x(extent * inner);
+  const int64_t of_one = inner == 1 ? uniform(1, kTurnedRows) : 1;
+  const int64_t count = uniform(1, inner == 1 ? 40 : 3), extent = uniform(1, inner == 1 ? 40 : 5);
+  const Numbers<T> x(of_one * extent * inner);
   GuardedBuffer<int32_t> indices(count * taps);
-  for (int64_t i = 0; i < count * taps; ++i) indices[i] = uniform(0, int(extent) - 1);
+  for (int32_t& index : indices) index = uniform(0, int(extent) - 1);
   const Numbers<float> weights(count * taps);
-  same_everywhere<T>("resample", count * inner, [&](const KernelTable& table, T* y) {
-    table.resample[kElem<T>]({x.data(), indices.data(), weights.data(), y, count, taps, inner});
+  same_everywhere<T>("resample", of_one * count * inner, [&](const KernelTable& table, T* y) {
+    const GuardedBuffer<float> scratch((extent + kTurnedRows) * kTurnedRows);
+    table.resample[kElem<T>](
+        {x.data(), indices.data(), weights.data(), y, of_one, extent, count, taps, inner, scratch.data()});
   });
 }
 

@@ -148,14 +148,17 @@ struct LayerNormArgs {
   float epsilon;
 };
 
-// y[i, n] = round(sum over t of weights[i, t] * x[indices[i, t], n]), t ascending from 0 with fma.
+// y[o, i, n] = round(sum over t of weights[i, t] * x[o, indices[i, t], n]), t ascending from 0 with fma. More than one
+// row o, at most kTurnedRows, only where inner is 1.
 struct ResampleArgs {
-  const void* x;           // [extent, inner] T
+  const void* x;           // [rows, extent, inner] T
   const int32_t* indices;  // [count, taps], each in range
   const float* weights;    // [count, taps]
-  void* y;                 // [count, inner] T
-  int64_t count, taps, inner;
+  void* y;                 // [rows, count, inner] T
+  int64_t rows, extent, count, taps, inner;
+  float* scratch;  // of several rows: [extent + kTurnedRows, kTurnedRows]
 };
+constexpr int64_t kTurnedRows = 16;
 
 // y = round(sum over k of weights[k] * x[k]), k ascending from 0 with fma; with a residual y = round(residual + that).
 // y may be residual.

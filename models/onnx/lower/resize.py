@@ -24,7 +24,10 @@ def resize(call: Call) -> Tensor:
     mode = call.attr("mode", "nearest")
     parts = _parts(call, axes)
     outside: list[tuple[int, NDArray[np.bool_]]] = []
-    for axis, scale, size, part in zip(axes, scales, sizes, parts, strict=True):
+    wanted = list(zip(axes, scales, sizes, parts, strict=True))
+    if mode == "nearest":  # in any order: least work if what grows grows from the last axis on, behind what shrinks
+        wanted.sort(key=lambda one: (one[2] >= x.shape[one[0]], -one[0] if one[2] >= x.shape[one[0]] else one[0]))
+    for axis, scale, size, part in wanted:
         if part is not None:
             positions = _places_in(part, x.shape[axis], call.places(size))
             outside.append((axis, (positions < 0) | (positions > x.shape[axis] - 1)))

@@ -100,27 +100,6 @@ void LayerNormStep::run(const RunContext& context) const {
   });
 }
 
-ResampleStep::ResampleStep(ResampleSpec spec, const WeightFinder& finder)
-    : ResampleSpec(std::move(spec)),
-      indices(finder.find<int32_t>(indices_id)),
-      weights(finder.find<float>(weights_id)) {
-  for (int64_t i = 0; i < count * taps; ++i) {
-    if (indices[i] >= 0 && indices[i] < extent) continue;
-    fail(ErrorCode::Format, "Resample: index ", indices[i], " is beyond its axis of ", extent,
-         "; compile the model again");
-  }
-}
-
-void ResampleStep::run(const RunContext& context) const {
-  const int64_t size = elem_bytes(elem);
-  for_dense_rows(context, outer, count * inner, [&](int64_t begin, int64_t end, int) {
-    for (int64_t o = begin; o < end; ++o) {
-      context.kernels.resample[elem]({context.at(x) + o * extent * inner * size, indices, weights,
-                                      context.at(y) + o * count * inner * size, count, taps, inner});
-    }
-  });
-}
-
 void ResizerStep::run(const RunContext& context) const {
   const int64_t size = elem_bytes(elem), rows = form.out_h, cols = form.out_w;
   for_dense_rows(context, batch * rows, cols, [&](int64_t begin, int64_t end, int) {
@@ -165,19 +144,6 @@ void CastStep::run(const RunContext& context) const {
         reinterpret_cast<uint16_t*>(target)[i] = float_to_half_saturate(float(numbers[i]));
     } else {
       for (int64_t i = begin; i < end; ++i) reinterpret_cast<float*>(target)[i] = float(numbers[i]);
-    }
-  });
-}
-
-void GatherStep::run(const RunContext& context) const {
-  const std::byte* source = from.at(context);
-  const auto* index = reinterpret_cast<const int32_t*>(at.at(context));
-  const int64_t length = inner * bytes;
-  for_dense_rows(context, outer * count, inner, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      int64_t row = index[i % count];
-      row = std::clamp<int64_t>(row < 0 ? row + extent : row, 0, extent - 1);
-      std::memcpy(context.at(y) + i * length, source + (i / count * extent + row) * length, size_t(length));
     }
   });
 }

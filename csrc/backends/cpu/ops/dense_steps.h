@@ -63,6 +63,7 @@ struct GatherStep final : Step, GatherSpec {
   GatherStep(GatherSpec spec, const WeightFinder& finder)
       : GatherSpec(std::move(spec)), from(x, finder), at(indices, finder) {}
   Bytes from, at;
+  int64_t shared_bytes() const override { return count * 8; }
   void run(const RunContext& context) const override;
 };
 
@@ -71,7 +72,13 @@ struct ResampleStep final : Step, ResampleSpec {
   ResampleStep(ResampleSpec spec, const WeightFinder& finder);
   const int32_t* indices;
   const float* weights;
+  int64_t member_bytes() const override;
   void run(const RunContext& context) const override;
+
+ private:
+  // Rows of one element each are turned, kTurnedRows at a time, so that lanes are rows.
+  static constexpr int64_t kMostTurned = 1 << 13;
+  bool turns() const;
 };
 
 struct TopKStep final : Step, TopKSpec {

@@ -22,8 +22,35 @@ void pool(const PoolArgs& args) {
   }
 }
 
+// Of up to 16 rows of single elements: turned, so that lanes are rows.
+template <typename T>
+void resample_turned(const ResampleArgs& args) {
+  static_assert(kTurnedRows == kLanes);
+  const T* x = static_cast<const T*>(args.x);
+  T* y = static_cast<T*>(args.y);
+  Vec tile[kLanes];
+  for_lanes(args.extent, [&](int64_t i, auto lanes) {
+    for (int64_t row = 0; row < kLanes; ++row)
+      tile[row] = row < args.rows ? load(x + row * args.extent + i, lanes) : broadcast(0.0f);
+    transpose(tile);
+    for (int64_t j = 0; j < kLanes; ++j) store(args.scratch + (i + j) * kLanes, tile[j]);
+  });
+  for_lanes(args.count, [&](int64_t i, auto lanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      const int64_t place = (i + j < args.count ? i + j : i) * args.taps;
+      Vec sum = broadcast(0.0f);
+      for (int64_t tap = place; tap < place + args.taps; ++tap)
+        sum = fma(broadcast(args.weights[tap]), load(args.scratch + args.indices[tap] * kLanes), sum);
+      tile[j] = sum;
+    }
+    transpose(tile);
+    for (int64_t row = 0; row < args.rows; ++row) store(y + row * args.count + i, tile[row], lanes);
+  });
+}
+
 template <typename T>
 void resample(const ResampleArgs& args) {
+  if (args.rows > 1) return resample_turned<T>(args);
   const T* x = static_cast<const T*>(args.x);
   T* y = static_cast<T*>(args.y);
   for (int64_t row = 0; row < args.count; ++row) {

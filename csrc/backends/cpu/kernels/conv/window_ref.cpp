@@ -20,12 +20,13 @@ void pool(const PoolArgs& args) {
 
 template <Elem E>
 void resample(const ResampleArgs& args) {
-  for (int64_t row = 0; row < args.count; ++row) {
+  for (int64_t row = 0; row < args.rows * args.count; ++row) {
+    const int64_t o = row / args.count, place = row % args.count * args.taps;
     for (int64_t i = 0; i < args.inner; ++i) {
       float sum = 0;
-      for (int64_t tap = 0; tap < args.taps; ++tap) {
-        const int64_t from = args.indices[row * args.taps + tap];
-        sum = std::fmaf(args.weights[row * args.taps + tap], RefRow<E>::load(args.x, from * args.inner + i), sum);
+      for (int64_t tap = place; tap < place + args.taps; ++tap) {
+        const int64_t from = o * args.extent + args.indices[tap];
+        sum = std::fmaf(args.weights[tap], RefRow<E>::load(args.x, from * args.inner + i), sum);
       }
       RefRow<E>::store(args.y, row * args.inner + i, sum);
     }
