@@ -39,6 +39,10 @@ def test_python_and_cpp_callers_share_one_core(programs, add_model):
     assert run(sys.executable, "-c", PYTHON_AND_CPP, library, add_model) == "1\n"
 
 
+def test_options_have_the_members_of_older_headers(programs, add_model):
+    run(programs / "options", add_model, env={"TCIM_LITE_DEVICE_NUM": "2"})
+
+
 def test_python_finds_its_own_library_before_one_on_ld_library_path(tmp_path):
     (tmp_path / "libtcim_runtime_lite.so").write_text("not ours")
     code = "import tcim_lite.runtime as r; print(r.get_version())"

@@ -49,8 +49,7 @@ struct WeightManagerState {
 };
 
 struct OptionState {
-  tcim::Status weights_status = OK;  // of the manager it was made from
-  tcim_lite::LoadOptions load;
+  tcim_lite::LoadOptions load;  // devices and weights are those of Option::weight_manager
   bool has_offset = false;
 };
 

@@ -40,17 +40,18 @@ Module::Option::Option() : Option(0) {}
 Module::Option::Option(int device_id) : Option(WeightManager::CreateWeightManager(device_id)) {}
 Module::Option::Option(const DevManager& devices) : Option(WeightManager::CreateWeightManager(devices)) {}
 
-Module::Option::Option(const WeightManager& weights) : impl_(std::make_shared<OptionState>()) {
-  impl_->weights_status = weights.GetInitStatus();
-  if (impl_->weights_status != OK) return;
-  const WeightManagerState& manager = *Access::impl(weights);
-  impl_->load.device_ids = manager.devices.ids;
-  impl_->load.backend = manager.devices.backend;
-  impl_->load.weights = manager.store;
-}
+Module::Option::Option(const WeightManager& weights)
+    : device_id(weights.GetInitStatus() == OK ? Access::impl(weights)->devices.ids.front() : -1),
+      weight_manager(weights),
+      impl_(std::make_shared<OptionState>()) {}
 
-Module::Option::Option(const Option& other) : impl_(std::make_shared<OptionState>(*other.impl_)) {}
+Module::Option::Option(const Option& other)
+    : device_id(other.device_id),
+      weight_manager(other.weight_manager),
+      impl_(std::make_shared<OptionState>(*other.impl_)) {}
 Module::Option& Module::Option::operator=(const Option& other) {
+  device_id = other.device_id;
+  weight_manager = other.weight_manager;
   impl_ = std::make_shared<OptionState>(*other.impl_);
   return *this;
 }
@@ -78,18 +79,29 @@ Module::Option& Module::Option::RegisterAbortCbFn(std::function<bool()> should_a
 
 tcim_lite::LoadOptions internal::Access::load_options(const Module::Option& option) {
   const OptionState& impl = *option.impl_;
-  if (impl.weights_status != OK) {
-    tcim_lite::fail(impl.weights_status == UNINITIALIZED ? tcim_lite::ErrorCode::State
-                    : impl.weights_status == UNSUPPORTED ? tcim_lite::ErrorCode::Unsupported
-                                                         : tcim_lite::ErrorCode::Argument,
+  const tcim::Status status = option.weight_manager.GetInitStatus();
+  if (status != OK) {
+    tcim_lite::fail(status == UNINITIALIZED ? tcim_lite::ErrorCode::State
+                    : status == UNSUPPORTED ? tcim_lite::ErrorCode::Unsupported
+                                            : tcim_lite::ErrorCode::Argument,
                     "the option was made from a WeightManager that was not created (its GetInitStatus() is ",
-                    int(impl.weights_status), "); use WeightManager::CreateWeightManager");
+                    int(status), "); use WeightManager::CreateWeightManager");
+  }
+  const WeightManagerState& manager = *Access::impl(option.weight_manager);
+  if (option.device_id != manager.devices.ids.front()) {
+    tcim_lite::fail(tcim_lite::ErrorCode::Argument, "the option's device_id is ", option.device_id,
+                    ", its weight_manager is of device ", manager.devices.ids.front(),
+                    "; set both, or make an Option(device_id)");
   }
   if (impl.has_offset && impl.load.size == 0) {
     tcim_lite::fail(tcim_lite::ErrorCode::Argument, "SetModelOffset(", impl.load.offset,
                     ", 0): expected the exact size of the model");
   }
-  return impl.load;
+  tcim_lite::LoadOptions load = impl.load;
+  load.device_ids = manager.devices.ids;
+  load.backend = manager.devices.backend;
+  load.weights = manager.store;
+  return load;
 }
 
 Module::RunOption::RunOption() : rounds_(1) {}

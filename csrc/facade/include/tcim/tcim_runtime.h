@@ -308,6 +308,11 @@ class TCIM_API Module {
     // fails with ERR_UNDEFINED as soon as it returns true or throws.
     Option& RegisterAbortCbFn(std::function<bool()> should_abort);
 
+    // As older revisions of the vendor's module pool use them: the first device, -1 without any, and what a load shares
+    // weights through. A load uses `weight_manager`; it fails if that is of another device than `device_id`.
+    int device_id;
+    WeightManager weight_manager;
+
    private:
     friend struct internal::Access;
     std::shared_ptr<internal::OptionState> impl_;
