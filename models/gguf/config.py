@@ -33,8 +33,8 @@ _KNOWN = {
     "rope.scaling.finetuned",
     "rope.scaling.yarn_beta_fast",
     "rope.scaling.yarn_beta_slow",
-    # Newer converters write config.json's `attn_factor`, as DeepSeek-R1-0528-Qwen3-8B has it. llama.cpp reads the key in
-    # none of our families, transformers not at all.
+    # `attn_factor` of config.json, which DeepSeek-R1-0528-Qwen3-8B has, by newer converters. llama.cpp reads it in none
+    # of our families, transformers not at all.
     "rope.scaling.yarn_attn_factor",
 }
 _OF_EXPERTS = {"expert_count", "expert_used_count", "expert_feed_forward_length"}
