@@ -9,7 +9,15 @@ import sys
 import pytest
 from hmatc.utils import perf_infomations
 from hmatc.utils.perf_infomations import PERFTYPE, InferenceMetrics, InferencePerformanceTracker
-from hmatc.utils.utils import first_not_none, get_file_from_jfrog, get_model_configs, parse_context_length
+from hmatc.utils.utils import (
+    first_not_none,
+    get_file_from_jfrog,
+    get_houmo_version,
+    get_model_configs,
+    get_package_version,
+    hmatc_get_file,
+    parse_context_length,
+)
 
 
 @pytest.fixture
@@ -100,6 +108,24 @@ def test_images_count_into_the_first_token(clock, capsys):
     assert "2.00 images/s" in capsys.readouterr().out
 
 
+def test_sound_counts_by_chunks(clock, capsys):
+    tracker = InferencePerformanceTracker()
+    timed(tracker, clock, PERFTYPE.AUDIO_LOAD_TIME, 3)
+    for chunks, rate in ((0, "0.50 chunks/s"), (8, "2.00 chunks/s")):
+        timed(tracker, clock, PERFTYPE.AUDIO_PREPROCESS_TIME, 1)
+        timed(tracker, clock, PERFTYPE.AUDIO_TOTAL_TIME, 4)
+        request(tracker, clock)
+        tracker.set_basic_info(1, 20, 4, num_audios=2, num_audio_chunks=chunks)
+        tracker.show_summary()
+        metrics = tracker.current_metrics
+        assert (metrics.ttft, metrics.audio_load_time) == (15000, 3000)
+        assert metrics.audio_perf_infos.audio_total_time == 4000
+        assert metrics.audio_perf_infos.audio_preprocess_time == 1000
+        printed = capsys.readouterr().out
+        assert rate in printed
+        assert "2 recordings" in printed
+
+
 def test_the_parts_stand_for_a_stage_that_was_not_timed_as_a_whole(clock):
     tracker = InferencePerformanceTracker()
     for _ in range(2):
@@ -125,7 +151,8 @@ def test_misuse_of_the_tracker_is_named(clock):
 def test_every_type_of_the_vendors_demos_exists():
     llm = ("LOAD", "TOTAL", "TOKEN", "EMBED", "INPUT", "INFER", "OUTPUT")
     names = {f"{stage}_{part}_TIME" for stage in ("PREFILL", "DECODE") for part in llm}
-    names |= {f"VISION_{part}_TIME" for part in ("LOAD", "PREPROCESS", "TOTAL", "INPUT", "INFER", "OUTPUT")}
+    media = ("LOAD", "PREPROCESS", "TOTAL", "INPUT", "INFER", "OUTPUT")
+    names |= {f"{stage}_{part}_TIME" for stage in ("VISION", "AUDIO") for part in media}
     assert {kind.name for kind in PERFTYPE} == names
 
 
@@ -176,3 +203,18 @@ def test_the_installed_stand_in_yields_to_a_real_hmatc(tmp_path):
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
     assert importlib.import_module("hmatc").__spec__.origin is None  # a namespace
+
+
+def test_scripts_that_fetch_models_are_told_to_compile(monkeypatch):
+    monkeypatch.delenv("HOUMO_VERSION", raising=False)
+    cfgs = {"target": "xh2", "version": get_houmo_version(), "model_type": "llm", "model_name": "qwen3"}
+    assert cfgs["version"] == "v1.4.0"
+    with pytest.raises(RuntimeError, match=r"'qwen3 \(hmm\)' is not downloaded.* tcim-lite compile HF_DIR -o output"):
+        hmatc_get_file(cfgs, "hmm", ".", "output")
+    monkeypatch.setenv("HOUMO_VERSION", "1.3.0")
+    assert get_houmo_version() == "v1.3.0"
+    monkeypatch.setenv("HOUMO_VERSION", "latest")
+    with pytest.raises(ValueError, match="HOUMO_VERSION='latest': expected a version such as"):
+        get_houmo_version()
+    assert get_package_version("numpy")[0].isdigit()
+    assert get_package_version("no-such-package") == "N/A"

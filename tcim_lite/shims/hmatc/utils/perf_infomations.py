@@ -37,6 +37,15 @@ class PERFTYPE(IntEnum):
     VISION_INPUT_TIME = auto()
     VISION_INFER_TIME = auto()
     VISION_OUTPUT_TIME = auto()
+    AUDIO_LOAD_TIME = auto()
+    AUDIO_PREPROCESS_TIME = auto()
+    AUDIO_TOTAL_TIME = auto()
+    AUDIO_INPUT_TIME = auto()
+    AUDIO_INFER_TIME = auto()
+    AUDIO_OUTPUT_TIME = auto()
+
+
+_STAGES = ("prefill", "decode", "vision", "audio")
 
 
 # Part of a PERFTYPE's name -> field of PerfInformations, and the name in the summary.
@@ -75,6 +84,9 @@ class PerfInformations:
         """`preprocess_time`, by the name that the vendor's demos read."""
         return self.preprocess_time
 
+    audio_total_time = vision_total_time
+    audio_preprocess_time = vision_preprocess_time
+
     def measured(self) -> float:
         """`total_time`; where the program did not time the whole stage, the sum of the parts that it timed."""
         return self.total_time or sum(getattr(self, name) for name, _ in _PARTS.values())
@@ -89,19 +101,23 @@ class InferenceMetrics:
         input_seq_length: tokens of the prompt, of each sequence.
         output_seq_length: tokens that decode made, of each sequence. Prefill made one more, the first.
         num_images: images of the request.
+        num_audios: recordings of the request.
+        num_audio_chunks: parts that they were cut into; 0 for one each.
         ttft: from the first timed event to the end of the last prefill event before decode begins.
         tpot: decode's time for one step; a step makes one token of every sequence.
         e2e_time: from the first timed event to the last.
         e2e_tps: tokens of all sequences, prefill's included, for each second of `e2e_time`.
         prefill_load_time: time to load; likewise for the other stages.
         prefill_perf_infos: parts of a stage. `total_speed` and `infer_speed` are tokens/s of all sequences, in the
-            vision stage images/s.
+            vision stage images/s, in the audio stage chunks/s.
     """
 
     batch_size: int = 0
     input_seq_length: int = 0
     output_seq_length: int = 0
     num_images: int = 0
+    num_audios: int = 0
+    num_audio_chunks: int = 0
     ttft: float = 0.0
     tpot: float = 0.0
     e2e_time: float = 0.0
@@ -109,9 +125,11 @@ class InferenceMetrics:
     prefill_load_time: float = 0.0
     decode_load_time: float = 0.0
     vision_load_time: float = 0.0
+    audio_load_time: float = 0.0
     prefill_perf_infos: PerfInformations = field(default_factory=PerfInformations)
     decode_perf_infos: PerfInformations = field(default_factory=PerfInformations)
     vision_perf_infos: PerfInformations = field(default_factory=PerfInformations)
+    audio_perf_infos: PerfInformations = field(default_factory=PerfInformations)
 
 
 class InferencePerformanceTracker:
@@ -169,7 +187,7 @@ class InferencePerformanceTracker:
     def reset_perf_time(self) -> None:
         """Forgets the request. Load times stay, and clocks that run start again now."""
         old, self.current_metrics = self.current_metrics, InferenceMetrics()
-        for name in ("prefill_load_time", "decode_load_time", "vision_load_time"):
+        for name in (f"{stage}_load_time" for stage in _STAGES):
             setattr(self.current_metrics, name, getattr(old, name))
         now = time.perf_counter()
         for kind in self._started:
@@ -182,7 +200,13 @@ class InferencePerformanceTracker:
         self._shown = False
 
     def set_basic_info(
-        self, batch_size: int, input_seq_length: int, output_seq_length: int, num_images: int = 0
+        self,
+        batch_size: int,
+        input_seq_length: int,
+        output_seq_length: int,
+        num_images: int = 0,
+        num_audios: int = 0,
+        num_audio_chunks: int = 0,
     ) -> None:
         """Says what was computed; see `InferenceMetrics`. ValueError for a number below 0, or a batch below 1."""
         given = {
@@ -190,6 +214,8 @@ class InferencePerformanceTracker:
             "input_seq_length": input_seq_length,
             "output_seq_length": output_seq_length,
             "num_images": num_images,
+            "num_audios": num_audios,
+            "num_audio_chunks": num_audio_chunks,
         }
         for name, value in given.items():
             if value < (least := int(name == "batch_size")):
@@ -210,6 +236,7 @@ class InferencePerformanceTracker:
             (metrics.prefill_perf_infos, metrics.batch_size * metrics.input_seq_length),
             (metrics.decode_perf_infos, metrics.batch_size * metrics.output_seq_length),
             (metrics.vision_perf_infos, metrics.num_images),
+            (metrics.audio_perf_infos, metrics.num_audio_chunks or metrics.num_audios),
         ):
             infos.total_speed = _rate(amount, infos.measured())
             infos.infer_speed = _rate(amount, infos.infer_time)
@@ -230,11 +257,13 @@ def _lines(metrics: InferenceMetrics) -> list[str]:
         "Performance of the request",
         f"  batch {metrics.batch_size}, for each sequence {metrics.input_seq_length} tokens in and "
         f"{metrics.output_seq_length + 1} out, the first of them by prefill"
-        + (f"; {metrics.num_images} images" if metrics.num_images else ""),
+        + (f"; {metrics.num_images} images" if metrics.num_images else "")
+        + (f"; {metrics.num_audios} recordings" if metrics.num_audios else ""),
     ]
-    loads = [(name, getattr(metrics, f"{name}_load_time")) for name in ("prefill", "decode", "vision")]
+    loads = [(name, getattr(metrics, f"{name}_load_time")) for name in _STAGES]
     lines += [f"  {'load ' + name:22}{spent:12.2f} ms" for name, spent in loads if spent]
-    for stage, unit in (("vision", "images/s"), ("prefill", "tokens/s"), ("decode", "tokens/s")):
+    units = {"vision": "images/s", "audio": "chunks/s", "prefill": "tokens/s", "decode": "tokens/s"}
+    for stage, unit in units.items():
         infos: PerfInformations = getattr(metrics, f"{stage}_perf_infos")
         for name, label in _PARTS.values():
             if not (spent := getattr(infos, name)):

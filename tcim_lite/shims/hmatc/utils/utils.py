@@ -1,13 +1,26 @@
-"""Helpers that the vendor's demos use to read their configuration."""
+"""Helpers that the vendor's demos use to read their configuration and to fetch their files."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
+from importlib import metadata
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-__all__ = ["first_not_none", "get_file_from_jfrog", "get_model_configs", "parse_context_length"]
+from tcim_lite.runtime import get_version
+
+__all__ = [
+    "first_not_none",
+    "get_file_from_jfrog",
+    "get_houmo_version",
+    "get_model_configs",
+    "get_package_version",
+    "hmatc_get_file",
+    "parse_context_length",
+]
 
 T = TypeVar("T")
 _MOST_BYTES = 1 << 20
@@ -58,6 +71,37 @@ def parse_context_length(text: str | int) -> int:
     if length < 1:
         raise ValueError(f"context length {text!r:.80}: expected a number of tokens such as 4096, 256k or 1m")
     return length
+
+
+def get_houmo_version() -> str:
+    """`HOUMO_VERSION` with a "v" before it; where it is not set, the version of the runtime that is emulated.
+
+    Raises:
+        ValueError: `HOUMO_VERSION` is no version.
+    """
+    version = os.environ.get("HOUMO_VERSION") or get_version().split("\n")[0]
+    if not re.fullmatch(r"v?\d+\.\d+\.\d+(\.dev\d{8})?", version):
+        raise ValueError(f"HOUMO_VERSION={version!r:.80}: expected a version such as v1.4.0")
+    return version if version.startswith("v") else f"v{version}"
+
+
+def get_package_version(package_name: str) -> str:
+    """The version of an installed package; "N/A" without it."""
+    try:
+        return metadata.version(package_name)
+    except metadata.PackageNotFoundError:
+        return "N/A"
+
+
+def hmatc_get_file(
+    model_cfgs: Mapping[str, Any],
+    file_type: str,
+    download_dir: str = "",
+    extract_dir: str | None = None,
+    source_type: str = "jfrog",
+) -> NoReturn:
+    """Refuses, as `get_file_from_jfrog` does."""
+    get_file_from_jfrog(f"{model_cfgs.get('model_name', 'the model')} ({file_type})", download_dir, extract_dir)
 
 
 def get_file_from_jfrog(file_path: str, save_dir: str = "", extract_dir: str | None = None) -> NoReturn:
