@@ -109,16 +109,15 @@ class LanguageModel(ABC):
         Without a sampler or stop tokens, `self.defaults` decide. `self.stats` is complete when the iterator ends.
 
         Raises:
-            ValueError: An empty prompt, one that leaves no room in the context, an id outside the vocabulary, or
-                `max_new_tokens` below 1.
+            ValueError: An empty prompt, one that leaves no room in the context, something else than ids of the
+                vocabulary, or `max_new_tokens` below 1.
             RuntimeError: Another `generate` of this generator has begun since; there is one cache.
         """
         if max_new_tokens is not None and max_new_tokens < 1:
             raise ValueError(f"max_new_tokens={max_new_tokens}: expected at least 1, or None for no limit")
         sampler = self.defaults.sampler() if sampler is None else sampler
         stop_tokens = self.defaults.stop_tokens if stop_tokens is None else stop_tokens
-        tokens = [int(token) for token in tokens]
-        check_prompt(tokens, self.context_length, self.vocab_size)
+        tokens = check_prompt(tokens, self.context_length, self.vocab_size)
         started = time.perf_counter()
         self.stats = stats = GenerationStats(prompt_tokens=len(tokens))
         # At least one token is left to run: it makes the logits.

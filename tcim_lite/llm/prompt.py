@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,18 @@ import numpy as np
 from .masks import Masks, takes_masks
 
 
-def check_prompt(tokens: Sequence[int], context: int, vocab_size: int) -> None:
-    """Raises ValueError for a prompt that is empty, longer than the context, or has an id outside the vocabulary."""
+def check_prompt(prompt: Iterable[int], context: int, vocab_size: int) -> list[int]:
+    """The ids of a prompt: a list, an array or a tensor of one axis.
+
+    Raises:
+        ValueError: It is no such thing, empty, longer than the context, or has an id outside the vocabulary.
+    """
+    try:
+        tokens = [operator.index(token) for token in prompt]
+    except TypeError:
+        raise ValueError(
+            f"the prompt must be token ids, whole numbers in one list, got {prompt!r:.60}; of a batch [1, N] give row 0"
+        ) from None
     if not tokens:
         raise ValueError("the prompt is empty")
     if len(tokens) > context:
@@ -22,6 +33,7 @@ def check_prompt(tokens: Sequence[int], context: int, vocab_size: int) -> None:
     bad = next((token for token in tokens if not 0 <= token < vocab_size), None)
     if bad is not None:
         raise ValueError(f"token {bad} is outside the vocabulary of {vocab_size}; is this the package's own tokenizer?")
+    return tokens
 
 
 def prompt_chunks(

@@ -215,6 +215,8 @@ def test_what_cannot_be_answered_is_refused_with_both_numbers(make_engine):
         engine.add([])
     with pytest.raises(RequestError, match="outside the vocabulary"):
         engine.add([10**6])
+    with pytest.raises(RequestError, match="whole numbers in one list"):
+        engine.add([[1, 2]])
     for _ in range(3):
         engine.add([1, 2])
     with pytest.raises(QueueFullError, match="3 requests wait or are being answered; 2 slots and a queue of 1"):

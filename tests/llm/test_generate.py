@@ -48,7 +48,16 @@ def test_a_second_turn_reuses_the_cache_and_changes_nothing(loaded, tiny_package
 
 
 @pytest.mark.parametrize(
-    ("prompt", "words"), [([], "empty"), (list(range(65)), "context holds 64"), ([0, 331], "vocabulary of 331")]
+    ("prompt", "words"),
+    [
+        ([], "empty"),
+        (list(range(65)), "context holds 64"),
+        ([0, 331], "vocabulary of 331"),
+        (np.zeros((1, 3), int), r"whole numbers in one list, got array\(\[\[0, 0, 0\]\]\); of a batch"),
+        ({"input_ids": [1]}, "whole numbers in one list"),
+        ("Hello", "whole numbers in one list, got 'Hello'"),
+        ([1.5], r"whole numbers in one list, got \[1.5\]"),
+    ],
 )
 def test_prompts_that_cannot_be_are_refused(loaded, prompt, words):
     with pytest.raises(ValueError, match=words):

@@ -33,14 +33,12 @@ class Intake:
         """The prompt as a list of ints.
 
         Raises:
-            RequestError: It is empty, longer than the context, or has an id outside the vocabulary.
+            RequestError: It is empty, longer than the context, or has something else than ids of the vocabulary.
         """
-        prompt = [int(token) for token in prompt]
         try:
-            check_prompt(prompt, self.context_length, self.vocab_size)
+            return check_prompt(prompt, self.context_length, self.vocab_size)
         except ValueError as error:
             raise RequestError(str(error)) from None
-        return prompt
 
     def prepare(self, prompt: Sequence[int], params: SamplingParams | None, request_id: str) -> Request:
         """A request ready for `enqueue`. It changes nothing of the engine: any thread may call it.
