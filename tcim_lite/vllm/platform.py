@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import vllm
+from vllm.exceptions import VLLMValidationError
 from vllm.logger import init_logger
 from vllm.platforms.interface import Platform, PlatformEnum
 
@@ -70,14 +71,16 @@ class TcimPlatform(Platform):
 
     @classmethod
     def validate_request(cls, processed_inputs: Any, params: Any) -> None:
-        """Raises ValueError for what the package cannot answer."""
+        """Raises VLLMValidationError, a 400 of the server, for what the package cannot answer."""
         if getattr(params, "prompt_logprobs", None) is not None and not cls._all_logits:
-            raise ValueError(
-                "prompt_logprobs: the package's prefill gives the logits of the last token alone; compile it with "
-                "--all-logits"
+            raise VLLMValidationError(
+                "the package's prefill gives the logits of the last token alone; compile it with --all-logits",
+                parameter="prompt_logprobs",
             )
         if getattr(params, "prompt_logprob_token_ids", None) is not None:
-            raise ValueError("prompt_logprob_token_ids: not gathered here; ask for prompt_logprobs")
+            raise VLLMValidationError(
+                "not gathered here; ask for prompt_logprobs", parameter="prompt_logprob_token_ids"
+            )
 
     @classmethod
     def check_and_update_config(cls, vllm_config: Any) -> None:

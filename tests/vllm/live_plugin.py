@@ -7,6 +7,7 @@ import vllm
 from live_fixtures import GREEDY, check_joins_and_aborts, post, served
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+from vllm.exceptions import VLLMValidationError
 from vllm.platforms.interface import Platform
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue
@@ -76,7 +77,7 @@ def test_what_a_package_cannot_do_is_refused_with_what_to_do(package, options, m
 
 
 def test_prompt_logprobs_are_refused(llm, prompts):
-    with pytest.raises(ValueError, match="--all-logits"):
+    with pytest.raises(VLLMValidationError, match="--all-logits"):
         llm.generate([{"prompt_token_ids": prompts[0]}], SamplingParams(prompt_logprobs=1), use_tqdm=False)
 
 
@@ -108,7 +109,7 @@ def test_another_runner_is_refused(package, monkeypatch):
 
 
 def test_logprobs_of_named_tokens_of_a_prompt_are_refused():
-    with pytest.raises(ValueError, match="ask for prompt_logprobs"):
+    with pytest.raises(VLLMValidationError, match="ask for prompt_logprobs"):
         TcimPlatform.validate_request(None, SamplingParams(prompt_logprob_token_ids=[[5, 6]]))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -55,3 +56,11 @@ def test_both_servers_give_the_tokens_of_one_request_alone(servers, package, pro
     assert [one["logprobs"]["tokens"] for one in found] == [[decode([token]) for token in each] for each in alone]
     plain = ask(ours, package, prompts, lanes, {})
     assert [one["text"] for one in plain] == [one["text"] for one in found]
+
+
+def test_logprobs_of_a_prompt_are_refused_as_the_requests_fault(servers, package):
+    body = {"model": str(package), "prompt": "1", "max_tokens": 1, "prompt_logprobs": 1}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        post(f"{servers[0]}/v1/completions", body)
+    assert refused.value.code == 400
+    assert "--all-logits" in json.load(refused.value)["error"]["message"]
