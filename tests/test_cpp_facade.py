@@ -39,6 +39,10 @@ def test_python_and_cpp_callers_share_one_core(programs, add_model):
     assert run(sys.executable, "-c", PYTHON_AND_CPP, library, add_model) == "1\n"
 
 
+def test_a_fork_passes_threads_that_never_pause(programs, add_model):
+    assert run(programs / "forks", add_model) == "0 failed\n"
+
+
 def test_options_have_the_members_of_older_headers(programs, add_model):
     run(programs / "options", add_model, env={"TCIM_LITE_DEVICE_NUM": "2"})
 

@@ -1,9 +1,9 @@
 // Every public call of the runtime passes through here: listeners are told of the call (observer.h), and a fork waits
 // for its end.
 //
-// A fork first waits until no call is running and every stream is empty. The child then starts from a consistent state:
-// no lock is held by a thread that the child does not have, and no queued work is left that no thread would finish
-// (C-20).
+// A fork first waits until no call is running and every stream is empty; calls that begin meanwhile wait for it, at
+// most ten seconds. The child then starts from a consistent state: no lock is held by a thread that the child does not
+// have, and no queued work is left that no thread would finish (C-20).
 #pragma once
 
 #include <string>
