@@ -216,6 +216,22 @@ def test_packed_weights_give_the_bits_of_rows(make_model, run_here, monkeypatch,
         np.testing.assert_array_equal(array, rows[name], err_msg=name)
 
 
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [((1, 96, 1, 1), (1, 1)), ((3, 24, 5, 7), (5, 7)), ((2, 70, 9), (9,)), ((1, 9, 2, 3, 4), (2, 3, 4))],
+)
+def test_a_convolution_of_one_result_is_a_linear(make_model, run_here, monkeypatch, shape, kernel, quant):
+    rng = np.random.default_rng(9)
+    constants = {"w": rng.standard_normal((50, shape[1], *kernel)), "b": rng.standard_normal(50)}
+    constants = {name: array.astype(np.float32) for name, array in constants.items()}
+    feeds = {"x": rng.standard_normal(shape).astype(np.float32)}
+    model = make_model([("Conv", ["x", "w", "b"], ["y"], {})], {"x": shape}, ["y"], constants)
+    linear = run_here(model, feeds, quant)["y"]
+    monkeypatch.setattr(lower_conv, "PACKED_CONV_OUTPUTS", 1 << 40)
+    np.testing.assert_array_equal(linear, run_here(model, feeds, quant)["y"])
+
+
 def chain(make_model, channels, show):
     """Layers one behind the other, whose results are shown or else read only by convolutions and pools."""
     rng = np.random.default_rng(12)

@@ -14,7 +14,7 @@ from ...common.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
 from .elementwise import binary
-from .matmul import product
+from .matmul import linear, product
 from .shape import strided, take
 from .window import Axis, attributes, check_kernel, check_rank, of_rank, places_of, planar, windows
 
@@ -163,10 +163,13 @@ def _emit(
     if bias is not None and bias.shape != (outputs // repeats,):
         raise call.node.unsupported(f"a bias {list(bias.shape)} for {outputs // repeats} outputs")
     shape = (x.shape[0], outputs, *(axis.out for axis in axes))
+    rows = np.asarray(weight).reshape(outputs, -1)
+    if groups == 1 and outputs >= PACKED_CONV_OUTPUTS and rows.shape[1] >= GROUP and all(map(_is_whole, axes)):
+        one = call.reshape(x, (x.shape[0], rows.shape[1]))
+        return call.reshape(linear(call, one, rows, None if bias is None else np.repeat(bias, repeats)), shape)
     if len(axes) == 3:
         x = _layers(call, x, axes[0], upsample[0])
         axes, upsample = axes[1:], upsample[1:]
-    rows = np.asarray(weight).reshape(outputs, -1)
     terms, pixels = rows.shape[1], math.prod(axis.out for axis in axes)
     if is_quantized(call.emit.profile.body_format):  # few terms are not quantised: docs/numerics.md section 11
         packed = groups == 1 and terms >= GROUP
@@ -184,6 +187,11 @@ def _emit(
     if len(shape) == 5:
         y = call.transpose(call.reshape(y, (shape[0], shape[2], outputs, *out[2:])), (0, 2, 1, 3, 4))
     return call.reshape(y, shape)
+
+
+def _is_whole(axis: Axis) -> bool:
+    """Whether the only result reads the axis as it lies: such a convolution is a Linear."""
+    return (axis.out, axis.pad, axis.dilation, axis.kernel) == (1, 0, 1, axis.size)
 
 
 def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[Axis], upsample: list[int]) -> Tensor:
