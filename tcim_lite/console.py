@@ -24,6 +24,9 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     line "interrupted". After a quarter of a second it ends in any case: a library may be busy for seconds before it
     gives Python a chance to raise. Work of the device that is still running is given up.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: `>&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  to the end
     told = threading.Semaphore()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         reader, writer = os.pipe2(os.O_CLOEXEC)
@@ -32,8 +35,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         threading.Thread(target=_end_soon, args=(reader, told), daemon=True).start()
     try:
         status = main()
-        if sys.stdout is not None:  # closed by the caller: `>&-`
-            sys.stdout.flush()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _tell(told)
         atexit._run_exitfuncs()

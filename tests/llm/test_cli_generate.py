@@ -62,6 +62,14 @@ def alone(package, tokenizer, prompt, limit=None, sampler=None):
     return list(LoadedPackage(package).generate(prompt, sampler or Sampler(), limit, package.stop_tokens(tokenizer)))
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_failure(package, closed):
+    words = [package.folder, "--prompt", "a", "--max-new-tokens", "2", "--no-show-stats"]
+    command = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-P", "-m", "tcim_lite", "generate", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_chat_answer_and_what_it_cost(package):
     done = run(package.folder, "--chat", "--prompt", QUESTION)
     assert (done.returncode, done.stdout) == (0, "12 + 30 = 42\n")
