@@ -157,14 +157,15 @@ void check_store(const std::string& what, int64_t sums, int64_t rows, int64_t co
   }
 }
 
+// With a `side`, taps are a square of so many rows of the input.
 template <typename T>
-void check_depthwise(int64_t rows, int64_t cols, int64_t taps, bool square = false) {
-  const int64_t stride = cols + 16 + uniform(0, 3), reach = square ? 2 * stride + 2 : uniform(0, 40);
+void check_depthwise(int64_t rows, int64_t cols, int64_t taps, int64_t side = 0) {
+  const int64_t stride = cols + 16 + uniform(0, 3), reach = side > 0 ? (side - 1) * (stride + 1) : uniform(0, 40);
   const Numbers<float> x((rows - 1) * stride + cols + 16 + reach), weights(taps), bias(1);
   const Numbers<T> residual(rows * cols);
   GuardedBuffer<int64_t> offsets(taps);
   for (int64_t& offset : offsets) offset = uniform(0, int(reach));
-  for (int64_t tap = 0; square && tap < taps; ++tap) offsets[tap] = tap / 3 * stride + tap % 3;
+  for (int64_t tap = 0; side > 0 && tap < taps; ++tap) offsets[tap] = tap / side * stride + tap % side;
   for (int form = 0; form < kForms; ++form) {
     same_everywhere<T>(
         concat("depthwise of ", taps, " taps, ", rows, " rows"), rows * cols, [&](const KernelTable& table, T* y) {
@@ -382,8 +383,10 @@ void check_all(int64_t size) {
     check_store<T, &KernelTable::gemm_store>("gemm store", rows * kPanel, rows, size);
   }
   if (size <= kPanel) check_windows<T>(uniform(1, 9), size, size);
-  for (const int64_t taps : {1, 9, 25}) check_depthwise<T>(uniform(1, 3), size, taps);
-  for (const int64_t rows : {1, 2, 5}) check_depthwise<T>(rows, size, 9, true);
+  for (const int64_t taps : {1, 9, 25}) check_depthwise<T>(uniform(1, 20), size, taps);
+  for (const int64_t rows : {1, 2, 5, 9}) {
+    for (const int64_t side : {3, 5, 7}) check_depthwise<T>(rows, size, side * side, side);
+  }
   for (const int64_t rows : {1, 2, 7}) {
     for (const int64_t stride : {1, 2}) check_depthwise_planes<T>(rows, size, stride);
   }

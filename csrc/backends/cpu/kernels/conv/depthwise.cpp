@@ -4,87 +4,116 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// Taps: how many, or 0 where only args knows. Known, they are unrolled and their weights stay in registers.
-template <typename T, int Taps>
+constexpr int kRows = kSums < 16 ? 4 : 8;
+
+// Up to kRows rows of outputs from `row` on, of 16 columns from `column` on: they share the reads of weights and of
+// where taps lie. Behind the last row it is computed again, as sums wait for one another anyway.
+template <typename T, typename Lanes>
+void some_rows(const DepthwiseArgs& args, EndOf<T> end, int64_t row, int64_t column, Lanes lanes) {
+  const int64_t count = args.rows - row < kRows ? args.rows - row : kRows;
+  const float* rows[kRows];
+  Vec sums[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    rows[r] = args.x + (row + (r < count ? r : count - 1)) * args.x_stride + column;
+    sums[r] = broadcast(0.0f);
+  }
+  for (int64_t tap = 0; tap < args.taps; ++tap) {
+    const Vec weight = broadcast(args.weights[tap]);
+    const int64_t offset = args.offsets[tap];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sums[r] = fma(weight, load(rows[r] + offset), sums[r]);
+  }
+  for (int r = 0; r < kRows && r < count; ++r) {
+    const int64_t at = (row + r) * args.cols;
+    end.store_sum(sums[r], args.bias, args.residual ? static_cast<const T*>(args.residual) + at : nullptr,
+                  static_cast<T*>(args.y) + at, column, lanes);
+  }
+}
+
+template <typename T>
 void depthwise(const DepthwiseArgs& args) {
   const EndOf<T> end{args.end};
-  const int64_t taps = Taps > 0 ? Taps : args.taps;
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const float* x = args.x + row * args.x_stride;
-    const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.cols : nullptr;
-    T* y = static_cast<T*>(args.y) + row * args.cols;
-    for_lanes(args.cols, [&](int64_t i, auto lanes) {
-      Vec sum = broadcast(0.0f);
-#pragma GCC unroll 9
-      for (int64_t tap = 0; tap < taps; ++tap)
-        sum = fma(broadcast(args.weights[tap]), load(x + i + args.offsets[tap]), sum);
-      end.store_sum(sum, args.bias, residual, y, i, lanes);
-    });
-  }
+  for (int64_t row = 0; row < args.rows; row += kRows)
+    for_lanes(args.cols, [&](int64_t column, auto lanes) { some_rows(args, end, row, column, lanes); });
 }
 
-// Whether nine taps are three rows of three, a row of the output apart: neighbouring outputs share rows of the input.
-bool shares_rows(const DepthwiseArgs& args) {
-  if (args.taps != 9) return false;
-  for (int64_t tap = 3; tap < 9; ++tap) {
-    if (args.offsets[tap] != args.offsets[tap - 3] + args.x_stride) return false;
+// How many rows the kernel has, if they are as far apart as rows of the output: neighbouring outputs share rows of the
+// input. 1: they are not.
+int64_t shared_rows_of(const DepthwiseArgs& args) {
+  int64_t width = 1;
+  while (width < args.taps && args.offsets[width] != args.offsets[0] + args.x_stride) ++width;
+  if (args.taps % width != 0) return 1;
+  for (int64_t tap = width; tap < args.taps; ++tap) {
+    if (args.offsets[tap] != args.offsets[tap - width] + args.x_stride) return 1;
   }
-  return true;
+  return args.taps / width;
 }
 
-// V vectors of columns from `column` on, all rows: every row of the input is loaded once, for three rows of outputs.
-// The last vector has `lanes`.
-template <int V, typename T, typename Lanes>
+// V vectors of columns from `column` on, all rows, of a kernel of K rows: every row of the input is loaded once, for K
+// rows of outputs. Kernels of three rows have three columns. The last vector has `lanes`.
+template <int K, int V, typename T, typename Lanes>
 void shared_rows(const DepthwiseArgs& args, EndOf<T> end, int64_t column, Lanes lanes) {
   const T* residual = args.residual ? static_cast<const T*>(args.residual) : nullptr;
   T* y = static_cast<T*>(args.y);
-  Vec weights[9];
-#pragma GCC unroll 9
-  for (int tap = 0; tap < 9; ++tap) weights[tap] = broadcast(args.weights[tap]);
-  // Sums of the row above, whose last taps come now, and of the row itself.
-  Vec above[V], own[V];
-  for (int v = 0; v < V; ++v) above[v] = own[v] = broadcast(0.0f);
+  const int64_t width = K == 3 ? 3 : args.taps / K;
+  Vec sums[V][K];  // [i]: of the row of outputs whose taps of row i come now
+  for (int v = 0; v < V; ++v) {
+    for (int i = 0; i < K; ++i) sums[v][i] = broadcast(0.0f);
+  }
   const float* x = args.x + column;
-  for (int64_t row = 0; row < args.rows + 2; ++row, x += args.x_stride) {
+  for (int64_t row = 0; row < args.rows + K - 1; ++row, x += args.x_stride) {
+#pragma GCC unroll 3
+    for (int64_t j = 0; j < width; ++j) {
+      const float* read = x + args.offsets[j];
+      Vec values[V];
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) values[v] = load(read + v * kLanes);
+#pragma GCC unroll 7
+      for (int i = 0; i < K; ++i) {
+        const Vec weight = broadcast(args.weights[i * width + j]);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) sums[v][i] = fma(weight, values[v], sums[v][i]);
+      }
+    }
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
-      Vec next = broadcast(0.0f), sum = above[v];
-#pragma GCC unroll 3
-      for (int j = 0; j < 3; ++j) {
-        const Vec value = load(x + args.offsets[j] + v * kLanes);
-        sum = fma(weights[6 + j], value, sum);
-        own[v] = fma(weights[3 + j], value, own[v]);
-        next = fma(weights[j], value, next);
-      }
-      above[v] = own[v];
-      own[v] = next;
-      if (row < 2) continue;
-      const int64_t at = (row - 2) * args.cols, i = column + v * kLanes;
+      const Vec sum = sums[v][K - 1];
+#pragma GCC unroll 7
+      for (int i = K - 1; i > 0; --i) sums[v][i] = sums[v][i - 1];
+      sums[v][0] = broadcast(0.0f);
+      if (row < K - 1) continue;
+      const int64_t at = (row - (K - 1)) * args.cols, place = column + v * kLanes;
       if (v < V - 1)
-        end.store_sum(sum, args.bias, residual ? residual + at : nullptr, y + at, i, Full{});
+        end.store_sum(sum, args.bias, residual ? residual + at : nullptr, y + at, place, Full{});
       else
-        end.store_sum(sum, args.bias, residual ? residual + at : nullptr, y + at, i, lanes);
+        end.store_sum(sum, args.bias, residual ? residual + at : nullptr, y + at, place, lanes);
     }
   }
 }
 
 // Two vectors at a time: one leaves the multipliers waiting for sums.
-template <typename T>
+template <int K, typename T>
 void depthwise_of_shared_rows(const DepthwiseArgs& args) {
   const EndOf<T> end{args.end};
   int64_t column = 0;
-  for (; args.cols - column >= 2 * kLanes; column += 2 * kLanes) shared_rows<2, T>(args, end, column, Full{});
+  for (; args.cols - column >= 2 * kLanes; column += 2 * kLanes) shared_rows<K, 2, T>(args, end, column, Full{});
   const int64_t left = args.cols - column;
-  if (left > kLanes) return shared_rows<2, T>(args, end, column, Tail(left - kLanes));
-  if (left == kLanes) return shared_rows<1, T>(args, end, column, Full{});
-  if (left > 0) shared_rows<1, T>(args, end, column, Tail(left));
+  if (left > kLanes) return shared_rows<K, 2, T>(args, end, column, Tail(left - kLanes));
+  if (left == kLanes) return shared_rows<K, 1, T>(args, end, column, Full{});
+  if (left > 0) shared_rows<K, 1, T>(args, end, column, Tail(left));
 }
 
 template <typename T>
 void by_taps(const DepthwiseArgs& args) {
-  if (args.rows > 1 && shares_rows(args)) return depthwise_of_shared_rows<T>(args);
-  if (args.taps == 9) return depthwise<T, 9>(args);
-  depthwise<T, 0>(args);
+  const int64_t rows = shared_rows_of(args);
+  if (rows == 3 && args.taps == 9 && args.rows > 1) return depthwise_of_shared_rows<3, T>(args);
+  if constexpr (kSums > 2 * 7) {
+    // As many rows of the input as the kernel has are read for fewer outputs each.
+    if (rows == 5 && args.rows > 5) return depthwise_of_shared_rows<5, T>(args);
+    if (rows == 7 && args.rows > 7) return depthwise_of_shared_rows<7, T>(args);
+  }
+  depthwise<T>(args);
 }
 
 }  // namespace
