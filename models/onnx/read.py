@@ -114,7 +114,7 @@ def read(
     named = named_extents(given, shapes or {})
     inputs = [port_of(info, shapes or {}, batch, named) for info in given]
     if batch is not None and batch > 1 and not any(takes_batch(info, shapes or {}) for info in given):
-        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open")
+        raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open, or --shape gives it")
     for name in (*outputs, *(port.name for port in inputs)):
         _check_name(name, "an input or output")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
