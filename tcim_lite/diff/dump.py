@@ -17,7 +17,7 @@ from ..hmm import read
 from ..llm import Masks, Package, load_pair, prompt_chunks
 from ..replay import Recording, RecordingError
 from ..replay.player import Player
-from .folder import Array, DumpWriter, golden_name, read_array
+from .folder import Array, DumpWriter, check_names, golden_name, read_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +218,11 @@ class _Watched:
         self.given: Mapping[str, Array] = {}  # states before the run, as far as they are written, and other inputs
         self.asked: dict[str, Array] = {}  # inputs that `run` gave
         self.roles: dict[str, str] = {}  # the first input of each role, or of the name where the file has no roles
+        taps = [tap.removeprefix("tap:") for tap in module.taps()]
+        caches = [graph.values[id_].name for op in graph.ops if op.kind == "KVcache" for id_ in op.outputs]
+        check_names(taps + caches)
+        for ids in (graph.inputs, graph.outputs):
+            check_names(graph.values[id_].name for id_ in ids)
         for value in (graph.values[id_] for id_ in graph.inputs):
             self.roles.setdefault(value.role.name if value.role else value.name, value.name)
         if "embeddings" not in self.roles:

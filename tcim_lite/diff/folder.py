@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tokenize import TokenError
@@ -31,6 +32,18 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def golden_name(tensor: str) -> str:
     """The name of a tensor as part of a file name."""
     return tensor.replace(":", "_").replace("/", "_")
+
+
+def check_names(tensors: Iterable[str]) -> None:
+    """Raises ArgumentError where two tensors, whose files lie in one folder, have one name there."""
+    known: dict[str, str] = {}
+    for tensor in tensors:
+        other = known.setdefault(golden_name(tensor), tensor)
+        if other != tensor:
+            raise ArgumentError(
+                f"the tensors {other!r:.200} and {tensor!r:.200} have one golden name, {golden_name(tensor)!r:.200}; "
+                "rename one in the model"
+            )
 
 
 @dataclass(frozen=True, slots=True)

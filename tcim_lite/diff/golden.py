@@ -17,7 +17,7 @@ from .. import runtime as tcim
 from ..errors import ArgumentError, TcimError
 from ..hmm import Value, read
 from ..llm import load_pair
-from .folder import Array, golden_name, read_array
+from .folder import Array, check_names, golden_name, read_array
 
 LIMIT = 0.98
 _LARGEST = 65504.0  # of float16, for infinity
@@ -61,7 +61,7 @@ def check(package: Path, folder: Path, limit: float = LIMIT, graphs: Sequence[st
         At least one verdict.
 
     Raises:
-        ArgumentError: There is no such package, graph or folder.
+        ArgumentError: There is no such package, graph or folder, or two tensors have one golden name.
         TcimError: A model does not load.
     """
     if not folder.is_dir():
@@ -131,6 +131,8 @@ class _Checked:
         self.prefix = f"hmquant_{golden_name(path.stem)}_"
         self._inputs = [graph.values[id_] for id_ in graph.inputs]
         self._outputs = [graph.values[id_] for id_ in graph.outputs]
+        for values in (self._inputs, self._outputs):
+            check_names(value.name for value in values)
         self.files = {file for value in self._inputs for file in self._files(value, "input")}
         self.files |= {file for value in self._outputs for file in self._files(value, "output")}
 

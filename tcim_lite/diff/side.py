@@ -15,7 +15,7 @@ from ..errors import TcimError
 from ..llm import Package
 from .cut import GIVEN, Model, cut, write_cut
 from .dump import Calls
-from .folder import Array, Dump, golden_name
+from .folder import Array, Dump, check_names, golden_name
 
 _LONGEST = 6 * 3600.0  # seconds of one dump
 
@@ -121,6 +121,7 @@ def run_cut(
 
 def write_inputs(model: Model, names: Sequence[str], right: Dump, step: int, folder: Path, graph: str) -> None:
     """Writes the inputs of a cut as golden files: values that are right, and caches as they were before the step."""
+    check_names(names)
     folder.mkdir(parents=True, exist_ok=True)
     caches = {
         model.graph.values[state].name: model.graph.values[out].name
