@@ -20,9 +20,9 @@ pytestmark = [
 LINES = {"W4": 8, "W8": 16}  # of 64 bytes, the codes of a group of a block
 NUMBERS = {"1": "W4", "2": "W8"}  # of the enum WeightFormat, which names of functions have
 WAYS = {"0": "", "2": " into first"}  # of the enum WeightFetch, which those of ymm registers have too
-PASSES = {("avx2", "W8"): 8, ("avx512", "W8"): 8}  # of a loop over a group; the other kernels are unrolled
+PASSES = {("avx512", "W8"): 8}  # of a loop over a group; the other kernels are unrolled
 FUNCTIONS = {
-    "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile<W8, {rows}, true>"},
+    "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile_of_bytes<W8, {rows}, {pages}>"},
     "avxvnni": {format: f"tile<{format}, {{rows}}, true>" for format in LINES},
     "avx512": {format: f"few_rows<{format}, {{rows}}>" for format in LINES},
     "avx512vnni": {format: f"few_rows<{format}, {{rows}}, true>" for format in LINES},
@@ -59,7 +59,9 @@ def fetches():
 
 def function_of(isa: str, format: str, way: str, rows: int) -> str:
     """The name in fetches_of() of what multiplies so many rows by weights that are fetched in one of WAYS."""
-    return FUNCTIONS[isa][format].replace(format, format + way).format(rows=rows)
+    pages = "true" if rows <= 2 and not way else "false"
+    tile = 2 if (isa, format, rows) == ("avx2", "W8", 4) else rows  # which are two tiles
+    return FUNCTIONS[isa][format].replace(format, format + way).format(rows=tile, pages=pages)
 
 
 @pytest.mark.parametrize("rows", [3, 4])

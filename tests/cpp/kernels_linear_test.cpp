@@ -185,7 +185,8 @@ void check_quantised(WeightFormat format, Shape shape, Values values) {
       check(isa, linear.quantised);
       if (shape.rows <= kFewRows) check(isa, linear.few);
       check(isa, linear.many);
-      if (linear.arranged.arrange != nullptr && shape.rows > 1) check_arranged(isa, linear.arranged);
+      if (linear.arranged.arrange != nullptr && (shape.rows > 1 || linear.arranged.from == 1))
+        check_arranged(isa, linear.arranged);
     }
   }
 }

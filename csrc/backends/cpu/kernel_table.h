@@ -279,7 +279,7 @@ struct Tuning {
 // Many rows in a form that is made once for all blocks of a Linear.
 struct ArrangedKernels {
   void (*arrange)(const ArrangeArgs&);       // null: the set takes codes as they are
-  void (*multiply)(const LinearQuantArgs&);  // two rows and more
+  void (*multiply)(const LinearQuantArgs&);  // two rows and more, or any if `from` is 1
   int64_t from;                              // rows from which it is faster, and its form worth making
   int64_t span_groups = 1, span_bytes = 0;   // bytes of so many groups of a row, or fewer at its end
   int64_t scratch_bytes = 0;                 // of a member

@@ -1,19 +1,11 @@
-// For CPUs without the dot product instructions. Codes of 4 bits take vpmaddubsw, which multiplies unsigned by signed
-// bytes, adds the products of two inputs to 16 bits and saturates there; codes of 8 bits take vpmaddwd.
+// For CPUs without the dot product instructions: vpmaddubsw multiplies unsigned by signed bytes, adds the products of
+// two inputs to 16 bits and saturates there.
+#include "backends/cpu/kernels/linear/linear_bytes_avx2.h"
 #include "backends/cpu/kernels/linear/linear_many_avx2.h"
 
 namespace tcim_lite::cpu {
 namespace {
 
-// Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
-inline void settle(__m256i& value) { __asm__("" : "+x"(value)); }
-
-// sum + products and sum - products, in two instructions: gcc 12 would add products up among themselves first and
-// spill.
-inline void add_products(__m256i& sum, __m256i codes, __m256i a) {
-  __m256i products;
-  __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
-}
 inline void subtract_products(__m256i& sum, __m256i codes, __m256i a) {
   __m256i products;
   __asm__("vpmaddubsw %3, %2, %1\n\tvpsubw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
@@ -110,77 +102,29 @@ struct Nibbles {
   }
 };
 
-// Codes of 8 bits would saturate, so both sides are widened to 16 bits and multiplied with vpmaddwd: inputs 0 and 2 of
-// a run together, and 1 and 3, because those are one operation away from bytes.
-template <typename Format, int R, bool Stream>
-void dots(const Group<R>& group, __m256i (&dot)[R][2]) {
-  constexpr int kInputs = int(Format::kInputs);
-  alignas(32) int16_t wide[R][2][kInputs / 2];
-  for (int r = 0; r < R; ++r) {
-    for (int i = 0; i < kInputs; i += 32) {
-      const auto* from = reinterpret_cast<const __m256i*>(group.codes + r * group.inputs + i);
-      const __m256i bytes = _mm256_load_si256(from);
-      const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), odd = _mm256_srai_epi16(bytes, 8);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(wide[r][0] + i / 2), even);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(wide[r][1] + i / 2), odd);
-    }
-  }
-  __asm__("" : "+m"(wide));  // broadcasts from memory need no port that multiplies
-  unrolled<2 * R>([&](int i) {
-    dot[i / 2][i % 2] = _mm256_sub_epi32(_mm256_setzero_si256(), group.template excess<Format>(i / 2));
-  });
-  constexpr bool kPages = R <= 2 && Format::kFetch != WeightFetch::IntoFirst;
-  constexpr Distance kAhead = !Stream ? Distance{} : kPages ? kPagesAhead : kCodesAhead<Format, R>;
-  for_units<Format, kAhead, 2>(
-      group.weights, [&](int run) __attribute__((always_inline)) {
-        __m256i words[2][2];
-        for (int half = 0; half < 2; ++half) {
-          const __m256i bytes = Format::stored(group.weights, run, half);
-          words[half][0] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
-          words[half][1] = _mm256_srli_epi16(bytes, 8);
-          settle(words[half][0]);
-          settle(words[half][1]);
-        }
-#pragma GCC unroll 6
-        for (int r = 0; r < R; ++r) {
-          for (int odd = 0; odd < 2; ++odd) {
-            int32_t two;
-            __builtin_memcpy(&two, wide[r][odd] + 2 * run, sizeof(two));
-            __m256i both = _mm256_set1_epi32(two);
-            settle(both);
-            for (int half = 0; half < 2; ++half) {
-              dot[r][half] = _mm256_add_epi32(dot[r][half], _mm256_madd_epi16(words[half][odd], both));
-              settle(dot[r][half]);
-            }
-          }
-        }
-      });
-}
-
-// Neither words unpacked once, twice as long as the codes, nor activations widened once gain anything.
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
-  constexpr int kMostRowsOfWords = 4;
-  if constexpr (Format::kNibbles) {
+  if constexpr (Format::kNibbles)
     linear_of_few_nibbles<Nibbles<Format>>(args);
-  } else if (args.rows <= kFewRows) {
-    linear_of_few<Format, kMostRowsOfWords>(args);
-  } else {
-    linear_in_tiles<YmmFormat<Format::kFormat>, kMostRowsOfWords, false>(args);
-  }
+  else
+    linear_of_bytes<Format>(args);
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(linear_quant)(KernelTable& table) {
-  enter_quantised(table, [&](auto format) {
-    return table.tuning.fetch == WeightFetch::IntoFirst ? linear<YmmFormat<format.kValue, WeightFetch::IntoFirst>>
-                                                        : linear<YmmFormat<format.kValue>>;
-  });
+  const auto by_fetch = [&](auto format, const auto& use) {
+    return table.tuning.fetch == WeightFetch::IntoFirst ? use(YmmFormat<format.kValue, WeightFetch::IntoFirst>())
+                                                        : use(YmmFormat<format.kValue>());
+  };
+  enter_quantised(table, [&](auto format) { return by_fetch(format, [](auto f) { return linear<decltype(f)>; }); });
   for_quantised([&](auto format) {
+    ArrangedKernels& arranged = table.linear[int(format.kValue)].arranged;
     using Format = YmmFormat<format.kValue>;
-    if constexpr (Format::kNibbles && kSumsSuffice<Format>)
-      table.linear[int(format.kValue)].arranged = arranged_nibbles<Nibbles<Format>>(Nibbles<Format>::kManyFrom);
+    if constexpr (!Format::kNibbles)
+      arranged = by_fetch(format, [](auto f) { return arranged_bytes<decltype(f)>(); });
+    else if constexpr (kSumsSuffice<Format>)
+      arranged = arranged_nibbles<Nibbles<Format>>(Nibbles<Format>::kManyFrom);
   });
   table.many_rows = kRowsOfMany;
 }
