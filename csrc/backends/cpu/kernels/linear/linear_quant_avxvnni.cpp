@@ -6,6 +6,8 @@ namespace tcim_lite::cpu {
 namespace {
 
 constexpr int kTileRows = 6;  // 6 x 2 sums, 2 unpacked weights, a broadcast: 15 of 16 registers
+// Up to here a Linear waits for its weights alone. More rows may be two tiles, which share the fetches of a block.
+constexpr int64_t kStreamRows = 5;
 
 // vpdpbusd takes five cycles and two start per cycle, so few rows spread the runs over more sums.
 template <int R>
@@ -88,8 +90,8 @@ struct Starts {
   int32_t bits[R][kGroups];
 };
 
-// R rows of one block, of many. Each is finished behind the last products of the next one. Returns where the fetches go
-// on.
+// R rows of one block, of more than kStreamRows. Each is finished behind the last products of the next one. Returns
+// where the fetches go on.
 template <typename Format, int R>
 const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t block, Ahead ahead) {
   constexpr int kRuns = int(Format::kInputs / 4);
@@ -133,9 +135,9 @@ const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t bl
 
 template <typename Format>
 void linear_of_many(const LinearQuantArgs& args) {
-  static_assert(kTileRows == 6 && kFewRows >= kTileRows);  // so no tile has fewer than four rows
-  constexpr decltype(&tile_of_many<Format, 4>) kernels[] = {tile_of_many<Format, 4>, tile_of_many<Format, 5>,
-                                                            tile_of_many<Format, 6>};
+  static_assert(kTileRows == 6 && kStreamRows >= 2);  // so no tile has fewer than three rows
+  constexpr decltype(&tile_of_many<Format, 3>) kernels[] = {tile_of_many<Format, 3>, tile_of_many<Format, 4>,
+                                                            tile_of_many<Format, 5>, tile_of_many<Format, 6>};
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows, parts = tiles * args.groups * Format::kParts;
   const int64_t lines = args.block_stride / kLineBytes;
   for (int64_t block = 0; block < args.blocks; ++block) {
@@ -146,7 +148,7 @@ void linear_of_many(const LinearQuantArgs& args) {
     Ahead ahead{args.weights + (block + 1) * args.block_stride, (lines + parts - 1) / parts};
     for (int64_t index = 0; index < tiles; ++index) {
       const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      ahead.at = kernels[end - row - 4](args, row, block, ahead);
+      ahead.at = kernels[end - row - 3](args, row, block, ahead);
     }
   }
 }
@@ -154,7 +156,7 @@ void linear_of_many(const LinearQuantArgs& args) {
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
   using OfMany = YmmFormat<Format::kFormat>;  // whose fetches do not depend on the CPU
-  if (args.rows <= kFewRows) return linear_of_few<Format, kTileRows>(args);
+  if (args.rows <= (Format::kE2m1 ? kFewRows : kStreamRows)) return linear_of_few<Format, kTileRows>(args);
   if constexpr (Format::kE2m1)
     linear_in_tiles<OfMany, kTileRows, false>(args);  // signs take registers, so the other tile gains nothing
   else
