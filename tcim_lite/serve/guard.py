@@ -61,7 +61,8 @@ class Guard:
 
     def _knows(self, authorization: str) -> bool:
         kind, _, key = authorization.partition(" ")
-        found = [hmac.compare_digest(key.strip().encode(), known) for known in self._keys]  # all: no hint by time
+        sent = key.strip(" ").encode("latin-1")  # the bytes as they came; those of a key are UTF-8
+        found = [hmac.compare_digest(sent, known) for known in self._keys]  # all: no hint by time
         return not self._keys or (kind.lower() == "bearer" and any(found))
 
 
