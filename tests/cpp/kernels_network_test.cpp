@@ -140,8 +140,8 @@ void check_gemm(int64_t rows, int64_t k) {
 }
 
 // Of the bounds of the last, fp16 has none.
-const ConvEnd kEnds[] = {{}, {kRelu}, {kClip, -0.5f, 6.0f}, {kClip, -0.1f, 5.9f}};
-constexpr int kForms = 4 * 4;  // of an end: with a bias, a residual, both or neither
+const ConvEnd kEnds[] = {{}, {kRelu}, {kClip, -0.5f, 6.0f}, {kClip, -0.1f, 5.9f}, {kClip, 0.0f, 6.0f}};
+constexpr int kForms = 4 * 5;  // of an end: with a bias, a residual, both or neither
 
 // Of sums that lie as the kernels of this member of the table read them, `sums` in all.
 template <typename T, auto kernels>

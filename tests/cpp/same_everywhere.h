@@ -37,7 +37,7 @@ float any_number() {
     case 0:
       return sign * 0.0f;
     case 1:
-      return sign * std::ldexp(1.0f + float(uniform(0, 1023)) / 1024, uniform(-24, 15));
+      return sign * std::ldexp(1.0f + float(uniform(0, 1023)) / 1024, uniform(-27, 15));
     case 2:
       return sign * float(uniform(0, 40)) / 2;
     default:

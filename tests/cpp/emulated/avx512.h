@@ -268,6 +268,7 @@ constexpr auto kLarger = [](auto x, auto y) { return x > y ? x : y; };
 #define _mm512_cvtss_f32(a) ((a).at[0])
 #define _mm512_cvtph_ps emulated::from_half_precision
 #define _mm512_cvtps_ph(a, how) emulated::to_half_precision(a)
+#define _mm512_maskz_cvtps_ph(mask, a, how) emulated::to_half_precision(_mm512_maskz_mov_ps(mask, a))
 #define _mm512_cvtps_epi32 emulated::nearest
 #define _mm512_cvtepi32_ps(a) emulated::each<float>([&](int i) { return (a).at[i]; })
 #define _mm512_cvtepi32_epi16 emulated::narrowed<int16_t, __m256i>

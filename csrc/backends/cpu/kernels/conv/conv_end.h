@@ -6,23 +6,42 @@
 namespace tcim_lite::cpu {
 namespace {
 
+// Whether fp16 holds a bound: then between it and another lies what fp16 holds, and to round keeps numbers there.
+inline bool half_holds(float bound) { return first_lane(round_to_half(broadcast(bound))) == bound; }
+
 // The function is known at run time: to ask at each store costs little, and kernels have few forms to compile.
 template <typename T>
-struct EndOf {
-  ConvEnd end;
+class EndOf {
+ public:
+  explicit EndOf(const ConvEnd& end) : end_(end) {
+    if (sizeof(T) != 2) return;
+    const bool from_zero = __builtin_bit_cast(uint32_t, end.alpha) == 0;
+    if (end.function == kRelu) ceiling_ = kHalfMost;
+    if (end.function == kClip && from_zero && end.beta > 0 && half_holds(end.beta)) ceiling_ = end.beta;
+  }
 
   // y[i] = round(function(round(residual[i] + round(sum + bias)))), what is null left out.
   template <typename Lanes>
   void store_sum(Vec sum, const float* bias, const T* residual, T* y, int64_t i, Lanes lanes) const {
     if (bias) sum = sum + broadcast(*bias);
     if (residual) sum = load(residual + i, lanes) + round_to<T>(sum);
-    if (end.function == kRelu) {
+    if constexpr (sizeof(T) == 2) {
+      // One rounding for two: what rounds to less than -0 becomes 0, and what lies above stays between 0 and a bound.
+      if (ceiling_ > 0) return store_from(y + i, smaller(sum, broadcast(ceiling_)), broadcast(kRoundsToZero), lanes);
+    }
+    if (end_.function == kRelu) {
       sum = apply<kRelu>(round_to<T>(sum), 0.0f, 0.0f);
-    } else if (end.function == kClip) {
-      sum = apply<kClip>(round_to<T>(sum), end.alpha, end.beta);
+    } else if (end_.function == kClip) {
+      sum = apply<kClip>(round_to<T>(sum), end_.alpha, end_.beta);
     }
     store(y + i, sum, lanes);
   }
+
+ private:
+  static constexpr float kHalfMost = 65504.0f, kRoundsToZero = -0x1p-25f;  // to -0, even, beside -2^-24
+
+  ConvEnd end_;
+  float ceiling_ = 0;  // above 0: the function is one between 0 and this
 };
 
 // The same into blocks, whose rounding is known at run time as well; what is asked is asked once for some neighbouring
@@ -30,9 +49,7 @@ struct EndOf {
 class BlockEnd {
  public:
   BlockEnd(const ConvEnd& end, Elem elem) : end_(end), rounds_(elem == kF16) {
-    // Between bounds that fp16 holds lies what it holds.
-    const auto is_held = [](float bound) { return first_lane(round_to_half(broadcast(bound))) == bound; };
-    rounds_twice_ = rounds_ && end.function == kClip && !(is_held(end.alpha) && is_held(end.beta));
+    rounds_twice_ = rounds_ && end.function == kClip && !(half_holds(end.alpha) && half_holds(end.beta));
   }
 
   // Of Count pixels, whose sums have their bias. `residual` may be null.

@@ -33,7 +33,7 @@ void some_rows(const DepthwiseArgs& args, EndOf<T> end, int64_t row, int64_t col
 
 template <typename T>
 void depthwise(const DepthwiseArgs& args) {
-  const EndOf<T> end{args.end};
+  const EndOf<T> end(args.end);
   for (int64_t row = 0; row < args.rows; row += kRows)
     for_lanes(args.cols, [&](int64_t column, auto lanes) { some_rows(args, end, row, column, lanes); });
 }
@@ -95,7 +95,7 @@ void shared_rows(const DepthwiseArgs& args, EndOf<T> end, int64_t column, Lanes 
 // Two vectors at a time: one leaves the multipliers waiting for sums.
 template <int K, typename T>
 void depthwise_of_shared_rows(const DepthwiseArgs& args) {
-  const EndOf<T> end{args.end};
+  const EndOf<T> end(args.end);
   int64_t column = 0;
   for (; args.cols - column >= 2 * kLanes; column += 2 * kLanes) shared_rows<K, 2, T>(args, end, column, Full{});
   const int64_t left = args.cols - column;

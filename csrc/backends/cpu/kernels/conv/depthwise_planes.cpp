@@ -120,7 +120,7 @@ void depthwise_planes(const DepthwisePlanesArgs& args) {
                 static_cast<T*>(args.y) + at,
                 args.bias ? args.bias + plane : nullptr,
                 args,
-                {args.end},
+                EndOf<T>(args.end),
                 {}};
     alignas(64) float factors[kLanes];
     store(factors, load(weights + 9 * plane, Tail(9)));

@@ -273,7 +273,7 @@ void store_turned(const TurnedStoreArgs& args, EndOf<T> end, int64_t row, int64_
 
 template <typename T>
 void turned_store(const TurnedStoreArgs& args) {
-  const EndOf<T> end{args.end};
+  const EndOf<T> end(args.end);
   for (int64_t row = 0; row < args.rows; row += kLanes) {
     const int64_t rows = least(kLanes, args.rows - row);
     for_lanes(args.cols, [&](int64_t col, auto lanes) { store_turned<T>(args, end, row, rows, col, lanes); });

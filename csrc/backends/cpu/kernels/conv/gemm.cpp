@@ -67,20 +67,33 @@ void gemm(const GemmArgs& args) {
   }
 }
 
+template <bool Adds, typename T>
+void store_rows(const GemmStoreArgs& args) {
+  // In locals: a store might change what args refers to.
+  const EndOf<T> end(args.end);
+  const int64_t cols = args.cols, stride = args.y_stride;
+  const float *acc = args.acc, *bias = args.bias;
+  const T* residual = Adds ? static_cast<const T*>(args.residual) : nullptr;
+  T* y = static_cast<T*>(args.y);
+  for (int64_t left = args.rows; left > 0; --left, acc += kPanel, y += stride) {
+#if defined(__AVX2__) && !defined(__AVX512F__)  // a fetch of what does not exist has no effect
+    if (Adds) prefetch_near(residual + kRowsAhead * stride);
+    prefetch_near(y + kRowsAhead * stride);
+#endif
+    if (cols == kPanel) {
+      end.store_sum(load(acc), bias, residual, y, 0, Full{});
+      end.store_sum(load(acc + kLanes), bias, residual, y, kLanes, Full{});
+    } else {
+      for_lanes(cols, [=](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
+    }
+    if (bias) ++bias;
+    if (Adds) residual += stride;
+  }
+}
+
 template <typename T>
 void gemm_store(const GemmStoreArgs& args) {
-  const EndOf<T> end{args.end};
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const float* acc = args.acc + row * kPanel;
-    const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * args.y_stride : nullptr;
-    const float* bias = args.bias ? args.bias + row : nullptr;
-    T* y = static_cast<T*>(args.y) + row * args.y_stride;
-#if defined(__AVX2__) && !defined(__AVX512F__)  // a fetch of what does not exist has no effect
-    if (residual) prefetch_near(residual + kRowsAhead * args.y_stride);
-    prefetch_near(y + kRowsAhead * args.y_stride);
-#endif
-    for_lanes(args.cols, [=](int64_t i, auto lanes) { end.store_sum(load(acc + i), bias, residual, y, i, lanes); });
-  }
+  args.residual ? store_rows<true, T>(args) : store_rows<false, T>(args);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 //   Full, Tail                all 16 lanes of memory, or the first `count` of them (1 to 15; the others load as 0)
 //   kSums                     how many Vecs fit the registers as sums beside operands
 //   broadcast, load, store    from and to float and fp16 (uint16_t, saturating at 65504); store_bytes narrows Ints
+//   store_from                as fp16, 0 where a < limit; a is at most 65504, and limit at least -65504
 //   load_pairs                of 16 pairs of fp16, the first of each and the second
 //   + - * / fma fnma abs      fma is a * b + c, fnma -(a * b) + c, both with one rounding
 //   min, max                  b where a is NaN; of Ints too
@@ -61,6 +62,13 @@ inline void for_lanes(int64_t count, Body body) {
   for (; i + kLanes <= count; i += kLanes) body(i, Full{});
   if (i < count) body(i, Tail(count - i));
 }
+
+#ifndef TCIM_LITE_SIMD_STORE_FROM
+template <typename Lanes>
+inline void store_from(uint16_t* p, Vec a, Vec limit, Lanes lanes) {
+  store(p, zero_where_below(a, a, limit), lanes);
+}
+#endif
 
 // One rounding to T, kept in fp32.
 template <typename T>

@@ -7,6 +7,7 @@
 
 #define TCIM_LITE_SIMD_TRANSPOSE  // transpose() needs no memory
 #define TCIM_LITE_SIMD_PREFETCH   // prefetch_near() and prefetch_far() exist
+#define TCIM_LITE_SIMD_STORE_FROM
 
 namespace tcim_lite::cpu {
 namespace {
@@ -96,6 +97,16 @@ inline void store(float* p, Vec a, Full = {}) { _mm512_storeu_ps(p, a.v); }
 inline void store(float* p, Vec a, Tail tail) { _mm512_mask_storeu_ps(p, tail.mask, a.v); }
 inline void store(uint16_t* p, Vec a, Full = {}) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), to_half(a)); }
 inline void store(uint16_t* p, Vec a, Tail tail) { _mm256_mask_storeu_epi16(p, tail.mask, to_half(a)); }
+inline __m256i half_from(Vec a, Vec limit) {
+  return _mm512_maskz_cvtps_ph(_mm512_cmp_ps_mask(a.v, limit.v, _CMP_NLT_UQ), a.v,
+                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline void store_from(uint16_t* p, Vec a, Vec limit, Full) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half_from(a, limit));
+}
+inline void store_from(uint16_t* p, Vec a, Vec limit, Tail tail) {
+  _mm256_mask_storeu_epi16(p, tail.mask, half_from(a, limit));
+}
 inline void store_bytes(int8_t* p, Ints a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
 }
