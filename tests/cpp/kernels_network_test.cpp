@@ -309,7 +309,8 @@ void check_panel(int64_t k, int64_t cols, int64_t blocks) {
   for (uint8_t& byte : weights) byte = uniform(0, 3) ? uint8_t(uniform(0, 255)) : uint8_t(uniform(0, 1) * 255);
   for (int64_t i = 0; i < blocks; ++i) {
     int8_t* exponents = reinterpret_cast<int8_t*>(weights.data() + i * block) + groups * kGroup * kBlockOutputs;
-    for (int64_t n = 0; n < groups * kBlockOutputs; ++n) exponents[n] = int8_t(uniform(-126, 60));
+    const int least = uniform(0, 1) ? -126 : -96;  // or such that no product with the scale of a column is subnormal
+    for (int64_t n = 0; n < groups * kBlockOutputs; ++n) exponents[n] = int8_t(uniform(least, 60));
   }
   same_everywhere<float>(
       concat("panel of ", k, " x ", cols), blocks * kBlockOutputs * kPanel, [&](const KernelTable& table, float* y) {

@@ -2,8 +2,6 @@
 // out as they lie in memory, and a pixel's order of accumulation is the reference's.
 #include "backends/cpu/kernels/conv/dot4.h"
 #include "backends/cpu/kernels/conv/panel_codes.h"
-#include "backends/cpu/kernels/conv/panel_few.h"
-#include "backends/cpu/kernels/conv/panel_scales.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -45,27 +43,22 @@ void tile(const PanelQuantArgs& args, const uint8_t* block, const uint8_t* next,
     }
     Vec scales[V];
     for (int v = 0; v < V; ++v) scales[v] = load(args.scales + group * kPanel + column + v * kLanes);
-    const auto add_up = [&](auto of_weights) __attribute__((always_inline)) {
-#pragma GCC unroll 8
-      for (int n = 0; n < kTileOutputs; ++n) {
-        const auto weight_scale = of_weights.at(n);
-        for (int v = 0; v < V; ++v) {
-          float* sum = acc + n * kPanel + v * kLanes;
-          const Vec before = group == 0 ? broadcast(0.0f) : load(sum);
-          store(sum, fma(to_floats(dots[n][v]), of_weights.product(weight_scale, scales[v]), before));
-        }
+    const auto finish = [&](int n) __attribute__((always_inline)) {
+      const Vec weight_scale = broadcast(scale_of(exponents[n]));
+      for (int v = 0; v < V; ++v) {
+        float* sum = acc + n * kPanel + v * kLanes;
+        const Vec before = group == 0 ? broadcast(0.0f) : load(sum);
+        store(sum, fma(to_floats(dots[n][v]), weight_scale * scales[v], before));
       }
     };
-    with_scales<kTileOutputs>(exponents, add_up);
+#pragma GCC unroll 8
+    for (int n = 0; n < kTileOutputs; ++n) finish(n);
   }
 }
 
 // Some groups of all outputs at a time: their codes, and all fp32 sums, stay in the first cache.
 void panel_quant(const PanelQuantArgs& args) {
   constexpr int64_t kSome = 8;
-  const int64_t few = args.cols % kLanes <= kFewColumns ? args.cols % kLanes : 0;
-  const int64_t columns = (args.cols - few + kLanes - 1) / kLanes * kLanes;
-  SumsOfFew sums_of_few[kPanelBlocks];
   for (int64_t first = 0; first < args.groups; first += kSome) {
     const int64_t end = first + kSome < args.groups ? first + kSome : args.groups;
     for (int64_t block = 0; block < args.blocks; ++block) {
@@ -75,15 +68,12 @@ void panel_quant(const PanelQuantArgs& args) {
       for (int64_t output = 0; output < kBlockOutputs; output += kTileOutputs) {
         float* acc = args.acc + (block * kBlockOutputs + output) * kPanel;
         int64_t column = 0;
-        for (; column + kTileVecs * kLanes <= columns; column += kTileVecs * kLanes)
+        for (; column + (kTileVecs - 1) * kLanes < args.cols; column += kTileVecs * kLanes)
           tile<kTileVecs>(args, weights, next, first, end, output, column, acc + column);
-        if (column < columns) tile<1>(args, weights, next, first, end, output, column, acc + column);
+        if (column < args.cols) tile<1>(args, weights, next, first, end, output, column, acc + column);
       }
-      if (few > 0) few_columns(args, weights, first, end, columns, few, sums_of_few[block]);
     }
   }
-  for (int64_t block = 0; few > 0 && block < args.blocks; ++block)
-    turn_few(sums_of_few[block], few, args.acc + block * kBlockOutputs * kPanel + columns);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // at a time, and multiplied in pairs. Of 8-bit products, whose pairs would overflow, no more fit a cycle: they need the
 // signs moved and another instruction to widen their sums.
 #include "backends/cpu/kernels/conv/panel_codes.h"
-#include "backends/cpu/kernels/conv/panel_scales.h"
 
 namespace tcim_lite::cpu {
 namespace {

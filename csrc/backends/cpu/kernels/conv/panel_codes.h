@@ -1,4 +1,4 @@
-// Columns of a panel become codes, for a Conv with quantised weights.
+// Columns of a panel become codes, for a Conv with quantised weights; and the scales of those weights.
 #pragma once
 
 #include "backends/cpu/kernels/linear/linear_tile.h"
@@ -9,6 +9,11 @@ namespace {
 
 using W8 = Packed<WeightFormat::LinearW8>;
 constexpr int kSteps = int(kGroup / 4);
+
+// 2^e of a stored exponent.
+inline float scale_of(uint8_t exponent) {
+  return __builtin_bit_cast(float, uint32_t(int32_t(int8_t(exponent)) + 127) << 23);
+}
 
 // One group of 16 columns; rows from `rows` on count as zeros. Whole: there are none.
 template <bool Whole, typename Lanes>
