@@ -19,14 +19,8 @@ struct Place {
   int64_t tap;
 };
 
-// Words 0, 2, .. 30 of a mask of words are columns.
-inline __mmask32 every_second(uint32_t columns) {
-  uint32_t mask = columns & 0xffff;
-  mask = (mask | mask << 8) & 0x00ff00ff;
-  mask = (mask | mask << 4) & 0x0f0f0f0f;
-  mask = (mask | mask << 2) & 0x33333333;
-  return (mask | mask << 1) & 0x55555555;
-}
+// Of 16 columns, all bits of a word each, a mask of words 0, 2, .. 30.
+inline __mmask32 every_second(__m256i columns) { return _mm512_movepi16_mask(_mm512_cvtepu16_epi32(columns)); }
 
 // Runs: how many a tap has; 0: as args.runs_of_tap says.
 template <int Runs, int Step>
@@ -43,8 +37,9 @@ void gather(const WindowCodesArgs& args, int64_t count, Place& place, Gathered& 
       __m512i high = words;
       for (int64_t r = 0; r < runs_of_tap; ++r, ++run) {
         const uint16_t* from = place.plane + run->at;
-        words = _mm512_mask_loadu_epi16(words, every_second(run->columns), from);
-        high = _mm512_mask_loadu_epi16(high, every_second(run->columns >> 16), from + kPanel);
+        const __m512i columns = _mm512_movm_epi16(run->columns);
+        words = _mm512_mask_loadu_epi16(words, every_second(_mm512_castsi512_si256(columns)), from);
+        high = _mm512_mask_loadu_epi16(high, every_second(_mm512_extracti64x4_epi64(columns, 1)), from + kPanel);
       }
       words = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi32_epi16(words)), _mm512_cvtepi32_epi16(high), 1);
     }
