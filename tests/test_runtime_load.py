@@ -102,6 +102,10 @@ def test_missing_or_foreign_weights_are_named(linear_pair, tmp_path):
         rt.load(linear_pair[0])
     with pytest.raises(rt.HmmFormatError, match="only weights"):
         rt.load(weights)
+    weights.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    words = rf"{linear_pair[0].name} cannot use its weights file: .*linear\.hmw: .* a git-lfs pointer"
+    with pytest.raises(rt.HmmFormatError, match=words):
+        rt.load(linear_pair[0])
 
 
 def test_the_weights_of_a_linked_model_are_found(linear_pair, tmp_path, reference_weight):

@@ -38,7 +38,12 @@ std::shared_ptr<const ModelFile> open_sibling(const ModelFile& model) {
     }
     path = beside_target;
   }
-  auto weights = ModelFile::open(path);
+  std::shared_ptr<const ModelFile> weights;
+  try {
+    weights = ModelFile::open(path);
+  } catch (const Error& error) {  // it names a file that the caller did not
+    fail(error.code(), model.label(), " cannot use its weights file: ", error.what());
+  }
   if (weights->content().kind != hmm::FileKind::Weights || weights->content().id != sibling.id) {
     fail(ErrorCode::Format, model.label(), ": ", path, " is not the weights file it was compiled with: its id is ",
          hmm::to_hex(weights->content().id), ", expected ", hmm::to_hex(sibling.id),
