@@ -35,7 +35,7 @@ def depthwise(side, **attributes):
     return 1, side, {"group": 66, **attributes}
 
 
-# Channels of a group, kernel and attributes, of 66 channels; rows of several panels, strides that leave columns over.
+# Channels of a group, kernel and attributes, of 66 channels, and how many outputs if not 66; rows of several panels, strides that leave columns over.
 KINDS = {
     "1x1": (66, 1, {}),
     "1x1 stride": (66, 1, {"strides": [2, 3]}),
@@ -46,6 +46,7 @@ KINDS = {
     "few pixels": (66, 3, {"strides": [9, 9]}),
     "few channels of a large plane": (22, 1, {"group": 3, "pads": [38, 38, 38, 38]}),
     "grouped": (33, 3, {"group": 2, "pads": [0, 1, 2, 1]}),
+    "grouped, whole vectors": (33, 3, {"group": 2, "pads": [1, 1, 1, 1]}, 64),
     "depthwise": depthwise(3, pads=[1, 1, 1, 1]),
     "depthwise stride": depthwise(3, pads=[0, 1, 1, 0], strides=[2, 2]),
     "depthwise wide stride": depthwise(5, pads=[2, 2, 2, 2], strides=[1, 3]),
@@ -62,12 +63,13 @@ def network(make_model, kinds, size, ends=ENDS):
     constants = {"low": np.float32(-0.25), "high": np.float32(0.5)}
     nodes, names = [], []
     for kind in kinds:
-        channels, side, attributes = KINDS[kind]
+        channels, side, attributes, *more = KINDS[kind]
+        outputs = more[0] if more else 66
         for end in ends:
             name = f"{kind} {end}"
             scale = side * channels**0.5
-            constants[f"{name}.w"] = (rng.standard_normal((66, channels, side, side)) / scale).astype(np.float32)
-            constants[f"{name}.b"] = rng.standard_normal(66).astype(np.float32)
+            constants[f"{name}.w"] = (rng.standard_normal((outputs, channels, side, side)) / scale).astype(np.float32)
+            constants[f"{name}.b"] = rng.standard_normal(outputs).astype(np.float32)
             inputs = ["x", f"{name}.w", *([f"{name}.b"] if end in ("", "Clip") else [])]
             nodes.append(("Conv", inputs, [name], attributes))
             if end in ("Relu", "Clip"):

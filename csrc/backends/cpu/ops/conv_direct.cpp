@@ -84,7 +84,9 @@ bool ConvStep::is_direct() const {
   if (x_in_blocks || y_in_blocks || residual_in_blocks) return takes_blocks(*this);
   const bool large = kernels().packs_pixels && window.out_pixels() >= kLargePlane;
   if (quantized() || inputs() < (large ? kFewChannels : kPackedConvTerms)) return false;
-  if (outputs < (large ? kFewChannels : kPackedConvOutputs) || window.out_pixels() < kPackedConvPixels) return false;
+  const bool whole = outputs % kBlockOutputs == 0 && window.taps() > 1;  // vectors, of terms enough for few outputs
+  if (!whole && outputs < (large ? kFewChannels : kPackedConvOutputs)) return false;
+  if (window.out_pixels() < kPackedConvPixels) return false;
   if (window.w.out > kMostRow && window.h.out > 1) return false;
   if (!PaddedRows::is_reasonable(window, kMostPaddedFloats)) return false;
   const Places places(*this, kernels());
