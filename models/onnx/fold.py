@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .network import MAX_FOLDED, Node
 
 _MAX_SLOW = 1 << 16  # operands of ops that the evaluator may compute one element at a time
+_TOGETHER = 16  # products of floats that take as long as an element of other ops
 # Never evaluated: random, the work is decided by attributes or numbers and not by the sizes of the operands, or the
 # evaluator fails at some shapes (GatherElements).
 _NEVER = frozenset(
@@ -133,7 +134,9 @@ def _work(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[
         extent = first.shape[axis] if isinstance(axis, int) and -first.ndim <= axis < first.ndim else 1
         return own + float(second.size) * first.size / max(extent, 1)
     if node.op in ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul"):
-        return own + _multiplied(node, shapes)
+        results, products = _multiplied(node, shapes)
+        floats = all(operand is None or operand.dtype.kind == "f" for operand in operands)
+        return own + (max(results, products / _TOGETHER) if floats else products)
     if node.op == "NonZero":
         return own * max(len(shapes[0]) if shapes else 1, 1)
     try:
@@ -142,16 +145,17 @@ def _work(node: Node, operands: Sequence[NDArray[Any] | None], shapes: Sequence[
         return own
 
 
-def _multiplied(node: Node, shapes: Sequence[tuple[int, ...]]) -> float:
-    """Products that a product of matrices adds up; inf where operands are missing."""
+def _multiplied(node: Node, shapes: Sequence[tuple[int, ...]]) -> tuple[float, float]:
+    """Results of a product of matrices, and the products that they add up; inf where operands are missing."""
     matrices = [shape for shape in shapes if shape][:: 3 if node.op == "QLinearMatMul" else 1][:2]
     if len(matrices) < 2:
-        return math.inf
+        return math.inf, math.inf
     left, right = matrices
     if node.op == "Gemm":
-        return float(math.prod(left)) * max(right)
-    batch = np.broadcast_shapes(left[:-2], right[:-2])
-    return float(math.prod(batch)) * math.prod(left[-2:]) * (right[-1] if len(right) > 1 else 1)
+        return float(max(left)) * max(right), float(math.prod(left)) * max(right)
+    batch = float(math.prod(np.broadcast_shapes(left[:-2], right[:-2])))
+    columns = right[-1] if len(right) > 1 else 1
+    return batch * math.prod(left[-2:-1]) * columns, batch * math.prod(left[-2:]) * columns
 
 
 def _product(array: NDArray[Any]) -> float:

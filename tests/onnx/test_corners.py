@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tcim_lite import hmm
 from tcim_lite.errors import TcimError
 from tcim_lite.models.onnx import onnx_bytes
 from tcim_lite.runtime import Module
@@ -176,6 +177,23 @@ def test_weights_that_a_batch_norm_standardises_are_constants(make_model, run_he
     model = make_model(nodes, {"x": (1, 64, 5, 5)}, ["y"], constants | {"shape": np.array([128, 64, 3, 3])})
     feeds = {"x": rng.normal(size=(1, 64, 5, 5)).astype(np.float32)}
     np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_large_products_of_constants_are_computed_once(make_model, run_here, run_there, tmp_path):
+    """As DeBERTa projects the table of relative positions in each layer."""
+    rng = np.random.default_rng(5)
+    constants = {name: rng.normal(size=(640, 512)).astype(np.float32) for name in ("table", "other")}
+    constants |= {"w": rng.normal(size=(512, 512)).astype(np.float32) / 32, "b": np.ones(512, np.float32)}
+    nodes = [
+        ("MatMul", ["table", "w"], ["a"], {}),
+        ("Gemm", ["other", "w", "b"], ["c"], {"transB": 1}),
+        ("Add", ["x", "a"], ["xa"], {}),
+        ("Add", ["xa", "c"], ["y"], {}),
+    ]
+    model, feeds = make_model(nodes, {"x": (640, 512)}, ["y"], constants), {"x": constants["other"]}
+    np.testing.assert_allclose(run_here(model, feeds)["y"], run_there(model, feeds)["y"], rtol=1e-5, atol=1e-5)
+    (tmp_path / "net.hmm").write_bytes(onnx_bytes(model, "float32"))
+    assert {op.kind for op in hmm.read(tmp_path / "net.hmm").graphs[0].ops} == {"Add"}
 
 
 def test_outputs_may_be_inputs_constants_and_one_value_twice(make_model):
