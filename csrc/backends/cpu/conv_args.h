@@ -197,8 +197,9 @@ struct PanelQuantArgs {
   const int32_t* codes;                  // as PanelCodesArgs; so scales and starts
   const float* scales;
   const int32_t* starts;
-  float* acc;    // [16 * blocks, kPanel], 64-byte aligned
-  int64_t cols;  // of acc; what the others of a vector of 16 hold afterwards is left open
+  float* acc;                      // [16 * blocks, kPanel], 64-byte aligned
+  int64_t cols;                    // of acc; what the others of a vector of 16 hold afterwards is left open
+  const uint8_t* later = nullptr;  // as many blocks that this member multiplies next, to be fetched, or null
 };
 
 // Over the taps, ascending: y = round(the largest), or y = round(sum / counts). A tap of row r and column c is at

@@ -71,11 +71,10 @@ void ConvStep::run(const RunContext& context) const {
   const auto at = [&](int64_t index) { return context.shared_scratch + index * prepared_bytes(); };
   context.pool.parallel_runs(count,
                              [&](int64_t index, int member) { prepare(context, panel(index), member, at(index)); });
-  const auto part = [&](int64_t index, int member) {
-    const int64_t row = index / count * share;
-    multiply(context, panel(index % count), at(index % count), row, std::min(share, outputs - row), member);
-  };
-  context.pool.parallel_for(count * shares, part, count);
+  context.pool.parallel_runs(shares, [&](int64_t index, int member) {
+    const int64_t row = index * share;
+    for (int64_t i = 0; i < count; ++i) multiply(context, panel(i), at(i), row, std::min(share, outputs - row), member);
+  });
 }
 
 template <typename T>

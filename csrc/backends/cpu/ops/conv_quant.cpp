@@ -71,11 +71,14 @@ void ConvStep::multiply_quantized(const RunContext& context, const Panel& panel,
   const int64_t parts = groups_of(inputs()), stride = block_bytes(format, parts * kGroup);
   const Codes from(const_cast<std::byte*>(prepared), parts);
   auto* acc = reinterpret_cast<float*>(behind_panel(context.member(member), parts));
+  // The last panel of some width fetches the rows behind these, which this member multiplies next.
+  const bool fetches = row + rows < outputs && panel.pixel / kPanel == (window.out_pixels() - kPanel / 2) / kPanel;
+  const int64_t later = rows / kBlockOutputs * stride;
   for (int64_t done = 0; done < rows; done += kChannels) {
     const int64_t some = std::min(kChannels, rows - done), channel = row + done;
     const auto* packed = reinterpret_cast<const uint8_t*>(weights) + channel / kBlockOutputs * stride;
     context.kernels.panel_quant({packed, stride, (some + kBlockOutputs - 1) / kBlockOutputs, parts, from.codes,
-                                 from.scales, from.starts, acc, panel.count});
+                                 from.scales, from.starts, acc, panel.count, fetches ? packed + later : nullptr});
     store(context, panel, channel, some, acc);
   }
 }

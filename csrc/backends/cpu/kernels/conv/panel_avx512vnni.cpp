@@ -10,10 +10,11 @@ namespace tcim_lite::cpu {
 namespace {
 
 // Groups [first, end) of N outputs of a block from `output` on, V vectors of pixels. Registers hold the fp32 sums
-// beside those of codes. Meanwhile N lines of each group of `next`, a block that is needed later, are fetched.
+// beside those of codes. Meanwhile N lines of each group of `next`, the block behind this one, are fetched, and of
+// `later` into the second cache.
 template <int N, int V>
 void tile(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& scales, const uint8_t* next,
-          int64_t first, int64_t end, int64_t output, int64_t column, float* acc) {
+          const uint8_t* later, int64_t first, int64_t end, int64_t output, int64_t column, float* acc) {
   acc += output * kPanel + column;
   const auto sum_at = [=](int n, int v) { return acc + n * kPanel + v * kLanes; };
   Vec sums[N][V];
@@ -25,9 +26,13 @@ void tile(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& s
   const float* weight_scales = scales.of + output;
   const int32_t* codes = args.codes + first * kSteps * kPanel + column;
   next += W8::codes_at(first) + output * kLineBytes;
+  later += W8::codes_at(first) + output * kLineBytes;
   for (int64_t group = first; group < end; ++group) {
 #pragma GCC unroll 8
-    for (int n = 0; n < N; ++n) prefetch_near(next + n * kLineBytes);
+    for (int n = 0; n < N; ++n) {
+      prefetch_near(next + n * kLineBytes);
+      prefetch_far(later + n * kLineBytes);
+    }
     Vec origins[V];
     Ints dots[N][V];
     for (int v = 0; v < V; ++v) {
@@ -54,7 +59,7 @@ void tile(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& s
       }
     }
     finish(N - 1);
-    weights += kSteps * kLineBytes, next += kSteps * kLineBytes;
+    weights += kSteps * kLineBytes, next += kSteps * kLineBytes, later += kSteps * kLineBytes;
     codes += kSteps * kPanel, weight_scales += kBlockOutputs;
   }
 #pragma GCC unroll 8
@@ -83,17 +88,17 @@ void any_scales(const PanelQuantArgs& args, const uint8_t* block, const BlockSca
 
 // Some groups of a block at `columns` pixels, whole vectors.
 void block_of_tiles(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& scales, const uint8_t* next,
-                    int64_t first, int64_t end, int64_t columns, float* acc) {
+                    const uint8_t* later, int64_t first, int64_t end, int64_t columns, float* acc) {
   int64_t column = 0;
   for (; scales.outside && column < columns; column += kLanes) any_scales(args, block, scales, first, end, column, acc);
   for (; column + 2 * kLanes <= columns; column += 2 * kLanes) {
-    tile<5, 2>(args, block, scales, next, first, end, 0, column, acc);
-    tile<5, 2>(args, block, scales, next, first, end, 5, column, acc);
-    tile<6, 2>(args, block, scales, next, first, end, 10, column, acc);
+    tile<5, 2>(args, block, scales, next, later, first, end, 0, column, acc);
+    tile<5, 2>(args, block, scales, next, later, first, end, 5, column, acc);
+    tile<6, 2>(args, block, scales, next, later, first, end, 10, column, acc);
   }
   if (column < columns) {
-    tile<8, 1>(args, block, scales, next, first, end, 0, column, acc);
-    tile<8, 1>(args, block, scales, next, first, end, 8, column, acc);
+    tile<8, 1>(args, block, scales, next, later, first, end, 0, column, acc);
+    tile<8, 1>(args, block, scales, next, later, first, end, 8, column, acc);
   }
 }
 
@@ -109,8 +114,9 @@ void panel_quant(const PanelQuantArgs& args) {
       const uint8_t* block = args.weights + index * args.block_stride;
       // Of the first blocks of the next groups; a fetch of what does not exist has no effect.
       const uint8_t* next = index + 1 < args.blocks ? block + args.block_stride : args.weights + W8::codes_at(kSome);
+      const uint8_t* later = args.later ? args.later + index * args.block_stride : block;
       const BlockScales scales(block, args.groups, first, end);
-      block_of_tiles(args, block, scales, next, first, end, columns, args.acc + index * kBlockOutputs * kPanel);
+      block_of_tiles(args, block, scales, next, later, first, end, columns, args.acc + index * kBlockOutputs * kPanel);
       if (few > 0) few_columns(args, block, scales, first, end, columns, few, sums_of_few[index]);
     }
   }
