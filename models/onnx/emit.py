@@ -192,11 +192,15 @@ class Emitter:
         """Adds a packed weight [N, K] in the format of the profile; K is padded to whole groups."""
         fmt = self.profile.body_format
         if not is_quantized(fmt):
-            dtype = "float16" if fmt == "linear_f16" else "float32"
-            data = pack(fmt, self._narrowed(np.ascontiguousarray(array), dtype))
-            return self._weight(WeightData(self._fresh(name), dtype, fmt, array.shape, data))
+            return self.float_matrix(array, name)
         padded = np.pad(array.astype(np.float32), ((0, 0), (0, -array.shape[1] % GROUP)))
         return self.packed_matrix(fmt, *QUANTIZERS[fmt](padded), name)
+
+    def float_matrix(self, array: NDArray[Any], name: str = "w") -> int:
+        """Adds a packed weight [N, K] of the tensors' dtype."""
+        fmt = "linear_f16" if self.dtype == "float16" else "linear_f32"
+        data = pack(fmt, self._narrowed(np.ascontiguousarray(array), self.dtype))
+        return self._weight(WeightData(self._fresh(name), self.dtype, fmt, array.shape, data))
 
     def packed_matrix(self, fmt: str, codes: NDArray[Any], scales: NDArray[Any], name: str = "w") -> int:
         """Adds a quantised weight from its codes [N, K] and scales [N, K / 64], as `pack` takes them."""

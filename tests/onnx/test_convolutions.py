@@ -221,7 +221,13 @@ def test_packed_weights_give_the_bits_of_rows(make_model, run_here, monkeypatch,
 @pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
 @pytest.mark.parametrize(
     ("shape", "kernel"),
-    [((1, 96, 1, 1), (1, 1)), ((3, 24, 5, 7), (5, 7)), ((2, 70, 9), (9,)), ((1, 9, 2, 3, 4), (2, 3, 4))],
+    [
+        ((1, 96, 1, 1), (1, 1)),
+        ((2, 20, 1, 1), (1, 1)),
+        ((3, 24, 5, 7), (5, 7)),
+        ((2, 70, 9), (9,)),
+        ((1, 9, 2, 3, 4), (2, 3, 4)),
+    ],
 )
 def test_a_convolution_of_one_result_is_a_linear(make_model, run_here, monkeypatch, shape, kernel, quant):
     rng = np.random.default_rng(9)

@@ -14,7 +14,7 @@ from ...common.packing import is_quantized
 from ..emit import Tensor
 from ..table import Call, Constant, lowers
 from .elementwise import binary
-from .matmul import linear, product
+from .matmul import float_linear, linear, product
 from .shape import strided, take
 from .window import Axis, attributes, check_kernel, check_rank, of_rank, places_of, planar, windows
 
@@ -164,9 +164,10 @@ def _emit(
         raise call.node.unsupported(f"a bias {list(bias.shape)} for {outputs // repeats} outputs")
     shape = (x.shape[0], outputs, *(axis.out for axis in axes))
     rows = np.asarray(weight).reshape(outputs, -1)
-    if groups == 1 and outputs >= PACKED_CONV_OUTPUTS and rows.shape[1] >= GROUP and all(map(_is_whole, axes)):
+    if groups == 1 and outputs >= PACKED_CONV_OUTPUTS and all(map(_is_whole, axes)):
+        multiply = linear if rows.shape[1] >= GROUP else float_linear
         one = call.reshape(x, (x.shape[0], rows.shape[1]))
-        return call.reshape(linear(call, one, rows, None if bias is None else np.repeat(bias, repeats)), shape)
+        return call.reshape(multiply(call, one, rows, None if bias is None else np.repeat(bias, repeats)), shape)
     if len(axes) == 3:
         x = _layers(call, x, axes[0], upsample[0])
         axes, upsample = axes[1:], upsample[1:]

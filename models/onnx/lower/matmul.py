@@ -18,17 +18,28 @@ def linear(call: Call, x: Tensor, weight: Constant, bias: Constant | None) -> Te
     return packed_linear(call, x, call.emit.matrix(np.asarray(weight)), weight.shape[0], bias)
 
 
+def float_linear(call: Call, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:
+    """The same with a weight that no format quantises."""
+    return _rows_by(call, x, call.emit.float_matrix(np.asarray(weight)), weight.shape[0], bias)
+
+
 def packed_linear(call: Call, x: Tensor, weight: int, outputs: int, bias: Constant | None) -> Tensor:
     """The same with a weight that is packed already, its K padded to whole groups where it is quantised."""
-    lead, inputs = x.shape[:-1], x.shape[-1]
-    rows = call.reshape(x, (math.prod(lead), inputs))
+    inputs = x.shape[-1]
     if is_quantized(call.emit.profile.body_format) and inputs % GROUP:
+        rows = call.reshape(x, (math.prod(x.shape[:-1]), inputs))
         rows = call.op("Pad", [rows], (rows.shape[0], inputs + -inputs % GROUP), {"begins": [0, 0], "value": 0.0})
+        return call.reshape(_rows_by(call, rows, weight, outputs, bias), (*x.shape[:-1], outputs))
+    return _rows_by(call, x, weight, outputs, bias)
+
+
+def _rows_by(call: Call, x: Tensor, weight: int, outputs: int, bias: Constant | None) -> Tensor:
+    rows = call.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
     operands: list[Tensor | int] = [rows, weight]
     if bias is not None:
         operands.append(call.emit.weight(bias, "float32"))
     y = call.op("Linear", operands, (rows.shape[0], outputs))
-    return call.reshape(y, (*lead, outputs))
+    return call.reshape(y, (*x.shape[:-1], outputs))
 
 
 @lowers("MatMul")
