@@ -374,6 +374,18 @@ void check_windows(int64_t taps, int64_t cols, int64_t inner) {
   });
 }
 
+// Windows of planes where they lie, with zeros of both signs and NaN.
+template <typename T>
+void check_pool_planes(int64_t in_rows, int64_t cols) {
+  const int64_t planes = uniform(1, 3), count = planes * in_rows * 2 * cols;
+  GuardedBuffer<T> x(count);
+  const float values[] = {0.0f, -0.0f, -1.0f, -2.0f, 3.0f, NAN, -INFINITY};
+  for (int64_t i = 0; i < count; ++i) x[i] = to<T>(values[uniform(0, 6)]);
+  same_everywhere<T>(
+      concat("largest of planes of ", in_rows, " x ", 2 * cols), planes * ((in_rows + 1) / 2) * cols,
+      [&](const KernelTable& table, T* y) { table.pool_planes[kElem<T>]({x.data(), y, planes, in_rows, 2 * cols}); });
+}
+
 template <typename T>
 void check_all(int64_t size) {
   check_unary<T>(size);
@@ -392,6 +404,7 @@ void check_all(int64_t size) {
   }
   for (const int64_t rows : {1, 2, 7}) {
     for (const int64_t stride : {1, 2}) check_depthwise_planes<T>(rows, size, stride);
+    check_pool_planes<T>(rows, size);
   }
 }
 

@@ -212,4 +212,11 @@ struct PoolArgs {
   int64_t taps, rows, cols, x_stride;
 };
 
+// The largest of windows of 3 x 3 with a stride of two and one element of padding, of planes where they lie.
+struct PoolPlanesArgs {
+  const void* x;                     // [planes, in_rows, in_cols] T, in_cols even
+  void* y;                           // [planes, rows, in_cols / 2] T
+  int64_t planes, in_rows, in_cols;  // rows: half of in_rows, rounded up
+};
+
 }  // namespace tcim_lite::cpu

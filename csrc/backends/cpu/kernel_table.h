@@ -339,6 +339,7 @@ struct KernelTable {
   void (*window_codes)(const WindowCodesArgs&);
   void (*panel_quant)(const PanelQuantArgs&);
   void (*pool[2])(const PoolArgs&);
+  void (*pool_planes[2])(const PoolPlanesArgs&);
   void (*resample[2])(const ResampleArgs&);
   bool (*all_finite[2])(const FiniteArgs&);
   void (*exp)(const float* x, float* y, int64_t count);  // the project's exp, for its tests

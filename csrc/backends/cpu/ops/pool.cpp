@@ -54,15 +54,34 @@ int64_t PoolStep::shared_bytes() const {
 }
 
 int64_t PoolStep::member_bytes() const {
-  if (x_in_blocks) return 0;
+  if (x_in_blocks || is_in_place()) return 0;
   const int64_t taps = window.taps();
   return Bands::fit(window) ? BandScratch::bytes(Bands(window), taps) : TapScratch::bytes(taps);
 }
 
 void PoolStep::run(const RunContext& context) const {
   if (x_in_blocks) return run_blocks(context);
+  if (is_in_place()) return run_in_place(context);
   if (Bands::fit(window)) return run_bands(context);
   run_panels(context);
+}
+
+bool PoolStep::is_in_place() const {
+  const auto fits = [](const Window::Axis& axis) {
+    return axis.kernel == 3 && axis.stride == 2 && axis.pad == 1 && axis.dilation == 1 && axis.upsample == 1 &&
+           axis.out == (axis.in + 1) / 2;
+  };
+  return !mean && window.w.in % 2 == 0 && fits(window.h) && fits(window.w);
+}
+
+void PoolStep::run_in_place(const RunContext& context) const {
+  const int64_t size = elem_bytes(elem), in_pixels = window.in_pixels(), pixels = window.out_pixels();
+  const int64_t chunk = std::max<int64_t>(1, kGrainTerms / (pixels * window.taps()));
+  context.pool.parallel_for((planes + chunk - 1) / chunk, [&](int64_t index, int) {
+    const int64_t plane = index * chunk;
+    context.kernels.pool_planes[elem]({context.at(x) + plane * in_pixels * size, context.at(y) + plane * pixels * size,
+                                       std::min(chunk, planes - plane), window.h.in, window.w.in});
+  });
 }
 
 void PoolStep::count(int64_t pixel, int64_t count, float* counts) const {

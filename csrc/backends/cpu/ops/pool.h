@@ -1,4 +1,5 @@
-// MaxPool and AveragePool, from planes with their padding around them, or over panels of 32 outputs.
+// MaxPool and AveragePool, from planes with their padding around them, over panels of 32 outputs or, as in residual
+// networks, from planes where they lie.
 #pragma once
 
 #include "backends/cpu/ops/dense_steps.h"
@@ -14,6 +15,8 @@ struct PoolStep final : Step, PoolSpec {
   int64_t member_bytes() const override;
 
  private:
+  bool is_in_place() const;
+  void run_in_place(const RunContext& context) const;
   void run_blocks(const RunContext& context) const;
   void run_bands(const RunContext& context) const;
   void run_panels(const RunContext& context) const;

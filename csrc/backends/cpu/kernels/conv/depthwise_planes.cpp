@@ -1,20 +1,10 @@
 // Convolutions channel by channel with kernels of 3 x 3 and one element of padding, from planes where they lie: a row
 // is loaded once, and what its neighbours' taps read is moved by a lane.
 #include "backends/cpu/kernels/conv/conv_end.h"
+#include "backends/cpu/kernels/conv/neighbours.h"
 
 namespace tcim_lite::cpu {
 namespace {
-
-struct None {};  // lanes behind the end of a row
-template <typename T>
-inline Vec load(const T*, None) {
-  return broadcast(0.0f);
-}
-
-// What three neighbouring taps read for 16 outputs, in order.
-struct Three {
-  Vec taps[3];
-};
 
 // Outputs [column, ..) of `lanes`, the last of a row unless that is Full; one behind the other.
 template <typename T, typename Lanes>
@@ -22,15 +12,6 @@ inline Three neighbours(const T* row, int64_t column, bool ends, Lanes lanes) {
   const Vec own = load(row + column, lanes), zero = broadcast(0.0f);
   const Vec up = column == 0 ? moved_up(zero, own) : moved_up(load(row + column - kLanes), own);
   return {up, own, ends ? moved_down(own, zero) : load(row + column + 1)};
-}
-// The same of every other element, whose two Vecs have `low` and `high` lanes.
-template <typename T, typename Low, typename High>
-inline Three neighbours_apart(const T* row, int64_t column, Low low, High high) {
-  const T* from = row + 2 * column;
-  Three three;
-  split(load(from, low), load(from + kLanes, high), three.taps[1], three.taps[2]);
-  three.taps[0] = moved_up(column == 0 ? broadcast(0.0f) : load(from - kLanes), three.taps[2]);
-  return three;
 }
 
 inline Vec add_row(const Vec* weights, const Three& three, Vec sum) {
@@ -77,7 +58,7 @@ struct Plane {
     const auto add = [&](const Vec* factors, int64_t row, Vec sum) __attribute__((always_inline)) {
       const T* from = row_at(row);
       const Vec zero = broadcast(0.0f);
-      return add_row(factors, from ? neighbours_apart(from, column, low, high) : Three{zero, zero, zero}, sum);
+      return add_row(factors, from ? neighbours_apart(from, column, zero, low, high) : Three{zero, zero, zero}, sum);
     };
     Vec sum = add(weights, 2 * args.first - 1, broadcast(0.0f));
     for (int64_t row = 0; row < args.rows; ++row) {
@@ -85,27 +66,17 @@ struct Plane {
       sum = add(weights + 3, at, sum);
       const T* from = row_at(at + 1);
       Three three = {broadcast(0.0f), broadcast(0.0f), broadcast(0.0f)};
-      if (from) three = neighbours_apart(from, column, low, high);
+      if (from) three = neighbours_apart(from, column, broadcast(0.0f), low, high);
       store_row(row, column, add_row(weights + 6, three, sum), lanes);
       sum = add_row(weights, three, broadcast(0.0f));
     }
   }
 
-  // With `left` elements of the input: twice as many as outputs, or one less.
-  void columns_apart(int64_t column, int64_t left, Full lanes) const {
-    if (left >= 2 * kLanes) return columns_apart(column, lanes, Full{}, Full{});
-    columns_apart(column, lanes, Full{}, Tail(left - kLanes));
-  }
-  void columns_apart(int64_t column, int64_t left, Tail lanes) const {
-    if (left > kLanes) return columns_apart(column, lanes, Full{}, Tail(left - kLanes));
-    if (left == kLanes) return columns_apart(column, lanes, Full{}, None{});
-    columns_apart(column, lanes, Tail(left), None{});
-  }
-
   void run() const {
     for_lanes(args.cols, [&](int64_t column, auto lanes) {
       if (args.stride == 1) return columns(column, column + kLanes >= args.cols, lanes);
-      columns_apart(column, args.in_cols - 2 * column, lanes);
+      split_lanes(args.in_cols - 2 * column, lanes,
+                  [&](auto low, auto high) { columns_apart(column, lanes, low, high); });
     });
   }
 };

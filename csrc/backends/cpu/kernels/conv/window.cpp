@@ -1,4 +1,5 @@
 // Pooling and resampling.
+#include "backends/cpu/kernels/conv/neighbours.h"
 #include "backends/cpu/kernels/vector/functions_simd.h"
 
 namespace tcim_lite::cpu {
@@ -19,6 +20,50 @@ void pool(const PoolArgs& args) {
       if (counts) result = result / load(counts + i, lanes);
       store(y + i, result, lanes);
     });
+  }
+}
+
+inline Vec largest_behind(Vec first, const Three& three) {
+  return larger(larger(larger(first, three.taps[0]), three.taps[1]), three.taps[2]);
+}
+
+// The largest of each row, then of three rows: of equal zeros the first stays. A NaN stays only in the first tap of
+// all, so that of the other rows is left out.
+template <typename T>
+struct PlaneOfPool {
+  const T* x;
+  T* y;
+  int64_t in_rows, in_cols;
+
+  template <typename Lanes, typename Low, typename High>
+  void columns(int64_t column, Lanes lanes, Low low, High high) const {
+    const Vec least = broadcast(-__builtin_inff());
+    Vec above = least;
+    for (int64_t row = 0; row < in_rows; row += 2) {
+      const T* from = x + row * in_cols;
+      Vec result = larger(above, largest_behind(least, neighbours_apart(from, column, least, low, high)));
+      if (row + 1 < in_rows) {
+        const Three three = neighbours_apart(from + in_cols, column, least, low, high);
+        result = larger(result, largest_behind(least, three));
+        above = larger(larger(three.taps[0], three.taps[1]), three.taps[2]);
+      }
+      store(y + row / 2 * (in_cols / 2) + column, result, lanes);
+    }
+  }
+
+  void run() const {
+    for_lanes(in_cols / 2, [&](int64_t column, auto lanes) {
+      split_lanes(in_cols - 2 * column, lanes, [&](auto low, auto high) { columns(column, lanes, low, high); });
+    });
+  }
+};
+
+template <typename T>
+void pool_planes(const PoolPlanesArgs& args) {
+  const int64_t in_rows = args.in_rows, in_cols = args.in_cols, of_plane = (in_rows + 1) / 2 * (in_cols / 2);
+  for (int64_t plane = 0; plane < args.planes; ++plane) {
+    const T* x = static_cast<const T*>(args.x) + plane * in_rows * in_cols;
+    PlaneOfPool<T>{x, static_cast<T*>(args.y) + plane * of_plane, in_rows, in_cols}.run();
   }
 }
 
@@ -69,6 +114,7 @@ void resample(const ResampleArgs& args) {
 
 void TCIM_LITE_USE(window)(KernelTable& table) {
   enter(table.pool, pool<uint16_t>, pool<float>);
+  enter(table.pool_planes, pool_planes<uint16_t>, pool_planes<float>);
   enter(table.resample, resample<uint16_t>, resample<float>);
 }
 

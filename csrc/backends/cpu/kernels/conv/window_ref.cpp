@@ -19,6 +19,23 @@ void pool(const PoolArgs& args) {
 }
 
 template <Elem E>
+void pool_planes(const PoolPlanesArgs& args) {
+  const int64_t rows = (args.in_rows + 1) / 2, cols = args.in_cols / 2;
+  for (int64_t i = 0; i < args.planes * rows * cols; ++i) {
+    const int64_t plane = i / cols / rows, top = i / cols % rows * 2 - 1, left = i % cols * 2 - 1;
+    float result = 0;
+    for (int64_t tap = 0; tap < 9; ++tap) {
+      const int64_t row = top + tap / 3, column = left + tap % 3;
+      const bool inside = row >= 0 && row < args.in_rows && column >= 0 && column < args.in_cols;
+      const int64_t at = (plane * args.in_rows + row) * args.in_cols + column;
+      const float value = inside ? RefRow<E>::load(args.x, at) : -INFINITY;
+      result = tap == 0 || result < value ? value : result;
+    }
+    RefRow<E>::store(args.y, i, result);
+  }
+}
+
+template <Elem E>
 void resample(const ResampleArgs& args) {
   for (int64_t row = 0; row < args.rows * args.count; ++row) {
     const int64_t o = row / args.count, place = row % args.count * args.taps;
@@ -37,6 +54,7 @@ void resample(const ResampleArgs& args) {
 
 void use_window_ref(KernelTable& table) {
   enter(table.pool, pool<kF16>, pool<kF32>);
+  enter(table.pool_planes, pool_planes<kF16>, pool_planes<kF32>);
   enter(table.resample, resample<kF16>, resample<kF32>);
 }
 
