@@ -128,8 +128,7 @@ void tile_of_bytes(const LinearQuantArgs& args, const SplitRows& rows, int64_t r
 // All rows of a span and block, in tiles that are split evenly. Meanwhile the span of the next block is fetched.
 template <typename Format>
 void bytes_of_span(const LinearQuantArgs& args, const SplitRows& rows, int64_t block) {
-  constexpr int64_t kMost =
-      3;  // rows by two halves and two parts of sums, 2 codes, a broadcast, products: 16 registers
+  constexpr int64_t kMost = 3;  // 12 sums, of two halves and two parts each, 2 codes, a broadcast and products
   constexpr bool kPages = Format::kFetch != WeightFetch::IntoFirst;
   constexpr decltype(&tile_of_bytes<Format, 1, false>) kernels[] = {
       nullptr, tile_of_bytes<Format, 1, kPages>, tile_of_bytes<Format, 2, false>, tile_of_bytes<Format, 3, false>};
