@@ -82,6 +82,11 @@ struct ConvStep final : Step, ConvSpec {
   void run_depthwise_in_place(const RunContext& context) const;
   void run_depthwise(const RunContext& context) const;
 
+  // conv_turned.cpp
+  bool is_depthwise_turned() const;
+  int64_t turned_bytes() const;
+  void run_depthwise_turned(const RunContext& context) const;
+
   // conv_direct.cpp, conv_pack.cpp
   struct DirectTasks;
   struct DirectScratch;

@@ -85,9 +85,12 @@ void ConvStep::run_depthwise_in_place(const RunContext& context) const {
   context.pool.parallel_for(batch * blocks * parts, run);
 }
 
-int64_t ConvStep::depthwise_bytes() const { return ScratchOfBands::bytes(Bands(window), window.taps()); }
+int64_t ConvStep::depthwise_bytes() const {
+  return is_depthwise_turned() ? turned_bytes() : ScratchOfBands::bytes(Bands(window), window.taps());
+}
 
 void ConvStep::run_depthwise(const RunContext& context) const {
+  if (is_depthwise_turned()) return run_depthwise_turned(context);
   if (is_depthwise_in_place()) return run_depthwise_in_place(context);
   const Bands bands(window);
   const int64_t taps = window.taps(), size = elem_bytes(elem), pixels = window.out_pixels(), count = bands.count();

@@ -84,7 +84,11 @@ struct Rows {
     for (int64_t row = 0; row < window.rows; ++row) {
       int64_t column = 0;
       for (; column < first; ++column) outputs<1, false>(row, column);
-      for (; column + 4 <= second; column += 4) outputs<4, true>(row, column);
+      for (; column + kTile <= second; column += kTile) outputs<kTile, true>(row, column);
+      if constexpr (kTile > 4) {
+        for (; column + 4 <= second; column += 4) outputs<4, true>(row, column);
+      }
+      for (; column + 2 <= second; column += 2) outputs<2, true>(row, column);
       for (; column < second; ++column) outputs<1, true>(row, column);
       for (; column < window.cols; ++column) outputs<1, false>(row, column);
     }
