@@ -232,6 +232,7 @@ struct AttentionBlockArgs {
   int64_t rows, head_dim;
   const int32_t* begins = nullptr;  // [rows], ascending or equal; null: 0
   const float* mask = nullptr;      // [256 or fewer], added to the scores of every row; null: nothing
+  const void* next = nullptr;       // keys that are read after this block, only fetched; null: those behind it
 };
 static inline int64_t begin_of(const AttentionBlockArgs& args, int64_t row) {
   return args.begins == nullptr ? 0 : args.begins[row];

@@ -273,13 +273,26 @@ void AttentionStep::attend_masked(const RunContext& run, const Tile& tile, int64
   }
 }
 
+// The keys that a member reads after a block: the next block's, or the first of the next KV head.
+const std::byte* AttentionStep::keys_after(const RunContext& run, const Tile& tile, int64_t block) const {
+  const int64_t key_bytes = head_dim * elem_bytes(cache_elem);
+  if (block + 1 < num_blocks(tile.end(tile.count - 1)))
+    return run.at(k[tile.slot]) + (tile.kv_head * context + (block + 1) * kAttentionBlock) * key_bytes;
+  const bool same_slot = tile.kv_head + 1 < kv_heads;
+  const int64_t slot = same_slot ? tile.slot : tile.slot + 1, kv_head = same_slot ? tile.kv_head + 1 : 0;
+  if (slot == int64_t(k.size())) return nullptr;
+  const Tile next = tile_of(run, slot, kv_head, tile.first, tile.count);
+  const int64_t first = next.begin(0) / kAttentionBlock * kAttentionBlock;
+  return run.at(k[slot]) + (kv_head * context + first) * key_bytes;
+}
+
 // Rows [row, end) of the tile over the keys of a block.
 void AttentionStep::attend_rows(const RunContext& run, const Tile& tile, int64_t block, int64_t row, int64_t end,
                                 const float* queries, const Partial& out, const Seen& what) const {
   const int64_t offset = (tile.kv_head * context + block * kAttentionBlock) * head_dim * elem_bytes(cache_elem);
   const bool finite = run.kernels.attention_block[cache_elem](
       {queries + row * head_dim, run.at(k[tile.slot]) + offset, run.at(v[tile.slot]) + offset, what.keys, out.m + row,
-       out.l + row, out.o + row * head_dim, end - row, head_dim, what.begins, what.mask});
+       out.l + row, out.o + row * head_dim, end - row, head_dim, what.begins, what.mask, keys_after(run, tile, block)});
   if (!finite) run.odd_attention.store(true, std::memory_order_relaxed);
 }
 

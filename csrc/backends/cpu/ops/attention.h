@@ -48,6 +48,7 @@ struct AttentionStep final : Step, AttentionSpec {
     const int32_t* begins;
     const float* mask;
   };
+  const std::byte* keys_after(const RunContext& context, const Tile& tile, int64_t block) const;
   void attend_rows(const RunContext& context, const Tile& tile, int64_t block, int64_t row, int64_t end,
                    const float* queries, const Partial& out, const Seen& what) const;
   void merge(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,

@@ -145,7 +145,7 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
   const float* q = args.q + row * dim;
   const T* k = static_cast<const T*>(args.k);
   const T* v = static_cast<const T*>(args.v);
-  const T* next = k + kAttentionBlock * dim;  // the next block's keys, if there is one: only fetched
+  const T* next = args.next != nullptr ? static_cast<const T*>(args.next) : k + kAttentionBlock * dim;
   float* o = args.o + row * dim;
   const int32_t* keys = args.keys + row;
   const int64_t most = keys[R - 1], begin = begin_of(args, row + R - 1), end = keys[0], first = begin_of(args, row);
