@@ -25,8 +25,9 @@ def resize(call: Call) -> Tensor:
     parts = _parts(call, axes)
     outside: list[tuple[int, NDArray[np.bool_]]] = []
     wanted = list(zip(axes, scales, sizes, parts, strict=True))
-    if mode == "nearest":  # in any order: least work if what grows grows from the last axis on, behind what shrinks
-        wanted.sort(key=lambda one: (one[2] >= x.shape[one[0]], -one[0] if one[2] >= x.shape[one[0]] else one[0]))
+    if mode == "nearest":  # in any order: least work if what shrinks comes first, and what grows from the last axis on
+        shrinking = [one for one in wanted if one[2] < x.shape[one[0]]]
+        wanted = shrinking + [one for one in reversed(wanted) if one[2] >= x.shape[one[0]]]
     for axis, scale, size, part in wanted:
         if part is not None:
             positions = _places_in(part, x.shape[axis], call.places(size))

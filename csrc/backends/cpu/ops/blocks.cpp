@@ -31,6 +31,17 @@ BlockRows::Part BlockRows::part(int64_t index) const {
           {axis_of(window_.h), axis_of(window_.w), first, std::min(rows_, window_.h.out - first), window_.w.out}};
 }
 
+void store_turned(const KernelTable& kernels, Elem elem, TurnedStoreArgs args) {
+  const int64_t size = elem_bytes(elem), step = round_up(args.rows, kBlock) * kPixelsAtATime;
+  for (int64_t left = args.cols; left > 0; left -= kPixelsAtATime) {
+    args.cols = std::min(kPixelsAtATime, left);
+    kernels.turned_store[elem](args);
+    args.acc += step;
+    args.y = static_cast<std::byte*>(args.y) + kPixelsAtATime * size;
+    if (args.residual) args.residual = static_cast<const std::byte*>(args.residual) + kPixelsAtATime * size;
+  }
+}
+
 void turn_blocks(const RunContext& context, Elem elem, const float* x, int64_t images, int64_t channels, int64_t pixels,
                  std::byte* y) {
   const int64_t size = elem_bytes(elem), blocks = parts_of(channels, kBlock);
@@ -38,11 +49,7 @@ void turn_blocks(const RunContext& context, Elem elem, const float* x, int64_t i
     const int64_t channel = index % blocks * kBlock, width = std::min(kBlock, channels - channel);
     const float* from = x + index * pixels * kBlock;
     std::byte* to = y + (index / blocks * channels + channel) * pixels * size;
-    for (int64_t pixel = 0; pixel < pixels; pixel += kPixelsAtATime) {
-      const int64_t some = std::min(kPixelsAtATime, pixels - pixel);
-      context.kernels.turned_store[elem](
-          {from + pixel * kBlock, nullptr, nullptr, to + pixel * size, width, some, pixels});
-    }
+    store_turned(context.kernels, elem, {from, nullptr, nullptr, to, width, pixels, pixels});
   };
   context.pool.parallel_for(images * blocks, turn, std::max<int64_t>(1, kGrainTerms / (8 * kBlock * pixels)));
 }

@@ -23,6 +23,9 @@ class BlockRows {
   int64_t images_, channels_, blocks_, parts_, rows_;
 };
 
+// A block's sums become elements of planes, as TurnedStoreArgs says.
+void store_turned(const KernelTable& kernels, Elem elem, TurnedStoreArgs args);
+
 // y [images, channels, pixels] T from x in blocks.
 void turn_blocks(const RunContext& context, Elem elem, const float* x, int64_t images, int64_t channels, int64_t pixels,
                  std::byte* y);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/conv.h"
 #include "backends/cpu/ops/units.h"
 
@@ -11,7 +12,6 @@ namespace {
 
 constexpr int64_t kFewColumns = 15;
 constexpr int64_t kMostFloats = 1 << 15;  // of a block: it stays in the second cache
-constexpr int64_t kPixelsToTurn = 128;    // to turn back: they stay in the first cache
 
 // What all results read of an axis, its padding included.
 int64_t reach(const Window::Axis& axis) { return (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1; }
@@ -85,12 +85,9 @@ void ConvStep::run_depthwise_turned(const RunContext& context) const {
                                      kF32});
     const int64_t at = plane * pixels * size;
     std::byte* out = context.at(y) + at;
-    for (int64_t pixel = 0; pixel < pixels; pixel += kPixelsToTurn) {
-      const std::byte* summand = residual.given() ? added.at(context) + at + pixel * size : nullptr;
-      context.kernels.turned_store[elem]({scratch.sums + pixel * kBlock, bias == nullptr ? nullptr : bias + channel,
-                                          summand, out + pixel * size, width, std::min(kPixelsToTurn, pixels - pixel),
-                                          pixels, stored_end()});
-    }
+    store_turned(context.kernels, elem,
+                 {scratch.sums, bias == nullptr ? nullptr : bias + channel,
+                  residual.given() ? added.at(context) + at : nullptr, out, width, pixels, pixels, stored_end()});
     if (!can_end(function)) context.kernels.unary[function][elem]({out, out, width * pixels, alpha, beta});
   };
   const int64_t grain = std::max<int64_t>(1, kGrainTerms / (kBlock * pixels * taps));

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backends/cpu/ops/dense_steps.h"
+#include "backends/cpu/ops/units.h"
 #include "base/error.h"
 
 namespace tcim_lite::cpu {
@@ -13,7 +14,7 @@ constexpr int64_t kElements = 1 << 13;  // of a task
 // Parts of an outer axis times those of the places of each, about kElements in a task: body(o, begin, end).
 template <typename Body>
 void for_places(const RunContext& context, int64_t outer, int64_t count, int64_t inner, const Body& body) {
-  const int64_t some = std::clamp<int64_t>(kElements / inner, 1, count), parts = (count + some - 1) / some;
+  const int64_t some = std::clamp<int64_t>(kElements / inner, 1, count), parts = parts_of(count, some);
   const int64_t grain = std::max<int64_t>(1, kElements / (some * inner));
   const auto task = [&](int64_t index, int) {
     const int64_t begin = index % parts * some;
@@ -35,8 +36,10 @@ void GatherStep::run(const RunContext& context) const {
   const std::byte* source = from.at(context);
   const auto* index = reinterpret_cast<const int32_t*>(at.at(context));
   auto* places = reinterpret_cast<int64_t*>(context.shared_scratch);
-  for (int64_t i = 0; i < count; ++i)
-    places[i] = std::clamp<int64_t>(index[i] < 0 ? index[i] + extent : index[i], 0, extent - 1);
+  context.pool.parallel_for(parts_of(count, kElements), [&](int64_t part, int) {
+    for (int64_t i = part * kElements, end = std::min(i + kElements, count); i < end; ++i)
+      places[i] = std::clamp<int64_t>(index[i] < 0 ? index[i] + extent : index[i], 0, extent - 1);
+  });
   const int64_t length = inner * bytes;
   for_places(context, outer, count, inner, [&](int64_t o, int64_t begin, int64_t end) {
     const std::byte* x = source + o * extent * length;
@@ -72,7 +75,7 @@ void ResampleStep::run(const RunContext& context) const {
                                     context.at(y) + o * count * inner * size, std::min(unit, outer - o), extent, count,
                                     taps, inner, reinterpret_cast<float*>(context.member(member))});
   };
-  context.pool.parallel_for((outer + unit - 1) / unit, task, grain);
+  context.pool.parallel_for(parts_of(outer, unit), task, grain);
 }
 
 }  // namespace tcim_lite::cpu
