@@ -171,6 +171,7 @@ class _Child:
         self._printed = folder / "printed"
         environment = {**os.environ, "TCIM_CONFORMANCE_RUNTIME": settings.runtime, "PYTHONIOENCODING": "utf-8"}
         environment |= {"TCIM_LITE_STRICT": "error"} if settings.strict else {}
+        environment["TMPDIR"] = str(folder)  # so that a case which is killed leaves no files behind
         # Not in the folder of the caller, whose modules might shadow what is installed.
         with self._printed.open("wb") as printed:
             self._process = subprocess.Popen(

@@ -6,6 +6,7 @@ good, fail, crash, exit, hang, flaky, unusable. FAKE_FOLDER is where it remember
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class RunOption:
             return
         if FAKE == "crash":
             print("about to crash", flush=True)
+            tempfile.mkdtemp()
             os.kill(os.getpid(), signal.SIGSEGV)
         if FAKE == "exit":
             os._exit(0)

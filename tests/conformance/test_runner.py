@@ -124,6 +124,15 @@ def test_what_a_crashed_case_printed_is_in_its_detail(suite):
     assert "refusals.py" in result["detail"]  # where it crashed, from faulthandler
 
 
+def test_a_crashed_case_leaves_no_files(suite, tmp_path, monkeypatch):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    _, report, output = suite("--only", CASE, fake="crash")
+    assert outcomes(report)[CASE] == "crashed", output
+    assert list(folder.iterdir()) == []
+
+
 def test_a_waived_case_may_fail_and_its_pass_is_reported(suite, tmp_path):
     waivers = tmp_path / "waivers.txt"
     waivers.write_text(f"# known\n{CASE}: our fake is like that\n")
