@@ -49,7 +49,7 @@ Buffer make_buffer(const char* what, size_t size, std::optional<int> device_id, 
   const Status status = guarded(what, [&] {
     require_size(size);
     const auto describe = [&](tcim_lite::CallEvent& event) { event.device_id = device_id; };
-    made = Access::buffer(tcim_lite::api_call("Buffer.create", describe, make), 0, size);
+    made = Access::buffer(tcim_lite::api_call(tcim_lite::device_call<"Buffer.create">, describe, make), 0, size);
   });
   return status == OK ? made : Access::failed_buffer(status);
 }

@@ -6,6 +6,8 @@
 // have, and no queued work is left that no thread would finish (C-20).
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -63,15 +65,28 @@ struct Undescribed {
   void operator()(CallEvent&) const noexcept {}
 };
 
-// Runs `body` as the call `name`, a literal such as "Module.run", and returns its result. `describe(event)` fills in
-// the facts; if there are listeners it is called before the body and, if the call succeeds, again afterwards. Calls
-// that the body makes are not events.
+template <size_t Size>
+struct CallName {
+  consteval CallName(const char (&text)[Size]) { std::copy_n(text, Size, chars); }
+  char chars[Size];
+};
+
+// A call that needs the device: it fails while that is lost, and rules of faults can name it.
+template <CallName Name>
+inline const KnownCall device_call{Name.chars, true};
+// Facts that the host has, and clean-up, which always works.
+template <CallName Name>
+inline const KnownCall host_call{Name.chars, false};
+
+// Runs `body` as a call, such as device_call<"Module.run">, and returns its result. `describe(event)` fills in the
+// facts; if there are listeners it is called before the body and, if the call succeeds, again afterwards. Calls that
+// the body makes are not events.
 template <typename Describe, typename Body>
-auto api_call(const char* name, const Describe& describe, const Body& body) -> std::invoke_result_t<Body> {
+auto api_call(const KnownCall& known, const Describe& describe, const Body& body) -> std::invoke_result_t<Body> {
   const ApiCall inside;
   if (!observed() || !inside.outermost()) [[likely]]
     return body();
-  ObservedCall call(name);
+  ObservedCall call(known);
   if (!call.anybody()) return body();
   describe(call.event());
   if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {

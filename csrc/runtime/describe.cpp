@@ -31,7 +31,7 @@ void list_ports(std::ostream& text, const char* title, const hmm::File& content,
 
 std::string describe_model(const std::string& path) {
   return api_call(
-      "load_model_info", [&](CallEvent& event) { event.argument = path; },
+      host_call<"load_model_info">, [&](CallEvent& event) { event.argument = path; },
       [&] {
         const auto file = ModelFile::open(path);
         const hmm::File& content = file->content();
@@ -54,7 +54,7 @@ std::string describe_model(const std::string& path) {
 }
 
 std::string version_text() {
-  return api_call("get_version", Undescribed(), [] {
+  return api_call(host_call<"get_version">, Undescribed(), [] {
     return concat(name_of(emulated_version()), "\ntcim_lite " TCIM_LITE_VERSION " (open emulator)");
   });
 }

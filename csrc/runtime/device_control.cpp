@@ -8,7 +8,7 @@ namespace tcim_lite {
 
 DeviceTelemetry device_telemetry(int id) {
   return api_call(
-      "device_telemetry", [&](CallEvent& event) { event.device_id = id; },
+      device_call<"device_telemetry">, [&](CallEvent& event) { event.device_id = id; },
       [&]() -> DeviceTelemetry {
         const DeviceProfile visible = visible_device(id);
         const Device* device = find_device(id);
@@ -25,12 +25,13 @@ DeviceTelemetry device_telemetry(int id) {
 
 void set_dvfs_mode(int id, DvfsMode mode) {
   return api_call(
-      "set_dvfs_mode", [&](CallEvent& event) { event.device_id = id; }, [&] { use_device(id).set_dvfs_mode(mode); });
+      device_call<"set_dvfs_mode">, [&](CallEvent& event) { event.device_id = id; },
+      [&] { use_device(id).set_dvfs_mode(mode); });
 }
 
 void reset_device(int id) {
   return api_call(
-      "reset_device", [&](CallEvent& event) { event.device_id = id; },
+      host_call<"reset_device">, [&](CallEvent& event) { event.device_id = id; },
       [&] {
         visible_device(id);
         Stream::drain_all();

@@ -152,7 +152,7 @@ std::vector<DeviceProfile> visible_devices() {
 }
 
 size_t count_visible_devices() {
-  return api_call("get_device_num", Undescribed(), [] { return visible_devices().size(); });
+  return api_call(host_call<"get_device_num">, Undescribed(), [] { return visible_devices().size(); });
 }
 
 DeviceProfile visible_device(int id) {

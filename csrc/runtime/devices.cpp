@@ -40,7 +40,8 @@ std::string resolve_backend(const std::string& name) {
   if (asked == "Xh1HdiBackend") {
     fail(ErrorCode::Unsupported, "backend 'Xh1HdiBackend' (M30) is not emulated; use Xh2HalBackend");
   }
-  fail(ErrorCode::Argument, name.empty() ? "TCIM_BACKEND: " : "", "unknown backend '", asked, "'; expected Xh2HalBackend, Xh2aHalBackend or xh2");
+  fail(ErrorCode::Argument, name.empty() ? "TCIM_BACKEND: " : "", "unknown backend '", asked,
+       "'; expected Xh2HalBackend, Xh2aHalBackend or xh2");
 }
 
 Device::Device(DeviceProfile profile, Backend& backend)
@@ -111,7 +112,7 @@ Device* find_device(int id) {
 
 uint64_t device_memory_used(int id) {
   return api_call(
-      "device_memory_used", [&](CallEvent& event) { event.device_id = id; },
+      host_call<"device_memory_used">, [&](CallEvent& event) { event.device_id = id; },
       [&]() -> uint64_t {
         const Device* device = find_device(id);
         return device == nullptr ? 0 : device->memory_used();

@@ -69,7 +69,7 @@ bool run_when_asked() noexcept { return g_run_when_asked.load(std::memory_order_
 
 std::shared_ptr<Module> Module::load(const std::string& path, const LoadOptions& options) {
   return api_call(
-      "Module.load",
+      device_call<"Module.load">,
       [&](CallEvent& event) {
         event.argument = path;
         describe_options(event, options);
@@ -79,7 +79,7 @@ std::shared_ptr<Module> Module::load(const std::string& path, const LoadOptions&
 
 std::shared_ptr<Module> Module::load(std::span<const std::byte> bytes, const LoadOptions& options) {
   return api_call(
-      "Module.load",
+      device_call<"Module.load">,
       [&](CallEvent& event) {
         event.argument = "(memory)";
         describe_options(event, options);
@@ -144,7 +144,7 @@ Module::~Module() {
   if (loaded_ != nullptr) loaded_->stream->wait(loaded_->ticket);
   if (!observed()) return;
   try {
-    api_call("Module.delete", [&](CallEvent& event) { event.module = handle_; }, [] {});
+    api_call(host_call<"Module.delete">, [&](CallEvent& event) { event.module = handle_; }, [] {});
   } catch (...) {  // a destructor cannot report an error
   }
 }
@@ -165,7 +165,7 @@ void Module::allocate(Port& port) {
 
 void Module::run(bool sync, int rounds) {
   return api_call(
-      "Module.run",
+      device_call<"Module.run">,
       [&](CallEvent& event) {
         describe(event);
         event.rounds = rounds;
@@ -212,7 +212,7 @@ void Module::run(bool sync, int rounds) {
 
 void Module::sync() {
   return api_call(
-      "Module.sync", [&](CallEvent& event) { describe(event); },
+      device_call<"Module.sync">, [&](CallEvent& event) { describe(event); },
       [&] {
         std::shared_ptr<Stream> stream;
         std::shared_ptr<Program> program;
@@ -228,7 +228,7 @@ void Module::sync() {
 
 void Module::set_stream(std::shared_ptr<Stream> stream) {
   return api_call(
-      "Module.set_stream", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.set_stream">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         Loaded& loaded = this->loaded("set_stream");
@@ -258,7 +258,7 @@ void Module::wait_for_runs(const char* who) {
 
 void Module::release() {
   return api_call(
-      "Module.release", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.release">, [&](CallEvent& event) { describe(event); },
       [&] {
         std::unique_ptr<Loaded> dropped;
         {

@@ -93,7 +93,7 @@ void describe_bind(CallEvent& event, const Tensor& tensor) {
 
 size_t Module::num_inputs() const {
   return api_call(
-      "Module.get_num_inputs", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.get_num_inputs">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         return loaded("get_num_inputs").inputs.size();
@@ -102,7 +102,7 @@ size_t Module::num_inputs() const {
 
 size_t Module::num_outputs() const {
   return api_call(
-      "Module.get_num_outputs", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.get_num_outputs">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         return loaded("get_num_outputs").outputs.counted();
@@ -111,7 +111,7 @@ size_t Module::num_outputs() const {
 
 std::string Module::input_name(int64_t index) const {
   return api_call(
-      "Module.get_input_name",
+      host_call<"Module.get_input_name">,
       [&](CallEvent& event) {
         describe(event);
         event.index = index;
@@ -124,7 +124,7 @@ std::string Module::input_name(int64_t index) const {
 
 std::string Module::output_name(int64_t index) const {
   return api_call(
-      "Module.get_output_name",
+      host_call<"Module.get_output_name">,
       [&](CallEvent& event) {
         describe(event);
         event.index = index;
@@ -137,7 +137,7 @@ std::string Module::output_name(int64_t index) const {
 
 std::vector<std::string> Module::taps() const {
   return api_call(
-      "Module.taps", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.taps">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         const PortTable& outputs = loaded("taps").outputs;
@@ -149,7 +149,7 @@ std::vector<std::string> Module::taps() const {
 
 TensorInfo Module::input_info(std::string_view name) const {
   return api_call(
-      "Module.get_input_info", [&](CallEvent& event) { describe_input(event, name); },
+      host_call<"Module.get_input_info">, [&](CallEvent& event) { describe_input(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
         return input_port("get_input_info", name).info;
@@ -158,7 +158,7 @@ TensorInfo Module::input_info(std::string_view name) const {
 
 TensorInfo Module::output_info(std::string_view name) const {
   return api_call(
-      "Module.get_output_info", [&](CallEvent& event) { describe_output(event, name); },
+      host_call<"Module.get_output_info">, [&](CallEvent& event) { describe_output(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
         return output_port("get_output_info", name).info;
@@ -167,7 +167,7 @@ TensorInfo Module::output_info(std::string_view name) const {
 
 std::string Module::custom_msg() const {
   return api_call(
-      "Module.get_custom_msg", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.get_custom_msg">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         return loaded("get_custom_msg").program->content().custom_msg;
@@ -176,7 +176,7 @@ std::string Module::custom_msg() const {
 
 int Module::core_number() const {
   return api_call(
-      "Module.get_core_num", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.get_core_num">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         return int(loaded("get_core_num").program->content().ncore);
@@ -185,7 +185,7 @@ int Module::core_number() const {
 
 std::string Module::backend_name() const {
   return api_call(
-      "Module.get_backend_name", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.get_backend_name">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         return loaded("get_backend_name").backend;
@@ -194,7 +194,7 @@ std::string Module::backend_name() const {
 
 std::string Module::model_version() const {
   return api_call(
-      "Module.get_model_version", [&](CallEvent& event) { describe(event); },
+      host_call<"Module.get_model_version">, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
         const hmm::File& content = loaded("get_model_version").program->content();
@@ -220,7 +220,7 @@ Port& Module::output_port(const char* who, std::string_view name) const {
 
 void Module::set_input(std::string_view name, const ArrayView& array) {
   return api_call(
-      "Module.set_input",
+      device_call<"Module.set_input">,
       [&](CallEvent& event) {
         describe_input(event, name);
         event.array = event.values = &array;
@@ -251,7 +251,7 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
 void Module::set_input(std::string_view name, const Tensor& tensor) {
   HostValues values;
   return api_call(
-      "Module.set_input",
+      device_call<"Module.set_input">,
       [&](CallEvent& event) {
         describe_input(event, name);
         values.describe(event, tensor);
@@ -275,7 +275,7 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
 
 void Module::set_dev_input(std::string_view name, const Tensor& tensor) {
   return api_call(
-      "Module.set_dev_input",
+      host_call<"Module.set_dev_input">,
       [&](CallEvent& event) {
         describe_input(event, name);
         describe_bind(event, tensor);
@@ -301,7 +301,7 @@ void Module::bind(const char* who, Port& port, const Tensor& tensor) {
 
 Tensor Module::input(std::string_view name) const {
   return api_call(
-      "Module.get_dev_input", [&](CallEvent& event) { describe_input(event, name); },
+      host_call<"Module.get_dev_input">, [&](CallEvent& event) { describe_input(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
         return input_port("get_dev_input", name).tensor();
@@ -310,7 +310,7 @@ Tensor Module::input(std::string_view name) const {
 
 Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& info) {
   return api_call(
-      "Module.get_output",
+      device_call<"Module.get_output">,
       [&](CallEvent& event) {
         describe_output(event, name);
         event.reads = Memory::Port;
@@ -335,7 +335,7 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
 
 void Module::output_to(std::string_view name, const Tensor& target) {
   return api_call(
-      "Module.get_output",
+      device_call<"Module.get_output">,
       [&](CallEvent& event) {
         describe_output(event, name);
         event.tensor = TensorFacts(target);
@@ -353,7 +353,7 @@ void Module::output_to(std::string_view name, const Tensor& target) {
 
 Tensor Module::dev_output(std::string_view name) const {
   return api_call(
-      "Module.get_dev_output", [&](CallEvent& event) { describe_output(event, name); },
+      host_call<"Module.get_dev_output">, [&](CallEvent& event) { describe_output(event, name); },
       [&] {
         const std::lock_guard lock(mutex_);
         return output_port("get_dev_output", name).tensor();
@@ -362,7 +362,7 @@ Tensor Module::dev_output(std::string_view name) const {
 
 void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
   return api_call(
-      "Module.set_dev_output",
+      host_call<"Module.set_dev_output">,
       [&](CallEvent& event) {
         describe_output(event, name);
         describe_bind(event, tensor);
@@ -375,7 +375,7 @@ void Module::set_dev_output(std::string_view name, const Tensor& tensor) {
 
 void Module::set_output(std::string_view name, const Tensor& tensor) {
   return api_call(
-      "Module.set_output",
+      host_call<"Module.set_output">,
       [&](CallEvent& event) {
         describe_output(event, name);
         describe_bind(event, tensor);

@@ -168,10 +168,11 @@ void observe_run_end(RunEvent& event) noexcept {
   for (const auto& observer : *observers()) observer->run_end(event);
 }
 
-ObservedCall::ObservedCall(const char* name) {
+ObservedCall::ObservedCall(const KnownCall& known) {
   read_environment();
   observers_ = observers();
-  event_.name = name;
+  event_.name = known.name;
+  event_.needs_device = known.needs_device;
 }
 
 ObservedCall::~ObservedCall() = default;

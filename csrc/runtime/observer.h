@@ -71,6 +71,7 @@ enum class Memory { None, Self, Tensor, Port, Result };
 // What a call does not have is empty. After a successful call the facts describe what it left behind.
 struct CallEvent {
   const char* name = "";  // "Module.run"
+  bool needs_device = false;
   uint64_t call = 0;      // unique, as handles are
   uint64_t thread = 0;    // the system's thread id
   uint64_t begin_ns = 0;  // steady clock
@@ -188,10 +189,30 @@ bool observe_run_ready(const RunEvent& event);
 void observe_run_begin(RunEvent& event);
 void observe_run_end(RunEvent& event) noexcept;
 
+// A call as its definition describes it (api_call.h). The list is complete once the library is loaded.
+class KnownCall {
+ public:
+  KnownCall(const char* name, bool needs_device) noexcept : name(name), needs_device(needs_device), next(last_) {
+    last_ = this;
+  }
+  KnownCall(const KnownCall&) = delete;
+  KnownCall& operator=(const KnownCall&) = delete;
+
+  const char* const name;
+  const bool needs_device;
+  const KnownCall* const next;
+
+  // From here on by `next`, in no order.
+  static const KnownCall* first() noexcept { return last_; }
+
+ private:
+  static constinit inline const KnownCall* last_ = nullptr;
+};
+
 // A call being told to the listeners.
 class ObservedCall {
  public:
-  explicit ObservedCall(const char* name);
+  explicit ObservedCall(const KnownCall& known);
   ~ObservedCall();  // not inline: every call has one, and an event has many members
   // False: the environment named no layer after all.
   bool anybody() const noexcept;

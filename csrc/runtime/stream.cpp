@@ -191,7 +191,7 @@ Stream::Stream(bool auto_yield) : state_(std::make_shared<State>()), handle_(nex
 std::shared_ptr<Stream> Stream::create(bool auto_yield) {
   uint64_t handle = 0;
   return api_call(
-      "Stream.create", [&](CallEvent& event) { event.stream = handle; },
+      host_call<"Stream.create">, [&](CallEvent& event) { event.stream = handle; },
       [&] {
         auto stream = std::make_shared<Stream>(auto_yield);
         handle = stream->handle();

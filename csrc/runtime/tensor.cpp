@@ -26,7 +26,7 @@ Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder, Content
     event.info = TensorFacts(info, nullptr, 0);
     if (info.device_id != kHost) event.device_id = info.device_id;
   };
-  return api_call("Tensor.allocate", describe, [&]() -> Tensor {
+  return api_call(device_call<"Tensor.allocate">, describe, [&]() -> Tensor {
     const uint64_t bytes = info.span_bytes();
     if (info.placement != nullptr) {
       // Slabs are cut from dense tensors.
@@ -41,7 +41,7 @@ Tensor Tensor::allocate(const TensorInfo& info, std::string_view holder, Content
 
 Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
   return api_call(
-      "Tensor.from_array",
+      host_call<"Tensor.from_array">,
       [&](CallEvent& event) {
         event.array = event.values = &array;
         event.info = TensorFacts(info, nullptr, 0);
@@ -72,7 +72,7 @@ void Tensor::require_storage(const char* what) const {
 
 Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
   return api_call(
-      "Tensor.select_roi",
+      host_call<"Tensor.select_roi">,
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
         // Recorded as of an array [batch, bytes], which a replay has where no model has such an image.
@@ -142,7 +142,7 @@ void Tensor::copy_values(const Tensor& target, const char* what) const {
 
 Tensor Tensor::to_host(bool to_contiguous) const {
   return api_call(
-      "Tensor.to_host", [&](CallEvent& event) { describe_read(event); },
+      device_call<"Tensor.to_host">, [&](CallEvent& event) { describe_read(event); },
       [&]() -> Tensor {
         require_storage("to_host");
         const bool dense = info_.is_dense();
@@ -157,7 +157,7 @@ Tensor Tensor::to_host(bool to_contiguous) const {
 
 ArrayMemory Tensor::to_array() const {
   return api_call(
-      "Tensor.numpy", [&](CallEvent& event) { describe_read(event); },
+      device_call<"Tensor.numpy">, [&](CallEvent& event) { describe_read(event); },
       [&] {
         Tensor host = to_host(on_device());
         std::byte* memory = host.buffer()->lend_to_array();
@@ -171,7 +171,7 @@ ArrayMemory Tensor::to_array() const {
 
 std::byte* Tensor::wait_for_data() const {
   return api_call(
-      "Tensor.data",
+      device_call<"Tensor.data">,
       [&](CallEvent& event) {
         describe_read(event);
         event.made = host_array(*this);
@@ -185,7 +185,7 @@ std::byte* Tensor::wait_for_data() const {
 
 Tensor Tensor::clone(bool copy) const {
   return api_call(
-      "Tensor.clone",
+      device_call<"Tensor.clone">,
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
         event.copies = copy;
@@ -202,7 +202,7 @@ Tensor Tensor::clone(bool copy) const {
 Tensor Tensor::astype(DType dtype) const {
   HostValues values;
   return api_call(
-      "Tensor.astype",
+      device_call<"Tensor.astype">,
       [&](CallEvent& event) {
         describe_read(event);
         values.describe(event, *this);
@@ -219,7 +219,7 @@ Tensor Tensor::astype(DType dtype) const {
 
 void Tensor::copy_to(const Tensor& target) const {
   return api_call(
-      "Tensor.copy_to",
+      device_call<"Tensor.copy_to">,
       [&](CallEvent& event) {
         describe_read(event);
         event.tensor = TensorFacts(target);
@@ -238,7 +238,7 @@ void Tensor::copy_to(const Tensor& target) const {
 void Tensor::cast_to(const Tensor& target) const {
   HostValues values;
   return api_call(
-      "Tensor.cast_to",
+      device_call<"Tensor.cast_to">,
       [&](CallEvent& event) {
         describe_read(event);
         values.describe(event, *this);
@@ -251,7 +251,7 @@ void Tensor::cast_to(const Tensor& target) const {
 
 void Tensor::set_zero() const {
   return api_call(
-      "Tensor.set_zero",
+      device_call<"Tensor.set_zero">,
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
         event.writes = Memory::Self;

@@ -155,7 +155,7 @@ Weights WeightStore::acquire(Device& device, const std::shared_ptr<const ModelFi
 }
 
 void WeightStore::release() {
-  api_call("WeightManager.release", Undescribed(), [&] {
+  api_call(host_call<"WeightManager.release">, Undescribed(), [&] {
     const std::lock_guard lock(mutex_);
     forget_unused();
   });

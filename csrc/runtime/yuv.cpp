@@ -64,7 +64,7 @@ Shape TensorInfo::api_strides() const {
 
 YuvPlanes split_yuv(const Tensor& image) {
   return api_call(
-      "Tensor.split_yuv", [&](CallEvent& event) { event.self = TensorFacts(image); },
+      host_call<"Tensor.split_yuv">, [&](CallEvent& event) { event.self = TensorFacts(image); },
       [&]() -> YuvPlanes {
         const TensorInfo& info = image.info();
         const Sampling step = sampling(info.format);

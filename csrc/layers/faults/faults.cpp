@@ -14,7 +14,6 @@
 #include "base/named_file.h"
 #include "layers/clock/clock.h"
 #include "layers/faults/bits.h"
-#include "layers/faults/calls.h"
 #include "layers/faults/devices.h"
 #include "layers/faults/fired.h"
 #include "layers/faults/rules.h"
@@ -80,8 +79,7 @@ class Faults final : public Observer {
     const std::string_view name = event.name;
     if (name == "reset_device") return devices_.begin_reset(*event.device_id);
     devices_.cool_down();
-    const KnownCall* const call = find_call(name);
-    if (call == nullptr || !call->needs_device) return;
+    if (!event.needs_device) return;
     const Moment moment{name, devices_of(event), label_of(event), event.program};
     refuse_if_broken(moment);
     apply(moment, Stage::Before);

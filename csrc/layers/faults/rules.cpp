@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/named_file.h"
 #include "base/toml.h"
-#include "layers/faults/calls.h"
 #include "runtime/device_profile.h"
+#include "runtime/observer.h"
 
 namespace tcim_lite::layers {
 namespace {
@@ -129,20 +129,24 @@ void check_names(const Keys& keys, const TomlTable& table, const Kind& kind) {
   }
 }
 
+// Those that a rule of this kind can name, the usual one first.
+std::vector<std::string_view> calls_of(const Kind& kind) {
+  std::vector<std::string_view> calls{kind.call};
+  for (const KnownCall* call = KnownCall::first(); call != nullptr; call = call->next) {
+    if (kind.calls == "*" ? call->needs_device : has_word(kind.calls, call->name)) calls.push_back(call->name);
+  }
+  std::sort(calls.begin() + 1, calls.end());
+  return calls;
+}
+
 std::string_view call_of(const Keys& keys, const Kind& kind) {
   const std::string name = keys.text("call");
   if (name.empty()) return kind.call;
-  const KnownCall* const call = find_call(name);
-  if (call != nullptr && (call->name == kind.call || has_word(kind.calls, name))) return call->name;
-  if (call != nullptr && kind.calls == "*" && call->needs_device) return call->name;
-  std::string expected = std::string(kind.call);
-  if (kind.calls != "*") {
-    if (!kind.calls.empty()) expected += ", " + listed(kind.calls);
-  } else {
-    for (const KnownCall& each : known_calls()) {
-      if (each.needs_device && each.name != kind.call) expected += ", " + std::string(each.name);
-    }
-  }
+  const std::vector<std::string_view> calls = calls_of(kind);
+  const auto found = std::find(calls.begin(), calls.end(), name);
+  if (found != calls.end()) return *found;
+  std::string expected;
+  for (const std::string_view call : calls) expected += (expected.empty() ? "" : ", ") + std::string(call);
   keys.refuse(keys.find("call")->line, "call = '" + printable_start(name) + "'",
               concat("for ", kind.name, ": ", expected));
 }

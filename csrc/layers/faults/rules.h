@@ -22,6 +22,9 @@ enum class FaultKind {
   FlakySync,
 };
 
+// What a rule calls a round of a queued run, on whatever thread the stream runs it: no call of the API.
+inline constexpr std::string_view kExecute = "execute";
+
 enum class BitIn { Input, Output, Weight };
 
 struct FaultRule {
@@ -30,7 +33,7 @@ struct FaultRule {
   std::string_view kind_name;
   FaultKind kind = FaultKind::DeviceLost;
 
-  // When: of the calls of this name, of this model on this device, ...
+  // When: of the calls of this name (runtime/api_call.h) or kExecute, of this model on this device, ...
   std::string_view call;
   std::string model;          // is in the path; empty: any
   std::optional<int> device;  // empty: any
