@@ -1,6 +1,6 @@
 """Writes docs/api/*.md, the Python API reference, from signatures and docstrings. `make docs` runs it.
 
-It reads the sources and imports nothing of the package, so it needs no compiled core.
+It reads the sources, as does what it imports of the package, so it needs no compiled core.
 """
 
 from __future__ import annotations
@@ -13,11 +13,18 @@ from pathlib import Path
 
 import griffe
 
+from tcim_lite.contract.reader import marked_names
+
 ROOT = Path(__file__).parent.parent
 PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine")  # of tcim_lite
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
-MARKS = 'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against.'
+MARKS = (
+    'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against. '
+    "What is *chosen* or an *extension* says so ([status of every call](../api-status.md))."
+)
+
+_STATUSES = {each.name: each for package in ("runtime", "dev_ctrl") for each in marked_names(package)}
 
 
 def pages() -> dict[str, str]:
@@ -68,7 +75,7 @@ def _page(module: griffe.Module) -> str:
             lines.append(f"- {title}: {links}")
     lines.append("")
     for item in functions:
-        lines += [f"## `{item.name}`", *_signature(item), *_docstring(item)]
+        lines += [f"## `{item.name}`", *_signature(item), *_docstring(item), *_status(item)]
     for item in [*classes, *errors]:
         lines += _class(item)
     return "\n".join(lines).rstrip() + "\n"
@@ -86,6 +93,7 @@ def _class(item: griffe.Class) -> Iterator[str]:
         *([f"{item.name}{_parameters(constructor)}"] if constructor else []),
     )
     yield from _docstring(item)
+    yield from _status(item)
     if constructor is not None:
         yield from _docstring(constructor)
     members = [member for name, member in item.members.items() if not name.startswith("_")]
@@ -97,6 +105,7 @@ def _class(item: griffe.Class) -> Iterator[str]:
             yield f"### `{item.name}.{member.name}`"
             yield from _signature(member)
             yield from _docstring(member)
+            yield from _status(member)
 
 
 def _described(item: griffe.Class) -> set[str]:
@@ -111,7 +120,15 @@ def _value(member: griffe.Attribute) -> str:
     if "property" not in member.labels and member.value is not None:
         return f"`{member.name} = {member.value}`"
     text = " ".join(member.docstring.value.split()) if member.docstring else ""
-    return f"`{member.name}: {member.annotation}` {text}".rstrip()
+    return " ".join([f"`{member.name}: {member.annotation}` {text}".rstrip(), *filter(None, _status(member))])
+
+
+def _status(item: griffe.Object) -> Iterator[str]:
+    """What its mark says, unless that is "exact"."""
+    mark = _STATUSES.get(item.path.removeprefix(f"{item.module.path}."))
+    if mark is not None and mark.text:
+        yield f"*{mark.status.capitalize()}*: {mark.text}."
+        yield ""
 
 
 def _signature(function: griffe.Function) -> list[str]:

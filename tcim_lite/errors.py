@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from tcim_lite.contract import chosen
+
 __all__ = [
     "ArgumentError",
     "DeviceError",
@@ -18,6 +20,7 @@ __all__ = [
 ]
 
 
+@chosen("10", "values other than OK are the emulator's", "Status")
 class Status(enum.IntEnum):
     """Result of a call. Members are appended, never renumbered."""
 
@@ -35,6 +38,7 @@ class Status(enum.IntEnum):
         return format(int(self), spec) if spec[-1:] in tuple("bcdoxXn") else format(str(self), spec)
 
 
+@chosen("10", "classes of errors are the emulator's; the vendor's documentation names RuntimeError")
 class TcimError(RuntimeError):
     """A failed operation.
 
@@ -50,28 +54,33 @@ class TcimError(RuntimeError):
             self.status = Status(status)
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class HmmFormatError(TcimError, ValueError):
     """A `.hmm` or `.hmw` file that is damaged, foreign, incomplete or too new."""
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class StateError(TcimError):
     """An unbound dummy input at `run`, or the use of a released object."""
 
     status = Status.UNINITIALIZED
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class ArgumentError(TcimError, ValueError):
     """A value out of range."""
 
     status = Status.INVALID_ARGUMENT
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class ShapeError(TcimError, ValueError):
     """An element count or a dtype that does not fit."""
 
     status = Status.INVALID_ARGUMENT
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class UnknownNameError(TcimError, KeyError):
     """An input or output name that the module does not have."""
 
@@ -82,10 +91,12 @@ class UnknownNameError(TcimError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class DeviceError(TcimError):
     """A bad device id, no memory left, or a failed launch."""
 
 
+@chosen("10", "catch RuntimeError for both runtimes")
 class UnsupportedError(TcimError, NotImplementedError):
     """Something recognised that this emulator does not emulate."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact
 from tcim_lite.dev_ctrl import reset
 from tcim_lite.errors import ArgumentError, DeviceError, Status, UnsupportedError
 
@@ -20,6 +21,7 @@ __all__ = ["DvfsMode", "HalDevice", "HalDeviceFactory", "MemInfo"]
 _MEGABYTE = 1 << 20
 
 
+@chosen("11", "PERFORMANCE is 0, ON_DEMAND is 1; no effect on speed", "dev_ctrl::DvfsMode")
 class DvfsMode(enum.IntEnum):
     """How the clock follows the load."""
 
@@ -37,6 +39,7 @@ class DvfsMode(enum.IntEnum):
 
 
 @dataclass(frozen=True)
+@exact("11", "dev_ctrl::MemInfo")
 class MemInfo:
     """Device memory in MB of 2**20 bytes; whatever is used counts as 1 at least."""
 
@@ -45,6 +48,7 @@ class MemInfo:
     mem_used: int
 
 
+@exact("11", "dev_ctrl::HalDevice")
 class HalDevice:
     """The devices of a backend; made by `HalDeviceFactory.create`.
 
@@ -57,6 +61,7 @@ class HalDevice:
     def __init__(self, backend_name: str) -> None:
         self._backend_name = backend_name
 
+    @exact("11", "dev_ctrl::HalDevice::GetDvfsMode")
     def get_dvfs_mode(self, dev_id: int) -> tuple[Status, DvfsMode]:
         """The mode this process has set, else `PERFORMANCE`."""
         status, telemetry = _telemetry(dev_id)
@@ -64,6 +69,7 @@ class HalDevice:
             return status, DvfsMode.PERFORMANCE
         return Status.OK, DvfsMode(telemetry.mode)
 
+    @chosen("11", "stored, no effect on speed", "dev_ctrl::HalDevice::SetDvfsMode")
     def set_dvfs_mode(self, dev_id: int, mode: DvfsMode | int) -> Status:
         """Sets the mode; results and their speed stay the same.
 
@@ -84,6 +90,7 @@ class HalDevice:
             return _does_not_answer(error)
         return Status.OK
 
+    @chosen("11", "1400 MHz, ON_DEMAND idle 700", "dev_ctrl::HalDevice::GetIpuFrequency")
     def get_ipu_frequency(self, dev_id: int) -> tuple[Status, int]:
         """The clock in MHz: the profile's, 1400 by default; half of it while an `ON_DEMAND` device runs nothing."""
         status, telemetry = _telemetry(dev_id)
@@ -91,6 +98,7 @@ class HalDevice:
             return status, 0
         return Status.OK, telemetry.clock_mhz
 
+    @chosen("11", "what this process holds", "dev_ctrl::HalDevice::GetMemInfo")
     def get_mem_info(self, dev_id: int) -> tuple[Status, MemInfo]:
         """Memory in MB: the device's, and what this process's modules and tensors hold of it."""
         status, telemetry = _telemetry(dev_id)
@@ -99,6 +107,7 @@ class HalDevice:
         total, used = telemetry.memory_total // _MEGABYTE, -(-telemetry.memory_used // _MEGABYTE)
         return Status.OK, MemInfo(total, max(0, total - used), used)
 
+    @chosen("11", "of this process", "dev_ctrl::HalDevice::GetIpuUtilRate")
     def get_ipu_util_rate(self, dev_id: int) -> tuple[Status, float]:
         """The share of the last second, in percent, in which the device ran something of this process."""
         status, telemetry = _telemetry(dev_id)
@@ -106,6 +115,7 @@ class HalDevice:
             return status, 0.0
         return Status.OK, round(100 * telemetry.utilization, 1)
 
+    @chosen("11", "modules keep their memory and go on working", "dev_ctrl::HalDevice::IpuReset")
     def ipu_reset(self, dev_id: int) -> Status:
         """Runs the pre-reset callbacks, resets, runs the post-reset callbacks, each in registration order (C-17).
 
@@ -128,6 +138,7 @@ class HalDevice:
         device_id = _existing(dev_id)
         return Status.INVALID_ARGUMENT if device_id is None else reset.run(device_id)
 
+    @exact("11", "dev_ctrl::HalDevice::RegisterPreResetCallback")
     def register_pre_reset_callback(self, dev_id: int, fn: Callable[[int], object]) -> reset.CallbackHandle:
         """Calls `fn(device_id)` before every reset of the device.
 
@@ -140,10 +151,12 @@ class HalDevice:
         """
         return _register(dev_id, reset.Phase.PRE, fn)
 
+    @exact("11", "dev_ctrl::HalDevice::RegisterPostResetCallback")
     def register_post_reset_callback(self, dev_id: int, fn: Callable[[int], object]) -> reset.CallbackHandle:
         """Calls `fn(device_id)` after every reset of the device; otherwise as `register_pre_reset_callback`."""
         return _register(dev_id, reset.Phase.POST, fn)
 
+    @exact("11", "dev_ctrl::HalDevice::UnregisterResetCallback")
     def unregister_reset_callback(self, handle: reset.CallbackHandle) -> Status:
         """Forgets a callback.
 
@@ -157,10 +170,12 @@ class HalDevice:
         return f"HalDevice({self._backend_name!r})"
 
 
+@exact("11", "dev_ctrl::HalDeviceFactory")
 class HalDeviceFactory:
     """Makes `HalDevice` objects."""
 
     @staticmethod
+    @exact("11", "dev_ctrl::HalDeviceFactory::Create")
     def create(backend: str = "") -> HalDevice:
         """The devices of a backend.
 

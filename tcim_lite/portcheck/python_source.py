@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .api import CLASSES, DISTINCT, PYTHON, Entry, unknown
+from .api import CLASSES, DISTINCT, PYTHON, RESULTS, Entry, unknown
 from .findings import Place, Use
-from .table import RESULTS
 
 Type = str | tuple["Type", ...] | None
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact
 from tcim_lite.errors import TcimError
 from tcim_lite.runtime.arguments import text
 
 __all__ = ["get_device_num", "get_version"]
 
 
+@exact("1.2", "GetVersion")
 def get_version() -> str:
     """The version (C-19).
 
@@ -21,6 +23,7 @@ def get_version() -> str:
     return _core.version()
 
 
+@chosen("1.2", "counts logical devices: the profile, TCIM_LITE_DEVICE_NUM, else 1", "GetDeviceNum")
 def get_device_num(backend_name: str = "") -> int:
     """The number of logical devices; starts nothing (C-20).
 

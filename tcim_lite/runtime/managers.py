@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact
 from tcim_lite.runtime.arguments import text
 
 __all__ = ["DevManager", "WeightManager"]
 
 
+@exact("2", "DevManager::Create")
 class DevManager:
     """An ordered list of device ids; the first is rank 0 (spec section 2). Immutable."""
 
@@ -43,28 +45,33 @@ class DevManager:
         self._backend_name = backend_name
 
     @property
+    @chosen("2", "known from the adapter only")
     def device_ids(self) -> list[int]:
-        """The ids in order of rank. Extra: not in the vendor's Python API."""
+        """The ids in order of rank."""
         return list(self._device_ids)
 
     @property
+    @chosen("2", "known from the adapter only")
     def backend_name(self) -> str:
-        """As given; "" means the default. Extra: not in the vendor's Python API."""
+        """As given; "" means the default."""
         return self._backend_name
 
     @property
+    @chosen("2", "known from the adapter only")
     def dev_count(self) -> int:
-        """The number of ids. Extra: not in the vendor's Python API."""
+        """The number of ids."""
         return len(self.device_ids)
 
+    @chosen("2", "known from the adapter only")
     def verify(self) -> bool:
-        """Whether every id exists now. Extra: not in the vendor's Python API."""
+        """Whether every id exists now."""
         return set(self.device_ids) <= set(_core.device_ids())
 
     def __repr__(self) -> str:
         return f"DevManager({self.device_ids}, {self.backend_name!r})"
 
 
+@exact("3", "Module::WeightManager")
 class WeightManager:
     """Modules loaded with one manager share equal weights on a device (spec section 3).
 
@@ -84,11 +91,11 @@ class WeightManager:
         """
         self._dev_manager = device if isinstance(device, DevManager) else DevManager(device)
 
+    @chosen("3", "vendor programs call it, the documentation has it not")
     def release(self) -> None:
         """Forgets weights that no module uses. May be called again.
 
-        Loaded modules keep their weights, and later loads with this manager work as before. Extra: vendor programs call
-        it, the vendor's documentation does not list it.
+        Loaded modules keep their weights, and later loads with this manager work as before.
         """
         self._store().release()
 

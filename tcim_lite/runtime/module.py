@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.errors import StateError
 from tcim_lite.runtime.arguments import checked, file_path, flag, integer, slot_name
 from tcim_lite.runtime.arrays import as_array
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Module", "load", "load_model_info"]
 
 
+@exact("1.2")
 def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
     """Loads a model.
 
@@ -55,6 +57,7 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
     return Module._wrap(_core.load_file(file_path(path), options))
 
 
+@chosen("1.2", "the text is the emulator's own")
 def load_model_info(path: str | os.PathLike[str]) -> str:
     """A description of a model file: name, version, inputs and outputs, custom_msg. Loads no weights.
 
@@ -64,6 +67,7 @@ def load_model_info(path: str | os.PathLike[str]) -> str:
     return _core.describe_model(file_path(path))
 
 
+@exact("7", "Module")
 class Module:
     """A loaded model (spec section 7). Made by `load`.
 
@@ -85,6 +89,7 @@ class Module:
         return module
 
     @staticmethod
+    @exact("7")
     def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) -> Module:
         """The same as `tcim_lite.runtime.load`."""
         return load(path, option)
@@ -109,14 +114,17 @@ class Module:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Module cannot be pickled or copied deeply; load it again, in the process that uses it")
 
+    @exact("7.1", "Module::GetInputNum")
     def get_num_inputs(self) -> int:
         """The number of inputs."""
         return self._core.num_inputs
 
+    @exact("7.1", "Module::GetOutputNum")
     def get_num_outputs(self) -> int:
         """The number of outputs."""
         return self._core.num_outputs
 
+    @exact("7.1", "Module::GetInputName")
     def get_input_name(self, idx: int) -> str:
         """The compiled name of input `idx`.
 
@@ -125,6 +133,7 @@ class Module:
         """
         return self._core.input_name(integer(idx, "get_input_name"))
 
+    @exact("7.1", "Module::GetOutputName")
     def get_output_name(self, idx: int) -> str:
         """The compiled name of output `idx`.
 
@@ -133,6 +142,7 @@ class Module:
         """
         return self._core.output_name(integer(idx, "get_output_name"))
 
+    @exact("7.1", "Module::GetInputInfo")
     def get_input_info(self, name: str) -> TensorInfo:
         """What the input looks like; valid for unbound dummies too.
 
@@ -141,6 +151,7 @@ class Module:
         """
         return TensorInfo._wrap(self._core.input_info(slot_name(name)))
 
+    @exact("7.1", "Module::GetOutputInfo")
     def get_output_info(self, name: str) -> TensorInfo:
         """What the output looks like.
 
@@ -149,28 +160,34 @@ class Module:
         """
         return TensorInfo._wrap(self._core.output_info(slot_name(name)))
 
+    @extension("remove it for the card")
     def taps(self) -> list[str]:
-        """The names of the taps, in execution order: "tap:layers.3.attn.mix". Extension: see `Option.set_taps`."""
+        """The names of the taps, in execution order: "tap:layers.3.attn.mix"; see `Option.set_taps`."""
         return self._core.taps()
 
+    @chosen("7.1", "seen in C++ only")
     def get_custom_msg(self) -> str:
-        """The text given to the compiler, JSON in practice, or "". Extra: not in the vendor's Python API."""
+        """The text given to the compiler, JSON in practice, or ""."""
         return self._core.custom_msg
 
+    @chosen("7.1", "seen in C++ only")
     def get_core_num(self) -> int:
-        """Cores per device the model was compiled for. Extra: not in the vendor's Python API."""
+        """Cores per device the model was compiled for."""
         return self._core.core_number
 
+    @chosen("7.1", "seen in C++ only")
     def get_backend_name(self) -> str:
-        """The backend, "Xh2HalBackend". Extra: not in the vendor's Python API."""
+        """The backend, "Xh2HalBackend"."""
         return self._core.backend_name
 
+    @chosen("7.1", "seen in C++ only")
     def get_model_version(self) -> str:
-        """The version of the container. Extra: not in the vendor's Python API."""
+        """The version of the container."""
         return self._core.model_version
 
     # -- data in
 
+    @chosen("7.2", "refuses integers that do not fit, tensors of other devices", "Module::SetInput")
     def set_input(self, name: str, value: Any) -> None:
         """Copies host data into the input, or binds a device tensor to it.
 
@@ -194,6 +211,7 @@ class Module:
         else:
             self._core.set_input_array(slot_name(name), as_array(value))
 
+    @exact("7.2", "Module::SetDevInput")
     def set_dev_input(self, name: str, tensor: Tensor) -> None:
         """Binds a device tensor to the input, by reference.
 
@@ -202,6 +220,7 @@ class Module:
         """
         self._core.set_dev_input(slot_name(name), checked(tensor, Tensor)._core)
 
+    @exact("7.2", "Module::GetDevInput")
     def get_dev_input(self, name: str) -> Tensor:
         """A live alias of what the input uses now; without storage for an unbound dummy (C-7).
 
@@ -214,6 +233,7 @@ class Module:
 
     # -- running
 
+    @chosen("7.3", "the second parameter answers to run_option and option")
     def run(self, sync: bool = False, run_option: RunOption | None = None, option: RunOption | None = None) -> None:
         """Queues one inference (C-13).
 
@@ -234,6 +254,7 @@ class Module:
         chosen = option if run_option is None else run_option
         self._core.run(flag(sync, "run: sync"), 1 if chosen is None else checked(chosen, RunOption).rounds)
 
+    @exact("7.3", "Module::Sync")
     def sync(self) -> None:
         """Waits for everything queued on the module's stream.
 
@@ -242,12 +263,14 @@ class Module:
         """
         self._core.sync()
 
+    @exact("7.3", "Module::SetStream")
     def set_stream(self, stream: Stream | None) -> None:
         """Later runs use this stream; None is the device's default stream."""
         self._core.set_stream(None if stream is None else checked(stream, Stream)._core)
 
     # -- data out
 
+    @chosen("7.4", "waits for queued runs; zeros before the first run", "Module::GetOutput")
     def get_output(self, name: str, info: TensorInfo | None = None) -> Tensor:
         """The output on the host, a fresh copy every time (C-11, C-12). Waits for queued runs.
 
@@ -264,6 +287,7 @@ class Module:
             self._core.output(slot_name(name), None if info is None else checked(info, TensorInfo)._core)
         )
 
+    @exact("7.4", "Module::GetDevOutput")
     def get_dev_output(self, name: str) -> Tensor:
         """A live alias of the output's device memory; it holds a run's data until the next run (C-10).
 
@@ -272,6 +296,7 @@ class Module:
         """
         return Tensor._wrap(self._core.dev_output(slot_name(name)))
 
+    @exact("7.4", "Module::SetDevOutput")
     def set_dev_output(self, name: str, tensor: Tensor) -> None:
         """The graph writes this output into the given device tensor, which may be an input of the same module (C-9).
 
@@ -280,11 +305,11 @@ class Module:
         """
         self._core.set_dev_output(slot_name(name), checked(tensor, Tensor)._core)
 
+    @chosen("7.4", "seen in C++ only")
     def set_output(self, name: str, tensor: Tensor) -> None:
         """A device tensor is bound; a host tensor is filled, converted, whenever a run completes.
 
-        Extra: not in the vendor's Python API. Arrays that the host tensor's `numpy()` gave before keep
-        their values (C-11).
+        Arrays that the host tensor's `numpy()` gave before keep their values (C-11).
 
         Raises:
             TcimError: as `set_dev_input`.
@@ -293,10 +318,11 @@ class Module:
 
     # -- the end
 
+    @chosen("7.5", "known from third-party code; dropping the last reference does the same")
     def release(self) -> None:
         """Waits for queued runs and frees the module's memory. May be called again; other calls then raise StateError.
 
-        Dropping the last reference does the same. Extra: not in the vendor's Python API.
+        Dropping the last reference does the same.
         """
         self._core.release()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.runtime.arguments import flag, integer, text
 from tcim_lite.runtime.managers import DevManager, WeightManager
 
 __all__ = ["Option", "RunOption"]
 
 
+@chosen("4", "Option(), Option(int) and Option(DevManager) are accepted beside a WeightManager", "Module::Option")
 class Option:
     """Load options (spec section 4). Setters return the option, so calls chain."""
 
@@ -33,6 +35,7 @@ class Option:
         self._host_lazy_loading = False
         self._taps: tuple[str, ...] | None = None
 
+    @chosen("4", "unknown names: a warning; after load: nothing", "Module::Option::SetDummyTensors")
     def set_dummy_tensors(self, names: Iterable[str]) -> Option:
         """The named inputs get no memory at load; bind or set them before `run` (C-7). No effect after `load`.
 
@@ -50,6 +53,7 @@ class Option:
         self._dummies = dummies
         return self
 
+    @chosen("4", "any alignment; the card wants that of the format", "Module::Option::SetModelOffset")
     def set_model_offset(self, offset: int, size: int) -> Option:
         """The model is the bytes [offset, offset + size) of the file or buffer.
 
@@ -66,13 +70,15 @@ class Option:
         self._offset, self._size = offset, size
         return self
 
+    @exact("4", "Module::Option::EnableHostLazyLoading")
     def enable_host_lazy_loading(self, enable: bool = False) -> Option:
         """Accepted; files are mapped and read when used anyway."""
         self._host_lazy_loading = flag(enable, "enable_host_lazy_loading: enable")
         return self
 
+    @extension("remove it for the card")
     def set_taps(self, patterns: Iterable[str]) -> Option:
-        """Extension, not in the vendor's API: makes intermediate values readable after a run. No effect after `load`.
+        """Makes intermediate values readable after a run. No effect after `load`.
 
         A value whose name fits a pattern becomes a tap, an output called `tap:` and the value's name, which
         `get_output`, `get_dev_output`, `get_output_info`, `set_output` and `set_dev_output` take. `get_num_outputs`
@@ -119,6 +125,7 @@ class Option:
         )
 
 
+@chosen("5", "less than one round is refused", "Module::RunOption")
 class RunOption:
     """Run options (spec section 5). Immutable."""
 
@@ -142,8 +149,9 @@ class RunOption:
         self._rounds = rounds
 
     @property
+    @extension("keep the number yourself")
     def rounds(self) -> int:
-        """How many times one `run` repeats the graph. Extra: not in the vendor's Python API."""
+        """How many times one `run` repeats the graph."""
         return self._rounds
 
     def __reduce__(self) -> tuple[type[RunOption], tuple[int]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen
 from tcim_lite.runtime.arguments import flag
 
 __all__ = ["Stream"]
 
 
+@chosen("6", "auto yield has no effect; modules without a stream share one per device", "Stream")
 class Stream:
     """Work of one stream runs in order, work of different streams concurrently (spec section 6).
 

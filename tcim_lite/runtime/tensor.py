@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, flag, integers
 from tcim_lite.runtime.arrays import as_array, export_dlpack, import_dlpack
 from tcim_lite.runtime.tensor_info import DTYPES, Device, TensorInfo, dtype_name
@@ -16,6 +17,7 @@ from tcim_lite.runtime.tensor_info import DTYPES, Device, TensorInfo, dtype_name
 __all__ = ["Tensor", "from_dlpack"]
 
 
+@chosen("9", "new memory is zeros; the card's holds anything", "Tensor")
 class Tensor:
     """Memory on the host or a device (spec section 9). Views and aliases share it and keep it alive (C-22)."""
 
@@ -47,35 +49,42 @@ class Tensor:
         return tensor
 
     @property
+    @exact("9", "Tensor::Info")
     def info(self) -> TensorInfo:
         """What the tensor looks like; valid without storage too (C-7)."""
         return TensorInfo._wrap(self._core.info)
 
     @property
+    @chosen("9", "known from the adapter only: info.shape")
     def shape(self) -> tuple[int, ...]:
         """The extents."""
         return self._core.info.shape
 
     @property
+    @chosen("9", "known from the adapter only: info.dtype")
     def dtype(self) -> type[np.generic]:
         """A numpy scalar class."""
         return DTYPES[self._core.info.dtype]
 
     @property
+    @chosen("9", "known from the adapter only")
     def device(self) -> Device:
         """Where the memory is."""
         return self.info.device
 
     @property
+    @chosen("9", "known from the adapter only")
     def device_id(self) -> int:
-        """The logical device, -1 for the host. Extra: not in the vendor's Python API."""
+        """The logical device, -1 for the host."""
         return self._core.info.device_id
 
     @property
+    @chosen("9", "known from the adapter only")
     def mem_size(self) -> int:
         """Bytes of the elements."""
         return self._core.info.mem_size
 
+    @chosen("9", "no later run changes the array; works on device tensors")
     def numpy(self) -> NDArray[Any]:
         """The values as an array of the tensor's dtype and shape; no later run changes it (C-11).
 
@@ -126,6 +135,7 @@ class Tensor:
         device_id = self._core.info.device_id
         return (1, 0) if device_id < 0 else (12, device_id)
 
+    @exact("9", "Tensor::ToHost")
     def to_host(self, to_contiguous: bool = False) -> Tensor:
         """A host tensor: a new one from a device; itself on the host, unless strided and `to_contiguous` is set.
 
@@ -135,6 +145,7 @@ class Tensor:
         core = self._core.to_host(flag(to_contiguous, "to_host: to_contiguous"))
         return self if core.is_same(self._core) else self._wrap(core)
 
+    @exact("9", "Tensor::AsType")
     def astype(self, np_type: Any) -> Tensor:
         """A converted copy in the same place (rules of spec section 13.2).
 
@@ -145,6 +156,7 @@ class Tensor:
 
     cast = astype
 
+    @exact("9", "Tensor::CastTo")
     def cast_to(self, dst: Tensor) -> None:
         """Converts into `dst`, which has as many elements.
 
@@ -154,6 +166,7 @@ class Tensor:
         """
         self._core.cast_to(checked(dst, Tensor)._core)
 
+    @exact("9", "Tensor::CopyTo")
     def copy_to(self, dst: Tensor) -> None:
         """Copies this tensor into `dst`: any pair of places, any strides, equal dtypes.
 
@@ -162,6 +175,7 @@ class Tensor:
         """
         self._core.copy_to(checked(dst, Tensor)._core)
 
+    @exact("9", "Tensor::SelectROI")
     def select_roi(self, start: Sequence[int], shape: Sequence[int]) -> Tensor:
         """A rectangular view that shares memory; of a tensor of images, whole ones.
 
@@ -175,10 +189,12 @@ class Tensor:
         """
         return self._wrap(self._core.select_roi(integers(start, "start"), integers(shape, "shape")))
 
+    @exact("9", "Tensor::Clone")
     def clone(self, auto_copy: bool = True) -> Tensor:
         """New memory in the same place; without `auto_copy` its contents are unspecified (zero here)."""
         return self._wrap(self._core.clone(flag(auto_copy, "clone: auto_copy")))
 
+    @exact("9")
     def set_zero(self) -> None:
         """Fills the tensor with 0."""
         self._core.set_zero()
@@ -198,10 +214,11 @@ class Tensor:
         return f"Tensor(shape={info.shape}, dtype={info.dtype}, {place}{storage})"
 
 
+@extension("build a Tensor(info, array) instead")
 def from_dlpack(source: Any) -> Tensor:
     """A host tensor with the values of another library's array; a copy, so neither follows the other.
 
-    Extra: not in the vendor's Python API. `Module.set_input` and `Tensor(info, data)` take such arrays as they are.
+    `Module.set_input` and `Tensor(info, data)` take such arrays as they are.
 
     Args:
         source: a host array with `__dlpack__` (torch, jax, numpy), of DLPack 0.x or 1.x, any strides, read-only or

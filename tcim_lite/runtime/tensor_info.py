@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tcim_lite import _core
+from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.errors import ArgumentError
 from tcim_lite.runtime.arguments import checked, integers, text
 
@@ -40,6 +41,7 @@ def dtype_name(dtype: Any) -> str:
     return name
 
 
+@exact("12.2", "DataFmt")
 class DataFmt(enum.IntEnum):
     """Layout of a tensor's content."""
 
@@ -49,6 +51,7 @@ class DataFmt(enum.IntEnum):
     YUV444SP = 3
 
 
+@exact("12.2", "Device")
 class Device(enum.IntEnum):
     """Where memory is: the host (CPU) or a device (HDPL)."""
 
@@ -56,6 +59,7 @@ class Device(enum.IntEnum):
     HDPL = 1
 
 
+@extension("take the info of a module, and astype or ascontiguous of it")
 class TensorInfo:
     """What a tensor looks like (spec section 8, C-14). Immutable."""
 
@@ -85,49 +89,59 @@ class TensorInfo:
         return info
 
     @property
+    @exact("8", "TensorInfo::Shape")
     def shape(self) -> tuple[int, ...]:
         """The extents; of an image [batch, 3, height, width], whose product is not its number of bytes."""
         return self._core.shape
 
     @property
+    @exact("8", "TensorInfo::DataType")
     def dtype(self) -> type[np.generic]:
         """A numpy scalar class such as `numpy.float16`."""
         return DTYPES[self._core.dtype]
 
     @property
+    @exact("8", "TensorInfo::Format")
     def format(self) -> DataFmt:
         """The layout; `.name` is "ND" for everything but images."""
         return DataFmt[self._core.format]
 
     @property
+    @chosen("8", "known from the adapter only")
     def stride(self) -> tuple[int, ...]:
         """Strides in elements, one per axis; of an image those of Y, those of U and V, and where these begin."""
         return self._core.strides
 
     @property
+    @chosen("8", "known from the adapter only")
     def mem_size(self) -> int:
         """Bytes of the elements, of an image by its format."""
         return self._core.mem_size
 
     @property
+    @chosen("8", "known from the adapter only")
     def device(self) -> Device:
         """Where the tensor lives."""
         return Device.CPU if self._core.device_id < 0 else Device.HDPL
 
     @property
+    @extension("the program knows where it loaded the module")
     def device_id(self) -> int:
-        """The logical device, -1 for the host. Extra: not in the vendor's Python API."""
+        """The logical device, -1 for the host."""
         return self._core.device_id
 
     @property
+    @chosen("8", "known from the adapter only")
     def name(self) -> str:
         """The compiled name of the slot, or ""."""
         return self._core.name
 
+    @chosen("13.4", "layouts are dense everywhere, so nothing changes", "TensorInfo::AsContiguous")
     def ascontiguous(self) -> TensorInfo:
         """A copy with dense strides (the host layout)."""
         return TensorInfo._wrap(self._core.ascontiguous())
 
+    @exact("8", "TensorInfo::AsType")
     def astype(self, np_type: Any) -> TensorInfo:
         """A copy with another dtype.
 
@@ -136,10 +150,12 @@ class TensorInfo:
         """
         return TensorInfo._wrap(self._core.astype(dtype_name(np_type)))
 
+    @chosen("8", "known from the adapter only")
     def clone(self) -> TensorInfo:
         """A copy."""
         return TensorInfo._wrap(self._core)
 
+    @chosen("8", "known from the adapter only")
     def is_match(self, other: TensorInfo) -> bool:
         """Whether shape, dtype and format are equal."""
         return self._core.is_match(checked(other, TensorInfo)._core)

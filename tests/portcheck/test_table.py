@@ -1,15 +1,16 @@
-"""The status of every API call comes from one table, which has all of them."""
+"""Every API call has one status, at its definition in Python or in the table of what is not there."""
 
 from __future__ import annotations
 
 import enum
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import tcim_lite.dev_ctrl as dev_ctrl
 import tcim_lite.runtime as runtime
-from tcim_lite.portcheck.api import CPP, ENTRIES, PYTHON, STATUSES, page
+from tcim_lite.portcheck.api import CPP, ENTRIES, PYTHON, STATUSES, Entry, page
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +63,7 @@ def test_every_public_name_of_the_cpp_api_has_a_status():
     assert names - CPP.keys() == set()
 
 
-def test_the_table_names_nothing_that_does_not_exist():
+def test_statuses_name_nothing_that_does_not_exist():
     python = public_names(runtime, "") | public_names(dev_ctrl, "dev_ctrl.")
     cpp = header_names("tcim_runtime.h", "") | header_names("tcim_dev_ctrl.h", "dev_ctrl::")
     for entry in ENTRIES:
@@ -71,7 +72,7 @@ def test_the_table_names_nothing_that_does_not_exist():
         assert there == (entry.status != "missing") or (module and entry.status == "missing"), entry
 
 
-def test_every_line_is_of_a_known_status_and_explains_itself():
+def test_every_status_is_a_known_one_and_explains_itself():
     assert len(ENTRIES) == len(set(ENTRIES))
     for entry in ENTRIES:
         assert entry.status in STATUSES, entry
@@ -81,6 +82,19 @@ def test_every_line_is_of_a_known_status_and_explains_itself():
     assert len(names) == len(PYTHON) + len(CPP)
 
 
-def test_the_page_of_statuses_is_that_of_the_table():
+def test_a_mark_says_what_is_known_of_a_call():
+    assert PYTHON["Module.get_num_inputs"] == Entry(
+        "Module.get_num_inputs", "Module::GetInputNum", "exact", "7.1", "", "int"
+    )
+    assert PYTHON["Module.taps"].status == "extension"
+    assert PYTHON["Tensor.cast"] == replace(PYTHON["Tensor.astype"], python="Tensor.cast", cpp="")
+    assert PYTHON["Module.close"] == replace(
+        PYTHON["Module.release"], python="Module.close", text="another name of release"
+    )
+    assert PYTHON["dev_ctrl.HalDeviceFactory.create"].result == "dev_ctrl.HalDevice"
+    assert CPP["Status"] is PYTHON["Status"]  # dev_ctrl has it, too
+
+
+def test_the_page_lists_the_statuses():
     found = (ROOT / "docs/api-status.md").read_text(encoding="utf-8")
     assert found == page(), "write it again: tcim-lite port-check --table > docs/api-status.md"
