@@ -70,6 +70,15 @@ def test_a_constant_of_the_host_would_be_found(tmp_path):
     assert traps(tmp_path / "table.cu", tmp_path) != []
 
 
+def test_hopper_without_its_suffix_gets_the_instructions_of_90a(tmp_path):
+    """By its plain number it would run, at half of its speed and without a word."""
+    options = ("-DTCIM_LITE_CUDA=ON", "-DTCIM_LITE_CUDA_ARCHITECTURES=80;90", "-DTCIM_LITE_PYTHON=OFF")
+    run("cmake", "-G", "Unix Makefiles", *options, "-S", CSRC.parent, "-B", tmp_path, env={"CUDACXX": NVCC})
+    (flags,) = tmp_path.rglob("tcim_backend_cuda.dir/flags.make")
+    built = set(re.findall(r",code=\[?([a-z0-9_,]+)", flags.read_text()))
+    assert built == {"compute_80,sm_80", "sm_90a", "compute_90"}
+
+
 def symbols(kind: str, path: Path) -> set[str]:
     """Names of the core's namespace without that of the backend, which `nm kind` prints."""
     printed = subprocess.run(["nm", kind, "-P", path], capture_output=True, text=True, check=True).stdout
