@@ -117,8 +117,7 @@ def test_a_trace_that_cannot_be_written_says_so_once_and_at_exit():
     done = run_python(code, TCIM_LITE_LAYERS="trace", TCIM_LITE_TRACE_FILE="/dev/full")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
-        "tcim_lite error: trace: TCIM_LITE_TRACE_FILE='/dev/full' cannot be written (No space left on device); "
-        "its lines are lost",
+        "tcim_lite error: trace: '/dev/full' cannot be written (No space left on device); its lines are lost",
         "tcim_lite error: trace: lines lost: 5",
     ]
 

@@ -25,6 +25,8 @@ def test_models_load_from_anything_with_a_buffer(tmp_path, linear_bytes, referen
     for bad in (None, 5):
         with pytest.raises(TypeError, match="expected a str, a path or the bytes of a model"):
             rt.load(bad)
+    with pytest.raises(TypeError, match=r"bytes are taken as a model, not as its path; give os.fsdecode\(path\)"):
+        rt.load(os.fsencode(tmp_path / "model.hmm"))
 
 
 def test_paths_are_taken_as_the_system_names_files(tmp_path, add_model):

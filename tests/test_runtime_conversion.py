@@ -108,6 +108,12 @@ def test_other_dtypes_are_refused(add, dtype):
         add.set_input("length", np.zeros(1, dtype))
 
 
+@pytest.mark.parametrize("value", [None, {"a": 1}])
+def test_what_is_no_array_is_named(add, value):
+    with pytest.raises(rt.ArgumentError, match=f"a {type(value).__name__} is no array; expected one of numpy"):
+        add.set_input("length", value)
+
+
 def test_equal_element_counts_are_accepted_in_any_shape(add):
     values = np.arange(6, dtype=np.float16)
     for shape in ((6,), (3, 2), (1, 6, 1)):

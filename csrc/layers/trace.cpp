@@ -27,8 +27,8 @@ std::atomic<uint64_t> lost_lines{0};
 void count_lost_line(const std::string& path, int error) {
   if (lost_lines++ != 0) return;
   std::atexit([] { log(LogLevel::Error, concat("trace: lines lost: ", lost_lines.load())); });
-  log(LogLevel::Error, concat("trace: TCIM_LITE_TRACE_FILE='", path, "' cannot be written (", std::strerror(error),
-                              "); its lines are lost"));
+  log(LogLevel::Error,
+      concat("trace: '", path, "' cannot be written (", std::strerror(error), "); its lines are lost"));
 }
 
 class Trace final : public Observer {
@@ -144,7 +144,7 @@ std::shared_ptr<Observer> make_trace(const Options& options) {
     // Not blocking: opening a FIFO nobody reads would hang. Lines are written as to any other file.
     file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (file < 0) {
-      fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FILE='", path,
+      fail(ErrorCode::Argument, "trace: '", path,
            "' cannot be opened: ", errno == ENXIO ? "no process reads it" : std::strerror(errno));
     }
     fcntl(file, F_SETFL, O_APPEND);

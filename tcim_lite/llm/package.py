@@ -70,14 +70,17 @@ class Package:
             drafts = {f"{found}_draft" for found in names}  # each belongs to the package it is named after
             names = [found for found in names if found not in drafts]  # as packages of earlier versions name them
             if len(names) > 1:
-                raise ValueError(f"{folder} holds several packages ({', '.join(names)}); say which with name=")
+                raise ValueError(
+                    f"{folder} holds several packages ({', '.join(names)}); say which with --name, in Python name="
+                )
             name = names[0] if names else None
         found = cls(folder, name or "")
         if name not in names and not (found.prefill_path.is_file() and found.decode_path.is_file()):
             graphs = sorted(path.name for path in folder.glob("*.hmm*"))
             there = f", found {', '.join(graphs[:4])}{', ...' if len(graphs) > 4 else ''}" if graphs else ""
+            what = "" if folder.is_dir() else ", which is a file" if folder.exists() else ", which does not exist"
             raise FileNotFoundError(
-                f"no compiled package {name + ' ' if name else ''}in {folder}: expected <name>_prefill.hmm and "
+                f"no compiled package {name + ' ' if name else ''}in {folder}{what}: expected <name>_prefill.hmm and "
                 f"<name>_decode.hmm{there}; make one with `tcim-lite compile HF_DIR -o OUT`"
             )
         return found

@@ -43,6 +43,8 @@ def as_array(value: Any) -> NDArray[Any]:
             f"a {type(value).__name__} that numpy cannot read ({problem}); expected integers, bool, bfloat16, float16, "
             "float32 or float64 on the host, so convert it before, for example with tensor.float()"
         ) from problem
+    if array.dtype.kind == "O" and array is not value and array.ndim == 0:
+        raise ArgumentError(f"a {type(value).__name__} is no array; expected one of numpy, or what numpy.asarray takes")
     if array.dtype.kind == "V" and array.dtype.name == "bfloat16":  # of ml_dtypes; a name takes a microsecond
         return _widen(array.view(np.uint16))
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -53,6 +53,8 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
             data = memoryview(path)
         except TypeError:
             raise TypeError(f"path={path!r:.200}: expected a str, a path or the bytes of a model") from None
+        if isinstance(path, bytes) and path.endswith((b".hmm", b".hmms")) and len(path) < 4096:
+            raise TypeError(f"path={path!r:.200}: bytes are taken as a model, not as its path; give os.fsdecode(path)")
         return Module._wrap(_core.load_bytes(data, options))
     return Module._wrap(_core.load_file(file_path(path), options))
 

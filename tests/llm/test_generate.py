@@ -69,6 +69,9 @@ def test_decode_takes_one_token_per_run_and_says_so(loaded):
     loaded.decode_module.set_input("current_length", np.array([2]))
     with pytest.raises(rt.ArgumentError, match="'current_length' is 2, expected 1, the number of tokens"):
         loaded.decode_module.run(sync=True)
+    loaded.decode_module.set_input("current_length", 0)  # as it is where nobody sets it
+    with pytest.raises(rt.ArgumentError, match=r"'current_length' is 0, expected 1, .*; set it before run"):
+        loaded.decode_module.run(sync=True)
 
 
 def test_caches_of_different_packages_are_not_shared(tiny_package):
@@ -82,6 +85,8 @@ def test_caches_of_different_packages_are_not_shared(tiny_package):
 
 
 def test_a_package_that_is_not_there_says_how_to_make_one(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no compiled package in .*, which does not exist: expected"):
+        Package.open(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"no compiled package in .*tcim-lite compile"):
         Package.open(tmp_path)
 

@@ -15,7 +15,8 @@ void check_lengths(const Plan& plan, const Graph& graph, const std::function<int
       if (current < 1 || current > rule.tokens) {
         const std::string range = rule.tokens == 1 ? "" : "1 to ";
         fail(ErrorCode::Argument, "run: ", name(rule.slot.current), " is ", current, ", expected ", range, rule.tokens,
-             ", the number of tokens this graph takes per run; split a longer prompt into chunks");
+             ", the number of tokens this graph takes per run; ",
+             current == 0 ? "set it before run" : "split a longer prompt into chunks");
       }
     }
     if (rule.slot.valid == kNoValue) continue;

@@ -63,14 +63,13 @@ class FileLock {
 TraceFile::TraceFile(std::string path) : path_(std::move(path)) {
   // Not blocking: opening a FIFO nobody reads would hang.
   file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
-  if (file_ < 0)
-    fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FILE='", path_, "' cannot be opened: ", std::strerror(errno));
+  if (file_ < 0) fail(ErrorCode::Argument, "trace: '", path_, "' cannot be opened: ", std::strerror(errno));
   struct stat status;
   const bool regular = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
   const char* const wrong = regular ? try_append({}) : "it is no regular file, as the format chrome needs";
   if (wrong == nullptr) return;
   close(file_);
-  fail(ErrorCode::Argument, "trace: TCIM_LITE_TRACE_FILE='", path_, "': ", wrong);
+  fail(ErrorCode::Argument, "trace: '", path_, "': ", wrong);
 }
 
 TraceFile::~TraceFile() { close(file_); }
@@ -78,8 +77,7 @@ TraceFile::~TraceFile() { close(file_); }
 void TraceFile::append(std::string_view events) noexcept {
   const char* const wrong = try_append(events);
   if (wrong == nullptr || std::exchange(lost_, true)) return;
-  log(LogLevel::Error,
-      concat("trace: TCIM_LITE_TRACE_FILE='", path_, "' cannot be written (", wrong, "); events are lost"));
+  log(LogLevel::Error, concat("trace: '", path_, "' cannot be written (", wrong, "); events are lost"));
 }
 
 // Null, or what is wrong.
