@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import signal
 import sys
@@ -27,6 +28,9 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller: `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  to the end
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and out.errors == "strict":  # a name or an answer may have any character
+        out.reconfigure(errors="backslashreplace")
     told = threading.Semaphore()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         reader, writer = os.pipe2(os.O_CLOEXEC)

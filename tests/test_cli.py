@@ -40,6 +40,19 @@ def test_a_closed_standard_output_is_no_failure():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["é", "\udcff"])
+def test_a_character_that_standard_output_cannot_show_is_escaped(tmp_path, add_model, name):
+    path = tmp_path / f"{name}.hmm"
+    shutil.copy(add_model, path)
+    for encoding in ("ascii", "utf-8"):
+        done = run("inspect", path, env=os.environ | {"PYTHONIOENCODING": encoding})
+        assert (done.returncode, done.stderr) == (0, "")
+        shown = name if (name, encoding) == ("é", "utf-8") else name.encode("ascii", "backslashreplace").decode()
+        assert done.stdout.startswith(f"{tmp_path}/{shown}.hmm  model")
+    done = run("conformance", "--only", "no such case", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 def test_inspect_of_a_folder_goes_on_after_a_foreign_file(tmp_path, add_model, capfd):
     shutil.copy(add_model, tmp_path / "b.hmm")
     (tmp_path / "a.hmm").write_bytes(b"\x7fELF\2\1\1")

@@ -72,8 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `tcim-lite inspect ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (TcimError, OSError) as error:
+    except TcimError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # its own text has a number, and the name last
+        told = error if error.filename is None else f"{os.fsdecode(error.filename)}: {error.strerror}"
+        print(f"error: {told}", file=sys.stderr)
         return 2
     except MemoryError as error:
         print(f"error: not enough memory ({error}); free some, or compile a smaller model", file=sys.stderr)

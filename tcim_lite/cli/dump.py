@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
     taps = [pattern for pattern in args.taps.split(",") if pattern]
     source = {"package": str(args.package.resolve()), "version": __version__, "environment": environment()}
     if args.recording is not None:
-        writer = DumpWriter(args.output, source)
-        dump_recording(args.recording, args.package, writer, taps, args.only_step)
+        with DumpWriter(args.output, source) as writer:
+            dump_recording(args.recording, args.package, writer, taps, args.only_step)
     elif args.package.is_dir():
         from ..llm import Package
 
@@ -95,11 +95,11 @@ def run(args: argparse.Namespace) -> int:
         except (ValueError, ImportError) as error:
             raise ArgumentError(str(error)) from None
         calls = Calls(prompt, token_ids(args.answer, "--answer"), args.steps)
-        writer = DumpWriter(args.output, source)
-        dump_package(package, calls, writer, taps, args.only_step)
+        with DumpWriter(args.output, source) as writer:
+            dump_package(package, calls, writer, taps, args.only_step)
     else:
-        writer = DumpWriter(args.output, source)
-        dump_graph(args.package, _inputs(args.input), writer, taps)
+        with DumpWriter(args.output, source) as writer:
+            dump_graph(args.package, _inputs(args.input), writer, taps)
     count = sum(len(step.tensors) for step in writer.steps)
     print(f"{args.output}: {count} tensors of {len(writer.steps)} steps")
     return 0

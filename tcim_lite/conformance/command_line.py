@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="conformance", description="Judges a runtime by the API contract.")
     add_arguments(parser)
     args = parser.parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":  # a version may have any character
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return run(args)
     except KeyboardInterrupt:

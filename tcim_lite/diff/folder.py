@@ -9,7 +9,10 @@ step_0/hmquant_<graph>_with_act/<tensor>.npy   values inside the graph, and the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import shutil
 import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -69,27 +72,44 @@ class Step:
 
 
 class DumpWriter:
-    """Writes a dump folder.
+    """Writes a dump folder. As a context it removes what it wrote if an exception ends it.
 
     Args:
         folder: Made if it is not there. An earlier dump in it goes when the first step begins.
         source: What is run, for the reader of the manifest.
 
     Raises:
-        ArgumentError: The folder has steps that are of no whole dump, such as golden files.
+        ArgumentError: The folder is a file, or has steps that are of no whole dump, such as golden files.
         HmmFormatError: Its manifest is not one.
+        OSError: It cannot be made. Later calls: it cannot be written, with the name of the file.
     """
 
     def __init__(self, folder: Path, source: dict[str, Any]) -> None:
         """Makes the folder."""
         self.folder, self._source, self.steps = folder, source, list[Step]()
-        folder.mkdir(parents=True, exist_ok=True)
+        self._made = not folder.exists()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ArgumentError(f"cannot write to {folder}: it is a file, or in one; give a folder") from None
         self._earlier = Dump.open(folder) if (folder / MANIFEST).exists() else None
         if self._earlier is None and (found := next(folder.glob("step_*"), None)) is not None:
             raise ArgumentError(
                 f"{found}: is of no whole dump, and would be taken for a step of this one; remove it, or give another "
                 "folder"
             )
+
+    def __enter__(self) -> DumpWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            return
+        for index in range(len(self.steps)):
+            shutil.rmtree(self.folder / f"step_{index}", ignore_errors=True)
+        if self._made:
+            with contextlib.suppress(OSError):  # not empty
+                self.folder.rmdir()
 
     def add_step(self, graph: str, file: Path | str, valid: int = 0, current: int = 0) -> None:
         """Begins the next step."""
@@ -107,7 +127,14 @@ class DumpWriter:
         file = f"{prefix}_with_act/{golden_name(name)}.npy" if inside else f"{prefix}_{golden_name(name)}_{end}.npy"
         path = self.folder / f"step_{len(self.steps) - 1}" / file
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, array)
+        try:
+            np.save(path, array)
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            # numpy counts the bytes that were written, and says neither where nor why there were no more.
+            number = error.errno or errno.ENOSPC
+            raise OSError(number, os.strerror(number), str(path)) from None
         step.tensors[name] = (kind, str(path.relative_to(self.folder)))
 
     def close(self, **facts: Any) -> None:

@@ -46,7 +46,12 @@ def draw(
         raise ArgumentError(f"{path} has the graphs {names}; an .svg shows one: add --part NAME, or write an .html")
     else:
         text = svg(parts[0])
-    output.write_text(text, encoding="utf-8")
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if error.filename is None:  # opened, then the disk was full
+            output.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(output)) from None
 
 
 def parts_of(path: Path, failed: Callable[[HmmFormatError], None] | None = None) -> list[Part]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -169,3 +170,15 @@ def test_the_command_draws_a_folder_in_spite_of_a_foreign_file(tmp_path, capfd):
     assert len(of_class(ElementTree.parse(out).getroot(), "op")) == 1
     assert main(["inspect", str(tmp_path), "--part", "b"]) == 2
     assert "--part goes with --graph" in capfd.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_whole_leaves_no_file(tmp_path, capfd):
+    hmm.write_model(tmp_path / "b.hmm", add_graph(), [])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        assert main(["inspect", str(tmp_path), "--graph", str(tmp_path / "o.html")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert capfd.readouterr().err == f"error: {tmp_path / 'o.html'}: File too large\n"
+    assert not (tmp_path / "o.html").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import resource
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from llm_packages import LoadedPackage
 import tcim_lite.runtime as tcim
 from tcim_lite import layers
 from tcim_lite.cli import main
-from tcim_lite.diff.folder import Dump
+from tcim_lite.diff.folder import Dump, DumpWriter
 from tcim_lite.errors import HmmFormatError
 from tcim_lite.hmm import Graph, Op, Value, model_bytes
 
@@ -122,6 +124,33 @@ def test_a_dump_of_nothing_is_an_error(package, tmp_path, capsys):
     command = ["dump", str(package.folder), "-o", str(tmp_path / "d"), "--recording", str(recording)]
     assert main(command) == 2
     assert "no model of it runs" in capsys.readouterr().err
+
+
+def test_a_dump_that_cannot_be_written_is_named_and_leaves_nothing(package, tmp_path, capsys):
+    command = ["dump", str(package.folder), "--tokens", "3", "--steps", "2", "-o"]
+    (tmp_path / "file").write_text("mine")
+    assert main([*command, str(tmp_path / "file")]) == 2
+    assert "file: it is a file, or in one; give a folder" in capsys.readouterr().err
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
+    try:
+        assert main([*command, str(tmp_path / "d")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert re.search(r"error: \S+/d/step_0/hmquant_\S+.npy: ", capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_interrupted_dump_does_not_stand_in_the_way_of_the_next(package, tmp_path, monkeypatch):
+    def interrupted(self: DumpWriter, **_: object) -> None:
+        raise KeyboardInterrupt
+
+    command = ["dump", str(package.folder), "--tokens", "3", "-o", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(DumpWriter, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            main(command)
+    assert main(command) == 0
 
 
 @pytest.mark.parametrize(
