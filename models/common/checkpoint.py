@@ -156,6 +156,8 @@ class Checkpoint:
                 f"{self.folder} holds pytorch files only; convert them to safetensors, e.g. "
                 "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder)"
             )
+        if graph := next(self.folder.glob("*.hmm*"), None):
+            raise CheckpointError(f"{self.folder} is a compiled package already: it has {graph.name} and no {_SINGLE}")
         raise CheckpointError(f"{self.folder} has neither {_SINGLE} nor {_INDEX}; --random-weights needs no weights")
 
 
@@ -214,7 +216,10 @@ def config_of(folder: Path) -> Mapping[str, Any]:
         what = what.replace("give the path of a .hmm", "give the checkpoint's folder")
         raise CheckpointError(f"{folder} is a file, expected a Hugging Face checkpoint folder or a GGUF file: {what}")
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is not a folder; expected a Hugging Face checkpoint folder")
+        wrong = "is not a folder" if folder.exists() else "does not exist"
+        raise CheckpointError(
+            f"{folder} {wrong}; expected a Hugging Face checkpoint folder, a GGUF file or a network in an .onnx file"
+        )
     if not (folder / "config.json").exists() and (files := sorted(folder.glob("*.gguf"))):
         raise CheckpointError(f"{folder} has no config.json, but {files[0].name}: give the path of that file")
     return read_json(folder / "config.json")

@@ -42,7 +42,7 @@ def load(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(os.fspath(path), load_external_data=False)
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
+        raise CheckpointError(f"{path}: {error.strerror}; expected an ONNX file") from error
     except Exception as error:  # protobuf's own
         raise CheckpointError(f"{path} is no ONNX file: {reason(error)}") from None
     if not model.HasField("graph"):

@@ -151,14 +151,14 @@ def run(args: argparse.Namespace) -> int:
     """Compiles and prints what was written."""
     from ..models.common.errors import CompileError, CompileWarning
     from ..models.onnx import is_onnx
+    from .compile_onnx import refuse_without_images, run_onnx
 
     if is_onnx(args.checkpoint):
-        from .compile_onnx import run_onnx
-
         return run_onnx(args)
     for option in ("shape", "check", "image", "end-at", "begin-at"):
         if getattr(args, option.replace("-", "_"), False):
             raise CompileError(f"--{option} is for ONNX networks; {args.checkpoint} is no .onnx file")
+    refuse_without_images(args)
     if not hasattr(args, "output"):
         raise CompileError("-o OUT is missing: the package folder to write")
     from ..models.compiler import CompileOptions, compile_checkpoint

@@ -17,6 +17,11 @@ _OTHERS = {
     "masks": False, "verify_length": None, "pipeline": 1, "ndevice": 1, "no_single_device": False, "head_quant": None,
     "activations": "a8", "draft": None, "draft_quant": None, "draft_layers": None, "random_weights": False, "seed": 0,
 }  # fmt: skip
+# What goes with --image, and what it is when nobody gives it.
+_OF_IMAGES = {
+    "image_crop": "static", "image_matrix": "bt601", "image_mean": "0,0,0", "image_std": "1,1,1",
+    "image_fill": "0,0,0", "image_bgr": False,
+}  # fmt: skip
 
 
 def run_onnx(args: argparse.Namespace) -> int:
@@ -24,6 +29,7 @@ def run_onnx(args: argparse.Namespace) -> int:
     for option, default in _OTHERS.items():
         if getattr(args, option, default) != default:
             raise CompileError(f"--{option.replace('_', '-')} is for language models; {args.checkpoint} is a network")
+    refuse_without_images(args)
     options = OnnxOptions(
         model=args.checkpoint,
         output=getattr(args, "output", None),
@@ -55,6 +61,13 @@ def run_onnx(args: argparse.Namespace) -> int:
         print(f"{options.output}: 1 file in {time.monotonic() - start:.1f} s")
         print(f"  {result.path.stat().st_size / 1e6:10.2f} MB  {result.path.name}: {ops}")
     return 0
+
+
+def refuse_without_images(args: argparse.Namespace) -> None:
+    """Raises CompileError for an option that says how images are fed, where none are."""
+    for option, default in _OF_IMAGES.items():
+        if not hasattr(args, "image") and getattr(args, option) != default:
+            raise CompileError(f"--{option.replace('_', '-')} goes with --image INPUT=FORMAT,H,W, which is missing")
 
 
 def _check(options: OnnxOptions) -> int:

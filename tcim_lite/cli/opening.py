@@ -117,6 +117,8 @@ def _compiled(args: argparse.Namespace, path: Path, options: Mapping[str, Any]) 
     from ..models.hub import download, is_hub_name
 
     label = None
+    if path.suffix in (".hmm", ".hmms", ".hmw"):
+        raise ValueError(f"{path} is one file of a package; give its folder, {path.parent}")
     if not path.exists():
         if not is_hub_name(args.model):
             raise FileNotFoundError(

@@ -182,7 +182,7 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt", "a", "--devices", "0,1"], "compile the package with --ndevice"),
         (["--prompt", "a", "--quant", "float16"], "is compiled already (w8a8h1_sefp), so --quant can change nothing"),
         (["--prompt", "a", "--model", "other"], "PACKAGE is given twice"),
-        (["--prompt-file", "none.txt"], "none.txt"),
+        (["--prompt-file", "none.txt"], "error: none.txt: No such file or directory"),
         (["--prompt", "a", "--name", "other"], "no compiled package other in"),
     ],
 )
@@ -192,6 +192,14 @@ def test_bad_input_is_one_line(package, capfd, words, message):
     assert (printed, errors.count("\n")) == ("", 1)
     assert errors.startswith("error: ")
     assert message in errors
+
+
+def test_a_file_of_a_package_is_not_compiled(package, capfd, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["generate", str(package.decode_path), "--prompt", "a"]) == 2
+    errors = capfd.readouterr().err
+    assert errors == f"error: {package.decode_path} is one file of a package; give its folder, {package.folder}\n"
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_command_without_a_package_says_what_is_missing(capfd):

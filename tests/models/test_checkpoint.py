@@ -126,7 +126,7 @@ def test_missing_extra_is_named(
 
 
 def test_config_of(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is not a folder"):
+    with pytest.raises(CheckpointError, match="nowhere does not exist; expected"):
         config_of(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"config\.json does not exist"):
         config_of(tmp_path)

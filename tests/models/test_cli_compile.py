@@ -81,10 +81,31 @@ def test_errors_are_one_line_and_exit_2(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "none",
+            "none does not exist; expected a Hugging Face checkpoint folder, a GGUF file or a network in an .onnx",
+        ),
+        ("none.onnx", "none.onnx: No such file or directory; expected an ONNX file"),
+        ("out", "out is a compiled package already: it has qwen3_"),
+    ],
+)
+def test_what_cannot_be_compiled_says_what_can(
+    make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, words: str
+) -> None:
+    assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), "-q", *SMALL]) == 0
+    assert main(["compile", str(tmp_path / name), "-o", str(tmp_path / "other")]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_output_that_is_a_file(make_checkpoint: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("mine")
     assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), *SMALL]) == 2
-    assert "cannot write to" in capsys.readouterr().err
+    assert "cannot write to" in (error := capsys.readouterr().err)
+    assert "it is a file, or in one; -o takes a folder" in error
     assert (tmp_path / "out").read_text() == "mine"
 
 

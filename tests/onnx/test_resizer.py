@@ -144,6 +144,8 @@ def test_float16_networks_round_once(compiled):
         (("--image", "x=YUV420SP,500,16"), "scales by 1/32 to 16"),
         (("--image", "x=YUV420SP,30,16", "--image-std", "1,0,1"), "the latter above 0"),
         (("--image", "x=YUV420SP,30,16", "--image-mean", "1,2"), "expected three numbers"),
+        (("--image-mean", "1,2,3"), "--image-mean goes with --image INPUT=FORMAT,H,W, which is missing"),
+        (("--image-bgr",), "--image-bgr goes with --image"),
     ],
 )
 def test_images_that_the_chip_does_not_take_are_refused(make_model, tmp_path, capsys, options, text):
