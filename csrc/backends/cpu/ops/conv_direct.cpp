@@ -177,7 +177,7 @@ void ConvStep::run_direct(const RunContext& context) const {
         for (int64_t channel = 0; channel < channels; channel += places.terms)
           pack_block(context, places, planes + group * channels * plane_bytes, channel, part.pixel, part.pixel,
                      part.pixel + part.count, member, scratch.part);
-        for (int64_t i = 0; i < part.count; ++i) scratch.read_at[i] = places.of_pixel(i);
+        places.of_pixels(0, part.count, scratch.read_at);
         for (int64_t row = 0; row < outputs; row += places.slab)
           multiply_direct(context, places, scratch.part, part, row, 1, scratch);
       };
@@ -190,7 +190,7 @@ void ConvStep::run_direct(const RunContext& context) const {
       const int64_t group = index % of_part / tasks.slabs, row = index % tasks.slabs * places.slab;
       const Panel part = part_at(image, group, index / of_part);
       const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
-      for (int64_t i = 0; i < part.count; ++i) scratch.read_at[i] = places.of_pixel(part.pixel + i);
+      places.of_pixels(part.pixel, part.count, scratch.read_at);
       multiply_direct(context, places, source + group * places.group, part, row, context.pool.size(), scratch);
     };
     context.pool.parallel_for(of_part * tasks.parts, multiply);

@@ -23,6 +23,16 @@ struct ConvStep::Places {
     if (packs) return pixel / kPackedTile * kPackedTile * terms + pixel % kPackedTile;
     return (pixel / row_pixels * row_stride + pixel % row_pixels) * unit;
   }
+  // The same of `count` pixels from `pixel` on, without a division for each.
+  void of_pixels(int64_t pixel, int64_t count, int64_t* found) const {
+    const int64_t row = packs ? kPackedTile : row_pixels;
+    const int64_t behind = packs ? kPackedTile * (terms - 1) : (row_stride - row_pixels) * unit;
+    int64_t column = pixel % row, at = of_pixel(pixel);
+    for (int64_t i = 0; i < count; ++i, ++column, at += unit) {
+      if (column == row) at += behind, column = 0;
+      found[i] = at;
+    }
+  }
   // Behind that of the first channel.
   int64_t of_channel(int64_t channel) const {
     if (packs) return channel / terms * terms * plane + channel % terms * kPackedTile;
