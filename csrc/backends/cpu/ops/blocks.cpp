@@ -18,13 +18,15 @@ BlockRows::BlockRows(const Window& window, int64_t images, int64_t channels, int
     : window_(window), images_(images), channels_(channels), blocks_(parts_of(channels, kBlock)) {
   // Few and large ones are cut into parts.
   const int64_t wanted = 2 * kTasksOfMember * members, all = images_ * blocks_;
-  parts_ = std::clamp<int64_t>(parts_of(wanted, all), 1, parts_of(window.h.out, kLeastRowsOfBlock));
+  const int64_t least = has_rows_for(window, members) ? members : 1;
+  parts_ = std::clamp<int64_t>(parts_of(wanted, all), least, std::max(least, parts_of(window.h.out, kLeastRowsOfBlock)));
   rows_ = parts_of(window.h.out, parts_);
   parts_ = parts_of(window.h.out, rows_);
 }
 
 BlockRows::Part BlockRows::part(int64_t index) const {
-  const int64_t first = index % parts_ * rows_, block = index / parts_, channel = block % blocks_ * kBlock;
+  const int64_t all = images_ * blocks_, first = index / all * rows_;
+  const int64_t block = index % all, channel = block % blocks_ * kBlock;
   return {block,
           channel,
           std::min(kBlock, channels_ - channel),

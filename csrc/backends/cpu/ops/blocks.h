@@ -5,7 +5,14 @@
 
 namespace tcim_lite::cpu {
 
-// Rows of the blocks of all images as tasks.
+// Whether y has rows enough for every member: then each computes its share of them, in every layer, so that it mostly
+// reads what it wrote itself. Lines of another member's caches may take four times as long.
+inline bool has_rows_for(const Window& window, int members) {
+  constexpr int64_t kLeastPixels = 96;
+  return window.out_pixels() >= kLeastPixels * members;
+}
+
+// Rows of the blocks of all images as tasks, the first rows of all blocks first.
 class BlockRows {
  public:
   struct Part {

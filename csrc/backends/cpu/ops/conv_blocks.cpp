@@ -6,8 +6,7 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kElementsToPad = 1 << 14;  // to pad at a time
-constexpr int64_t kPixelsToEnd = 64;         // at a time: they stay in the first cache
+constexpr int64_t kPixelsToEnd = 64;  // at a time: they stay in the first cache
 
 }  // namespace
 
@@ -34,12 +33,13 @@ void ConvStep::pad_blocks(const RunContext& context, const Places& places, const
   const PaddedRows& rows = places.padded;
   const int64_t blocks = parts_of(channels, kBlock), all = rows.in_rows(window.h.out),
                 step = rows.kept ? window.h.stride : 1;
-  const int64_t some = parts_of(all, blocks >= 4 * context.pool.size() ? 1 : std::min<int64_t>(8, all));
+  const int64_t cuts = has_rows_for(window, context.pool.size()) ? context.pool.size() : 1;
+  const int64_t some = parts_of(all, blocks >= kTasksOfMember * context.pool.size() ? cuts : std::min<int64_t>(8, all));
   const int64_t parts = parts_of(all, some);
   const auto pad = [&](int64_t index, int) {
-    const int64_t block = index / parts;
+    const int64_t block = index % blocks;
     const float* from = image + block * window.in_pixels() * kBlock;
-    for (int64_t row = index % parts * some, end = std::min(row + some, all); row < end; ++row) {
+    for (int64_t row = index / blocks * some, end = std::min(row + some, all); row < end; ++row) {
       float* to = padded + (block * places.plane + row * rows.pitch) * kBlock;
       const int64_t in_row = row * step - window.h.pad;
       if (in_row < 0 || in_row >= window.h.in) {
@@ -59,7 +59,7 @@ void ConvStep::pad_blocks(const RunContext& context, const Places& places, const
       }
     }
   };
-  context.pool.parallel_for(blocks * parts, pad, parts_of(kElementsToPad, places.plane * kBlock / parts));
+  context.pool.parallel_runs(blocks * parts, pad);
 }
 
 void ConvStep::end_blocks(const RunContext& context, float* block, int64_t pixels) const {
@@ -91,7 +91,7 @@ void ConvStep::run_depthwise_blocks(const RunContext& context) const {
                                      stored_end()});
     end_blocks(context, to + at, part.window.rows * window.w.out);
   };
-  context.pool.parallel_for(tasks.count(), run);
+  context.pool.parallel_runs(tasks.count(), run);
   turn_result(context);
 }
 

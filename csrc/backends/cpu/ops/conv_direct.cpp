@@ -17,7 +17,7 @@ constexpr int64_t kLargePlane = 8192;  // panels store two lines into each of ma
                                        // outputs pay
 constexpr int64_t kNarrowRow = 7, kMostRow = 4096;      // narrow: tiles of few pixels need more outputs
 constexpr int64_t kFewPixels = 112, kManyPixels = 400;  // of a task: their sums stay in the second cache
-constexpr int64_t kPixelUnit = 112;                     // tiles have up to 14 pixels, vectors 16
+constexpr int64_t kBlockTile = 14, kPixelUnit = 112;    // tiles have up to 14 pixels, vectors of planes 16
 constexpr int64_t kPartFloats = 48 << 10;               // of a packed part: with its sums it fits the second cache
 
 bool reads_inside(const Window::Axis& axis) {
@@ -68,9 +68,13 @@ struct ConvStep::DirectTasks {
     }
     const int64_t split = std::min(parts_of(wanted, step.groups * slabs), parts_of(pixels, kFewPixels));
     parts = std::max(split, parts_of(pixels, kManyPixels));
+    // Members that share the pixels each read all weights.
+    const int64_t values = step.channels * step.window.in_pixels() + step.outputs * pixels;
+    const bool by_rows = step.makes_blocks() && has_rows_for(step.window, int(members));
+    if (by_rows && step.inputs() * step.outputs < values) parts = std::max(parts, members);
     if (places.rows == 1) {
-      part_pixels =
-          parts == 1 ? pixels : round_up(parts_of(pixels, parts), places.any_pixels ? kPackedTile : kPixelUnit);
+      const int64_t unit = places.any_pixels ? kPackedTile : step.makes_blocks() ? kBlockTile : kPixelUnit;
+      part_pixels = parts == 1 ? pixels : round_up(parts_of(pixels, parts), unit);
     } else {
       part_pixels = parts_of(places.rows, parts) * places.row_pixels;
     }
@@ -191,9 +195,9 @@ void ConvStep::run_direct(const RunContext& context) const {
       const Panel part = part_at(image, group, index / of_part);
       const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
       places.of_pixels(part.pixel, part.count, scratch.read_at);
-      multiply_direct(context, places, source + group * places.group, part, row, context.pool.size(), scratch);
+      multiply_direct(context, places, source + group * places.group, part, row, 1, scratch);
     };
-    context.pool.parallel_for(of_part * tasks.parts, multiply);
+    context.pool.parallel_runs(of_part * tasks.parts, multiply);
   }
   turn_result(context);
 }

@@ -116,7 +116,7 @@ void PoolStep::run_blocks(const RunContext& context) const {
   const BlockRows tasks(window, images, channels, context.pool.size());
   const auto* from = reinterpret_cast<const float*>(context.at(x));
   auto* to = reinterpret_cast<float*>(y_in_blocks ? context.at(y) : context.shared_scratch);
-  context.pool.parallel_for(tasks.count(), [&](int64_t index, int) {
+  context.pool.parallel_runs(tasks.count(), [&](int64_t index, int) {
     const BlockRows::Part part = tasks.part(index);
     const int64_t at = (part.block * pixels + part.window.first * window.w.out) * kBlock;
     context.kernels.pool_block({part.window, from + part.block * window.in_pixels() * kBlock, to + at});
