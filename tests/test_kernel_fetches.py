@@ -19,13 +19,14 @@ pytestmark = [
 ]
 LINES = {"W4": 8, "W8": 16}  # of 64 bytes, the codes of a group of a block
 NUMBERS = {"1": "W4", "2": "W8"}  # of the enum WeightFormat, which names of functions have
-WAYS = {"0": "", "2": " into first"}  # of the enum WeightFetch, which those of ymm registers have too
+FETCHES = {"0": "", "1": " past page", "2": " into first"}  # of the enum WeightFetch, which they have too
+WAYS = [FETCHES["0"], FETCHES["2"]]  # of kernels of ymm registers
 PASSES = {("avx512", "W8"): 8}  # of a loop over a group; the other kernels are unrolled
 FUNCTIONS = {
     "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile_of_bytes<W8, {rows}, {pages}>"},
-    "avxvnni": {format: f"tile<{format}, {{rows}}, true>" for format in LINES},
+    "avxvnni": {format: f"tile_of_few<Ymm, {format}, {{rows}}>" for format in LINES},
     "avx512": {format: f"few_rows<{format}, {{rows}}>" for format in LINES},
-    "avx512vnni": {format: f"few_rows<{format}, {{rows}}, true>" for format in LINES},
+    "avx512vnni": {format: f"tile_of_few<Zmm, {format} past page, {{rows}}>" for format in LINES},
 }
 
 
@@ -42,7 +43,7 @@ def fetches_of(isa: str, file: str) -> dict[str, int] | None:
             short = re.sub(r"tcim_lite::(cpu::)?|\(anonymous namespace\)::|^void ", "", function[1])
             short = re.sub(
                 r"[YZ]mmFormat<\(WeightFormat\)(\d+)(?:, \(WeightFetch\)(\d+))?>",
-                lambda m: NUMBERS.get(m[1], m[0]) + WAYS[m[2] or "0"],
+                lambda m: NUMBERS.get(m[1], m[0]) + FETCHES[m[2] or "0"],
                 short,
             )
             name = re.sub(r" (?=>)|\(.*", "", short)
@@ -65,7 +66,7 @@ def function_of(isa: str, format: str, way: str, rows: int) -> str:
 
 
 @pytest.mark.parametrize("rows", [3, 4])
-@pytest.mark.parametrize("way", WAYS.values())
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("format", LINES)
 def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, way, rows):
     fetches = {isa: counts for isa, counts in fetches.items() if not way or isa in ("avx2", "avxvnni")}
@@ -76,7 +77,7 @@ def test_kernels_of_few_rows_fetch_every_line_of_codes(fetches, format, way, row
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-@pytest.mark.parametrize("way", WAYS.values())
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("format", LINES)
 def test_one_and_two_rows_fetch_every_line_of_codes_where_no_dot_product_is(fetches, format, way, rows):
     lines = LINES[format] // PASSES.get(("avx2", format), 1)

@@ -9,6 +9,14 @@ namespace {
 constexpr int kTileRows = 6;  // 6 x 2 sums of 16 bits and of 32, 2 codes, a broadcast, products: 28 of 32 registers
 constexpr int kTileBlocks = 2;
 
+inline __m512i broadcast4(const int8_t* a) { return _mm512_set1_epi32(four_codes(a)); }
+
+// The integer sum of a row begins at -offset * sum(a).
+template <typename Format>
+inline __m512i start(int32_t code_sum) {
+  return _mm512_set1_epi32(-code_sum * int32_t(Format::kLayout.code_offset));
+}
+
 // Stops gcc 12 from postponing the additions or repeating the unpacking, either of which makes it run out of registers.
 inline void settle(__m512i& value) { __asm__("" : "+v"(value)); }
 
@@ -51,10 +59,8 @@ constexpr Distance kAhead{(R > 2 ? 8 : 4) * Format::kUnitBytes, R > 2 ? 4 * Form
 // Stream: fetches the codes of a step of eight inputs ahead.
 template <typename Format, int R, bool Stream>
 __attribute__((always_inline)) inline void fetch_step(const uint8_t* weights, int step) {
-  constexpr int kLines = Format::kLines / int(Format::kInputs / 8);
-  if constexpr (Stream) {
-    for (int line = kLines * step; line < kLines * (step + 1); ++line) prefetch<kAhead<Format, R>>(weights + 64 * line);
-  }
+  constexpr Distance kBy = Stream ? kAhead<Format, R> : Distance{};
+  for (int i = 0; i < 2; ++i) fetch_codes<Format, kBy>(weights, 2 * step + i);
 }
 
 // Calls use(step) for steps [begin, begin + count), unrolled.
@@ -72,9 +78,10 @@ template <typename Format>
 struct PackedCodes {
   using Of = Format;
   static void load(const uint8_t* group, int step, __m512i& first, __m512i& second) {
-    Format::unpack(group + step * Format::kStepBytes, first, second);
-    settle(first);
-    settle(second);
+    __m512i codes[2];
+    Format::unpack(group, 2 * step, 0, codes);
+    settle(first = codes[0]);
+    settle(second = codes[1]);
   }
 };
 
@@ -89,10 +96,10 @@ struct UnpackedCodes {
   }
   static void unpack(const uint8_t* packed, uint8_t* group) {
     for (int step = 0; step < int(Format::kInputs / 8); ++step) {
-      __m512i first, second;
-      Format::unpack(packed + 64 * step, first, second);
-      _mm512_store_si512(group + 128 * step, first);
-      _mm512_store_si512(group + 128 * step + 64, second);
+      __m512i codes[2];
+      Format::unpack(packed, 2 * step, 0, codes);
+      _mm512_store_si512(group + 128 * step, codes[0]);
+      _mm512_store_si512(group + 128 * step + 64, codes[1]);
     }
   }
 };
@@ -304,7 +311,7 @@ void linear(const LinearQuantArgs& args) {
   if (args.rows <= kFewRows) return linear_of_few<Format>(args);
   int64_t block = 0;
   for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) many_rows<Format>(args, block);
-  if (block < args.blocks) linear_of_few<Format>(one_block(args, block));
+  if (block < args.blocks) linear_of_few<Format>(some_blocks(args, block, 1));
 }
 
 }  // namespace

@@ -53,13 +53,13 @@ struct Tile {
   float* acc;
 };
 
-// All rows of one block alone.
-inline LinearQuantArgs one_block(const LinearQuantArgs& args, int64_t block) {
-  LinearQuantArgs one = args;
-  one.weights += block * args.block_stride;
-  one.acc += block * kBlockOutputs;
-  one.blocks = 1;
-  return one;
+// Blocks [block, block + count).
+inline LinearQuantArgs some_blocks(const LinearQuantArgs& args, int64_t block, int64_t count) {
+  LinearQuantArgs some = args;
+  some.weights += block * args.block_stride;
+  some.acc += block * kBlockOutputs;
+  some.blocks = count;
+  return some;
 }
 
 constexpr int64_t kManyRows = 64;  // at a time, unless a set says otherwise

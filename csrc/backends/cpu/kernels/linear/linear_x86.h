@@ -1,5 +1,5 @@
-// What the kernels over vpdpbusd share: it takes the stored codes as its unsigned operand and four activations
-// broadcast from memory. Everything has internal linkage.
+// What the kernels of quantised and float weights share on x86: unrolling, and what they fetch ahead. Everything has
+// internal linkage.
 #pragma once
 
 #include <immintrin.h>
@@ -42,6 +42,8 @@ inline const char* line_of_next_pages(const uint8_t* p) {
 // Bytes ahead: `far` into the second cache, `near` from there, or from memory, into the first; 0: not at all.
 struct Distance {
   int64_t far = 0, near = 0;
+
+  bool operator==(const Distance&) const = default;
 };
 constexpr Distance kPagesAhead{-1, 0};  // in place of bytes: the line of line_of_next_pages()
 
@@ -73,6 +75,16 @@ void prefetch_scales(const uint8_t* scales, int64_t block_stride) {
   } else {
     prefetch<By>(scales);
   }
+}
+
+// Fetches codes ahead of run `run` of a group, where a line begins. Behind it stays what is there in the source: gcc 12
+// would fetch the lines of a group in a burst, in which they wait for one another.
+template <typename Format, Distance By>
+__attribute__((always_inline)) inline void fetch_codes(const uint8_t* weights, int run) {
+  constexpr int kRuns = int(Format::kInputs / 4);
+  if (By == Distance{} || run % (kRuns / Format::kLines) != 0) return;
+  prefetch<By>(weights + 64 * (run * Format::kLines / kRuns));
+  __asm__ volatile("");
 }
 
 // Part `index` of `parts` of `bytes`. Many rows fetch so the codes that they will all take next, a part in front of
