@@ -137,6 +137,11 @@ int Module::GetCoreNum() const {
   return guarded_or("Module::GetCoreNum", 0, [&] { return Access::core(*this, "GetCoreNum").core_number(); });
 }
 
+std::vector<int32_t> Module::GetDeviceIds() const {
+  return guarded_or("Module::GetDeviceIds", std::vector<int32_t>(),
+                    [&] { return Access::core(*this, "GetDeviceIds").device_ids(); });
+}
+
 tcim::Status Module::Run(bool sync, const RunOption& option) {
   return guarded("Module::Run", [&] { Access::core(*this, "Run").run(sync, option.rounds_); });
 }

@@ -59,6 +59,8 @@ class Module {
   int core_number() const;
   std::string backend_name() const;
   std::string model_version() const;
+  // Extension: the devices it runs on, by rank: of those given to the load, as many as the model is for.
+  std::vector<int> device_ids() const;
 
   // Extension: the names of the taps, in execution order. The calls for one output take them, the counts and indices
   // of outputs leave them out.
@@ -99,7 +101,7 @@ class Module {
         python_call("input_name", &Module::input_name, "index"),
         python_call("output_name", &Module::output_name, "index"),
         python_call("input_info", &Module::input_info, "name"),
-        python_call("output_info", &Module::output_info, "name"),
+        python_call("output_info", &Module::output_info, "name"), python_call("device_ids", &Module::device_ids),
         python_call("set_dev_input", &Module::set_dev_input, "name", "tensor"),
         python_call("input", &Module::input, "name"), python_call("dev_output", &Module::dev_output, "name"),
         python_call("set_dev_output", &Module::set_dev_output, "name", "tensor"),

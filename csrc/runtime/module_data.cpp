@@ -202,6 +202,17 @@ std::string Module::model_version() const {
       });
 }
 
+std::vector<int> Module::device_ids() const {
+  return api_call(
+      host_call<"Module.get_device_ids">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        std::vector<int> ids;
+        for (const Device* device : loaded("get_device_ids").program->devices()) ids.push_back(device->id());
+        return ids;
+      });
+}
+
 Port& Module::input_port(const char* who, std::string_view name) const {
   Loaded& loaded = this->loaded(who);
   if (Port* port = loaded.inputs.find(name)) return *port;

@@ -187,6 +187,11 @@ class Module:
         """The version of the container."""
         return self._core.model_version
 
+    @extension("keep the ids that the module was loaded with", "Module::GetDeviceIds")
+    def get_device_ids(self) -> list[int]:
+        """The devices the module runs on, by rank: of those given to the load, as many as the model is for."""
+        return self._core.device_ids()
+
     # -- data in
 
     @chosen("7.2", "refuses integers that do not fit, tensors of other devices", "Module::SetInput")

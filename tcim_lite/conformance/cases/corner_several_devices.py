@@ -3,7 +3,7 @@
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import bind, refused
+from ..checks import bind, emulator_only, refused
 from ..registry import each
 
 HEADS, HEAD_DIM, CONTEXT = 3, 64, 32
@@ -87,6 +87,17 @@ def test_c28_more_ids_than_devices_use_the_first(kit):
     path = kit.model("heads_2_1")
     assert step(load(path, [2, 1, 0]), rows(0), 0, 4).shape == (1, 4, HIDDEN)
     assert rt.load(kit.model("heads"), rt.Option(rt.DevManager([3, 0]))).get_num_inputs() == 5
+
+
+def test_c28_a_module_names_the_devices_it_runs_on(kit):
+    emulator_only("Module.get_device_ids")
+    kit.devices(4)
+    assert load(kit.model("heads_2_1"), [3, 1, 0]).get_device_ids() == [3, 1]
+    module = load(kit.model("heads"), [2])
+    assert module.get_device_ids() == [2]
+    module.release()
+    with refused("StateError"):
+        module.get_device_ids()
 
 
 def test_c28_host_copies_of_a_cut_cache_gather_and_scatter(kit):

@@ -162,7 +162,15 @@ CASE(an_abort_callback_ends_the_load) {
   CHECK(Module::LoadFromFile(folder + "/linear_prefill.hmm", option));
 }
 
-// An extra of the emulator; the program is built for other runtimes, too.
+// Extras of the emulator; the program is built for other runtimes, too.
+template <typename Loaded>
+auto GetDeviceIds(const Loaded& module, int) -> decltype(module.GetDeviceIds()) {
+  return module.GetDeviceIds();
+}
+template <typename Loaded>
+std::vector<int32_t> GetDeviceIds(const Loaded&, long) {
+  return {};
+}
 template <typename Manager>
 auto Release(Manager& manager, int) -> decltype(manager.Release()) {
   return manager.Release();
@@ -206,4 +214,13 @@ CASE(c25_an_explicit_destructor_before_the_scope_ends_is_harmless) {
   shared.~WeightManager();
   new (&shared) Module::WeightManager(Module::WeightManager::CreateWeightManager(0));
   CHECK(Module::LoadFromFile(folder + "/linear_prefill.hmm", shared));
+}
+
+CASE(a_module_names_the_devices_it_runs_on) {
+  const tcim::DevManager devices = tcim::DevManager::Create(std::vector<int32_t>{1, 0});
+  const Module module(folder + "/add.hmm", Module::Option(Module::WeightManager::CreateWeightManager(devices)));
+  CHECK(GetDeviceIds(module, 0) == std::vector<int32_t>{1});
+  const Module nothing;
+  CHECK(GetDeviceIds(nothing, 0).empty());
+  CHECK(LastErrorHas("GetDeviceIds"));
 }

@@ -350,7 +350,7 @@ class TCIM_API Module {
   bool operator!() const;
   tcim::Status GetInitStatus() const;
 
-  // Getters of a module that is not loaded return 0, "" or an empty info.
+  // Getters of a module that is not loaded return 0, "", or an empty info or list.
   int GetInputNum() const;
   int GetOutputNum() const;
   std::string GetInputName(int index) const;
@@ -361,6 +361,8 @@ class TCIM_API Module {
   std::string GetBackendName() const;
   std::string GetModelVersion() const;
   int GetCoreNum() const;
+  // Extra: the devices the module runs on, by rank, such as CreateDeviceTensor takes.
+  std::vector<int32_t> GetDeviceIds() const;
 
   // Host tensor: copied, at call time and converted, into whatever the input is bound to. Device tensor: bound by
   // reference; setting it again costs next to nothing (C-26).
