@@ -85,6 +85,9 @@ struct Phase {
   };
 };
 
+// Whether the ring fetches weights for such a phase, whose operands begin with a LinearPhase.
+constexpr bool has_weights_in_ring(Phase::Kind kind) { return kind == Phase::Kind::Linear; }
+
 constexpr int kMostRows = 8;
 // What a kernel's parameters hold.
 constexpr int kMostPhases = 230;
@@ -139,7 +142,7 @@ constexpr int kFarInputs = 12288;
 inline int most_inputs(const ProgramArgs& args) {
   int most = 0;
   for (int p = 0; p < args.count; ++p) {
-    if (args.phases[p].kind == Phase::Kind::Linear) most = std::max(most, args.phases[p].linear.inputs);
+    if (has_weights_in_ring(args.phases[p].kind)) most = std::max(most, args.phases[p].linear.inputs);
   }
   return most;
 }

@@ -124,7 +124,7 @@ void plan_handovers(ProgramArgs& args, std::span<const Flow> flows) {
     phase.mailed = phase.posts = false;
     phase.meets = p > 0;
     phase.keeps |= args.rows > 1;
-    if (phase.kind == Phase::Kind::Linear || phase.kind == Phase::Kind::Router) phase.linear.residual_from = -1;
+    if (flows[p].residual.values > 0) phase.linear.residual_from = -1;
   }
   if (args.rows == 1) Handovers(args, flows).plan();
   args.meetings = 1;

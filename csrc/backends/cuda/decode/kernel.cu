@@ -1,9 +1,5 @@
-#include "backends/cuda/decode/attention.cuh"
-#include "backends/cuda/decode/expert_tiles.cuh"
 #include "backends/cuda/decode/kernel.h"
-#include "backends/cuda/decode/linear.cuh"
-#include "backends/cuda/decode/route.cuh"
-#include "backends/cuda/decode/row_phases.cuh"
+#include "backends/cuda/decode/phases.cuh"
 
 namespace tcim_lite::cuda::decode {
 namespace {
@@ -38,37 +34,9 @@ __device__ __forceinline__ void wait_for_all(const unsigned* barrier, int meetin
   __syncthreads();
 }
 
-template <typename Shape>
-constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
-template <typename Shape>
-using ShapeRing = Ring<Shape, kStages<Shape>>;
-
-// What a phase has to itself; the ring lies before it.
-template <typename Shape>
-union PhaseShared {
-  struct {
-    TileSums<Shape> sums;
-    __align__(16) float scratch[Shape::kRows * Shape::kWarps];
-    __align__(16) char rows[Shape::kWarps][LinearInputs<Shape>::kBytes];
-  } linear;
-  AttentionShared<Shape> attention;
-  RouteShared route;
-};
-
 constexpr int kPhaseWords = sizeof(Phase) / 4;
 static_assert(sizeof(Phase) % 4 == 0 && kPhaseWords <= 32 * kMostWarps / 2);
 
-template <typename Shape>
-struct KernelShared {
-  __align__(128) char rings[Shape::kWarps][ShapeRing<Shape>::kBytes];
-  PhaseShared<Shape> own;
-  RingPlace places[kMostPhases];
-  RingMarks marks[kMostPhases];
-  Phase phases[2];  // this one and the next
-  AttentionUnit unit;
-  ChosenExperts<Shape::kExperts> experts;
-  LookAhead ahead;  // of the last warp
-};
 template <typename Shape>
 constexpr size_t kSharedBytes = sizeof(KernelShared<Shape>);
 
@@ -111,49 +79,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) program_kernel(const __gri
       if (phase.meets) wait_for_all(args.barrier, meetings);
     };
     const Handover<Shape> handover{args, phase, run, p};
-    if (phase.kind == Phase::Kind::Attention) {
-      attend(args, phase.attention, s.places[p], ring, s.own.attention, s.unit, rotation, handover, ready);
-    } else if (Shape::kExperts && phase.kind == Phase::Kind::Router) {
-      auto& own = s.own.linear;
-      if constexpr (Shape::kExperts)
-        compute_router(phase.linear, handover, own.rows[threadIdx.x / 32], own.scratch, own.sums, ready);
-    } else if (Shape::kExperts && phase.kind == Phase::Kind::Route) {
-      ready();
-      if constexpr (Shape::kExperts) {
-        choose_experts<Shape>(phase.route, s.own.route, s.experts);
-        ring.pass_route(p);
-        if (threadIdx.x < 32) find_shares(phase.route, s.own.route, s.experts);
-      }
-    } else if (phase.kind != Phase::Kind::Linear) {
-      ready();
-      compute_rows<Shape>(phase, rows);
-    } else {
-      const LinearPhase& linear = phase.linear;
-      auto& own = s.own.linear;
-      static_assert(sizeof(own.sums.values[0][0]) >= sizeof(float) * LinearInputs<Shape>::kNormFloats);
-      float* norm = own.sums.values[0][threadIdx.x / 32][0];  // no sums before the rows are there
-      LinearInputs<Shape> prepared(linear, handover, rows, own.rows[threadIdx.x / 32], norm);
-      ready();
-      if (!kOne || int(blockIdx.x) < linear.tiles) {
-        prepared.start(own.scratch, [&] {
-          if constexpr (Shape::kLooksAhead) {
-            if (threadIdx.x / 32 == Shape::kWarps - 1) ring.look_ahead(s.ahead);
-          }
-        });
-        const auto multiply = [&](auto blocks) {
-          if constexpr (Shape::kExperts) {
-            multiply_expert_tiles<Shape, blocks()>(linear, handover, ring, prepared, own.sums, s.experts);
-          } else {
-            multiply_tiles<Shape, blocks()>(linear, handover, rows, ring, prepared, own.sums);
-          }
-        };
-        if (linear.blocks == 2) {
-          multiply(std::integral_constant<int, 2>());
-        } else {
-          multiply(std::integral_constant<int, 1>());
-        }
-      }
-    }
+    compute_phase(args, phase, handover, rows, s, ring, rotation, ready);
     if (fetches) keep_word(p + 1, next);
     if (p + 1 == args.count) {
       end_run(args.barrier, unsigned(args.meetings));

@@ -134,7 +134,7 @@ class Ring {
     if (lane() != 0) return;
     int phase = phase_, tile = blocks_ > 0 ? tile_ + int(gridDim.x) : int(blockIdx.x);
     if (next.phase > phase || (next.phase == phase && next.tile > tile)) phase = next.phase, tile = next.tile;
-    while (phase < count_ && (marks_[phase].kind != Phase::Kind::Linear || tile >= places_[phase].tiles.count)) {
+    while (phase < count_ && (!has_weights_in_ring(marks_[phase].kind) || tile >= places_[phase].tiles.count)) {
       ++phase;
       tile = int(blockIdx.x);
     }
@@ -286,5 +286,10 @@ class Ring {
   int groups_ = 0, blocks_ = 1, last_ = 0;
   const char* from_ = nullptr;  // of the lane, in block 0 of the tile
 };
+
+template <typename Shape>
+constexpr int kStages = (Shape::kHalf && Shape::kRows > 1 ? 4 : 5) * kMostWarps / Shape::kWarps;
+template <typename Shape>
+using ShapeRing = Ring<Shape, kStages<Shape>>;
 
 }  // namespace tcim_lite::cuda::decode

@@ -35,7 +35,7 @@ __device__ __forceinline__ RingMarks marks_of(const Phase& phase) { return {phas
 __device__ __forceinline__ RingPlace place_of(const Phase& phase, const ProgramArgs& args) {
   RingPlace place{};
   const AttentionPair pair = pair_of(args);
-  if (phase.kind == Phase::Kind::Linear) {
+  if (has_weights_in_ring(phase.kind)) {
     const LinearPhase& linear = phase.linear;
     place.weights = static_cast<const char*>(linear.weights);
     place.tiles = {linear.tiles, int16_t(linear.inputs / 64), linear.blocks,
