@@ -25,7 +25,7 @@ PASSES = {("avx512", "W8"): 8}  # of a loop over a group; the other kernels are 
 FUNCTIONS = {
     "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile_of_bytes<W8, {rows}, {pages}>"},
     "avxvnni": {format: f"tile_of_few<Ymm, {format}, {{rows}}>" for format in LINES},
-    "avx512": {format: f"few_rows<{format}, {{rows}}>" for format in LINES},
+    "avx512": {format: f"tile<{format}, {{rows}}, 1>" for format in LINES},
     "avx512vnni": {format: f"tile_of_few<Zmm, {format} past page, {{rows}}>" for format in LINES},
 }
 
