@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from ..errors import TcimError
 from ..llm import Package
+from ..own_process import module_command
 from .cut import GIVEN, Model, cut, write_cut
 from .dump import Calls
 from .folder import Array, Dump, check_names, golden_name
@@ -72,10 +72,9 @@ class Side:
 
     def _run(self, name: str, what: Path, taps: Sequence[str], options: Sequence[str]) -> Dump:
         target = self.folder / name
-        command = [sys.executable, "-P", "-m", "tcim_lite", "dump", str(what), "-o", str(target)]
-        command += ["--taps", ",".join(taps), *options]
+        command = ["dump", str(what), "-o", str(target), "--taps", ",".join(taps), *options]
         done = subprocess.run(
-            command,
+            [*module_command("tcim_lite"), *command],
             env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
@@ -83,7 +82,7 @@ class Side:
             check=False,
         )
         if done.returncode != 0:
-            said = ["tcim-lite", *command[4:]]
+            said = ["tcim-lite", *command]
             settings = [f"{key}={value}" for key, value in self.environment.items()]
             told = done.stderr.strip().splitlines()
             raise TcimError(f"{' '.join(settings + said)}: failed with {told[-1] if told else done.returncode}")

@@ -6,13 +6,13 @@ import json
 import os
 import select
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..own_process import module_command
 from .vocabulary import Vocabulary
 
 _SECONDS = 10.0
@@ -86,7 +86,7 @@ class ChatTemplate:
         if self._process is None or self._process.poll() is not None:
             self._end()
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tcim_lite.serve.template_worker"],
+                module_command("tcim_lite.serve.template_worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump
 from tcim_lite.hmm import read
 from tcim_lite.llm import Package
+from tcim_lite.own_process import module_command
 
 SIZES = {"prefill_length": 16, "context_length": 64}
 TOKENS = ["--tokens", ",".join(map(str, range(5, 26))), "--steps", "2"]  # a chunk of 16, one of 5
@@ -34,8 +34,9 @@ def diff(tmp_path, capsys, monkeypatch):
     """Runs the command; returns its exit status and what it printed."""
 
     def run_warm(command: list[str], *, env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
-        assert command[:2] == [sys.executable, "-P"]
-        return warm_python.run(*command[2:], env=env)
+        start = module_command("tcim_lite")
+        assert command[: len(start)] == start
+        return warm_python.run("-m", "tcim_lite", *command[len(start) :], env=env)
 
     monkeypatch.setattr("tcim_lite.diff.side.subprocess", types.SimpleNamespace(run=run_warm))
 
