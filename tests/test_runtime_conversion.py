@@ -110,7 +110,9 @@ def test_other_dtypes_are_refused(add, dtype):
 
 @pytest.mark.parametrize("value", [None, {"a": 1}])
 def test_what_is_no_array_is_named(add, value):
-    with pytest.raises(rt.ArgumentError, match=f"a {type(value).__name__} is no array; expected one of numpy"):
+    with pytest.raises(
+        rt.ArgumentError, match=f"input 'length': a {type(value).__name__} is no array; expected one of numpy"
+    ):
         add.set_input("length", value)
 
 

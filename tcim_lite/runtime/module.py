@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tcim_lite import _core
 from tcim_lite.contract import chosen, exact, extension
-from tcim_lite.errors import StateError
+from tcim_lite.errors import ArgumentError, StateError
 from tcim_lite.runtime.arguments import checked, file_path, flag, integer, slot_name
 from tcim_lite.runtime.arrays import as_array
 from tcim_lite.runtime.managers import DevManager, WeightManager
@@ -216,7 +216,11 @@ class Module:
         if isinstance(value, Tensor):
             self._core.set_input(slot_name(name), value._core)
         else:
-            self._core.set_input_array(slot_name(name), as_array(value))
+            try:
+                array = as_array(value)
+            except ArgumentError as error:
+                raise ArgumentError(f"set_input error: input {name!r:.200}: {error}") from error
+            self._core.set_input_array(slot_name(name), array)
 
     @exact("7.2", "Module::SetDevInput")
     def set_dev_input(self, name: str, tensor: Tensor) -> None:

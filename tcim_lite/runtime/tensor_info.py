@@ -31,7 +31,8 @@ DTYPES: dict[str, type[np.generic]] = {
 def dtype_name(dtype: Any) -> str:
     """numpy's name of a runtime dtype; TypeError if it is no dtype, ArgumentError if it is another."""
     name = ""
-    if dtype is not None:  # numpy would make it float64
+    # numpy would make None float64, and before 2.3 it took the dtype of whatever has one, such as a tensor.
+    if dtype is not None and (isinstance(dtype, (type, np.dtype)) or not hasattr(dtype, "dtype")):
         with contextlib.suppress(TypeError, ValueError):
             name = str(np.dtype(dtype).name)
     if not name:

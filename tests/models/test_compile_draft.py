@@ -129,7 +129,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_moves(
         ({"draft_layers": 0}, "--draft-layers must be 1 to 2"),
         ({"draft_quant": "w3"}, "unknown --draft-quant 'w3'; choose from w4a8h0_ssfp"),
         ({"draft_layers": 1, "prefill_length": 4, "context_length": 4}, "--verify-length 5 is greater than"),
-        ({"draft": Path("nowhere")}, "nowhere is not a folder"),
+        ({"draft": Path("nowhere")}, "nowhere does not exist; expected"),
     ],
 )
 def test_bad_options(make_checkpoint: Make, make_package: Make, options: dict[str, Any], message: str) -> None:
