@@ -17,6 +17,8 @@ __version__: str
 def __getattr__(name: str) -> ModuleType:
     if name in ("runtime", "dev_ctrl", "pydev_ctrl"):
         return importlib.import_module(f"{__name__}.{name}")
+    if name == "_core":  # asked for by `from tcim_lite import _core`, before it looks for the module
+        _check_installed()
     if name == "__version__":
         globals()[name] = _installed_version()
         return globals()[name]
@@ -30,6 +32,18 @@ def _installed_version() -> str:
         return importlib.metadata.version("tcim-lite")
     except importlib.metadata.PackageNotFoundError:
         return "0+source"  # a source tree that was never installed
+
+
+def _check_installed() -> None:
+    """Raises ImportError in a source tree, which Python imports instead of what is installed if it runs there."""
+    from importlib.util import find_spec
+
+    if find_spec(f"{__name__}._core") is None:
+        raise ImportError(
+            f"{__path__[0]} is a source tree without the compiled core; install it with `pip install .`, then run "
+            "Python in another folder, or as `python -P`, to import what is installed",
+            name=f"{__name__}._core",
+        )
 
 
 def __dir__() -> list[str]:

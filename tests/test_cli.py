@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tiny_graphs import add_graph
@@ -30,6 +31,16 @@ def test_python_m_tcim_lite_is_the_command():
     assert (done.returncode, done.stdout) == (0, f"tcim-lite {tcim_lite.__version__}\n")
     done = run("inspect", "/none.hmm")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("words", [["-c", "import tcim_lite.runtime"], ["-m", "tcim_lite", "smi"]])
+def test_python_in_the_source_tree_says_where_to_run_it(tmp_path, words):
+    shutil.copytree(Path(__file__).parent.parent / "tcim_lite", tmp_path / "tcim_lite")
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert f"{tmp_path / 'tcim_lite'} is a source tree without the compiled core" in done.stderr.splitlines()[-1]
+    hmm = subprocess.run([sys.executable, "-c", "import tcim_lite.hmm"], cwd=tmp_path, timeout=60)
+    assert hmm.returncode == 0
 
 
 def test_a_closed_standard_output_is_no_failure():

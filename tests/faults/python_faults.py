@@ -13,8 +13,8 @@ PYTHON = [
         "`set_input` reads the caller's array again when the module runs.",
         "C-3",
         _MODULE,
-        "self._core.set_input_array(slot_name(name), as_array(value))",
-        "self._core.set_input_array(slot_name(name), as_array(value))\n"
+        "self._core.set_input_array(slot_name(name), array)",
+        "self._core.set_input_array(slot_name(name), array)\n"
         '            if seeded("host_array_aliased"):\n'
         "                core, run = self._core, type(self).run\n"
         "                def run_later(module, *arguments, **keywords):\n"
