@@ -40,7 +40,7 @@ def fetches_of(isa: str, file: str) -> dict[str, int] | None:
     counts, name = {}, ""
     for line in package_build.run("objdump", "-dC", "--no-show-raw-insn", path).splitlines():
         if function := re.fullmatch(r"[0-9a-f]+ <(.*)>:", line):
-            short = re.sub(r"tcim_lite::(cpu::)?|\(anonymous namespace\)::|^void |^unsigned char const\* ", "", function[1])
+            short = re.sub(r"tcim_lite::(cpu::)?|\(anonymous namespace\)::|^void |^unsigned.*\* ", "", function[1])
             short = re.sub(
                 r"[YZ]mmFormat<\(WeightFormat\)(\d+)(?:, \(WeightFetch\)(\d+))?>",
                 lambda m: NUMBERS.get(m[1], m[0]) + FETCHES[m[2] or "0"],
