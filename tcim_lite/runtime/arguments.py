@@ -11,7 +11,7 @@ import numpy as np
 
 from tcim_lite.errors import ArgumentError, HmmFormatError, UnknownNameError
 
-__all__ = ["checked", "file_path", "flag", "integer", "integers", "slot_name", "text"]
+__all__ = ["checked", "file_path", "flag", "integer", "integers", "slot_name", "text", "texts"]
 
 T = TypeVar("T")
 
@@ -55,6 +55,13 @@ def text(value: Any, what: str) -> str:
     if not _encodes(value):
         raise ArgumentError(f"{what}={value!r:.200}: half a surrogate pair is no character; expected text")
     return value
+
+
+def texts(values: Iterable[Any], what: str, each: str) -> tuple[str, ...]:
+    """`values` as strs; TypeError for a single one, errors of an item as `text`, which calls it `each`."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{what}={values!r:.200}: expected a list of {what}")
+    return tuple(text(value, each) for value in values)
 
 
 def _encodes(value: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tcim_lite import _core
 from tcim_lite.contract import chosen, exact, extension
-from tcim_lite.runtime.arguments import flag, integer, text
+from tcim_lite.runtime.arguments import flag, integer, texts
 from tcim_lite.runtime.managers import DevManager, WeightManager
 
 __all__ = ["Option", "RunOption"]
@@ -45,12 +45,7 @@ class Option:
         Raises:
             TypeError: a name is no str, or `names` is a single str.
         """
-        if isinstance(names, (str, bytes)) or not hasattr(names, "__iter__"):
-            raise TypeError(f"names={names!r:.200}: expected a list of names")
-        dummies = tuple(names)
-        for name in dummies:
-            text(name, "dummy name")
-        self._dummies = dummies
+        self._dummies = texts(names, "names", "dummy name")
         return self
 
     @chosen("4", "any alignment; the card wants that of the format", "Module::Option::SetModelOffset")
@@ -94,12 +89,7 @@ class Option:
         Raises:
             TypeError: a pattern is no str, or `patterns` is a single str.
         """
-        if isinstance(patterns, (str, bytes)) or not hasattr(patterns, "__iter__"):
-            raise TypeError(f"patterns={patterns!r:.200}: expected a list of patterns")
-        taps = tuple(patterns)
-        for pattern in taps:
-            text(pattern, "tap pattern")
-        self._taps = taps
+        self._taps = texts(patterns, "patterns", "tap pattern")
         return self
 
     def __repr__(self) -> str:
