@@ -76,12 +76,13 @@ struct Access {
   static Buffer buffer(std::shared_ptr<tcim_lite::Buffer> memory, uint64_t offset, uint64_t bytes);
   static Buffer failed_buffer(Status status);
 
-  // The core of a handle. All throw Error(State) for an empty one and name `what` it was wanted for.
-  static const tcim_lite::TensorInfo& core(const TensorInfo& info, const char* what);
-  static const tcim_lite::Tensor& core(const Tensor& tensor, const char* what);
-  static const BufferState& core(const Buffer& buffer, const char* what);
-  static const std::shared_ptr<tcim_lite::Stream>& core(const Stream& stream, const char* what);
-  static tcim_lite::Module& core(const Module& module, const char* what);
+  // The core of a handle. All throw Error(State) for an empty one. `vendors` begins the message where the vendor's is
+  // known: "set_input error: ".
+  static const tcim_lite::TensorInfo& core(const TensorInfo& info);
+  static const tcim_lite::Tensor& core(const Tensor& tensor, const char* vendors = "");
+  static const BufferState& core(const Buffer& buffer);
+  static const std::shared_ptr<tcim_lite::Stream>& core(const Stream& stream);
+  static tcim_lite::Module& core(const Module& module);
 
   static DevManagerState devices(std::vector<int32_t> ids, std::string backend);
   static tcim_lite::LoadOptions load_options(const Module::Option& option);

@@ -26,10 +26,9 @@ tcim_lite::Tensor bytes_of(const void* host, uint64_t size) {
   return bytes_of(tcim_lite::Buffer::wrap(const_cast<void*>(host), size), 0, size);
 }
 
-tcim_lite::Tensor part_of(const BufferState& buffer, uint64_t size, uint64_t offset, const char* what) {
+tcim_lite::Tensor part_of(const BufferState& buffer, uint64_t size, uint64_t offset) {
   if (offset > buffer.bytes || size > buffer.bytes - offset) {
-    fail(ErrorCode::Argument, what, ": ", size, " bytes at ", offset, " lie outside a buffer of ", buffer.bytes,
-         " bytes");
+    fail(ErrorCode::Argument, size, " bytes at ", offset, " lie outside a buffer of ", buffer.bytes, " bytes");
   }
   return bytes_of(buffer.memory, buffer.offset + offset, size);
 }
@@ -68,9 +67,9 @@ Buffer internal::Access::failed_buffer(Status status) {
   return buffer;
 }
 
-const BufferState& internal::Access::core(const Buffer& buffer, const char* what) {
+const BufferState& internal::Access::core(const Buffer& buffer) {
   if (buffer.impl_ == nullptr || buffer.impl_->memory == nullptr) {
-    fail(ErrorCode::State, what, ": Status.UNINITIALIZED: the buffer has no memory");
+    fail(ErrorCode::State, "Status.UNINITIALIZED: the buffer has no memory");
   }
   return *buffer.impl_;
 }
@@ -102,7 +101,7 @@ Buffer Buffer::CreateDeviceBuffer(void* dev_ptr, size_t size, int device_id, std
 Buffer Buffer::Clone(bool auto_copy) const {
   Buffer made;
   const tcim::Status status = guarded("Buffer::Clone", [&] {
-    const BufferState& source = Access::core(*this, "Clone");
+    const BufferState& source = Access::core(*this);
     // A piece of a tensor that is cut over devices has no cut of its own: its clone is whole on each.
     made = Access::buffer(source.memory->on_host()
                               ? tcim_lite::Buffer::on_host(source.bytes)
@@ -117,28 +116,28 @@ Buffer Buffer::Clone(bool auto_copy) const {
 
 tcim::Status Buffer::CopyFromHost(const void* src, size_t size, size_t offset) {
   return guarded("Buffer::CopyFromHost", [&] {
-    const BufferState& buffer = Access::core(*this, "CopyFromHost");
+    const BufferState& buffer = Access::core(*this);
     if (size == 0) return;
     require_pointer(src, "src");
-    const auto target = part_of(buffer, size, offset, "CopyFromHost");
+    const auto target = part_of(buffer, size, offset);
     bytes_of(src, size).copy_to(target);
   });
 }
 
 tcim::Status Buffer::CopyToHost(void* dst, size_t size, size_t offset) const {
   return guarded("Buffer::CopyToHost", [&] {
-    const BufferState& buffer = Access::core(*this, "CopyToHost");
+    const BufferState& buffer = Access::core(*this);
     if (size == 0) return;
     require_pointer(dst, "dst");
-    part_of(buffer, size, offset, "CopyToHost").copy_to(bytes_of(dst, size));
+    part_of(buffer, size, offset).copy_to(bytes_of(dst, size));
   });
 }
 
 tcim::Status Buffer::MemSet(int value, size_t size, size_t offset) {
   return guarded("Buffer::MemSet", [&] {
-    const BufferState& buffer = Access::core(*this, "MemSet");
+    const BufferState& buffer = Access::core(*this);
     if (size == 0) return;
-    const auto target = part_of(buffer, size, offset, "MemSet");
+    const auto target = part_of(buffer, size, offset);
     if (uint8_t(value) == 0) return target.set_zero();
     const auto byte = uint8_t(value);
     auto pattern = tcim_lite::TensorInfo::dense(tcim_lite::DType::UInt8, {int64_t(size)});
@@ -149,7 +148,7 @@ tcim::Status Buffer::MemSet(int value, size_t size, size_t offset) {
 
 tcim::Status Buffer::CopyTo(const Buffer& dst) const {
   return guarded("Buffer::CopyTo", [&] {
-    const BufferState &from = Access::core(*this, "CopyTo"), &to = Access::core(dst, "CopyTo");
+    const BufferState &from = Access::core(*this), &to = Access::core(dst);
     if (from.bytes > to.bytes) {
       fail(ErrorCode::Argument, "CopyTo: ", from.bytes, " bytes do not fit a buffer of ", to.bytes, " bytes");
     }
@@ -165,9 +164,9 @@ tcim::Status Buffer::CopyTo(const Buffer& dst) const {
 Buffer Buffer::GetSubBuffer(size_t size, size_t offset) const {
   Buffer made;
   const tcim::Status status = guarded("Buffer::GetSubBuffer", [&] {
-    const BufferState& parent = Access::core(*this, "GetSubBuffer");
+    const BufferState& parent = Access::core(*this);
     require_size(size);
-    part_of(parent, size, offset, "GetSubBuffer");
+    part_of(parent, size, offset);
     made = Access::buffer(parent.memory, parent.offset + offset, size);
   });
   return status == OK ? made : Access::failed_buffer(status);

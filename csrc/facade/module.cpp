@@ -51,8 +51,8 @@ Status internal::Access::replace(Module& module, Module loaded) {
   return status;
 }
 
-tcim_lite::Module& internal::Access::core(const Module& module, const char* what) {
-  if (!module) fail(ErrorCode::State, what, ": Status.UNINITIALIZED: no model is loaded in this module");
+tcim_lite::Module& internal::Access::core(const Module& module) {
+  if (!module) fail(ErrorCode::State, "Status.UNINITIALIZED: no model is loaded in this module");
   return *module.impl_->core;
 }
 
@@ -87,72 +87,65 @@ bool Module::operator!() const { return !bool(*this); }
 tcim::Status Module::GetInitStatus() const { return impl_ == nullptr ? UNINITIALIZED : impl_->status; }
 
 int Module::GetInputNum() const {
-  return guarded_or("Module::GetInputNum", 0, [&] { return int(Access::core(*this, "GetInputNum").num_inputs()); });
+  return guarded_or("Module::GetInputNum", 0, [&] { return int(Access::core(*this).num_inputs()); });
 }
 
 int Module::GetOutputNum() const {
-  return guarded_or("Module::GetOutputNum", 0, [&] { return int(Access::core(*this, "GetOutputNum").num_outputs()); });
+  return guarded_or("Module::GetOutputNum", 0, [&] { return int(Access::core(*this).num_outputs()); });
 }
 
 std::string Module::GetInputName(int index) const {
-  return guarded_or("Module::GetInputName", std::string(),
-                    [&] { return Access::core(*this, "GetInputName").input_name(index); });
+  return guarded_or("Module::GetInputName", std::string(), [&] { return Access::core(*this).input_name(index); });
 }
 
 std::string Module::GetOutputName(int index) const {
-  return guarded_or("Module::GetOutputName", std::string(),
-                    [&] { return Access::core(*this, "GetOutputName").output_name(index); });
+  return guarded_or("Module::GetOutputName", std::string(), [&] { return Access::core(*this).output_name(index); });
 }
 
 TensorInfo Module::GetInputInfo(const std::string& name) const {
   return guarded_or("Module::GetInputInfo", TensorInfo(), [&] {
-    Access::core(*this, "GetInputInfo");
+    Access::core(*this);
     return Access::port_info(*impl_, true, name);
   });
 }
 
 TensorInfo Module::GetOutputInfo(const std::string& name) const {
   return guarded_or("Module::GetOutputInfo", TensorInfo(), [&] {
-    Access::core(*this, "GetOutputInfo");
+    Access::core(*this);
     return Access::port_info(*impl_, false, name);
   });
 }
 
 std::string Module::GetCustomMsg() const {
-  return guarded_or("Module::GetCustomMsg", std::string(),
-                    [&] { return Access::core(*this, "GetCustomMsg").custom_msg(); });
+  return guarded_or("Module::GetCustomMsg", std::string(), [&] { return Access::core(*this).custom_msg(); });
 }
 
 std::string Module::GetBackendName() const {
-  return guarded_or("Module::GetBackendName", std::string(),
-                    [&] { return Access::core(*this, "GetBackendName").backend_name(); });
+  return guarded_or("Module::GetBackendName", std::string(), [&] { return Access::core(*this).backend_name(); });
 }
 
 std::string Module::GetModelVersion() const {
-  return guarded_or("Module::GetModelVersion", std::string(),
-                    [&] { return Access::core(*this, "GetModelVersion").model_version(); });
+  return guarded_or("Module::GetModelVersion", std::string(), [&] { return Access::core(*this).model_version(); });
 }
 
 int Module::GetCoreNum() const {
-  return guarded_or("Module::GetCoreNum", 0, [&] { return Access::core(*this, "GetCoreNum").core_number(); });
+  return guarded_or("Module::GetCoreNum", 0, [&] { return Access::core(*this).core_number(); });
 }
 
 std::vector<int32_t> Module::GetDeviceIds() const {
-  return guarded_or("Module::GetDeviceIds", std::vector<int32_t>(),
-                    [&] { return Access::core(*this, "GetDeviceIds").device_ids(); });
+  return guarded_or("Module::GetDeviceIds", std::vector<int32_t>(), [&] { return Access::core(*this).device_ids(); });
 }
 
 tcim::Status Module::Run(bool sync, const RunOption& option) {
-  return guarded("Module::Run", [&] { Access::core(*this, "Run").run(sync, option.rounds_); });
+  return guarded("Module::Run", [&] { Access::core(*this).run(sync, option.rounds_); });
 }
 
 tcim::Status Module::Sync() {
-  return guarded("Module::Sync", [&] { Access::core(*this, "Sync").sync(); });
+  return guarded("Module::Sync", [&] { Access::core(*this).sync(); });
 }
 
 tcim::Status Module::SetStream(const Stream& stream) {
-  return guarded("Module::SetStream",
-                 [&] { Access::core(*this, "SetStream").set_stream(Access::core(stream, "SetStream")); });
+  return guarded("Module::SetStream", [&] { Access::core(*this).set_stream(Access::core(stream)); });
 }
 
 }  // namespace tcim

@@ -10,13 +10,12 @@ using namespace internal;
 
 tcim::Status Module::SetInput(const std::string& name, const Tensor& tensor) {
   return guarded("Module::SetInput",
-                 [&] { Access::core(*this, "SetInput").set_input(name, Access::core(tensor, "set_input error")); });
+                 [&] { Access::core(*this).set_input(name, Access::core(tensor, "set_input error: ")); });
 }
 
 tcim::Status Module::SetDevInput(const std::string& name, const Tensor& tensor) {
-  return guarded("Module::SetDevInput", [&] {
-    Access::core(*this, "SetDevInput").set_dev_input(name, Access::core(tensor, "set_input error"));
-  });
+  return guarded("Module::SetDevInput",
+                 [&] { Access::core(*this).set_dev_input(name, Access::core(tensor, "set_input error: ")); });
 }
 
 Tensor Module::GetInput(const std::string& name) const { return GetDevInput(name); }
@@ -24,44 +23,41 @@ Tensor Module::GetInput(const std::string& name) const { return GetDevInput(name
 Tensor Module::GetDevInput(const std::string& name) const {
   Tensor made;
   const tcim::Status status = guarded("Module::GetInput", [&] {
-    tcim_lite::Tensor input = Access::core(*this, "GetInput").input(name);
+    tcim_lite::Tensor input = Access::core(*this).input(name);
     made = Access::tensor(std::move(input), Access::port_info(*impl_, true, name));
   });
   return status == OK ? made : Access::failed_tensor(status);
 }
 
 tcim::Status Module::GetInput(const std::string& name, const Tensor& tensor) const {
-  return guarded("Module::GetInput",
-                 [&] { Access::core(*this, "GetInput").input(name).cast_to(Access::core(tensor, "GetInput")); });
+  return guarded("Module::GetInput", [&] { Access::core(*this).input(name).cast_to(Access::core(tensor)); });
 }
 
 tcim::Status Module::SetOutput(const std::string& name, const Tensor& tensor) {
   return guarded("Module::SetOutput",
-                 [&] { Access::core(*this, "SetOutput").set_output(name, Access::core(tensor, "set_output error")); });
+                 [&] { Access::core(*this).set_output(name, Access::core(tensor, "set_output error: ")); });
 }
 
 tcim::Status Module::SetDevOutput(const std::string& name, const Tensor& tensor) {
-  return guarded("Module::SetDevOutput", [&] {
-    Access::core(*this, "SetDevOutput").set_dev_output(name, Access::core(tensor, "set_dev_output error"));
-  });
+  return guarded("Module::SetDevOutput",
+                 [&] { Access::core(*this).set_dev_output(name, Access::core(tensor, "set_dev_output error: ")); });
 }
 
 Tensor Module::GetOutput(const std::string& name) const {
   Tensor made;
   const tcim::Status status =
-      guarded("Module::GetOutput", [&] { made = Access::tensor(Access::core(*this, "GetOutput").output(name)); });
+      guarded("Module::GetOutput", [&] { made = Access::tensor(Access::core(*this).output(name)); });
   return status == OK ? made : Access::failed_tensor(status);
 }
 
 tcim::Status Module::GetOutput(const std::string& name, const Tensor& tensor) const {
-  return guarded("Module::GetOutput",
-                 [&] { Access::core(*this, "GetOutput").output_to(name, Access::core(tensor, "GetOutput")); });
+  return guarded("Module::GetOutput", [&] { Access::core(*this).output_to(name, Access::core(tensor)); });
 }
 
 Tensor Module::GetDevOutput(const std::string& name) const {
   Tensor made;
   const tcim::Status status = guarded("Module::GetDevOutput", [&] {
-    tcim_lite::Tensor output = Access::core(*this, "GetDevOutput").dev_output(name);
+    tcim_lite::Tensor output = Access::core(*this).dev_output(name);
     made = Access::tensor(std::move(output), Access::port_info(*impl_, false, name));
   });
   return status == OK ? made : Access::failed_tensor(status);

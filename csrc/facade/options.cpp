@@ -117,9 +117,9 @@ Stream::Stream(bool auto_yield) {
   guarded("Stream", [&] { impl_ = std::make_shared<StreamState>(StreamState{tcim_lite::Stream::create(auto_yield)}); });
 }
 
-const std::shared_ptr<tcim_lite::Stream>& internal::Access::core(const Stream& stream, const char* what) {
+const std::shared_ptr<tcim_lite::Stream>& internal::Access::core(const Stream& stream) {
   if (stream.impl_ == nullptr) {
-    tcim_lite::fail(tcim_lite::ErrorCode::State, what, ": Status.UNINITIALIZED: the stream was moved from");
+    tcim_lite::fail(tcim_lite::ErrorCode::State, "Status.UNINITIALIZED: the stream was moved from");
   }
   return stream.impl_->core;
 }

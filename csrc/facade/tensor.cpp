@@ -29,7 +29,7 @@ void require_bytes(const tcim_lite::TensorInfo& info, uint64_t bytes) {
 }
 
 tcim_lite::Tensor wrap_host(const TensorInfo& info, void* data, size_t bytes) {
-  const tcim_lite::TensorInfo host = Access::core(info, "Tensor").on_host();
+  const tcim_lite::TensorInfo host = Access::core(info).on_host();
   if (data == nullptr) fail(ErrorCode::Argument, "the tensor's memory is a null pointer");
   require_bytes(host, bytes);
   return tcim_lite::Tensor(host, tcim_lite::Buffer::wrap(data, bytes));
@@ -56,17 +56,17 @@ Tensor internal::Access::failed_tensor(Status status) {
   return tensor;
 }
 
-const tcim_lite::Tensor& internal::Access::core(const Tensor& tensor, const char* what) {
+const tcim_lite::Tensor& internal::Access::core(const Tensor& tensor, const char* vendors) {
   if (tensor.impl_ == nullptr || Access::impl(tensor.impl_->info) == nullptr) {
-    fail(ErrorCode::State, what, ": Status.UNINITIALIZED: the tensor has no memory, it was never made");
+    fail(ErrorCode::State, vendors, "Status.UNINITIALIZED: the tensor has no memory, it was never made");
   }
   return tensor.impl_->core;
 }
 
 Tensor::Tensor(const TensorInfo& info, const tcim::Buffer& buffer) {
   *this = make_tensor("Tensor", [&] {
-    const BufferState& memory = Access::core(buffer, "Tensor");
-    tcim_lite::TensorInfo placed = Access::core(info, "Tensor");
+    const BufferState& memory = Access::core(buffer);
+    tcim_lite::TensorInfo placed = Access::core(info);
     placed.device_id = memory.memory->device_id();
     if (memory.memory->layout().device_ids.size() < 2) placed.placement = nullptr;
     require_bytes(placed, memory.bytes);
@@ -80,7 +80,7 @@ Tensor::Tensor(const TensorInfo& info, void* ptr, size_t size) {
 
 Tensor Tensor::CreateHostTensor(const TensorInfo& info, size_t mem_size, void* ptr) {
   return make_tensor("Tensor::CreateHostTensor", [&] {
-    const tcim_lite::TensorInfo host = Access::core(info, "CreateHostTensor").on_host();
+    const tcim_lite::TensorInfo host = Access::core(info).on_host();
     const size_t bytes = mem_size == 0 ? host.span_bytes() : mem_size;
     if (ptr != nullptr) return wrap_host(info, ptr, bytes);
     require_bytes(host, bytes);
@@ -90,7 +90,7 @@ Tensor Tensor::CreateHostTensor(const TensorInfo& info, size_t mem_size, void* p
 
 Tensor Tensor::CreateDeviceTensor(const TensorInfo& info, size_t mem_size, int device_id, const std::string& backend) {
   return make_tensor("Tensor::CreateDeviceTensor", [&] {
-    tcim_lite::TensorInfo placed = Access::core(info, "CreateDeviceTensor");
+    tcim_lite::TensorInfo placed = Access::core(info);
     tcim_lite::resolve_backend(backend);
     // What a model for several devices describes stays on those devices, so that it can be bound.
     if (placed.placement != nullptr && placed.placement->device_ids.front() == device_id) {
@@ -127,28 +127,28 @@ tcim::Device Tensor::Device() const { return Info().Device(); }
 tcim::Status Tensor::GetInitStatus() const { return impl_ == nullptr ? UNINITIALIZED : impl_->status; }
 
 tcim::Status Tensor::CopyTo(const Tensor& dst) const {
-  return guarded("Tensor::CopyTo", [&] { Access::core(*this, "CopyTo").copy_to(Access::core(dst, "CopyTo")); });
+  return guarded("Tensor::CopyTo", [&] { Access::core(*this).copy_to(Access::core(dst)); });
 }
 
 tcim::Status Tensor::CastTo(const Tensor& dst) const {
-  return guarded("Tensor::CastTo", [&] { Access::core(*this, "CastTo").cast_to(Access::core(dst, "CastTo")); });
+  return guarded("Tensor::CastTo", [&] { Access::core(*this).cast_to(Access::core(dst)); });
 }
 
 Tensor Tensor::AsType(tcim::DataType dtype) const {
-  return make_tensor("Tensor::AsType", [&] { return Access::core(*this, "AsType").astype(to_core(dtype)); });
+  return make_tensor("Tensor::AsType", [&] { return Access::core(*this).astype(to_core(dtype)); });
 }
 
 Tensor Tensor::ToHost(bool to_contiguous) const {
-  return make_tensor("Tensor::ToHost", [&] { return Access::core(*this, "ToHost").to_host(to_contiguous); });
+  return make_tensor("Tensor::ToHost", [&] { return Access::core(*this).to_host(to_contiguous); });
 }
 
 Tensor Tensor::Clone(bool auto_copy) const {
-  return make_tensor("Tensor::Clone", [&] { return Access::core(*this, "Clone").clone(auto_copy); });
+  return make_tensor("Tensor::Clone", [&] { return Access::core(*this).clone(auto_copy); });
 }
 
 tcim::Status Tensor::SplitYUV(Tensor& y, Tensor& uv) const {
   return guarded("Tensor::SplitYUV", [&] {
-    tcim_lite::YuvPlanes planes = tcim_lite::split_yuv(Access::core(*this, "SplitYUV"));
+    tcim_lite::YuvPlanes planes = tcim_lite::split_yuv(Access::core(*this));
     Tensor luma = Access::tensor(std::move(planes.y)), chroma = Access::tensor(std::move(planes.uv));
     y.Tensor::operator=(std::move(luma));
     uv.Tensor::operator=(std::move(chroma));
@@ -156,7 +156,7 @@ tcim::Status Tensor::SplitYUV(Tensor& y, Tensor& uv) const {
 }
 
 Tensor Tensor::SelectROI(const std::vector<int64_t>& start, const std::vector<int64_t>& shape) const {
-  return make_tensor("Tensor::SelectROI", [&] { return Access::core(*this, "SelectROI").select_roi(start, shape); });
+  return make_tensor("Tensor::SelectROI", [&] { return Access::core(*this).select_roi(start, shape); });
 }
 
 }  // namespace tcim

@@ -48,9 +48,9 @@ TensorInfo internal::Access::info(tcim_lite::TensorInfo core) {
   return info;
 }
 
-const tcim_lite::TensorInfo& internal::Access::core(const TensorInfo& info, const char* what) {
+const tcim_lite::TensorInfo& internal::Access::core(const TensorInfo& info) {
   if (info.impl_ == nullptr) {
-    fail(ErrorCode::State, what, ": Status.UNINITIALIZED: the TensorInfo describes nothing");
+    fail(ErrorCode::State, "Status.UNINITIALIZED: the TensorInfo describes nothing");
   }
   return info.impl_->core;
 }
@@ -96,12 +96,12 @@ size_t TensorInfo::MemSize() const { return impl_ == nullptr ? 0 : size_t(impl_-
 
 TensorInfo TensorInfo::AsContiguous() const {
   return guarded_or("TensorInfo::AsContiguous", TensorInfo(),
-                    [&] { return Access::info(Access::core(*this, "AsContiguous").ascontiguous()); });
+                    [&] { return Access::info(Access::core(*this).ascontiguous()); });
 }
 
 TensorInfo TensorInfo::AsType(tcim::DataType dtype) const {
   return guarded_or("TensorInfo::AsType", TensorInfo(),
-                    [&] { return Access::info(Access::core(*this, "AsType").astype(to_core(dtype))); });
+                    [&] { return Access::info(Access::core(*this).astype(to_core(dtype))); });
 }
 
 std::ostream& operator<<(std::ostream& out, const TensorInfo& info) {
