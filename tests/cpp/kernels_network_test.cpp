@@ -258,8 +258,9 @@ void check_direct_blocks(Elem elem, int64_t outputs, int64_t pixels, int64_t ter
           args.step = kBlock;
           if (!begins) table.direct(args);
           args.begins = begins;
-          table.direct_blocks({args, form & 1 ? bias.data() : nullptr, form & 2 ? residual.data() : nullptr, y, outputs,
-                               y_stride, pixel, elem, kEnds[form / 4]});
+          table.direct_blocks({args, form & 1 ? bias.data() : nullptr,
+                               form & 2 ? residual.data() + pixel * 16 : nullptr, y + pixel * 16, outputs, y_stride,
+                               elem, kEnds[form / 4]});
         });
   }
 }

@@ -273,9 +273,16 @@ def chain(make_model, channels, show):
     nodes.append(("Add", ["strided", "apart"], ["both"], {}))
     conv("both", "large", 2 * channels, 1, 5, group=2 * channels, pads=[2, 2, 2, 2], strides=[1, 2])
     nodes.append(("MaxPool", ["both"], ["highest"], {"kernel_shape": [2, 2]}))
+    conv("sum", "thin", channels, channels, 1)  # which nothing reads behind "fan"
+    conv("thin", "fan", 3 * channels, channels, 1)
+    conv("fan", "leaf", 3 * channels, 1, 3, group=3 * channels, **same, strides=[2, 2])
+    conv("leaf", "last", channels, 3 * channels, 1)
+    conv("far", "spread", 2 * channels, channels, 1)  # from planes, and its reader into planes
+    conv("spread", "edge", 2 * channels, 1, 5, group=2 * channels, pads=[2, 2, 2, 2])
     constants |= {"low": np.float32(0), "high": np.float32(1)}
-    ends = ["large", "highest", "far"]
+    ends = ["large", "highest", "far", "last", "edge"]
     between = ["pooled", "clipped", "soft", "sum", "positive", "twice", "own", "both", "stem", "point", "apart"]
+    between += ["thin", "fan", "leaf", "spread"]
     return make_model(nodes, {"x": (2, 3, 82, 80)}, ends + between * show, constants), ends
 
 

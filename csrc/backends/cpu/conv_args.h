@@ -87,10 +87,9 @@ struct DirectBlocksArgs {
   DirectArgs direct;
   const float* bias;      // [outputs] or null
   const float* residual;  // [vectors, y_stride] or null
-  float* y;               // likewise
+  float* y;               // likewise, from what pixels[0] makes on
   int64_t outputs;        // that there is a bias of; for the lanes behind them it is 0
   int64_t y_stride;       // floats from one block to the next
-  int64_t pixel;          // of the blocks, that pixels[0] makes
   Elem elem;              // that is rounded to
   ConvEnd end = {};
 };

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/conv_direct.h"
+#include "backends/cpu/ops/windows.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -54,12 +56,21 @@ bool keeps_blocks(const PoolSpec& pool) {
   return !pool.mean && pool.channels >= kFewChannels && pool.window.h.upsample == 1 && pool.window.w.upsample == 1;
 }
 
+bool joins(const ConvSpec& wide, const ConvSpec& deep) {
+  if (!takes_blocks(wide) || !is_identity(wide.window) || wide.residual.given()) return false;
+  if (!keeps_blocks(deep) || deep.residual.given()) return false;
+  const Window::Axis& h = deep.window.h;
+  const int64_t again = (h.kernel - 1) * h.dilation + 1 - h.stride;  // rows that two parts compute
+  return kJoinedFloats / (kSlab / 2 * deep.window.w.in) >= kLeastPartsOfOverlap * again;
+}
+
 Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.size()) {
   const std::vector<Use> uses = uses_of(plan);
-  std::vector<int64_t> readers(graph.values.size());
+  std::vector<int64_t> all_readers(graph.values.size());
   for (const Op& op : graph.ops) {
-    for (const uint32_t id : op.inputs) ++readers[id];
+    for (const uint32_t id : op.inputs) ++all_readers[id];
   }
+  std::vector<int64_t> readers = all_readers;
   const auto reads = [&](uint32_t id) {
     if (id < readers.size()) --readers[id];
   };
@@ -88,6 +99,22 @@ Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.siz
   for (const Use& use : uses) {
     if (in_blocks(use.y) && use.residual.given() && use.residual.value != use.x)
       forms_[use.y].over = use.residual.value;
+  }
+  join(plan, all_readers);
+}
+
+void Layouts::join(const Plan& plan, const std::vector<int64_t>& readers) {
+  const ConvSpec* before = nullptr;
+  for (const StepSpec& step : plan.steps) {
+    const auto* conv = std::get_if<ConvSpec>(&step);
+    const bool follows = conv != nullptr && before != nullptr && conv->x == before->y && in_blocks(conv->x);
+    if (follows && readers[conv->x] == 1 && conv->y < forms_.size() && joins(*before, *conv) &&
+        (in_blocks(before->x) || !kernels().packs_pixels)) {
+      joined_.emplace(conv->x, *before);
+      forms_[conv->x].bytes = kBlock * 4;  // nothing is stored there
+      forms_[conv->y].with = before->x;
+    }
+    before = conv;
   }
 }
 

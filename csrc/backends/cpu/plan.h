@@ -40,6 +40,7 @@ class WeightFinder {
       : graph_(graph), weights_(weights), layouts_(layouts) {}
 
   bool in_blocks(uint32_t id) const { return layouts_.in_blocks(id); }
+  const ConvSpec* joined(uint32_t id) const { return layouts_.joined(id); }
 
   // Null for kNoValue.
   template <typename T>

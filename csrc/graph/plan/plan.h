@@ -92,6 +92,7 @@ enum class Joins { None, Attention };
 struct OwnForm {
   int64_t bytes = 0;         // of a form of its own; 0: dense
   uint32_t over = kNoValue;  // a value of as many bytes that its step may overwrite, unless it is read later
+  uint32_t with = kNoValue;  // a value that is read while this one is written, besides those its step reads
 };
 
 // By value id of the graph. The backend sees all of the plan but the arena.

@@ -117,6 +117,11 @@ void PlanValues::assign_arena(Plan& plan, const std::vector<OwnForm>& forms) con
     owners[id] = in_arena(id) ? owner_of(id) : roots_[id];
     lives[owners[id]].last = std::max(lives[owners[id]].last, lives_[id].last);
   }
+  for (uint32_t id = 0; id < rows_.size(); ++id) {
+    if (form_of(id).with == kNoValue) continue;
+    Life& life = lives[owners[root_of(form_of(id).with)]];
+    life.last = std::max(life.last, lives_[root_of(id)].first);
+  }
   std::vector<Lifetime> lifetimes;
   std::vector<uint32_t> placed;
   for (uint32_t id = 0; id < rows_.size(); ++id) {

@@ -8,10 +8,6 @@ namespace {
 constexpr int64_t kLeastRowsOfBlock = 4;  // of a part
 constexpr int64_t kPixelsAtATime = 128;   // to turn: they stay in the first cache
 
-BlockWindow::Axis axis_of(const Window::Axis& axis) {
-  return {axis.in, axis.kernel, axis.stride, axis.pad, axis.dilation};
-}
-
 }  // namespace
 
 BlockRows::BlockRows(const Window& window, int64_t images, int64_t channels, int members)
@@ -19,7 +15,8 @@ BlockRows::BlockRows(const Window& window, int64_t images, int64_t channels, int
   // Few and large ones are cut into parts.
   const int64_t wanted = 2 * kTasksOfMember * members, all = images_ * blocks_;
   const int64_t least = has_rows_for(window, members) ? members : 1;
-  parts_ = std::clamp<int64_t>(parts_of(wanted, all), least, std::max(least, parts_of(window.h.out, kLeastRowsOfBlock)));
+  parts_ =
+      std::clamp<int64_t>(parts_of(wanted, all), least, std::max(least, parts_of(window.h.out, kLeastRowsOfBlock)));
   rows_ = parts_of(window.h.out, parts_);
   parts_ = parts_of(window.h.out, rows_);
 }

@@ -12,6 +12,10 @@ inline bool has_rows_for(const Window& window, int members) {
   return window.out_pixels() >= kLeastPixels * members;
 }
 
+inline BlockWindow::Axis axis_of(const Window::Axis& axis) {
+  return {axis.in, axis.kernel, axis.stride, axis.pad, axis.dilation};
+}
+
 // Rows of the blocks of all images as tasks, the first rows of all blocks first.
 class BlockRows {
  public:

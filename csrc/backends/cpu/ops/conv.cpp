@@ -36,6 +36,8 @@ int64_t ConvStep::share(int64_t members) const {
 int64_t ConvStep::prepared_bytes() const { return quantized() ? quantized_bytes() : inputs() * kPanel * 4; }
 
 int64_t ConvStep::shared_bytes() const {
+  if (is_joined_) return 0;
+  if (wide_) return wide_->direct_shared_bytes();
   if (is_depthwise_in_blocks()) return blocks_bytes();
   if (!direct_offsets_.empty()) return blocks_bytes() + direct_shared_bytes();
   const bool prepares_first = !is_depthwise() && share(ThreadPool::instance().size()) < outputs;
@@ -43,6 +45,8 @@ int64_t ConvStep::shared_bytes() const {
 }
 
 int64_t ConvStep::member_bytes() const {
+  if (is_joined_) return 0;
+  if (wide_) return joined_member_bytes();
   if (is_depthwise_in_blocks()) return window.taps() * kBlock * 4;
   if (is_depthwise()) return depthwise_bytes();
   if (!direct_offsets_.empty()) return direct_member_bytes();
@@ -51,6 +55,8 @@ int64_t ConvStep::member_bytes() const {
 }
 
 void ConvStep::run(const RunContext& context) const {
+  if (is_joined_) return;
+  if (wide_) return run_joined(context);
   if (is_depthwise_in_blocks()) return run_depthwise_blocks(context);
   if (is_depthwise()) return run_depthwise(context);
   if (!direct_offsets_.empty()) return run_direct(context);

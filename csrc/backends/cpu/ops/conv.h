@@ -15,7 +15,10 @@ struct ConvStep final : Step, ConvSpec {
         y_in_blocks(finder.in_blocks(y)),
         residual_in_blocks(!residual.weight && finder.in_blocks(residual.value)),
         direct_offsets_(direct_offsets()),
-        depthwise_offsets_(depthwise_offsets()) {}
+        depthwise_offsets_(depthwise_offsets()),
+        is_joined_(finder.joined(y) != nullptr) {
+    if (const ConvSpec* first = finder.joined(x)) wide_ = std::make_unique<ConvStep>(*first, finder);
+  }
 
   const std::byte* weights;
   const float* bias;
@@ -103,11 +106,19 @@ struct ConvStep final : Step, ConvSpec {
                   int64_t first, int64_t pixel, int64_t end, int member, float* packed) const;
   const float* prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const;
   // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel. The member is
-  // likely to go on `slabs_ahead` slabs further.
+  // likely to go on with the next. Blocks of `to_pixels` come to `to` instead of the result.
   void multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
-                       int64_t row, int64_t slabs_ahead, const DirectScratch& scratch) const;
+                       int64_t row, const DirectScratch& scratch, float* to = nullptr, int64_t to_pixels = 0) const;
+
+  // conv_joined.cpp
+  struct JoinedTasks;
+  struct JoinedScratch;
+  int64_t joined_member_bytes() const;
+  void run_joined(const RunContext& context) const;
 
   std::vector<int64_t> direct_offsets_, depthwise_offsets_;
+  bool is_joined_;                  // the step that reads y computes it
+  std::unique_ptr<ConvStep> wide_;  // the Conv of x, where this step computes that
 };
 
 }  // namespace tcim_lite::cpu

@@ -128,29 +128,6 @@ struct ConvStep::SlabWeights {
   const std::byte* first;
 };
 
-// A member's scratch. What packing needs meanwhile lies where the weights do.
-struct ConvStep::DirectScratch {
-  DirectScratch(std::byte* base, const Places& places, int64_t pixels)
-      : weights(reinterpret_cast<float*>(base)),
-        acc(weights + weight_floats(places)),
-        read_at(reinterpret_cast<int64_t*>(acc + pixels * places.slab)),
-        part(reinterpret_cast<float*>(read_at + round_up(pixels, 8))) {}
-  static int64_t bytes(const Places& places, int64_t pixels) {
-    const int64_t packed = places.part_pixels > 0 ? places.group : 0;
-    return (weight_floats(places) + pixels * places.slab + packed) * 4 + round_up(pixels, 8) * 8;
-  }
-
-  float* weights;    // as SlabArgs
-  float* acc;        // as DirectArgs
-  int64_t* read_at;  // [pixels]
-  float* part;       // packed
-
- private:
-  static int64_t weight_floats(const Places& places) {
-    return std::max(kSlabTerms * places.slab, places.packs ? 2 * places.terms * kPackedPixels : 0);
-  }
-};
-
 int64_t ConvStep::direct_shared_bytes() const {
   const Places places(*this, kernels());
   return places.in_place || places.part_pixels > 0 ? 0 : groups * places.group * 4;
@@ -183,7 +160,7 @@ void ConvStep::run_direct(const RunContext& context) const {
                      part.pixel + part.count, member, scratch.part);
         places.of_pixels(0, part.count, scratch.read_at);
         for (int64_t row = 0; row < outputs; row += places.slab)
-          multiply_direct(context, places, scratch.part, part, row, 1, scratch);
+          multiply_direct(context, places, scratch.part, part, row, scratch);
       };
       context.pool.parallel_for(groups * tasks.parts, pack_and_multiply);
       continue;
@@ -195,7 +172,7 @@ void ConvStep::run_direct(const RunContext& context) const {
       const Panel part = part_at(image, group, index / of_part);
       const DirectScratch scratch(context.member(member), places, tasks.part_pixels);
       places.of_pixels(part.pixel, part.count, scratch.read_at);
-      multiply_direct(context, places, source + group * places.group, part, row, 1, scratch);
+      multiply_direct(context, places, source + group * places.group, part, row, scratch);
     };
     context.pool.parallel_runs(of_part * tasks.parts, multiply);
   }
@@ -203,14 +180,15 @@ void ConvStep::run_direct(const RunContext& context) const {
 }
 
 void ConvStep::multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
-                               int64_t row, int64_t slabs_ahead, const DirectScratch& scratch) const {
+                               int64_t row, const DirectScratch& scratch, float* to, int64_t to_pixels) const {
   const bool blocks = makes_blocks();
   const int64_t size = blocks ? 4 : elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(places.slab, outputs - row), channel = part.group * outputs + row;
   const int64_t some = places.terms;
   const int64_t height = blocks ? round_up(outputs, kBlock) : groups * outputs;  // rows of planes or blocks of y
-  const int64_t at = ((part.image * height + channel) * pixels + (blocks ? 0 : part.pixel)) * size;
-  std::byte* out = result(context) + at;
+  const int64_t at = ((part.image * height + channel) * pixels + part.pixel * (blocks ? kBlock : 1)) * size;
+  std::byte* out = to == nullptr ? result(context) + at : reinterpret_cast<std::byte*>(to);
+  const int64_t block_floats = (to == nullptr ? pixels : to_pixels) * kBlock;
   const std::byte* summand = residual.given() ? added.at(context) + at : nullptr;
   const float* biases = bias == nullptr ? nullptr : bias + channel;
   const int64_t vectors = parts_of(rows, 16);
@@ -234,9 +212,8 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     }
     // The next terms, or the first of the slab that this member is likely to take next.
     const bool ends = first + some >= k;
-    const int64_t ahead = slabs_ahead * places.slab;
-    const bool fetches = !ends || row + ahead + rows <= outputs;
-    args.fetches[0] = {ends ? factors.at(ahead, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
+    const bool fetches = !ends || row + places.slab + rows <= outputs;
+    args.fetches[0] = {ends ? factors.at(places.slab, 0) : factors.at(0, first + some), parts_of(rows, factors.rows),
                        factors.stride, fetches ? parts_of(some * factors.term, 64) : 0};
     if (ends && !blocks) {  // stores into blocks follow each other: they need no fetch
       const int64_t lines = parts_of(part.count * size, 64);
@@ -245,14 +222,13 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     }
     if (ends && blocks)
       context.kernels.direct_blocks({args, biases, reinterpret_cast<const float*>(summand),
-                                     reinterpret_cast<float*>(out), rows, pixels * kBlock, part.pixel, elem,
-                                     stored_end()});
+                                     reinterpret_cast<float*>(out), rows, block_floats, elem, stored_end()});
     else
       context.kernels.direct(args);
   }
   if (blocks) {
     for (int64_t i = 0; i < vectors; ++i)
-      end_blocks(context, reinterpret_cast<float*>(out) + (i * pixels + part.pixel) * kBlock, part.count);
+      end_blocks(context, reinterpret_cast<float*>(out) + i * block_floats, part.count);
     return;
   }
   context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, stored_end()});

@@ -14,6 +14,10 @@ constexpr int64_t kFewChannels = 16;            // fewer leave lanes empty
 constexpr int64_t kLeastRow = 4;                // pixels; fewer: tiles are too small
 constexpr int64_t kMostPaddedFloats = 1 << 24;  // of padded planes
 
+// A step of two convolutions: floats between them of a task, which stay in the second cache, and how many times the
+// rows that neighbouring tasks both compute these must hold.
+constexpr int64_t kJoinedFloats = 96 << 10, kLeastPartsOfOverlap = 6;
+
 // Where pixels and terms lie.
 struct ConvStep::Places {
   Places(const ConvStep& step, const KernelTable& kernels);
@@ -48,6 +52,29 @@ struct ConvStep::Places {
   int64_t slab, terms;                          // outputs, and their terms at a time: they fit the first cache
   int64_t group;                                // floats
   int64_t part_pixels = 0;  // of a part that is packed alone; 0: all pixels are packed, or padded, first
+};
+
+// A member's scratch. What packing needs meanwhile lies where the weights do.
+struct ConvStep::DirectScratch {
+  DirectScratch(std::byte* base, const Places& places, int64_t pixels)
+      : weights(reinterpret_cast<float*>(base)),
+        acc(weights + weight_floats(places)),
+        read_at(reinterpret_cast<int64_t*>(acc + pixels * places.slab)),
+        part(reinterpret_cast<float*>(read_at + round_up(pixels, 8))) {}
+  static int64_t bytes(const Places& places, int64_t pixels) {
+    const int64_t packed = places.part_pixels > 0 ? places.group : 0;
+    return (weight_floats(places) + pixels * places.slab + packed) * 4 + round_up(pixels, 8) * 8;
+  }
+
+  float* weights;    // as SlabArgs
+  float* acc;        // as DirectArgs
+  int64_t* read_at;  // [pixels]
+  float* part;       // packed
+
+ private:
+  static int64_t weight_floats(const Places& places) {
+    return std::max(kSlabTerms * places.slab, places.packs ? 2 * places.terms * kPackedPixels : 0);
+  }
 };
 
 }  // namespace tcim_lite::cpu

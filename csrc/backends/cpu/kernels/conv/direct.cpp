@@ -74,7 +74,7 @@ struct Blocks {
 #endif
   }
 
-  int64_t place(int64_t pixel, int64_t vector) const { return vector * args.y_stride + (args.pixel + pixel) * kLanes; }
+  int64_t place(int64_t pixel, int64_t vector) const { return vector * args.y_stride + pixel * kLanes; }
 };
 
 // A function of its own: what surrounds it would take registers from the addresses of its pixels. Step: as args.step,

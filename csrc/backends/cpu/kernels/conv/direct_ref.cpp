@@ -45,7 +45,7 @@ void direct_blocks(const DirectBlocksArgs& args) {
     for (int64_t n = 0; n < lanes; ++n) {
       const float bias = args.bias && n < args.outputs ? args.bias[n] : 0.0f;
       for (int64_t i = 0; i < args.direct.count; ++i) {
-        const int64_t at = n / kVector * args.y_stride + (args.pixel + i) * kVector + n % kVector;
+        const int64_t at = n / kVector * args.y_stride + i * kVector + n % kVector;
         store_sum<decltype(row)>(args.end, args.bias ? &bias : nullptr, args.residual, args.y, at,
                                  args.direct.acc[i * lanes + n]);
       }
