@@ -71,6 +71,7 @@ Module::Option& Module::Option::SetModelOffset(size_t offset, size_t size) {
 
 Module::Option& Module::Option::EnableHostLazyLoading(bool) { return *this; }
 Module::Option& Module::Option::EnableIOLazyMode(bool) { return *this; }
+Module::Option& Module::Option::EnableLazyMode(bool) { return *this; }
 
 Module::Option& Module::Option::RegisterAbortCbFn(std::function<bool()> should_abort) {
   impl_->load.should_abort = std::move(should_abort);

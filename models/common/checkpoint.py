@@ -187,7 +187,7 @@ def _open(path: Path, name: str | None = None) -> Any:
 
 
 def _cut_off(path: Path) -> str | None:
-    """Says which tensor of a safetensors file lies beyond its end; None where that is not what is wrong."""
+    """Says why a safetensors file cannot be opened, or which tensor lies beyond its end; None where it is neither."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -195,7 +195,9 @@ def _cut_off(path: Path) -> str | None:
             header = json.loads(file.read(start - 8)) if start <= min(size, _MOST_JSON_BYTES) else {}
         ends = {name: start + entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"}
         first = min((name for name, end in ends.items() if end > size), key=ends.__getitem__, default=None)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except OSError as error:
+        return error.strerror
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     if first is None:
         return None

@@ -39,6 +39,7 @@ Module::WeightManager::GetInitStatus | exact | 12.4 |
 Module::WeightManager::Release | extension | - | drop every reference to the manager and its modules
 
 Module::Option::EnableIOLazyMode | chosen | 12.4 | accepted, no effect; what it does on the card is not known
+Module::Option::EnableLazyMode | chosen | 12.4 | accepted, no effect; in older programs of the vendor only
 Module::Option::RegisterAbortCbFn | exact | 12.4 |
 Module::RunOption::Rounds | exact | 12.4 |
 kAutoYield | exact | 12.5 |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -122,6 +123,20 @@ def test_missing_extra_is_named(
     folder = make_checkpoint()
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(CompileError, match=r"pip install 'tcim-lite\[compile\]'"):
+        Checkpoint(folder)
+
+
+def test_a_file_without_permission_is_not_said_to_be_missing(
+    make_checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint()
+    (folder / "model.safetensors").write_bytes(b"")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(CheckpointError, match="is not a readable safetensors file: Permission denied"):
         Checkpoint(folder)
 
 

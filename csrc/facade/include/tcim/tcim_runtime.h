@@ -304,6 +304,8 @@ class TCIM_API Module {
     Option& EnableHostLazyLoading(bool enable);
     // Accepted without effect; the meaning on the card is not known.
     Option& EnableIOLazyMode(bool enable);
+    // The same; older programs of the vendor call it.
+    Option& EnableLazyMode(bool enable);
     // Called on the loading thread several times during a load, while weights are checked about every 64 MiB; a load
     // fails with ERR_UNDEFINED as soon as it returns true or throws.
     Option& RegisterAbortCbFn(std::function<bool()> should_abort);
