@@ -197,6 +197,7 @@ def test_every_method_of_a_released_module_says_so(add_model):
         "sync": (),
         "set_stream": (None,),
         "taps": (),
+        "get_device_ids": (),
     }
     public = {name for name in dir(rt.Module) if not name.startswith("_")}
     assert public == {*calls, "load", "release", "close", "destroy", "unload"}
