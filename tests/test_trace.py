@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import threading
 from collections import defaultdict
 
@@ -218,3 +220,21 @@ def test_other_formats_stay_what_they_are(tmp_path):
     rt.get_version()
     layers.disable("trace")
     assert json.loads((tmp_path / "t.json").read_text())["event"] == "call"
+
+
+def test_a_program_whose_locale_writes_commas_writes_json(tmp_path, add_model):
+    locales = tmp_path / "locales"
+    locales.mkdir()
+    made = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(locales / "de_DE.UTF-8")]
+    if shutil.which("localedef") is None or subprocess.run(made, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no localedef, or no sources of locales")
+    program = f"""
+import locale
+locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+import tcim_lite.runtime as rt
+rt.load({str(add_model)!r}).run(True)
+"""
+    file = tmp_path / "trace.json"
+    environment = os.environ | {"LOCPATH": str(locales), "TCIM_LITE_LAYERS": f"trace:{file}"}
+    subprocess.run([sys.executable, "-P", "-c", program], env=environment, check=True, timeout=60)
+    assert [event["name"] for event in slices(checked(file), "run")] == ["add.hmm"]

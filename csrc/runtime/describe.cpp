@@ -1,3 +1,4 @@
+#include <locale>
 #include <numeric>
 #include <sstream>
 
@@ -36,6 +37,7 @@ std::string describe_model(const std::string& path) {
         const auto file = ModelFile::open(path);
         const hmm::File& content = file->content();
         std::ostringstream text;
+        text.imbue(std::locale::classic());  // the program's own may group digits
         text << "name: " << (content.kind == hmm::FileKind::Weights ? "(weights)" : content.graph().name) << "\n";
         text << "version: V" << content.version_major << "." << content.version_minor << "\n";
         text << "producer: " << content.producer << "\n";

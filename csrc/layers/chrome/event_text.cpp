@@ -39,8 +39,8 @@ Arguments& Arguments::add(std::string_view key, uint64_t number) {
 
 Arguments& Arguments::add_ms(std::string_view key, uint64_t ns) {
   begin(key);
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.6f", double(ns) * 1e-6);
+  char text[40];  // of integers: the program's locale may write 0.5 as 0,5
+  std::snprintf(text, sizeof(text), "%llu.%06u", static_cast<unsigned long long>(ns / 1000000), unsigned(ns % 1000000));
   text_ += text;
   return *this;
 }
