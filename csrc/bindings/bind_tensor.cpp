@@ -66,7 +66,7 @@ void bind_tensor(py::module_& m) {
           py::arg("dtype"))
       .def("is_match", &matches, py::arg("other"));
 
-  py::class_<Tensor>(m, "Tensor", made_by_functions(), "Shared memory and what it looks like.")
+  bound_class<Tensor, std::unique_ptr<Tensor>>(m, "Tensor", "Shared memory and what it looks like.")
       .def_static(
           "allocate", [](const TensorInfo& info) { return Tensor::allocate(info); }, py::arg("info"), Release(),
           "Zeroed storage where the info lives.")
@@ -74,16 +74,10 @@ void bind_tensor(py::module_& m) {
       .def_property_readonly("info", &Tensor::info, py::return_value_policy::copy)
       .def_property_readonly("has_storage", &Tensor::has_storage)
       .def("numpy", &to_numpy, "An array that no later run touches.")
-      .def("to_host", &Tensor::to_host, py::arg("to_contiguous") = false, Release())
       .def(
           "astype",
           [](const Tensor& tensor, const std::string& dtype) { return tensor.astype(dtype_from_name(dtype)); },
           py::arg("dtype"), Release())
-      .def("copy_to", &Tensor::copy_to, py::arg("target"), Release())
-      .def("cast_to", &Tensor::cast_to, py::arg("target"), Release())
-      .def("select_roi", &Tensor::select_roi, py::arg("start"), py::arg("shape"))
-      .def("clone", &Tensor::clone, py::arg("copy") = true, Release())
-      .def("set_zero", &Tensor::set_zero, Release())
       .def(
           "is_same",
           [](const Tensor& a, const Tensor& b) { return a.buffer() == b.buffer() && a.offset() == b.offset(); },

@@ -65,20 +65,26 @@ inline py::custom_type_setup made_by_functions() {
   });
 }
 
-// A class that Python shares with the runtime, with the calls that it lists in python_calls(), if it lists any. Other
-// Python threads run during such a call.
-template <typename Shared, typename... Extra>
-py::class_<Shared, std::shared_ptr<Shared>> shared_class(py::module_& m, const char* name, const Extra&... extra) {
-  py::class_<Shared, std::shared_ptr<Shared>> bound(m, name, made_by_functions(), extra...);
-  if constexpr (requires { Shared::python_calls(); }) {
+// A class that Python gets as `Held`, with the calls that it lists in python_calls(), if it lists any. Other Python
+// threads run during such a call.
+template <typename Class, typename Held, typename... Extra>
+py::class_<Class, Held> bound_class(py::module_& m, const char* name, const Extra&... extra) {
+  py::class_<Class, Held> bound(m, name, made_by_functions(), extra...);
+  if constexpr (requires { Class::python_calls(); }) {
     const auto def_call = [&](const auto& call) {
       std::apply(
           [&](auto... argument) { bound.def(call.name, call.member, py::arg(argument)..., py::call_guard<NoGil>()); },
           call.arguments);
     };
-    std::apply([&](const auto&... call) { (def_call(call), ...); }, Shared::python_calls());
+    std::apply([&](const auto&... call) { (def_call(call), ...); }, Class::python_calls());
   }
   return bound;
+}
+
+// Of a class whose objects Python shares with the runtime.
+template <typename Shared, typename... Extra>
+auto shared_class(py::module_& m, const char* name, const Extra&... extra) {
+  return bound_class<Shared, std::shared_ptr<Shared>>(m, name, extra...);
 }
 
 // Runs Python's signal handlers; whether one raised. The caller has let the GIL go.

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <tuple>
 
 #include "runtime/buffer.h"
+#include "runtime/python_call.h"
 #include "runtime/strided_copy.h"
 #include "runtime/tensor_info.h"
 
@@ -55,6 +57,13 @@ class Tensor {
   void set_zero() const;
   // Where the host finds the first element once no queued run uses the memory; null as data().
   std::byte* wait_for_data() const;
+
+  static constexpr auto python_calls() {
+    return std::tuple(python_call("select_roi", &Tensor::select_roi, "start", "shape"),
+                      python_call("to_host", &Tensor::to_host, "to_contiguous"),
+                      python_call("clone", &Tensor::clone, "copy"), python_call("copy_to", &Tensor::copy_to, "target"),
+                      python_call("cast_to", &Tensor::cast_to, "target"), python_call("set_zero", &Tensor::set_zero));
+  }
 
  private:
   void require_storage(const char* what) const;
