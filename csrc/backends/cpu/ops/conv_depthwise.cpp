@@ -82,7 +82,7 @@ void ConvStep::run_depthwise_in_place(const RunContext& context) const {
       context.kernels.unary[function][elem]({of_plane, of_plane, args.rows * args.cols, alpha, beta});
     }
   };
-  context.pool.parallel_for(batch * blocks * parts, run);
+  context.pool.parallel_runs(batch * blocks * parts, run);
 }
 
 int64_t ConvStep::depthwise_bytes() const {

@@ -77,7 +77,7 @@ bool PoolStep::is_in_place() const {
 void PoolStep::run_in_place(const RunContext& context) const {
   const int64_t size = elem_bytes(elem), in_pixels = window.in_pixels(), pixels = window.out_pixels();
   const int64_t chunk = std::max<int64_t>(1, kGrainTerms / (pixels * window.taps()));
-  context.pool.parallel_for((planes + chunk - 1) / chunk, [&](int64_t index, int) {
+  context.pool.parallel_runs((planes + chunk - 1) / chunk, [&](int64_t index, int) {
     const int64_t plane = index * chunk;
     context.kernels.pool_planes[elem]({context.at(x) + plane * in_pixels * size, context.at(y) + plane * pixels * size,
                                        std::min(chunk, planes - plane), window.h.in, window.w.in});
