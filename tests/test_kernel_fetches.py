@@ -24,9 +24,9 @@ WAYS = [FETCHES["0"], FETCHES["2"]]  # of kernels of ymm registers
 PASSES = {("avx512", "W8"): 8}  # of a loop over a group; the other kernels are unrolled
 FUNCTIONS = {
     "avx2": {"W4": "tile_of_few<Nibbles<W4>, {rows}>", "W8": "tile_of_bytes<W8, {rows}, {pages}>"},
-    "avxvnni": {format: f"tile_of_few<Ymm, {format}, {{rows}}>" for format in LINES},
+    "avxvnni": {format: f"few_rows<Ymm, {format}, {{rows}}>" for format in LINES},
     "avx512": {format: f"tile<{format}, {{rows}}, 1>" for format in LINES},
-    "avx512vnni": {format: f"tile_of_few<Zmm, {format} past page, {{rows}}>" for format in LINES},
+    "avx512vnni": {format: f"few_rows<Zmm, {format} past page, {{rows}}>" for format in LINES},
 }
 
 

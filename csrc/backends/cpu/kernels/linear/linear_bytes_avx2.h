@@ -3,7 +3,7 @@
 // Everything has internal linkage.
 #pragma once
 
-#include "backends/cpu/kernels/linear/linear_ymm.h"
+#include "backends/cpu/kernels/linear/linear_span.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -75,18 +75,13 @@ void tile_of_bytes(const LinearQuantArgs& args, const SplitRows& rows, int64_t r
   using Span = SplitSpan<Format>;
   constexpr auto kHint = Format::kFetch == WeightFetch::IntoFirst ? _MM_HINT_T0 : _MM_HINT_T1;
   const std::byte* spans = rows.spans + row * rows.stride;
-  const uint8_t* weights = args.weights + block * args.block_stride;
-  float* acc = args.acc + row * args.acc_stride + block * kBlockOutputs;
+  const Tile t(args, row, block);
   alignas(32) float sums[R][kBlockOutputs];
-  unrolled<2 * R>([&](int i) {
-    const __m256 from =
-        rows.begin == 0 ? _mm256_setzero_ps() : _mm256_load_ps(acc + i / 2 * args.acc_stride + i % 2 * 8);
-    _mm256_store_ps(sums[i / 2] + i % 2 * 8, from);
-  });
+  load_sums<R>(t, rows.begin == 0, sums);
   for (int64_t index = rows.begin; index < rows.end; ++index) {
     const int64_t at = index - rows.begin;
-    const uint8_t* codes = weights + Format::codes_at(index);
-    const uint8_t* scales = weights + Format::scales_at(args.groups, index);
+    const uint8_t* codes = t.weights + Format::codes_at(index);
+    const uint8_t* scales = t.weights + Format::scales_at(args.groups, index);
     const std::byte* inputs = spans + at * Span::kGroupBytes;
     const auto start = [&](int r) -> const auto& { return Span::starts(spans + r * rows.stride)[at]; };
     prefetch_scales<Format, Distance{}>(scales, args.block_stride);
@@ -120,9 +115,7 @@ void tile_of_bytes(const LinearQuantArgs& args, const SplitRows& rows, int64_t r
       _mm256_store_ps(sum, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, _mm256_load_ps(sum)));
     });
   }
-  unrolled<2 * R>([&](int i) {
-    _mm256_store_ps(acc + i / 2 * args.acc_stride + i % 2 * 8, _mm256_load_ps(sums[i / 2] + i % 2 * 8));
-  });
+  store_sums<R>(t, sums);
 }
 
 // All rows of a span and block, in tiles that are split evenly. Meanwhile the span of the next block is fetched.

@@ -1,14 +1,12 @@
-#include <immintrin.h>
-
-#include "backends/cpu/kernel_table.h"
+#include "backends/cpu/kernels/linear/linear_x86.h"
 
 namespace tcim_lite::cpu {
 namespace {
 
 constexpr int kTileRows = 6;
-constexpr int64_t kSpan = 64;   // inputs widened at a time: 16 KiB for four blocks
-constexpr int kStreamRows = 2;  // up to here the weights come from memory rather than from a cache
-constexpr int64_t kFarBytes = 8192, kNearBytes = 2048;
+constexpr int64_t kSpan = 64;           // inputs widened at a time: 16 KiB for four blocks
+constexpr int kStreamRows = 2;          // up to here the weights come from memory rather than from a cache
+constexpr Distance kAhead{8192, 2048};  // benchmarks/notes/log/cpu-kernels.md
 
 // Two consecutive inputs of 16 outputs. fp16 pairs are interleaved per output: the low and the high words are narrowed
 // apart.
@@ -32,12 +30,6 @@ struct FloatWeights {
   static __m512 load_last(const uint8_t* p) { return _mm512_load_ps(reinterpret_cast<const float*>(p)); }
 };
 
-// Into the second cache, and from there into the first (benchmarks/notes/log/cpu-kernels.md).
-__attribute__((always_inline)) inline void prefetch(const uint8_t* p) {
-  _mm_prefetch(reinterpret_cast<const char*>(p + kFarBytes), _MM_HINT_T1);
-  _mm_prefetch(reinterpret_cast<const char*>(p + kNearBytes), _MM_HINT_T0);
-}
-
 // R rows by B blocks, sums in registers over all of K. One fma per output and input in ascending order is a chain of
 // dependent fmas, so R * B should reach the latency times the throughput of the fma units.
 // With `resume` they go on from what the inputs before have left in args.acc.
@@ -57,7 +49,7 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block, bool resume) 
     for (int b = 0; b < B; ++b) {
       const uint8_t* at = weights + b * args.block_stride;
       if constexpr (R <= kStreamRows) {
-        for (int64_t line = 0; line < Weights::kBytes; line += 64) prefetch(at + line);
+        for (int64_t line = 0; line < Weights::kBytes; line += 64) prefetch<kAhead>(at + line);
       }
       Weights::load(at, first[b], second[b]);
     }
@@ -85,29 +77,17 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block, bool resume) 
 // The weights of B blocks stay in cache while the rows pass.
 template <typename Weights, int B>
 void blocks(const LinearFloatArgs& args, int64_t block, bool resume = false) {
+  constexpr decltype(&tile<Weights, 1, B>) kernels[] = {nullptr,
+                                                        tile<Weights, 1, B>,
+                                                        tile<Weights, 2, B>,
+                                                        tile<Weights, 3, B>,
+                                                        tile<Weights, 4, B>,
+                                                        tile<Weights, 5, B>,
+                                                        tile<Weights, 6, B>};
   const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
   for (int64_t index = 0; index < tiles; ++index) {
     const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-    switch (end - row) {
-      case 1:
-        tile<Weights, 1, B>(args, row, block, resume);
-        break;
-      case 2:
-        tile<Weights, 2, B>(args, row, block, resume);
-        break;
-      case 3:
-        tile<Weights, 3, B>(args, row, block, resume);
-        break;
-      case 4:
-        tile<Weights, 4, B>(args, row, block, resume);
-        break;
-      case 5:
-        tile<Weights, 5, B>(args, row, block, resume);
-        break;
-      default:
-        tile<Weights, 6, B>(args, row, block, resume);
-        break;
-    }
+    kernels[end - row](args, row, block, resume);
   }
 }
 

@@ -1,6 +1,6 @@
 #include <arm_neon.h>
 
-#include "backends/cpu/kernel_table.h"
+#include "backends/cpu/kernels/linear/linear_tile.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -68,20 +68,13 @@ void tile(const LinearFloatArgs& args, int64_t row, int64_t block) {
   }
 }
 
-using Tile = void (*)(const LinearFloatArgs&, int64_t row, int64_t block);
 template <typename W>
-constexpr Tile kTiles[kTileRows + 1] = {nullptr,    tile<W, 1>, tile<W, 2>, tile<W, 3>,
-                                        tile<W, 4>, tile<W, 5>, tile<W, 6>};
+constexpr TileKernel<LinearFloatArgs> kTiles[kTileRows + 1] = {nullptr,    tile<W, 1>, tile<W, 2>, tile<W, 3>,
+                                                               tile<W, 4>, tile<W, 5>, tile<W, 6>};
 
 template <typename Weights>
 void linear(const LinearFloatArgs& args) {
-  const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows;
-  for (int64_t block = 0; block < args.blocks; ++block) {
-    for (int64_t index = 0; index < tiles; ++index) {
-      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      kTiles<Weights>[end - row](args, row, block);
-    }
-  }
+  run_tiles(args, kTileRows, kTiles<Weights>);
 }
 
 }  // namespace

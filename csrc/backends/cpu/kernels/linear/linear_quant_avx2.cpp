@@ -11,18 +11,6 @@ inline void subtract_products(__m256i& sum, __m256i codes, __m256i a) {
   __asm__("vpmaddubsw %3, %2, %1\n\tvpsubw %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(codes), "x"(a));
 }
 
-// Calls use(run) for all runs of a group in a loop over `Unit` of them; codes are fetched ahead.
-template <typename Format, Distance By, int Unit, typename Use>
-__attribute__((always_inline)) inline void for_units(const uint8_t* weights, const Use& use) {
-#pragma GCC unroll 1
-  for (int first = 0; first < int(Format::kInputs / 4); first += Unit) {
-    unrolled<Unit>([&](int i) __attribute__((always_inline)) {
-      fetch_codes<Format, By>(weights, first + i);
-      use(first + i);
-    });
-  }
-}
-
 constexpr int kLaneInputs = 2;  // of four that are multiplied together, how many a sum of 16 bits takes
 
 // How the codes of a run are multiplied by four activations, and summed in 16 bits over a whole group.
@@ -85,17 +73,17 @@ struct Nibbles {
     __m256i pairs[R][2];
     unrolled<R>([&](int r) { pairs[r][0] = pairs[r][1] = _mm256_set1_epi32(rows[r * stride].start); });
     // All runs at once: in a loop one or two rows take a tenth more, and groups of eight runs a thirtieth.
-    for_units<Format, By, kRuns>(
-        weights, [&](int run) __attribute__((always_inline)) {
-          __m256i stored[2] = {Format::stored(weights, run, 0), Format::stored(weights, run, 1)};
-          settle(stored[0]);
-          settle(stored[1]);
-          const Multiplied codes[2] = {Multiplied(stored[0]), Multiplied(stored[1])};
-          unrolled<R>([&](int r) __attribute__((always_inline)) {
-            const __m256i four = _mm256_set1_epi32(four_codes(inputs + r * input_stride + 4 * run));
-            unrolled<2>([&](int half) __attribute__((always_inline)) { codes[half].multiply(pairs[r][half], four); });
-          });
-        });
+    unrolled<kRuns>([&](int run) __attribute__((always_inline)) {
+      fetch_codes<Format, By>(weights, run);
+      __m256i stored[2] = {Format::stored(weights, run, 0), Format::stored(weights, run, 1)};
+      settle(stored[0]);
+      settle(stored[1]);
+      const Multiplied codes[2] = {Multiplied(stored[0]), Multiplied(stored[1])};
+      unrolled<R>([&](int r) __attribute__((always_inline)) {
+        const __m256i four = _mm256_set1_epi32(four_codes(inputs + r * input_stride + 4 * run));
+        unrolled<2>([&](int half) __attribute__((always_inline)) { codes[half].multiply(pairs[r][half], four); });
+      });
+    });
     const __m256i signs = _mm256_set1_epi16(Multiplied::kSign);
     unrolled<R>(
         [&](int r) { unrolled<2>([&](int half) { dot[r][half] = _mm256_madd_epi16(pairs[r][half], signs); }); });

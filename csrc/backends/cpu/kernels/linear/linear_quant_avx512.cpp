@@ -190,15 +190,15 @@ void few_rows(const LinearQuantArgs& args, int64_t row, int64_t block) {
 // All rows of all blocks, whose codes come from memory.
 template <typename Format>
 void linear_of_few(const LinearQuantArgs& args) {
-  constexpr TileKernel kernels[kFewRows + 1] = {nullptr,
-                                                few_rows<Format, 1>,
-                                                few_rows<Format, 2>,
-                                                few_rows<Format, 3>,
-                                                few_rows<Format, 4>,
-                                                few_rows<Format, 5>,
-                                                few_rows<Format, 6>,
-                                                few_rows<Format, 7>,
-                                                few_rows<Format, 8>};
+  constexpr TileKernel<> kernels[kFewRows + 1] = {nullptr,
+                                                  few_rows<Format, 1>,
+                                                  few_rows<Format, 2>,
+                                                  few_rows<Format, 3>,
+                                                  few_rows<Format, 4>,
+                                                  few_rows<Format, 5>,
+                                                  few_rows<Format, 6>,
+                                                  few_rows<Format, 7>,
+                                                  few_rows<Format, 8>};
   prefetch_first_scales<Format>(args);
   run_tiles(args, kFewRows, kernels);
 }

@@ -110,7 +110,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 }
 
 template <typename F>
-constexpr TileKernel kTiles[kTileRows + 1] = {nullptr, tile<F, 1, 4>, tile<F, 2, 4>, tile<F, 3, 2>, tile<F, 4, 2>};
+constexpr TileKernel<> kTiles[kTileRows + 1] = {nullptr, tile<F, 1, 4>, tile<F, 2, 4>, tile<F, 3, 2>, tile<F, 4, 2>};
 
 template <typename Format>
 void linear(const LinearQuantArgs& args) {

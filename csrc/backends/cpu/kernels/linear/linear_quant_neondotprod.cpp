@@ -58,7 +58,7 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
 }
 
 template <typename F>
-constexpr TileKernel kTiles[kTileRows + 1] = {nullptr, tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>, tile<F, 5>};
+constexpr TileKernel<> kTiles[kTileRows + 1] = {nullptr, tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>, tile<F, 5>};
 
 template <typename Format>
 void linear(const LinearQuantArgs& args) {

@@ -98,11 +98,13 @@ void enter_quantised(KernelTable& table, const KernelOf& kernel_of) {
   table.many_rows = kManyRows;
 }
 
-using TileKernel = void (*)(const LinearQuantArgs& args, int64_t row, int64_t block);
+template <typename Args = LinearQuantArgs>
+using TileKernel = void (*)(const Args& args, int64_t row, int64_t block);
 
 // All rows of each block in tiles of at most `most` rows, split evenly: with more than one, none has fewer than half.
 // kernels[n] is for n rows.
-inline void run_tiles(const LinearQuantArgs& args, int64_t most, const TileKernel* kernels) {
+template <typename Args>
+void run_tiles(const Args& args, int64_t most, const TileKernel<Args>* kernels) {
   const int64_t tiles = (args.rows + most - 1) / most;
   for (int64_t block = 0; block < args.blocks; ++block) {
     for (int64_t index = 0; index < tiles; ++index) {

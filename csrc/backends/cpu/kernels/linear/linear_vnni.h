@@ -29,71 +29,73 @@ typename V::Ints excess(typename V::Ints code_sums) {
   return V::template shift_left < kOffset == 0 ? 0 : __builtin_ctz(kOffset) > (code_sums);
 }
 
-// R rows, few, by C registers of outputs. The fp32 sums are held; those of integers begin at -offset * sum(a), which
-// undoes the offset of the stored codes.
+// R rows, few, of all blocks, C registers of outputs at a time. The fp32 sums are held; those of integers begin at
+// -offset * sum(a), which undoes the offset of the stored codes.
 template <typename V, typename Format, int R>
-void tile_of_few(const LinearQuantArgs& args, int64_t row, int64_t block) {
+void few_rows(const LinearQuantArgs& args, int64_t row) {
   using Ints = typename V::Ints;
   using Floats = typename V::Floats;
   constexpr int C = V::kFewColumns, kRuns = int(Format::kInputs / 4), kTogether = V::kRunsTogether;
   constexpr int kSets = V::template kSets<R>;
   // The sums of odd runs may be 16 times the dot, which saves a shift.
   constexpr bool kInPlace = kSets > 1 && Format::kNibbles && !Format::kE2m1;
-  const Tile t(args, row, block);
   const int64_t groups = args.groups * Format::kParts;
-  Floats sums[R][C];
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) sums[r][c] = V::all(0.0f);
-  }
-  for (int64_t group = 0; group < groups; ++group) {
-    const uint8_t* weights = t.weights + Format::codes_at(group);
-    const uint8_t* scales = t.weights + Format::scales_at(groups, group);
-    const int8_t* inputs = t.codes + group * Format::kInputs;
-    const int64_t part = group / Format::kParts;
-    prefetch_scales<Format, V::template scales_ahead<Format, R>()>(scales, args.block_stride);
-    Ints dot[kSets][R][C];
+  for (int64_t block = 0; block < args.blocks; ++block) {
+    const Tile t(args, row, block);
+    Floats sums[R][C];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const Ints start = V::sub(V::all(0), excess<V, Format>(V::all(t.sums[r * t.stride + part])));
-      for (int c = 0; c < C; ++c) dot[0][r][c] = start;
-#pragma GCC unroll 4
-      for (int set = 1; set < kSets; ++set) {
-        for (int c = 0; c < C; ++c) dot[set][r][c] = V::all(0);
-      }
+      for (int c = 0; c < C; ++c) sums[r][c] = V::all(0.0f);
     }
-#pragma GCC unroll 16
-    for (int run = 0; run < kRuns; run += kTogether) {
-      Ints codes[C][kTogether];
-      for (int i = 0; i < kTogether; ++i) fetch_codes<Format, V::template codes_ahead<Format, R>()>(weights, run + i);
-      for (int c = 0; c < C; ++c) Format::template unpack<kInPlace>(weights, run, c, codes[c]);
+    for (int64_t group = 0; group < groups; ++group) {
+      const uint8_t* weights = t.weights + Format::codes_at(group);
+      const uint8_t* scales = t.weights + Format::scales_at(groups, group);
+      const int8_t* inputs = t.codes + group * Format::kInputs;
+      const int64_t part = group / Format::kParts;
+      prefetch_scales<Format, V::template scales_ahead<Format, R>()>(scales, args.block_stride);
+      Ints dot[kSets][R][C];
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        for (int i = 0; i < kTogether; ++i) {
-          const Ints four = V::all(four_codes(inputs + r * t.inputs + 4 * (run + i)));
-          for (int c = 0; c < C; ++c) {
-            Ints& sum = dot[(run + i) % kSets][r][c];
-            sum = V::template add_products<Format>(sum, codes[c][i], four);
+        const Ints start = V::sub(V::all(0), excess<V, Format>(V::all(t.sums[r * t.stride + part])));
+        for (int c = 0; c < C; ++c) dot[0][r][c] = start;
+#pragma GCC unroll 4
+        for (int set = 1; set < kSets; ++set) {
+          for (int c = 0; c < C; ++c) dot[set][r][c] = V::all(0);
+        }
+      }
+#pragma GCC unroll 16
+      for (int run = 0; run < kRuns; run += kTogether) {
+        Ints codes[C][kTogether];
+        for (int i = 0; i < kTogether; ++i) fetch_codes<Format, V::template codes_ahead<Format, R>()>(weights, run + i);
+        for (int c = 0; c < C; ++c) Format::template unpack<kInPlace>(weights, run, c, codes[c]);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+          for (int i = 0; i < kTogether; ++i) {
+            const Ints four = V::all(four_codes(inputs + r * t.inputs + 4 * (run + i)));
+            for (int c = 0; c < C; ++c) {
+              Ints& sum = dot[(run + i) % kSets][r][c];
+              sum = V::template add_products<Format>(sum, codes[c][i], four);
+            }
           }
         }
       }
-    }
-    Floats weight_scales[C];
-    for (int c = 0; c < C; ++c) weight_scales[c] = Format::scales(scales, c);
+      Floats weight_scales[C];
+      for (int c = 0; c < C; ++c) weight_scales[c] = Format::scales(scales, c);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Floats row_scale = V::all(t.scales[r * t.stride + part]);
-      for (int c = 0; c < C; ++c) {
+      for (int r = 0; r < R; ++r) {
+        const Floats row_scale = V::all(t.scales[r * t.stride + part]);
+        for (int c = 0; c < C; ++c) {
 #pragma GCC unroll 4
-        for (int set = 2; set < kSets; ++set) dot[set % 2][r][c] = V::add(dot[set % 2][r][c], dot[set][r][c]);
-        Ints sum = dot[0][r][c];
-        if constexpr (kSets > 1) sum = V::add(sum, kInPlace ? V::sixteenth(dot[1][r][c]) : dot[1][r][c]);
-        sums[r][c] = V::fma(V::to_floats(sum), V::mul(weight_scales[c], row_scale), sums[r][c]);
+          for (int set = 2; set < kSets; ++set) dot[set % 2][r][c] = V::add(dot[set % 2][r][c], dot[set][r][c]);
+          Ints sum = dot[0][r][c];
+          if constexpr (kSets > 1) sum = V::add(sum, kInPlace ? V::sixteenth(dot[1][r][c]) : dot[1][r][c]);
+          sums[r][c] = V::fma(V::to_floats(sum), V::mul(weight_scales[c], row_scale), sums[r][c]);
+        }
       }
     }
-  }
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) V::store(t.acc + r * t.acc_stride + c * V::kOutputs, sums[r][c]);
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < C; ++c) V::store(t.acc + r * t.acc_stride + c * V::kOutputs, sums[r][c]);
+    }
   }
 }
 
@@ -184,8 +186,8 @@ const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t bl
 }
 
 template <typename V, typename Format, int R>
-constexpr TileKernel few_of() {
-  if constexpr (R <= V::kFewRows) return tile_of_few<V, Format, R>;
+constexpr auto few_of() -> decltype(&few_rows<V, Format, 1>) {
+  if constexpr (R <= V::kFewRows) return few_rows<V, Format, R>;
   return nullptr;
 }
 // More rows than kStreamRows split evenly never give a tile of fewer than half of kManyRows.
@@ -198,17 +200,21 @@ constexpr auto many_of() -> decltype(&tile_of_many<V, Format, 1>) {
 template <typename V, typename Format>
 void linear_of_few(const LinearQuantArgs& args) {
   static_assert(V::kFewRows <= 8);
-  constexpr TileKernel kernels[] = {nullptr,
-                                    few_of<V, Format, 1>(),
-                                    few_of<V, Format, 2>(),
-                                    few_of<V, Format, 3>(),
-                                    few_of<V, Format, 4>(),
-                                    few_of<V, Format, 5>(),
-                                    few_of<V, Format, 6>(),
-                                    few_of<V, Format, 7>(),
-                                    few_of<V, Format, 8>()};
+  constexpr decltype(&few_rows<V, Format, 1>) kernels[] = {nullptr,
+                                                           few_of<V, Format, 1>(),
+                                                           few_of<V, Format, 2>(),
+                                                           few_of<V, Format, 3>(),
+                                                           few_of<V, Format, 4>(),
+                                                           few_of<V, Format, 5>(),
+                                                           few_of<V, Format, 6>(),
+                                                           few_of<V, Format, 7>(),
+                                                           few_of<V, Format, 8>()};
   prefetch_first_scales<Format>(args);
-  run_tiles(args, V::kFewRows, kernels);
+  const int64_t tiles = (args.rows + V::kFewRows - 1) / V::kFewRows;
+  for (int64_t index = 0; index < tiles; ++index) {
+    const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
+    kernels[end - row](args, row);
+  }
 }
 
 template <typename V, typename Format>
