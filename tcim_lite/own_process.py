@@ -1,10 +1,18 @@
-"""How this package starts one of its modules in a process of its own."""
+"""How this package starts processes of its own, and limits them."""
 
 from __future__ import annotations
 
+import resource
 import sys
 
-__all__ = ["module_command"]
+__all__ = ["limit_resource", "module_command"]
+
+
+def limit_resource(kind: int, most: int) -> None:
+    """Sets a limit of this process (`resource.RLIMIT_..`), both soft and hard; one that is lower already stays."""
+    for limit in resource.getrlimit(kind):
+        most = most if limit == resource.RLIM_INFINITY else min(most, limit)
+    resource.setrlimit(kind, (most, most))
 
 
 def module_command(name: str) -> list[str]:

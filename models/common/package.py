@@ -54,7 +54,7 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
         output.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".tcim-compile-", dir=output))
     except (FileExistsError, NotADirectoryError):
-        raise CompileError(f"cannot write to {output}: it is a file, or in one; -o takes a folder") from None
+        raise CompileError(f"cannot write to {output}: there is a file or a broken link; -o takes a folder") from None
     except OSError as error:
         raise CompileError(f"cannot write to {output}: {error.strerror}") from error
     try:

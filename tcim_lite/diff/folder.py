@@ -91,7 +91,7 @@ class DumpWriter:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
-            raise ArgumentError(f"cannot write to {folder}: it is a file, or in one; give a folder") from None
+            raise ArgumentError(f"cannot write to {folder}: there is a file or a broken link; give a folder") from None
         self._earlier = Dump.open(folder) if (folder / MANIFEST).exists() else None
         if self._earlier is None and (found := next(folder.glob("step_*"), None)) is not None:
             raise ArgumentError(

@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
+from ..own_process import limit_resource
+
 SECONDS = 10.0
 MEMORY_BYTES = 512 << 20
 OUTPUT_BYTES = 64 << 20
@@ -104,12 +106,12 @@ def _run_in_child(work: Callable[[], list[int]], pipe: int, seconds: float) -> N
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 2)  # libraries remark on what is about to be one line
         faulthandler.disable()  # a Rust library that gets no memory aborts
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        limit_resource(resource.RLIMIT_CORE, 0)
         with open("/proc/self/statm") as file:
             pages = int(file.read().split()[0])
         memory = pages * os.sysconf("SC_PAGESIZE") + MEMORY_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))  # if the parent is killed
+        limit_resource(resource.RLIMIT_AS, memory)
+        limit_resource(resource.RLIMIT_CPU, int(seconds) + 1)  # if the parent is killed
         answer = b"i" + array.array("q", work()).tobytes()
     except MemoryError:
         answer = f"eneeds more than {MEMORY_BYTES >> 20} MiB of memory".encode()

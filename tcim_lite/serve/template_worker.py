@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from ..own_process import limit_resource
+
 _MEMORY_BYTES = 512 << 20
 
 
@@ -64,8 +66,8 @@ def _limit_memory() -> None:
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     limit = pages * os.sysconf("SC_PAGESIZE") + _MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_resource(resource.RLIMIT_AS, limit)
+    limit_resource(resource.RLIMIT_CORE, 0)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def test_a_dump_that_cannot_be_written_is_named_and_leaves_nothing(package, tmp_
     command = ["dump", str(package.folder), "--tokens", "3", "--steps", "2", "-o"]
     (tmp_path / "file").write_text("mine")
     assert main([*command, str(tmp_path / "file")]) == 2
-    assert "file: it is a file, or in one; give a folder" in capsys.readouterr().err
+    assert "file: there is a file or a broken link; give a folder" in capsys.readouterr().err
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1024, hard))
     try:

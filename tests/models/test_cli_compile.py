@@ -105,7 +105,7 @@ def test_output_that_is_a_file(make_checkpoint: Make, tmp_path: Path, capsys: py
     (tmp_path / "out").write_text("mine")
     assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), *SMALL]) == 2
     assert "cannot write to" in (error := capsys.readouterr().err)
-    assert "it is a file, or in one; -o takes a folder" in error
+    assert "there is a file or a broken link; -o takes a folder" in error
     assert (tmp_path / "out").read_text() == "mine"
 
 
