@@ -208,19 +208,14 @@ template <typename Format>
 void linear(const LinearQuantArgs& args) {
   static_assert(kTileRows == 6 && kFewRows >= kTileRows);
   if (args.rows <= kFewRows) return linear_of_few<Format>(args);
-  constexpr decltype(&tile<Format, 4, kTileBlocks>) kernels[] = {
-      tile<Format, 4, kTileBlocks>, tile<Format, 5, kTileBlocks>, tile<Format, 6, kTileBlocks>};
-  const int64_t tiles = (args.rows + kTileRows - 1) / kTileRows, parts = tiles * args.groups * Format::kParts;
-  const int64_t lines = kTileBlocks * args.block_stride / kLineBytes;
-  int64_t block = 0;
-  for (; block + kTileBlocks <= args.blocks; block += kTileBlocks) {
-    Ahead ahead{args.weights + (block + kTileBlocks) * args.block_stride, (lines + parts - 1) / parts};
-    for (int64_t index = 0; index < tiles; ++index) {
-      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      ahead.at = kernels[end - row - 4](args, row, block, ahead);
-    }
-  }
-  if (block < args.blocks) linear_of_few<Format>(some_blocks(args, block, args.blocks - block));
+  constexpr decltype(&tile<Format, 4, kTileBlocks>) kernels[] = {nullptr,
+                                                                 nullptr,
+                                                                 nullptr,
+                                                                 nullptr,
+                                                                 tile<Format, 4, kTileBlocks>,
+                                                                 tile<Format, 5, kTileBlocks>,
+                                                                 tile<Format, 6, kTileBlocks>};
+  run_tiles_ahead<Format>(args, kTileBlocks, kTileRows, kernels, [](int64_t) { return true; }, linear_of_few<Format>);
 }
 
 }  // namespace

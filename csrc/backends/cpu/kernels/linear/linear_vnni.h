@@ -238,21 +238,9 @@ void linear(const LinearQuantArgs& args) {
       many_of<V, OfMany, 12>(),
   };
   constexpr int64_t kBlocks = V::kManyColumns * V::kOutputs / kBlockOutputs;
-  const int64_t tiles = (args.rows + V::kManyRows - 1) / V::kManyRows, parts = tiles * args.groups * Format::kParts;
-  const int64_t lines = kBlocks * args.block_stride / kLineBytes;
-  for (int64_t block = 0; block < args.blocks; block += kBlocks) {
-    const int64_t count = args.blocks - block < kBlocks ? args.blocks - block : kBlocks;
-    if (count < kBlocks || !scales_fit<Format>(args, block, kBlocks)) {
-      linear_of_few<V, Format>(some_blocks(args, block, count));
-      continue;
-    }
-    // Behind the last blocks lie often those of the next call.
-    Ahead ahead{args.weights + (block + kBlocks) * args.block_stride, (lines + parts - 1) / parts};
-    for (int64_t index = 0; index < tiles; ++index) {
-      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      ahead.at = kernels[end - row](args, row, block, ahead);
-    }
-  }
+  run_tiles_ahead<Format>(
+      args, kBlocks, V::kManyRows, kernels, [&](int64_t block) { return scales_fit<Format>(args, block, kBlocks); },
+      linear_of_few<V, Format>);
 }
 
 }  // namespace

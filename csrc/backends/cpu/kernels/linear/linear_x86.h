@@ -87,16 +87,6 @@ __attribute__((always_inline)) inline void fetch_codes(const uint8_t* weights, i
   __asm__ volatile("");
 }
 
-// Part `index` of `parts` of `bytes`. Many rows fetch so the codes that they will all take next, a part in front of
-// each tile (benchmarks/notes/log/cpu-avx512.md).
-template <auto Hint = _MM_HINT_T0>
-__attribute__((always_inline)) inline void prefetch_part(const uint8_t* p, int64_t bytes, int64_t index,
-                                                         int64_t parts) {
-  const int64_t lines = bytes / kLineBytes;
-  for (int64_t line = lines * index / parts; line < lines * (index + 1) / parts; ++line)
-    _mm_prefetch(reinterpret_cast<const char*>(p + kLineBytes * line), Hint);
-}
-
 // The codes that all tiles take next, fetched in equal parts, one in front of each group of a tile: a burst in front of
 // each tile would wait for the lines under way.
 struct Ahead {
@@ -108,6 +98,28 @@ struct Ahead {
   const uint8_t* at;
   int64_t lines;  // of a part
 };
+
+// All rows of `count` blocks at a time in tiles of at most `most` rows, split evenly, while the codes of the next
+// blocks are fetched: behind the last ones lie often those of the next call. kernels[n] is for n rows. few() takes
+// blocks that are left over, or do not fit.
+template <typename Format, typename Kernel, typename Fit, typename Few>
+void run_tiles_ahead(const LinearQuantArgs& args, int64_t count, int64_t most, const Kernel* kernels, const Fit& fit,
+                     const Few& few) {
+  const int64_t tiles = (args.rows + most - 1) / most, parts = tiles * args.groups * Format::kParts;
+  const int64_t lines = count * args.block_stride / kLineBytes;
+  for (int64_t block = 0; block < args.blocks; block += count) {
+    const int64_t left = args.blocks - block;
+    if (left < count || !fit(block)) {
+      few(some_blocks(args, block, left < count ? left : count));
+      continue;
+    }
+    Ahead ahead{args.weights + (block + count) * args.block_stride, (lines + parts - 1) / parts};
+    for (int64_t index = 0; index < tiles; ++index) {
+      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
+      ahead.at = kernels[end - row](args, row, block, ahead);
+    }
+  }
+}
 
 // The product of the scales of weights and activations becomes 0 or infinity where it leaves the range of a float. Sums
 // that begin with the scales of rows do not, so they need scales of weights, those of some blocks, that cannot get
