@@ -24,8 +24,8 @@ ENVIRONMENT = {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTION
 # With sanitizers only: every model that a test in Python loads runs this code in the package, but for decode_*, whose
 # sources are not in the package. What remains loops over data or has threads.
 LOGIC = {
-    "decode_handovers_test", "decode_program_test", "graph_test", "hmm_reader_test", "parts_test", "plan_test",
-    "shape_rules_test", "toml_test",
+    "decode_handovers_test", "decode_program_test", "graph_test", "hmm_reader_test", "layouts_test", "parts_test",
+    "plan_test", "shape_rules_test", "toml_test",
 }  # fmt: skip
 SHIPPED = [name for name in PROGRAMS if name not in LOGIC]
 # All that sanitizers would see of the runtime is the ledger of a device, and no other library takes them so long.

@@ -5,6 +5,7 @@
 #include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/conv_direct.h"
 #include "backends/cpu/ops/windows.h"
+#include "base/thread_pool.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -59,9 +60,11 @@ bool keeps_blocks(const PoolSpec& pool) {
 bool joins(const ConvSpec& wide, const ConvSpec& deep) {
   if (!takes_blocks(wide) || !is_identity(wide.window) || wide.residual.given()) return false;
   if (!keeps_blocks(deep) || deep.residual.given()) return false;
-  const Window::Axis& h = deep.window.h;
-  const int64_t again = (h.kernel - 1) * h.dilation + 1 - h.stride;  // rows that two parts compute
-  return kJoinedFloats / (kSlab / 2 * deep.window.w.in) >= kLeastPartsOfOverlap * again;
+  const JoinedRows rows(deep.window, kSlab / 2);
+  if (rows.between < std::max(rows.reach, kLeastPartsOfOverlap * rows.again)) return false;
+  // Rows are never cut: a wide plane of few rows and channels keeps few members busy.
+  const int64_t tasks = parts_of(deep.groups, kSlab / 2) * rows.most_parts;
+  return tasks >= kLeastTasksOfMember * ThreadPool::instance().size();
 }
 
 Layouts::Layouts(const Graph& graph, const Plan& plan) : forms_(graph.values.size()) {

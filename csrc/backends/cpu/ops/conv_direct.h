@@ -1,6 +1,8 @@
 // Conv with lanes across outputs: where its pixels and terms lie. For conv_direct.cpp and conv_pack.cpp.
 #pragma once
 
+#include <algorithm>
+
 #include "backends/cpu/ops/conv.h"
 #include "backends/cpu/ops/padded.h"
 #include "backends/cpu/ops/units.h"
@@ -14,9 +16,23 @@ constexpr int64_t kFewChannels = 16;            // fewer leave lanes empty
 constexpr int64_t kLeastRow = 4;                // pixels; fewer: tiles are too small
 constexpr int64_t kMostPaddedFloats = 1 << 24;  // of padded planes
 
-// A step of two convolutions: floats between them of a task, which stay in the second cache, and how many times the
-// rows that neighbouring tasks both compute these must hold.
-constexpr int64_t kJoinedFloats = 96 << 10, kLeastPartsOfOverlap = 6;
+// A step of two convolutions: floats between them of a task, which stay in the second cache, how many times the rows
+// that neighbouring tasks both compute these must hold, and how many tasks keep a member busy.
+constexpr int64_t kJoinedFloats = 96 << 10, kLeastPartsOfOverlap = 6, kLeastTasksOfMember = 2;
+
+// The rows of such a task, of slabs of `slab` channels.
+struct JoinedRows {
+  JoinedRows(const Window& window, int64_t slab)
+      : reach((window.h.kernel - 1) * window.h.dilation + 1),
+        again(reach - window.h.stride),
+        between(kJoinedFloats / (slab * window.w.in)),
+        most_parts(parts_of(window.h.out, std::max<int64_t>(4, 4 * again))) {}
+
+  int64_t reach;       // rows between that one of y reads
+  int64_t again;       // that neighbouring tasks both compute
+  int64_t between;     // that fit
+  int64_t most_parts;  // into which the rows are cut to have enough tasks
+};
 
 // Where pixels and terms lie.
 struct ConvStep::Places {

@@ -17,12 +17,11 @@ constexpr int64_t kPixelsAtOnce = 392;  // whose products share turned weights; 
 struct ConvStep::JoinedTasks {
   JoinedTasks(const ConvStep& step, const Places& places, int64_t members) : window(step.window) {
     const Window::Axis& h = window.h;
-    reach = (h.kernel - 1) * h.dilation + 1;
+    const JoinedRows limits(window, places.slab);
+    reach = limits.reach;
     slabs = parts_of(step.groups, places.slab);
-    const int64_t rows_between = kJoinedFloats / (places.slab * window.w.in);
-    const int64_t fit = std::max<int64_t>(1, (rows_between - reach) / h.stride + 1);
-    const int64_t least = std::max<int64_t>(4, 4 * (reach - h.stride));
-    int64_t split = std::min(parts_of(kTasksOfMember * members, slabs), parts_of(h.out, least));
+    const int64_t fit = std::max<int64_t>(1, (limits.between - reach) / h.stride + 1);
+    int64_t split = std::min(parts_of(kTasksOfMember * members, slabs), limits.most_parts);
     if (has_rows_for(window, int(members))) split = std::max(split, members);
     rows = parts_of(h.out, std::max(parts_of(h.out, fit), split));
     parts = parts_of(h.out, rows);
