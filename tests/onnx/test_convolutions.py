@@ -35,7 +35,8 @@ def depthwise(side, **attributes):
     return 1, side, {"group": 66, **attributes}
 
 
-# Channels of a group, kernel and attributes, of 66 channels, and how many outputs if not 66; rows of several panels, strides that leave columns over.
+# Channels of a group, kernel and attributes, of 66 channels, and how many outputs if not 66; rows of several panels,
+# strides that leave columns over.
 KINDS = {
     "1x1": (66, 1, {}),
     "1x1 stride": (66, 1, {"strides": [2, 3]}),
