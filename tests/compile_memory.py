@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from warm_python import ISOLATED
+
 # VmHWM is of this process alone; ru_maxrss would begin at the peak of the process that started it.
 _SCRIPT = """
 import json, re, sys, warnings
@@ -27,5 +29,5 @@ print(peak() - before)
 
 def compile_peak(source: Path, output: Path, **options: Any) -> int:
     """Compiles, and returns the bytes by which the peak of resident memory grew."""
-    command = [sys.executable, "-P", "-c", _SCRIPT, source, output, json.dumps(options)]
+    command = [sys.executable, ISOLATED, "-c", _SCRIPT, source, output, json.dumps(options)]
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) << 10

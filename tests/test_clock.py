@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tiny_graphs import attention_graph
+from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
 from tcim_lite import _core, clock, faults, hmm, layers
@@ -210,7 +211,7 @@ def test_the_environment_chooses_the_clock(value, expected):
     code = "from tcim_lite import clock\ntry:\n    print(clock.mode())\nexcept Exception as e:\n    print('error', e)"
     environment = os.environ | {"TCIM_LITE_CLOCK": value}
     done = subprocess.run(
-        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, ISOLATED, "-c", code], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.stdout.split()[0] == expected, done
 

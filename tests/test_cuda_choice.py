@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tiny_graphs import add_graph
+from warm_python import ISOLATED
 
 import tcim_lite
 from tcim_lite import hmm
@@ -35,7 +36,7 @@ def model(tmp_path):
 
 def run(model, **environment):
     done = subprocess.run(
-        [sys.executable, "-P", "-c", LOAD, str(model)],
+        [sys.executable, ISOLATED, "-c", LOAD, str(model)],
         env={**os.environ, "TCIM_LITE_DEVICE": "cuda", **environment},
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 import isas
 import pytest
 import warm_python
+from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
 
@@ -133,7 +134,7 @@ def test_a_trace_into_a_fifo_reaches_a_reader_that_is_slow(fifo):
     code = "import tcim_lite.runtime as rt; [rt.get_device_num() for _ in range(3000)]"
     environment = os.environ | {"TCIM_LITE_LAYERS": "trace", "TCIM_LITE_TRACE_FILE": str(fifo)}
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    process = subprocess.Popen([sys.executable, "-P", "-c", code], env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, ISOLATED, "-c", code], env=environment, stderr=subprocess.PIPE)
     with pytest.raises(subprocess.TimeoutExpired):  # it waits
         process.wait(3)
     os.set_blocking(reader, True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
+from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
 from tcim_lite import faults, layers
@@ -183,7 +184,7 @@ print("up", flush=True)
 module.{last}
 """
     environment = os.environ | {"TCIM_LITE_FAULTS": str(tmp_path / "rules.toml")}
-    command = [sys.executable, "-P", "-c", code, str(add_model)]
+    command = [sys.executable, ISOLATED, "-c", code, str(add_model)]
     with subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as started:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from recordings import PROGRAM, record
+from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
 from tcim_lite.replay import Recording, RecordingError, recording_of, replay
@@ -94,7 +95,7 @@ def script(tmp_path) -> Path:
 @pytest.fixture
 def recorded(tmp_path, script, add_model, attention_pair):
     def make(data: str) -> Recording:
-        command = [sys.executable, "-P", "-m", "tcim_lite.replay", tmp_path / data, "--data", data, script]
+        command = [sys.executable, ISOLATED, "-m", "tcim_lite.replay", tmp_path / data, "--data", data, script]
         subprocess.run([*command, add_model, *attention_pair], check=True, timeout=60, capture_output=True)
         return Recording(tmp_path / data)
 

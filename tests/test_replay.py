@@ -15,6 +15,7 @@ import pytest
 import warm_python
 from recordings import PROGRAM, record
 from tiny_graphs import add_graph, sinks_graph
+from warm_python import ISOLATED
 
 from tcim_lite import hmm, layers
 from tcim_lite import runtime as rt
@@ -197,7 +198,8 @@ def test_a_fork_and_a_second_process_write_files_of_their_own(add_model, tmp_pat
             rt.load(sys.argv[1]).run(sync=True)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-        subprocess.run([sys.executable, "-P", "-c", "import tcim_lite.runtime as rt; rt.get_version()"], check=True)
+        code = "import tcim_lite.runtime as rt; rt.get_version()"
+        subprocess.run([sys.executable, "-c", code], cwd="/", check=True)
     """
     file = tmp_path / "run"
     record(script, file, add_model)
@@ -261,7 +263,7 @@ def test_a_recording_is_a_pytest_case(recorded, models, tmp_path):
     folder.mkdir()
     for path in (file, *models):
         shutil.move(path, folder)
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
+    command = [sys.executable, ISOLATED, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
     command += ["--rootdir", str(folder)]
     done = subprocess.run([*command, str(folder / file.name)], capture_output=True, text=True, timeout=120)
     assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr

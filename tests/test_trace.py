@@ -15,6 +15,7 @@ import pytest
 import warm_python
 from tiny_graphs import attention_graph
 from traces import checked, slices
+from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
 from tcim_lite import faults, hmm, layers
@@ -236,5 +237,5 @@ rt.load({str(add_model)!r}).run(True)
 """
     file = tmp_path / "trace.json"
     environment = os.environ | {"LOCPATH": str(locales), "TCIM_LITE_LAYERS": f"trace:{file}"}
-    subprocess.run([sys.executable, "-P", "-c", program], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, ISOLATED, "-c", program], env=environment, check=True, timeout=60)
     assert [event["name"] for event in slices(checked(file), "run")] == ["add.hmm"]

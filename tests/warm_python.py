@@ -29,6 +29,9 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing import Self
 
+# Keeps a started Python from importing what lies in its folder; before 3.11 with variables for the interpreter.
+ISOLATED = "-P" if sys.version_info >= (3, 11) else "-I"
+
 
 def run(
     *words: object,
@@ -177,8 +180,7 @@ def _waiting() -> socket.socket:
     """Where the process that waits takes its jobs: every message has the descriptors of one."""
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        isolated = ["-P"] if sys.version_info >= (3, 11) else []
-        command = [sys.executable, *isolated, __file__, str(theirs.fileno())]
+        command = [sys.executable, ISOLATED, __file__, str(theirs.fileno())]
         # In a session of its own: Ctrl-C is for the tests.
         process = subprocess.Popen(command, cwd="/", pass_fds=[theirs.fileno()], start_new_session=True)
 

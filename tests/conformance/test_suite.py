@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_python import ISOLATED
 
 from tcim_lite.conformance import corners, expectations, registry
 
-ISOLATED = "-P" if sys.version_info >= (3, 11) else "-s"
 TIERS = ("full", "llm")  # quick is part of full
 CASES = [case for tier in TIERS for case in registry.selected(registry.all_cases(), tier)]
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from drawn import blocks, numbers, of_class
 from tiny_graphs import add_graph
+from warm_python import ISOLATED
 
 import tcim_lite.conformance
 from tcim_lite import hmm
@@ -135,7 +136,7 @@ def test_a_page_shows_the_operands_of_an_op_and_no_hostile_name_runs(tmp_path):
 def test_the_same_package_gives_the_same_bytes_in_every_process(tmp_path):
     script = "import sys, pathlib; from tcim_lite.drawing import draw; draw(*map(pathlib.Path, sys.argv[1:]))"
     for seed in "1", "2":
-        command = [sys.executable, "-P", "-c", script, MODELS, tmp_path / f"{seed}.html"]
+        command = [sys.executable, ISOLATED, "-c", script, MODELS, tmp_path / f"{seed}.html"]
         subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})
     assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import warm_python
 from llm_packages import ROOT
+from warm_python import ISOLATED
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +115,7 @@ def test_compile(tmp_path):
 def test_a_program_that_ignores_interrupts_goes_on(compile_demo):
     """As a shell starts jobs in the background."""
     with subprocess.Popen(
-        [sys.executable, "-P", ROOT / "examples/qwen3_chat.py", compile_demo().folder],
+        [sys.executable, ISOLATED, ROOT / "examples/qwen3_chat.py", compile_demo().folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

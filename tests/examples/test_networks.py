@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cpp_programs import ROOT
+from warm_python import ISOLATED
 
 pytest.importorskip("onnx", reason="needs onnx")
 Image = pytest.importorskip("PIL.Image", reason="needs Pillow")
@@ -112,7 +113,7 @@ def test_the_detector_finds_and_frames_what_is_in_its_scenes(run_example, detect
 
 def test_a_compiled_package_gives_what_its_onnx_file_gives(run_example, tmp_path):
     model, image = NETWORKS / "shapes_classifier.onnx", NETWORKS / "images" / "star.png"
-    command = [sys.executable, "-P", "-m", "tcim_lite", "compile", model, "-o", tmp_path / "package", "-q"]
+    command = [sys.executable, ISOLATED, "-m", "tcim_lite", "compile", model, "-o", tmp_path / "package", "-q"]
     subprocess.run(command, check=True)
     labels = ("--labels", NETWORKS / "classes.txt", "--save-input", tmp_path / "input.bin")
     done = run_example("image_classification.py", tmp_path / "package", image, *labels)

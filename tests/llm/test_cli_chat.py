@@ -12,6 +12,7 @@ import time
 import pytest
 import warm_python
 from llm_packages import DEMO_CHECKPOINT, compile_package
+from warm_python import ISOLATED
 
 PROMPT = "> "
 
@@ -26,7 +27,7 @@ def line(package, *arguments):
 
 
 def command(package, *arguments):
-    return [sys.executable, "-P", *line(package, *arguments)]
+    return [sys.executable, ISOLATED, *line(package, *arguments)]
 
 
 def pipe(package, text, *arguments):
@@ -154,7 +155,7 @@ def test_questions_from_a_pipe(package):
 
 
 def test_a_question_that_is_no_text_is_forgotten(package):
-    line = [sys.executable, "-P", "-m", "tcim_lite", "chat", str(package.folder)]
+    line = [sys.executable, ISOLATED, "-m", "tcim_lite", "chat", str(package.folder)]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:surrogateescape"}  # as Python sets it in the C locale
     asked = "\udcff\nMy name is Anna.\n".encode(errors="surrogateescape")
     done = subprocess.run(line, input=asked, capture_output=True, timeout=120, env=environment, check=False)
@@ -163,7 +164,7 @@ def test_a_question_that_is_no_text_is_forgotten(package):
 
 
 def test_a_closed_standard_input_is_one_line(package):
-    line = f"{sys.executable} -P -m tcim_lite chat {package.folder} <&-"
+    line = f"{sys.executable} {ISOLATED} -m tcim_lite chat {package.folder} <&-"
     done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (2, "error: standard input is closed; there is nothing to read\n")
 

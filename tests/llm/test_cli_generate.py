@@ -11,6 +11,7 @@ import pytest
 import warm_python
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 from stand_in_hub import Hub
+from warm_python import ISOLATED
 
 from tcim_lite import hmm
 from tcim_lite.cli import main
@@ -45,7 +46,7 @@ def run(*arguments, stdin=None, **environment):
 
 def run_with_hub(*arguments):
     """In a process of its own: huggingface_hub reads its environment when it is imported."""
-    command = [sys.executable, "-P", "-m", "tcim_lite", "generate", *map(str, arguments)]
+    command = [sys.executable, ISOLATED, "-m", "tcim_lite", "generate", *map(str, arguments)]
     environment = {**os.environ, "TCIM_LITE_STRICT": "error"}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
@@ -65,7 +66,7 @@ def alone(package, tokenizer, prompt, limit=None, sampler=None):
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_no_failure(package, closed):
     words = [package.folder, "--prompt", "a", "--max-new-tokens", "2", "--no-show-stats"]
-    command = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-P", "-m", "tcim_lite", "generate", *words]
+    command = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, ISOLATED, "-m", "tcim_lite", "generate", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -313,7 +314,7 @@ def test_an_error_of_the_runtime_is_one_line(package, monkeypatch, capfd):
 @pytest.mark.slow
 def test_serve_takes_a_checkpoint_and_four_slots(cache):
     words = ["serve", DEMO_CHECKPOINT, "--context-length", 256, "--port", 0]
-    command = [sys.executable, "-P", "-m", "tcim_lite", *map(str, words)]
+    command = [sys.executable, ISOLATED, "-m", "tcim_lite", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         line = process.stdout.readline()
         process.terminate()

@@ -6,6 +6,7 @@ import sys
 import warnings
 
 import pytest
+from warm_python import ISOLATED
 
 from tcim_lite.llm import Package
 from tcim_lite.models.common.errors import CheckpointError, CompileError
@@ -91,7 +92,10 @@ def script(checkpoint, choice):
     text = "\n".join(line.removeprefix("    ") for line in SCRIPT.splitlines())
     text = text.replace("CHOICE", choice).replace("OPTIONS", repr(OPTIONS))
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", text, str(checkpoint)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, ISOLATED, "-c", text, str(checkpoint)],
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
 
 

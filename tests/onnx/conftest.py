@@ -11,6 +11,24 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+# What onnxruntime 1.23, the last one for Python 3.10, lacks or computes otherwise than 1.32.
+NEWER_ONNXRUNTIME = (
+    "test_caches.py::test_results_and_caches_are_those_of_onnxruntime[GroupQueryAttention of a chunk, near by]",
+    "test_caches.py::test_results_and_caches_are_those_of_onnxruntime[GroupQueryAttention, lengths at run time]",
+    "test_fuse.py::test_what_is_not_the_pattern_keeps_its_values[rms norm with a fourth power]",
+    "test_optimised.py::test_results_are_those_of_onnxruntime[FusedConv]",
+    "test_places.py::test_convolutions_of_moved_places",
+    "test_places.py::test_results_are_those_of_onnxruntime[ReverseSequence]",
+    *(f"test_reading.py::test_every_opset_from_7_to_28_is_read[{opset}]" for opset in range(24, 29)),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if sys.version_info < (3, 11):
+        for item in items:
+            if item.nodeid.split("/")[-1].startswith(NEWER_ONNXRUNTIME):
+                item.add_marker(pytest.mark.skip(reason="needs an onnxruntime that Python 3.10 has not"))
+
 
 @pytest.fixture(scope="session")
 def make_model():

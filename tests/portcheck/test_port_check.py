@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_python import ISOLATED
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -68,7 +69,7 @@ def test_a_run_shows_the_pattern_where_the_text_hides_it(tmp_path, model, name):
     program = tmp_path / "program.py"
     program.write_text(text)
     assert check([program]).risks == []
-    report = check([program], [sys.executable, "-P", str(program), str(model)])
+    report = check([program], [sys.executable, ISOLATED, str(program), str(model)])
     assert report.watched is not None
     assert (report.watched.status, report.watched.processes) == (0, 1)
     found = {(risk.code, risk.place.line) for risk in report.risks}
@@ -82,7 +83,7 @@ def test_a_run_shows_the_pattern_where_the_text_hides_it(tmp_path, model, name):
 def test_a_run_of_a_clean_program_shows_nothing(tmp_path, model, name):
     program = tmp_path / "program.py"
     program.write_text(programs.python_program(programs.CLEAN[name]))
-    report = check([program], [sys.executable, "-P", str(program), str(model)])
+    report = check([program], [sys.executable, ISOLATED, str(program), str(model)])
     assert report.risks == []
     assert {use.name for use in report.watched.uses} >= {"Module.load", "Module.run", "Module.get_output", "Tensor"}
 
@@ -158,7 +159,7 @@ def test_a_run_goes_on_in_the_processes_that_it_starts(tmp_path, linear_pair):
         "if __name__ == '__main__':\n    tcim.get_device_num()\n"
         "    each = multiprocessing.get_context('fork').Process(target=work)\n    each.start()\n    each.join()\n"
     )
-    report = check([program], [sys.executable, "-P", str(program), str(linear_pair[0])])
+    report = check([program], [sys.executable, ISOLATED, str(program), str(linear_pair[0])])
     assert report.watched.processes == 2
     assert {use.place.line for use in report.watched.uses if use.name == "Module.run"} == {7}
     assert [(risk.code, risk.place.line) for risk in report.risks] == [("P-201", 8)]
@@ -253,7 +254,7 @@ def test_a_recording_has_lines_only_where_they_are_asked_for(tmp_path, add_model
     for asked in ("0", "1"):
         file = tmp_path / f"{asked}.tcimrec"
         environment = {"TCIM_LITE_LAYERS": f"record:{file}", "TCIM_LITE_RECORD_SITES": asked}
-        subprocess.run([sys.executable, "-P", script, add_model], env={**os.environ, **environment},
+        subprocess.run([sys.executable, ISOLATED, script, add_model], env={**os.environ, **environment},
                        check=True, timeout=60)  # fmt: skip
         sites[asked] = [record.get("site") for record in Recording(file).records if record["call"] != "Module.delete"]
     assert sites == {"0": [None, None], "1": [f"{script}:3", f"{script}:4"]}

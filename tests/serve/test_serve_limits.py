@@ -18,6 +18,7 @@ import openai
 import pytest
 import warm_python
 from serve_live import ENDLESS, QUESTIONS, user
+from warm_python import ISOLATED
 
 from tcim_lite.faults import rules_text
 from tcim_lite.serve.run import listen
@@ -319,7 +320,7 @@ def test_the_server_imports_neither_torch_nor_transformers(packages):
         Service.open(Package.open(sys.argv[1]), ServeOptions(model="m")).close()
         print({"torch", "transformers", "jinja2"} & set(sys.modules))
     """
-    line = [sys.executable, "-P", "-c", program, str(packages(4).folder)]
+    line = [sys.executable, ISOLATED, "-c", program, str(packages(4).folder)]
     assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "set()\n"
 
 
