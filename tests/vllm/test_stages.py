@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warm_python import ISOLATED
 
 from tcim_lite.llm.engine.slots import Slots
 
@@ -55,7 +56,7 @@ def run_stages(folder: Path, tmp_path: Path, faults: str | None = None) -> list[
     """What both stages found; `faults` are rules for the first."""
     rules = tmp_path / "rules.toml"
     rules.write_text(faults or "")
-    command = [sys.executable, "-P", "-c", STAGES, folder, tmp_path / "store", json.dumps([LONG, SHORT])]
+    command = [sys.executable, ISOLATED, "-c", STAGES, folder, tmp_path / "store", json.dumps([LONG, SHORT])]
     subprocess.run([*map(str, command), str(rules) if faults else ""], cwd=tmp_path, check=True, timeout=120)
     return [json.loads((tmp_path / f"stage{rank}.json").read_text()) for rank in range(2)]
 
