@@ -1,0 +1,160 @@
+// Module: names, infos and what the file says of itself.
+#include <string_view>
+
+#include "base/error.h"
+#include "graph/taps.h"
+#include "runtime/api_call.h"
+#include "runtime/loaded.h"
+#include "runtime/module.h"
+
+namespace tcim_lite {
+namespace {
+
+const Port& port_at(const char* who, const PortTable& ports, int64_t index) {
+  if (index < 0 || uint64_t(index) >= ports.counted()) {
+    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(ports.counted()) - 1);
+  }
+  return ports[size_t(index)];
+}
+
+}  // namespace
+
+size_t Module::num_inputs() const {
+  return api_call(
+      host_call<"Module.get_num_inputs">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_num_inputs").inputs.size();
+      });
+}
+
+size_t Module::num_outputs() const {
+  return api_call(
+      host_call<"Module.get_num_outputs">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_num_outputs").outputs.counted();
+      });
+}
+
+std::string Module::input_name(int64_t index) const {
+  return api_call(
+      host_call<"Module.get_input_name">,
+      [&](CallEvent& event) {
+        describe(event);
+        event.index = index;
+      },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return port_at("get_input_name", loaded("get_input_name").inputs, index).name();
+      });
+}
+
+std::string Module::output_name(int64_t index) const {
+  return api_call(
+      host_call<"Module.get_output_name">,
+      [&](CallEvent& event) {
+        describe(event);
+        event.index = index;
+      },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return port_at("get_output_name", loaded("get_output_name").outputs, index).name();
+      });
+}
+
+std::vector<std::string> Module::taps() const {
+  return api_call(
+      host_call<"Module.taps">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        const PortTable& outputs = loaded("taps").outputs;
+        std::vector<std::string> names;
+        for (size_t port = outputs.counted(); port < outputs.size(); ++port) names.push_back(outputs[port].name());
+        return names;
+      });
+}
+
+TensorInfo Module::input_info(std::string_view name) const {
+  return api_call(
+      host_call<"Module.get_input_info">, [&](CallEvent& event) { describe_input(event, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return input_port("get_input_info", name).info;
+      });
+}
+
+TensorInfo Module::output_info(std::string_view name) const {
+  return api_call(
+      host_call<"Module.get_output_info">, [&](CallEvent& event) { describe_output(event, name); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return output_port("get_output_info", name).info;
+      });
+}
+
+std::string Module::custom_msg() const {
+  return api_call(
+      host_call<"Module.get_custom_msg">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_custom_msg").program->content().custom_msg;
+      });
+}
+
+int Module::core_number() const {
+  return api_call(
+      host_call<"Module.get_core_num">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return int(loaded("get_core_num").program->content().ncore);
+      });
+}
+
+std::string Module::backend_name() const {
+  return api_call(
+      host_call<"Module.get_backend_name">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        return loaded("get_backend_name").backend;
+      });
+}
+
+std::string Module::model_version() const {
+  return api_call(
+      host_call<"Module.get_model_version">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        const hmm::File& content = loaded("get_model_version").program->content();
+        return concat("V", content.version_major, ".", content.version_minor);
+      });
+}
+
+std::vector<int> Module::device_ids() const {
+  return api_call(
+      host_call<"Module.get_device_ids">, [&](CallEvent& event) { describe(event); },
+      [&] {
+        const std::lock_guard lock(mutex_);
+        std::vector<int> ids;
+        for (const Device* device : loaded("get_device_ids").program->devices()) ids.push_back(device->id());
+        return ids;
+      });
+}
+
+Port& Module::input_port(const char* who, std::string_view name) const {
+  Loaded& loaded = this->loaded(who);
+  if (Port* port = loaded.inputs.find(name)) return *port;
+  fail(ErrorCode::UnknownName, "Module ", who, " error: no input is named '", name, "'; the inputs are ",
+       loaded.inputs.names());
+}
+
+Port& Module::output_port(const char* who, std::string_view name) const {
+  Loaded& loaded = this->loaded(who);
+  if (Port* port = loaded.outputs.find(name)) return *port;
+  const bool is_tap = name.starts_with(kTapPrefix);
+  fail(ErrorCode::UnknownName, "Module ", who, " error: no output is named '", name, "'; the outputs are ",
+       loaded.outputs.names(),
+       is_tap ? "; a tap has to be asked for at load, with Option.set_taps or TCIM_LITE_TAPS" : "");
+}
+
+}  // namespace tcim_lite
