@@ -95,7 +95,7 @@ def test_a_call_says_one_thing_of_the_device_wherever_it_is_made():
     """Overloads make the same call; as two, rules of faults would find the one or the other."""
     needs: dict[str, set[str]] = {}
     for path in (ROOT / "csrc").rglob("*.cpp"):
-        for need, name in re.findall(r'api_call\(\s*(?:tcim_lite::)?(device|host)_call<"([\w.]+)">', path.read_text()):
+        for need, name in re.findall(r'\b(device|host)_call<"([\w.]+)">', path.read_text()):
             needs.setdefault(name, set()).add(need)
     assert len(needs) > 40
     assert {name for name, found in needs.items() if len(found) > 1} == set()

@@ -118,6 +118,8 @@ class Module {
   static std::shared_ptr<Module> load(std::shared_ptr<const ModelFile> file, const LoadOptions& options);
 
   Loaded& loaded(const char* who) const;
+  template <typename Read>
+  auto fact(const KnownCall& call, const Read& read) const;
   Port& input_port(const char* who, std::string_view name) const;
   Port& output_port(const char* who, std::string_view name) const;
   void bind(const char* who, Port& port, const Tensor& tensor);

@@ -19,22 +19,23 @@ const Port& port_at(const char* who, const PortTable& ports, int64_t index) {
 
 }  // namespace
 
-size_t Module::num_inputs() const {
+// What the host knows of a loaded module. The call is "Module.NAME"; messages say NAME.
+template <typename Read>
+auto Module::fact(const KnownCall& call, const Read& read) const {
   return api_call(
-      host_call<"Module.get_num_inputs">, [&](CallEvent& event) { describe(event); },
+      call, [&](CallEvent& event) { describe(event); },
       [&] {
         const std::lock_guard lock(mutex_);
-        return loaded("get_num_inputs").inputs.size();
+        return read(loaded(call.name + sizeof "Module"));
       });
 }
 
+size_t Module::num_inputs() const {
+  return fact(host_call<"Module.get_num_inputs">, [](const Loaded& loaded) { return loaded.inputs.size(); });
+}
+
 size_t Module::num_outputs() const {
-  return api_call(
-      host_call<"Module.get_num_outputs">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return loaded("get_num_outputs").outputs.counted();
-      });
+  return fact(host_call<"Module.get_num_outputs">, [](const Loaded& loaded) { return loaded.outputs.counted(); });
 }
 
 std::string Module::input_name(int64_t index) const {
@@ -64,15 +65,12 @@ std::string Module::output_name(int64_t index) const {
 }
 
 std::vector<std::string> Module::taps() const {
-  return api_call(
-      host_call<"Module.taps">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        const PortTable& outputs = loaded("taps").outputs;
-        std::vector<std::string> names;
-        for (size_t port = outputs.counted(); port < outputs.size(); ++port) names.push_back(outputs[port].name());
-        return names;
-      });
+  return fact(host_call<"Module.taps">, [](const Loaded& loaded) {
+    const PortTable& outputs = loaded.outputs;
+    std::vector<std::string> names;
+    for (size_t port = outputs.counted(); port < outputs.size(); ++port) names.push_back(outputs[port].name());
+    return names;
+  });
 }
 
 TensorInfo Module::input_info(std::string_view name) const {
@@ -94,51 +92,32 @@ TensorInfo Module::output_info(std::string_view name) const {
 }
 
 std::string Module::custom_msg() const {
-  return api_call(
-      host_call<"Module.get_custom_msg">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return loaded("get_custom_msg").program->content().custom_msg;
-      });
+  return fact(host_call<"Module.get_custom_msg">,
+              [](const Loaded& loaded) { return loaded.program->content().custom_msg; });
 }
 
 int Module::core_number() const {
-  return api_call(
-      host_call<"Module.get_core_num">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return int(loaded("get_core_num").program->content().ncore);
-      });
+  return fact(host_call<"Module.get_core_num">,
+              [](const Loaded& loaded) { return int(loaded.program->content().ncore); });
 }
 
 std::string Module::backend_name() const {
-  return api_call(
-      host_call<"Module.get_backend_name">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return loaded("get_backend_name").backend;
-      });
+  return fact(host_call<"Module.get_backend_name">, [](const Loaded& loaded) { return loaded.backend; });
 }
 
 std::string Module::model_version() const {
-  return api_call(
-      host_call<"Module.get_model_version">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        const hmm::File& content = loaded("get_model_version").program->content();
-        return concat("V", content.version_major, ".", content.version_minor);
-      });
+  return fact(host_call<"Module.get_model_version">, [](const Loaded& loaded) {
+    const hmm::File& content = loaded.program->content();
+    return concat("V", content.version_major, ".", content.version_minor);
+  });
 }
 
 std::vector<int> Module::device_ids() const {
-  return api_call(
-      host_call<"Module.get_device_ids">, [&](CallEvent& event) { describe(event); },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        std::vector<int> ids;
-        for (const Device* device : loaded("get_device_ids").program->devices()) ids.push_back(device->id());
-        return ids;
-      });
+  return fact(host_call<"Module.get_device_ids">, [](const Loaded& loaded) {
+    std::vector<int> ids;
+    for (const Device* device : loaded.program->devices()) ids.push_back(device->id());
+    return ids;
+  });
 }
 
 Port& Module::input_port(const char* who, std::string_view name) const {
