@@ -20,7 +20,7 @@ PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine"
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
 MARKS = (
-    'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against. '
+    'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against.\n'
     "What is *chosen* or an *extension* says so ([status of every call](../api-status.md))."
 )
 
