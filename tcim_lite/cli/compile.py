@@ -145,6 +145,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     network.add_argument("--image-fill", metavar="R,G,B", default="0,0,0", help="colour around a dynamic crop")
     network.add_argument("--image-bgr", action="store_true", help="the network reads blue, green and red")
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    parser.set_defaults(default_of=parser.get_default)
 
 
 def run(args: argparse.Namespace) -> int:

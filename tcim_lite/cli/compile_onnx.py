@@ -11,24 +11,20 @@ from ..models.common.errors import CompileError
 from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
 
 _EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
-# Options of language models, and what they are when nobody gives them.
-_OTHERS = {
-    "prefill_length": 256, "context_length": 2048, "all_logits": False, "argmax": False, "position_ids": False,
-    "masks": False, "verify_length": None, "pipeline": 1, "ndevice": 1, "no_single_device": False, "head_quant": None,
-    "activations": "a8", "draft": None, "draft_quant": None, "draft_layers": None, "random_weights": False, "seed": 0,
-}  # fmt: skip
-# What goes with --image, and what it is when nobody gives it.
-_OF_IMAGES = {
-    "image_crop": "static", "image_matrix": "bt601", "image_mean": "0,0,0", "image_std": "1,1,1",
-    "image_fill": "0,0,0", "image_bgr": False,
-}  # fmt: skip
+# Options of language models.
+_OTHERS = (
+    "prefill_length", "context_length", "all_logits", "argmax", "position_ids", "masks", "verify_length", "pipeline",
+    "ndevice", "no_single_device", "head_quant", "activations", "draft", "draft_quant", "draft_layers",
+    "random_weights", "seed",
+)  # fmt: skip
+# What goes with --image.
+_OF_IMAGES = ("image_crop", "image_matrix", "image_mean", "image_std", "image_fill", "image_bgr")
 
 
 def run_onnx(args: argparse.Namespace) -> int:
     """Compiles, or with `--check` counts ops; status 1 when some are not supported."""
-    for option, default in _OTHERS.items():
-        if getattr(args, option, default) != default:
-            raise CompileError(f"--{option.replace('_', '-')} is for language models; {args.checkpoint} is a network")
+    if option := _given(args, _OTHERS):
+        raise CompileError(f"{option} is for language models; {args.checkpoint} is a network")
     refuse_without_images(args)
     options = OnnxOptions(
         model=args.checkpoint,
@@ -65,9 +61,17 @@ def run_onnx(args: argparse.Namespace) -> int:
 
 def refuse_without_images(args: argparse.Namespace) -> None:
     """Raises CompileError for an option that says how images are fed, where none are."""
-    for option, default in _OF_IMAGES.items():
-        if not hasattr(args, "image") and getattr(args, option) != default:
-            raise CompileError(f"--{option.replace('_', '-')} goes with --image INPUT=FORMAT,H,W, which is missing")
+    if not hasattr(args, "image") and (option := _given(args, _OF_IMAGES)):
+        raise CompileError(f"{option} goes with --image INPUT=FORMAT,H,W, which is missing")
+
+
+def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str | None:
+    """The first of these options that is not what it is when nobody gives it."""
+    for name in names:
+        default = args.default_of(name)
+        if getattr(args, name, default) != default:
+            return f"--{name.replace('_', '-')}"
+    return None
 
 
 def _check(options: OnnxOptions) -> int:
