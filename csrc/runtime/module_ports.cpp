@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "graph/taps.h"
 #include "runtime/api_call.h"
+#include "runtime/devices.h"
 #include "runtime/loaded.h"
 #include "runtime/module.h"
 

@@ -3,6 +3,7 @@
 // tasks are computed by both.
 #include <algorithm>
 
+#include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/conv_direct.h"
 
