@@ -15,7 +15,8 @@ from warm_python import ISOLATED
 
 import tcim_lite.runtime as rt
 
-ENVIRONMENT_PAGE = Path(__file__).parents[1] / "docs/environment.md"
+ROOT = Path(__file__).parents[1]
+ENVIRONMENT_PAGE = ROOT / "docs/environment.md"
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess:
@@ -99,6 +100,39 @@ def test_the_documented_instruction_sets_are_those_there_are(linear_pair):
     assert re.findall(r"`(\w+)`", row) == ["TCIM_LITE_ISA", *isas.FLAGS]
     done = run_python(f"import tcim_lite.runtime as rt; rt.load({str(linear_pair[0])!r})", TCIM_LITE_ISA="none")
     assert f"this machine has {', '.join(filter(isas.cpu_has, isas.FLAGS))};" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ("TCIM_LITE_THREAD", "which has no effect; did you mean TCIM_LITE_THREADS?"),
+        ("TCIM_LITE_DEVICES_NUM", "which has no effect; did you mean TCIM_LITE_DEVICE_NUM?"),
+        ("TCIM_LITE_SPEED", "which has no effect; what may follow TCIM_LITE_ is API_KEY, CLOCK,"),
+    ],
+)
+def test_a_misspelt_variable_is_named_once(variable, words):
+    code = "import tcim_lite.runtime as rt; print([rt.get_device_num() for _ in range(3)])"
+    done = run_python(code, **{variable: "secret"})
+    assert done.stdout == "[1, 1, 1]\n"
+    assert done.stderr.count(f"tcim_lite warning: the environment has {variable}, {words}") == 1
+    assert "secret" not in done.stderr
+
+
+def test_every_variable_that_is_documented_or_read_is_known():
+    rows = [
+        name
+        for line in re.findall(r"^\| (`TCIM_LITE_.*?) \|", ENVIRONMENT_PAGE.read_text(), re.MULTILINE)
+        for name in re.findall(r"\w+", line)
+    ]
+    sources = [
+        path for folder in ("csrc", "tcim_lite") for path in (ROOT / folder).rglob("*.*") if path.suffix != ".pyc"
+    ]
+    read = {
+        name for path in sources for name in re.findall(r"\"(TCIM_LITE_[A-Z_]+)\"", path.read_text("utf-8", "replace"))
+    }
+    assert read <= set(rows)
+    code = "import tcim_lite.runtime as rt; rt.get_device_num()"
+    assert "no effect" not in run_python(code, **dict.fromkeys(rows, "")).stderr
 
 
 def test_the_mode_of_runs_may_be_spelled_out(linear_pair, monkeypatch):

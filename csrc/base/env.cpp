@@ -1,11 +1,62 @@
 #include "base/env.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace tcim_lite {
+namespace {
+
+constexpr std::string_view kPrefix = "TCIM_LITE_";
+
+// All that docs/environment.md lists, without the prefix; some are read by Python only.
+constexpr std::string_view kNames[] = {"API_KEY",     "CLOCK",        "CLOCK_PROFILE", "CUBLAS",     "CUDA_ONE_LAUNCH",
+                                       "CUDA_WGMMA",  "DEVICE",       "DEVICES",       "DEVICE_NUM", "EMULATE",
+                                       "FAULTS",      "ISA",          "LAYERS",        "LOG",        "NUMERICS",
+                                       "RECORD_DATA", "RECORD_SITES", "STRICT",        "TAPS",       "THREADS",
+                                       "TRACE_FILE",  "TRACE_FORMAT", "TRACE_PHASES",  "VERIFY",     "WEIGHTS"};
+constexpr std::string_view kNamesOfTests[] = {"EMULATED",  "FUZZ_SECONDS", "LOCATE",
+                                              "MUTATIONS", "NETWORKS",     "SEEDED_FAULT"};
+
+bool is_one_of(std::string_view name, const auto& names) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// How many characters have to be put in, left out or replaced to make `b` of `a`.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);  // to the first j characters of b
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// What may be meant: one name, or all where none is near.
+std::string meant_by(std::string_view name) {
+  const auto* const near = std::min_element(std::begin(kNames), std::end(kNames),
+                                            [&](auto a, auto b) { return distance(name, a) < distance(name, b); });
+  if (distance(name, *near) <= 1 + name.size() / 3) return concat("did you mean ", kPrefix, *near, "?");
+  std::string all;
+  for (const std::string_view each : kNames) all += (all.empty() ? "" : ", ") + std::string(each);
+  return concat("what may follow ", kPrefix, " is ", all);
+}
+
+}  // namespace
 
 std::optional<std::string> env_text(const char* name) {
   const char* value = std::getenv(name);
@@ -30,6 +81,17 @@ bool env_is(const char* name, const char* yes, const char* no) {
   if (!text || *text == no) return false;
   if (*text != yes) fail(ErrorCode::Argument, name, "='", *text, "': expected ", yes, " or ", no);
   return true;
+}
+
+void warn_of_unknown_variables() {
+  for (char** each = environ; *each != nullptr; ++each) {
+    std::string_view name(*each);
+    if (!name.starts_with(kPrefix)) continue;
+    name = name.substr(0, name.find('='));
+    const std::string_view rest = name.substr(kPrefix.size());
+    if (is_one_of(rest, kNames) || is_one_of(rest, kNamesOfTests)) continue;
+    log(LogLevel::Warn, concat("the environment has ", name, ", which has no effect; ", meant_by(rest)));
+  }
 }
 
 }  // namespace tcim_lite

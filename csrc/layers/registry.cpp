@@ -120,6 +120,7 @@ void start_from_environment() {
   // First: it says how late it is to the others.
   if (clock_wanted() && !has_clock) wanted.insert(wanted.begin(), {&clock, {}});
   for (const auto& [layer, options] : wanted) start(*layer, options);
+  warn_of_unknown_variables();  // the last: what throws before is tried again
 }
 
 [[maybe_unused]] const bool kInstalled = (set_observer_source(&start_from_environment), true);

@@ -10,7 +10,7 @@ class Fault:
     """A mistake that a runtime could have, put into a copy of one source.
 
     `before` stands once in the file; `after` takes its place there and asks `seeded(name)` whether to go wrong. So one
-    build has all faults, and the environment variable TCIM_LITE_FAULT chooses one.
+    build has all faults, and the environment variable TCIM_LITE_SEEDED_FAULT chooses one.
     """
 
     name: str

@@ -171,7 +171,7 @@ def try_seeded(packages: Packages, name: str, seeded: Path) -> Row:
     both = {"PYTHONPATH": str(seeded)}
     for run in RUNS_OF.get(name, ("chat",)):
         subject = MODELS / f"{GRAPHS[run][0]}.hmm" if run in GRAPHS else packages.package(run)
-        found = look(packages, run, subject, (both, {**both, "TCIM_LITE_FAULT": name}))
+        found = look(packages, run, subject, (both, {**both, "TCIM_LITE_SEEDED_FAULT": name}))
         if found.run:
             kinds = EXPECTED.get(name, ())
             right = bool(found.op) and not {found.op, found.op.split(" ")[0]}.isdisjoint(kinds)

@@ -36,7 +36,7 @@ CAUGHT = {"failed", "crashed", "hung", "flaky"}  # each makes the suite's exit s
 
 def outcomes(fault: str, cases: list[str], jobs: int = 1) -> dict[str, str]:
     """What became of the cases with the fault, or with none if that is ""."""
-    environment = {**os.environ, "PYTHONPATH": str(seeded_package()), "TCIM_LITE_FAULT": fault}
+    environment = {**os.environ, "PYTHONPATH": str(seeded_package()), "TCIM_LITE_SEEDED_FAULT": fault}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "tcim_lite.conformance", "--report", folder, "--jobs", str(jobs)]
         command += [f"--only={case}" for case in cases]
@@ -69,7 +69,7 @@ def verdicts(fault: str, cases: list[str], shared: Path) -> dict[str, str]:
 def _worker(fault: str, cases: list[str], shared: Path) -> tuple[dict[str, str], str]:
     """What became of the first cases, and how the process ended."""
     package = seeded_package()
-    environment = {**os.environ, "PYTHONPATH": str(package), "TCIM_LITE_FAULT": fault}
+    environment = {**os.environ, "PYTHONPATH": str(package), "TCIM_LITE_SEEDED_FAULT": fault}
     limit = sum(case.seconds for case in registry.all_cases() if case.id in cases)
     with tempfile.TemporaryDirectory() as folder:
         job, events = Path(folder, "job.json"), Path(folder, "events")

@@ -1,4 +1,4 @@
-"""The package with every fault in it, for PYTHONPATH; TCIM_LITE_FAULT chooses one.
+"""The package with every fault in it, for PYTHONPATH; TCIM_LITE_SEEDED_FAULT chooses one.
 
 Only what is seeded is compiled, with the commands of a build of the package and its other objects (package_build.py).
 """
@@ -29,7 +29,7 @@ SEEDED_PY = """import os
 
 
 def seeded(name):
-    return os.environ.get("TCIM_LITE_FAULT") == name
+    return os.environ.get("TCIM_LITE_SEEDED_FAULT") == name
 """
 
 
