@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 
 _COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch")
 
+# Options that have other names where their values are checked.
+_CHECKED_AS = {
+    "chunks_per_step": "--prefill-per-decode",
+    "max_body_bytes": "--max-body-mb",
+    "max_tokens": "--max-new-tokens",
+    "max_waiting": "--max-queue",
+    "shutdown_s": "--shutdown-timeout",
+    "stall_s": "--stall-timeout",
+    "timeout_s": "--timeout",
+}
+
 
 def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "warning") -> None:
     """Adds PACKAGE and the options of `open_package`, `devices_of` and `start_log`."""
@@ -156,8 +167,13 @@ def explained(work: Callable[[], int], extra: str) -> int:
         else:
             say(f"error: {error}; this command needs the extra: pip install 'tcim-lite[{extra}]'")
     except (ValueError, RuntimeError) as error:
-        say(f"error: {error}")
+        say(f"error: {_with_its_option(str(error))}")
     return 2
+
+
+def _with_its_option(text: str) -> str:
+    name, _, rest = text.partition("=")
+    return f"{_CHECKED_AS[name]} {rest.partition(', or None')[0]}" if name in _CHECKED_AS else text
 
 
 def say(line: str) -> None:

@@ -177,7 +177,7 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt", "a", "--logprobs", "1"], "--logprobs needs --json"),
         (["--prompt", "a", "--temperature", "-1"], "temperature=-1.0: expected 0 (greedy) or more"),
         (["--prompt", "a", "--logit-bias", "x"], "--logit-bias 'x': expected a token id and a number"),
-        (["--prompt", "a", "--max-new-tokens", "0"], "max_tokens=0: expected at least 1"),
+        (["--prompt", "a", "--max-new-tokens", "0"], "--max-new-tokens 0: expected at least 1"),
         (["--prompt", "a", "--stop", ""], "stop: a string is empty"),
         (["--prompt", "a", "--devices", "x"], "--devices 'x': expected ids such as 0 or 0,1"),
         (["--prompt", "a", "--devices", "0,1"], "compile the package with --ndevice"),

@@ -20,6 +20,7 @@ import warm_python
 from serve_live import ENDLESS, QUESTIONS, user
 from warm_python import ISOLATED
 
+from tcim_lite.cli import main
 from tcim_lite.faults import rules_text
 from tcim_lite.serve.run import listen
 
@@ -305,7 +306,22 @@ def test_what_cannot_be_served_is_one_line(tmp_path, packages, server):
     assert (done.returncode, "expected ids such as 0 or 0,1" in done.stderr) == (2, True)
     done = command(packages(4).folder, "--port", 0, "--devices", "0,1,2", "--replicas", 2)
     assert (done.returncode, "3 devices cannot be shared equally" in done.stderr) == (2, True)
-    assert command(packages(4).folder, "--timeout", "0", "--port", 0).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--max-body-mb", "0", "expected more than 0"),
+        ("--max-queue", "-1", "expected 0 or more"),
+        ("--prefill-per-decode", "0", "expected at least 1"),
+        ("--shutdown-timeout", "-1.0", "expected 0 or more, and finite"),
+        ("--stall-timeout", "0.0", "expected more than 0"),
+        ("--timeout", "0.0", "expected more than 0"),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused_by_its_option(packages, capsys, option, value, expected):
+    assert main(["serve", str(packages(4).folder), "--port", "0", option, value]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {option} {value}: {expected}"
 
 
 def test_the_server_imports_neither_torch_nor_transformers(packages):
