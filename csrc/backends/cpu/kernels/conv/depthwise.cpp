@@ -51,19 +51,18 @@ int64_t shared_rows_of(const DepthwiseArgs& args) {
 }
 
 // V vectors of columns from `column` on, all rows, of a kernel of K rows: every row of the input is loaded once, for K
-// rows of outputs. Kernels of three rows have three columns. The last vector has `lanes`.
+// rows of outputs. The last vector has `lanes`.
 template <int K, int V, typename T, typename Lanes>
 void shared_rows(const DepthwiseArgs& args, EndOf<T> end, int64_t column, Lanes lanes) {
   const T* residual = args.residual ? static_cast<const T*>(args.residual) : nullptr;
   T* y = static_cast<T*>(args.y);
-  const int64_t width = K == 3 ? 3 : args.taps / K;
+  const int64_t width = args.taps / K;
   Vec sums[V][K];  // [i]: of the row of outputs whose taps of row i come now
   for (int v = 0; v < V; ++v) {
     for (int i = 0; i < K; ++i) sums[v][i] = broadcast(0.0f);
   }
   const float* x = args.x + column;
   for (int64_t row = 0; row < args.rows + K - 1; ++row, x += args.x_stride) {
-#pragma GCC unroll 3
     for (int64_t j = 0; j < width; ++j) {
       const float* read = x + args.offsets[j];
       Vec values[V];
@@ -106,9 +105,8 @@ void depthwise_of_shared_rows(const DepthwiseArgs& args) {
 
 template <typename T>
 void by_taps(const DepthwiseArgs& args) {
-  const int64_t rows = shared_rows_of(args);
-  if (rows == 3 && args.taps == 9 && args.rows > 1) return depthwise_of_shared_rows<3, T>(args);
   if constexpr (kSums > 2 * 7) {
+    const int64_t rows = shared_rows_of(args);
     // As many rows of the input as the kernel has are read for fewer outputs each.
     if (rows == 5 && args.rows > 5) return depthwise_of_shared_rows<5, T>(args);
     if (rows == 7 && args.rows > 7) return depthwise_of_shared_rows<7, T>(args);
