@@ -40,7 +40,7 @@ constexpr int64_t kSlab = 64;        // outputs of a slab of weights at most, in
 constexpr int64_t kSlabTerms = 256;  // of each output at a time at most
 constexpr int64_t kPackedTile = 6;   // pixels of a tile whose terms lie side by side
 
-// packed[output / 16, k, output % 16] = weights[output, k], and 0 from output `rows` on.
+// packed[output / 16, k, output % 16] = weights[output, k], and those of the last output from output `rows` on.
 struct SlabArgs {
   const void* weights;  // [rows, stride] T
   int64_t rows, terms, stride;

@@ -204,23 +204,7 @@ void slab(const SlabArgs& args) {
   float* packed = args.packed;
   for (int64_t row = 0; row < args.rows; row += kLanes, weights += kLanes * stride, packed += kVecTerms) {
     const int64_t rows = least(kLanes, args.rows - row);
-    int64_t whole = 0;
-#ifdef TCIM_LITE_SIMD_TURN
-    if (rows == kLanes) {
-      for (; whole + kLanes <= args.terms; whole += kLanes)
-        turn([=](int64_t i) { return weights + i * stride + whole; }, packed + whole * kLanes);
-    }
-#endif
-    for_lanes(args.terms - whole, [&](int64_t left, auto lanes) {
-      const int64_t k = whole + left;
-      Vec terms[kLanes];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kLanes; ++i)
-        terms[i] = i < rows ? load(weights + i * stride + k, lanes) : broadcast(0.0f);
-      transpose(terms);
-      const int64_t count = least(kLanes, args.terms - k);
-      for (int64_t i = 0; i < count; ++i) store(packed + (k + i) * kLanes, terms[i]);
-    });
+    turn_rows(rows, args.terms, [=](int64_t i) { return weights + i * stride; }, packed, kLanes);
   }
 }
 
@@ -243,20 +227,11 @@ void half_slab(const HalfSlabArgs& args) {
 // store might change what args or a closure refer to.
 template <typename T, typename Lanes>
 void store_turned(const TurnedStoreArgs& args, EndOf<T> end, int64_t row, int64_t rows, int64_t col, Lanes lanes) {
-  const int64_t cols = least(kLanes, args.cols - col), stride = args.y_stride;
+  const int64_t cols = __is_same(Lanes, Full) ? kLanes : args.cols - col, stride = args.y_stride;
   const int64_t acc_stride = (args.rows + kLanes - 1) / kLanes * kLanes;
   const float* acc = args.acc + col * acc_stride + row;
-#ifdef TCIM_LITE_SIMD_TURN
-  alignas(64) float turned[kLanes * kLanes];
-  turn([&](int64_t i) { return acc + least(i, cols - 1) * acc_stride; }, turned);
-  const auto sum_of = [&](int64_t i) { return load(turned + i * kLanes); };
-#else
-  Vec sums[kLanes];
-#pragma GCC unroll 16
-  for (int64_t i = 0; i < kLanes; ++i) sums[i] = i < cols ? load(acc + i * acc_stride) : broadcast(0.0f);
-  transpose(sums);
-  const auto sum_of = [&](int64_t i) { return sums[i]; };
-#endif
+  alignas(64) Vec sums[kLanes];
+  load_turned([&](int64_t i) { return acc + least(i, cols - 1) * acc_stride; }, Full{}, sums);
   const float* bias = args.bias ? args.bias + row : nullptr;
   const T* residual = args.residual ? static_cast<const T*>(args.residual) + row * stride : nullptr;
   T* y = static_cast<T*>(args.y) + row * stride;
@@ -265,7 +240,7 @@ void store_turned(const TurnedStoreArgs& args, EndOf<T> end, int64_t row, int64_
     if (residual) prefetch_near(residual + col + kColumnsAhead);
     prefetch_near(y + col + kColumnsAhead);
 #endif
-    end.store_sum(sum_of(i), bias, residual, y, col, lanes);
+    end.store_sum(sums[i], bias, residual, y, col, lanes);
     if (bias) ++bias;
     if (residual) residual += stride;
   }

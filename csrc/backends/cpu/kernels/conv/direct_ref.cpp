@@ -10,7 +10,7 @@ void slab(const SlabArgs& args) {
   for (int64_t row = 0; row < (args.rows + kVector - 1) / kVector * kVector; ++row) {
     float* packed = args.packed + row / kVector * kSlabTerms * kVector + row % kVector;
     for (int64_t k = 0; k < args.terms; ++k)
-      packed[k * kVector] = row < args.rows ? Row::load(args.weights, row * args.stride + k) : 0.0f;
+      packed[k * kVector] = Row::load(args.weights, (row < args.rows ? row : args.rows - 1) * args.stride + k);
   }
 }
 

@@ -73,14 +73,9 @@ void resample_turned(const ResampleArgs& args) {
   static_assert(kTurnedRows == kLanes);
   const T* x = static_cast<const T*>(args.x);
   T* y = static_cast<T*>(args.y);
-  Vec tile[kLanes];
-  for_lanes(args.extent, [&](int64_t i, auto lanes) {
-    for (int64_t row = 0; row < kLanes; ++row)
-      tile[row] = row < args.rows ? load(x + row * args.extent + i, lanes) : broadcast(0.0f);
-    transpose(tile);
-    for (int64_t j = 0; j < kLanes; ++j) store(args.scratch + (i + j) * kLanes, tile[j]);
-  });
+  turn_rows(args.rows, args.extent, [&](int64_t row) { return x + row * args.extent; }, args.scratch, kLanes);
   for_lanes(args.count, [&](int64_t i, auto lanes) {
+    Vec tile[kLanes];
     for (int64_t j = 0; j < kLanes; ++j) {
       const int64_t place = (i + j < args.count ? i + j : i) * args.taps;
       Vec sum = broadcast(0.0f);

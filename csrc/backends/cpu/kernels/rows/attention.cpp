@@ -1,6 +1,6 @@
 #include "backends/cpu/kernels/vector/simd.h"
 
-#if defined(TCIM_LITE_SIMD_TRANSPOSE) || defined(TCIM_LITE_SIMD_TURN)
+#ifdef __AVX2__
 #define TCIM_LITE_ATTENTION_TILES
 #include "backends/cpu/kernels/rows/attention_tile.h"
 #endif
@@ -172,7 +172,7 @@ bool attention_block(const AttentionBlockArgs& args) {
   int64_t row = 0;
   bool finite = true;
 #ifdef TCIM_LITE_ATTENTION_TILES
-  if (fits_tiles(args.head_dim)) {
+  if (args.head_dim <= kMaxTileHeadDim) {
     while (args.rows - row >= kMinTileRows) {
       const int64_t rows = args.rows - row < kMaxTileRows ? args.rows - row : kMaxTileRows;
       finite &= attend_tile<T>(args, row, rows, masked_softmax);

@@ -14,7 +14,7 @@ constexpr int64_t kTileValues = 32;       // keys whose values are widened at a 
 
 // What the registers hold as sums beside operands: rows by vectors of keys, rows by vectors of outputs. And the fewest
 // rows that gain by it.
-#ifdef TCIM_LITE_SIMD_TRANSPOSE
+#ifdef __AVX512F__
 constexpr int64_t kMinTileRows = 16;
 constexpr int kKeyVecs = 2, kScoreRows = 8, kOutputVecs = 4;
 #else
@@ -23,33 +23,12 @@ constexpr int kKeyVecs = 1, kScoreRows = 4, kOutputVecs = 1;
 #endif
 constexpr int64_t kTileKeys = kKeyVecs * kLanes;  // whose scores are computed at a time
 
-inline bool fits_tiles(int64_t dim) {
-#ifdef TCIM_LITE_SIMD_TRANSPOSE
-  return dim <= kMaxTileHeadDim;
-#else
-  return dim <= kMaxTileHeadDim && dim % kLanes == 0;
-#endif
-}
-
 // columns[d][i] = k[i][d] for kTileKeys keys; keys beyond the last repeat it.
 template <typename T>
 void key_columns(const T* k, int64_t keys, int64_t dim, float* columns) {
   for (int64_t first = 0; first < kTileKeys; first += kLanes) {
-    const auto key_of = [&](int64_t i) { return k + (first + i < keys ? first + i : keys - 1) * dim; };
-#ifdef TCIM_LITE_SIMD_TRANSPOSE
-    for_lanes(dim, [&](int64_t d, auto lanes) {
-      Vec values[16];
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) values[i] = load(key_of(i) + d, lanes);
-      transpose(values);
-      const int64_t count = dim - d < kLanes ? dim - d : kLanes;
-      for (int64_t i = 0; i < count; ++i) store(columns + (d + i) * kTileKeys + first, values[i]);
-    });
-#else
-    const T* rows[kLanes];
-    for (int64_t i = 0; i < kLanes; ++i) rows[i] = key_of(i);
-    for (int64_t d = 0; d < dim; d += kLanes) turn([&](int i) { return rows[i] + d; }, columns + d * kTileKeys);
-#endif
+    const auto key_of = [=](int64_t i) { return k + (first + i < keys ? first + i : keys - 1) * dim; };
+    turn_rows(kLanes, dim, key_of, columns + first, kTileKeys);
   }
 }
 
@@ -83,7 +62,7 @@ inline __attribute__((always_inline)) Sums<R> partial_sum(const float* q, const 
   return sums;
 }
 
-#ifdef TCIM_LITE_SIMD_TRANSPOSE
+#ifdef __AVX512F__
 // The sum of partial sums First, First + Step, First + 2 Step, ...: the tree of numerics.md, i with i + 8 first.
 template <int R, int First, int Step>
 inline __attribute__((always_inline)) Sums<R> partial_sums(const float* q, const float* columns, int64_t dim) {

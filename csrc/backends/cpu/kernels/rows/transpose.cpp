@@ -3,48 +3,30 @@
 namespace tcim_lite::cpu {
 namespace {
 
-// Words are moved as floats, whose bits loads and stores keep. Of a tile of 16 x 16, or what there is of it, end(col,
-// column) takes each column; address(i) is that of row i.
-template <typename Address, typename End>
-inline void turn_words(int64_t rows, int64_t cols, Address address, End end) {
+// take(column, its elements) for the columns of up to 16 rows.
+template <typename Row, typename Take>
+inline void for_columns(int64_t rows, int64_t cols, Row row, Take take) {
   for_lanes(cols, [&](int64_t col, auto lanes) {
-    const int64_t count = cols - col < kLanes ? cols - col : kLanes;
-#ifdef TCIM_LITE_SIMD_TURN
-    if (rows == kLanes && count == kLanes) {
-      alignas(64) float turned[kLanes * kLanes];
-      turn([&](int64_t i) { return address(i) + col; }, turned);
-      for (int64_t j = 0; j < kLanes; ++j) end(col + j, load(turned + j * kLanes));
-      return;
-    }
-#endif
-    Vec tile[kLanes];
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < kLanes; ++i) tile[i] = i < rows ? load(address(i) + col, lanes) : broadcast(0.0f);
-    transpose(tile);
-    if (count == kLanes) {
-#pragma GCC unroll 16
-      for (int64_t j = 0; j < kLanes; ++j) end(col + j, tile[j]);
-    } else {
-      for (int64_t j = 0; j < count; ++j) end(col + j, tile[j]);
-    }
+    Vec turned[kLanes];
+    load_turned([&](int64_t i) { return row(i < rows ? i : rows - 1) + col; }, lanes, turned);
+    for (int64_t j = 0; j < kLanes && col + j < cols; ++j) take(col + j, turned[j]);
   });
 }
 
+// Words are moved as floats, whose bits loads and stores keep.
 void transpose_words(const TransposeArgs& args) {
   const auto* x = static_cast<const float*>(args.x);
   auto* y = static_cast<float*>(args.y);
-  for (int64_t row = 0; row < args.rows; row += kLanes, x += kLanes * args.x_stride, y += kLanes) {
-    const int64_t rows = args.rows - row < kLanes ? args.rows - row : kLanes;
-    turn_words(
-        rows, args.cols, [&](int64_t i) { return x + i * args.x_stride; },
-        [&](int64_t col, Vec column) {
-          float* const to = y + col * args.y_stride;
-          if (rows == kLanes) {
-            store(to, column);
-          } else {
-            store(to, column, Tail(rows));
-          }
-        });
+  const int64_t stride = args.x_stride;
+  for (int64_t row = 0; row < args.rows; row += kLanes, x += kLanes * stride, y += kLanes) {
+    const auto row_at = [=](int64_t i) { return x + i * stride; };
+    const int64_t rows = args.rows - row;
+    if (rows >= kLanes) {
+      turn_rows(kLanes, args.cols, row_at, y, args.y_stride);
+    } else {
+      for_columns(rows, args.cols, row_at,
+                  [&](int64_t col, Vec column) { store(y + col * args.y_stride, column, Tail(rows)); });
+    }
   }
 }
 
@@ -55,7 +37,7 @@ void transpose_halves(const TransposeArgs& args) {
   for (int64_t row = 0; row < args.rows; row += kLanes, x += kLanes * args.x_stride, y += kLanes) {
     const int64_t rows = args.rows - row < kLanes ? args.rows - row : kLanes;
     const auto address = [&](int64_t i) { return reinterpret_cast<const float*>(x + i * args.x_stride); };
-    turn_words(rows, args.cols / 2, address, [&](int64_t pair, Vec column) {
+    for_columns(rows, args.cols / 2, address, [&](int64_t pair, Vec column) {
       uint16_t halves[2 * kLanes], first[kLanes], second[kLanes];
       store(reinterpret_cast<float*>(halves), column);
       for (int i = 0; i < kLanes; ++i) first[i] = halves[2 * i], second[i] = halves[2 * i + 1];

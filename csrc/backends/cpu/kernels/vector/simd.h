@@ -70,6 +70,38 @@ inline void store_from(uint16_t* p, Vec a, Vec limit, Lanes lanes) {
 }
 #endif
 
+// Of 16 rows at the addresses row(i), the columns of `lanes`; `turned` has the lanes of a row for each.
+template <typename Row, typename Lanes>
+inline void load_turned(Row row, Lanes lanes, Vec (&turned)[kLanes]) {
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kLanes; ++i) turned[i] = load(row(i), lanes);
+  transpose(turned);
+}
+
+#ifndef TCIM_LITE_SIMD_TURN
+// The same to to[column * stride].
+template <typename Row>
+inline void turn(Row row, float* to, int64_t stride) {
+  Vec turned[kLanes];
+  load_turned(row, Full{}, turned);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kLanes; ++i) store(to + i * stride, turned[i]);
+}
+#endif
+
+// The same of `cols` columns of up to 16 rows. Lanes behind `rows` repeat the last row.
+template <typename Row>
+inline void turn_rows(int64_t rows, int64_t cols, Row row, float* to, int64_t stride) {
+  const auto row_at = [=](int64_t i) { return row(i < rows ? i : rows - 1); };
+  int64_t col = 0;
+  for (; col + kLanes <= cols; col += kLanes)
+    turn([=](int64_t i) { return row_at(i) + col; }, to + col * stride, stride);
+  if (col == cols) return;
+  Vec turned[kLanes];
+  load_turned([=](int64_t i) { return row_at(i) + col; }, Tail(cols - col), turned);
+  for (int64_t i = 0; col + i < cols; ++i) store(to + (col + i) * stride, turned[i]);
+}
+
 // One rounding to T, kept in fp32.
 template <typename T>
 inline Vec round_to(Vec a) {

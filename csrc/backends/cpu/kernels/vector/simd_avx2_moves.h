@@ -2,49 +2,10 @@
 // simd_avx2.h includes this.
 #pragma once
 
-#define TCIM_LITE_SIMD_TURN  // turn() exists: 16 Vecs, as transpose() has them, do not fit the registers
+#define TCIM_LITE_SIMD_TURN
 
 namespace tcim_lite::cpu {
 namespace {
-
-inline void transpose(__m256 (&rows)[8]) {
-  __m256 pairs[8], quads[8];
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
-    pairs[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    quads[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-    quads[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xee);
-    quads[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-    quads[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xee);
-  }
-#pragma GCC unroll 4
-  for (int c = 0; c < 4; ++c) {
-    rows[c] = _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x20);
-    rows[4 + c] = _mm256_permute2f128_ps(quads[c], quads[4 + c], 0x31);
-  }
-}
-
-inline void transpose(Vec (&rows)[16]) {
-  __m256 top[8], right[8], left[8], bottom[8];
-  for (int i = 0; i < 8; ++i) {
-    top[i] = rows[i].low;
-    right[i] = rows[i].high;
-    left[i] = rows[8 + i].low;
-    bottom[i] = rows[8 + i].high;
-  }
-  transpose(top);
-  transpose(right);
-  transpose(left);
-  transpose(bottom);
-  for (int i = 0; i < 8; ++i) {
-    rows[i] = {top[i], left[i]};
-    rows[8 + i] = {right[i], bottom[i]};
-  }
-}
 
 // Eight lanes that begin `lanes` behind the first of a, and go on in b.
 template <int lanes>
@@ -78,10 +39,10 @@ inline __m256 load_fours(const uint16_t* p, const uint16_t* q) {
   return _mm256_cvtph_ps(_mm_castps_si128(_mm_loadh_pi(first, reinterpret_cast<const __m64*>(q))));
 }
 
-// to[16 * j + i] = row(i)[j] of 16 rows, which are pointers to floats or fp16. Rows that are four apart share a
-// register from the load on, so that nothing has to cross its halves.
+// As in simd.h. Rows are pointers to floats or fp16; those that are four apart share a register from the load on, so
+// that nothing has to cross its halves.
 template <typename Row>
-inline void turn(Row row, float* to) {
+inline void turn(Row row, float* to, int64_t stride) {
 #pragma GCC unroll 2
   for (int i = 0; i < 16; i += 8) {
 #pragma GCC unroll 4
@@ -91,13 +52,24 @@ inline void turn(Row row, float* to) {
       for (int n = 0; n < 4; ++n) rows[n] = load_fours(row(i + n) + j, row(i + n + 4) + j);
       const __m256 a = _mm256_unpacklo_ps(rows[0], rows[1]), b = _mm256_unpackhi_ps(rows[0], rows[1]);
       const __m256 c = _mm256_unpacklo_ps(rows[2], rows[3]), d = _mm256_unpackhi_ps(rows[2], rows[3]);
-      float* out = to + 16 * j + i;
+      float* out = to + stride * j + i;
       _mm256_storeu_ps(out, _mm256_shuffle_ps(a, c, 0x44));
-      _mm256_storeu_ps(out + 16, _mm256_shuffle_ps(a, c, 0xee));
-      _mm256_storeu_ps(out + 32, _mm256_shuffle_ps(b, d, 0x44));
-      _mm256_storeu_ps(out + 48, _mm256_shuffle_ps(b, d, 0xee));
+      _mm256_storeu_ps(out + stride, _mm256_shuffle_ps(a, c, 0xee));
+      _mm256_storeu_ps(out + 2 * stride, _mm256_shuffle_ps(b, d, 0x44));
+      _mm256_storeu_ps(out + 3 * stride, _mm256_shuffle_ps(b, d, 0xee));
     }
   }
+}
+// All 16 Vecs do not fit the registers.
+template <typename Row>
+inline void load_turned(Row row, Full, Vec (&turned)[16]) {
+  turn(row, reinterpret_cast<float*>(turned), 16);
+}
+
+[[maybe_unused]] __attribute__((noinline)) void transpose(Vec (&rows)[16]) {
+  alignas(32) float stored[16][16];
+  for (int i = 0; i < 16; ++i) store(stored[i], rows[i]);
+  load_turned([&](int64_t i) { return stored[i]; }, Full{}, rows);
 }
 
 }  // namespace
