@@ -1,4 +1,4 @@
-#include "backends/cpu/kernels/vector/simd.h"
+#include "backends/cpu/kernels/rows/attention_weigh.h"
 
 #ifdef __AVX2__
 #define TCIM_LITE_ATTENTION_TILES
@@ -95,49 +95,8 @@ void masked_softmax(const float* mask, float* scores, int64_t begin, int64_t end
   softmax(scores, begin, end, m, l);
 }
 
-// o[r][d..] = fma(p[r][key], v[key][d..], o) over keys [begin, end), for R rows and 16 * C outputs, the last C partial.
-// After the values, `next` is read.
-template <int R, int C, typename T, typename Last>
-void weigh_values(const float* p, const T* v, const T* next, int64_t begin, int64_t end, int64_t dim, float* o,
-                  Last last) {
-  constexpr auto kSize = int64_t(sizeof(T));
-  Vec sums[R][C];
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C - 1; ++c) sums[r][c] = load(o + r * dim + kLanes * c);
-    sums[r][C - 1] = load(o + r * dim + kLanes * (C - 1), last);
-  }
-  for (int64_t key = begin; key < end; ++key) {
-    const T* row = v + key * dim;
-    const Ahead ahead(v, key * dim * kSize, end * dim * kSize, next);
-    for (int64_t at = 0; at < kLanes * C * kSize; at += 64) ahead.fetch(at);
-    Vec weights[R];
-    for (int r = 0; r < R; ++r) weights[r] = broadcast(p[r * kAttentionBlock + key]);
-#pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) {
-      const Vec values = c < C - 1 ? load(row + kLanes * c) : load(row + kLanes * c, last);
-#pragma GCC unroll 4
-      for (int r = 0; r < R; ++r) sums[r][c] = fma(weights[r], values, sums[r][c]);
-    }
-  }
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C - 1; ++c) store(o + r * dim + kLanes * c, sums[r][c]);
-    store(o + r * dim + kLanes * (C - 1), sums[r][C - 1], last);
-  }
-}
-
-template <int R, typename T>
-void weigh_all_values(const float* p, const T* v, const T* next, int64_t begin, int64_t end, int64_t dim, float* o) {
-  constexpr int kWide = kSums / R < 8 ? kSums / R : 8;  // heads are seldom wider than 8 * 16
-  int64_t d = 0;
-  for (; d + kLanes * kWide <= dim; d += kLanes * kWide)
-    weigh_values<R, kWide>(p, v + d, next + d, begin, end, dim, o + d, Full{});
-  for (; d + kLanes <= dim; d += kLanes) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Full{});
-  if (d < dim) weigh_values<R, 1>(p, v + d, next + d, begin, end, dim, o + d, Tail(dim - d));
-}
-
-// R rows share every load of K and V. Row r uses keys begin_of(r) to keys[r], both ascending, so the rows have in
-// common what lies from the last row's begin to the first row's end. False when the scores or outputs of row 0 of the
-// block are not finite.
+// R rows share every load of K, and of V where all see it. False when the scores or outputs of row 0 of the block are
+// not finite.
 template <int R, typename T>
 bool attend(const AttentionBlockArgs& args, int64_t row) {
   alignas(64) float scores[R * kAttentionBlock];
@@ -148,22 +107,24 @@ bool attend(const AttentionBlockArgs& args, int64_t row) {
   const T* next = args.next != nullptr ? static_cast<const T*>(args.next) : k + kAttentionBlock * dim;
   float* o = args.o + row * dim;
   const int32_t* keys = args.keys + row;
-  const int64_t most = keys[R - 1], begin = begin_of(args, row + R - 1), end = keys[0], first = begin_of(args, row);
+  const int64_t most = keys[R - 1], first = begin_of(args, row);
   for (int64_t key = first / kLanes * kLanes; key < most; key += kSums / R)
     score_keys<R>(q, k, v, key, most - 1, dim, scores);
-  const bool finite_scores = row > 0 || are_finite(scores + first, end - first);
+  const bool finite_scores = row > 0 || are_finite(scores + first, keys[0] - first);
   for (int r = 0; r < R; ++r) {
     masked_softmax(args.mask, scores + r * kAttentionBlock, begin_of(args, row + r), keys[r], args.m + row + r,
                    args.l + row + r);
   }
   for_lanes(R * dim, [&](int64_t d, auto lanes) { store(o + d, broadcast(0.0f), lanes); });
-  const auto weigh_alone = [&](int r, int64_t from, int64_t to) {
-    if (from < to) weigh_all_values<1>(scores + r * kAttentionBlock, v, next, from, to, dim, o + r * dim);
+  const auto weigh = [&](auto together, int r, int64_t from, int64_t to) {
+    constexpr auto kSize = int64_t(sizeof(T));
+    const auto fetch = [=](int64_t d, int64_t key, int vectors) __attribute__((always_inline)) {
+      const Ahead ahead(v + d, key * dim * kSize, to * dim * kSize, next + d);
+      for (int64_t at = 0; at < kLanes * vectors * kSize; at += 64) ahead.fetch(at);
+    };
+    weigh_values<decltype(together)::kCount>(scores + r * kAttentionBlock, v, dim, from, to, dim, o + r * dim, fetch);
   };
-  for (int r = 0; r < R - 1; ++r) weigh_alone(r, begin_of(args, row + r), begin < keys[r] ? begin : keys[r]);
-  if (begin < end) weigh_all_values<R>(scores, v, next, begin, end, dim, o);
-  const int64_t rest = begin < end ? end : begin;
-  for (int r = 1; r < R; ++r) weigh_alone(r, rest, keys[r]);
+  weigh_together<R>([&](int r) { return begin_of(args, row + r); }, [&](int r) { return int64_t{keys[r]}; }, weigh);
   return finite_scores && (row > 0 || are_finite(o, dim));
 }
 

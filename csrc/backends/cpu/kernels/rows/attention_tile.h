@@ -3,7 +3,7 @@
 // (docs/numerics.md section 6) are 16 vectors, one after the other, and their tree needs no shuffles.
 #pragma once
 
-#include "backends/cpu/kernels/vector/simd.h"
+#include "backends/cpu/kernels/rows/attention_weigh.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -12,14 +12,13 @@ constexpr int64_t kMaxTileRows = 64;
 constexpr int64_t kMaxTileHeadDim = 256;  // elements; wider heads take the path for few rows
 constexpr int64_t kTileValues = 32;       // keys whose values are widened at a time
 
-// What the registers hold as sums beside operands: rows by vectors of keys, rows by vectors of outputs. And the fewest
-// rows that gain by it.
+// What the registers hold as sums beside operands: rows by vectors of keys. And the fewest rows that gain by it.
 #ifdef __AVX512F__
 constexpr int64_t kMinTileRows = 16;
-constexpr int kKeyVecs = 2, kScoreRows = 8, kOutputVecs = 4;
+constexpr int kKeyVecs = 2, kScoreRows = 8;
 #else
 constexpr int64_t kMinTileRows = 32;
-constexpr int kKeyVecs = 1, kScoreRows = 4, kOutputVecs = 1;
+constexpr int kKeyVecs = 1, kScoreRows = 4;
 #endif
 constexpr int64_t kTileKeys = kKeyVecs * kLanes;  // whose scores are computed at a time
 
@@ -137,48 +136,7 @@ void score_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
   }
 }
 
-// o[r][0 .. 16 C) = fma(p[r][key], values[key][..], o) over `keys` keys; the last vector has the lanes of `last`.
-template <int R, int C, typename Last>
-void weigh_rows(const float* p, const float* values, int64_t keys, int64_t stride, int64_t dim, float* o, Last last) {
-  Vec sums[R][C];
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C - 1; ++c) sums[r][c] = load(o + r * dim + c * kLanes);
-    sums[r][C - 1] = load(o + r * dim + (C - 1) * kLanes, last);
-  }
-  for (int64_t key = 0; key < keys; ++key) {
-    Vec row[C];
-    for (int c = 0; c < C; ++c) row[c] = load(values + key * stride + c * kLanes);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const Vec weight = broadcast(p[r * kAttentionBlock + key]);
-      for (int c = 0; c < C; ++c) sums[r][c] = fma(weight, row[c], sums[r][c]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C - 1; ++c) store(o + r * dim + c * kLanes, sums[r][c]);
-    store(o + r * dim + (C - 1) * kLanes, sums[r][C - 1], last);
-  }
-}
-
-template <int R>
-void weigh_all(const float* p, const float* values, int64_t keys, int64_t stride, int64_t dim, float* o) {
-  constexpr int64_t kWide = kOutputVecs * kLanes;
-  const int64_t wide = dim / kWide * kWide;
-  for (int64_t d = 0; d < wide; d += kWide) weigh_rows<R, kOutputVecs>(p, values + d, keys, stride, dim, o + d, Full{});
-  for_lanes(dim - wide, [&](int64_t i, auto lanes) {
-    weigh_rows<R, 1>(p, values + wide + i, keys, stride, dim, o + wide + i, lanes);
-  });
-}
-
-template <int Count>
-struct Together {
-  static constexpr int kCount = Count;
-};
-
-// o[r] = sum over keys of scores[r * kAttentionBlock + key] * v[key], keys ascending, of the keys that a row sees. Four
-// rows share the keys that all of them see; the rest of each row's keys come one row at a time.
+// o[r] = sum over keys of scores[r * kAttentionBlock + key] * v[key], keys ascending, of the keys that a row sees.
 template <typename T>
 void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows, int64_t first_key,
                 const float* scores) {
@@ -201,23 +159,15 @@ void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
       const int64_t here = key - first;
       return here < 0 ? 0 : here < count ? here : count;
     };
-    const auto first_of = [&](int64_t row) { return inside(begin_of(args, first_row + row)); };
-    const auto end_of = [&](int64_t row) { return inside(keys[row]); };
-    const auto weigh = [&](auto together, int64_t row, int64_t from, int64_t to) {
-      if (from >= to) return;
-      const float* p = scores + row * kAttentionBlock + first + from;
-      weigh_all<decltype(together)::kCount>(p, values + from * stride, to - from, stride, dim, o + row * dim);
-    };
     int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) {
-      const int64_t begin = first_of(row + 3), end = end_of(row);
-      for (int64_t r = row; begin > 0 && r < row + 3; ++r)
-        weigh(Together<1>{}, r, first_of(r), begin < end_of(r) ? begin : end_of(r));
-      weigh(Together<4>{}, row, begin, end);
-      const int64_t rest = begin < end ? end : begin;
-      for (int64_t r = row + 1; r < row + 4; ++r) weigh(Together<1>{}, r, rest, end_of(r));
-    }
-    for (; row < rows; ++row) weigh(Together<1>{}, row, first_of(row), end_of(row));
+    const auto first_of = [&](int r) { return inside(begin_of(args, first_row + row + r)); };
+    const auto end_of = [&](int r) { return inside(keys[row + r]); };
+    const auto weigh = [&](auto together, int r, int64_t from, int64_t to) {
+      weigh_values<decltype(together)::kCount>(scores + (row + r) * kAttentionBlock + first, values, stride, from, to,
+                                               dim, o + (row + r) * dim, [](int64_t, int64_t, int) {});
+    };
+    for (; row + 4 <= rows; row += 4) weigh_together<4>(first_of, end_of, weigh);
+    for (; row < rows; ++row) weigh_together<1>(first_of, end_of, weigh);
   }
 }
 
