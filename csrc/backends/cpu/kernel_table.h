@@ -361,6 +361,13 @@ void use_amx(KernelTable& table);
 void use_neon(KernelTable& table);
 void use_neondotprod(KernelTable& table);
 
+// In a kernel file: enters a kernel for both float types.
+template <typename Kernel, size_t elems>
+static inline void enter(Kernel (&entry)[elems], Kernel f16, Kernel f32) {
+  entry[kF16] = f16;
+  entry[kF32] = f32;
+}
+
 }  // namespace tcim_lite::cpu
 
 // In a kernel file: the name of the function that enters its kernels into the table, use_<file>_<isa>. CMake defines

@@ -36,13 +36,6 @@ struct RefRow<kF32> {
 using F16Row = RefRow<kF16>;
 using F32Row = RefRow<kF32>;
 
-// Enters a kernel into the table for both float types.
-template <typename Kernel, size_t elems>
-void enter(Kernel (&entry)[elems], Kernel f16, Kernel f32) {
-  entry[kF16] = f16;
-  entry[kF32] = f32;
-}
-
 // The project's exp (docs/numerics.md), defined in activation_ref.cpp.
 float exp_ref(float x);
 

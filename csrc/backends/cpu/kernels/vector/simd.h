@@ -48,13 +48,6 @@ namespace {
 
 constexpr int64_t kLanes = 16;
 
-// Enters a kernel into the table for both float types.
-template <typename Kernel, size_t elems>
-inline void enter(Kernel (&entry)[elems], Kernel f16, Kernel f32) {
-  entry[kF16] = f16;
-  entry[kF32] = f32;
-}
-
 // body(i, Full) for every 16 of `count`, then body(i, Tail) for the rest.
 template <typename Body>
 inline void for_lanes(int64_t count, Body body) {
