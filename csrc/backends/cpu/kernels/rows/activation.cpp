@@ -21,29 +21,29 @@ void silu_mul_store(const SiluMulStoreArgs& args) {
   }
 }
 
-template <typename T>
-void silu_mul(const SiluMulArgs& args) {
+// y = gated(gate, up), both of x.
+template <typename T, typename Gated>
+void gate_rows(const SiluMulArgs& args, Gated gated) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
     T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    for (int64_t i = 0; i < args.cols; i += kLanes) {
-      store(y + i, silu(load(x + 2 * i)) * load(x + 2 * i + kLanes));
-    }
+    for (int64_t i = 0; i < args.cols; i += kLanes) store(y + i, gated(load(x + 2 * i), load(x + 2 * i + kLanes)));
   }
+}
+
+template <typename T>
+void silu_mul(const SiluMulArgs& args) {
+  gate_rows<T>(args, [](Vec gate, Vec up) { return silu(gate) * up; });
 }
 
 template <typename T>
 void clamped_glu(const ClampedGluArgs& args) {
   const Vec one = broadcast(1.0f), alpha = broadcast(args.alpha), limit = broadcast(args.limit);
   const Vec none = broadcast(-__builtin_inff());
-  for (int64_t row = 0; row < args.rows.rows; ++row) {
-    const T* x = static_cast<const T*>(args.rows.x) + row * args.rows.x_stride;
-    T* y = static_cast<T*>(args.rows.y) + row * args.rows.y_stride;
-    for (int64_t i = 0; i < args.rows.cols; i += kLanes) {
-      const Vec gate = clamp(load(x + 2 * i), none, limit), up = clamp(load(x + 2 * i + kLanes), -limit, limit);
-      store(y + i, (up + one) * (gate / (one + exp(-(alpha * gate)))));
-    }
-  }
+  gate_rows<T>(args.rows, [=](Vec gate, Vec up) {
+    gate = clamp(gate, none, limit);
+    return (clamp(up, -limit, limit) + one) * (gate / (one + exp(-(alpha * gate))));
+  });
 }
 
 void exp_many(const float* x, float* y, int64_t count) {

@@ -45,32 +45,32 @@ void silu_mul_store(const SiluMulStoreArgs& args) {
   }
 }
 
-template <typename Row>
-void silu_mul(const SiluMulArgs& args) {
+// y = gated(gate, up), both of x.
+template <typename Row, typename Gated>
+void gate_rows(const SiluMulArgs& args, Gated gated) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const void* x = Row::at(args.x, row * args.x_stride);
     void* y = Row::at(args.y, row * args.y_stride);
     for (int64_t i = 0; i < args.cols; ++i) {
-      const int64_t gate = i / 16 * 32 + i % 16;
-      Row::store(y, i, silu(Row::load(x, gate)) * Row::load(x, gate + 16));
+      const int64_t at = i / 16 * 32 + i % 16;
+      Row::store(y, i, gated(Row::load(x, at), Row::load(x, at + 16)));
     }
   }
 }
 
 template <typename Row>
+void silu_mul(const SiluMulArgs& args) {
+  gate_rows<Row>(args, [](float gate, float up) { return silu(gate) * up; });
+}
+
+template <typename Row>
 void clamped_glu(const ClampedGluArgs& args) {
-  const float limit = args.limit;
-  for (int64_t row = 0; row < args.rows.rows; ++row) {
-    const void* x = Row::at(args.rows.x, row * args.rows.x_stride);
-    void* y = Row::at(args.rows.y, row * args.rows.y_stride);
-    for (int64_t i = 0; i < args.rows.cols; ++i) {
-      const int64_t at = i / 16 * 32 + i % 16;
-      float gate = Row::load(x, at), up = Row::load(x, at + 16);
-      gate = gate > limit ? limit : gate;
-      up = up > limit ? limit : up < -limit ? -limit : up;
-      Row::store(y, i, (up + 1.0f) * (gate / (1.0f + exp_ref(-(args.alpha * gate)))));
-    }
-  }
+  const float alpha = args.alpha, limit = args.limit;
+  gate_rows<Row>(args.rows, [=](float gate, float up) {
+    gate = gate > limit ? limit : gate;
+    up = up > limit ? limit : up < -limit ? -limit : up;
+    return (up + 1.0f) * (gate / (1.0f + exp_ref(-(alpha * gate))));
+  });
 }
 
 void exp_many(const float* x, float* y, int64_t count) {
