@@ -30,7 +30,7 @@ void rope(const RopeArgs& args) {
     for_lanes(half, [&](int64_t i, auto lanes) {
       const Vec x1 = load(x + i, lanes), x2 = load(x + half + i, lanes);
       const Vec cos = load(args.cos + i, lanes), sin = load(args.sin + i, lanes);
-      store(y + i, fnma(x2, sin, x1 * cos), lanes);
+      store(y + i, fma(-x2, sin, x1 * cos), lanes);
       store(y + half + i, fma(x1, sin, x2 * cos), lanes);
     });
   }

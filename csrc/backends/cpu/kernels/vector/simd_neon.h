@@ -81,9 +81,6 @@ inline Vec operator-(Vec a) {
 inline Vec fma(Vec a, Vec b, Vec c) {
   return each([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
 }
-inline Vec fnma(Vec a, Vec b, Vec c) {
-  return each([&](int i) { return vfmsq_f32(c.v[i], a.v[i], b.v[i]); });
-}
 inline Vec abs(Vec a) {
   return each([&](int i) { return vabsq_f32(a.v[i]); });
 }
