@@ -1,4 +1,5 @@
-// What the kernels of Conv, MatMul and the pools take; part of kernel_table.h, whose rules hold here too.
+// What the kernels of Conv, MatMul and the pools take; part of kernel_table.h, whose rules hold here too. Which is used
+// when: docs/architecture.md.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,4 @@
+// Gated activations of an MLP.
 #include "backends/cpu/kernels/vector/simd.h"
 
 namespace tcim_lite::cpu {

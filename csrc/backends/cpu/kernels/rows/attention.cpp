@@ -1,3 +1,5 @@
+// Attention over one block of keys, and how blocks are merged and ended. With few rows a key has 16 elements of a head
+// in its lanes; many take attention_tile.h.
 #include "backends/cpu/kernels/rows/attention_weigh.h"
 
 #ifdef __AVX2__

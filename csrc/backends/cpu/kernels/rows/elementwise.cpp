@@ -1,3 +1,4 @@
+// Ops of two operands, Where, and what turns sums and rows into elements.
 #include "backends/cpu/kernels/vector/functions_simd.h"
 
 namespace tcim_lite::cpu {

@@ -1,3 +1,4 @@
+// RMSNorm and RoPE.
 #include "backends/cpu/kernels/vector/simd.h"
 
 namespace tcim_lite::cpu {

@@ -1,3 +1,4 @@
+// Rows of activations become codes of a quantised Linear, in either format (docs/numerics.md section 3).
 #include "backends/cpu/kernels/vector/simd.h"
 
 namespace tcim_lite::cpu {

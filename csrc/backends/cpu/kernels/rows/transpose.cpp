@@ -1,3 +1,4 @@
+// Matrices of 2- and 4-byte elements, transposed in squares of 16 x 16 words.
 #include "backends/cpu/kernels/vector/simd.h"
 
 namespace tcim_lite::cpu {

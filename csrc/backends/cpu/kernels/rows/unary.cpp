@@ -1,3 +1,4 @@
+// Ops of one operand.
 #include "backends/cpu/kernels/vector/functions_simd.h"
 
 namespace tcim_lite::cpu {
