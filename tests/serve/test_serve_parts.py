@@ -1,9 +1,11 @@
 """The parts of the server that need no model: replies, templates, tokens, bodies of requests."""
 
+import asyncio
 import itertools
 import json
 import random
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from tcim_lite.serve.errors import ApiError
 from tcim_lite.serve.options import ServeOptions
 from tcim_lite.serve.protocol import ChatRequest, Message, Tool, read
 from tcim_lite.serve.reply_parts import ForcedCall, Parts, ReplyParts
+from tcim_lite.serve.streams import EventStream
 from tcim_lite.serve.tool_calls import CallPart
 from tcim_lite.serve.vocabulary import Vocabulary
 
@@ -235,6 +238,42 @@ def test_a_body_that_cannot_be_read_is_a_400(body, message):
 def test_fields_of_openai_that_change_nothing_are_taken():
     body = {"messages": [], "store": True, "metadata": {"a": "b"}, "user": "me", "modalities": ["text"], "seed": 2**70}
     assert read(ChatRequest, json.dumps(body).encode()).seed == 2**70
+
+
+def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
+    class Answers:
+        def abort(self):
+            pass
+
+        async def events(self, idle_s):
+            for _ in range(100):
+                yield 0, None
+
+    class AnyReply:
+        prefix = chunk_kind = ""
+
+        def begin(self):
+            return []
+
+        def add(self, index, event):
+            return [{}]
+
+    async def sent_before_it_is_noticed() -> int:
+        loop, is_closed, closed_at = asyncio.get_running_loop(), asyncio.Event(), []
+
+        async def send(message):
+            closed_at.append(is_closed.is_set())
+            if len(closed_at) == 3:
+                loop.call_soon(is_closed.set)  # as asyncio tells of a write that failed
+
+        async def receive():
+            await asyncio.sleep(3600)
+
+        usage = SimpleNamespace(add=lambda index, event: None)
+        await EventStream(Answers(), AnyReply(), usage, ServeOptions(model="m"), None)({}, receive, send)
+        return closed_at.count(False)
+
+    assert asyncio.run(sent_before_it_is_noticed()) <= 4
 
 
 @pytest.mark.parametrize("origin", ["chat.example", "https://chat.example/", "https://a.example,https://b.example", ""])
