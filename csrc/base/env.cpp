@@ -24,8 +24,8 @@ constexpr std::string_view kNames[] = {"API_KEY",     "CLOCK",        "CLOCK_PRO
                                        "FAULTS",      "ISA",          "LAYERS",        "LOG",        "NUMERICS",
                                        "RECORD_DATA", "RECORD_SITES", "STRICT",        "TAPS",       "THREADS",
                                        "TRACE_FILE",  "TRACE_FORMAT", "TRACE_PHASES",  "VERIFY",     "WEIGHTS"};
-constexpr std::string_view kNamesOfTests[] = {"EMULATED",  "FUZZ_SECONDS", "LOCATE",
-                                              "MUTATIONS", "NETWORKS",     "SEEDED_FAULT"};
+constexpr std::string_view kNamesOfTests[] = {"CUDA_ARCHITECTURES", "EMULATED", "FUZZ_SECONDS", "LOCATE",
+                                              "MUTATIONS",          "NETWORKS", "SEEDED_FAULT"};
 
 bool is_one_of(std::string_view name, const auto& names) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
