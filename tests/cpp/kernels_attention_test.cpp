@@ -252,6 +252,7 @@ void check_all(bool quick) {
     }
     for (const int64_t rows : {1, 5}) check_merge_and_finish<T>(rows, dim);
   }
+  check_block<T>(150, 64, 256, 2, Values::Usual, false);  // more rows than those for which K and V are widened once
   for (int64_t keys = 1; keys <= 256; keys += quick ? 85 : 1) check_block<T>(6, 64, keys, 2, Values::Usual, false);
 }
 

@@ -7,7 +7,9 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 64;  // query rows (tokens x heads of a KV head) that share one pass over K and V
+// Query rows (tokens x heads of a KV head) that share one pass over K and V, which widens them: with few tasks, which
+// threads have to share, and with many.
+constexpr int64_t kTileRows = 64, kWideTileRows = 128;
 
 int64_t num_blocks(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
 
@@ -46,22 +48,31 @@ int64_t AttentionStep::live_tokens(const RunContext& run) const {
   return q.limited ? std::min(run.live_rows, q.slot_rows) : q.slot_rows;
 }
 
-int64_t AttentionStep::tokens_per_tile() const {
-  return std::clamp<int64_t>(kTileRows / heads_per_kv(), 1, q.slot_rows);
+int64_t AttentionStep::tokens_of(int64_t tile_rows) const {
+  return std::clamp<int64_t>(tile_rows / heads_per_kv(), 1, q.slot_rows);
 }
 
+int64_t AttentionStep::tokens_per_tile(const RunContext& run, int64_t live) const {
+  const int64_t wide = tokens_of(kWideTileRows), tasks = int64_t(k.size()) * kv_heads * ((live + wide - 1) / wide);
+  return tasks < 8 * run.pool.size() ? tokens_of(kTileRows) : wide;
+}
+
+bool AttentionStep::one_tile_a_slot() const { return tokens_of(kTileRows) == q.slot_rows; }
+
+int64_t AttentionStep::most_tile_rows() const { return tokens_of(kWideTileRows) * heads_per_kv(); }
+
 // m, l and o of one tile.
-int64_t AttentionStep::partial_floats() const { return tokens_per_tile() * heads_per_kv() * (head_dim + 2); }
+int64_t AttentionStep::partial_floats() const { return most_tile_rows() * (head_dim + 2); }
 
 int64_t AttentionStep::member_bytes() const {
   // Queries, the running and one block's (m, l, o), and the key counts.
-  const int64_t rows = tokens_per_tile() * heads_per_kv();
+  const int64_t rows = most_tile_rows();
   return (rows * head_dim + 2 * partial_floats() + rows) * 4;
 }
 
 int64_t AttentionStep::shared_bytes() const {
   // Splitting over blocks happens only when one tile covers all tokens of a slot.
-  if (tokens_per_tile() < q.slot_rows) return seen_bytes();
+  if (!one_tile_a_slot()) return seen_bytes();
   const int64_t pairs = int64_t(k.size()) * kv_heads;
   return seen_bytes() + pairs * (num_blocks(context) * partial_floats() * 4 + int64_t(sizeof(std::atomic<int64_t>)));
 }
@@ -69,10 +80,10 @@ int64_t AttentionStep::shared_bytes() const {
 void AttentionStep::run(const RunContext& run) const {
   const int64_t slots = int64_t(k.size());
   const int64_t live = live_tokens(run);
-  const int64_t per_tile = tokens_per_tile();
+  const int64_t per_tile = tokens_per_tile(run, live);
   const int64_t tiles = (live + per_tile - 1) / per_tile;
   if (!masks.empty()) seen(run).find(run, live);
-  if (per_tile >= q.slot_rows && slots * kv_heads < 2 * run.pool.size()) {
+  if (one_tile_a_slot() && slots * kv_heads < 2 * run.pool.size()) {
     int64_t first = std::numeric_limits<int64_t>::max(), end = 0;
     for (int64_t slot = 0; slot < slots; ++slot) {
       const Blocks blocks = blocks_of(run, tile_of(run, slot, 0, 0, live));
@@ -227,7 +238,7 @@ void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_
   const int64_t heads = heads_per_kv();
   const int64_t rows = tile.begun_rows(block, heads);
   const int64_t start = block * kAttentionBlock;
-  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];  // rows <= max(kTileRows, heads)
+  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];  // rows <= max(kWideTileRows, heads)
   const int64_t skip = tile.blind_rows(block, heads);
   for (int64_t row = skip; row < rows; ++row) {
     begins[row] = int32_t(std::max<int64_t>(tile.begin(row / heads) - start, 0));

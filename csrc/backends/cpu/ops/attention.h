@@ -34,7 +34,10 @@ struct AttentionStep final : Step, AttentionSpec {
   Blocks blocks_of(const RunContext& context, const Tile& tile) const;
   int64_t live_tokens(const RunContext& context) const;
   Tile tile_of(const RunContext& context, int64_t slot, int64_t kv_head, int64_t first, int64_t count) const;
-  int64_t tokens_per_tile() const;
+  int64_t tokens_of(int64_t tile_rows) const;
+  int64_t tokens_per_tile(const RunContext& context, int64_t live_tokens) const;
+  bool one_tile_a_slot() const;
+  int64_t most_tile_rows() const;
   int64_t partial_floats() const;
   void attend_tile(const RunContext& context, const Tile& tile, float* scratch) const;
   void run_split(const RunContext& context, int64_t first_block, int64_t end_block) const;

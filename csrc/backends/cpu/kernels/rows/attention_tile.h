@@ -8,14 +8,14 @@
 namespace tcim_lite::cpu {
 namespace {
 
-constexpr int64_t kMaxTileRows = 64;
+constexpr int64_t kMaxTileRows = 128;
 constexpr int64_t kMaxTileHeadDim = 256;  // elements; wider heads take the path for few rows
 constexpr int64_t kTileValues = 32;       // keys whose values are widened at a time
 
 // What the registers hold as sums beside operands: rows by vectors of keys. And the fewest rows that gain by it.
 #ifdef __AVX512F__
 constexpr int64_t kMinTileRows = 16;
-constexpr int kKeyVecs = 2, kScoreRows = 8;
+constexpr int kKeyVecs = 2, kScoreRows = 4;
 #else
 constexpr int64_t kMinTileRows = 32;
 constexpr int kKeyVecs = 1, kScoreRows = 4;
@@ -31,63 +31,82 @@ void key_columns(const T* k, int64_t keys, int64_t dim, float* columns) {
   }
 }
 
-// Partial sums of R rows by kKeyVecs vectors of keys.
-template <int R>
+// Partial sums of R rows by N vectors of keys.
+template <int R, int N>
 struct Sums {
-  Vec v[R][kKeyVecs];
+  Vec v[R][N];
 };
 
-// One of the 16 partial sums.
-template <int R>
-inline __attribute__((always_inline)) Sums<R> partial_sum(const float* q, const float* columns, int64_t first,
-                                                          int64_t dim) {
-  Sums<R> sums;
+// Adds the products of column d to a partial sum.
+template <int R, int N>
+inline __attribute__((always_inline)) void add_column(const float* q, const float* columns, int64_t d, int64_t dim,
+                                                      Sums<R, N>& sums) {
+  Vec keys[N];
+#pragma GCC unroll 2
+  for (int n = 0; n < N; ++n) keys[n] = load(columns + d * kTileKeys + n * kLanes);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const Vec query = broadcast(q[r * dim + d]);
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) sums.v[r][n] = fma(query, keys[n], sums.v[r][n]);
+  }
+}
+
+template <int R, int N>
+inline __attribute__((always_inline)) Sums<R, N> no_sums() {
+  Sums<R, N> sums;
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-    for (int n = 0; n < kKeyVecs; ++n) sums.v[r][n] = broadcast(0.0f);
-  }
-  for (int64_t d = first; d < dim; d += 16) {
-    Vec keys[kKeyVecs];
-#pragma GCC unroll 2
-    for (int n = 0; n < kKeyVecs; ++n) keys[n] = load(columns + d * kTileKeys + n * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const Vec query = broadcast(q[r * dim + d]);
-#pragma GCC unroll 2
-      for (int n = 0; n < kKeyVecs; ++n) sums.v[r][n] = fma(query, keys[n], sums.v[r][n]);
-    }
+    for (int n = 0; n < N; ++n) sums.v[r][n] = broadcast(0.0f);
   }
   return sums;
 }
 
-#ifdef __AVX512F__
-// The sum of partial sums First, First + Step, First + 2 Step, ...: the tree of numerics.md, i with i + 8 first.
-template <int R, int First, int Step>
-inline __attribute__((always_inline)) Sums<R> partial_sums(const float* q, const float* columns, int64_t dim) {
-  if constexpr (Step == 16) {
-    return partial_sum<R>(q, columns, First, dim);
-  } else {
-    Sums<R> sums = partial_sums<R, First, 2 * Step>(q, columns, dim);
-    const Sums<R> other = partial_sums<R, First + Step, 2 * Step>(q, columns, dim);
+template <int R, int N>
+inline __attribute__((always_inline)) void add_sums(Sums<R, N>& sums, const Sums<R, N>& other) {
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      sums.v[r][0] = sums.v[r][0] + other.v[r][0];
-      sums.v[r][1] = sums.v[r][1] + other.v[r][1];
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int n = 0; n < N; ++n) sums.v[r][n] = sums.v[r][n] + other.v[r][n];
+  }
+}
+
+#ifdef __AVX512F__
+// The sum of partial sums First, First + Step, First + 2 Step, ...: the tree of numerics.md, i with i + 8 first. Those
+// two are summed side by side: half as many sums wait for others, in memory, as if each were by itself.
+template <int R, int N, int First, int Step>
+inline __attribute__((always_inline)) Sums<R, N> partial_sums(const float* q, const float* columns, int64_t dim) {
+  if constexpr (Step == 8) {
+    Sums<R, N> sums = no_sums<R, N>(), other = sums;
+    int64_t d = First;
+    for (; d + 8 < dim; d += 16) {
+      add_column(q, columns, d, dim, sums);
+      add_column(q, columns, d + 8, dim, other);
     }
+    if (d < dim) add_column(q, columns, d, dim, sums);
+    add_sums(sums, other);
+    return sums;
+  } else {
+    Sums<R, N> sums = partial_sums<R, N, First, 2 * Step>(q, columns, dim);
+    add_sums(sums, partial_sums<R, N, First + Step, 2 * Step>(q, columns, dim));
     return sums;
   }
 }
-template <int R>
-inline __attribute__((always_inline)) Sums<R> dot_products(const float* q, const float* columns, int64_t dim) {
-  return partial_sums<R, 0, 1>(q, columns, dim);
+template <int R, int N>
+inline __attribute__((always_inline)) Sums<R, N> dot_products(const float* q, const float* columns, int64_t dim) {
+  return partial_sums<R, N, 0, 1>(q, columns, dim);
 }
 #else
 // The tree of numerics.md over partial sums in memory: i with i + 8 first.
-template <int R>
-inline __attribute__((always_inline)) Sums<R> dot_products(const float* q, const float* columns, int64_t dim) {
-  Sums<R> partial[16], sums;
-  for (int64_t i = 0; i < 16; ++i) partial[i] = partial_sum<R>(q, columns, i, dim);
+template <int R, int N>
+inline __attribute__((always_inline)) Sums<R, N> dot_products(const float* q, const float* columns, int64_t dim) {
+  static_assert(N == 1);
+  Sums<R, N> partial[16], sums;
+  for (int64_t i = 0; i < 16; ++i) {
+    partial[i] = no_sums<R, N>();
+    for (int64_t d = i; d < dim; d += 16) add_column(q, columns, d, dim, partial[i]);
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     Vec tree[8];
@@ -104,13 +123,13 @@ inline __attribute__((always_inline)) Sums<R> dot_products(const float* q, const
 }
 #endif
 
-template <int R>
+template <int R, int N>
 void score_rows(const float* q, const float* columns, int64_t dim, float* scores) {
-  const Sums<R> sums = dot_products<R>(q, columns, dim);
+  const Sums<R, N> sums = dot_products<R, N>(q, columns, dim);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-    for (int n = 0; n < kKeyVecs; ++n) store(scores + r * kAttentionBlock + n * kLanes, sums.v[r][n]);
+    for (int n = 0; n < N; ++n) store(scores + r * kAttentionBlock + n * kLanes, sums.v[r][n]);
   }
 }
 
@@ -129,10 +148,13 @@ void score_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
     int64_t row = 0, end = rows;
     while (row + kScoreRows <= end && keys[row + kScoreRows - 1] <= key) row += kScoreRows;
     while (row < end && begin_of(args, first_row + end - 1) >= key + kTileKeys) --end;
-    for (; row + kScoreRows <= end; row += kScoreRows)
-      score_rows<kScoreRows>(q + row * dim, columns, dim, out + row * kAttentionBlock);
-    for (; row + 2 <= end; row += 2) score_rows<2>(q + row * dim, columns, dim, out + row * kAttentionBlock);
-    if (row < end) score_rows<1>(q + row * dim, columns, dim, out + row * kAttentionBlock);
+    for (; row + kScoreRows <= end; row += kScoreRows) {
+      const bool half = kKeyVecs > 1 && keys[row + kScoreRows - 1] <= key + kLanes;
+      const auto score = half ? score_rows<kScoreRows, 1> : score_rows<kScoreRows, kKeyVecs>;
+      score(q + row * dim, columns, dim, out + row * kAttentionBlock);
+    }
+    for (; row + 2 <= end; row += 2) score_rows<2, kKeyVecs>(q + row * dim, columns, dim, out + row * kAttentionBlock);
+    if (row < end) score_rows<1, kKeyVecs>(q + row * dim, columns, dim, out + row * kAttentionBlock);
   }
 }
 
