@@ -32,30 +32,62 @@ struct HiddenExponent {
   }
 };
 
+constexpr int64_t kTogether = kLanes;  // groups, a lane each when exponents are computed
+
+// One result for each of kTogether vectors, which are made by value_of(group), of `count` groups.
+template <typename ValueOf, typename Reduce>
+void reduce_groups(int64_t count, float* results, ValueOf value_of, Reduce reduce) {
+  for (int64_t first = 0; first < count; first += kSums) {
+    Vec values[kSums];
+    for (int i = 0; i < kSums; ++i) values[i] = first + i < count ? value_of(first + i) : broadcast(0.0f);
+    reduce(values, results + first);
+  }
+}
+
+// Groups together, because what is computed of a group alone, its largest element and all that follows from it, waits
+// for itself most of the time.
+template <typename T, typename Format>
+void quantize_groups(const T* x, int64_t count, int8_t* codes, float* scales, int32_t* sums) {
+  alignas(64) float results[kTogether] = {};
+  reduce_groups(
+      count, results,
+      [&](int64_t group) {
+        Vec high = abs(load(x + group * kGroup));
+        for (int i = 1; i < kVecs; ++i) high = max(high, abs(load(x + group * kGroup + kLanes * i)));
+        return high;
+      },
+      all_largest);
+  const Ints exponents = powers(bits(load(results))) - broadcast(int32_t{6 << 23});
+  const Ints scale =
+      max(min(exponents, broadcast(int32_t{(127 + 9) << 23})), broadcast(int32_t{(127 + Format::kLowest) << 23}));
+  alignas(64) float inverses[kTogether];
+  store(inverses, from_bits(broadcast(int32_t{254 << 23}) - scale));
+  for_lanes(count, [&](int64_t, auto lanes) { store(scales, from_bits(scale), lanes); });
+
+  reduce_groups(
+      count, results,
+      [&](int64_t group) {
+        const Vec inverse = broadcast(inverses[group]);
+        Ints total = broadcast(0);
+        for (int i = 0; i < kVecs; ++i) {
+          const Ints code = Format::codes(load(x + group * kGroup + kLanes * i) * inverse, i);
+          total = total + code;
+          store_bytes(codes + group * kGroup + kLanes * i, code);
+        }
+        return to_floats(total);
+      },
+      tree_sums);
+  for (int64_t group = 0; group < count; ++group) sums[group] = int32_t(results[group]);
+}
+
 template <typename T, typename Format>
 void quantize(const QuantizeArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-    int8_t* codes = args.codes + row * args.groups * kGroup;
-    for (int64_t group = 0; group < args.groups; ++group, x += kGroup, codes += kGroup) {
-      Vec values[kVecs];
-      Ints magnitude = broadcast(0);  // magnitudes order like their bits
-      for (int i = 0; i < kVecs; ++i) {
-        values[i] = load(x + kLanes * i);
-        magnitude = max(magnitude, bits(abs(values[i])));
-      }
-      int exponent = (largest(magnitude) >> 23) - 127 - 6;
-      exponent = exponent < Format::kLowest ? Format::kLowest : exponent;
-      exponent = exponent > 9 ? 9 : exponent;
-      const Vec inverse = from_bits(broadcast(int32_t{(127 - exponent) << 23}));
-      Ints total = broadcast(0);
-      for (int i = 0; i < kVecs; ++i) {
-        const Ints code = Format::codes(values[i] * inverse, i);
-        total = total + code;
-        store_bytes(codes + kLanes * i, code);
-      }
-      args.scales[row * args.groups + group] = first_lane(from_bits(broadcast(int32_t{(exponent + 127) << 23})));
-      args.sums[row * args.groups + group] = sum(total);
+    for (int64_t group = 0; group < args.groups; group += kTogether) {
+      const int64_t at = row * args.groups + group, left = args.groups - group;
+      quantize_groups<T, Format>(x + group * kGroup, left < kTogether ? left : kTogether, args.codes + at * kGroup,
+                                 args.scales + at, args.sums + at);
     }
   }
 }

@@ -25,7 +25,7 @@
 //   low_bytes                 four lanes' lowest bytes as one, the first the lowest; load and store take int32_t too
 //   round_to_half             one rounding to fp16, kept in fp32
 //   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
-//   tree_sums                 out[n] = tree_sum(sums[n])
+//   tree_sums, all_largest    out[n] = tree_sum(sums[n]); out[n] = largest(values[n])
 //   transpose                 rows[i] lane j becomes rows[j] lane i, of 16 Vecs
 //   moved_up, moved_down      lanes one further on, behind the last lane of another Vec; one further down, before its
 //   first split                     of 32 lanes in two Vecs, those of even and of odd index

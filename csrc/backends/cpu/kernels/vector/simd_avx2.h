@@ -242,19 +242,25 @@ inline int32_t sum(Ints a) {
   return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 
-inline void tree_sums(const Vec (&sums)[kSums], float* out) {
+template <typename Op>
+inline void tree(const Vec (&values)[kSums], float* out, Op op) {
   __m256 eight[4], four[2];
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) eight[i] = _mm256_add_ps(sums[i].low, sums[i].high);
+  for (int i = 0; i < 4; ++i) eight[i] = op(values[i].low, values[i].high);
 #pragma GCC unroll 2
   for (int i = 0; i < 2; ++i) {
     const __m256 a = eight[2 * i], b = eight[2 * i + 1];
-    four[i] = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+    four[i] = op(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
   }
-  const __m256 two =
-      _mm256_add_ps(_mm256_shuffle_ps(four[0], four[1], 0x44), _mm256_shuffle_ps(four[0], four[1], 0xee));
-  const __m256 one = _mm256_add_ps(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
+  const __m256 two = op(_mm256_shuffle_ps(four[0], four[1], 0x44), _mm256_shuffle_ps(four[0], four[1], 0xee));
+  const __m256 one = op(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd));
   _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
+}
+inline void tree_sums(const Vec (&sums)[kSums], float* out) {
+  tree(sums, out, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); });
+}
+inline void all_largest(const Vec (&values)[kSums], float* out) {
+  tree(values, out, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); });
 }
 
 }  // namespace

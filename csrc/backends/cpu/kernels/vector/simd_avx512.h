@@ -122,24 +122,31 @@ inline int32_t largest(Ints a) { return _mm512_reduce_max_epi32(a.v); }
 inline int32_t sum(Ints a) { return _mm512_reduce_add_epi32(a.v); }
 
 // Every step halves the number of vectors, so 16 sums cost 15 additions.
-inline void tree_sums(const Vec (&sums)[kSums], float* out) {
+template <typename Op>
+inline void tree(const Vec (&values)[kSums], float* out, Op op) {
   __m512 eight[8], four[4], two[2];
   // Position 4 * lane + p of the result comes from input 4 * p + lane of this network.
 #pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
-    const __m512 a = sums[i % 2 * 8 + i / 2].v, b = sums[i % 2 * 8 + 4 + i / 2].v;
-    eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    const __m512 a = values[i % 2 * 8 + i / 2].v, b = values[i % 2 * 8 + 4 + i / 2].v;
+    eight[i] = op(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
   }
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const __m512 a = eight[2 * i], b = eight[2 * i + 1];
-    four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    four[i] = op(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
   }
   for (int i = 0; i < 2; ++i) {
     const __m512 a = four[2 * i], b = four[2 * i + 1];
-    two[i] = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+    two[i] = op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
   }
-  store(out, {_mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd))});
+  store(out, {op(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd))});
+}
+inline void tree_sums(const Vec (&sums)[kSums], float* out) {
+  tree(sums, out, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+}
+inline void all_largest(const Vec (&values)[kSums], float* out) {
+  tree(values, out, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
 }
 
 inline __attribute__((always_inline)) void transpose(Vec (&rows)[16]) {

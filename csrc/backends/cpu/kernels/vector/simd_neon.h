@@ -215,6 +215,9 @@ inline void tree_sums(const Vec (&sums)[kSums], float* out) {
   }
   vst1q_f32(out, vpaddq_f32(two[0], two[1]));
 }
+inline void all_largest(const Vec (&values)[kSums], float* out) {
+  for (int i = 0; i < kSums; ++i) out[i] = largest(values[i]);
+}
 
 // Four rows of four, of vectors `of` of rows [first, first + 4).
 inline void transpose(const Vec (&rows)[16], int first, int of, float32x4_t (&out)[4]) {
