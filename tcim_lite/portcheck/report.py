@@ -20,6 +20,7 @@ from .watch import Watched
 _PYTHON = {".py"}
 _CPP = {".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".hh", ".cu"}
 _MOST_BYTES = 64 << 20
+_ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")  # zip, gzip, bzip2, xz
 _SKIPPED = {".git", ".venv", "build", "__pycache__", "node_modules"}
 
 
@@ -130,6 +131,8 @@ def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to
     cpp: list[CppFile] = []
     for path in _sources(paths):
         content = path.read_bytes()
+        if content.startswith(_ARCHIVES):
+            raise ArgumentError(f"{path}: is an archive; unpack it and give the folder")
         if len(content) > _MOST_BYTES and not elf.is_elf(content):
             raise ArgumentError(f"{path}: has {len(content)} bytes, which is no source")
         report.files.append(str(path))

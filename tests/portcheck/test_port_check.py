@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -204,6 +205,17 @@ def test_what_cannot_be_checked_says_why(tmp_path, monkeypatch, capsys, argument
         return
     assert main(["port-check", *arguments]) == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["program.zip", "program.tar.gz", "program.tar.bz2", "program.tar.xz"])
+def test_an_archive_has_to_be_unpacked(tmp_path, capsys, name):
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/program.py").write_text("import tcim_lite.runtime\n")
+    stem, _, suffix = name.partition(".")
+    kind = {"zip": "zip", "tar.gz": "gztar", "tar.bz2": "bztar", "tar.xz": "xztar"}[suffix]
+    archive = shutil.make_archive(str(tmp_path / stem), kind, tmp_path / "source")
+    assert main(["port-check", archive]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / name}: is an archive; unpack it and give the folder\n"
 
 
 def test_a_file_that_is_no_python_is_a_note_in_a_folder_and_an_error_by_name(tmp_path, capsys):
