@@ -148,6 +148,14 @@ exec {shutil.which(os.environ.get("CXX", "c++"))} "$@"
         configure(tmp_path / "build", env={"CXX": str(compiler)})
 
 
+@pytest.mark.build
+def test_an_editable_install_puts_the_shims_of_the_sources_on_the_path(tmp_path):
+    configure(tmp_path, "-DSKBUILD_STATE=editable")
+    folder = Path((tmp_path / "csrc/bindings/tcim_lite_shims.pth").read_text().rstrip("\n"))
+    assert (folder / "hmatc/python/get_hm_devices.py").exists()
+    assert folder == ROOT / "tcim_lite/shims"
+
+
 def test_processes_that_share_the_tests_take_whole_groups(request):
     if not hasattr(request.config, "workerinput"):
         pytest.skip("one process runs all tests")
