@@ -169,6 +169,24 @@ def test_arrays_are_told_as_they_were_given(tmp_path, add_model):
     assert (named["name"], named["error"]["type"]) == ("c", "UnknownNameError")
 
 
+def test_managers_that_were_dropped_are_not_taken_for_one_another(tmp_path, add_model, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "3")
+
+    def load(device):  # as the vendor's demos do: nobody keeps the managers
+        return rt.load(add_model, option=rt.Option(rt.WeightManager(device=rt.DevManager([device], "Xh2HalBackend"))))
+
+    with recording_of(rt, tmp_path / "x", data="all"):
+        modules = [load(device) for device in (0, 1, 2)]
+        for module in modules:
+            tensor = rt.Tensor(module.get_input_info("a"))
+            module.set_dev_input("a", tensor)
+            module.run(sync=True)
+    loads = [record["load"] for record in Recording(tmp_path / "x").records if record["call"] == "Module.load"]
+    assert [load["devices"] for load in loads] == [[0], [1], [2]]
+    assert len({load["weights"] for load in loads}) == 3
+    assert replay(tmp_path / "x").mismatches == []
+
+
 def test_a_copy_of_the_folder_records_and_replays_another_runtime(tmp_path):
     shutil.copytree(REPLAY, tmp_path / "replay", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "stranger.py").write_text(STRANGER)

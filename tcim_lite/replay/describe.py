@@ -34,7 +34,8 @@ class Describer:
         self.runtime, self.writer = runtime, writer
         self.keep_inputs, self.keep_outputs, self.keep_states = inputs, outputs, states
         self.next = itertools.count(1)
-        # By id(): not every class has weak references. A number is given anew to every object that a call returns.
+        # By id(): not every class has weak references. A number is given anew to every object that a call returns or
+        # that is constructed, which may be where another one was.
         self.numbers: dict[int, int] = {}
         self.remembered: dict[int, dict[str, Any]] = {}
         self.state_names: dict[int, dict[str, None]] = {}  # by module: inputs that a device tensor was bound to or read
@@ -46,6 +47,8 @@ class Describer:
         """Arguments of a plain object. A constructor begins anew, a setter adds to it."""
         setter = given.keys() & {"names", "offset"}
         known = self.remembered.get(id(made), {}) if setter else {}
+        if not setter:
+            self.numbers.pop(id(made), None)
         self.remembered[id(made)] = {**known, **given}
 
     def number(self, value: Any, *, fresh: bool = False) -> int:
@@ -171,9 +174,10 @@ class Describer:
             names = [
                 getattr(module, f"get_{kind}_name")(index) for index in range(getattr(module, f"get_num_{kind}s")())
             ]
+            infos = [getattr(module, f"get_{kind}_info")(name) for name in names]
             made[key] = [
-                {"name": name, "tensor": {"id": 0, **self.info(getattr(module, f"get_{kind}_info")(name), device=0)}}
-                for name in names
+                {"name": name, "tensor": {"id": 0, **self.info(info, device=max(self.device(info), 0))}}
+                for name, info in zip(names, infos, strict=True)
             ]
         return made
 

@@ -193,5 +193,5 @@ def _bound(
 ) -> dict[str, Any]:
     """Arguments by the names that are used here."""
     given = dict(zip(parameters[skip:], args, strict=False))
-    given.update({_RENAMED.get(name, name): value for name, value in keywords.items()})
+    given.update({name if name in parameters else _RENAMED.get(name, name): each for name, each in keywords.items()})
     return given
