@@ -17,18 +17,21 @@ from .findings import Place, Use
 
 Type = str | tuple["Type", ...] | None
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _OTHER_MODULES = {"pydev_ctrl": "dev_ctrl"}
 _PASSES = 4  # types follow from types; longer chains stay unknown
 
 
 @dataclass
 class Scope:
-    """A module, class or function of a file."""
+    """A module, class, function or comprehension of a file."""
 
-    name: str  # "Chat.answer"; "" for the file
-    node: ast.Module | ast.ClassDef | Function
+    name: str  # "Chat.answer"; "" for the file; a comprehension has the name of what it is in
+    node: ast.Module | ast.ClassDef | Function | Comprehension
     parent: Scope | None = None
     types: dict[str, Type] = field(default_factory=dict)  # by the text of a name or `self.x`
+    mixed: set[str] = field(default_factory=set)  # of these, those that are bound to something else as well
+    own: frozenset[str] = frozenset()  # the variables of a comprehension, which hide others of their names
 
     @property
     def owner(self) -> Scope | None:
@@ -47,11 +50,15 @@ class PythonFile:
         self.path, self.shown, self.tree = path, shown, tree
         self.scopes: dict[str, Scope] = {}
         self.scope_of: dict[ast.AST, Scope] = {}
+        self.is_learned = False  # then what is bound is compared with the types
         self.imports: list[tuple[str, int]] = []  # modules that have statuses of their own
         self._enter(Scope("", tree))
         for _ in range(_PASSES):
             for node, scope in self.scope_of.items():
                 self._learn(node, scope)
+        self.is_learned = True
+        for node, scope in self.scope_of.items():
+            self._learn(node, scope)
 
     @property
     def names_api(self) -> bool:
@@ -80,6 +87,10 @@ class PythonFile:
             for decorator in node.decorator_list:
                 self._place(decorator, scope)
             return
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            targets = [each for made in node.generators for each in ast.walk(made.target)]
+            own = frozenset(each.id for each in targets if isinstance(each, ast.Name))
+            scope = Scope(scope.name, node, scope, own=own)
         for child in ast.iter_child_nodes(node):
             self._place(child, scope)
 
@@ -103,6 +114,8 @@ class PythonFile:
                 kind = self.type_of(annotation, scope)
                 if isinstance(kind, str) and kind.startswith("api:") and kind[4:] in CLASSES:
                     scope.types[name] = kind[4:]
+            case ast.Assign(value=ast.Constant(value=None) | ast.List(elts=[])):
+                pass  # not yet anything
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self._bind(target, self.type_of(value, scope), scope)
@@ -138,11 +151,17 @@ class PythonFile:
             kinds = kind if isinstance(kind, tuple) and len(kind) == len(target.elts) else [None] * len(target.elts)
             for each, inner in zip(target.elts, kinds, strict=True):
                 self._bind(each, inner, scope)
-        elif kind is not None and isinstance(target, (ast.Name, ast.Attribute)):
-            self._home(target, scope).types.setdefault(ast.unparse(target), kind)
+        elif isinstance(target, (ast.Name, ast.Attribute)):
+            home, name = self._home(target, scope), ast.unparse(target)
+            if kind is not None:
+                home.types.setdefault(name, kind)
+            if self.is_learned and name in home.types and home.types[name] != kind:
+                home.mixed.add(name)
 
     def _home(self, target: ast.expr, scope: Scope) -> Scope:
         """Where a name is kept: `self.x` with the class."""
+        while isinstance(scope.node, Comprehension) and _root(target) not in scope.own and scope.parent is not None:
+            scope = scope.parent
         owner = scope.owner
         return owner if owner is not None and _root(target) == "self" and isinstance(target, ast.Attribute) else scope
 
@@ -169,7 +188,7 @@ class PythonFile:
             case ast.Tuple(elts=elements):
                 return tuple(self.type_of(each, scope) for each in elements)
             case ast.List(elts=[first, *_]) | ast.ListComp(elt=first):
-                kind = self.type_of(first, scope)
+                kind = self.type_of(first, self.scope_of.get(first, scope))
                 return f"list:{kind}" if isinstance(kind, str) else None
             case ast.Subscript(value=value):
                 kind = self.type_of(value, scope)
@@ -178,11 +197,23 @@ class PythonFile:
                 return None
 
     def _named(self, name: str, scope: Scope | None) -> Type:
+        scope = self._holder(name, scope)
+        return None if scope is None else scope.types[name]
+
+    def _holder(self, name: str, scope: Scope | None) -> Scope | None:
+        """The scope that has the type of a name."""
         while scope is not None:
             if name in scope.types and (not isinstance(scope.node, ast.ClassDef) or name.startswith("self.")):
-                return scope.types[name]
+                return scope
+            if name.partition(".")[0] in scope.own:
+                return None
             scope = scope.parent
         return None
+
+    def _is_mixed(self, node: ast.expr, scope: Scope) -> bool:
+        name = ast.unparse(node)
+        holder = self._holder(name, self._home(node, scope))
+        return holder is not None and name in holder.mixed
 
     def _attribute(self, base: Type, attribute: str) -> Type:
         if not isinstance(base, str):
@@ -229,6 +260,8 @@ class PythonFile:
                     kind = self._attribute(base, node.attr) if base is not None else None
                     if isinstance(base, str) and base in CLASSES:
                         kind = f"api:{base}.{node.attr}"
+                        if kind[4:] not in PYTHON and self._is_mixed(node.value, scope):
+                            continue  # of the other thing that the name is bound to
                 else:
                     kind = self._named(node.id, scope)
                 if isinstance(kind, str) and kind.startswith("api:") and not _private(kind):

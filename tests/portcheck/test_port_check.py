@@ -207,6 +207,37 @@ def test_what_cannot_be_checked_says_why(tmp_path, monkeypatch, capsys, argument
     assert text in capsys.readouterr().err
 
 
+def test_what_else_a_name_is_bound_to_has_members_of_its_own(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        """import threading, time
+import tcim_lite.runtime as rt
+module = rt.load("a.hmm")
+workers = [threading.Thread(target=module.run) for _ in range(4)]
+[t.start() for t in workers]
+t = rt.Tensor(module.get_input_info("a"))
+[t.join() for t in workers]
+logits = module.get_output("logits")
+logits = logits.numpy()
+print(logits.argmax(), [m.sync() for m in [module]])
+start = time.localtime()
+print(start.tm_hour)
+start = rt.Stream()
+class Chat:
+    def __init__(self):
+        self.model = None
+    def open(self):
+        self.model = rt.load("b.hmm")
+        self.model.warm_up()
+"""
+    )
+    names = {use.name for use in check([program]).uses}
+    assert {name for name in names if "Module." in name} == {
+        "Module.get_input_info", "Module.get_output", "Module.run", "Module.sync", "Module.warm_up",
+    }  # fmt: skip
+    assert names & {"Tensor.start", "Tensor.join", "Tensor.argmax", "Stream.tm_hour"} == set()
+
+
 @pytest.mark.parametrize("name", ["program.zip", "program.tar.gz", "program.tar.bz2", "program.tar.xz"])
 def test_an_archive_has_to_be_unpacked(tmp_path, capsys, name):
     (tmp_path / "source").mkdir()
