@@ -72,12 +72,16 @@ inline __attribute__((always_inline)) void add_sums(Sums<R, N>& sums, const Sums
   }
 }
 
-#ifdef __AVX512F__
-// The sum of partial sums First, First + Step, First + 2 Step, ...: the tree of numerics.md, i with i + 8 first. Those
-// two are summed side by side: half as many sums wait for others, in memory, as if each were by itself.
+// The sum of partial sums First, First + Step, First + 2 Step, ...: the tree of numerics.md, i with i + 8 first. With
+// registers enough those two are summed side by side: half as many sums wait for others, in memory, as if each were by
+// itself.
 template <int R, int N, int First, int Step>
 inline __attribute__((always_inline)) Sums<R, N> partial_sums(const float* q, const float* columns, int64_t dim) {
-  if constexpr (Step == 8) {
+  if constexpr (Step == 16) {
+    Sums<R, N> sums = no_sums<R, N>();
+    for (int64_t d = First; d < dim; d += 16) add_column(q, columns, d, dim, sums);
+    return sums;
+  } else if constexpr (Step == 8 && kSums == 16) {
     Sums<R, N> sums = no_sums<R, N>(), other = sums;
     int64_t d = First;
     for (; d + 8 < dim; d += 16) {
@@ -93,39 +97,10 @@ inline __attribute__((always_inline)) Sums<R, N> partial_sums(const float* q, co
     return sums;
   }
 }
-template <int R, int N>
-inline __attribute__((always_inline)) Sums<R, N> dot_products(const float* q, const float* columns, int64_t dim) {
-  return partial_sums<R, N, 0, 1>(q, columns, dim);
-}
-#else
-// The tree of numerics.md over partial sums in memory: i with i + 8 first.
-template <int R, int N>
-inline __attribute__((always_inline)) Sums<R, N> dot_products(const float* q, const float* columns, int64_t dim) {
-  static_assert(N == 1);
-  Sums<R, N> partial[16], sums;
-  for (int64_t i = 0; i < 16; ++i) {
-    partial[i] = no_sums<R, N>();
-    for (int64_t d = i; d < dim; d += 16) add_column(q, columns, d, dim, partial[i]);
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r) {
-    Vec tree[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) tree[i] = partial[i].v[r][0] + partial[i + 8].v[r][0];
-#pragma GCC unroll 3
-    for (int step = 4; step > 0; step /= 2) {
-#pragma GCC unroll 4
-      for (int i = 0; i < step; ++i) tree[i] = tree[i] + tree[i + step];
-    }
-    sums.v[r][0] = tree[0];
-  }
-  return sums;
-}
-#endif
 
 template <int R, int N>
 void score_rows(const float* q, const float* columns, int64_t dim, float* scores) {
-  const Sums<R, N> sums = dot_products<R, N>(q, columns, dim);
+  const Sums<R, N> sums = partial_sums<R, N, 0, 1>(q, columns, dim);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
