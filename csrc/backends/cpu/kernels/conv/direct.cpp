@@ -11,12 +11,14 @@ constexpr int kFetches = 1;
 constexpr bool kAnyPixels = false;  // there are fewer registers for addresses than pixels: those of a tile lie in a row
 #else
 constexpr int kTile = 6, kMostVecs = 1, kUnrolled = 4;
-constexpr int kFetches = 3;
 constexpr bool kAnyPixels = true;
 #endif
 #if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr int kFetches = 3;
 // Two vectors of weights share a first cache of 32 KB with the pixels of their terms, a line or more of each plane.
 constexpr int64_t kSlabFloats = 128 * 32, kNarrowSlab = 32;
+#elif !defined(__AVX512F__)
+constexpr int kFetches = 0;
 #endif
 constexpr int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -64,14 +66,11 @@ struct Blocks {
 
   // What the tile after the next adds. AVX-512, where it was not timed, leaves that to the processor.
   template <int Pixels>
-  __attribute__((always_inline)) void fetch_residual([[maybe_unused]] int64_t first,
-                                                     [[maybe_unused]] int64_t vector) const {
-#ifdef TCIM_LITE_SIMD_PREFETCH
+  __attribute__((always_inline)) void fetch_residual(int64_t first, int64_t vector) const {
     if (kFetches == 1 || !args.residual) return;
     const float* at = args.residual + place(first + 2 * Pixels, vector);
 #pragma GCC unroll 14
     for (int p = 0; p < Pixels; ++p) prefetch_near(at + p * kLanes);
-#endif
   }
 
   int64_t place(int64_t pixel, int64_t vector) const { return vector * args.y_stride + pixel * kLanes; }
@@ -80,8 +79,8 @@ struct Blocks {
 // A function of its own: what surrounds it would take registers from the addresses of its pixels. Step: as args.step,
 // where pixels lie in a row. The sums go to args.acc, or to `blocks` unless it is null.
 template <int Step, int Pixels, int Vecs>
-__attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fetch& fetch, int64_t first,
-                                    int64_t vector, const Blocks* blocks) {
+__attribute__((noinline)) void tile(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t vector,
+                                    const Blocks* blocks) {
   const int64_t packed_stride = args.packed_stride;
   const float* packed = args.packed + vector * packed_stride;
   const int64_t acc_stride = args.vectors * kLanes;
@@ -108,7 +107,6 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
     }
   };
   int64_t k = 0;
-#ifdef TCIM_LITE_SIMD_PREFETCH
   if (blocks) {
 #pragma GCC unroll 4
     for (int v = 0; v < Vecs; ++v) blocks->fetch_residual<Pixels>(first, vector + v);
@@ -121,7 +119,6 @@ __attribute__((noinline)) void tile(const DirectArgs& args, [[maybe_unused]] Fet
       multiply(k);
     }
   }
-#endif
 #pragma GCC unroll kUnrolled
   for (; k < args.terms; ++k) multiply(k);
   if (blocks) {

@@ -26,12 +26,10 @@ void tile(const GemmArgs& args, const float* next, int64_t first, int64_t end, i
     for (int v = 0; v < kTileVecs; ++v) acc[r][v] = first == 0 ? broadcast(0.0f) : load(to + r * kPanel + v * kLanes);
   }
   for (int64_t k = first; k < end; ++k) {
-#ifdef TCIM_LITE_SIMD_PREFETCH
     if (k % kLanes == 0) {
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) prefetch_near(next + r * args.a_stride + k);
     }
-#endif
     Vec values[kTileVecs];
 #pragma GCC unroll 2
     for (int v = 0; v < kTileVecs; ++v) values[v] = load(b + k * kPanel + v * kLanes);

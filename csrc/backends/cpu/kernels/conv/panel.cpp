@@ -30,9 +30,7 @@ void tile(const PanelQuantArgs& args, const uint8_t* block, const uint8_t* next,
     }
 #pragma GCC unroll 16
     for (int step = 0; step < kSteps; ++step) {  // as a loop gcc 12 copies every sum once a step
-#ifdef TCIM_LITE_SIMD_PREFETCH
       prefetch_near(next + W8::codes_at(group) + step * kLineBytes);
-#endif
       Ints four[V];
       for (int v = 0; v < V; ++v) four[v] = load(codes + step * kPanel + v * kLanes);
 #pragma GCC unroll 8

@@ -14,7 +14,6 @@ namespace {
 // (benchmarks/notes/log/cpu-kernels.md). The fetches are spread over the arithmetic, because in bursts they gain
 // nothing.
 struct Ahead {
-#ifdef TCIM_LITE_SIMD_PREFETCH
   const char* near;
   const char* far;
 
@@ -32,10 +31,6 @@ struct Ahead {
     prefetch_near(near + bytes);
     prefetch_far(far + bytes);
   }
-#else
-  Ahead(const void*, int64_t, int64_t, const void*) {}
-  void fetch(int64_t) const {}
-#endif
 };
 
 // scores[r][key] = q[r] . k[key] for R rows and kSums / R keys; keys beyond `last` repeat it and are not used. After

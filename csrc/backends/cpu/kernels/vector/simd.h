@@ -27,6 +27,7 @@
 //   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums, all_largest    out[n] = tree_sum(sums[n]); out[n] = largest(values[n])
 //   transpose                 rows[i] lane j becomes rows[j] lane i, of 16 Vecs
+//   prefetch_near, prefetch_far   into the first cache, into the second; may do nothing
 //   moved_up, moved_down      lanes one further on, behind the last lane of another Vec; one further down, before its
 //   first split                     of 32 lanes in two Vecs, those of even and of odd index
 #pragma once

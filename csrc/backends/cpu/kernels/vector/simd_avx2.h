@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#define TCIM_LITE_SIMD_PREFETCH  // prefetch_near() and prefetch_far() exist
-
 namespace tcim_lite::cpu {
 namespace {
 
@@ -65,7 +63,6 @@ inline void load_pairs(const uint16_t* p, Vec& first, Vec& second) {
   second = {_mm256_cvtph_ps(_mm256_castsi256_si128(seconds)), _mm256_cvtph_ps(_mm256_extracti128_si256(seconds, 1))};
 }
 
-// Into the first cache, into the second.
 __attribute__((always_inline)) inline void prefetch_near(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#define TCIM_LITE_SIMD_PREFETCH  // prefetch_near() and prefetch_far() exist
 #define TCIM_LITE_SIMD_STORE_FROM
 
 namespace tcim_lite::cpu {

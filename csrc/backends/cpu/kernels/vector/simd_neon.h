@@ -242,6 +242,10 @@ inline void transpose(Vec (&rows)[16]) {
   for (int i = 0; i < 16; ++i) rows[i] = turned[i];
 }
 
+// Fetches ahead were not measured.
+inline void prefetch_near(const void*) {}
+inline void prefetch_far(const void*) {}
+
 inline Vec moved_up(Vec before, Vec a) {
   return each([&](int i) { return vextq_f32(i == 0 ? before.v[3] : a.v[i - 1], a.v[i], 3); });
 }
