@@ -33,6 +33,12 @@ inline Ints each_int(F f) {
   return {{f(0), f(1), f(2), f(3)}};
 }
 
+// The same of one operand, and of two.
+#define TCIM_LITE_EACH(To, name, From, of) \
+  inline To name(From a) { return {{of(a.v[0]), of(a.v[1]), of(a.v[2]), of(a.v[3])}}; }
+#define TCIM_LITE_PAIRS(V, name, of) \
+  inline V name(V a, V b) { return {{of(a.v[0], b.v[0]), of(a.v[1], b.v[1]), of(a.v[2], b.v[2]), of(a.v[3], b.v[3])}}; }
+
 inline Vec broadcast(float value) {
   return each([&](int) { return vdupq_n_f32(value); });
 }
@@ -63,33 +69,17 @@ inline Vec load(const T* p, Tail tail) {
   return load(values);
 }
 
-inline Vec operator+(Vec a, Vec b) {
-  return each([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
-}
-inline Vec operator-(Vec a, Vec b) {
-  return each([&](int i) { return vsubq_f32(a.v[i], b.v[i]); });
-}
-inline Vec operator*(Vec a, Vec b) {
-  return each([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
-}
-inline Vec operator/(Vec a, Vec b) {
-  return each([&](int i) { return vdivq_f32(a.v[i], b.v[i]); });
-}
-inline Vec operator-(Vec a) {
-  return each([&](int i) { return vnegq_f32(a.v[i]); });
-}
+TCIM_LITE_PAIRS(Vec, operator+, vaddq_f32)
+TCIM_LITE_PAIRS(Vec, operator-, vsubq_f32)
+TCIM_LITE_PAIRS(Vec, operator*, vmulq_f32)
+TCIM_LITE_PAIRS(Vec, operator/, vdivq_f32)
+TCIM_LITE_EACH(Vec, operator-, Vec, vnegq_f32)
 inline Vec fma(Vec a, Vec b, Vec c) {
   return each([&](int i) { return vfmaq_f32(c.v[i], a.v[i], b.v[i]); });
 }
-inline Vec abs(Vec a) {
-  return each([&](int i) { return vabsq_f32(a.v[i]); });
-}
-inline Vec min(Vec a, Vec b) {
-  return each([&](int i) { return vminnmq_f32(a.v[i], b.v[i]); });
-}
-inline Vec max(Vec a, Vec b) {
-  return each([&](int i) { return vmaxnmq_f32(a.v[i], b.v[i]); });
-}
+TCIM_LITE_EACH(Vec, abs, Vec, vabsq_f32)
+TCIM_LITE_PAIRS(Vec, min, vminnmq_f32)
+TCIM_LITE_PAIRS(Vec, max, vmaxnmq_f32)
 // vmaxq and vminq give NaN when one operand is.
 inline Vec clamp(Vec a, Vec low, Vec high) {
   return each([&](int i) { return vmaxq_f32(low.v[i], vminq_f32(high.v[i], a.v[i])); });
@@ -102,12 +92,8 @@ inline Vec zero_where_below(Vec a, Vec x, Vec limit) {
 inline Vec where_less(Vec x, Vec limit, Vec a, Vec b) {
   return each([&](int i) { return vbslq_f32(vcltq_f32(x.v[i], limit.v[i]), a.v[i], b.v[i]); });
 }
-inline Vec whole(Vec a) {
-  return each([&](int i) { return vrndnq_f32(a.v[i]); });
-}
-inline Vec sqrt(Vec a) {
-  return each([&](int i) { return vsqrtq_f32(a.v[i]); });
-}
+TCIM_LITE_EACH(Vec, whole, Vec, vrndnq_f32)
+TCIM_LITE_EACH(Vec, sqrt, Vec, vsqrtq_f32)
 inline Vec first_lanes(Vec a, Vec, Full) { return a; }
 inline Vec first_lanes(Vec a, Vec others, Tail tail) {
   const int32_t order[4] = {0, 1, 2, 3};
@@ -123,31 +109,17 @@ inline Ints load(const int32_t* p) {
 inline void store(int32_t* p, Ints a) {
   for (int i = 0; i < 4; ++i) vst1q_s32(p + 4 * i, a.v[i]);
 }
-inline Ints operator-(Ints a, Ints b) {
-  return each_int([&](int i) { return vsubq_s32(a.v[i], b.v[i]); });
-}
-inline Ints min(Ints a, Ints b) {
-  return each_int([&](int i) { return vminq_s32(a.v[i], b.v[i]); });
-}
-inline Ints operator+(Ints a, Ints b) {
-  return each_int([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
-}
-inline Ints max(Ints a, Ints b) {
-  return each_int([&](int i) { return vmaxq_s32(a.v[i], b.v[i]); });
-}
+TCIM_LITE_PAIRS(Ints, operator-, vsubq_s32)
+TCIM_LITE_PAIRS(Ints, min, vminq_s32)
+TCIM_LITE_PAIRS(Ints, operator+, vaddq_s32)
+TCIM_LITE_PAIRS(Ints, max, vmaxq_s32)
 template <int count>
 inline Ints shift_left(Ints a) {
   return each_int([&](int i) { return vshlq_n_s32(a.v[i], count); });
 }
-inline Ints bits(Vec a) {
-  return each_int([&](int i) { return vreinterpretq_s32_f32(a.v[i]); });
-}
-inline Vec from_bits(Ints a) {
-  return each([&](int i) { return vreinterpretq_f32_s32(a.v[i]); });
-}
-inline Vec to_floats(Ints a) {
-  return each([&](int i) { return vcvtq_f32_s32(a.v[i]); });
-}
+TCIM_LITE_EACH(Ints, bits, Vec, vreinterpretq_s32_f32)
+TCIM_LITE_EACH(Vec, from_bits, Ints, vreinterpretq_f32_s32)
+TCIM_LITE_EACH(Vec, to_floats, Ints, vcvtq_f32_s32)
 inline Ints powers(Ints a) {
   return each_int([&](int i) { return vandq_s32(a.v[i], vdupq_n_s32(0x7f800000)); });
 }
@@ -158,9 +130,7 @@ inline Ints low_bytes(Ints a, Ints b, Ints c, Ints d) {
     return vsliq_n_s32(bytes, d.v[i], 24);
   });
 }
-inline Ints nearest(Vec a) {
-  return each_int([&](int i) { return vcvtnq_s32_f32(a.v[i]); });
-}
+TCIM_LITE_EACH(Ints, nearest, Vec, vcvtnq_s32_f32)
 
 inline float16x4_t to_half(float32x4_t limited) { return vcvt_f16_f32(limited); }
 inline Vec limit_to_half(Vec a) { return clamp(a, broadcast(-65504.0f), broadcast(65504.0f)); }
