@@ -1,31 +1,10 @@
-#include <bit>
-#include <cmath>
-
 #include "backends/cpu/kernels/vector/element_ref.h"
+#include "backends/cpu/kernels/vector/functions_one.h"
 
 namespace tcim_lite::cpu {
 
-// docs/numerics.md section 5. Below kLowest (2^-126) the result is 0, above kHighest it is exp(kHighest); NaN stays.
-float exp_ref(float x) {
-  constexpr float kLowest = -0x1.5d589ep+6f, kHighest = 88.0f;
-  constexpr float kMagic = 0x1.8p+23f;  // fma(x, log2(e), magic) holds rne(x * log2(e)) in its low bits
-  const bool vanishes = x < kLowest;
-  float clamped = x < kLowest ? kLowest : x;
-  clamped = clamped > kHighest ? kHighest : clamped;
-  const float shifted = std::fmaf(clamped, 0x1.715476p+0f, kMagic);
-  const float n = shifted - kMagic;
-  float r = std::fmaf(n, -0x1.62e430p-1f, clamped);
-  r = std::fmaf(n, 0x1.05c610p-29f, r);
-  float p = 0x1.6a23cep-10f;
-  p = std::fmaf(p, r, 0x1.123a20p-7f);
-  p = std::fmaf(p, r, 0x1.5558f2p-5f);
-  p = std::fmaf(p, r, 0x1.555492p-3f);
-  p = std::fmaf(p, r, 0x1.fffffcp-2f);
-  p = std::fmaf(p, r, 1.0f);
-  p = std::fmaf(p, r, 1.0f);
-  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) << 23) + 0x3f800000u);
-  return vanishes ? 0.0f : p * power;
-}
+// docs/numerics.md section 5. NaN stays.
+float exp_ref(float x) { return x < -0x1.5d589ep+6f ? 0.0f : exp_one(x > 88.0f ? 88.0f : x); }
 
 namespace {
 

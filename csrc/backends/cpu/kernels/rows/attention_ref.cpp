@@ -5,13 +5,6 @@
 namespace tcim_lite::cpu {
 namespace {
 
-float tree_sum(float* partial) {
-  for (int half = 8; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
-  }
-  return partial[0];
-}
-
 template <typename Row>
 bool attention_block(const AttentionBlockArgs& args) {
   const int64_t dim = args.head_dim;

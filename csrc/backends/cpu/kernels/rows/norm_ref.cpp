@@ -15,10 +15,7 @@ void rms_norm(const RmsNormArgs& args) {
       const float value = Row::load(x, i);
       partial[i % 16] = std::fmaf(value, value, partial[i % 16]);
     }
-    for (int half = 8; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
-    }
-    const float mean = partial[0] / float(args.cols);
+    const float mean = tree_sum(partial) / float(args.cols);
     const float inverse = 1.0f / std::sqrt(mean + args.epsilon);
     for (int64_t i = 0; i < args.cols; ++i) Row::store(y, i, (Row::load(x, i) * inverse) * args.weight[i]);
   }

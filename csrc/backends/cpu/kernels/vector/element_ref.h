@@ -36,6 +36,14 @@ struct RefRow<kF32> {
 using F16Row = RefRow<kF16>;
 using F32Row = RefRow<kF32>;
 
+// Of 16 partial sums (docs/numerics.md section 6), which it overwrites.
+inline float tree_sum(float* partial) {
+  for (int half = 8; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) partial[i] += partial[i + half];
+  }
+  return partial[0];
+}
+
 // The project's exp (docs/numerics.md), defined in activation_ref.cpp.
 float exp_ref(float x);
 

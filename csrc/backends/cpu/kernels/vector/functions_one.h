@@ -40,7 +40,7 @@ inline float log_one(float x) {
   const LogParts parts = log_parts(x);
   return __builtin_fmaf(parts.n, kLog2High, parts.high + __builtin_fmaf(parts.n, kLog2Low, parts.low));
 }
-// exp for one float, as simd.h and exp_ref have it but without the clamp at the ends: |x| <= 87.
+// exp of x in [-87.33654, 88], where it is a normal number: docs/numerics.md section 5, from step 2 on.
 inline float exp_one(float x) {
   const float shifted = __builtin_fmaf(x, 0x1.715476p+0f, 0x1.8p+23f), n = shifted - 0x1.8p+23f;
   float r = __builtin_fmaf(n, -0x1.62e430p-1f, x);
