@@ -69,6 +69,36 @@ def test_a_replay_equals_its_recording_bit_for_bit(recorded, data):
     assert_replays(file)
 
 
+def test_device_memory_of_another_dtype_is_made_again(tmp_path, add_model):
+    program = """
+    import sys
+    import numpy as np
+    import tcim_lite.runtime as rt
+
+    add = rt.load(sys.argv[1])
+    add.set_input("a", np.arange(6.0))
+    made = rt.Tensor(add.get_output_info("total").ascontiguous().astype(np.float32))  # as the vendor's demos do
+    add.run(sync=True)
+    add.get_dev_output("total").cast_to(made)
+    print(made.numpy())
+    """
+    record(program, tmp_path / "x", add_model)
+    done = replay(tmp_path / "x")
+    assert (done.mismatches, done.notes) == ([], [])
+
+
+def test_host_memory_stands_for_a_buffer_that_looks_like_no_input_or_output(tmp_path):
+    with RecordingWriter(tmp_path / "x", {"data": "all"}) as writer:
+        tensor = {"id": 3, "dtype": "uint8", "shape": [1024], "device": 0}
+        for _ in range(2):  # MemSet of a buffer
+            writer.add_record({"call": "Tensor.set_zero", "thread": 1, "self": tensor, "at": 1, "ns": 1})
+    done = replay(tmp_path / "x")
+    assert (done.calls, done.mismatches) == (2, [])
+    assert done.notes == [
+        "host memory stands for a tensor uint8 [1024] on device 0, whose shape no input or output has"
+    ]
+
+
 def test_data_by_choice(recorded):
     stored = {}
     for data in ("none", "inputs", "outputs", "all", "states"):

@@ -87,16 +87,24 @@ class Player:
         """Zeroed memory that looks like this."""
         if facts.device < 0:
             return self.runtime.Tensor(self.runtime.TensorInfo(facts.shape, np.dtype(facts.dtype).type))
-        for handle, module in self.modules.items():
-            for looks, is_input, name in self.ports.get(handle, ()):
-                if (looks.dtype, looks.shape, looks.device) == (facts.dtype, facts.shape, facts.device):
-                    return self.runtime.Tensor(
-                        module.get_input_info(name) if is_input else module.get_output_info(name)
-                    )
-        raise RecordingError(
-            f"a tensor {facts.dtype} {list(facts.shape)} on device {facts.device} was not made by a recorded call, "
-            "and no model has an input or output like it"
+        alike = [
+            (looks.dtype != facts.dtype, module.get_input_info if is_input else module.get_output_info, name)
+            for handle, module in self.modules.items()
+            for looks, is_input, name in self.ports.get(handle, ())
+            if (looks.shape, looks.device) == (facts.shape, facts.device)
+        ]
+        if alike:
+            differs, info_of, name = min(alike, key=lambda each: each[0])
+            info = info_of(name)
+            return self.runtime.Tensor(info.astype(np.dtype(facts.dtype).type) if differs else info)
+        # Of a buffer of C++: no info that a runtime gives describes it.
+        note = (
+            f"host memory stands for a tensor {facts.dtype} {list(facts.shape)} on device {facts.device}, "
+            "whose shape no input or output has"
         )
+        if note not in self.notes:
+            self.notes.append(note)
+        return self.runtime.Tensor(self.runtime.TensorInfo(facts.shape, np.dtype(facts.dtype).type))
 
     def array(self, record: dict[str, Any]) -> NDArray[Any]:
         facts = array_of(record, "array")
