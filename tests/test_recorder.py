@@ -187,6 +187,35 @@ def test_managers_that_were_dropped_are_not_taken_for_one_another(tmp_path, add_
     assert replay(tmp_path / "x").mismatches == []
 
 
+def test_the_child_of_a_fork_leaves_the_recording_alone(tmp_path, add_model):
+    (tmp_path / "program.py").write_text("""if True:
+        import multiprocessing, sys, threading
+        import numpy as np
+        import tcim_lite.runtime as rt
+
+        def work(count):
+            module = rt.load(sys.argv[1], rt.Option(manager))
+            for _ in range(count):
+                module.set_input("a", np.ones((2, 3), np.float32))
+
+        manager = rt.WeightManager(0)
+        context = multiprocessing.get_context("fork")
+        children = [context.Process(target=work, args=(50,)) for _ in range(2)]
+        for child in children:
+            child.start()
+        work(3)
+        for child in children:
+            child.join()
+        print([child.exitcode for child in children])
+    """)
+    line = [sys.executable, ISOLATED, "-m", "tcim_lite.replay", str(tmp_path / "x"), str(tmp_path / "program.py")]
+    done = subprocess.run([*line, str(add_model)], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("[0, 0]\n", "")
+    recording = Recording(tmp_path / "x")
+    assert recording.complete
+    assert [entry["call"] for entry in recording.records].count("Module.set_input") == 3
+
+
 def test_a_copy_of_the_folder_records_and_replays_another_runtime(tmp_path):
     shutil.copytree(REPLAY, tmp_path / "replay", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "stranger.py").write_text(STRANGER)

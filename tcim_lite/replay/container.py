@@ -36,7 +36,8 @@ class RecordingError(ValueError):
 class RecordingWriter:
     """Writes a recording, chunk by chunk: what was written stays readable if the process is killed. Thread-safe.
 
-    Data are stored once for each content. Use it as a context manager, or call `close`.
+    Data are stored once for each content. The child of a fork writes nothing. Use it as a context manager, or call
+    `close`.
     """
 
     def __init__(self, path: str | os.PathLike[str], meta: dict[str, Any], *, pack: bool = False) -> None:
@@ -54,7 +55,8 @@ class RecordingWriter:
         if pack and not has_zstd():
             raise RecordingError("packing takes zstd, which Python has from 3.14 on; pip install backports.zstd")
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
-        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._lock = threading.Lock()  # which another thread may hold at a fork
         self._pack = pack
         self._lines: list[bytes] = []
         self._line_bytes = 0
@@ -73,6 +75,8 @@ class RecordingWriter:
 
     def add_record(self, record: dict[str, Any]) -> None:
         """One call or round."""
+        if os.getpid() != self._process:
+            return
         line = _json(record) + b"\n"
         with self._lock:
             if not self._file.closed:
@@ -84,6 +88,8 @@ class RecordingWriter:
 
     def add_data(self, content: bytes, hashed: int) -> None:
         """The bytes of a tensor, of which `hashed` is the fingerprint."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if hashed not in self._stored and not self._file.closed:
                 self._stored.add(hashed)
@@ -96,6 +102,8 @@ class RecordingWriter:
 
     def close(self, *, complete: bool = True) -> None:
         """Ends the file; may be called again. Without `complete` it looks like that of a killed process."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             if not self._file.closed:
                 self._flush_records()
