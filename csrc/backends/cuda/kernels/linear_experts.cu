@@ -9,9 +9,10 @@
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr int kThreads = 256, kStages = 4;
-constexpr int kBlocks = 8;  // of 16 outputs in a tile
-constexpr int kRows = 32;   // pairs of a tile
+constexpr int kRows = 32;  // pairs of a tile
+
+template <WeightFormat Format>
+using Tile = ItemTile<Format, kRows>;
 
 struct Scratch {
   int8_t* codes;    // [rows of x, inputs]: of a token, or of a pair where each has a row of its own
@@ -77,33 +78,10 @@ __global__ void quantize_kernel(ExpertsArgs args, Scratch scratch, float factor)
   }
 }
 
-template <WeightFormat Format>
-constexpr int kStageBytes = kBlocks * kItemBytes<Format> + kRows * 64 + kRows * 4;
-
-template <WeightFormat Format>
-__device__ __forceinline__ void fetch(char* stage, const char* weights, const Scratch& scratch, const int* x_rows,
-                                      int inputs, int group, int block, int blocks) {
-  constexpr int kItem = kItemBytes<Format>, kChunks = kItem / 16;
-  const int groups = inputs / 64;
-  for (int i = threadIdx.x; i < kBlocks * kChunks; i += kThreads) {
-    const int64_t from = min(block + i / kChunks, blocks - 1);
-    copy_async(stage + i * 16, weights + (from * groups + group) * kItem + i % kChunks * 16);
-  }
-  stage += kBlocks * kItem;
-  if (threadIdx.x < kRows * 4) {
-    const int row = x_rows[threadIdx.x / 4], chunk = int(threadIdx.x) % 4 * 16;
-    copy_async(stage + threadIdx.x * 16, scratch.codes + int64_t(row) * inputs + group * 64 + chunk);
-  } else if (threadIdx.x < kRows * 5) {
-    const int at = int(threadIdx.x) - kRows * 4;
-    copy_async_word(stage + kRows * 64 + at * 4, scratch.scales + int64_t(x_rows[at]) * groups + group);
-  }
-}
-
 // Grid: (tiles of outputs, at most so many tiles of pairs).
 template <typename T, WeightFormat Format>
-__global__ void __launch_bounds__(kThreads, 2) experts_gemm_kernel(ExpertsArgs args, Scratch scratch) {
+__global__ void __launch_bounds__(Tile<Format>::kThreads, 2) experts_gemm_kernel(ExpertsArgs args, Scratch scratch) {
   constexpr int kTiles = kRows / 16;  // of 8 pairs, of a warp
-  constexpr int kItem = kItemBytes<Format>;
   extern __shared__ __align__(128) char shared[];
   __shared__ int pair_of_row[kRows], x_rows[kRows], expert_of_tile;
   wait_for_inputs();
@@ -111,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, 2) experts_gemm_kernel(ExpertsArgs a
   const LinearArgs& linear = args.linear;
   const int tile_of_pairs = blockIdx.y;
   if (tile_of_pairs >= scratch.tile_begin[args.experts]) return;
-  for (int expert = threadIdx.x; expert < args.experts; expert += kThreads) {
+  for (int expert = threadIdx.x; expert < args.experts; expert += int(blockDim.x)) {
     if (scratch.tile_begin[expert] <= tile_of_pairs && tile_of_pairs < scratch.tile_begin[expert + 1])
       expert_of_tile = expert;
   }
@@ -127,37 +105,22 @@ __global__ void __launch_bounds__(kThreads, 2) experts_gemm_kernel(ExpertsArgs a
   __syncthreads();
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  const int groups = linear.inputs / 64, blocks = (linear.outputs + 15) / 16, block = int(blockIdx.x) * kBlocks;
+  const int groups = linear.inputs / 64, blocks = (linear.outputs + 15) / 16,
+            block = int(blockIdx.x) * Tile<Format>::kBlocks;
   const int warp_block = warp % 4 * 2, warp_row = warp / 4 * (kRows / 2);
   const char* weights = static_cast<const char*>(linear.weights) + expert * args.expert_bytes;
-  const auto stage_at = [&](int i) { return shared + i % kStages * kStageBytes<Format>; };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) {
-    if (i < groups) fetch<Format>(stage_at(i), weights, scratch, x_rows, linear.inputs, i, block, blocks);
-    commit_copies();
-  }
   float acc[2][kTiles][4] = {};
-  for (int group = 0; group < groups; ++group) {
-    wait_for_copies<kStages - 2>();
-    __syncthreads();
-    const int next = group + kStages - 1;
-    if (next < groups) fetch<Format>(stage_at(next), weights, scratch, x_rows, linear.inputs, next, block, blocks);
-    commit_copies();
-    const char* stage = stage_at(group);
-    uint32_t a[2][8];
-    float scale[2][2];
-#pragma unroll
-    for (int b = 0; b < 2; ++b) load_item<Format>(stage + (warp_block + b) * kItem, lane, a[b], scale[b]);
-    const char* x = stage + kBlocks * kItem;
-    const float* x_scales = reinterpret_cast<const float*>(x + kRows * 64);
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const uint4 v = *reinterpret_cast<const uint4*>(x + (warp_row + tile * 8 + g) * 64 + 16 * t);
-      const float2 s = *reinterpret_cast<const float2*>(x_scales + warp_row + tile * 8 + 2 * t);
-#pragma unroll
-      for (int b = 0; b < 2; ++b) add_products(acc[b][tile], a[b], v, scale[b], s);
+  multiply_groups<Format, kRows>(acc, shared, groups, [&](char* stage, int group) {
+    fetch_items<Tile<Format>>(stage, weights, block, blocks, group, groups);
+    if (threadIdx.x < kRows * 4) {
+      const int row = x_rows[threadIdx.x / 4], chunk = int(threadIdx.x) % 4 * 16;
+      const int8_t* codes = scratch.codes + int64_t(row) * linear.inputs + group * 64 + chunk;
+      copy_async(stage + Tile<Format>::kCodesAt + threadIdx.x * 16, codes);
+    } else if (threadIdx.x < kRows * 5) {
+      const int at = int(threadIdx.x) - kRows * 4;
+      copy_async_word(stage + Tile<Format>::kScalesAt + at * 4, scratch.scales + int64_t(x_rows[at]) * groups + group);
     }
-  }
+  });
   if (is_refused(linear)) return;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -198,9 +161,9 @@ void launch_format(const ExpertsArgs& args, const Scratch& scratch, int64_t x_ro
   launch(quantize_kernel<T>, dim3(unsigned(x_rows)), dim3(linear.inputs >= 2048 ? 256 : 128), 0, stream, args, scratch,
          factor);
   const int pairs = linear.rows * args.chosen, most_tiles = min(pairs, args.experts) + pairs / kRows;
-  const unsigned columns = unsigned((linear.outputs + 16 * kBlocks - 1) / (16 * kBlocks));
-  launch(experts_gemm_kernel<T, Format>, dim3(columns, unsigned(most_tiles)), dim3(kThreads),
-         size_t(kStages) * kStageBytes<Format>, stream, args, scratch);
+  const unsigned columns = unsigned((linear.outputs + 16 * Tile<Format>::kBlocks - 1) / (16 * Tile<Format>::kBlocks));
+  launch(experts_gemm_kernel<T, Format>, dim3(columns, unsigned(most_tiles)), dim3(Tile<Format>::kThreads),
+         Tile<Format>::kBytes, stream, args, scratch);
 }
 
 }  // namespace

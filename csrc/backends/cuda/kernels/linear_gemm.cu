@@ -6,8 +6,6 @@
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr int kThreads = 256, kStages = 4;
-constexpr int kBlocks = 8;      // of 16 outputs in a tile
 constexpr int kMostRows = 128;  // of a tile
 
 struct GemmScratch {
@@ -39,72 +37,33 @@ __global__ void quantize_kernel(LinearArgs args, GemmScratch scratch, int padded
   }
 }
 
-template <WeightFormat Format, int Rows>
-constexpr int kStageBytes = kBlocks * kItemBytes<Format> + Rows * 64 + Rows * 4;
-
-template <WeightFormat Format, int Rows>
-__device__ __forceinline__ void fetch(char* stage, const LinearArgs& args, const GemmScratch& scratch, int padded_rows,
-                                      int group, int groups, int64_t block, int blocks, int row) {
-  constexpr int kItem = kItemBytes<Format>, kChunks = kItem / 16;
-  const char* weights = static_cast<const char*>(args.weights);
-  for (int i = threadIdx.x; i < kBlocks * kChunks; i += kThreads) {
-    const int64_t from = min(block + i / kChunks, int64_t(blocks - 1));
-    copy_async(stage + i * 16, weights + (from * groups + group) * kItem + i % kChunks * 16);
-  }
-  stage += kBlocks * kItem;
-  for (int i = threadIdx.x; i < Rows * 4; i += kThreads) {
-    copy_async(stage + i * 16, scratch.codes + int64_t(row + i / 4) * args.inputs + group * 64 + i % 4 * 16);
-  }
-  stage += Rows * 64;
-  if (threadIdx.x < Rows / 4) {
-    copy_async(stage + threadIdx.x * 16, scratch.scales + int64_t(group) * padded_rows + row + threadIdx.x * 4);
-  }
-}
-
 template <typename T, WeightFormat Format, int Rows>
-__global__ void __launch_bounds__(kThreads, Rows == 64 ? 2 : 1)
+__global__ void __launch_bounds__(ItemTile<Format, Rows>::kThreads, Rows == 64 ? 2 : 1)
     gemm_kernel(LinearArgs args, GemmScratch scratch, int padded_rows) {
+  using Tile = ItemTile<Format, Rows>;
   constexpr int kTiles = Rows / 16;  // of 8 rows, of a warp
-  constexpr int kItem = kItemBytes<Format>;
   extern __shared__ __align__(128) char shared[];
   wait_for_inputs();
   launch_next();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int groups = args.inputs / 64, blocks = (args.outputs + 15) / 16;
-  const int64_t block = int64_t(blockIdx.x) * kBlocks;
+  const int64_t block = int64_t(blockIdx.x) * Tile::kBlocks;
   const int row = blockIdx.y * Rows, rows = live_rows(args);
   if (row >= rows) return;
   const int warp_block = warp % 4 * 2, warp_row = warp / 4 * (Rows / 2);
 
-  const auto stage_at = [&](int i) { return shared + i % kStages * kStageBytes<Format, Rows>; };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) {
-    if (i < groups) fetch<Format, Rows>(stage_at(i), args, scratch, padded_rows, i, groups, block, blocks, row);
-    commit_copies();
-  }
   float acc[2][kTiles][4] = {};
-  for (int group = 0; group < groups; ++group) {
-    wait_for_copies<kStages - 2>();
-    __syncthreads();
-    const int next = group + kStages - 1;
-    if (next < groups)
-      fetch<Format, Rows>(stage_at(next), args, scratch, padded_rows, next, groups, block, blocks, row);
-    commit_copies();
-    const char* stage = stage_at(group);
-    uint32_t a[2][8];
-    float scale[2][2];
-#pragma unroll
-    for (int b = 0; b < 2; ++b) load_item<Format>(stage + (warp_block + b) * kItem, lane, a[b], scale[b]);
-    const char* x = stage + kBlocks * kItem;
-    const float* x_scales = reinterpret_cast<const float*>(x + Rows * 64);
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const uint4 v = *reinterpret_cast<const uint4*>(x + (warp_row + tile * 8 + g) * 64 + 16 * t);
-      const float2 s = *reinterpret_cast<const float2*>(x_scales + warp_row + tile * 8 + 2 * t);
-#pragma unroll
-      for (int b = 0; b < 2; ++b) add_products(acc[b][tile], a[b], v, scale[b], s);
+  multiply_groups<Format, Rows>(acc, shared, groups, [&](char* stage, int group) {
+    fetch_items<Tile>(stage, static_cast<const char*>(args.weights), block, blocks, group, groups);
+    for (int i = threadIdx.x; i < Rows * 4; i += Tile::kThreads) {
+      const int8_t* codes = scratch.codes + int64_t(row + i / 4) * args.inputs + group * 64 + i % 4 * 16;
+      copy_async(stage + Tile::kCodesAt + i * 16, codes);
     }
-  }
+    if (threadIdx.x < Rows / 4) {
+      const float* scales = scratch.scales + int64_t(group) * padded_rows + row + threadIdx.x * 4;
+      copy_async(stage + Tile::kScalesAt + threadIdx.x * 16, scales);
+    }
+  });
   if (is_refused(args)) return;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -128,29 +87,33 @@ __global__ void __launch_bounds__(kThreads, Rows == 64 ? 2 : 1)
   }
 }
 
+template <typename T, WeightFormat Format, int Rows>
+void launch_tiles(const LinearArgs& args, const GemmScratch& scratch, cudaStream_t stream) {
+  using Tile = ItemTile<Format, Rows>;
+  const unsigned columns = unsigned((args.outputs + 16 * Tile::kBlocks - 1) / (16 * Tile::kBlocks));
+  launch(gemm_kernel<T, Format, Rows>, dim3(columns, unsigned((args.rows + Rows - 1) / Rows)), dim3(Tile::kThreads),
+         Tile::kBytes, stream, args, scratch, int(padded(args.rows)));
+}
+
 template <typename T, WeightFormat Format>
 void launch_format(const LinearArgs& args, const GemmScratch& scratch, cudaStream_t stream) {
-  const int padded_rows = int(padded(args.rows));
   const float factor = Format == WeightFormat::LinearW4 ? 0.0625f : 1.0f;  // codes reach the tensor cores times 16
   launch(quantize_kernel<T>, dim3(unsigned(args.rows)), dim3(args.inputs >= 2048 ? 256 : 128), 0, stream, args, scratch,
-         padded_rows, factor);
-  const unsigned columns = unsigned((args.outputs + 16 * kBlocks - 1) / (16 * kBlocks));
-  const unsigned tiles = columns * unsigned((args.rows + 127) / 128);
-  if (args.rows <= 64 || int(tiles) < multiprocessors()) {
-    launch(gemm_kernel<T, Format, 64>, dim3(columns, unsigned((args.rows + 63) / 64)), dim3(kThreads),
-           size_t(kStages) * kStageBytes<Format, 64>, stream, args, scratch, padded_rows);
+         int(padded(args.rows)), factor);
+  const int64_t tiles = ((args.outputs + 127) / 128) * ((args.rows + 127) / 128);
+  if (args.rows <= 64 || tiles < multiprocessors()) {
+    launch_tiles<T, Format, 64>(args, scratch, stream);
   } else {
-    launch(gemm_kernel<T, Format, 128>, dim3(columns, unsigned((args.rows + 127) / 128)), dim3(kThreads),
-           size_t(kStages) * kStageBytes<Format, 128>, stream, args, scratch, padded_rows);
+    launch_tiles<T, Format, 128>(args, scratch, stream);
   }
 }
 
 template <typename T, WeightFormat Format>
 void prepare_format() {
   CUDA_CHECK(cudaFuncSetAttribute(gemm_kernel<T, Format, 64>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  kStages * kStageBytes<Format, 64>));
+                                  ItemTile<Format, 64>::kBytes));
   CUDA_CHECK(cudaFuncSetAttribute(gemm_kernel<T, Format, 128>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  kStages * kStageBytes<Format, 128>));
+                                  ItemTile<Format, 128>::kBytes));
 }
 
 int64_t codes_bytes(int64_t rows, int64_t inputs) { return (padded(rows) * inputs + 255) / 256 * 256; }

@@ -40,4 +40,63 @@ __device__ __forceinline__ void add_products(float (&acc)[4], const uint32_t (&a
   acc[3] = fmaf(float(dot[3]), scale[1] * x_scale.y, acc[3]);
 }
 
+// A tile of 128 outputs by Rows rows and the ring that its inputs come through, a group of 64 a stage: items, codes of
+// the rows, their scales.
+template <WeightFormat Format, int Rows>
+struct ItemTile {
+  static constexpr int kThreads = 256, kStages = 4;
+  static constexpr int kBlocks = 8;  // of 16 outputs
+  static constexpr int kItem = kItemBytes<Format>;
+  static constexpr int kCodesAt = kBlocks * kItem, kScalesAt = kCodesAt + Rows * 64;
+  static constexpr int kStageBytes = kScalesAt + Rows * 4, kBytes = kStages * kStageBytes;
+};
+
+// Items of blocks `block` .. of weights with so many blocks and groups; beyond the last block, its items again.
+template <typename Tile>
+__device__ __forceinline__ void fetch_items(char* stage, const char* weights, int64_t block, int blocks, int group,
+                                            int groups) {
+  constexpr int kChunks = Tile::kItem / 16;
+  for (int i = threadIdx.x; i < Tile::kBlocks * kChunks; i += Tile::kThreads) {
+    const int64_t from = min(block + i / kChunks, int64_t(blocks - 1));
+    copy_async(stage + i * 16, weights + (from * groups + group) * Tile::kItem + i % kChunks * 16);
+  }
+}
+
+// A warp's sums of a tile: of two blocks from warp % 4 * 2 on, and of every 8 rows from warp / 4 * (Rows / 2) on.
+// fetch(stage, group) asks for a group's copies.
+template <WeightFormat Format, int Rows, typename Fetch>
+__device__ __forceinline__ void multiply_groups(float (&acc)[2][Rows / 16][4], char* shared, int groups,
+                                                const Fetch& fetch) {
+  using Tile = ItemTile<Format, Rows>;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp_block = warp % 4 * 2, warp_row = warp / 4 * (Rows / 2);
+  const auto stage_at = [&](int i) { return shared + i % Tile::kStages * Tile::kStageBytes; };
+#pragma unroll
+  for (int i = 0; i < Tile::kStages - 1; ++i) {
+    if (i < groups) fetch(stage_at(i), i);
+    commit_copies();
+  }
+  for (int group = 0; group < groups; ++group) {
+    wait_for_copies<Tile::kStages - 2>();
+    __syncthreads();
+    const int next = group + Tile::kStages - 1;
+    if (next < groups) fetch(stage_at(next), next);
+    commit_copies();
+    const char* stage = stage_at(group);
+    uint32_t a[2][8];
+    float scale[2][2];
+#pragma unroll
+    for (int b = 0; b < 2; ++b) load_item<Format>(stage + (warp_block + b) * Tile::kItem, lane, a[b], scale[b]);
+    const char* x = stage + Tile::kCodesAt;
+    const float* x_scales = reinterpret_cast<const float*>(stage + Tile::kScalesAt);
+#pragma unroll
+    for (int tile = 0; tile < Rows / 16; ++tile) {
+      const uint4 v = *reinterpret_cast<const uint4*>(x + (warp_row + tile * 8 + g) * 64 + 16 * t);
+      const float2 s = *reinterpret_cast<const float2*>(x_scales + warp_row + tile * 8 + 2 * t);
+#pragma unroll
+      for (int b = 0; b < 2; ++b) add_products(acc[b][tile], a[b], v, scale[b], s);
+    }
+  }
+}
+
 }  // namespace tcim_lite::cuda
