@@ -2,6 +2,7 @@
 // norm, RoPE and cache write of q, k and v can happen on the way: every block makes the queries it needs, and the one
 // that holds the new row makes, writes and uses it.
 #include "backends/cuda/kernels/attention_decode.cuh"
+#include "backends/cuda/kernels/attention_merge.cuh"
 
 namespace tcim_lite::cuda {
 namespace {
