@@ -5,11 +5,18 @@
 #include "backends/cpu/ops/linear_rows.h"
 
 namespace tcim_lite::cpu {
+namespace {
+
+constexpr int64_t kNormRows = 4;  // of a call: rms_norm makes their sums side by side
+
+}  // namespace
 
 int64_t LinearStep::shared_bytes() const { return prepared_bytes(*this, x.rows); }
 
-// Of one task, or one normalised row, whichever phase is running.
-int64_t LinearStep::member_bytes() const { return std::max(task_bytes(*this, x.rows), inputs * elem_bytes(elem)); }
+// Of one task, or normalised rows, whichever phase is running.
+int64_t LinearStep::member_bytes() const {
+  return std::max(task_bytes(*this, x.rows), std::min(kNormRows, x.rows) * inputs * elem_bytes(elem));
+}
 
 void LinearStep::run(const RunContext& context) const {
   const int64_t rows = context.rows_of(x);
@@ -32,14 +39,18 @@ void LinearStep::run(const RunContext& context) const {
 
 void LinearStep::prepare(const RunContext& context, const PreparedRows& prepared, int64_t rows) const {
   for_rows(context, rows, [&](int64_t begin, int64_t end, int member) {
-    for (int64_t row = begin; row < end; ++row) {
-      const void* source = context.at(x.value) + row * x.stride * elem_bytes(elem);
+    for (int64_t first = begin; first < end; first += kNormRows) {
+      const int64_t count = std::min(kNormRows, end - first), size = elem_bytes(elem);
+      const std::byte* source = context.at(x.value) + first * x.stride * size;
+      int64_t stride = x.stride;
       if (norm_weight != nullptr) {
         std::byte* normalised = context.member(member);
-        context.kernels.rms_norm[elem]({source, normalised, norm_weight, 1, inputs, inputs, inputs, norm_epsilon});
+        context.kernels.rms_norm[elem]({source, normalised, norm_weight, count, inputs, stride, inputs, norm_epsilon});
         source = normalised;
+        stride = inputs;
       }
-      prepare_row(context, *this, source, prepared, row);
+      for (int64_t row = 0; row < count; ++row)
+        prepare_row(context, *this, source + row * stride * size, prepared, first + row);
     }
   });
 }

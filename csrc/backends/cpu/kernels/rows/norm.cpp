@@ -4,21 +4,45 @@
 namespace tcim_lite::cpu {
 namespace {
 
+// 1 / sqrt(mean(x^2) + epsilon) of R rows. Each sum waits for its last fma, so several are made side by side.
+template <int R, typename T>
+void inverses(const RmsNormArgs& args, int64_t row, float* inverse) {
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  Vec squares[R];  // never -0, so the zeros beyond the tail change nothing
+  for (int r = 0; r < R; ++r) squares[r] = broadcast(0.0f);
+  for_lanes(args.cols, [&](int64_t i, auto lanes) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const Vec value = load(x + r * args.x_stride + i, lanes);
+      squares[r] = fma(value, value, squares[r]);
+    }
+  });
+  for (int r = 0; r < R; ++r)
+    inverse[r] = 1.0f / __builtin_sqrtf(tree_sum(squares[r]) / float(args.cols) + args.epsilon);
+}
+
+template <typename T>
+void scale_row(const RmsNormArgs& args, int64_t row, float inverse) {
+  const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
+  T* y = static_cast<T*>(args.y) + row * args.y_stride;
+  const Vec factor = broadcast(inverse);
+  for_lanes(args.cols, [&](int64_t i, auto lanes) {
+    store(y + i, (load(x + i, lanes) * factor) * load(args.weight + i, lanes), lanes);
+  });
+}
+
 template <typename T>
 void rms_norm(const RmsNormArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
-    T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    Vec squares = broadcast(0.0f);  // never -0, so the zeros beyond the tail change nothing
-    for_lanes(args.cols, [&](int64_t i, auto lanes) {
-      const Vec value = load(x + i, lanes);
-      squares = fma(value, value, squares);
-    });
-    const float mean = tree_sum(squares) / float(args.cols);
-    const Vec inverse = broadcast(1.0f / __builtin_sqrtf(mean + args.epsilon));
-    for_lanes(args.cols, [&](int64_t i, auto lanes) {
-      store(y + i, (load(x + i, lanes) * inverse) * load(args.weight + i, lanes), lanes);
-    });
+  constexpr int kRows = 4;
+  float inverse[kRows];
+  int64_t row = 0;
+  for (; row + kRows <= args.rows; row += kRows) {
+    inverses<kRows, T>(args, row, inverse);
+    for (int r = 0; r < kRows; ++r) scale_row<T>(args, row + r, inverse[r]);
+  }
+  for (; row < args.rows; ++row) {
+    inverses<1, T>(args, row, inverse);
+    scale_row<T>(args, row, inverse[0]);
   }
 }
 
