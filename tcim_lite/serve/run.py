@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -80,6 +81,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def take_all_files() -> None:
+    """Makes the hard limit of open files the process's own.
+
+    Each client takes one, and 1024 is a common soft limit. Where none is left, asyncio logs thousands of errors a
+    second.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run(service: Service, listener: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serves until SIGTERM or SIGINT.
 
@@ -100,6 +111,7 @@ def run(service: Service, listener: socket.socket, on_ready: Callable[[], None])
         timeout_graceful_shutdown=int(service.options.shutdown_s) + 5,
     )
     server = _Server(config, service)
+    take_all_files()
 
     async def serve() -> None:
         serving = asyncio.create_task(server.serve(sockets=[listener]))

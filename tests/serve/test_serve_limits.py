@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
@@ -338,6 +339,27 @@ def test_the_server_imports_neither_torch_nor_transformers(packages):
     """
     line = [sys.executable, ISOLATED, "-c", program, str(packages(4).folder)]
     assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "set()\n"
+
+
+def test_clients_are_not_bound_by_a_low_soft_limit_of_files():
+    program = """if True:
+        import resource
+        from tcim_lite.serve.run import take_all_files
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard // 2, hard))
+        take_all_files()
+        print(resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard))
+    """
+    line = [sys.executable, ISOLATED, "-c", program]
+    assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "True\n"
+
+
+def test_a_server_has_all_files_that_the_system_allows(server):
+    files = next(
+        line for line in Path(f"/proc/{server.process.pid}/limits").read_text().splitlines() if "open files" in line
+    )
+    soft, hard = files.split()[3:5]
+    assert soft == hard
 
 
 def test_no_host_is_not_every_address():
