@@ -211,7 +211,7 @@ void half_slab(const HalfSlabArgs& args) {
     float* packed = args.packed + vector * kVecTerms;
     for (int64_t k = 0; k < args.terms; k += 2) {
       Vec even, odd;
-      load_pairs(pairs + k * kLanes, even, odd);
+      split(load(pairs + k * kLanes), load(pairs + (k + 1) * kLanes), even, odd);
       store(packed + k * kLanes, even);
       store(packed + (k + 1) * kLanes, odd);
     }

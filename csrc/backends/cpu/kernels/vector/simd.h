@@ -11,7 +11,6 @@
 //   kSums                     how many Vecs fit the registers as sums beside operands
 //   broadcast, load, store    from and to float and fp16 (uint16_t, saturating at 65504); store_bytes narrows Ints
 //   store_from                as fp16, 0 where a < limit; a is at most 65504, and limit at least -65504
-//   load_pairs                of 16 pairs of fp16, the first of each and the second
 //   + - * / fma abs           fma is a * b + c with one rounding
 //   min, max                  b where a is NaN; of Ints too
 //   clamp                     a between low and high; NaN stays

@@ -51,18 +51,6 @@ inline Vec load(const uint16_t* p, Tail tail) {
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
 }
 
-inline void load_pairs(const uint16_t* p, Vec& first, Vec& second) {
-  const auto* pairs = reinterpret_cast<const __m256i*>(p);
-  const __m256i a = _mm256_loadu_si256(pairs), b = _mm256_loadu_si256(pairs + 1), low = _mm256_set1_epi32(0xffff);
-  // packus works inside 128-bit lanes: a0 b0 a1 b1 becomes a0 a1 b0 b1.
-  const __m256i firsts =
-      _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xd8);
-  const __m256i seconds =
-      _mm256_permute4x64_epi64(_mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16)), 0xd8);
-  first = {_mm256_cvtph_ps(_mm256_castsi256_si128(firsts)), _mm256_cvtph_ps(_mm256_extracti128_si256(firsts, 1))};
-  second = {_mm256_cvtph_ps(_mm256_castsi256_si128(seconds)), _mm256_cvtph_ps(_mm256_extracti128_si256(seconds, 1))};
-}
-
 __attribute__((always_inline)) inline void prefetch_near(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

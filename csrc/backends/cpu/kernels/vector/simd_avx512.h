@@ -35,12 +35,6 @@ inline Vec load(const uint16_t* p, Full = {}) {
 }
 inline Vec load(const uint16_t* p, Tail tail) { return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(tail.mask, p))}; }
 
-inline void load_pairs(const uint16_t* p, Vec& first, Vec& second) {
-  const __m512i pairs = _mm512_loadu_si512(p);
-  first = {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs))};
-  second = {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)))};
-}
-
 inline Vec operator+(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }

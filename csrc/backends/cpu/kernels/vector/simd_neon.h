@@ -52,16 +52,6 @@ inline Vec load(const float* p, Full = {}) {
 inline Vec load(const uint16_t* p, Full = {}) {
   return each([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))); });
 }
-inline void load_pairs(const uint16_t* p, Vec& first, Vec& second) {
-  for (int half = 0; half < 2; ++half) {
-    const uint16x8x2_t eight = vld2q_u16(p + 16 * half);
-    const float16x8_t a = vreinterpretq_f16_u16(eight.val[0]), b = vreinterpretq_f16_u16(eight.val[1]);
-    first.v[2 * half] = vcvt_f32_f16(vget_low_f16(a));
-    first.v[2 * half + 1] = vcvt_high_f32_f16(a);
-    second.v[2 * half] = vcvt_f32_f16(vget_low_f16(b));
-    second.v[2 * half + 1] = vcvt_high_f32_f16(b);
-  }
-}
 template <typename T>
 inline Vec load(const T* p, Tail tail) {
   T values[16] = {};
