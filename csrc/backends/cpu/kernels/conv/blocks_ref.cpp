@@ -8,17 +8,12 @@ namespace {
 // body(element of y, channel, taps) where taps(body of (tap, value)) goes through what the element reads.
 template <typename Body>
 void for_elements(const BlockWindow& window, const float* x, float outside, const Body& body) {
-  const auto &h = window.h, &w = window.w;
   for (int64_t i = 0; i < window.rows * window.cols * kBlock; ++i) {
     const int64_t channel = i % kBlock, column = i / kBlock % window.cols;
     const int64_t row = window.first + i / kBlock / window.cols;
     body(i, channel, [&](const auto& take) {
-      for (int64_t tap = 0; tap < h.kernel * w.kernel; ++tap) {
-        const int64_t in_row = row * h.stride + tap / w.kernel * h.dilation - h.pad;
-        const int64_t in_column = column * w.stride + tap % w.kernel * w.dilation - w.pad;
-        const bool inside = in_row >= 0 && in_row < h.in && in_column >= 0 && in_column < w.in;
-        take(tap, inside ? x[(in_row * w.in + in_column) * kBlock + channel] : outside);
-      }
+      const auto value_at = [&](int64_t r, int64_t c) { return x[(r * window.w.in + c) * kBlock + channel]; };
+      for_taps(window.h, window.w, row, column, outside, value_at, take);
     });
   }
 }

@@ -1,10 +1,22 @@
-// The function behind a Conv. Only *_ref.cpp include this.
+// What elements of a Conv or a pool read, and the function behind a Conv. Only *_ref.cpp include this.
 #pragma once
 
 #include "backends/cpu/kernels/vector/functions_ref.h"
 
 namespace tcim_lite::cpu {
 namespace {
+
+// take(tap, value) for what element (row, column) of a result reads: value_at(in_row, in_column), or `outside`.
+template <typename Value, typename Take>
+void for_taps(const BlockWindow::Axis& h, const BlockWindow::Axis& w, int64_t row, int64_t column, float outside,
+              const Value& value_at, const Take& take) {
+  for (int64_t tap = 0; tap < h.kernel * w.kernel; ++tap) {
+    const int64_t in_row = row * h.stride + tap / w.kernel * h.dilation - h.pad;
+    const int64_t in_column = column * w.stride + tap % w.kernel * w.dilation - w.pad;
+    const bool inside = in_row >= 0 && in_row < h.in && in_column >= 0 && in_column < w.in;
+    take(tap, inside ? value_at(in_row, in_column) : outside);
+  }
+}
 
 // function(round(value)); what it returns is still to be rounded.
 template <typename Row>

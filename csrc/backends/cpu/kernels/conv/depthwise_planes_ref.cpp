@@ -5,17 +5,14 @@ namespace {
 
 template <typename Row>
 void depthwise_planes(const DepthwisePlanesArgs& args) {
+  const BlockWindow::Axis h{args.in_rows, 3, args.stride, 1, 1}, w{args.in_cols, 3, args.stride, 1, 1};
   for (int64_t i = 0; i < args.planes * args.rows * args.cols; ++i) {
     const int64_t column = i % args.cols, row = i / args.cols % args.rows, plane = i / args.cols / args.rows;
     const void* x = Row::at(args.x, plane * args.in_rows * args.in_cols);
     float sum = 0;
-    for (int64_t tap = 0; tap < 9; ++tap) {
-      const int64_t in_row = (args.first + row) * args.stride + tap / 3 - 1;
-      const int64_t in_column = column * args.stride + tap % 3 - 1;
-      const bool inside = in_row >= 0 && in_row < args.in_rows && in_column >= 0 && in_column < args.in_cols;
-      const float value = inside ? Row::load(x, in_row * args.in_cols + in_column) : 0.0f;
-      sum = std::fmaf(Row::load(args.weights, plane * 9 + tap), value, sum);
-    }
+    const auto value_at = [&](int64_t r, int64_t c) { return Row::load(x, r * args.in_cols + c); };
+    for_taps(h, w, args.first + row, column, 0.0f, value_at,
+             [&](int64_t tap, float value) { sum = std::fmaf(Row::load(args.weights, plane * 9 + tap), value, sum); });
     const int64_t at = plane * args.plane + row * args.cols;
     store_sum<Row>(args.end, args.bias ? args.bias + plane : nullptr,
                    args.residual ? Row::at(args.residual, at) : nullptr, Row::at(args.y, at), column, sum);

@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include "backends/cpu/kernels/vector/element_ref.h"
+#include "backends/cpu/kernels/conv/conv_end_ref.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -20,17 +18,14 @@ void pool(const PoolArgs& args) {
 
 template <Elem E>
 void pool_planes(const PoolPlanesArgs& args) {
+  const BlockWindow::Axis h{args.in_rows, 3, 2, 1, 1}, w{args.in_cols, 3, 2, 1, 1};
   const int64_t rows = (args.in_rows + 1) / 2, cols = args.in_cols / 2;
   for (int64_t i = 0; i < args.planes * rows * cols; ++i) {
-    const int64_t plane = i / cols / rows, top = i / cols % rows * 2 - 1, left = i % cols * 2 - 1;
+    const void* x = RefRow<E>::at(args.x, i / cols / rows * args.in_rows * args.in_cols);
+    const auto value_at = [&](int64_t r, int64_t c) { return RefRow<E>::load(x, r * args.in_cols + c); };
     float result = 0;
-    for (int64_t tap = 0; tap < 9; ++tap) {
-      const int64_t row = top + tap / 3, column = left + tap % 3;
-      const bool inside = row >= 0 && row < args.in_rows && column >= 0 && column < args.in_cols;
-      const int64_t at = (plane * args.in_rows + row) * args.in_cols + column;
-      const float value = inside ? RefRow<E>::load(args.x, at) : -INFINITY;
-      result = tap == 0 || result < value ? value : result;
-    }
+    for_taps(h, w, i / cols % rows, i % cols, -INFINITY, value_at,
+             [&](int64_t tap, float value) { result = tap == 0 || result < value ? value : result; });
     RefRow<E>::store(args.y, i, result);
   }
 }
