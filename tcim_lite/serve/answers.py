@@ -71,6 +71,11 @@ class Answers:
         for request_id in list(self._open.values()):
             self._engines.abort(request_id)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next of `events` is at hand."""
+        return not self._events.empty()
+
     async def events(self, idle_s: float) -> AsyncIterator[tuple[int, Event] | None]:
         """(index, event) until all answers have ended; None where nothing came for `idle_s` seconds.
 

@@ -109,9 +109,10 @@ class EventStream(Response):
                         _log.info("a client took nothing for %g s; its answer is ended", self._options.stall_s)
                         self._answers.abort()
                         return
-                    # Neither of both waits where all is at hand. The turn of the loop is when a closed connection is
-                    # noticed; asyncio logs each write after it.
-                    await asyncio.sleep(0)
+                    # Nothing waits then, and a closed connection is noticed when the loop takes a turn. asyncio logs
+                    # each write between.
+                    if self._answers.has_more:
+                        await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _data(self) -> AsyncGenerator[bytes, None]:

@@ -242,6 +242,8 @@ def test_fields_of_openai_that_change_nothing_are_taken():
 
 def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
     class Answers:
+        has_more = True
+
         def abort(self):
             pass
 
