@@ -20,14 +20,13 @@ void weigh_vectors(const float* p, const T* v, int64_t stride, int64_t begin, in
   for (int64_t key = begin; key < end; ++key) {
     const T* row = v + key * stride;
     fetch(key, C);
-    Vec values[C];
-    for (int c = 0; c < C - 1; ++c) values[c] = load(row + kLanes * c);
-    values[C - 1] = load(row + kLanes * (C - 1), last);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const Vec weight = broadcast(p[r * kAttentionBlock + key]);
+    Vec weights[R];  // all of them first: AVX2 has a register for one value beside them
+    for (int r = 0; r < R; ++r) weights[r] = broadcast(p[r * kAttentionBlock + key]);
 #pragma GCC unroll 8
-      for (int c = 0; c < C; ++c) sums[r][c] = fma(weight, values[c], sums[r][c]);
+    for (int c = 0; c < C; ++c) {
+      const Vec values = c < C - 1 ? load(row + kLanes * c) : load(row + kLanes * c, last);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) sums[r][c] = fma(weights[r], values, sums[r][c]);
     }
   }
 #pragma GCC unroll 4
