@@ -17,17 +17,16 @@ from .findings import Place, Use
 
 Type = str | tuple["Type", ...] | None
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _OTHER_MODULES = {"pydev_ctrl": "dev_ctrl"}
 _PASSES = 4  # types follow from types; longer chains stay unknown
 
 
 @dataclass
 class Scope:
-    """A module, class, function or comprehension of a file."""
+    """A module, class or function of a file, or a comprehension, which has name and node of what it is in."""
 
-    name: str  # "Chat.answer"; "" for the file; a comprehension has the name of what it is in
-    node: ast.Module | ast.ClassDef | Function | Comprehension
+    name: str  # "Chat.answer"; "" for the file
+    node: ast.Module | ast.ClassDef | Function
     parent: Scope | None = None
     types: dict[str, Type] = field(default_factory=dict)  # by the text of a name or `self.x`
     mixed: set[str] = field(default_factory=set)  # of these, those that are bound to something else as well
@@ -90,7 +89,7 @@ class PythonFile:
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             targets = [each for made in node.generators for each in ast.walk(made.target)]
             own = frozenset(each.id for each in targets if isinstance(each, ast.Name))
-            scope = Scope(scope.name, node, scope, own=own)
+            scope = Scope(scope.name, scope.node, scope, own=own)
         for child in ast.iter_child_nodes(node):
             self._place(child, scope)
 
@@ -160,7 +159,7 @@ class PythonFile:
 
     def _home(self, target: ast.expr, scope: Scope) -> Scope:
         """Where a name is kept: `self.x` with the class."""
-        while isinstance(scope.node, Comprehension) and _root(target) not in scope.own and scope.parent is not None:
+        while scope.own and _root(target) not in scope.own and scope.parent is not None:
             scope = scope.parent
         owner = scope.owner
         return owner if owner is not None and _root(target) == "self" and isinstance(target, ast.Attribute) else scope
