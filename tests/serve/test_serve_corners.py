@@ -133,7 +133,7 @@ def test_a_message_without_content_is_a_400(server, role):
     [
         (["--prefix-cache-mb", "inf"], "--prefix-cache-mb inf: expected a number, 0 or more"),
         (["--max-body-mb", "nan"], "--max-body-mb nan: expected a number, 0 or more"),
-        (["--shutdown-timeout", "inf"], "shutdown_s=inf: expected 0 or more, and finite"),
+        (["--shutdown-timeout", "inf"], "--shutdown-timeout inf: expected 0 or more, and finite"),
         (["--port", "65536"], "port 65536: expected 0 to 65535"),
         (["--served-model-name", ""], "the model's name is ''; give one"),
     ],
