@@ -116,6 +116,11 @@ def test_what_is_no_array_is_named(add, value):
         add.set_input("length", value)
 
 
+def test_an_integer_that_no_type_holds_is_named_by_its_bits(add):
+    with pytest.raises(rt.ArgumentError, match="input 'length': an integer of 71 bits; expected one of at most 64"):
+        add.set_input("length", 2**70)
+
+
 def test_equal_element_counts_are_accepted_in_any_shape(add):
     values = np.arange(6, dtype=np.float16)
     for shape in ((6,), (3, 2), (1, 6, 1)):

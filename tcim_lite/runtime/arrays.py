@@ -44,6 +44,8 @@ def as_array(value: Any) -> NDArray[Any]:
             "float32 or float64 on the host, so convert it before, for example with tensor.float()"
         ) from problem
     if array.dtype.kind == "O" and array is not value and array.ndim == 0:
+        if isinstance(value, int):
+            raise ArgumentError(f"an integer of {value.bit_length()} bits; expected one of at most 64")
         raise ArgumentError(f"a {type(value).__name__} is no array; expected one of numpy, or what numpy.asarray takes")
     if array.dtype.kind == "V" and array.dtype.name == "bfloat16":  # of ml_dtypes; a name takes a microsecond
         return _widen(array.view(np.uint16))

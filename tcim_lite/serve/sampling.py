@@ -58,7 +58,16 @@ def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingP
     guides = [guide for guide in (_guide(request), _format(request), forced_call(request)) if guide is not None]
     if len(guides) > 1:
         raise ApiError(400, "structured_outputs, response_format and a tool_choice that forces a call: got several")
-    return _params(request, defaults, max_tokens, logprobs, guides[0] if guides else None)
+    try:
+        return _params(request, defaults, max_tokens, logprobs, guides[0] if guides else None)
+    except ApiError as error:
+        given = {"logprobs": "top_logprobs"}
+        if request.max_completion_tokens is not None:
+            given["max_tokens"] = "max_completion_tokens"
+        name = given.get(error.param or "")
+        if name is None:
+            raise
+        raise ApiError(400, str(error).replace(str(error.param), name, 1), param=name, code=error.code) from None
 
 
 def choices(request: Sampling, prompts: int, most: int) -> int:

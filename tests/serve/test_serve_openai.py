@@ -242,6 +242,9 @@ def test_echoed_prompts_have_logprobs_where_prefill_gives_all_logits(client, sta
         ({"n": 0}, "n"),
         ({"logit_bias": {"one": 1}}, "logit_bias"),
         ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
         ({"extra_body": {"max_token": 3}}, "max_token"),
         ({"extra_body": {"audio": {"voice": "x"}}}, "audio"),
         ({"max_tokens": "many"}, "max_tokens"),
@@ -257,6 +260,7 @@ def test_a_bad_value_is_a_400_that_names_it(client, options, param):
         chat(client, "hi", **options)
     assert caught.value.body["param"] == param
     assert caught.value.body["type"] == "invalid_request_error"
+    assert param.partition(".")[0] in caught.value.body["message"]
 
 
 def test_a_prompt_beyond_the_context_is_a_400_that_names_the_limit(client):
