@@ -42,9 +42,9 @@ def test_set_input_refuses_what_does_not_fit(add):
     wide = add.get_dev_output("total").astype(np.int8)
     with pytest.raises(rt.ShapeError, match="strided"):
         add.set_input("image", wide.select_roi([0, 0], [2, 2]))
-    with pytest.raises(rt.ArgumentError, match="needs a device tensor, .* use set_input"):
+    with pytest.raises(rt.ArgumentError, match=r"needs a device tensor, .* use set_input"):
         add.set_dev_input("a", add.get_output("total"))
-    with pytest.raises(rt.ArgumentError, match="needs a device tensor, .* use set_output"):
+    with pytest.raises(rt.ArgumentError, match=r"needs a device tensor, .* use set_output"):
         add.set_dev_output("total", add.get_output("total"))
     with pytest.raises(TypeError, match=r"expected a tcim_lite\.runtime\.Tensor"):
         add.set_dev_input("a", np.zeros((2, 3)))

@@ -30,7 +30,7 @@ std::string with_batch_underscore(std::string_view name) {
 }
 
 // What port `index` looks like as one tensor.
-TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::*ids, size_t index, int axis,
+TensorInfo logical_info(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, size_t index, int axis,
                         const std::vector<int>& device_ids) {
   const Value& first = parts[0].values[(parts[0].*ids)[index]];
   Shape shape = first.shape;
@@ -59,7 +59,7 @@ void describe_images(const Graph& graph, std::vector<Port>& inputs) {
 
 }  // namespace
 
-PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::*ids, const std::vector<int32_t>& axes,
+PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
                      const std::vector<int>& device_ids) {
   const size_t count = (parts[0].*ids).size();
   counted_ = ids == &Graph::outputs ? count - parts[0].taps : count;

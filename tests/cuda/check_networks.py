@@ -50,7 +50,8 @@ def residual() -> onnx.ModelProto:
     constants = {
         "w1": weight(64, 3, 7, 7), "w2": weight(64, 64, 1, 1), "w3": weight(64, 64, 3, 3), "w4": weight(256, 64, 1, 1),
         "w5": weight(256, 64, 1, 1), "w6": weight(256, 1, 3, 3), "w7": weight(256, 32, 3, 3),
-        "w8": weight(256, 64, 2, 2), "w9": weight(10, 320), "b9": weight(10), "shape": np.array([0, -1], np.int64), "b1": weight(64),
+        "w8": weight(256, 64, 2, 2), "w9": weight(10, 320), "b9": weight(10), "shape": np.array([0, -1], np.int64),
+        "b1": weight(64),
         "scales": np.array([1, 1, 2, 2], np.float32),
     }  # fmt: skip
     nodes: Nodes = [

@@ -1,11 +1,11 @@
-"""Recordings replayed across kinds of device: made on the CPU and run again on the GPU within bounds, made on the GPU and
-run again there bit for bit.
+"""Recordings replayed across kinds of device: made on the CPU and run again on the GPU within bounds, made on the GPU
+and run again there bit for bit.
 
     python tests/cuda/check_replay.py FOLDER
 
 A prefill and a greedy decode of a language model, and both demo networks. A replay feeds the recorded inputs, so the
-bounds are those of one step: check_model.py's for logits, as shares of the largest; check_networks.py's for networks, there
-as cosines of the outputs: a difference of norm n turns a vector by at most asin(n).
+bounds are those of one step: check_model.py's for logits, as shares of the largest; check_networks.py's for networks,
+there as cosines of the outputs: a difference of norm n turns a vector by at most asin(n).
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python tests/cuda/check_taps.py FOLDER
 
 Logits with taps are held to those without, as a tapped decode is launched step by step. Limits are those of
-check_model.py, relative to the largest element of each value. Where two experts' scores are nearly equal the devices may
-choose differently, and that token differs from there on: values are compared for the tokens that went to the same experts
-so far, which at least half of all must do.
+check_model.py, relative to the largest element of each value. Where two experts' scores are nearly equal the devices
+may choose differently, and that token differs from there on: values are compared for the tokens that went to the same
+experts so far, which at least half of all must do.
 """
 
 import argparse

@@ -51,6 +51,7 @@ def training():
 def shares(printed: str) -> dict[str, list[tuple[float, str]]]:
     """{image: [(per cent, class), ..]} of what image_classification.py printed."""
     found: dict[str, list[tuple[float, str]]] = {}
+    image = ""
     for line in printed.splitlines():
         if match := re.fullmatch(r" +([\d.]+)%  (\w+)", line):
             found[image].append((float(match.group(1)), match.group(2)))
@@ -137,7 +138,7 @@ def test_the_examples_say_what_does_not_fit(run_example, tmp_path):
 
 def test_non_maximum_suppression_keeps_the_best_of_each_class(detection):
     square = np.array([0, 0, 10, 10], np.float32)
-    frames = np.stack([square, square + 1, square + [0, 0, 0, -5], square + 1, square + 30])
+    frames = np.stack([square, square + 1, square - np.float32([0, 0, 0, 5]), square + 1, square + 30])
     scores = np.array([0.5, 0.9, 0.4, 0.3, 0.2], np.float32)
     labels = np.array([0, 0, 0, 1, 0])
     overlap = 81 / 119

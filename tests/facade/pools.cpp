@@ -11,12 +11,12 @@ namespace {
 
 int failures = 0;
 
-#define EXPECT(condition)                                                             \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      std::cerr << __FILE__ << ":" << __LINE__ << ": " << #condition << std::endl;    \
-      ++failures;                                                                     \
-    }                                                                                 \
+#define EXPECT(condition)                                                          \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
+      std::cerr << __FILE__ << ":" << __LINE__ << ": " << #condition << std::endl; \
+      ++failures;                                                                  \
+    }                                                                              \
   } while (false)
 
 template <typename Call>

@@ -251,8 +251,8 @@ def page(rows: list[Row]) -> str:
     parts.append(
         "\nThe runs: `chat` is a Qwen3 in w4a8h0_ssfp, a prompt of 21 tokens in chunks of 16, then three tokens; "
         "`float` is\nfloat16; `experts` a Qwen3 MoE; `gpt-oss` has windows, sinks and experts, `masks` its two masks "
-        "besides; `positions`\ntakes position ids; `long` has a prompt of 600 tokens; `all logits` gives those of every row. "
-        "The others are single\n"
+        "besides; `positions`\ntakes position ids; `long` has a prompt of 600 tokens; `all logits` gives those of "
+        "every row. The others are single\n"
         "graphs of the conformance suite on chosen inputs: " + ", ".join(f"`{run}`" for run in GRAPHS) + ".\n"
     )
     failing = [row for row in rows if row.text.startswith("the run fails")]

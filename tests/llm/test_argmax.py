@@ -1,4 +1,4 @@
-"""`compile --argmax`: decode returns the ids of the largest logits, and the engine takes those where it needs no more."""
+"""`compile --argmax`: decode returns the ids of the largest logits, which the engine takes where it needs no more."""
 
 import json
 from types import SimpleNamespace
@@ -118,8 +118,10 @@ def test_a_request_whose_logits_are_all_nan_fails_alone(tiny_package):
 
     engine.slots.stages[0].decode = Poisoned(decode)
     answers, last = run(engine)
-    assert last["p1"].finish_reason == "length" and len(answers["p1"]) == 4
-    assert last["p2"].finish_reason == "error" and "is NaN" in last["p2"].error
+    assert last["p1"].finish_reason == "length"
+    assert len(answers["p1"]) == 4
+    assert last["p2"].finish_reason == "error"
+    assert "is NaN" in last["p2"].error
 
 
 def test_a_slot_alone_gives_the_same_by_the_prefill_graph(tiny_package):

@@ -1,4 +1,4 @@
-"""MatMul, Softmax and MatMul as one step have the bits of the same ops one by one, which an output between them keeps."""
+"""MatMul, Softmax and MatMul as one step have the bits of the ops one by one, which an output between them keeps."""
 
 from __future__ import annotations
 

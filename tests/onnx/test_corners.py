@@ -301,5 +301,5 @@ def test_a_mask_of_the_least_float32_says_what_float16_holds(make_model):
         results.append(module.get_output("y").numpy())
     np.testing.assert_allclose(*results, atol=1e-3)
     module.set_input("mask", np.tile(mask, (4, 1)))
-    with pytest.raises(TcimError, match="'mask' .*65504, the largest float16, .* fill a mask with -65504"):
+    with pytest.raises(TcimError, match=r"'mask' .*65504, the largest float16, .* fill a mask with -65504"):
         module.run(sync=True)

@@ -45,7 +45,9 @@ REFUSED = {
         [("ReorderInput", ["x"], ["y"], {"domain": "com.microsoft.nchwc"})], ROW, {},
         "onnxruntime writes it for one processor; expected the model that it read, or one saved with ORT_ENABLE_EXT",
     ),
-    "a random result": ([("RandomNormalLike", ["x"], ["y"], {})], ROW, {}, "node 'n0' (RandomNormalLike): its result is"),
+    "a random result": (
+        [("RandomNormalLike", ["x"], ["y"], {})], ROW, {}, "node 'n0' (RandomNormalLike): its result is"
+    ),
     "random constants": (
         [("RandomNormal", [], ["r"], {"shape": [3]}), ("Add", ["x", "r"], ["y"], {})], ROW, {},
         "node 'n0' (RandomNormal): its result is random; make it an input",
@@ -116,7 +118,8 @@ REFUSED = {
     ),
     "a Transpose of nothing": ([("Transpose", [], ["y"], {})], ROW, {}, "node 'n0' (Transpose)"),
     "a MatMul of one matrix": (
-        [("MatMul", ["x"], ["a"], {}), ("Add", ["a", "s"], ["y"], {})], ROW, {"s": np.float32([1])}, "node 'n0' (MatMul)"
+        [("MatMul", ["x"], ["a"], {}), ("Add", ["a", "s"], ["y"], {})], ROW, {"s": np.float32([1])},
+        "node 'n0' (MatMul)",
     ),
     "a constant that is a sequence": (
         [("SplitToSequence", ["s"], ["a"], {}), ("Add", ["x", "a"], ["y"], {})], ROW, ints(1, 2),

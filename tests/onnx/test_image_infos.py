@@ -85,7 +85,7 @@ def test_an_array_of_three_whole_planes_is_refused_with_the_bytes_of_an_image(pa
     module = rt.load(package())
     with pytest.raises(ShapeError, match=r"uint8 YUV420SP \[1, 3, 16, 30\] .*an image has 720 bytes, all rows of Y"):
         module.set_input("x", np.zeros((1, 3, HEIGHT, WIDTH), np.uint8))
-    with pytest.raises(ShapeError, match="has 1440 elements, .* needs 720; an image has 720 bytes"):
+    with pytest.raises(ShapeError, match=r"has 1440 elements, .* needs 720; an image has 720 bytes"):
         rt.Tensor(module.get_input_info("x"), np.zeros((1, 3, HEIGHT, WIDTH), np.uint8))
 
 

@@ -279,7 +279,7 @@ def test_symbols_of_a_compiled_program_are_names_of_the_api(symbol, name):
 
 
 @pytest.mark.build
-def test_a_compiled_program_is_checked_by_its_symbols_and_run(tmp_path, add_model, sdk):
+def test_a_compiled_program_is_checked_by_its_symbols_and_run(tmp_path, add_model, sdk):  # noqa: F811
     program = cpp_programs.build(sdk, tmp_path, "power", [PORTING / "power.cpp"], "-std=c++17", "-w", "-O2")
     report = check([program], [str(program), str(add_model)])
     used = {use.name for use in report.uses}

@@ -6,4 +6,4 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "llm")]
 
-from serve_live import alone, client, one_slot, packages, raw_alone, server, start  # noqa: E402, F401
+from serve_live import alone, client, one_slot, packages, raw_alone, server, start  # noqa: F401

@@ -177,7 +177,7 @@ class TestAxesOfArrays:
         for shape in ((1, 8, 8, 3), (8, 8, 3)):
             with pytest.raises(StrictError, match=r"S-502: .*\[1, 3, 8, 8\], the array \[.*8, 8, 3\]"):
                 rt.Tensor(info, np.zeros(shape))
-        with pytest.raises(StrictError, match="S-502: .*'a' is"):
+        with pytest.raises(StrictError, match=r"S-502: .*'a' is"):
             rt.load("add.hmm").set_input("a", np.zeros((3, 2)))
 
     def test_other_shapes_of_the_same_order_are_not(self):

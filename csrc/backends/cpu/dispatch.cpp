@@ -12,7 +12,7 @@ namespace {
 // A level overwrites what it does better than the levels before it.
 struct Level {
   const char* name;
-  bool CpuInfo::*has;
+  bool CpuInfo::* has;
   void (*use)(KernelTable& table);
 };
 

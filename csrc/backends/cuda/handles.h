@@ -60,8 +60,8 @@ Event make_event();
 DeviceBytes device_bytes(uint64_t bytes);  // null for 0 bytes; contents unspecified
 PinnedBytes pinned_bytes(uint64_t bytes);  // zeroed
 
-// From the host, or zeros; both are there when these return. CUDA's own return earlier: the copy when pageable bytes are
-// staged, the other at once, and streams made by make_stream() do not wait for what is still to come.
+// From the host, or zeros; both are there when these return. CUDA's own return earlier: the copy when pageable bytes
+// are staged, the other at once, and streams made by make_stream() do not wait for what is still to come.
 void copy_to_gpu(void* to, const void* from, uint64_t bytes);
 void zero_gpu(void* to, uint64_t bytes);
 

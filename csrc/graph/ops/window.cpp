@@ -25,7 +25,8 @@ Window window_of(const Op& op, const Shape& x, const Shape& y) {
   const auto kernel = numbers_of(op, "kernel"), strides = numbers_of(op, "strides"), pads = numbers_of(op, "pads"),
              dilations = numbers_of(op, "dilations"), upsample = numbers_of(op, "upsample");
   for (size_t i = 0; i < 2; ++i) {
-    (i == 0 ? window.h : window.w) = Window::Axis{x[2 + i], y[2 + i], kernel[i], strides[i], pads[i], dilations[i], upsample[i]};
+    (i == 0 ? window.h : window.w) =
+        Window::Axis{x[2 + i], y[2 + i], kernel[i], strides[i], pads[i], dilations[i], upsample[i]};
   }
   return window;
 }

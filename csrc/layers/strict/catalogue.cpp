@@ -74,8 +74,8 @@ constexpr FindingKind kCatalogue[] = {
                "feed(prefill, 4, 1)\nprefill.run(True)\n",
      "Set valid_length to the number of rows of the current text."},
     {"S-205", "position_ids disagree with valid_length.", "unspecified by the vendor",
-     "Token t of a run is number valid_length + t of the text, also where a graph is told so (models B.1). The vendor's "
-     "30B-A3B demo feeds one more in decode.",
+     "Token t of a run is number valid_length + t of the text, also where a graph is told so (models B.1). The "
+     "vendor's 30B-A3B demo feeds one more in decode.",
      "RoPE turns queries and keys by other angles than those of the text, and the answer drifts off without an error.",
      "module = rt.load('positions.hmm')\n" FEED
      "module.set_input('position_ids', np.arange(1, 5).reshape(1, 4))\nfeed(module, 0, 4)\nmodule.run(True)\n",

@@ -4,7 +4,8 @@
 //   image_streams MODEL.hmm [streams] [runs] [INPUT]
 //
 // INPUT holds the bytes of the model's first input, as examples/image_classification.py --save-input writes them;
-// without it the input is zeros, as all further inputs are. Every run of every stream must give the same outputs: a difference is an error.
+// without it the input is zeros, as all further inputs are. Every run of every stream must give the same outputs: a
+// difference is an error.
 #include <algorithm>
 #include <chrono>
 #include <cmath>

@@ -45,8 +45,8 @@ def build(network: Network, case: Case) -> tuple[nn.Module, np.ndarray]:
     """The network with seeded weights, ready to run, and an input.
 
     Products keep the variance of what they read, and batch norms have scales and shifts of their own and the statistics
-    of two inputs; those that end a residual path are small, as training makes them, else depth alone would amplify every
-    rounding. So activations are as large as in a trained network, and the same weights come out every time.
+    of two inputs; those that end a residual path are small, as training makes them, else depth alone would amplify
+    every rounding. So activations are as large as in a trained network, and the same weights come out every time.
     """
     rng = torch.Generator().manual_seed(3)
     with torch.random.fork_rng():

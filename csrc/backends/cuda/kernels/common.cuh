@@ -34,8 +34,8 @@ __device__ __forceinline__ void store(float* p, float v) { *p = v; }
 __device__ __forceinline__ void tell_unless_finite(float v, int* odd) {
   if (!(fabsf(v) < INFINITY)) *odd = 1;
 }
-// `sum`, or NaN when the value is NaN or infinite. Scores need it: an infinity in a key may make one of -infinity, whose
-// share is 0, and a NaN is no maximum, so neither need show in what comes of them.
+// `sum`, or NaN when the value is NaN or infinite. Scores need it: an infinity in a key may make one of -infinity,
+// whose share is 0, and a NaN is no maximum, so neither need show in what comes of them.
 __device__ __forceinline__ float marked(float sum, float value) { return fmaf(value, 0.0f, sum); }
 
 template <typename T>

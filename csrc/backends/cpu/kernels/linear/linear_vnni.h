@@ -26,7 +26,7 @@ typename V::Ints excess(typename V::Ints code_sums) {
   constexpr auto kOffset = unsigned(Format::kLayout.code_offset);
   static_assert((kOffset & (kOffset - 1)) == 0);
   if constexpr (kOffset == 0) return V::all(0);
-  return V::template shift_left < kOffset == 0 ? 0 : __builtin_ctz(kOffset) > (code_sums);
+  return V::template shift_left<kOffset == 0 ? 0 : __builtin_ctz(kOffset)>(code_sums);
 }
 
 // R rows, few, of all blocks, C registers of outputs at a time. The fp32 sums are held; those of integers begin at
