@@ -118,6 +118,15 @@ def test_a_misspelt_variable_is_named_once(variable, words):
     assert "secret" not in done.stderr
 
 
+def test_a_variable_with_a_foreign_name_cannot_write_lines_of_its_own():
+    names = "TCIM_LITE_A\nfake \x1b[31mred", "TCIM_LITE_" + "B" * 5000
+    done = run_python("import tcim_lite.runtime as rt; rt.get_device_num()", **dict.fromkeys(names, "1"))
+    first, second = sorted(done.stderr.splitlines())
+    assert "the environment has TCIM_LITE_A?fake ?[31mred, which" in first
+    assert "the environment has TCIM_LITE_BBBB" in second
+    assert len(second) < 600
+
+
 def test_every_variable_that_is_documented_or_read_is_known():
     rows = [
         name

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/named_file.h"
 
 namespace tcim_lite {
 namespace {
@@ -90,7 +91,8 @@ void warn_of_unknown_variables() {
     name = name.substr(0, name.find('='));
     const std::string_view rest = name.substr(kPrefix.size());
     if (is_one_of(rest, kNames) || is_one_of(rest, kNamesOfTests)) continue;
-    log(LogLevel::Warn, concat("the environment has ", name, ", which has no effect; ", meant_by(rest)));
+    log(LogLevel::Warn,
+        concat("the environment has ", printable_start(name), ", which has no effect; ", meant_by(rest)));
   }
 }
 

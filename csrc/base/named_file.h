@@ -13,7 +13,7 @@ namespace tcim_lite {
 // file or is larger is an Error that begins with `what`, such as "VARIABLE='path'".
 std::string read_named_file(const std::string& path, uint64_t most_bytes, ErrorCode code, const std::string& what);
 
-// The start of a line of such a file, for a message: without control characters.
+// The start of a line of such a file, or of a name, for a message: without control characters.
 std::string printable_start(std::string_view line);
 
 // The same checks without reading.
