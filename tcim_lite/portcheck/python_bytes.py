@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from .findings import Place, Risk, risk
 from .python_calls import entry_of, set_values
-from .python_source import PythonFile, Scope
+from .python_source import PythonFile
+from .scopes import Scope
 
 _BYTE_TYPES = ("uint8",)
 

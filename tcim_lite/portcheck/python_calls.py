@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .python_source import PythonFile, Scope
+from .python_source import PythonFile
+from .scopes import Scope
 
 _DEPTH = 4  # of calls that are followed
 

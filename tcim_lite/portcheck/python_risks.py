@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from .findings import Place, Risk, risk
 from .python_bytes import reinterpreted
 from .python_calls import Around, calls, entry_of, set_values, steps
-from .python_source import Function, PythonFile, Scope
+from .python_source import PythonFile
 from .python_sync import unsynced
+from .scopes import Function, Scope
 
 _CHOOSING = ("argmax", "topk", "top_k", "multinomial", "sample", "choice")
 _LENGTHS = ("valid_length", "current_length", "logits")

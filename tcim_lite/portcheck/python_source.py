@@ -9,36 +9,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from .api import CLASSES, DISTINCT, PYTHON, RESULTS, Entry, unknown
 from .findings import Place, Use
+from .scopes import Scope, Type, Unnamed, bound_in
 
-Type = str | tuple["Type", ...] | None
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OTHER_MODULES = {"pydev_ctrl": "dev_ctrl"}
 _PASSES = 4  # types follow from types; longer chains stay unknown
-
-
-@dataclass
-class Scope:
-    """A module, class or function of a file, or a comprehension, which has name and node of what it is in."""
-
-    name: str  # "Chat.answer"; "" for the file
-    node: ast.Module | ast.ClassDef | Function
-    parent: Scope | None = None
-    types: dict[str, Type] = field(default_factory=dict)  # by the text of a name or `self.x`
-    mixed: set[str] = field(default_factory=set)  # of these, those that are bound to something else as well
-    own: frozenset[str] = frozenset()  # the variables of a comprehension, which hide others of their names
-
-    @property
-    def owner(self) -> Scope | None:
-        """The class of a method, also inside its nested functions."""
-        scope: Scope | None = self
-        while scope is not None and not isinstance(scope.node, ast.ClassDef):
-            scope = scope.parent
-        return scope
 
 
 class PythonFile:
@@ -82,14 +60,13 @@ class PythonFile:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             inner = f"{scope.name}.{node.name}" if scope.name else node.name
             scope.types[node.name] = f"new-of:{inner}" if isinstance(node, ast.ClassDef) else f"def:{inner}"
-            self._enter(Scope(inner, node, scope))
+            bound = frozenset() if isinstance(node, ast.ClassDef) else bound_in(node)
+            self._enter(Scope(inner, node, scope, bound=bound))
             for decorator in node.decorator_list:
                 self._place(decorator, scope)
             return
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            targets = [each for made in node.generators for each in ast.walk(made.target)]
-            own = frozenset(each.id for each in targets if isinstance(each, ast.Name))
-            scope = Scope(scope.name, scope.node, scope, own=own)
+        if isinstance(node, Unnamed):
+            scope = scope.inside(node)
         for child in ast.iter_child_nodes(node):
             self._place(child, scope)
 
@@ -210,9 +187,16 @@ class PythonFile:
         return None
 
     def _is_mixed(self, node: ast.expr, scope: Scope) -> bool:
-        name = ast.unparse(node)
-        holder = self._holder(name, self._home(node, scope))
-        return holder is not None and name in holder.mixed
+        """Whether a name may be something else than what its type says."""
+        name, home = ast.unparse(node), self._home(node, scope)
+        holder, inner = self._holder(name, home), home
+        if holder is None:
+            return False
+        while inner is not holder and inner.parent is not None:
+            if _root(node) in inner.bound:
+                return True
+            inner = inner.parent
+        return name in holder.mixed
 
     def _attribute(self, base: Type, attribute: str) -> Type:
         if not isinstance(base, str):
@@ -259,8 +243,9 @@ class PythonFile:
                     kind = self._attribute(base, node.attr) if base is not None else None
                     if isinstance(base, str) and base in CLASSES:
                         kind = f"api:{base}.{node.attr}"
-                        if kind[4:] not in PYTHON and self._is_mixed(node.value, scope):
-                            continue  # of the other thing that the name is bound to
+                    is_unknown = isinstance(kind, str) and kind.startswith("api:") and kind[4:] not in PYTHON
+                    if is_unknown and self._is_mixed(node.value, scope):
+                        continue  # of the other thing that the name is bound to
                 else:
                     kind = self._named(node.id, scope)
                 if isinstance(kind, str) and kind.startswith("api:") and not _private(kind):

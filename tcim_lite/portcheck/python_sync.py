@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from .findings import Place, Risk, risk
 from .python_calls import Around, calls, entry_of, follow, set_values
-from .python_source import PythonFile, Scope
+from .python_source import PythonFile
+from .scopes import Scope
 
 
 def unsynced(file: PythonFile, scope: Scope) -> Iterator[Risk]:

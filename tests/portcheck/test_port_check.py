@@ -229,13 +229,22 @@ class Chat:
     def open(self):
         self.model = rt.load("b.hmm")
         self.model.warm_up()
+def stop(t, rt, extra=None):
+    t.stop(), rt.stop_all()
+    for module in range(3):
+        module.real
+def wait(module):
+    module.get_core_num()
+print(sorted(workers, key=lambda t: t.ident))
 """
     )
     names = {use.name for use in check([program]).uses}
     assert {name for name in names if "Module." in name} == {
-        "Module.get_input_info", "Module.get_output", "Module.run", "Module.sync", "Module.warm_up",
+        "Module.get_core_num", "Module.get_input_info", "Module.get_output", "Module.run", "Module.sync",
+        "Module.warm_up",
     }  # fmt: skip
-    assert names & {"Tensor.start", "Tensor.join", "Tensor.argmax", "Stream.tm_hour"} == set()
+    others = {"Tensor.start", "Tensor.join", "Tensor.argmax", "Tensor.stop", "Tensor.ident", "Stream.tm_hour"}
+    assert names & (others | {"stop_all"}) == set()
 
 
 @pytest.mark.parametrize("name", ["program.zip", "program.tar.gz", "program.tar.bz2", "program.tar.xz"])
