@@ -189,7 +189,7 @@ def test_managers_that_were_dropped_are_not_taken_for_one_another(tmp_path, add_
 
 def test_the_child_of_a_fork_leaves_the_recording_alone(tmp_path, add_model):
     (tmp_path / "program.py").write_text("""if True:
-        import multiprocessing, sys, threading
+        import multiprocessing, os, sys
         import numpy as np
         import tcim_lite.runtime as rt
 
@@ -207,8 +207,12 @@ def test_the_child_of_a_fork_leaves_the_recording_alone(tmp_path, add_model):
         for child in children:
             child.join()
         print([child.exitcode for child in children])
+        if os.fork() == 0:
+            raise SystemExit  # as a program ends, and not a worker
+        os.wait()
     """)
-    line = [sys.executable, ISOLATED, "-m", "tcim_lite.replay", str(tmp_path / "x"), str(tmp_path / "program.py")]
+    files = [str(tmp_path / "x"), str(tmp_path / "program.py")]
+    line = [sys.executable, ISOLATED, "-W", "error", "-m", "tcim_lite.replay", *files]
     done = subprocess.run([*line, str(add_model)], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[0, 0]\n", "")
     recording = Recording(tmp_path / "x")

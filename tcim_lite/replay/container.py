@@ -54,7 +54,8 @@ class RecordingWriter:
         """
         if pack and not has_zstd():
             raise RecordingError("packing takes zstd, which Python has from 3.14 on; pip install backports.zstd")
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115
+        # Without a buffer, of which the child of a fork would write its copy at its exit.
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
         self._process = os.getpid()
         self._lock = threading.Lock()  # which another thread may hold at a fork
         self._pack = pack
@@ -62,7 +63,7 @@ class RecordingWriter:
         self._line_bytes = 0
         self._stored: set[int] = set()
         self._records = 0
-        self._file.write(_HEADER.pack(MAGIC, MAJOR, MINOR if pack else 0, 0))
+        self._write(_HEADER.pack(MAGIC, MAJOR, MINOR if pack else 0, 0))
         self._chunk(META, _json(meta))
 
     def __enter__(self) -> RecordingWriter:
@@ -103,6 +104,7 @@ class RecordingWriter:
     def close(self, *, complete: bool = True) -> None:
         """Ends the file; may be called again. Without `complete` it looks like that of a killed process."""
         if os.getpid() != self._process:
+            self._file.close()
             return
         with self._lock:
             if not self._file.closed:
@@ -118,8 +120,12 @@ class RecordingWriter:
         wanted = ZSTD if self._pack else ZLIB if kind == DATA else NONE
         compression, stored = packed(content, wanted)
         head = _CHUNK.pack(kind, compression, len(first) + len(stored), len(first) + len(content))
-        self._file.write(b"".join((head, _CHECK.pack(fingerprint(head + first + stored)), first, stored)))
-        self._file.flush()
+        self._write(b"".join((head, _CHECK.pack(fingerprint(head + first + stored)), first, stored)))
+
+    def _write(self, content: bytes) -> None:
+        left = memoryview(content)
+        while left:  # the system may take a part
+            left = left[self._file.write(left) :]
 
 
 class Recording:
