@@ -82,13 +82,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def take_all_files() -> None:
-    """Makes the hard limit of open files the process's own.
+    """Makes the hard limit of open files the process's own, if the system lets it.
 
     Each client takes one, and 1024 is a common soft limit. Where none is left, asyncio logs thousands of errors a
     second.
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.suppress(OSError, ValueError):  # a hard limit above fs.nr_open, which was lowered since
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def run(service: Service, listener: socket.socket, on_ready: Callable[[], None]) -> None:

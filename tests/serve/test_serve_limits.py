@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from warm_python import ISOLATED
 
 from tcim_lite.cli import main
 from tcim_lite.faults import rules_text
-from tcim_lite.serve.run import listen
+from tcim_lite.serve.run import listen, take_all_files
 
 CHAT = "/v1/chat/completions"
 
@@ -352,6 +353,14 @@ def test_clients_are_not_bound_by_a_low_soft_limit_of_files():
     """
     line = [sys.executable, ISOLATED, "-c", program]
     assert subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout == "True\n"
+
+
+def test_a_limit_of_files_that_the_system_refuses_stays(monkeypatch):
+    def refuse(*_):
+        raise ValueError("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    take_all_files()
 
 
 def test_a_server_has_all_files_that_the_system_allows(server):
