@@ -1,5 +1,6 @@
 // The kernels that work row by row: every instruction set against ref bit for bit over widths around the vectors,
 // strided rows, guard pages and special values; and ref against straight-line computations.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -319,18 +320,19 @@ void check_weighted_sum(int64_t count, int64_t cols, int wildest) {
 }
 
 template <typename T>
-void check_silu(int64_t rows, int64_t cols, int wildest) {
+void check_gated(int64_t rows, int64_t cols, int wildest) {
   const Matrix<T> x(rows, 2 * cols, uniform(0, 3)), y(rows, cols, uniform(0, 3));
   const Matrix<float> acc(rows, 2 * cols, 0), bias(1, 2 * cols, 0);
   x.fill(wildest);
   acc.fill(wildest);
   bias.fill(3);
   const KernelTable& ref = tables()[0];
-  const auto silu = [&](float g) {
-    float minus = -g, e;
+  const auto swish = [&](float g, float alpha) {
+    float minus = -(alpha * g), e;
     ref.exp(&minus, &e, 1);
     return g / (1.0f + e);
   };
+  const auto silu = [&](float g) { return swish(g, 1.0f); };
   same_everywhere<T>("silu_mul", y, [&](const KernelTable& table, const Matrix<T>& out) {
     table.silu_mul[kElem<T>]({x.data(), out.data(), rows, cols, x.stride, out.stride});
   });
@@ -340,6 +342,15 @@ void check_silu(int64_t rows, int64_t cols, int wildest) {
     const double exact = double(g) / (1 + std::exp(-double(g)));
     // exp stops at exp(88) = 1 / 6.05e-39, so silu of less than -88 does not fall below 6.05e-39 |g|.
     CHECK(std::fabs(silu(g) - exact) <= 4e-7 * std::fabs(exact) + 6.1e-39 * std::fabs(g) + 0x1p-149);
+  }
+  constexpr float kAlpha = 1.702f, kLimit = 1.25f;
+  same_everywhere<T>("clamped_glu", y, [&](const KernelTable& table, const Matrix<T>& out) {
+    table.clamped_glu[kElem<T>]({{x.data(), out.data(), rows, cols, x.stride, out.stride}, kAlpha, kLimit});
+  });
+  for (int64_t i = 0; i < cols; ++i) {
+    const float g = from(x.at(0, i / 16 * 32 + i % 16)), u = from(x.at(0, i / 16 * 32 + 16 + i % 16));
+    check_equal("clamped_glu", y.at(0, i),
+                (std::clamp(u, -kLimit, kLimit) + 1.0f) * swish(std::min(g, kLimit), kAlpha));
   }
   for (const bool with_bias : {false, true}) {
     same_everywhere<T>("silu_mul_store", y, [&](const KernelTable& table, const Matrix<T>& out) {
@@ -405,7 +416,7 @@ void check_all() {
         check_norm<T>(rows, cols, wildest);
         check_elementwise<T>(rows, cols, wildest);
         check_weighted_sum<T>(rows, cols, wildest);
-        if (cols % 16 == 0) check_silu<T>(rows, cols, wildest);
+        if (cols % 16 == 0) check_gated<T>(rows, cols, wildest);
       }
     }
     check_rope<T>(3, 2 * cols);
