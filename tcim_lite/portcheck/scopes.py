@@ -41,7 +41,7 @@ class Scope:
 
 def bound_in(function: Function) -> frozenset[str]:
     """The variables of a function, its parameters among them."""
-    names, outer = _parameters(function), set()
+    names = _parameters(function)
     left: list[ast.AST] = [*function.body]
     while left:
         match left.pop():
@@ -51,15 +51,13 @@ def bound_in(function: Function) -> frozenset[str]:
                 names.add(name)
             case ast.alias(name=name, asname=other):
                 names.add(other or name.partition(".")[0])
-            case ast.Global(names=others) | ast.Nonlocal(names=others):
-                outer.update(others)
             case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 pass
             case node:
                 if isinstance(node, ast.ExceptHandler) and node.name is not None:
                     names.add(node.name)
                 left.extend(ast.iter_child_nodes(node))
-    return frozenset(names - outer)
+    return frozenset(names)
 
 
 def _parameters(function: Function | ast.Lambda) -> set[str]:
