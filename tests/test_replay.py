@@ -89,8 +89,8 @@ def test_device_memory_of_another_dtype_is_made_again(tmp_path, add_model):
 
 def test_host_memory_stands_for_a_buffer_that_looks_like_no_input_or_output(tmp_path):
     with RecordingWriter(tmp_path / "x", {"data": "all"}) as writer:
-        tensor = {"id": 3, "dtype": "uint8", "shape": [1024], "device": 0}
-        for _ in range(2):  # MemSet of a buffer
+        for number in (3, 4):  # MemSet of two buffers
+            tensor = {"id": number, "dtype": "uint8", "shape": [1024], "device": 0}
             writer.add_record({"call": "Tensor.set_zero", "thread": 1, "self": tensor, "at": 1, "ns": 1})
     done = replay(tmp_path / "x")
     assert (done.calls, done.mismatches) == (2, [])

@@ -12,7 +12,9 @@ import pytest
 from llm_packages import DEMO_CHECKPOINT
 
 from tcim_lite.llm import load_tokenizer
+from tcim_lite.llm.engine import Event, SamplingParams
 from tcim_lite.serve import chat_template
+from tcim_lite.serve.answers import Answers
 from tcim_lite.serve.chat import prompt_text
 from tcim_lite.serve.chat_template import ChatTemplate, TemplateError
 from tcim_lite.serve.errors import ApiError
@@ -241,15 +243,15 @@ def test_fields_of_openai_that_change_nothing_are_taken():
 
 
 def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
-    class Answers:
-        has_more = True
-
-        def abort(self):
-            pass
-
-        async def events(self, idle_s):
+    class Engines:
+        def submit(self, prompt, params, on_event):
             for _ in range(100):
-                yield 0, None
+                on_event(Event(request_id="a"))
+            on_event(Event(request_id="a", finish_reason="stop"))
+            return "a"
+
+        def abort(self, request_id):
+            pass
 
     class AnyReply:
         prefix = chunk_kind = ""
@@ -272,7 +274,9 @@ def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
             await asyncio.sleep(3600)
 
         usage = SimpleNamespace(add=lambda index, event: None)
-        await EventStream(Answers(), AnyReply(), usage, ServeOptions(model="m"), None)({}, receive, send)
+        answers = Answers(Engines(), SimpleNamespace(watch=lambda length: lambda event: None), 60.0)
+        await answers.submit(None, [[1]], SamplingParams(), 1)
+        await EventStream(answers, AnyReply(), usage, ServeOptions(model="m"), None)({}, receive, send)
         return closed_at.count(False)
 
     assert asyncio.run(sent_before_it_is_noticed()) <= 4
