@@ -206,7 +206,7 @@ def test_the_child_of_a_fork_leaves_the_recording_alone(tmp_path, add_model):
         work(3)
         for child in children:
             child.join()
-        print([child.exitcode for child in children])
+        print([child.exitcode for child in children], flush=True)
         if os.fork() == 0:
             raise SystemExit  # as a program ends, and not a worker
         os.wait()
