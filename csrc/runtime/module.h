@@ -119,7 +119,7 @@ class Module {
 
   Loaded& loaded(const char* who) const;
   template <typename Read>
-  auto fact(const KnownCall& call, const Read& read) const;
+  auto fact(const KnownCall& call, const Read& read, std::optional<int64_t> index = std::nullopt) const;
   Port& input_port(const char* who, std::string_view name) const;
   Port& output_port(const char* who, std::string_view name) const;
   void bind(const char* who, Port& port, const Tensor& tensor);

@@ -1,4 +1,5 @@
 // Module: names, infos and what the file says of itself.
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
@@ -11,23 +12,30 @@
 namespace tcim_lite {
 namespace {
 
-const Port& port_at(const char* who, const PortTable& ports, int64_t index) {
+// The call is "Module.NAME"; messages say NAME.
+const char* name_of(const KnownCall& call) { return call.name + sizeof "Module"; }
+
+const Port& port_at(const KnownCall& call, const PortTable& ports, int64_t index) {
   if (index < 0 || uint64_t(index) >= ports.counted()) {
-    fail(ErrorCode::Argument, who, ": index ", index, " is outside 0 .. ", int64_t(ports.counted()) - 1);
+    fail(ErrorCode::Argument, name_of(call), ": index ", index, " is outside 0 .. ", int64_t(ports.counted()) - 1);
   }
   return ports[size_t(index)];
 }
 
 }  // namespace
 
-// What the host knows of a loaded module. The call is "Module.NAME"; messages say NAME.
+// What the host knows of a loaded module, or of its input or output `index`.
 template <typename Read>
-auto Module::fact(const KnownCall& call, const Read& read) const {
+auto Module::fact(const KnownCall& call, const Read& read, std::optional<int64_t> index) const {
   return api_call(
-      call, [&](CallEvent& event) { describe(event); },
+      call,
+      [&](CallEvent& event) {
+        describe(event);
+        event.index = index;
+      },
       [&] {
         const std::lock_guard lock(mutex_);
-        return read(loaded(call.name + sizeof "Module"));
+        return read(loaded(name_of(call)));
       });
 }
 
@@ -40,29 +48,13 @@ size_t Module::num_outputs() const {
 }
 
 std::string Module::input_name(int64_t index) const {
-  return api_call(
-      host_call<"Module.get_input_name">,
-      [&](CallEvent& event) {
-        describe(event);
-        event.index = index;
-      },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return port_at("get_input_name", loaded("get_input_name").inputs, index).name();
-      });
+  const auto& call = host_call<"Module.get_input_name">;
+  return fact(call, [&](const Loaded& loaded) { return port_at(call, loaded.inputs, index).name(); }, index);
 }
 
 std::string Module::output_name(int64_t index) const {
-  return api_call(
-      host_call<"Module.get_output_name">,
-      [&](CallEvent& event) {
-        describe(event);
-        event.index = index;
-      },
-      [&] {
-        const std::lock_guard lock(mutex_);
-        return port_at("get_output_name", loaded("get_output_name").outputs, index).name();
-      });
+  const auto& call = host_call<"Module.get_output_name">;
+  return fact(call, [&](const Loaded& loaded) { return port_at(call, loaded.outputs, index).name(); }, index);
 }
 
 std::vector<std::string> Module::taps() const {
