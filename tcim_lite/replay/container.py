@@ -74,9 +74,14 @@ class RecordingWriter:
     ) -> None:
         self.close()
 
+    @property
+    def _is_child(self) -> bool:
+        """Whether this is the writer's copy in the child of a fork."""
+        return os.getpid() != self._process
+
     def add_record(self, record: dict[str, Any]) -> None:
         """One call or round."""
-        if os.getpid() != self._process:
+        if self._is_child:
             return
         line = _json(record) + b"\n"
         with self._lock:
@@ -89,7 +94,7 @@ class RecordingWriter:
 
     def add_data(self, content: bytes, hashed: int) -> None:
         """The bytes of a tensor, of which `hashed` is the fingerprint."""
-        if os.getpid() != self._process:
+        if self._is_child:
             return
         with self._lock:
             if hashed not in self._stored and not self._file.closed:
@@ -103,7 +108,7 @@ class RecordingWriter:
 
     def close(self, *, complete: bool = True) -> None:
         """Ends the file; may be called again. Without `complete` it looks like that of a killed process."""
-        if os.getpid() != self._process:
+        if self._is_child:
             self._file.close()
             return
         with self._lock:
