@@ -103,12 +103,20 @@ void bench_linear(WeightFormat format, int64_t rows, const std::vector<KernelTab
 
 void bench_attention(int64_t rows, const std::vector<KernelTable>& tables) {
   constexpr int64_t dim = 128, keys = kAttentionBlock;
-  AlignedBuffer k(keys * dim * 2), v(keys * dim * 2), q(rows * dim * 4), o(rows * dim * 4), ml(rows * 8);
+  AlignedBuffer k(keys * dim * 2), v(keys * dim * 2), q(rows * dim * 4), o(rows * dim * 4), ml(rows * 8),
+      scores(rows * keys * 4);
   const std::vector<int32_t> visible(static_cast<size_t>(rows), int32_t{keys});
   float* m = reinterpret_cast<float*>(ml.data());
-  const AttentionBlockArgs args{
-      reinterpret_cast<const float*>(q.data()), k.data(), v.data(), visible.data(), m, m + rows,
-      reinterpret_cast<float*>(o.data()),       rows,     dim};
+  const AttentionBlockArgs args{reinterpret_cast<const float*>(q.data()),
+                                k.data(),
+                                v.data(),
+                                visible.data(),
+                                m,
+                                m + rows,
+                                reinterpret_cast<float*>(o.data()),
+                                reinterpret_cast<float*>(scores.data()),
+                                rows,
+                                dim};
   compare("attention, rows " + std::to_string(rows), 2.0 * double(rows * dim * keys), 0, tables,
           [&](const KernelTable& table) { table.attention_block[kF16](args); });
 }

@@ -132,7 +132,8 @@ void bench_prefill(WeightFormat format, int64_t rows, int64_t outputs, int64_t i
 // One KV head of dimension 128 in fp16: `rows` query rows share 256 keys.
 void bench_attention() {
   const int64_t dim = 128, keys = kAttentionBlock, heads = 512;  // 512 blocks: 64 MiB of K and V
-  AlignedBuffer k(heads * keys * dim * 2), v(heads * keys * dim * 2), q(32 * dim * 4), o(32 * dim * 4), ml(64 * 4);
+  AlignedBuffer k(heads * keys * dim * 2), v(heads * keys * dim * 2), q(32 * dim * 4), o(32 * dim * 4), ml(64 * 4),
+      scores(32 * keys * 4);
   for (uint64_t i = 0; i < k.bytes() / 2; ++i) {
     reinterpret_cast<uint16_t*>(k.data())[i] = uint16_t(0x2800 + i % 997);
     reinterpret_cast<uint16_t*>(v.data())[i] = uint16_t(0x2800 + i % 991);
@@ -145,7 +146,8 @@ void bench_attention() {
       for (int64_t head = 0; head < heads; ++head) {
         kernels().attention_block[kF16]({reinterpret_cast<const float*>(q.data()), k.data() + head * keys * dim * 2,
                                          v.data() + head * keys * dim * 2, visible.data(), m, m + 32,
-                                         reinterpret_cast<float*>(o.data()), rows, dim});
+                                         reinterpret_cast<float*>(o.data()), reinterpret_cast<float*>(scores.data()),
+                                         rows, dim});
       }
     });
     const double flops = 4.0 * double(rows * dim * keys * heads);

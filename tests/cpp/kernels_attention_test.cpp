@@ -117,11 +117,12 @@ void check_block(int64_t rows, int64_t dim, int64_t most_keys, int64_t heads_per
   for (const KernelTable& table : all) {
     const Result own(rows, dim);
     const Result& result = &table == &all[0] ? expected : own;
+    const GuardedBuffer<float> scores(rows * kAttentionBlock);
     int64_t used = rows;
     while (hidden_poison && used > 1 && keys[used - 1] == most_keys) --used;  // the rows that must not see the NaN
     const bool finite = table.attention_block[kElem<T>](
-        {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), rows, dim,
-         window == 0 ? nullptr : begins.data(), masked ? mask.data() : nullptr});
+        {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), scores.data(),
+         rows, dim, window == 0 ? nullptr : begins.data(), masked ? mask.data() : nullptr});
     if (!finite) report_failure(__FILE__, __LINE__, concat("what row 0 sees is finite, also on ", table.isa));
     if (hidden_poison) {
       for (int64_t i = 0; i < used * dim; ++i) {
@@ -177,9 +178,10 @@ void check_odd_row(int64_t rows, int64_t dim, int64_t most_keys) {
   T& place = (in_keys ? k : v)[uniform(0, keys[0] - 1) * dim + uniform(0, int(dim) - 1)];
   place = odds[uniform(0, 2)];
   const Result result(rows, dim);
+  const GuardedBuffer<float> scores(rows * kAttentionBlock);
   for (const KernelTable& table : tables()) {
-    if (table.attention_block[kElem<T>](
-            {q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(), result.o.data(), rows, dim}))
+    if (table.attention_block[kElem<T>]({q.data(), k.data(), v.data(), keys.data(), result.m.data(), result.l.data(),
+                                         result.o.data(), scores.data(), rows, dim}))
       report_failure(__FILE__, __LINE__,
                      concat(from(place), " in ", in_keys ? "K" : "V", " goes unnoticed on ", table.isa, ": rows ", rows,
                             ", dim ", dim, ", keys ", most_keys));

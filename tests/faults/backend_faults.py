@@ -5,6 +5,7 @@ from __future__ import annotations
 from fault import Fault
 
 _ATTENTION = "csrc/backends/cpu/ops/attention.cpp"
+_ATTENTION_ROWS = "csrc/backends/cpu/ops/attention_rows.cpp"
 _MASK = "csrc/backends/cpu/ops/attention_mask.cpp"
 _EXECUTABLE = "csrc/backends/cpu/executable.cpp"
 _HEADS = "csrc/backends/cpu/ops/heads.cpp"
@@ -14,7 +15,7 @@ BACKEND = [
         "keys_and_values_swapped",
         "Attention takes the values for keys and the keys for values.",
         "C-1",
-        _ATTENTION,
+        _ATTENTION_ROWS,
         "const bool finite = run.kernels.attention_block[cache_elem](",
         'const bool swap = seeded("keys_and_values_swapped");\n'
         "  const auto& [k, v] = swap ? std::tie(this->v, this->k) : std::tie(this->k, this->v);\n"
@@ -25,7 +26,7 @@ BACKEND = [
         "one_row_too_many",
         "A token sees the row after its own.",
         "C-1, numbers",
-        _ATTENTION,
+        _ATTENTION_ROWS,
         "tile.end(row / heads) - start",
         'std::min(tile.end(row / heads) + seeded("one_row_too_many"), context) - start',
         ("numbers::test_attention_float16_is_near_the_exact_one[1.0-attention_prefill]",),
@@ -34,7 +35,7 @@ BACKEND = [
         "window_one_row_too_long",
         "With a sliding window, a token sees one row before it.",
         "numbers",
-        _ATTENTION,
+        _ATTENTION_ROWS,
         "std::max<int64_t>(tile.begin(row / heads) - start, 0)",
         'std::max<int64_t>(tile.begin(row / heads) - seeded("window_one_row_too_long") - start, 0)',
         ("attention_numbers::test_a_token_sees_the_rows_of_its_window[attention_window]",),
@@ -62,7 +63,7 @@ BACKEND = [
         "mask_not_added",
         "Of a mask only what it hides counts, not its weights.",
         "numbers",
-        _ATTENTION,
+        _ATTENTION_ROWS,
         "span.plain ? nullptr : mask}",
         'span.plain || seeded("mask_not_added") ? nullptr : mask}',
         ("attention_masks::test_a_mask_is_honoured_as_given[weights-attention_mask]",),
@@ -71,7 +72,7 @@ BACKEND = [
         "wrong_head",
         "A query head attends to the cache of its neighbour.",
         "numbers",
-        _ATTENTION,
+        _ATTENTION_ROWS,
         "const int64_t offset = (tile.kv_head * context",
         'const int64_t offset = ((tile.kv_head + seeded("wrong_head")) % kv_heads * context',
         ("numbers::test_attention_float16_is_near_the_exact_one[1.0-attention_decode]",),
@@ -239,7 +240,7 @@ BACKEND = [
         "odd_cache_row_used",
         "A NaN or an infinity in a live cache row is computed with.",
         "numbers",
-        _ATTENTION,
+        _ATTENTION_ROWS,
         "if (!finite) run.odd_attention",
         'if (!finite && !seeded("odd_cache_row_used")) run.odd_attention',
         ("attention_numbers::test_a_quantised_llm_refuses_a_live_cache_row_that_is_not_finite[0]",),

@@ -104,6 +104,17 @@ def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_packag
 
 
 LENGTHS = {"prefill_length": 128, "context_length": 512}
+SMALL_STACK = """
+import sys, threading
+sys.path.insert(0, sys.argv[1])
+from llm_packages import LoadedPackage
+from tcim_lite.llm import Package
+loaded = LoadedPackage(Package.open(sys.argv[2]))
+threading.stack_size(128 << 10)
+thread = threading.Thread(target=lambda: print(loaded.prefill(list(range(280))).tobytes().hex()))
+thread.start()
+thread.join()
+"""
 SCRIPT = """
 import hashlib, sys
 import numpy as np
@@ -119,6 +130,13 @@ for cache in loaded.caches():
     digest.update(cache.tobytes())
 print(digest.hexdigest())
 """
+
+
+def test_a_thread_with_the_stack_that_musl_gives_computes_prompts(tiny_package):
+    package = tiny_package(**LENGTHS)
+    done = warm_python.run("-c", SMALL_STACK, os.path.dirname(__file__), package.folder)
+    assert done.returncode == 0, done.stderr
+    assert bytes.fromhex(done.stdout) == bits(LoadedPackage(package).prefill(list(range(280))))
 
 
 def run_with(package: Package, isa: str, threads: int) -> subprocess.CompletedProcess:

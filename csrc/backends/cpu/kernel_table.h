@@ -229,6 +229,7 @@ struct AttentionBlockArgs {
   float* m;             // [rows]
   float* l;             // [rows]
   float* o;             // [rows, head_dim]
+  float* scores;        // [rows, 256], overwritten: of no use to the caller, too large for a stack
   int64_t rows, head_dim;
   const int32_t* begins = nullptr;  // [rows], ascending or equal; null: 0
   const float* mask = nullptr;      // [256 or fewer], added to the scores of every row; null: nothing

@@ -1,8 +1,8 @@
-#include "backends/cpu/ops/attention.h"
-
 #include <algorithm>
 #include <atomic>
 #include <limits>
+
+#include "backends/cpu/ops/attention_tile.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -11,38 +11,7 @@ namespace {
 // threads have to share, and with many.
 constexpr int64_t kTileRows = 64, kWideTileRows = 128;
 
-int64_t num_blocks(int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
-
 }  // namespace
-
-// Tokens [first, first + count) of one slot and one KV head.
-struct AttentionStep::Tile {
-  int64_t slot, kv_head, first, count, valid;
-  int64_t context, window;
-
-  int64_t rows(int64_t heads) const { return count * heads; }
-  // Keys [begin, end) are those that a token sees.
-  int64_t end(int64_t token) const { return std::min(valid + first + token + 1, context); }
-  int64_t begin(int64_t token) const { return std::max<int64_t>(end(token) - window, 0); }
-  // Leading rows whose last key lies before the block.
-  int64_t blind_rows(int64_t block, int64_t heads) const {
-    return std::clamp<int64_t>(block * kAttentionBlock - valid - first, 0, count) * heads;
-  }
-  // Leading rows whose first key lies before the end of the block.
-  int64_t begun_rows(int64_t block, int64_t heads) const {
-    const int64_t last = (block + 1) * kAttentionBlock + window;  // the end of a token whose first key is too far
-    return (last > context ? count : std::clamp<int64_t>(last - 1 - valid - first, 0, count)) * heads;
-  }
-};
-
-// (m, l, o) of the rows of a tile, one after the other in partial_floats() floats.
-struct AttentionStep::Partial {
-  float* m;
-  float* l;
-  float* o;
-
-  Partial(float* floats, int64_t rows) : m(floats), l(floats + rows), o(floats + 2 * rows) {}
-};
 
 int64_t AttentionStep::live_tokens(const RunContext& run) const {
   return q.limited ? std::min(run.live_rows, q.slot_rows) : q.slot_rows;
@@ -64,10 +33,10 @@ int64_t AttentionStep::most_tile_rows() const { return tokens_of(kWideTileRows) 
 // m, l and o of one tile.
 int64_t AttentionStep::partial_floats() const { return most_tile_rows() * (head_dim + 2); }
 
-int64_t AttentionStep::member_bytes() const {
-  // Queries, the running and one block's (m, l, o), and the key counts.
-  const int64_t rows = most_tile_rows();
-  return (rows * head_dim + 2 * partial_floats() + rows) * 4;
+int64_t AttentionStep::member_bytes() const { return Scratch::bytes(most_tile_rows(), head_dim, partial_floats()); }
+
+AttentionStep::Scratch AttentionStep::scratch_of(const RunContext& run, int member) const {
+  return {run.member(member), most_tile_rows(), head_dim};
 }
 
 int64_t AttentionStep::shared_bytes() const {
@@ -98,23 +67,22 @@ void AttentionStep::run(const RunContext& run) const {
     const int64_t slot = pair / kv_heads;
     const int64_t first = tile * per_tile;
     attend_tile(run, tile_of(run, slot, pair % kv_heads, first, std::min(per_tile, live - first)),
-                reinterpret_cast<float*>(run.member(member)));
+                scratch_of(run, member));
   };
   // Later tiles see more keys: they go first, so that the last tasks are short.
   tiles == 1 ? run.pool.parallel_runs(slots * kv_heads, attend)
              : run.pool.parallel_for(slots * kv_heads * tiles, attend);
 }
 
-void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, float* scratch) const {
+void AttentionStep::attend_tile(const RunContext& run, const Tile& tile, const Scratch& scratch) const {
   const int64_t rows = tile.rows(heads_per_kv());
-  float* queries = scratch;
-  const Partial running(queries + rows * head_dim, rows);
-  const Partial later(running.m + partial_floats(), rows);
-  load_queries(run, tile, queries);
+  const Partial running(scratch.partials, rows);
+  const Partial later(scratch.partials + partial_floats(), rows);
+  load_queries(run, tile, scratch.queries);
   const auto [first, end] = blocks_of(run, tile);
-  attend_block(run, tile, first, queries, running);
+  attend_block(run, tile, first, scratch, running);
   for (int64_t block = first + 1; block < end; ++block) {
-    attend_block(run, tile, block, queries, later);
+    attend_block(run, tile, block, scratch, later);
     merge(run, tile, block, running, later);
   }
   fill_blind(run, tile, running);
@@ -143,16 +111,16 @@ void AttentionStep::run_split(const RunContext& run, int64_t first_block, int64_
     const auto [first, end] = blocks_of(run, tile);
     if (block < first || block >= end) return;
     const int64_t rows = tile.rows(heads_per_kv());
-    float* queries = reinterpret_cast<float*>(run.member(member));
-    load_queries(run, tile, queries);
+    const Scratch scratch = scratch_of(run, member);
+    load_queries(run, tile, scratch.queries);
     const auto partial_of = [&](int64_t index) {
       return Partial(partials + (pair * max_blocks + index - first_block) * partial_floats(), rows);
     };
-    attend_block(run, tile, block, queries, partial_of(block));
+    attend_block(run, tile, block, scratch, partial_of(block));
     if (open_blocks[pair].fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     for (int64_t later = first + 1; later < end; ++later) merge(run, tile, later, partial_of(first), partial_of(later));
     fill_blind(run, tile, partial_of(first));
-    add_sinks(run, tile, partial_of(first), Partial(queries + rows * head_dim, rows));
+    add_sinks(run, tile, partial_of(first), Partial(scratch.partials, rows));
     store(run, tile, partial_of(first));
   });
 }
@@ -221,92 +189,6 @@ void AttentionStep::fill_blind(const RunContext& run, const Tile& tile, const Pa
   }
 }
 
-// Rows are token-major: row = token * heads_per_kv + head.
-void AttentionStep::load_queries(const RunContext& run, const Tile& tile, float* queries) const {
-  const int64_t heads = heads_per_kv();
-  for (int64_t token = 0; token < tile.count; ++token) {
-    const int64_t row = tile.slot * q.slot_rows + tile.first + token;
-    const std::byte* source = run.at(q.value) + (row * q.stride + tile.kv_head * heads * head_dim) * elem_bytes(elem);
-    run.kernels.widen[elem]({source, queries + token * heads * head_dim, heads, head_dim, head_dim, head_dim, scale});
-  }
-}
-
-// Rows that see nothing of the block are not written.
-void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
-                                 const Partial& out) const {
-  if (!masks.empty()) return attend_masked(run, tile, block, queries, out);
-  const int64_t heads = heads_per_kv();
-  const int64_t rows = tile.begun_rows(block, heads);
-  const int64_t start = block * kAttentionBlock;
-  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];  // rows <= max(kWideTileRows, heads)
-  const int64_t skip = tile.blind_rows(block, heads);
-  for (int64_t row = skip; row < rows; ++row) {
-    begins[row] = int32_t(std::max<int64_t>(tile.begin(row / heads) - start, 0));
-    keys[row] = int32_t(std::min(tile.end(row / heads) - start, kAttentionBlock));
-  }
-  attend_rows(run, tile, block, skip, rows, queries, out,
-              {keys + skip, window < context ? begins + skip : nullptr, nullptr});
-}
-
-// Tokens see what their own row of the mask does not hide. Neighbours that see a plain range each, as under the usual
-// masks, go together as without a mask; to the scores of another token its mask is added.
-void AttentionStep::attend_masked(const RunContext& run, const Tile& tile, int64_t block, const float* queries,
-                                  const Partial& out) const {
-  const SeenKeys seen = this->seen(run);
-  const int64_t heads = heads_per_kv();
-  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];
-  float mask[kAttentionBlock];
-  const auto span_of = [&](int64_t token) { return seen.in_block(tile.slot, tile.first + token, block); };
-  const auto goes_on = [&](int64_t token) {
-    if (token == tile.count) return false;
-    const SeenKeys::Span before = span_of(token - 1), span = span_of(token);
-    return before.plain && span.plain && !span.empty() && span.begin >= before.begin && span.end >= before.end;
-  };
-  for (int64_t token = 0, next; token < tile.count; token = next) {
-    next = token + 1;
-    const SeenKeys::Span span = span_of(token);
-    if (span.empty()) continue;
-    while (goes_on(next)) ++next;
-    for (int64_t row = token * heads; row < next * heads; ++row) {
-      begins[row] = span_of(row / heads).begin;
-      keys[row] = span_of(row / heads).end;
-    }
-    if (!span.plain) {
-      const int64_t column = block * kAttentionBlock + span.begin - first_masked(tile.valid);
-      const std::byte* values =
-          run.at(masks[tile.slot]) + ((tile.first + token) * mask_cols + column) * elem_bytes(elem);
-      const int64_t count = span.end - span.begin;
-      run.kernels.widen[elem]({values, mask + span.begin, 1, count, count, count, 1.0f});
-    }
-    const int64_t row = token * heads;
-    attend_rows(run, tile, block, row, next * heads, queries, out,
-                {keys + row, begins + row, span.plain ? nullptr : mask});
-  }
-}
-
-// The keys that a member reads after a block: the next block's, or the first of the next KV head.
-const std::byte* AttentionStep::keys_after(const RunContext& run, const Tile& tile, int64_t block) const {
-  const int64_t key_bytes = head_dim * elem_bytes(cache_elem);
-  if (block + 1 < num_blocks(tile.end(tile.count - 1)))
-    return run.at(k[tile.slot]) + (tile.kv_head * context + (block + 1) * kAttentionBlock) * key_bytes;
-  const bool same_slot = tile.kv_head + 1 < kv_heads;
-  const int64_t slot = same_slot ? tile.slot : tile.slot + 1, kv_head = same_slot ? tile.kv_head + 1 : 0;
-  if (slot == int64_t(k.size())) return nullptr;
-  const Tile next = tile_of(run, slot, kv_head, tile.first, tile.count);
-  const int64_t first = next.begin(0) / kAttentionBlock * kAttentionBlock;
-  return run.at(k[slot]) + (kv_head * context + first) * key_bytes;
-}
-
-// Rows [row, end) of the tile over the keys of a block.
-void AttentionStep::attend_rows(const RunContext& run, const Tile& tile, int64_t block, int64_t row, int64_t end,
-                                const float* queries, const Partial& out, const Seen& what) const {
-  const int64_t offset = (tile.kv_head * context + block * kAttentionBlock) * head_dim * elem_bytes(cache_elem);
-  const bool finite = run.kernels.attention_block[cache_elem](
-      {queries + row * head_dim, run.at(k[tile.slot]) + offset, run.at(v[tile.slot]) + offset, what.keys, out.m + row,
-       out.l + row, out.o + row * head_dim, end - row, head_dim, what.begins, what.mask, keys_after(run, tile, block)});
-  if (!finite) run.odd_attention.store(true, std::memory_order_relaxed);
-}
-
 // A sink is a later block of one key whose value is zero.
 void AttentionStep::add_sinks(const RunContext& run, const Tile& tile, const Partial& running,
                               const Partial& scratch) const {
@@ -318,16 +200,6 @@ void AttentionStep::add_sinks(const RunContext& run, const Tile& tile, const Par
   }
   std::fill(scratch.o, scratch.o + rows * head_dim, 0.0f);
   run.kernels.attention_merge({running.m, running.l, running.o, scratch.m, scratch.l, scratch.o, rows, head_dim});
-}
-
-void AttentionStep::store(const RunContext& run, const Tile& tile, const Partial& done) const {
-  const int64_t heads = heads_per_kv();
-  for (int64_t token = 0; token < tile.count; ++token) {
-    const int64_t row = tile.slot * y.slot_rows + tile.first + token;
-    std::byte* out = run.at(y.value) + (row * y.stride + tile.kv_head * heads * head_dim) * elem_bytes(elem);
-    run.kernels.attention_finish[elem](
-        {done.l + token * heads, done.o + token * heads * head_dim, out, heads, head_dim, head_dim});
-  }
 }
 
 }  // namespace tcim_lite::cpu

@@ -25,6 +25,7 @@ struct AttentionStep final : Step, AttentionSpec {
  private:
   struct Tile;
   struct Partial;
+  struct Scratch;
   struct Blocks {
     int64_t first, end;
   };
@@ -39,12 +40,13 @@ struct AttentionStep final : Step, AttentionSpec {
   bool one_tile_a_slot() const;
   int64_t most_tile_rows() const;
   int64_t partial_floats() const;
-  void attend_tile(const RunContext& context, const Tile& tile, float* scratch) const;
+  Scratch scratch_of(const RunContext& context, int member) const;
+  void attend_tile(const RunContext& context, const Tile& tile, const Scratch& scratch) const;
   void run_split(const RunContext& context, int64_t first_block, int64_t end_block) const;
   void load_queries(const RunContext& context, const Tile& tile, float* queries) const;
-  void attend_block(const RunContext& context, const Tile& tile, int64_t block, const float* queries,
+  void attend_block(const RunContext& context, const Tile& tile, int64_t block, const Scratch& scratch,
                     const Partial& out) const;
-  void attend_masked(const RunContext& context, const Tile& tile, int64_t block, const float* queries,
+  void attend_masked(const RunContext& context, const Tile& tile, int64_t block, const Scratch& scratch,
                      const Partial& out) const;
   struct Seen {
     const int32_t* keys;
@@ -53,7 +55,7 @@ struct AttentionStep final : Step, AttentionSpec {
   };
   const std::byte* keys_after(const RunContext& context, const Tile& tile, int64_t block) const;
   void attend_rows(const RunContext& context, const Tile& tile, int64_t block, int64_t row, int64_t end,
-                   const float* queries, const Partial& out, const Seen& what) const;
+                   const Scratch& scratch, const Partial& out, const Seen& what) const;
   void merge(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,
              const Partial& later) const;
   void merge_masked(const RunContext& context, const Tile& tile, int64_t block, const Partial& running,

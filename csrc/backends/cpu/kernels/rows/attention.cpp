@@ -96,7 +96,7 @@ void masked_softmax(const float* mask, float* scores, int64_t begin, int64_t end
 // not finite.
 template <int R, typename T>
 bool attend(const AttentionBlockArgs& args, int64_t row) {
-  alignas(64) float scores[R * kAttentionBlock];
+  float* scores = args.scores;
   const int64_t dim = args.head_dim;
   const float* q = args.q + row * dim;
   const T* k = static_cast<const T*>(args.k);

@@ -13,7 +13,7 @@ bool attention_block(const AttentionBlockArgs& args) {
     const float* q = args.q + row * dim;
     float* o = args.o + row * dim;
     const int64_t begin = begin_of(args, row), keys = args.keys[row];
-    float p[kAttentionBlock];
+    float* p = args.scores;
     float m = -INFINITY;
     for (int64_t key = begin; key < keys; ++key) {
       float partial[16] = {};

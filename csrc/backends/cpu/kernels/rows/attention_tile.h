@@ -172,7 +172,7 @@ void weigh_tile(const AttentionBlockArgs& args, int64_t first_row, int64_t rows,
 // probabilities. False when the scores or outputs of row 0 of the block are not finite.
 template <typename T, typename Softmax>
 bool attend_tile(const AttentionBlockArgs& args, int64_t row, int64_t rows, Softmax softmax) {
-  alignas(64) float scores[kMaxTileRows * kAttentionBlock];
+  float* scores = args.scores;
   const int32_t* keys = args.keys + row;
   const int64_t dim = args.head_dim, begin = begin_of(args, row), first = begin / kTileValues * kTileValues;
   score_tile<T>(args, row, rows, first, scores);
