@@ -38,6 +38,7 @@ Observing& observing() {
   return *instance;
 }
 
+// Keep the result while using it: another thread may replace the list.
 std::shared_ptr<const Observers> observers() {
   const std::lock_guard lock(observing().mutex);
   return observing().observers;
@@ -149,7 +150,8 @@ uint64_t thread_number() noexcept {
 
 void observe_memory(const std::shared_ptr<Buffer>& buffer, Content content) noexcept {
   if (g_watch.load(std::memory_order_relaxed) != Watch::Somebody) return;
-  for (const auto& observer : *observers()) observer->memory_made(buffer, content);
+  const auto all = observers();
+  for (const auto& observer : *all) observer->memory_made(buffer, content);
 }
 
 bool observe_run_ready(const RunEvent& event) {
@@ -160,12 +162,14 @@ bool observe_run_ready(const RunEvent& event) {
 void observe_run_begin(RunEvent& event) {
   event.thread = thread_number();
   event.begin_ns = now_ns();
-  for (const auto& observer : *observers()) observer->run_begin(event);
+  const auto all = observers();
+  for (const auto& observer : *all) observer->run_begin(event);
 }
 
 void observe_run_end(RunEvent& event) noexcept {
   event.end_ns = now_ns();
-  for (const auto& observer : *observers()) observer->run_end(event);
+  const auto all = observers();
+  for (const auto& observer : *all) observer->run_end(event);
 }
 
 ObservedCall::ObservedCall(const KnownCall& known) {
