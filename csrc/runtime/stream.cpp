@@ -46,14 +46,14 @@ struct Stream::State {
   std::condition_variable work_ready;
   std::condition_variable work_done;
   std::deque<Job> queue;
-  bool busy = false;    // a thread executes the job that was at the front
-  bool asleep = false;  // the worker waits for work_ready
-  bool stop = false;
+  bool busy = false;                  // a thread executes the job that was at the front
+  int asleep = 0;                     // workers that wait for work_ready
   std::atomic<bool> dropping{false};  // the process ends: no further round
   int waiters = 0;                    // on work_done
   std::atomic<uint64_t> submitted{0};
   std::atomic<uint64_t> completed{0};
   std::thread worker;
+  uint64_t ended = 0;  // workers told to end; each knows how many were before it
 
   bool claimable() const { return !busy && !queue.empty(); }
 
@@ -84,14 +84,16 @@ struct Stream::State {
     if (waiters > 0) work_done.notify_all();
   }
 
-  void work() {
+  void work(uint64_t number) {
     std::unique_lock lock(mutex);
-    for (;;) {
-      while (claimable()) run_front(lock);
-      if (stop && queue.empty() && !busy) return;
-      asleep = true;
-      work_ready.wait(lock, [this] { return claimable() || (stop && queue.empty() && !busy); });
-      asleep = false;
+    while (number == ended) {
+      if (claimable()) {
+        run_front(lock);
+        continue;
+      }
+      ++asleep;
+      work_ready.wait(lock, [&] { return claimable() || number != ended; });
+      --asleep;
     }
   }
 
@@ -100,22 +102,24 @@ struct Stream::State {
     static const int registered = std::atexit(stop_all);
     (void)registered;
     try {
-      worker = std::thread([this] { work(); });
+      worker = std::thread([this, number = ended] { work(number); });
     } catch (const std::system_error& error) {
       fail(ErrorCode::Device, "run: no thread could be started for the stream (", error.what(),
            "); raise the limits on threads and memory, or use run(sync=True)");
     }
   }
 
-  void join() {
+  // It ends after the job that it is at. The next submission starts another, so that threads which go on submitting
+  // hold up nobody who waits for the end.
+  void end_worker() {
+    std::thread ending;
     {
       const std::lock_guard lock(mutex);
-      stop = true;
+      ++ended;
+      std::swap(ending, worker);
       work_ready.notify_all();
     }
-    if (worker.joinable()) worker.join();
-    const std::lock_guard lock(mutex);
-    stop = false;
+    if (ending.joinable()) ending.join();
   }
 
   // Another thread has to finish the work that this one leaves. If no thread can be started, the next waiter does it.
@@ -162,7 +166,7 @@ struct Stream::State {
       --waiters;
     }
     // The worker takes over the jobs that others have queued behind it.
-    if (asleep && (claimable() || stop)) work_ready.notify_one();
+    if (asleep > 0 && claimable()) work_ready.notify_one();
   }
 };
 
@@ -205,7 +209,7 @@ Stream::~Stream() {
     live().streams.erase(this);
   }
   drain();
-  state_->join();
+  state_->end_worker();
 }
 
 uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
@@ -215,7 +219,7 @@ uint64_t Stream::submit(std::shared_ptr<Work> work, int rounds, bool wake) {
   if (wake && !state.worker.joinable()) state.start();
   state.queue.push_back({std::move(work), rounds});
   const uint64_t ticket = state.submitted.fetch_add(1, std::memory_order_release) + 1;
-  if (wake && state.asleep && state.claimable()) {
+  if (wake && state.asleep > 0 && state.claimable()) {
     lock.unlock();
     state.work_ready.notify_one();
   }
@@ -238,13 +242,18 @@ void Stream::drain_all() {
   for (const auto& [state, ticket] : queued) state->wait(ticket, true);
 }
 
+// The list is not locked meanwhile: streams come and go, and what runs may need another lock.
 void Stream::stop_all() {
-  const std::lock_guard lock(live().mutex);
-  for (Stream* stream : live().streams) stream->state_->dropping = true;
-  for (Stream* stream : live().streams) {
-    stream->drain();
-    stream->state_->join();
-    stream->state_->dropping = false;
+  std::vector<std::shared_ptr<State>> states;
+  {
+    const std::lock_guard lock(live().mutex);
+    for (Stream* stream : live().streams) states.push_back(stream->state_);
+  }
+  for (const auto& state : states) state->dropping = true;
+  for (const auto& state : states) {
+    state->end_worker();
+    state->wait(state->submitted.load(std::memory_order_acquire), false);
+    state->dropping = false;
   }
 }
 

@@ -67,7 +67,8 @@ class Stream {
   // Waits for everything submitted so far, on every stream; interruptible.
   static void drain_all();
 
-  // Drops the rounds nobody has begun and joins all workers; the process is about to exit. Streams stay usable.
+  // Drops the rounds nobody has begun and joins all workers; the process is about to exit. Streams stay usable: threads
+  // that go on submitting get new workers.
   static void stop_all();
 
   // For the fork handlers (api_call.cpp).
