@@ -19,11 +19,9 @@ Backend& chosen_backend() {
 }
 
 struct OpenedDevices {
-  std::mutex mutex;  // of the map
+  std::mutex mutex;  // of the map; a leaf
   std::map<int, std::unique_ptr<Device>> devices;
-  // Held while usage is published. It differs from the map's mutex, because runs publish while streams are locked, and
-  // creating a device creates a stream.
-  std::mutex publishing;
+  std::mutex publishing;  // held while usage is published
 };
 
 // Never destroyed: tensors may outlive every static object.
@@ -95,13 +93,13 @@ DeviceUsage& Device::publish() {
 Device& use_device(int id) {
   Backend& backend = chosen_backend();
   DeviceProfile profile = visible_device(id);
+  if (Device* device = find_device(id)) return *device;
+  if (profile.memory_bytes == 0) profile.memory_bytes = backend.memory_bytes(id);
+  // Not under the lock: a device has a stream, and the list of streams is locked while runs look devices up. Another
+  // thread may be first.
+  auto fresh = std::make_unique<Device>(std::move(profile), backend);
   const std::lock_guard lock(opened().mutex);
-  std::unique_ptr<Device>& device = opened().devices[id];
-  if (device == nullptr) {
-    if (profile.memory_bytes == 0) profile.memory_bytes = backend.memory_bytes(id);
-    device = std::make_unique<Device>(std::move(profile), backend);
-  }
-  return *device;
+  return *opened().devices.try_emplace(id, std::move(fresh)).first->second;
 }
 
 Device* find_device(int id) {
