@@ -241,8 +241,7 @@ void Module::set_stream(std::shared_ptr<Stream> stream) {
       });
 }
 
-// Waits for the module's own runs, executing queued ones on this thread, and throws the error of a failed one.
-void Module::wait_for_runs(const char* who) {
+std::shared_ptr<Program> Module::finish_runs(const char* who) {
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Program> program;
   uint64_t ticket;
@@ -253,7 +252,7 @@ void Module::wait_for_runs(const char* who) {
     ticket = loaded_->ticket;
   }
   stream->wait(ticket, true);
-  program->raise_error();
+  return program;
 }
 
 void Module::release() {

@@ -124,7 +124,8 @@ class Module {
   Port& output_port(const char* who, std::string_view name) const;
   void bind(const char* who, Port& port, const Tensor& tensor);
   void allocate(Port& port);
-  void wait_for_runs(const char* who);
+  // Waits for the module's own runs, executing queued ones on this thread. Interruptible, so with no lock held.
+  std::shared_ptr<Program> finish_runs(const char* who);
 
   // For listeners: what is there, or what a name stands for. They leave out what cannot be found.
   friend void describe_result(CallEvent& event, const std::shared_ptr<Module>& module);

@@ -182,7 +182,7 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
         if (info) event.info = TensorFacts(*info, nullptr, 0);
       },
       [&]() -> Tensor {
-        wait_for_runs("get_output");
+        finish_runs("get_output")->raise_error();
         // Held while copying: otherwise a thread that keeps queueing runs could delay the copy for ever or change the
         // memory during it.
         const std::lock_guard lock(mutex_);
@@ -208,7 +208,7 @@ void Module::output_to(std::string_view name, const Tensor& target) {
         event.reads = Memory::Port;
       },
       [&] {
-        wait_for_runs("get_output");
+        finish_runs("get_output")->raise_error();
         const std::lock_guard lock(mutex_);
         const Port& port = output_port("get_output", name);
         check_elements("get_output", port, target.info().elements(), to_string(target.info()));

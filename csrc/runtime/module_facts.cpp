@@ -54,18 +54,20 @@ void describe_result(CallEvent& event, const std::shared_ptr<Module>& module) {
     facts.outputs.push_back(facts_of(loaded.outputs, i, false, loaded.version));
 }
 
-// The lock is kept while they wait: a run queued meanwhile would meet counters that change.
+// What other threads have queued since is waited for with the lock: a run would meet counters that change.
 void Module::time_steps(bool on) {
+  finish_runs("time_steps");
   const std::lock_guard lock(mutex_);
   const Loaded& loaded = this->loaded("time_steps");
-  loaded.stream->wait(loaded.ticket, true);
+  loaded.stream->wait(loaded.ticket);
   loaded.program->executable().time_steps(on);
 }
 
 std::vector<std::tuple<std::string, std::string, double>> Module::step_times() {
+  finish_runs("step_times");
   const std::lock_guard lock(mutex_);
   const Loaded& loaded = this->loaded("step_times");
-  loaded.stream->wait(loaded.ticket, true);
+  loaded.stream->wait(loaded.ticket);
   std::vector<std::tuple<std::string, std::string, double>> times;
   for (const StepTime& time : loaded.program->executable().step_times()) {
     times.emplace_back(time.name.op, time.name.form, time.seconds);
