@@ -130,7 +130,7 @@ struct ThreadPool::State {
   void wake_workers() {
     const int cpu = sched_getcpu();
     for (ParkedThread& worker : parked) worker.keep_off(cpu);
-    wake.fetch_add(1, std::memory_order_relaxed);
+    wake.fetch_add(1, std::memory_order_seq_cst);
     wake.notify_all();
   }
 
