@@ -43,6 +43,12 @@ def test_a_fork_passes_threads_that_never_pause(programs, add_model):
     assert run(programs / "forks", add_model) == "0 failed\n"
 
 
+def test_calls_work_and_fail_as_ever_while_threads_and_the_process_end(programs, add_model):
+    printed = run(programs / "at_exit", add_model)
+    places = ["thread", "destructor of a thread's object", "main", "atexit", "destructor of a static object"]
+    assert printed.splitlines() == [f"{place}: ok" for place in places]
+
+
 def test_options_have_the_members_of_older_headers(programs, add_model):
     run(programs / "options", add_model, env={"TCIM_LITE_DEVICE_NUM": "2"})
 

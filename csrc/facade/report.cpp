@@ -3,6 +3,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -10,7 +11,13 @@
 namespace tcim {
 namespace {
 
-thread_local std::string t_last_error;
+// Null: "". A pointer, because it must outlive the destructors of its thread: calls may fail in those of other
+// thread_local objects and, in the main thread, of static ones and in atexit handlers. A text from there is not freed.
+thread_local std::string* t_last_error = nullptr;
+
+struct LastErrorEnd {
+  ~LastErrorEnd() { delete std::exchange(t_last_error, nullptr); }
+};
 
 Status status_of(tcim_lite::ErrorCode code) {
   switch (code) {
@@ -34,10 +41,12 @@ Status status_of(tcim_lite::ErrorCode code) {
 
 void keep(const char* what, const char* text) noexcept {
   try {
-    t_last_error = std::string(what) + ": " + text;
-    tcim_lite::log(tcim_lite::LogLevel::Error, t_last_error);
+    static thread_local const LastErrorEnd end;
+    if (t_last_error == nullptr) t_last_error = new std::string;
+    *t_last_error = std::string(what) + ": " + text;
+    tcim_lite::log(tcim_lite::LogLevel::Error, *t_last_error);
   } catch (...) {
-    t_last_error.clear();  // no memory for the text
+    if (t_last_error != nullptr) t_last_error->clear();  // no memory for the text
   }
 }
 
@@ -59,6 +68,6 @@ Status internal::report_failure(const char* what) noexcept {
   return ERR_UNDEFINED;
 }
 
-std::string GetLastError() { return t_last_error; }
+std::string GetLastError() { return t_last_error == nullptr ? std::string() : *t_last_error; }
 
 }  // namespace tcim
