@@ -13,7 +13,8 @@ from .chat import ChatReply, chat_prompt
 from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
 from .guard import read_body
-from .protocol import ChatRequest, CompletionRequest, Sampling, read
+from .protocol import ChatRequest, CompletionRequest, Sampling
+from .reading import read
 from .sampling import chat_params, choices, completion_params, guided_by, with_allowed_tools
 from .service import Service
 from .streams import EventStream, Reply, whole
@@ -52,14 +53,14 @@ async def completions(service: Service, http: Request) -> Response:
 
 
 def check_model(service: Service, name: str | None) -> None:
-    """Refuses the name of another model; a request may leave it out.
+    """Refuses the name of another model; a request may leave it out, or empty as with vLLM.
 
     Raises:
         ApiError: 404, 503 at shutdown.
     """
     if service.is_closing or not service.engines.is_alive:
         raise closing()
-    if name is not None and name != service.options.model:
+    if name and name != service.options.model:
         raise ApiError(
             404,
             f"model {name!r:.120} is not served here; this is {service.options.model!r}",

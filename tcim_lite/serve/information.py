@@ -13,7 +13,8 @@ from .chat import prompt_text
 from .completions import check_model
 from .errors import ApiError
 from .guard import read_body
-from .protocol import DetokenizeRequest, TemplateRequest, TokenizeRequest, read
+from .protocol import DetokenizeRequest, TemplateRequest, TokenizeRequest
+from .reading import read
 from .service import Service
 from .streams import JsonResponse
 

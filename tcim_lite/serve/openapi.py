@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .. import __version__
-from .protocol import IGNORED
+from .reading import IGNORED, neutral_fields
 
 _ERROR = {
     "description": "OpenAI's error object",
@@ -46,9 +46,11 @@ def document(routes: Iterable[tuple[str, str, Any, type[msgspec.Struct] | None]]
     bodies = [route[3] for route in routes if route[3] is not None]
     schemas, components = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     for kind in bodies:
-        # Fields that nobody knows are refused; those of OpenAI's that change nothing may be anything.
+        # Fields that nobody knows are refused; those of OpenAI's that change nothing may be anything, those of other
+        # servers what changes nothing.
         components[kind.__name__]["additionalProperties"] = False
-        components[kind.__name__]["properties"].update({name: {} for name in sorted(IGNORED)})
+        allowed = {name: {"enum": list(values)} for name, values in sorted(neutral_fields(kind).items())}
+        components[kind.__name__]["properties"].update({**{name: {} for name in sorted(IGNORED)}, **allowed})
     paths: dict[str, Any] = {}
     for method, path, endpoint, body in routes:
         path = path.replace(":path}", "}")

@@ -26,6 +26,13 @@ _PLAIN = (
     "frequency_penalty",
     "seed",
 )
+_NO_GUIDES = (
+    "grammar",
+    "structural_tag",
+    "whitespace_pattern",
+    "disable_any_whitespace",
+    "disable_additional_properties",
+)
 _COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 _MOST_STOPS, _MOST_STOP_CHARS = 16, 1024
 
@@ -161,9 +168,14 @@ def _format(request: ChatRequest) -> StructuredOutput | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
-        return StructuredOutput(json={"type": "object"})
+        if wanted.json_schema is not None:
+            raise ApiError(
+                400, "response_format: a json_schema needs the type json_schema", param="response_format.type"
+            )
+        return StructuredOutput(json=wanted.schema or {"type": "object"})
     if wanted.json_schema is None:
-        raise ApiError(400, "response_format: json_schema is missing", param="response_format.json_schema")
+        hint = "; put schema into it, beside a name" if wanted.schema else ""
+        raise ApiError(400, f"response_format: json_schema is missing{hint}", param="response_format.json_schema")
     return StructuredOutput(json=wanted.json_schema.schema or {"type": "object"})
 
 
@@ -171,11 +183,19 @@ def _guide(request: Sampling) -> StructuredOutput | None:
     guide = request.structured_outputs
     if guide is None:
         return None
+    for name in _NO_GUIDES:
+        if getattr(guide, name):
+            raise ApiError(
+                400,
+                f"structured_outputs: {name} is not supported; use json, regex or choice",
+                param="structured_outputs",
+            )
+    schema = {"type": "object"} if guide.json is None and guide.json_object else guide.json
     try:
-        if isinstance(guide.json, str) and not isinstance(json.loads(guide.json), dict):
+        if isinstance(schema, str) and not isinstance(json.loads(schema), dict):
             raise ValueError("json is no schema; expected an object")
         return StructuredOutput(
-            json=guide.json, regex=guide.regex, choice=None if guide.choice is None else tuple(guide.choice)
+            json=schema, regex=guide.regex, choice=None if guide.choice is None else tuple(guide.choice)
         )
     except (ValueError, RecursionError) as error:
         raise invalid(ValueError(str(error)), "structured_outputs") from None
