@@ -130,6 +130,32 @@ CASES = {
         {"by": np.array([1, 1, 1, 1 / 3], np.float32)},
         17,
     ),
+    # tf2onnx writes tf.image.resize(method="area") so: 9 / 5 as a float32 times 5 is 9 in float32 alone.
+    "a scale whose length is whole in float32": (
+        [
+            (
+                "Resize",
+                ["x", "", "by"],
+                ["y"],
+                {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            )
+        ],
+        {"by": np.array([1, 1, 9 / 5, 5 / 6], np.float32)},
+        17,
+    ),
+    # tf2onnx writes tf.image.resize(method="nearest") so.
+    "nearest elements of TensorFlow": (
+        [
+            (
+                "Resize",
+                ["x", "", "", "to"],
+                ["y"],
+                {"mode": "nearest", "coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"},
+            )
+        ],
+        {"to": np.array([2, 3, 9, 4])},
+        17,
+    ),
     "a window of a constant length": (
         [("HannWindow", ["six"], ["w"], {"periodic": 0}), ("Mul", ["x", "w"], ["y"], {})],
         {"six": np.array(6)},
@@ -238,7 +264,7 @@ REFUSED = {
     "a cast to FLOAT8E4M3FN; expected": ("Cast", {"to": 17}, []),
     "expected half_pixel, ": (
         "Resize",
-        {"coordinate_transformation_mode": "tf_half_pixel_for_nn"},
+        {"coordinate_transformation_mode": "half"},
         [np.ones(0, np.float32), np.ones(4, np.float32) * 2],
     ),
 }

@@ -72,7 +72,7 @@ def _places_in(part: tuple[float, float], size: int, out: int) -> NDArray[np.flo
 
 def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[int]]:
     if call.has(3):
-        sizes = call.ints(3, "the sizes")
+        sizes = call.ints(3, "the size of its result")
         if len(sizes) != len(axes) or min(sizes) < 1:
             raise call.node.unsupported(f"sizes {sizes} for {len(axes)} axes")
         scales = [size / x.shape[axis] for size, axis in zip(sizes, axes, strict=True)]
@@ -81,10 +81,14 @@ def _scales(call: Call, x: Tensor, axes: list[int]) -> tuple[list[float], list[i
             scale = min(scales) if policy == "not_larger" else max(scales)
             return [scale] * len(axes), [math.floor(scale * x.shape[axis] + 0.5) for axis in axes]
         return scales, sizes
-    scales = [float(scale) for scale in np.asarray(call.constant(2, "the scales")).reshape(-1)]
+    scales = [float(scale) for scale in np.asarray(call.constant(2, "its scale")).reshape(-1)]
     if len(scales) != len(axes) or min(scales) <= 0 or not all(map(math.isfinite, scales)):
         raise call.node.unsupported(f"scales {scales} for {len(axes)} axes")
-    return scales, [math.floor(scale * x.shape[axis]) for scale, axis in zip(scales, axes, strict=True)]
+    # In float32 as onnxruntime: 9 / 23 as a float32 times 23 is 9 then, and not a little less.
+    sizes = [
+        math.floor(np.float32(scale) * np.float32(x.shape[axis])) for scale, axis in zip(scales, axes, strict=True)
+    ]
+    return scales, sizes
 
 
 def _positions(call: Call, size: int, out: int, scale: float) -> NDArray[np.float64]:
@@ -107,12 +111,14 @@ def _places(call: Call, size: int, out: int, scale: np.float32) -> NDArray[np.fl
         return at * np.float32(0)
     if mode in ("half_pixel", "pytorch_half_pixel"):
         return (at + half) / scale - half
+    if mode == "tf_half_pixel_for_nn":  # of opset 11 and 12; onnxruntime knows it in all
+        return (at + half) / scale
     if mode == "half_pixel_symmetric":
         adjustment = np.float32(out) / (scale * np.float32(size))
         return np.float32(size) * half * (np.float32(1) - adjustment) + (at + half) / scale - half
     raise call.node.unsupported(
         f"coordinate_transformation_mode {mode!r}; expected half_pixel, pytorch_half_pixel, asymmetric, align_corners, "
-        "half_pixel_symmetric or tf_crop_and_resize"
+        "half_pixel_symmetric, tf_half_pixel_for_nn or tf_crop_and_resize"
     )
 
 
