@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,12 @@ from ..common.errors import CompileError
 from ..common.package import staged_package
 from ..common.profiles import profile_for
 from .cut import Cut, cut_of
+from .deciding import Deciding, deciding_inputs
 from .errors import UnsupportedNodeError, shown
 from .fuse import fuse
 from .hmonnx import is_hmonnx
 from .lowering import lower_network
-from .network import Network, Node
+from .network import Network
 from .read import load, read
 from .resizer import NO_RESIZER, ImageInput
 from .survey import survey
@@ -45,6 +47,7 @@ class OnnxOptions:
         images: Inputs that are fed with uint8 YUV images, by name.
         ends: Values that are the outputs instead of the file's; none: the file's are.
         begins: Values that are inputs; what they are made of is left out.
+        constants: Numbers of inputs that are constants instead, by name; one number fills an input.
     """
 
     model: Path
@@ -56,6 +59,7 @@ class OnnxOptions:
     images: Mapping[str, ImageInput] = field(default_factory=dict)
     ends: tuple[str, ...] = ()
     begins: tuple[str, ...] = ()
+    constants: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises CompileError for a value that cannot be."""
@@ -93,12 +97,14 @@ class OnnxCheck:
         missing: Of those that are not supported, how many nodes for which reason; "" where the op is unknown here.
         experimental: The model is HMONNX.
         cut: Where to end the model, if anything is missing and it can be ended before.
+        deciding: Which inputs, as constants, make the first node supported that is not.
     """
 
     ops: Counter[str]
     missing: dict[str, Counter[str]]
     experimental: bool
     cut: Cut | None = None
+    deciding: Deciding | None = None
 
 
 def is_onnx(path: Path) -> bool:
@@ -111,7 +117,8 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
 
     Raises:
         CheckpointError: The file is no ONNX model, or contradicts itself.
-        UnsupportedNodeError: A node that is not supported, named; and the `ends` before it, if there are some.
+        UnsupportedNodeError: A node that is not supported, named; and the `constants` that make it so, or the `ends`
+            before it, if there are some.
         CompileError: An input's shape is not known, or the output cannot be written.
     """
     assert options.output is not None
@@ -127,8 +134,8 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
         network = fuse(network, profile=profile)
         graph, weights, emit = lower_network(network, profile, options.images)
     except UnsupportedNodeError as error:
-        cut = cut_of(_network(options))
-        raise UnsupportedNodeError(f"{error}; {cut}" if cut else str(error)) from error
+        cut, deciding = cut_of(_network(options)), deciding_inputs(partial(_network, options))
+        raise UnsupportedNodeError("; ".join(str(part) for part in (error, deciding, cut) if part)) from error
     with staged_package(options.output, re.compile(re.escape(f"{name}.hmm"))) as staging:
         try:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
@@ -150,13 +157,16 @@ def check_onnx(options: OnnxOptions) -> OnnxCheck:
         CheckpointError: The file is no ONNX model, or contradicts itself.
     """
     network = _network(options)
-    ops = Counter(_op_name(node) for node in network.nodes)
+    ops = Counter(node.kind for node in network.nodes)
     refused = survey(network).refused
     missing: dict[str, Counter[str]] = {}
     for node in network.nodes:
         if (reason := refused.get(id(node))) is not None:
-            missing.setdefault(_op_name(node), Counter())[reason] += 1
-    return OnnxCheck(ops, missing, is_hmonnx(network), cut_of(_network(options)) if missing else None)
+            missing.setdefault(node.kind, Counter())[reason] += 1
+    if not missing:
+        return OnnxCheck(ops, missing, is_hmonnx(network))
+    deciding = deciding_inputs(partial(_network, options))
+    return OnnxCheck(ops, missing, is_hmonnx(network), cut_of(_network(options)), deciding)
 
 
 def onnx_bytes(
@@ -164,10 +174,11 @@ def onnx_bytes(
     quant: str = "float32",
     folder: Path | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    constants: Mapping[str, tuple[float, ...]] | None = None,
 ) -> bytes:
     """The `.hmm` of a model in memory, as bytes that `Module.load` takes."""
     profile = profile_for(quant)
-    network = fuse(read(model, folder, shapes), profile=profile)
+    network = fuse(read(model, folder, shapes, fixed=constants), profile=profile)
     graph, weights, _ = lower_network(network, profile)
     try:
         return model_bytes(graph, weights, custom_msg=_custom_msg(network, {}))
@@ -175,8 +186,11 @@ def onnx_bytes(
         raise CompileError(str(error)) from error
 
 
-def _network(options: OnnxOptions) -> Network:
-    return read(load(options.model), options.model.parent, options.shapes, options.batch, options.ends, options.begins)
+def _network(options: OnnxOptions, more: Mapping[str, tuple[float, ...]] = {}) -> Network:
+    """The model with `more` constants instead of inputs."""
+    fixed = {**options.constants, **more}
+    folder = options.model.parent
+    return read(load(options.model), folder, options.shapes, options.batch, options.ends, options.begins, fixed)
 
 
 def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:
@@ -187,7 +201,3 @@ def _custom_msg(network: Network, images: Mapping[str, ImageInput]) -> str:
         mode, config = (image.mode, image.config()) if image is not None else (NO_RESIZER, {})
         message[port.name] = {"shape": shape, "resizer_mode": mode, "input_cfg": {"shape": shape, **config}}
     return json.dumps(message)
-
-
-def _op_name(node: Node) -> str:
-    return f"{node.domain}.{node.op}" if node.domain else node.op

@@ -6,6 +6,8 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass
 
+import numpy as np
+
 from .emit import Tensor
 from .errors import shown
 from .network import Network
@@ -15,13 +17,18 @@ from .survey import survey
 
 @dataclass(frozen=True)
 class Cut:
-    """The values at which to end, in the order of the model, and how many of each op are left behind them."""
+    """The values at which to end, in the order of the model, and how many of each op are left behind them.
+
+    None are left where the model has empty outputs, and nothing else is refused.
+    """
 
     ends: tuple[str, ...]
     left: Counter[str]
 
     def __str__(self) -> str:
         options = " ".join(f"--end-at {shlex.quote(shown(name, 1000))}" for name in self.ends)
+        if not self.left:
+            return f"without its empty outputs it compiles with {options}"
         ops = ", ".join(f"{count} {shown(op)}" for op, count in self.left.most_common())
         return f"all before it compiles with {options}; the host then computes the rest: {ops}"
 
@@ -44,4 +51,5 @@ def cut_of(network: Network) -> Cut | None:
                 ends.append(name)
     inputs = {port.name for port in network.inputs}
     ends = [name for name in ends if name not in inputs]
-    return Cut(tuple(ends), left) if left and ends and made.issuperset(ends) else None
+    empty = [name for name in network.outputs if isinstance(array := values.get(name), np.ndarray) and not array.size]
+    return Cut(tuple(ends), left) if (left or empty) and ends and made.issuperset(ends) else None

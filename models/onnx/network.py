@@ -42,8 +42,15 @@ class Node:
     @property
     def label(self) -> str:
         """Names the node in messages."""
-        kind = f"{shown(self.domain)}.{shown(self.op)}" if self.domain else shown(self.op)
+        kind = shown(self.kind)
         return f"node '{shown(self.name)}' ({kind})" if self.name else f"node ({kind}) that makes '{self.first_output}'"
+
+    @property
+    def kind(self) -> str:
+        """What messages call its op."""
+        if (self.domain, self.op) == (OWN, "Chosen"):
+            return "If or Loop"
+        return f"{self.domain}.{self.op}" if self.domain else self.op
 
     @property
     def first_output(self) -> str:

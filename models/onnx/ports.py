@@ -1,11 +1,16 @@
-"""Graph inputs of ONNX files: dtypes, and shapes, of which options give what the file leaves open."""
+"""Graph inputs of ONNX files: dtypes, and shapes, of which options give what the file leaves open.
+
+An option also makes inputs constants: switches and sizes that a caller never changes, such as `use_cache_branch`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..common.errors import CheckpointError, CompileError
 from .errors import UnsupportedNodeError, shown
@@ -79,6 +84,39 @@ def port_of(
             f"{what} has the shape {shape_text(shape)}, expected at most {MAX_RANK} extents and 2^33 elements"
         )
     return Port(info.name, shape, dtype)
+
+
+def fixed_inputs(
+    infos: Iterable[onnx.ValueInfoProto],
+    numbers: Mapping[str, tuple[float, ...]],
+    shapes: Mapping[str, tuple[int, ...]],
+    batch: int | None,
+) -> dict[str, NDArray[Any]]:
+    """The inputs that `numbers` names, as arrays of the file's types; one number fills a shape.
+
+    Raises:
+        CompileError: No such input, or numbers that it cannot have.
+    """
+    known, arrays = {info.name: info for info in infos}, {}
+    for name, values in numbers.items():
+        option = f"--constant {shown(name)}={','.join(f'{value:.17g}' for value in values)}"
+        if name not in known:
+            names = ", ".join(map(shown, sorted(known))) or "none"
+            raise CompileError(f"{option} names an input that the model does not have; it has {names}")
+        port = port_of(known[name], shapes, batch)
+        what = f"{option}: the input is {port.dtype} {shape_text(port.shape)}"
+        count = math.prod(port.shape)
+        if port.dtype == "object":
+            raise CompileError(f"{what}, expected numbers")
+        if len(values) not in (1, count):
+            raise CompileError(f"{what}, expected 1 number{f', which fills it, or {count}' * (count > 1)}")
+        dtype = np.dtype(port.dtype if port.dtype != "bfloat16" else "float32")
+        with np.errstate(all="ignore"):
+            array = np.asarray(values, np.float64).astype(dtype)
+        if dtype.kind in "biu" and not np.array_equal(array.astype(np.float64), values):
+            raise CompileError(f"{what}, expected {'0 or 1' if dtype.kind == 'b' else 'whole numbers that it can be'}")
+        arrays[name] = np.full(port.shape, array[0]) if len(values) == 1 else array.reshape(port.shape)
+    return arrays
 
 
 def begun(model: onnx.ModelProto, begins: Sequence[str]) -> list[onnx.ValueInfoProto]:

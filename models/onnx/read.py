@@ -18,7 +18,7 @@ from .masked import without_places
 from .network import Network, Node
 from .old_opsets import modernised
 from .order import in_order, read_inside
-from .ports import begun, named_extents, port_of, takes_batch
+from .ports import begun, fixed_inputs, named_extents, port_of, takes_batch
 from .tensors import array_of
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def read(
     batch: int | None = None,
     ends: Sequence[str] = (),
     begins: Sequence[str] = (),
+    fixed: Mapping[str, tuple[float, ...]] | None = None,
 ) -> Network:
     """Checks a model and returns it.
 
@@ -68,12 +69,13 @@ def read(
         ends: Values that are the outputs instead of the file's.
         begins: Values that are inputs instead of those that they are made of. With `ends` or `begins`, inputs that
             nothing reads any more are left out.
+        fixed: Numbers of inputs of the file that are constants instead; one number fills an input.
 
     Raises:
         CheckpointError: The file contradicts itself.
         UnsupportedNodeError: An opset, a domain's version or a dtype that is not supported.
-        CompileError: An input's shape is not known, or `shapes` or `batch` fit no input, or `ends` or `begins` name no
-            value that a node makes.
+        CompileError: An input's shape is not known, or `shapes`, `batch` or `fixed` fit no input, or `ends` or `begins`
+            name no value that a node makes.
     """
     _check_texts(model)
     model = inlined(model, MAX_NODES)
@@ -89,17 +91,19 @@ def read(
         if tensor.name in constants:
             raise CheckpointError(f"two initialisers are called '{shown(tensor.name)}'")
         constants[tensor.name] = array_of(tensor, folder, f"initialiser '{shown(tensor.name)}'")
+    free = [info for info in graph.input if info.name not in constants]
+    constants |= fixed_inputs(free, fixed or {}, shapes or {}, batch)
     constants |= modernised(nodes, opset, constants.keys() | {info.name for info in graph.input})
     nodes = channels_first(without_places(nodes, constants), constants)
     if graph.sparse_initializer:
         raise UnsupportedNodeError("the graph has sparse initialisers, which are not supported")
     _check_values("--begin-at", begins, nodes)
     _check_values("--end-at", ends, nodes)
-    given = [*(info for info in graph.input if info.name not in constants), *begun(model, begins)]
+    given = [*(info for info in free if info.name not in constants), *begun(model, begins)]
     for node in nodes:
         node.outputs = ["" if name in begins else name for name in node.outputs]
     names = {info.name for info in given}
-    if unknown := set(shapes or {}) - names:
+    if unknown := set(shapes or {}) - names - {*(fixed or {})}:
         known = ", ".join(shown(name) for name in sorted(names)) or "none"
         raise CompileError(
             f"--shape names the input '{shown(min(unknown))}', which the model does not have; it has {known}"

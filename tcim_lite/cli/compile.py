@@ -113,6 +113,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="shape of an input, such as images=1,3,640,640; as often as there are inputs to say it of",
     )
     network.add_argument(
+        "--constant",
+        metavar="INPUT=NUMBER,..",
+        action="append",
+        default=argparse.SUPPRESS,
+        help="make an input a constant: a switch or a size, such as use_cache_branch=1; one number fills its shape",
+    )
+    network.add_argument(
         "--end-at",
         metavar="VALUE",
         action="append",
@@ -156,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
 
     if is_onnx(args.checkpoint):
         return run_onnx(args)
-    for option in ("shape", "check", "image", "end-at", "begin-at"):
+    for option in ("shape", "constant", "check", "image", "end-at", "begin-at"):
         if getattr(args, option.replace("-", "_"), False):
             raise CompileError(f"--{option} is for ONNX networks; {args.checkpoint} is no .onnx file")
     refuse_without_images(args)

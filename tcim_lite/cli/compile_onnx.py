@@ -36,6 +36,7 @@ def run_onnx(args: argparse.Namespace) -> int:
         images=dict(_image(text, args) for text in getattr(args, "image", [])),
         ends=tuple(getattr(args, "end_at", [])),
         begins=tuple(getattr(args, "begin_at", [])),
+        constants=_constants(getattr(args, "constant", [])),
     )
     if args.check:
         return _check(options)
@@ -76,8 +77,11 @@ def _given(args: argparse.Namespace, names: tuple[str, ...]) -> str | None:
 
 def _check(options: OnnxOptions) -> int:
     found = check_onnx(options)
-    for op, count in found.ops.most_common():
+    inside = Counter({op: reasons.total() for op, reasons in found.missing.items() if op not in found.ops})
+    for op, count in [*found.ops.most_common(), *inside.most_common()]:  # those inside other nodes come last
         print(f"{count:6}  {op}{_reasons(found.missing[op], count) if op in found.missing else ''}")
+    if found.deciding is not None:
+        print(found.deciding)
     if found.cut is not None:
         print(found.cut)
     missing = f"not supported: {', '.join(sorted(found.missing))}" if found.missing else "all supported"
@@ -130,6 +134,22 @@ def _shapes(texts: list[str]) -> dict[str, tuple[int, ...]]:
         if shapes.setdefault(name, shape) != shape:
             raise CompileError(f"--shape gives the input '{name}' two shapes; expected one")
     return shapes
+
+
+def _constants(texts: list[str]) -> dict[str, tuple[float, ...]]:
+    """ "name=1200,1800"; a name may have "=" in it."""
+    constants: dict[str, tuple[float, ...]] = {}
+    for text in texts:
+        name, _, numbers = text.rpartition("=")
+        try:
+            values = tuple(float(number) for number in numbers.split(","))
+        except ValueError:
+            values = ()
+        if not name or not values:
+            raise CompileError(f"--constant {text}: expected INPUT=NUMBER,.. such as orig_im_size=1200,1800")
+        if constants.setdefault(name, values) != values:
+            raise CompileError(f"--constant gives the input '{name}' two values; expected one")
+    return constants
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -211,7 +210,7 @@ def chosen(call: Call) -> Tensor:
     """What an If or a Loop leaves, by a condition that the network computes."""
     shapes = [list(call.operand(i).shape) for i in (1, 2)]
     if shapes[0] != shapes[1] or math.prod(call.operand(0).shape) != 1:
-        raise replace(call.node, op="If or Loop", domain="").unsupported(
+        raise call.node.unsupported(
             f"its condition is computed by the network, and results have the shapes {shapes[0]} and {shapes[1]}; "
             "expected one shape, or a constant"
         )
