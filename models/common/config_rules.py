@@ -43,6 +43,12 @@ def no_window(raw: Mapping[str, Any], layers: int) -> Windows:
     return (None,) * layers
 
 
+def window_or_none(raw: Mapping[str, Any], layers: int) -> Windows:
+    """`sliding_window` in every layer; none where it is absent."""
+    window = raw.get("sliding_window")
+    return (None if window is None else size("sliding_window", window),) * layers
+
+
 def window_of_all_layers(raw: Mapping[str, Any], layers: int) -> Windows:
     """`use_sliding_window` turns the window on, in every layer."""
     window = (

@@ -82,6 +82,7 @@ WINDOWS = {
     "mistral, all layers": {"sliding_window": 100},
     "mistral, two tokens": {"sliding_window": 2},
     "mistral, longer than a block": {"sliding_window": 270, "num_attention_heads": 2, "head_dim": 128},
+    "mixtral, all layers": {"sliding_window": 33, "num_experts_per_tok": 3},
     "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
     "gpt_oss, three layers, values that are clamped": {
         "num_hidden_layers": 3,

@@ -1,0 +1,63 @@
+"""Mixtral 8x7B and 8x22B: Mistral's attention, and in every layer a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Moe
+from ..common import roles
+from ..common.config_keys import Key
+from ..common.config_rules import window_or_none
+from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
+from ..family import Experts, Family, ModelConfig, Tensors
+
+_MOE = "model.layers.{layer}.block_sparse_moe"
+_EXPERT = f"{_MOE}.experts.{{expert}}"
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return Attention(window=config.windows[layer]), Moe(order="softmax_topk", normalise=True)
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    return Experts(
+        count=values["num_local_experts"], chosen=values["num_experts_per_tok"], inner=values["intermediate_size"]
+    )
+
+
+FAMILY = Family(
+    model_type="mixtral",
+    architecture="MixtralForCausalLM",
+    title="Mixtral",
+    models="Mixtral 8x7B, 8x22B",
+    has="as Mistral, without a window if `sliding_window` is absent; `num_experts_per_tok` of `num_local_experts` MLPs "
+    "for each token",
+    keys=(
+        *KEYS,
+        Key("num_key_value_heads", absent=8, null=all_heads),
+        Key("rms_norm_eps", "number", absent=1e-5),
+        Key("max_position_embeddings", absent=131072),
+        Key("num_local_experts", also="num_experts"),
+        Key("num_experts_per_tok"),
+    ),
+    window=window_or_none,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        roles.ROUTER: Tensors("plain", (f"{_MOE}.gate.weight",)),
+        roles.EXPERT_GATE_UP: Tensors("alternate", (f"{_EXPERT}.w1.weight", f"{_EXPERT}.w3.weight")),
+        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.w2.weight",)),
+    },
+    contract=CONTRACT,
+    experts=_experts,
+    rope_theta=1e6,
+    tiny={
+        **TINY,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": False,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+)
