@@ -202,6 +202,14 @@ def test_structured_output(engine, tokenizer):
         assert texts[3] in choices
 
 
+def test_an_object_ends_where_its_schema_does(engine, tokenizer):
+    schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
+    params = SamplingParams(structured=StructuredOutput(json=schema), max_tokens=40)
+    ((_, text, _, last),) = answers(engine, [(chat(tokenizer, QUESTIONS[0]), params)])
+    assert (last.finish_reason, json.loads(text).keys()) == ("stop", {"yes"})
+    assert re.fullmatch(r"\{(\s\S+)+\s\}|\{\S+\}", text)  # nowhere two blanks
+
+
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [

@@ -175,7 +175,7 @@ def test_a_stream_of_a_call_that_has_to_be_made_is_that_call_in_pieces(client, c
     assert "".join(part.function.arguments for part in (first, *others)) == whole.function.arguments
     assert not any(chunk.choices[0].delta.content for chunk in chunks)
     assert chunks[-1].choices[0].finish_reason == reason
-    cut = chat(client, QUESTIONS[0], **{**options, "max_tokens": 60 if choice == "required" else 3}).choices[0]
+    cut = chat(client, QUESTIONS[0], **{**options, "max_tokens": 25 if choice == "required" else 3}).choices[0]
     assert cut.finish_reason == "length"
 
 

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 
-# Between the tokens of JSON. Without a bound, a small model may go on with it until its context is full.
-_WHITESPACE = r"[ \n\r\t]{1,20}"
+from .closed_schema import closed
+
+# Between the tokens of JSON, as llama.cpp has it: a blank, or line ends and an indentation. A small model writes as
+# much as is allowed; without a bound, until its context is full.
+_WHITESPACE = r" |\r?\n{1,2}[ \t]{0,20}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,8 @@ class StructuredOutput:
     """What an answer must look like; one of the three.
 
     Attributes:
-        json: a JSON schema, as an object or as text; `{"type": "object"}` takes any object.
+        json: a JSON schema, as an object or as text; `{"type": "object"}` takes any object. An object whose schema
+            lists properties has no others, unless `additionalProperties` says so.
         regex: the whole answer matches it (the syntax is that of Rust's regex crate).
         choice: the answer is one of these.
 
@@ -101,7 +105,7 @@ class Grammars:
         if wanted.json is not None:
             schema = wanted.json if isinstance(wanted.json, str) else json.dumps(wanted.json)
             try:
-                grammar = LLMatcher.grammar_from_json_schema(schema, {"whitespace_pattern": _WHITESPACE})
+                grammar = LLMatcher.grammar_from_json_schema(closed(schema), {"whitespace_pattern": _WHITESPACE})
             except ValueError as error:
                 raise ValueError(f"structured output: the schema is no JSON object: {error}") from None
         elif wanted.regex is not None:
