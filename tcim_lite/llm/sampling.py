@@ -161,8 +161,10 @@ class Sampler:
         else:
             ids = np.arange(logits.size)
         # Subtracted first: divided by a tiny temperature every logit would be infinite.
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             weights = np.exp((logits.astype(np.float64) - float(logits[best])) / self.temperature)
+        if logits[best] == np.inf:  # float16 beyond its range; infinity less infinity is no number
+            weights = (logits == np.inf).astype(np.float64)
         weights /= weights.sum()
         if self.top_p < 1:
             for count in (*_SORTED_FIRST, weights.size):

@@ -103,6 +103,12 @@ def test_log_probabilities_are_of_the_whole_vocabulary():
     assert log_probabilities(LOGITS, 4, 0)[1] == []
 
 
+def test_an_infinite_logit_is_chosen():
+    logits = np.array([1, np.inf, 3, -np.inf], np.float16)
+    for options in ({}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.5}):
+        assert [Sampler(1.0, seed=seed, **options)(logits) for seed in range(5)] == [1] * 5
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [
