@@ -39,6 +39,7 @@ class Sampling(msgspec.Struct, kw_only=True):
 
     model: str | None = None
     max_tokens: int | None = None
+    min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

@@ -222,6 +222,7 @@ def _params(
             **_plain(request),
             logit_bias=_bias(request.logit_bias),
             max_tokens=max_tokens,
+            min_tokens=request.min_tokens or 0,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             stop=tuple(stop),

@@ -125,6 +125,29 @@ def test_stop_strings_end_an_answer_across_tokens(engine, tokenizer):
     assert (last.stop_reason, last.usage.completion_tokens) == (tokens[2], 3)
 
 
+def test_nothing_ends_an_answer_before_min_tokens(engine, alone, tokenizer):
+    prompt = chat(tokenizer, QUESTIONS[0])
+    [(tokens, text, _, _)] = answers(engine, [(prompt, SamplingParams())])
+    count = len(tokens) + 5
+    wanted = [SamplingParams(min_tokens=n, max_tokens=count + 40) for n in (len(tokens), count)]
+    wanted += [
+        SamplingParams(min_tokens=4, stop=("1", text[-1])),
+        SamplingParams(min_tokens=4, stop_token_ids=tokens[:1]),
+    ]
+    end, more, cut, other = answers(engine, [(prompt, params) for params in wanted])
+    assert (end[0], end[3].finish_reason) == (tokens, "stop")
+    forbidden = Sampler(logit_bias=dict.fromkeys(engine.stop_tokens, -np.inf))
+    assert more[0][:count] == list(alone.generate(prompt, forbidden, count, ()))
+    assert (cut[1], cut[3].stop_reason) == (text[:-1], text[-1])
+    assert tokens[0] not in other[0][:4]
+    assert len(other[0]) >= 4
+    mixed = [
+        SamplingParams(min_tokens=9, temperature=2.0, seed=1, structured=StructuredOutput(regex="[ab]*"), max_tokens=30)
+    ]
+    [(some, _, _, _)] = answers(engine, [(prompt, params) for params in mixed])
+    assert len(some) >= 9
+
+
 @given(st.lists(st.integers(0, 1), max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_text_before_the_first_stop_string_is_shown_and_nothing_else(tokens, stop):
     text = Letters().decode(tokens)
@@ -245,6 +268,8 @@ def test_what_an_engine_lacks_is_named(engine, monkeypatch):
     ("options", "message"),
     [
         ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_tokens": 5, "min_tokens": 6}, "min_tokens=6"),
+        ({"min_tokens": -1}, "min_tokens=-1"),
         ({"logprobs": 21}, "logprobs=21"),
         ({"stop": ("",)}, "a string is empty"),
         ({"top_p": 2.0}, "top_p=2"),

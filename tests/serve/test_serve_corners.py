@@ -36,6 +36,14 @@ def test_values_that_openai_and_vllm_take_are_taken(server, alone, options, samp
     assert answer.json()["choices"][0]["message"]["content"] == alone(QUESTIONS[2], 12, sampler)[1]
 
 
+def test_an_answer_has_as_many_tokens_as_are_asked_for(server):
+    body = {"messages": user(QUESTIONS[0]), "min_tokens": 40, "max_tokens": 40}
+    answer = server.post("/v1/chat/completions", json=body).json()
+    assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (40, "length")
+    refused = server.post("/v1/chat/completions", json={**body, "max_tokens": 39})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "min_tokens")
+
+
 @pytest.mark.parametrize("prompt", ["", [""], [[]], [-1], [10**30], ["a", ""], [[1], [-1]]], ids=str)
 @pytest.mark.parametrize("options", [{"echo": True}, {"echo": True, "logprobs": 1}], ids=["text", "logprobs"])
 def test_a_bad_prompt_that_is_to_be_echoed_is_a_400(every_logit, prompt, options):

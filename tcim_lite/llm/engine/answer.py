@@ -24,8 +24,7 @@ def choose(request: Request, logits: np.ndarray, text: Sequence[int]) -> int:
         ValueError: A logit is NaN.
         NoTokenError: Bias and grammar forbid all tokens.
     """
-    allowed = request.matcher.allowed() if request.matcher else None
-    return request.sampler(logits, text, len(request.prompt), allowed)
+    return request.sampler(logits, text, len(request.prompt), request.allowed(logits.size))
 
 
 def add_token(
@@ -56,7 +55,7 @@ def add_token(
     if is_end:
         return Event(request_id=request.id, prompt_logprobs=prompt_logprobs, finish_reason="stop", stop_reason=token)
     request.tokens.append(token)
-    shown, stop = request.text.add(token) if request.text else ("", None)
+    shown, stop = request.text.add(token, may_end=request.chosen > params.min_tokens) if request.text else ("", None)
     event = Event(
         request_id=request.id,
         token_ids=(token,),

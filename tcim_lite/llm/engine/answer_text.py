@@ -20,10 +20,14 @@ class AnswerText:
         self._stream, self._stop = TextStream(tokenizer), tuple(stop)
         self._held = ""
 
-    def add(self, token: int) -> tuple[str, str | None]:
-        """The text that `token` completes, and the stop string that ends the answer, or None."""
+    def add(self, token: int, *, may_end: bool = True) -> tuple[str, str | None]:
+        """The text that `token` completes, and the stop string that ends the answer, or None.
+
+        A stop string that is complete while the answer may not end is text.
+        """
         text = self._held + self._stream.add(token)
-        found = [(at, -len(stop), stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        stops = self._stop if may_end else ()
+        found = [(at, -len(stop), stop) for stop in stops if (at := text.find(stop)) >= 0]
         if found:  # the first, and among those that begin there the longest
             at, _, stop = min(found)
             self._held = ""

@@ -26,7 +26,7 @@ class Intake:
         self, context_length: int, vocab_size: int, all_logits: bool, tokenizer: Any, stop_tokens: Collection[int]
     ):
         self.context_length, self.vocab_size, self.tokenizer = context_length, vocab_size, tokenizer
-        self._all_logits = all_logits
+        self._all_logits, self._stop_tokens = all_logits, frozenset(stop_tokens)
         self._grammars = Grammars(tokenizer, vocab_size, stop_tokens)
 
     def check(self, prompt: Sequence[int]) -> list[int]:
@@ -55,6 +55,8 @@ class Intake:
             raise RequestError(
                 f"token {bad} of logit_bias or stop_token_ids is outside the vocabulary of {self.vocab_size}"
             )
+        ends = params.stop_token_ids | (frozenset() if params.ignore_eos else self._stop_tokens)
+        request.ends = tuple(token for token in ends if token < self.vocab_size)
         if params.prompt_logprobs is not None and not self._all_logits:
             raise RequestError(
                 "logprobs of the prompt need the logits of all its tokens, and this package's prefill graph returns "

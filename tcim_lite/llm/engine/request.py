@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import enum
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
 
 from ..generation_defaults import GenerationDefaults
 from ..sampling import Sampler
@@ -40,6 +43,7 @@ class SamplingParams:
     Attributes:
         max_tokens: tokens of the answer, a stop token included; None goes on until the context is full. With
             prompt_logprobs it may be 0: no answer is made.
+        min_tokens: so many tokens come before one may end the answer; a stop string that is complete before is text.
         temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed: as
             in `Sampler`. A request has a generator of its own: the same request with the same seed gets the same tokens
             in any slot and beside any others.
@@ -57,6 +61,7 @@ class SamplingParams:
     """
 
     max_tokens: int | None = None
+    min_tokens: int = 0
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
@@ -76,6 +81,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < (self.prompt_logprobs is None):
             raise ValueError(f"max_tokens={self.max_tokens}: expected at least 1, or None for no limit")
+        if not 0 <= self.min_tokens <= (math.inf if self.max_tokens is None else self.max_tokens):
+            raise ValueError(f"min_tokens={self.min_tokens}: expected 0 to max_tokens")
         for name in ("logprobs", "prompt_logprobs"):
             count = getattr(self, name)
             if count is not None and not 0 <= count <= 20:
@@ -213,12 +220,27 @@ class Request:
         self.chosen = 0  # tokens, a stop token included
         self.text: AnswerText | None = None  # where the engine has a tokenizer
         self.matcher: Matcher | None = None
+        self.ends: tuple[int, ...] = ()  # tokens that end the answer; forbidden before min_tokens
         self.prompt_logprobs: list[TokenLogprob] = []
 
     @property
     def takes_largest(self) -> bool:
         """Whether the id of the largest logit is all that it needs of the logits after its newest token."""
-        return self.sampler.takes_largest and self.params.logprobs is None and self.matcher is None
+        is_plain = self.sampler.takes_largest and self.params.logprobs is None and self.matcher is None
+        return is_plain and self._may_end
+
+    @property
+    def _may_end(self) -> bool:
+        return self.chosen >= self.params.min_tokens or not self.ends
+
+    def allowed(self, vocab_size: int) -> np.ndarray | None:
+        """Which tokens may come next, [vocab] bool, by the grammar and min_tokens; None for all."""
+        allowed = self.matcher.allowed() if self.matcher else None
+        if self._may_end:
+            return allowed
+        allowed = np.ones(vocab_size, bool) if allowed is None else allowed.copy()
+        allowed[list(self.ends)] = False
+        return allowed
 
     @property
     def usage(self) -> Usage:
