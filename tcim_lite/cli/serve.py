@@ -16,7 +16,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "serve",
         help="serve a package over HTTP, as OpenAI's API",
         description="Serves a package: /v1/chat/completions, /v1/completions, /metrics, a page to chat at /, and more. "
-        "Compile with --batch B to answer B requests at a time. SIGTERM and Ctrl-C let running answers end.",
+        "Compile with --batch B to answer B requests at a time. SIGTERM, SIGHUP and Ctrl-C let running answers end.",
     )
     add_model_arguments(parser, log_level="info")
     parser.add_argument(

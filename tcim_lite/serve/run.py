@@ -29,12 +29,15 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # SIGHUP comes when a terminal is closed; nohup has it ignored.
+        ends = [signal.SIGTERM, signal.SIGINT]
+        ends += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
+        for number in ends:
             loop.add_signal_handler(number, self._stop)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ends:
                 loop.remove_signal_handler(number)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -93,12 +96,12 @@ def take_all_files() -> None:
 
 
 def run(service: Service, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serves until SIGTERM or SIGINT.
+    """Serves until SIGTERM, SIGINT or SIGHUP.
 
     Args:
         service: Is closed at the end.
         listener: From `listen`.
-        on_ready: Called once requests are taken.
+        on_ready: Called once requests are taken; where it raises, the server ends.
     """
     config = uvicorn.Config(
         make_app(service),
@@ -118,9 +121,14 @@ def run(service: Service, listener: socket.socket, on_ready: Callable[[], None])
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
-        if server.started:
-            on_ready()
-        await serving
+        try:
+            if server.started:
+                on_ready()
+        except BaseException:
+            server.should_exit = True
+            raise
+        finally:
+            await serving
 
     try:
         asyncio.run(serve())

@@ -250,8 +250,10 @@ def test_clients_that_ask_without_pause_are_answered_or_refused_at_the_signal(st
     assert ends.count(ConnectionRefusedError) >= 20  # the kernel may take a connection or two in the last moment
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_what_does_not_end_in_time_is_refused_cleanly(start, number):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("ignored, as nohup has it, and so by the server")
     server = start("--shutdown-timeout", "0.2", batch=1)
     codes = []
 
@@ -266,6 +268,15 @@ def test_what_does_not_end_in_time_is_refused_cleanly(start, number):
     thread.join(30)
     assert codes == [(503, "5")]
     assert server.process.wait(30) == 0
+
+
+def test_a_server_whose_first_line_nobody_reads_ends_without_a_traceback(packages):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, ISOLATED, "-m", "tcim_lite", "serve", str(packages(4).folder), "--port", "0"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
 
 
 def test_information(server):
