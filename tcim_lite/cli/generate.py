@@ -19,7 +19,7 @@ from .opening import (
     take_model,
     text_of,
 )
-from .sampling import add_sampling_arguments, read_text, sampling_params
+from .sampling import add_sampling_arguments, sampling_params
 
 if TYPE_CHECKING:
     from .answering import Answer
@@ -96,6 +96,8 @@ def _generate(args: argparse.Namespace) -> int:
 
 
 def _prompt(args: argparse.Namespace) -> str:
+    from ..llm.text_file import read_text
+
     given = [value for value in (args.stdin, args.prompt, args.prompt_file) if value is not None]
     if len(given) != 1:
         raise ValueError("give the prompt once: --prompt TEXT, --prompt-file FILE, or - for standard input")

@@ -58,11 +58,12 @@ def sampling_params(args: argparse.Namespace, defaults: GenerationDefaults, **mo
     """What the options say, and `defaults` where they do not; `more` are further arguments of SamplingParams.
 
     Raises:
-        ValueError: A value out of its range.
+        ValueError: A value out of its range, or a schema that is no text.
         OSError: The schema cannot be read.
     """
     from ..llm.engine import SamplingParams
     from ..llm.engine.structured import StructuredOutput
+    from ..llm.text_file import read_text
 
     changes = {name: value for name in _PLAIN if (value := getattr(args, name)) is not None}
     if args.logit_bias:
@@ -82,19 +83,6 @@ def sampling_params(args: argparse.Namespace, defaults: GenerationDefaults, **mo
         **changes,
         **more,
     )
-
-
-def read_text(path: Path) -> str:
-    """The text of a file.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..llm.text_file import read_text
 from ..own_process import module_command
 from .vocabulary import Vocabulary
 
@@ -47,10 +48,11 @@ class ChatTemplate:
 
         Raises:
             OSError: `file` cannot be read.
+            ValueError: It is no text file.
         """
         path = file or folder / "chat_template.jinja"
         if file or path.is_file():
-            return cls(path.read_text(encoding="utf-8"), vocabulary.special)
+            return cls(read_text(path), vocabulary.special)
         found = vocabulary.config.get("chat_template")
         if isinstance(found, list):  # several with names
             named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}

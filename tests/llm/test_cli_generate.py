@@ -184,6 +184,9 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt", "a", "--quant", "float16"], "is compiled already (w8a8h1_sefp), so --quant can change nothing"),
         (["--prompt", "a", "--model", "other"], "PACKAGE is given twice"),
         (["--prompt-file", "none.txt"], "error: none.txt: No such file or directory"),
+        (["--prompt-file", "/dev/zero"], "error: /dev/zero: is not a regular file; give the path of a file"),
+        (["--prompt-file", "/dev"], "error: /dev: is a folder; give the path of a file"),
+        (["--prompt", "a", "--json-schema", "/dev/zero"], "error: /dev/zero: is not a regular file"),
         (["--prompt", "a", "--name", "other"], "no compiled package other in"),
     ],
 )
@@ -215,6 +218,13 @@ def test_a_prompt_that_is_no_text_is_refused(package, tmp_path, capfd):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     assert main(["generate", str(package.folder), "--prompt-file", str(tmp_path / "bytes")]) == 2
     assert f"{tmp_path / 'bytes'} is not UTF-8 text" in capfd.readouterr().err
+    os.mkfifo(tmp_path / "fifo")  # nobody writes into it: opening it would wait
+    assert main(["generate", str(package.folder), "--prompt-file", str(tmp_path / "fifo")]) == 2
+    assert f"{tmp_path / 'fifo'}: is not a regular file" in capfd.readouterr().err
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    assert main(["generate", str(package.folder), "--prompt-file", str(tmp_path / "large")]) == 2
+    assert f"{tmp_path / 'large'}: has more than 67108864 characters" in capfd.readouterr().err
     done = run(package.folder, "-", stdin=b"\xff")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "standard input is not UTF-8 text" in done.stderr

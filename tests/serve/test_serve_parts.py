@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+import os
 import random
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -171,6 +173,13 @@ def test_a_template_sees_what_transformers_would_show_it(demo):
     assert demo.encode(prompt_text(own, messages(*turns)), special=False) == ids["input_ids"]
     for made in (template, own):
         made.close()
+
+
+def test_a_template_comes_from_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for file in (tmp_path / "fifo", "/dev/zero"):
+        with pytest.raises(ValueError, match=f"{file}: is not a regular file; give the path of a file"):
+            ChatTemplate.of(tmp_path, SimpleNamespace(special={}), Path(file))
 
 
 @pytest.mark.parametrize(
