@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ import pytest
 import warm_python
 from isas import cpu_has
 
-from tcim_lite import _core
+from tcim_lite import _core, hmm
 from tcim_lite.bench import StepTime, Stops, Timing, explain
+from tcim_lite.bench.device_time import device_seconds
 from tcim_lite.bench.profile import StopWatch
 from tcim_lite.cli import main
 
@@ -99,7 +101,7 @@ OWN_INSTRUCTION = {
 
 LIMITS_ONCE = """
 import functools, sys
-from tcim_lite import _core
+from tcim_lite import _core, hmm
 from tcim_lite.cli import main
 _core.machine_limits = functools.cache(_core.machine_limits)  # before the runs, not after them again
 sys.exit(main(["bench", sys.argv[1], "--quick", "--json"]))
@@ -305,6 +307,20 @@ def test_the_screen_of_a_network_counts_inputs_and_shows_its_steps(bench, networ
     assert max(map(len, lines)) <= 200
 
 
+def test_the_chips_time_of_a_network_is_modelled(bench, network):
+    file = network / "shapes_classifier.hmm"
+    (seconds,) = device_seconds([hmm.read(file)], 0)
+    for path in (network, file):
+        status, output, _ = bench(path, "--device-time", "--json")
+        assert status == 0
+        assert json.loads(output)["timings"] == [
+            {"title": "batch 2", "depth": 0, "tokens": 2, "seconds": seconds, "tokens_per_s": 2 / seconds}
+        ]
+    status, output, _ = bench(network, "--device-time")
+    assert status == 0
+    assert re.search(r"^modelled +inputs/s +ms a run\nbatch 2 +[\d.]+ +[\d.]+$", output, re.M)
+
+
 @pytest.mark.parametrize("quant", ["float16", "float32"])
 def test_a_network_of_floats_is_named_by_its_format(bench, network, tmp_path, quant):
     model = DEMO.parent / "demo_networks" / "shapes_classifier.onnx"
@@ -313,12 +329,13 @@ def test_a_network_of_floats_is_named_by_its_format(bench, network, tmp_path, qu
 
 
 def test_what_cannot_be_measured_as_a_network_is_refused(bench, network, package, tmp_path):
-    status, _, errors = bench(network, "--depth", "3")
-    assert status == 2
-    assert "--depth is for language models" in errors
-    status, _, errors = bench(package / "qwen3_decode.hmm")
-    assert status == 2
-    assert f"give its folder, {package}" in errors
+    for how in ([], ["--device-time"]):
+        status, _, errors = bench(network, "--depth", "3", *how)
+        assert status == 2
+        assert "--depth is for language models" in errors
+        status, _, errors = bench(package / "qwen3_decode.hmm", *how)
+        assert status == 2
+        assert f"give its folder, {package}" in errors
     for name in ("a", "b"):
         (tmp_path / f"{name}.hmm").write_bytes((network / "shapes_classifier.hmm").read_bytes())
     status, _, errors = bench(tmp_path)

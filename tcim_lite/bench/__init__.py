@@ -3,7 +3,7 @@
 `tcim-lite bench` prints it. Extra: not in the vendor's API.
 """
 
-from .device_time import ModelledTime, model_package
+from .device_time import ModelledTime, model_network, model_package
 from .explain import explain
 from .limits import MachineLimits, machine_name, measure_limits
 from .measure import ROOFS, PackageSpeed, Timing, measure_package
@@ -24,6 +24,7 @@ __all__ = [
     "measure_limits",
     "measure_network",
     "measure_package",
+    "model_network",
     "model_package",
     "network_file",
 ]

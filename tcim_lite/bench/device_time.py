@@ -12,6 +12,7 @@ from tcim_lite import _core
 from ..errors import ArgumentError
 from ..hmm import Container, read
 from .cost import graph_costs
+from .network import batch_of, read_network
 
 _FILE = re.compile(r"(?P<name>.+)_(?P<graph>prefill|decode|verify)(_part(?P<stage>\d+))?\.(?P<kind>hmms?)")
 
@@ -21,9 +22,9 @@ class ModelledTime:
     """One run on the chip, by the model.
 
     Attributes:
-        title: "decode", "prefill, 2 devices", "decode, 4 stages".
+        title: "decode", "prefill, 2 devices", "decode, 4 stages"; of a network "batch 1".
         depth: Tokens in the caches before it.
-        tokens: Of all slots together.
+        tokens: Of all slots together; of a network its batch.
         seconds: Of the run; through all stages of a pipeline, with the way from one to the next.
         tokens_per_s: Of runs one after the other; prefill chunks follow one another through the stages of a pipeline.
     """
@@ -99,6 +100,22 @@ def model_package(folder: str | Path, *, name: str | None = None, depth: int | N
         if graph == "decode" and second:
             times.append(_modelled(way, graph, files, second))
     return times
+
+
+def model_network(path: str | Path) -> list[ModelledTime]:
+    """A network's one graph.
+
+    Args:
+        path: A `.hmm` that `tcim-lite compile MODEL.onnx` wrote.
+
+    Raises:
+        ArgumentError: It is a graph of a language model, which `model_package` takes with its folder.
+        FileNotFoundError: No such file.
+        HmmFormatError: The file is damaged.
+    """
+    file = read_network(path)
+    (seconds,), batch = device_seconds([file], 0), batch_of(file)
+    return [ModelledTime(f"batch {batch}", 0, batch, seconds, batch / seconds)]
 
 
 def _stage_of(path: Path) -> tuple[int, str]:

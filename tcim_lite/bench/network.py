@@ -76,6 +76,26 @@ def network_file(path: str | Path, name: str | None = None) -> Path | None:
     return files[0] if files else None
 
 
+def read_network(path: str | Path) -> Container:
+    """The file of a network.
+
+    Raises:
+        ArgumentError: It is a graph of a language model.
+        FileNotFoundError: No such file.
+        HmmFormatError: It is damaged.
+    """
+    file = read(path)
+    if any(op.kind == "FlashAttention" for graph in file.graphs for op in graph.ops):
+        raise ArgumentError(f"{path} is one graph of a language model; give its folder, {Path(path).parent}")
+    return file
+
+
+def batch_of(file: Container) -> int:
+    """Extent of axis 0 of the first input, 1 where that has one axis."""
+    shape = file.graphs[0].values[file.graphs[0].inputs[0]].shape
+    return int(shape[0]) if len(shape) > 1 else 1
+
+
 def measure_network(path: str | Path, *, quick: bool = False) -> NetworkSpeed:
     """Measures load and runs of a network on random inputs.
 
@@ -89,11 +109,9 @@ def measure_network(path: str | Path, *, quick: bool = False) -> NetworkSpeed:
         TcimError: The file cannot be loaded.
     """
     path = Path(path)
-    file = read(path)
-    if any(op.kind == "FlashAttention" for graph in file.graphs for op in graph.ops):
-        raise ArgumentError(f"{path} is one graph of a language model; give its folder, {path.parent}")
+    file = read_network(path)
     int8, floats = operations(file)
-    nbytes = weight_bytes(file)
+    nbytes, batch = weight_bytes(file), batch_of(file)
 
     started_with, started = resident_bytes(), time.perf_counter()
     module = tcim.load(str(path))
@@ -104,8 +122,6 @@ def measure_network(path: str | Path, *, quick: bool = False) -> NetworkSpeed:
     resident = resident_bytes() - started_with
     after = measure_limits(nbytes)
 
-    shape = module.get_input_info(module.get_input_name(0)).shape
-    batch = int(shape[0]) if len(shape) > 1 else 1
     return NetworkSpeed(
         folder=str(path.parent),
         name=path.stem,

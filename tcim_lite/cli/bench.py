@@ -40,19 +40,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Prints the table."""
-    from ..bench import machine_name, measure_network, measure_package, model_package, network_file
+    from ..bench import machine_name, measure_network, measure_package, model_network, model_package, network_file
     from ..errors import ArgumentError
 
+    network = network_file(args.folder, args.name)
+    if network is not None and args.depth is not None:
+        raise ArgumentError(f"--depth is for language models; {network.name} has no caches")
     if args.device_time:
-        times = model_package(args.folder, name=args.name, depth=args.depth)
-        print(_modelled_json(times) if args.json else _modelled_text(times))
+        if network is None:
+            times, unit = model_package(args.folder, name=args.name, depth=args.depth), "tokens/s"
+        else:
+            times, unit = model_network(network), "inputs/s"
+        print(_modelled_json(times) if args.json else _modelled_text(times, unit))
         return 0
     speed: PackageSpeed | NetworkSpeed
-    network = network_file(args.folder, args.name)
     if network is None:
         speed = measure_package(args.folder, name=args.name, depth=args.depth, quick=args.quick)
-    elif args.depth is not None:
-        raise ArgumentError(f"--depth is for language models; {network.name} has no caches")
     else:
         speed = measure_network(network, quick=args.quick)
     print(_json(speed, machine_name()) if args.json else _text(speed, machine_name(), args.profile))
@@ -73,13 +76,13 @@ def _modelled_json(times: Sequence[ModelledTime]) -> str:
     return json.dumps({"modelled": True, "timings": [dataclasses.asdict(time) for time in times]}, indent=2)
 
 
-def _modelled_text(times: Sequence[ModelledTime]) -> str:
+def _modelled_text(times: Sequence[ModelledTime], unit: str) -> str:
     from tcim_lite import _core
 
     lines = [
         f"{_core.chip_profile()['name']}, modelled from published figures; nothing was measured (docs/clock.md)",
         "",
-        f"{'modelled':30}{'tokens/s':>10}{'ms a run':>11}",
+        f"{'modelled':30}{unit:>10}{'ms a run':>11}",
     ]
     for time in times:
         title = f"{time.title} at {time.depth}" if time.title.startswith("decode") else time.title
