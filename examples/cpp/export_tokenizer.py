@@ -77,13 +77,16 @@ def export(tokenizer: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("package", type=Path, help="folder written by `tcim-lite compile`")
-    folder = parser.parse_args().package / "tokenizer"
+    source = parser.parse_args().package / "tokenizer" / "tokenizer.json"
+    target = source.with_name("cpp_tokenizer.txt")
     try:
-        text = export(json.loads((folder / "tokenizer.json").read_text(encoding="utf-8")))
-        (folder / "cpp_tokenizer.txt").write_text(text, encoding="ascii")
-    except (OSError, ValueError) as error:
-        sys.exit(f"error: {folder}: {error}")
-    print(folder / "cpp_tokenizer.txt")
+        text = export(json.loads(source.read_text(encoding="utf-8")))
+        target.write_text(text, encoding="ascii")
+    except OSError as error:
+        sys.exit(f"error: {error.filename}: {error.strerror}")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        sys.exit(f"error: {source}: no tokenizer of byte-level BPE that is complete ({error})")
+    print(target)
 
 
 if __name__ == "__main__":

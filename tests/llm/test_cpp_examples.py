@@ -162,6 +162,19 @@ def test_the_examples_explain_what_is_missing(cpp_examples, tmp_path):
         assert "export_tokenizer.py" in result.stderr
 
 
+def test_a_damaged_tokenizer_is_named(tmp_path):
+    file = tmp_path / "tokenizer" / "tokenizer.json"
+    file.parent.mkdir()
+    damaged = "no tokenizer of byte-level BPE that is complete"
+    for content, message in ((None, "No such file"), ('{"model": ', damaged), ("{}", damaged), ("[]", damaged)):
+        if content is not None:
+            file.write_text(content)
+        command = [sys.executable, ROOT / "examples/cpp/export_tokenizer.py", tmp_path]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+        assert result.stderr.startswith(f"error: {file}: {message}")
+
+
 TEXTS = [
     "", " ", "  a  b\n\n c\t\r\n", "!!!\n\n???\r\n.x", "ab\u200bcd", "tabs\t\tand  spaces   \n   end   ",
     "It's we'LL they'Re I'D 'x' ''s",
