@@ -134,7 +134,8 @@ class Reference:
         q, k, v = np.split(heads, [config.num_heads, config.num_heads + config.num_kv_heads], axis=1)
         if block.qk_norm:
             q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
-        q, k = self._rope(q, start), self._rope(k, start)
+        if block.rotated:
+            q, k = self._rope(q, start), self._rope(k, start)
         if layer == len(cache.keys):
             cache.keys.append(k)
             cache.values.append(v)

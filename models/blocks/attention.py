@@ -1,4 +1,4 @@
-"""Self-attention with rotary positions and a KV cache."""
+"""Self-attention with a KV cache, with rotary positions or without."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Attention:
         qkv_bias: q, k and v have biases.
         out_bias: The output projection has a bias.
         window: Tokens that each token sees, the last of them itself; None for all before it.
+        rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
@@ -28,6 +29,7 @@ class Attention:
     qkv_bias: bool = False
     out_bias: bool = False
     window: int | None = None
+    rotated: bool = True
     sinks: bool = False
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
@@ -74,7 +76,7 @@ class Attention:
         def positioned(name: str, x: Ref, norm: roles.Role) -> Ref:
             if self.qk_norm:
                 x = part.norm(f"{here}.{name}_norm", x, norm, layer)
-            return builder.rope(f"{here}.{name}", x, roles.ROPE_COS, roles.ROPE_SIN, slots)
+            return builder.rope(f"{here}.{name}", x, roles.ROPE_COS, roles.ROPE_SIN, slots) if self.rotated else x
 
         def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
             names = [f"{here}.{which}" + (f"_batch_{slot}" if slot else "") for slot in range(len(slots))]

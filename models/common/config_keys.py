@@ -11,8 +11,9 @@ from .errors import CompileError
 _MAX_FLOAT = 3.4e38
 _MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
 
+_Value: TypeAlias = "int | float | bool | tuple[int, ...]"
 # A value, or a function of the keys that were read before.
-Default: TypeAlias = "int | float | bool | tuple[int, ...] | Callable[[Mapping[str, Any]], int] | None"
+Default: TypeAlias = "_Value | Callable[[Mapping[str, Any]], _Value] | None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from .config_keys import flag, positive, size
@@ -60,12 +60,8 @@ def window_of_all_layers(raw: Mapping[str, Any], layers: int) -> Windows:
 def window_of_every_other_layer(raw: Mapping[str, Any], layers: int) -> Windows:
     """Layers that `layer_types` names have the window; where it is absent, the first and every other one."""
     types = raw.get("layer_types")
-    sliding = [layer % 2 == 0 for layer in range(layers)] if types is None else _sliding(types, layers)
-    window = raw.get("sliding_window", 128)
-    if window is None or not any(sliding):
-        return no_window(raw, layers)
-    window = size("sliding_window", window)
-    return tuple(window if slides else None for slides in sliding)
+    sliding = [layer % 2 == 0 for layer in range(layers)] if types is None else sliding_layers(types, layers)
+    return windows_in(sliding, raw.get("sliding_window", 128))
 
 
 def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
@@ -79,16 +75,21 @@ def window_of_some_layers(raw: Mapping[str, Any], layers: int) -> Windows:
             raise CompileError(f"config.json: max_window_layers must be an integer, got {first!r}")
         sliding = [layer >= first for layer in range(layers)]
     else:
-        sliding = _sliding(types, layers)
+        sliding = sliding_layers(types, layers)
         if window is None:
             window = raw.get("sliding_window")
+    return windows_in(sliding, window)
+
+
+def windows_in(sliding: Sequence[bool], window: object) -> Windows:
+    """The same window, if there is one, in the layers that are `sliding`."""
     if window is None or not any(sliding):
-        return no_window(raw, layers)
-    window = size("sliding_window", window)
-    return tuple(window if slides else None for slides in sliding)
+        return (None,) * len(sliding)
+    length = size("sliding_window", window)
+    return tuple(length if slides else None for slides in sliding)
 
 
-def _sliding(types: object, layers: int) -> list[bool]:
+def sliding_layers(types: object, layers: int) -> list[bool]:
     """Which layers `layer_types` gives a window."""
     kinds = ("full_attention", "sliding_attention")
     if not isinstance(types, list) or len(types) != layers or any(kind not in kinds for kind in types):

@@ -91,6 +91,12 @@ WINDOWS = {
         "attention_bias": False,
     },
     "gpt_oss, the last layer": {"sliding_window": 5, "layer_types": ["full_attention", "sliding_attention"]},
+    "smollm3, layers without rotation": {
+        "num_hidden_layers": 4,
+        "no_rope_layers": [0, 1, 1, 0],
+        "use_sliding_window": True,
+        "sliding_window": 50,
+    },
     "qwen3, the first layer": {
         "use_sliding_window": True,
         "sliding_window": 33,

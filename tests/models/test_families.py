@@ -39,6 +39,8 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
         ("qwen2", {"use_mrope": True}, "use_mrope=True"),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers has 1 numbers, expected one for each of 2"),
+        ("smollm3", {"no_rope_layers": [True, False]}, "no_rope_layers must be a list of layers"),
     ],
 )
 def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:
