@@ -227,6 +227,10 @@ def test_structured_output(engine, tokenizer):
 
 def test_an_object_ends_where_its_schema_does(engine, tokenizer):
     schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
+    union = {"oneOf": [schema, {"type": "object", "properties": {"yes": {"type": "string", "format": "password"}}}]}
+    answers(
+        engine, [(chat(tokenizer, QUESTIONS[0]), SamplingParams(structured=StructuredOutput(json=union), max_tokens=3))]
+    )
     params = SamplingParams(structured=StructuredOutput(json=schema), max_tokens=40)
     ((_, text, _, last),) = answers(engine, [(chat(tokenizer, QUESTIONS[0]), params)])
     assert (last.finish_reason, json.loads(text).keys()) == ("stop", {"yes"})
@@ -239,6 +243,7 @@ def test_an_object_ends_where_its_schema_does(engine, tokenizer):
         ({"regex": "[a-"}, "regex parse error"),
         ({"json": {"$ref": "#"}}, "output: NoExtensionBias$"),  # found when the first token is to be chosen
         ({"json": {"type": "thing"}}, "Invalid type: thing"),
+        ({"json": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
         ({"json": "{"}, "the schema is no JSON object"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .closed_schema import closed
+from .answer_schema import answer_schema
 
 # Between the tokens of JSON, as llama.cpp has it: a blank, or line ends and an indentation. A small model writes as
 # much as is allowed; without a bound, until its context is full.
@@ -105,7 +105,11 @@ class Grammars:
         if wanted.json is not None:
             schema = wanted.json if isinstance(wanted.json, str) else json.dumps(wanted.json)
             try:
-                grammar = LLMatcher.grammar_from_json_schema(closed(schema), {"whitespace_pattern": _WHITESPACE})
+                grammar = LLMatcher.grammar_from_json_schema(
+                    answer_schema(schema),
+                    # An answer that fits one of several schemas may fit two: oneOf becomes anyOf.
+                    {"whitespace_pattern": _WHITESPACE, "coerce_one_of": True},
+                )
             except ValueError as error:
                 raise ValueError(f"structured output: the schema is no JSON object: {error}") from None
         elif wanted.regex is not None:

@@ -1,11 +1,11 @@
-"""Which objects of a JSON schema have no other properties than those it lists."""
+"""How JSON schemas of answers are read: objects without other properties, formats."""
 
 import functools
 import json
 
 import pytest
 
-from tcim_lite.llm.engine.closed_schema import closed
+from tcim_lite.llm.engine.answer_schema import answer_schema
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,15 @@ def test_objects_that_list_properties_have_no_others(schema, closes):
     expected = json.loads(json.dumps(schema))
     for path in closes:
         functools.reduce(lambda node, name: node[name], path, expected)["additionalProperties"] = False
-    assert json.loads(closed(json.dumps(schema))) == expected
+    assert json.loads(answer_schema(json.dumps(schema))) == expected
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "true", '{"items": ' * 10_000 + "{}" + "}" * 10_000], ids=len)
 def test_what_is_no_object_or_too_deep_stays(text):
-    assert closed(text) == text
+    assert answer_schema(text) == text
+
+
+def test_unknown_formats_are_annotations():
+    schema = {"properties": {"a": {"format": "password"}, "format": {"format": "uuid"}}, "allOf": [{"format": "x"}]}
+    held = {"properties": {"a": {}, "format": {"format": "uuid"}}, "allOf": [{}]}
+    assert json.loads(answer_schema(json.dumps(schema))) == held

@@ -1,4 +1,4 @@
-"""JSON schemas whose objects have the properties that they list and no others."""
+"""JSON schemas of answers, read as llama.cpp and vLLM (with xgrammar) read them, not by the standard's letter."""
 
 from __future__ import annotations
 
@@ -12,29 +12,36 @@ _SAYS = {"additionalProperties", "patternProperties", "unevaluatedProperties", "
 # An object is put together from several schemas, each of which would forbid the properties of the others.
 _COMBINES = {"if", "not", "dependentSchemas", "unevaluatedProperties", "$dynamicRef"}
 _COMBINES_BESIDE_PROPERTIES = {"anyOf", "oneOf", "allOf", "$ref"}
+# Of strings, that llguidance holds. It refuses schemas with others, such as pydantic's "password".
+_FORMATS = {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"}
 
 
-def closed(text: str) -> str:
-    """The schema with `additionalProperties` false in every object that lists properties and does not say.
+def answer_schema(text: str) -> str:
+    """The schema that an answer is held to.
 
-    llama.cpp and vLLM (with xgrammar) read schemas so. By the standard's rule, which allows any other property, small
-    models go on with properties of their own until the answer is cut off.
+    - An object that lists properties and does not say whether it takes others takes none. By the standard's rule, which
+      allows any, small models go on with properties of their own until the answer is cut off.
+    - A format that is not known is an annotation.
     """
     try:
-        return json.dumps(_closed(json.loads(text)))
+        schema = json.loads(text)
+        found = list(_subschemas(schema))
+        _close(found)
+        for node in found:
+            if isinstance(node.get("format"), str) and node["format"] not in _FORMATS:
+                del node["format"]
+        return json.dumps(schema)
     except (ValueError, RecursionError):
         return text  # llguidance says what is wrong with it
 
 
-def _closed(schema: Any) -> Any:
-    found = list(_subschemas(schema))
-    if any(_combines(node) for node in found):
-        return schema
-    for node in found:
+def _close(schemas: list[dict[str, Any]]) -> None:
+    if any(_combines(node) for node in schemas):
+        return
+    for node in schemas:
         properties = node.get("properties")
         if isinstance(properties, dict) and not _SAYS & node.keys() and _lists(properties, node.get("required")):
             node["additionalProperties"] = False
-    return schema
 
 
 def _subschemas(schema: Any) -> Iterator[dict[str, Any]]:
