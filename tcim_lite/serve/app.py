@@ -49,6 +49,11 @@ REFUSED = {
     "/v1/embeddings": "the compiled graphs give logits only, no embeddings; serve an embedding model elsewhere",
     "/v1/responses": "the Responses API is not served yet; use /v1/chat/completions",
     "/v1/messages": "Anthropic's Messages API is not served yet; use /v1/chat/completions",
+    **dict.fromkeys(
+        ("/api/chat", "/api/generate", "/api/tags"),
+        "Ollama's API is not served; have the client use OpenAI's, with a base URL that ends with /v1",
+    ),
+    "/completion": "llama.cpp's own form is not served; use /v1/completions",
 }
 
 

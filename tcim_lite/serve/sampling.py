@@ -34,7 +34,7 @@ _NO_GUIDES = (
     "disable_additional_properties",
 )
 _COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
-_MOST_STOPS, _MOST_STOP_CHARS = 16, 1024
+_MOST_STOPS, _MOST_STOP_CHARS = 64, 1024  # editors that complete code send dozens
 
 
 def completion_params(request: CompletionRequest, defaults: GenerationDefaults) -> SamplingParams:

@@ -164,6 +164,15 @@ def test_a_base_url_without_v1_or_with_two_is_told_so(server, method, path, mean
     assert f"did you mean {meant}? The base URL" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "meant"), [("/api/chat", "/v1"), ("/api/tags", "/v1"), ("/completion", "/v1/completions")]
+)
+def test_a_client_of_another_api_is_told_what_to_use(server, path, meant):
+    for answer in (server.post(path, json={}), server.get(path)):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unsupported_route")
+        assert meant in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("method", ["get", "put", "delete"])
 def test_other_methods_and_routes_have_error_objects(server, method):
     answer = httpx2.request(method, server.url + CHAT)
