@@ -5,6 +5,7 @@ The build folder is build/facade-tests of the checkout and is kept between runs.
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -51,6 +52,31 @@ def test_calls_work_and_fail_as_ever_while_threads_and_the_process_end(programs,
 
 def test_options_have_the_members_of_older_headers(programs, add_model):
     run(programs / "options", add_model, env={"TCIM_LITE_DEVICE_NUM": "2"})
+
+
+SUBPROJECT = """
+cmake_minimum_required(VERSION 3.20)
+project(app LANGUAGES CXX)
+include(FetchContent)
+FetchContent_Declare(tcim_lite SOURCE_DIR "{root}")
+FetchContent_MakeAvailable(tcim_lite)
+file(WRITE app.cpp "#include <tcim/tcim_dev_ctrl.h>\n#include <tcim/tcim_runtime.h>\nint main() {{}}\n")
+add_executable(app app.cpp)
+target_compile_options(app PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
+target_link_libraries(app PRIVATE tcim::tcim_runtime_lite)
+"""
+
+
+def test_a_project_may_add_this_one_and_keeps_its_own_options(tmp_path):
+    """Compiles a program of that project; its library would be that of the package."""
+    (tmp_path / "CMakeLists.txt").write_text(SUBPROJECT.format(root=ROOT))
+    options = ["-DTCIM_LITE_CUDA=OFF", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    run("cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "build", *options)
+    run("ninja", "-C", tmp_path / "build", "CMakeFiles/app.dir/app.cpp.o")
+    commands = json.loads((tmp_path / "build/compile_commands.json").read_text())
+    (command,) = (entry["command"] for entry in commands if entry["file"].endswith("app.cpp"))
+    assert "-ffp-contract" not in command
+    assert f"-I{ROOT}/csrc " not in command
 
 
 def test_python_finds_its_own_library_before_one_on_ld_library_path(tmp_path):
