@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,16 @@ from warm_python import ISOLATED
 from tcim_lite import hmm, layers
 from tcim_lite import runtime as rt
 from tcim_lite.cli import main
-from tcim_lite.replay import Recording, RecordingError, RecordingWriter, Tolerance, assert_replays, difference, replay
+from tcim_lite.replay import (
+    Recording,
+    RecordingError,
+    RecordingWriter,
+    Tolerance,
+    assert_replays,
+    difference,
+    recording_of,
+    replay,
+)
 from tcim_lite.replay.fingerprint import fingerprint
 
 
@@ -67,6 +77,45 @@ def test_a_replay_equals_its_recording_bit_for_bit(recorded, data):
     assert set(done.skipped) <= {"Stream.create"}
     assert done.compared >= 12 + (6 if data == "states" else 0)
     assert_replays(file)
+
+
+# What the program writes through arrays of host tensors is no call.
+WRITES = """
+    import sys
+    import numpy as np
+    import tcim_lite.runtime as rt
+    module = rt.load(sys.argv[1])
+    info = rt.TensorInfo((2, 3), np.float16)
+    host, other = rt.Tensor(info), rt.Tensor(info, np.full((2, 3), 7))
+    device = rt.Tensor(module.get_input_info("a"))
+    for value in (1, 2, 3):
+        host.numpy()[:] = value
+        other.select_roi([1, 0], [1, 3]).numpy()[:] = value
+        host.copy_to(device)
+        module.set_input("a", device)
+        module.set_input("b", other.clone() if value == 2 else other.astype(np.float32))
+        module.run(sync=True)
+        assert (module.get_output("total").numpy() == [[value + 7] * 3, [value * 2] * 3]).all()
+"""
+
+
+@pytest.mark.parametrize("data", ["inputs", "all"])
+@pytest.mark.parametrize("recorder", ["layer", "python"])
+def test_host_memory_that_the_program_writes_by_itself_is_recorded(tmp_path, add_model, data, recorder):
+    program = WRITES
+    if recorder == "layer":
+        record(program, tmp_path / "writes", add_model, data=data)
+    else:
+        with recording_of(rt, tmp_path / "writes", data=data), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["program", str(add_model)])
+            exec(compile(textwrap.dedent(program), "program", "exec"), {})
+    recording = Recording(tmp_path / "writes")
+    read = [entry for entry in recording.records if entry.get("call") in ("Tensor.numpy", "Tensor.copy_to")]
+    assert ["array" in entry for entry in read].count(True) == 2 + 2 + 3  # the second and third arrays; copies
+    assert not any("out" in entry and "array" in entry for entry in read)
+    done = replay(recording)
+    assert (done.mismatches, done.notes, done.skipped) == ([], [], {})
+    assert done.compared >= 8
 
 
 def test_device_memory_of_another_dtype_is_made_again(tmp_path, add_model):
@@ -200,7 +249,8 @@ def test_cpp_programs_are_recorded_and_replayed(sdk, add_model, tmp_path):
         "  tcim::Module module = tcim::Module::LoadFromFile(arguments[1]);\n"
         "  float a[6] = {1, 2, 3, 4, 5, 6};\n"
         "  tcim::TensorInfo info = module.GetInputInfo(module.GetInputName(0)).AsContiguous().AsType(tcim::FLOAT32);\n"
-        "  tcim::Tensor host = tcim::Tensor::CreateHostTensor(info, sizeof(a), a);\n"
+        "  tcim::Tensor host = tcim::Tensor::CreateHostTensor(info);\n"
+        "  for (int i = 0; i < 6; ++i) static_cast<float*>(host.Data())[i] = a[i];\n"
         '  if (module.SetInput("a", host) != tcim::OK) return 1;\n'
         '  if (module.SetInput("b", module.GetInput("a")) != tcim::OK) return 1;\n'
         "  if (module.Run() != tcim::OK || module.Sync() != tcim::OK) return 2;\n"

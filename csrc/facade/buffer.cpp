@@ -174,6 +174,7 @@ Buffer Buffer::GetSubBuffer(size_t size, size_t offset) const {
 
 void* Buffer::Data() const {
   if (impl_ == nullptr || impl_->memory == nullptr || impl_->memory->host_data() == nullptr) return nullptr;
+  if (impl_->memory->on_host()) impl_->memory->hand_out();
   return impl_->memory->host_data() + impl_->offset;
 }
 

@@ -41,7 +41,10 @@ std::shared_ptr<Buffer> Buffer::wrap(void* data, uint64_t bytes, Device* device)
   std::shared_ptr<Buffer> buffer(new Buffer);
   buffer->host_data_ = static_cast<std::byte*>(data);
   buffer->bytes_ = bytes;
-  if (device == nullptr) return buffer;
+  if (device == nullptr) {
+    buffer->hand_out();
+    return buffer;
+  }
   buffer->host_data_ = device->backend().host_view(buffer->host_data_);
   buffer->layout_.device_ids = {device->id()};
   buffer->slabs_.push_back({device, std::make_shared<WrappedMemory>(data, bytes), Charge()});
@@ -107,6 +110,7 @@ std::byte* Buffer::lend_to_array() noexcept {
   const std::lock_guard lock(arrays_mutex_);
   if (written_by_runs_) return nullptr;
   lent_to_arrays_ = true;
+  hand_out();
   return host_data();
 }
 

@@ -64,6 +64,13 @@ class Buffer {
   void wait_idle() const noexcept;
   bool idle() const noexcept { return find_busy() == nullptr; }
 
+  // The program has a pointer into this host memory, so from now on it may write there without a call.
+  void hand_out() noexcept { handed_out_.store(true, std::memory_order_relaxed); }
+  // Such memory, unless runs write there: what it holds is then theirs.
+  bool handed_out() const noexcept {
+    return handed_out_.load(std::memory_order_relaxed) && !written_by_runs_.load(std::memory_order_relaxed);
+  }
+
   // The memory, for an array that uses it from now on and keeps the buffer alive; null if runs write into the memory.
   std::byte* lend_to_array() noexcept;
   // Runs will write into this host buffer (Module::set_output). Arrays keep the memory that they already use, and the
@@ -93,9 +100,10 @@ class Buffer {
   mutable std::mutex uses_mutex_;
   // Not owned, so that bindings can be dropped without a lock: a module may be destroyed while another thread forks.
   std::vector<std::weak_ptr<const Uses>> uses_;
+  std::atomic<bool> handed_out_{false};
   std::mutex arrays_mutex_;
   bool lent_to_arrays_ = false;
-  bool written_by_runs_ = false;
+  std::atomic<bool> written_by_runs_{false};
   AlignedBuffer kept_for_arrays_;
 };
 

@@ -92,6 +92,9 @@ struct CallEvent {
   // Values that the call converts: those of `array`, or of a host tensor that no queued run uses. Valid during the
   // event.
   const ArrayView* values = nullptr;
+  // The values of `self`, which the call reads, where the program has a pointer into that host memory and so may have
+  // written them without a call.
+  std::optional<HostArray> handed_out;
   // After a call: the values of its host result, or of the host tensor it wrote.
   std::optional<HostArray> made;
   std::optional<TensorFacts> info;      // a TensorInfo: an argument, or the result of a getter

@@ -62,7 +62,15 @@ Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
 void Tensor::describe_read(CallEvent& event) const {
   event.self = TensorFacts(*this);
   event.reads = Memory::Self;
+  if (handed_out()) event.handed_out = host_array(*this);
 }
+
+void Tensor::describe_handing_out(CallEvent& event, bool before) const {
+  describe_read(event);
+  if (!before) event.handed_out.reset();
+}
+
+bool Tensor::handed_out() const noexcept { return has_storage() && !on_device() && buffer_->handed_out(); }
 
 void Tensor::require_storage(const char* what) const {
   if (has_storage()) return;
@@ -156,8 +164,9 @@ Tensor Tensor::to_host(bool to_contiguous) const {
 }
 
 ArrayMemory Tensor::to_array() const {
+  const bool before = handed_out();
   return api_call(
-      device_call<"Tensor.numpy">, [&](CallEvent& event) { describe_read(event); },
+      device_call<"Tensor.numpy">, [&](CallEvent& event) { describe_handing_out(event, before); },
       [&] {
         Tensor host = to_host(on_device());
         std::byte* memory = host.buffer()->lend_to_array();
@@ -170,15 +179,17 @@ ArrayMemory Tensor::to_array() const {
 }
 
 std::byte* Tensor::wait_for_data() const {
+  const bool before = handed_out();
   return api_call(
       device_call<"Tensor.data">,
       [&](CallEvent& event) {
-        describe_read(event);
+        describe_handing_out(event, before);
         event.made = host_array(*this);
       },
       [&] {
         require_storage("Data");
         buffer_->wait_idle();
+        if (!on_device()) buffer_->hand_out();
         return data();
       });
 }
@@ -188,8 +199,9 @@ Tensor Tensor::clone(bool copy) const {
       device_call<"Tensor.clone">,
       [&](CallEvent& event) {
         event.self = TensorFacts(*this);
+        if (copy) describe_read(event);
         event.copies = copy;
-        if (copy) event.reads = Memory::Self, event.writes = Memory::Result;
+        if (copy) event.writes = Memory::Result;
       },
       [&] {
         require_storage("clone");

@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,26 @@ from .records import DTYPES, memory_shape
 __all__ = ["Describer"]
 
 _HOST = -1
+# Calls that read the tensor they belong to.
+_READS = frozenset(f"Tensor.{name}" for name in ("astype", "cast_to", "clone", "copy_to", "numpy", "to_host"))
 
 
 @functools.lru_cache(64)
 def _name_of(dtype: Any) -> str:
     """numpy's name, which numpy makes anew each time."""
     return np.dtype(dtype).name
+
+
+@dataclass
+class _HostMemory:
+    """Of host tensors. What it holds may be what the program wrote without a call, if it has an array of it."""
+
+    has_array: bool = False
+    of_runs: bool = False  # set_output: what it holds are results
+
+    @property
+    def handed_out(self) -> bool:
+        return self.has_array and not self.of_runs
 
 
 class Describer:
@@ -40,6 +55,7 @@ class Describer:
         self.remembered: dict[int, dict[str, Any]] = {}
         self.state_names: dict[int, dict[str, None]] = {}  # by module: inputs that a device tensor was bound to or read
         self.rounds: Counter[int] = Counter()
+        self.memories: dict[int, tuple[int, _HostMemory]] = {}  # by id(), with the number, as several share one
         # The host tensor that the last call returned, and its values: the `numpy()` that follows need not look again.
         self.told: tuple[int, dict[str, Any]] | None = None
 
@@ -57,6 +73,14 @@ class Describer:
             self.numbers[id(value)] = next(self.next)
         return self.numbers[id(value)]
 
+    def memory(self, tensor: Any) -> _HostMemory:
+        number = self.number(tensor)
+        known, found = self.memories.get(id(tensor), (0, None))
+        if found is None or known != number:
+            found = _HostMemory()
+            self.memories[id(tensor)] = (number, found)
+        return found
+
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, self.runtime.Tensor)
 
@@ -67,17 +91,21 @@ class Describer:
         made: dict[str, Any] = {}
         if call == "Module.load":
             return self.load(given)
-        owner = given.get("self")
+        owner: Any = given.get("self")
         if call.startswith("Module."):
             made["module"] = self.number(owner)
         elif call != "Tensor.__init__":
             made["self"] = self.tensor(owner)
+            if call in _READS and self.memory(owner).handed_out:
+                made["array"] = self.array(np.asarray(owner.numpy()), store=self.keep_inputs)
         if "name" in given:
             made["name"] = str(given["name"])
         if "index" in given:
             made["index"] = int(given["index"])
         if "tensor" in given:
             made["tensor"] = self.tensor(given["tensor"])
+            if call == "Module.set_output":
+                self.memory(given["tensor"]).of_runs = True
         if given.get("info") is not None:
             made["info"] = self.info(given["info"])
         made.update(self.options_of(call, given))
@@ -123,11 +151,18 @@ class Describer:
         made: dict[str, Any] = {}
         told, self.told = self.told, None
         with contextlib.suppress(Exception):  # what cannot be described is still the program's result
+            if call == "Tensor.numpy" and self.device(given["self"]) < 0:
+                memory = self.memory(given["self"])
+                if memory.handed_out:
+                    return made
+                memory.has_array = True
             if call == "Tensor.numpy" and told is not None and told[0] == self.numbers.get(id(given["self"])):
                 return {"out": told[1]}
             if self.is_tensor(result):
                 self.number(result, fresh=result is not given.get("self"))
                 made["result"] = self.tensor(result)
+                if call in ("Tensor.select_roi", "Tensor.to_host") and self.device(given["self"]) < 0:
+                    self.memories[id(result)] = (self.number(result), self.memory(given["self"]))
             written = result if self.is_tensor(result) else None
             if call in ("Tensor.copy_to", "Tensor.cast_to"):
                 written = given["tensor"]

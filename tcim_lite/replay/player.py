@@ -53,6 +53,8 @@ class Player:
             RecordingError: the recording lacks what the call needs.
         """
         name = text(record, "call")
+        if "self" in record and "array" in record:
+            self.fill(record)
         result = self.calls[name](record) if name in self.calls else self.getter(record)
         facts = tensor_of(record, "result")
         if facts is not None and self.last_use.get(facts.id, -1) > index and not isinstance(result, np.ndarray):
@@ -115,6 +117,13 @@ class Player:
                 "record with TCIM_LITE_RECORD_DATA=inputs, all or states"
             )
         return values
+
+    def fill(self, record: dict[str, Any]) -> None:
+        """Writes into a host tensor what the program wrote there through a pointer or an array, without a call."""
+        facts, tensor = tensor_of(record, "self"), self.tensor(record, "self")
+        if facts is not None:
+            info = self.runtime.TensorInfo(facts.shape, np.dtype(facts.dtype).type)
+            self.runtime.Tensor(info, self.array(record)).copy_to(tensor)
 
     @staticmethod
     def info_of(record: dict[str, Any]) -> tuple[tuple[int, ...], str]:

@@ -17,6 +17,7 @@ from llm_packages import DEMO_CHECKPOINT, ROOT, LoadedPackage, compile_package
 
 from tcim_lite.llm import encode_chat, load_tokenizer
 from tcim_lite.models.families import FAMILIES
+from tcim_lite.replay import replay
 
 pytestmark = pytest.mark.build
 
@@ -153,6 +154,16 @@ def test_branches_on_several_streams_decode_as_one_would_alone(cpp_examples, pac
     assert len(set(answers)) == 4
     alone = run(cpp_examples / "buffers_and_streams", package.folder, "1", "24").splitlines()
     assert alone == answers[:1]
+
+
+@pytest.mark.parametrize("program", ["qwen3_chat", "buffers_and_streams"])
+def test_a_recorded_cpp_example_replays_bit_for_bit(cpp_examples, package, tmp_path, program):
+    arguments = ("3", "12") if program == "buffers_and_streams" else ("--question", QUESTIONS[0])
+    file = tmp_path / "example.tcimrec"
+    run(cpp_examples / program, package.folder, *arguments, env={"TCIM_LITE_LAYERS": f"record:{file}"})
+    done = replay(file)
+    assert done.mismatches == []
+    assert done.compared > 100
 
 
 def test_the_examples_explain_what_is_missing(cpp_examples, tmp_path):

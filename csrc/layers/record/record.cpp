@@ -61,8 +61,9 @@ class Record final : public Observer {
     if (event.index) text.add("index", *event.index);
     if (event.self) text.add("self", *event.self);
     if (event.tensor) text.add("tensor", *event.tensor);
-    // Those of a tensor that converts itself come from earlier calls.
+    // Those of a tensor that is read come from earlier calls, unless the program can write there by itself.
     if (event.values != nullptr && !event.self) add_values(text, "array", *event.values, keep_.inputs);
+    if (event.handed_out) add_values(text, "array", event.handed_out->view(), keep_.inputs);
     if (event.info) {
       text.add_object("info", [&](RecordText& info) {
         info.add("dtype", name_of(event.info->dtype));
@@ -79,7 +80,8 @@ class Record final : public Observer {
     if (event.load != nullptr) add_load(text, event);
     if (event.loaded) add_module(text, *event.loaded);
     if (event.result) text.add("result", *event.result);
-    if (event.made && !event.error) add_values(text, "out", event.made->view(), keep_.outputs);
+    const bool already_given = event.handed_out && event.made && event.made->data == event.handed_out->data;
+    if (event.made && !event.error && !already_given) add_values(text, "out", event.made->view(), keep_.outputs);
     if (!event.value.empty()) text.add("value", event.value);
     if (event.error) {
       text.add_object("error", [&](RecordText& error) {
