@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,9 @@ from .service import Service
 from .streams import JsonResponse
 
 _log = logging.getLogger(__name__)
+
+# What a client sends may be in a message; it writes no lines of the log, and commands no terminal.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 Endpoint = Callable[[Service, Request], Awaitable[Response]]
 
@@ -109,7 +113,8 @@ async def _refuse(reason: str, request: Request) -> Response:
 
 async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    _log.info("%s %s: %d %s", request.method, request.url.path, error.status, error.message)
+    said = f"{request.method} {request.url.path[:200]}: {error.status} {error.message}"
+    _log.info("%s", _CONTROL.sub("?", said))
     return error_response(error)
 
 

@@ -164,6 +164,12 @@ def test_a_base_url_without_v1_or_with_two_is_told_so(server, method, path, mean
     assert f"did you mean {meant}? The base URL" in answer.json()["error"]["message"]
 
 
+def test_a_client_writes_no_lines_of_the_log(server):
+    assert server.post(CHAT, json=body(**{"a\nERROR forged \x1b[2J": 1})).status_code == 400
+    until(lambda: any("forged" in line for line in server.log))
+    assert not [line for line in server.log if line.startswith("ERROR forged") or "\x1b" in line]
+
+
 @pytest.mark.parametrize(
     ("path", "meant"), [("/api/chat", "/v1"), ("/api/tags", "/v1"), ("/completion", "/v1/completions")]
 )
