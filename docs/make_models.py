@@ -64,8 +64,9 @@ LIMITS = """
 - Tokenizers in GGUF other than BPE over bytes with the splits that [compile.md](compile.md#gguf-files) names, and
   SentencePiece's BPE.
 - PyTorch's own files (`.bin`, `.pt`): convert them to safetensors.
-- On CUDA, decode in one launch for a sliding window shorter than the context, `--position-ids`, masks, experts, sinks,
-  or a head_dim other than 128: such graphs run step by step ([cuda-decode.md](cuda-decode.md)).
+- On CUDA, decode in one launch for a sliding window shorter than the context, layers without rotation,
+  `--position-ids`, masks, experts, sinks, or a head_dim other than 128: such graphs run step by step
+  ([cuda-decode.md](cuda-decode.md)).
 """
 
 

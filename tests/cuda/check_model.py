@@ -115,9 +115,10 @@ def main() -> None:
     for family in FAMILIES:
         if family == "qwen3":
             continue
-        # gpt-oss of random weights is chaotic in quantised formats: the last bit of two embeddings in a hundred changes
-        # which experts are chosen and moves logits by 0.9 of the largest, on the CPU alone. float32 is not chaotic.
-        for quant in ("float32",) if family == "gpt_oss" else ("float32", "w4a8h0_ssfp"):
+        # gpt-oss and Mixtral of random weights are chaotic in quantised formats: the last bit of two embeddings in a
+        # hundred changes which experts are chosen and moves logits by 0.9 and 0.3 of the largest, on the CPU alone.
+        # float32 is not chaotic.
+        for quant in ("float32",) if family in ("gpt_oss", "mixtral") else ("float32", "w4a8h0_ssfp"):
             good &= compare(package_of(args.folder, quant, family), quant)
     good &= compare(package_of(args.folder / "masks", "float32", "gpt_oss", masks=True), "float32")
     sys.exit(not good)
