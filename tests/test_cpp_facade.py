@@ -40,6 +40,10 @@ def test_python_and_cpp_callers_share_one_core(programs, add_model):
     assert run(sys.executable, "-c", PYTHON_AND_CPP, library, add_model) == "1\n"
 
 
+def test_a_library_that_uses_the_sdk_may_be_unloaded(programs, add_model):
+    run(programs / "unload", next(programs.glob("libfrom_python.so")), add_model)
+
+
 def test_a_fork_passes_threads_that_never_pause(programs, add_model):
     assert run(programs / "forks", add_model) == "0 failed\n"
 

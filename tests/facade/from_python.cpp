@@ -6,4 +6,8 @@ extern "C" __attribute__((visibility("default"))) int load_in_cpp(const char* pa
   return g_module.LoadModel(std::string(path));
 }
 
+extern "C" __attribute__((visibility("default"))) int run_in_cpp(const char* path) {
+  return load_in_cpp(path) != tcim::OK ? -1 : g_module.Run(false);
+}
+
 extern "C" __attribute__((visibility("default"))) void unload_in_cpp() { g_module = tcim::Module(); }
