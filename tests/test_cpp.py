@@ -28,8 +28,9 @@ LOGIC = {
     "plan_test", "shape_rules_test", "toml_test",
 }  # fmt: skip
 SHIPPED = [name for name in PROGRAMS if name not in LOGIC]
-# All that sanitizers would see of the runtime is the ledger of a device, and no other library takes them so long.
-SANITIZED = [name for name in PROGRAMS if name != "device_test"]
+# Not what links the runtime, which takes sanitizers longer than any other library: all that they would see of it is the
+# ledger of a device, and threads, which are another sanitizer's (test_races.py).
+SANITIZED = [name for name in PROGRAMS if name not in {"device_test", "races_test"}]
 CASES = [*(("shipped", name) for name in SHIPPED), *(("sanitized", name) for name in SANITIZED)]
 # Arguments of programs with sanitizers: which addresses exp uses does not depend on the values.
 SHORTER = {"kernels_exp_test": ["4001"]}

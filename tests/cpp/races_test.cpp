@@ -1,0 +1,346 @@
+// What threads may do at once, for ThreadSanitizer (tests/test_races.py): every test is a loop in several threads.
+// Without arguments all but "forks", whose processes need a pool of one thread under that sanitizer.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "layers/clock/clock.h"
+#include "layers/faults/fired.h"
+#include "layers/registry.h"
+#include "layers/strict/report.h"
+#include "runtime/device_control.h"
+#include "runtime/module.h"
+
+namespace tcim_lite {
+namespace {
+
+using Turn = std::function<void(int)>;
+
+// Every turn in a thread of its own, called `count` times with 0, 1, ..; the others until all those are done.
+void in_threads(int count, const std::vector<Turn>& turns, const std::vector<Turn>& others = {}) {
+  std::atomic<size_t> left{turns.size()};
+  const auto attempt = [](const Turn& turn, int i) {
+    try {
+      turn(i);
+    } catch (const Error& error) {
+      report_failure(__FILE__, __LINE__, error.what());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const Turn& turn : turns) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < count; ++i) attempt(turn, i);
+      --left;
+    });
+  }
+  for (const Turn& turn : others) {
+    threads.emplace_back([&] {
+      for (int i = 0; left > 0; ++i) {
+        attempt(turn, i);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Of a turn whose errors are expected.
+Turn quiet(const Turn& turn) {
+  return [turn](int i) {
+    try {
+      turn(i);
+    } catch (const Error&) {
+    }
+  };
+}
+
+std::shared_ptr<Module> load(const char* name, std::shared_ptr<WeightStore> store = nullptr) {
+  LoadOptions options;
+  options.weights = std::move(store);
+  return Module::load(std::string(TCIM_LITE_TEST_DATA "/../../tcim_lite/conformance/models/") + name, options);
+}
+
+void set(Module& module, std::string_view name, float value) {
+  const TensorInfo info = module.input_info(name).on_host();
+  const std::vector<float> values(size_t(info.elements()), value);
+  const Shape strides = byte_strides(info.astype(DType::Float32));
+  module.set_input(name, {reinterpret_cast<const std::byte*>(values.data()), DType::Float32, info.shape, strides});
+}
+
+void set_lengths(Module& module, int32_t valid) {
+  const int64_t one = 1, stride = sizeof(int32_t);
+  for (const auto& [name, value] : {std::pair("valid_length", valid), std::pair("current_length", int32_t{1})})
+    module.set_input(name, {reinterpret_cast<const std::byte*>(&value), DType::Int32, {&one, 1}, {&stride, 1}});
+}
+
+// A conversation with two graphs that share weights and caches.
+void converse(std::shared_ptr<WeightStore> store, bool drop_first) {
+  auto prefill = load("llm_prefill.hmm", store), decode = load("llm_decode.hmm", store);
+  const auto stream = Stream::create(false);
+  for (Module* module : {prefill.get(), decode.get()}) {
+    module->set_stream(stream);
+    set(*module, "input_1", 0.5f);
+    set_lengths(*module, 0);
+  }
+  for (size_t i = 0; i < decode->num_inputs(); ++i) {
+    const std::string name = decode->input_name(int64_t(i));
+    if (name.find("cache") != std::string::npos) decode->set_dev_input(name, prefill->input(name));
+  }
+  prefill->run();
+  if (drop_first) prefill.reset();
+  for (int32_t valid = 1; valid < 4; ++valid) {
+    set_lengths(*decode, valid);
+    decode->run(valid == 2, 2);
+    (void)decode->output("logits");
+  }
+  decode->run();
+}
+
+void test_models_come_and_go_while_others_run() {
+  const auto store = std::make_shared<WeightStore>();
+  const Turn conversation = [&](int i) { converse(store, i % 2 == 0); };
+  const Turn forget = [&](int) { store->release(); };
+  const Turn control = [&](int) {
+    (void)device_telemetry(0);
+    (void)read_usage();
+    reset_device(0);
+  };
+  in_threads(6, {conversation, conversation, conversation}, {forget, control});
+}
+
+void test_threads_share_a_module() {
+  const auto module = load("add.hmm");
+  const TensorInfo info = module->output_info("total");
+  const auto one = Stream::create(false), other = Stream::create(false);
+  const Turn write = [&](int) {
+    set(*module, "a", 1);
+    module->run();
+    (void)module->output("total");
+  };
+  const auto read = [&](int) {
+    const Tensor host = Tensor::allocate(info.on_host());
+    module->run(true, 2);
+    module->output_to("total", host);
+    (void)host.to_array();
+  };
+  const auto stream = [&](int i) {
+    module->set_stream(i % 2 == 0 ? one : other);
+    module->run();
+    module->sync();
+  };
+  const auto bind = [&](int) {
+    module->set_output("total", Tensor::allocate(info.on_host()));
+    module->run();
+    module->set_dev_output("total", Tensor::allocate(info));
+  };
+  const auto time = [&](int) {
+    module->time_steps(true);
+    module->run();
+    (void)module->step_times();
+    module->time_steps(false);
+  };
+  in_threads(60, {write, write, read, stream, bind, time});
+  in_threads(20, {quiet(write), quiet(read), quiet([&](int i) { i == 5 ? module->release() : stream(i); })});
+}
+
+void test_memory_is_handed_from_thread_to_thread() {
+  const auto first = load("add.hmm"), second = load("add.hmm");
+  first->set_stream(Stream::create(false));
+  second->set_stream(Stream::create(false));
+  std::mutex mutex;
+  std::deque<Tensor> filled;
+  const auto produce = [&](int) {
+    const Tensor made = Tensor::allocate(first->output_info("total"));
+    first->set_dev_output("total", made);
+    first->run();
+    first->sync();
+    const std::lock_guard lock(mutex);
+    filled.push_back(made);
+  };
+  const auto consume = [&](int) {
+    Tensor next;
+    {
+      const std::lock_guard lock(mutex);
+      if (filled.empty()) return;
+      next = std::move(filled.front());
+      filled.pop_front();
+    }
+    second->set_dev_input("a", next);
+    second->run();
+    (void)second->output("total");
+    (void)next.to_host(true).to_array();
+  };
+  in_threads(80, {produce, consume, consume});
+}
+
+void test_errors_of_runs_are_raised_in_any_thread() {
+  const auto module = load("llm_decode.hmm");  // without lengths, so each run fails
+  std::atomic<int> raised{0};
+  const auto catching = [&raised](const auto& call) -> Turn {
+    return [&raised, call](int) {
+      try {
+        call();
+      } catch (const Error& error) {
+        raised += std::string_view(error.what()).find("current_length") != std::string_view::npos;
+      }
+    };
+  };
+  const auto queue = catching([&] { module->run(false, 2); });
+  const auto wait = catching([&] { module->sync(); });
+  const auto read = catching([&] { (void)module->output("logits"); });
+  in_threads(60, {queue, queue, wait, read});
+  CHECK(raised > 0);
+}
+
+// Brings a listener while the others are told of a round, and takes it away.
+class Changing final : public Observer {
+ public:
+  void run_begin(const RunEvent&) override { add_observer(added_); }
+  void run_end(const RunEvent&) noexcept override { remove_observer(added_.get()); }
+
+ private:
+  const std::shared_ptr<Observer> added_ = std::make_shared<Observer>();
+};
+
+void test_listeners_come_and_go_in_a_round() {
+  const auto module = load("add.hmm");
+  const auto changing = std::make_shared<Changing>();
+  add_observer(changing);
+  module->run(true, 3);
+  remove_observer(changing.get());
+}
+
+constexpr const char* kRules = R"(
+[[fault]]
+kind = "flaky_sync"
+probability = 0.1
+times = 0
+[[fault]]
+kind = "throttle"
+clock_mhz = 700
+lasts_s = 0.001
+probability = 0.2
+times = 0
+[[fault]]
+kind = "device_lost"
+nth = 20
+times = 0
+[[fault]]
+kind = "hang"
+timeout_s = 0.002
+nth = 10
+times = 0
+[[fault]]
+kind = "bit_flip"
+output = "total"
+times = 0
+)";
+
+void test_layers_come_and_go_under_calls(const std::string& folder) {
+  using layers::Options;
+  const std::vector<std::pair<const char*, Options>> some{
+      {"trace", {{"file", folder + "/lines.txt"}}},
+      {"faults", {{"rules", kRules}}},
+      {"trace", {{"file", folder + "/chrome.json"}, {"phases", "ops"}}},
+      {"strict", {}},
+      {"record", {{"file", folder + "/recording"}, {"data", "states"}}},
+      {"clock", {{"mode", "virtual"}}},
+      {"clock", {{"mode", "realtime"}}},
+  };
+  const auto store = std::make_shared<WeightStore>();
+  const Turn run = [&](int) {
+    const auto module = load("add.hmm", store);
+    set(*module, "a", 1);
+    for (int i = 0; i < 3; ++i) module->run(i == 1);
+    module->sync();
+  };
+  const Turn change = [&](int i) {
+    const auto& [name, options] = some[size_t(i) % some.size()];
+    layers::enable(name, options);
+    if (i % 3 == 0) layers::disable(some[size_t(i / 3) % some.size()].first);
+  };
+  const Turn look = [&](int) {
+    reset_device(0);
+    (void)layers::active();
+    (void)layers::take_fired_faults();
+    (void)layers::take_findings();
+    (void)layers::modelled_busy_ns(0);
+  };
+  const Turn conversation = [&](int) { converse(store, false); };
+  // The faults that they meet are errors of all calls.
+  in_threads(8, {quiet(run), quiet(run), quiet(conversation)}, {quiet(change), quiet(look)});
+  for (const std::string& name : layers::active()) layers::disable(name);
+}
+
+void test_children_are_forked_while_others_run() {
+  const auto shared = load("add.hmm");
+  const auto store = std::make_shared<WeightStore>();
+  const Turn conversation = [&](int i) { converse(store, i % 2 == 0); };
+  const auto run = [&](int) { shared->run(); };
+  const auto fork_one = [&](int) {
+    const pid_t child = fork();
+    if (child == 0) {
+      load("add.hmm", store)->run(true);
+      shared->run(true);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK_EQ(status, 0);
+  };
+  in_threads(4, {conversation, conversation, run, fork_one});
+}
+
+// main() returns after this.
+void go_on_submitting() {
+  const auto flood = [](bool comes_and_goes) {
+    for (auto module = load("add.hmm");;) {
+      try {
+        module->run(false, 2);
+        if (comes_and_goes) module->set_stream(Stream::create(false));
+      } catch (const Error&) {  // the process ends
+      }
+    }
+  };
+  for (int thread = 0; thread < 3; ++thread) std::thread(flood, thread == 2).detach();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+}  // namespace
+}  // namespace tcim_lite
+
+int main(int argc, char** argv) {
+  using namespace tcim_lite;
+  alarm(300);  // for a deadlock
+  setenv("TCIM_LITE_LOG", "error", 1);
+  if (argc > 1 && std::string_view(argv[1]) == "forks") {
+    setenv("TCIM_LITE_THREADS", "1", 1);
+    test_children_are_forked_while_others_run();
+    return check_result();
+  }
+  setenv("TCIM_LITE_THREADS", "3", 1);
+  test_models_come_and_go_while_others_run();
+  test_threads_share_a_module();
+  test_memory_is_handed_from_thread_to_thread();
+  test_errors_of_runs_are_raised_in_any_thread();
+  test_listeners_come_and_go_in_a_round();
+  char folder[] = "/tmp/tcim_lite_races_XXXXXX";
+  CHECK(mkdtemp(folder) != nullptr);
+  test_layers_come_and_go_under_calls(folder);
+  std::filesystem::remove_all(folder);
+  go_on_submitting();
+  return check_result();
+}
