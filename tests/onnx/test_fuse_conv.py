@@ -76,3 +76,62 @@ def test_a_batch_norm_stays_where_others_read_the_convolution(
     ops = ops_of(model, tmp_path)
     assert (ops["Conv"], ops["Mul"], ops["Add"]) == (1, 1, 1)
     check_values(model, run_here, run_there, outputs)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_factors_and_summands_of_channels_become_part_of_the_convolution(
+    form, make_model, run_here, run_there, tmp_path
+):
+    """As TensorFlow's converters write a batch norm."""
+    conv, constants = network(form)
+    per_channel = {name: array.reshape(-1, 1, 1) for name, array in constants.items() if name in STATS}
+    nodes = [
+        conv,
+        ("Mul", ["scale", "c"], ["m"], {}),
+        ("Sub", ["m", "mean"], ["s"], {}),
+        ("Add", ["s", "shift"], ["n"], {}),
+        RELU,
+    ]
+    model = make_model(nodes, X, ["y"], {**constants, **per_channel})
+    assert ops_of(model, tmp_path) == {"Conv": 1, "Relu": 1}
+    check_values(model, run_here, run_there, ["y"])
+
+
+@pytest.mark.parametrize("form", ["Conv without bias", "Conv in groups"])
+@pytest.mark.parametrize("extents", [(8,), (1, 9, 8), (1, 1, 1, 1)])
+def test_other_factors_stay(form, extents, make_model, run_here, run_there, tmp_path):
+    (op, inputs, outputs, attributes), constants = network(form)
+    conv = (op, inputs, outputs, {**attributes, "pads": [1, 1, 1, 1]})
+    factors = {"f": (1 + RNG.random(extents)).astype(np.float32)}
+    model = make_model([conv, ("Mul", ["c", "f"], ["n"], {}), RELU], X, ["y"], constants | factors)
+    assert ops_of(model, tmp_path)["Mul"] == 1
+    check_values(model, run_here, run_there, ["y"])
+
+
+PADS = {
+    "zeros": ({"p": np.array([0, 0, 0, 1, 0, 0, 1, 2])}, ["x", "p"], {}, 0),
+    "a constant of zero": ({"p": np.array([0, 0, 2, 1, 0, 0, 0, 2]), "v": np.float32(0)}, ["x", "p", "v"], {}, 0),
+    "some axes": (
+        {"p": np.array([1, 2, 0, 3]), "v": np.float32(0), "axes": np.array([3, -2])},
+        ["x", "p", "v", "axes"],
+        {},
+        0,
+    ),
+    "ones": ({"p": np.array([0, 0, 0, 1, 0, 0, 1, 2]), "v": np.float32(1)}, ["x", "p", "v"], {}, 1),
+    "channels": ({"p": np.array([0, 1, 0, 1, 0, 1, 0, 0])}, ["x", "p"], {}, 1),
+    "a part that is cut": ({"p": np.array([0, 0, -1, 1, 0, 0, 0, 0])}, ["x", "p"], {}, 1),
+    "a mirror": ({"p": np.array([0, 0, 0, 1, 0, 0, 1, 2])}, ["x", "p"], {"mode": "reflect"}, 1),
+}
+
+
+@pytest.mark.parametrize("pads", PADS)
+@pytest.mark.parametrize("own", [{}, {"pads": [1, 0, 2, 1]}, {"auto_pad": "VALID"}, {"auto_pad": "SAME_UPPER"}])
+def test_zeros_around_the_planes_become_pads(pads, own, make_model, run_here, run_there, tmp_path):
+    constants, inputs, attributes, left = PADS[pads]
+    channels = 8 if pads == "channels" else 6
+    pad = ("Pad", inputs, ["a"], attributes)
+    conv = ("Conv", ["a", "w"], ["y"], {"strides": [2, 1], **own})
+    model = make_model([pad, conv], X, ["y"], {"w": weights(4, channels, 3, 3), **constants}, opset=18)
+    ops = ops_of(model, tmp_path)
+    assert (sum(ops.values()) > 1) == bool(left or own.get("auto_pad") == "SAME_UPPER")
+    check_values(model, run_here, run_there, ["y"])

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from ...common.profiles import Profile
 from ..network import Network, Node
-from ..survey import drop_unused, simplify, survey
+from ..survey import Survey, drop_unused, simplify, survey
 from .attention import scale_into_columns, transposed_twice
 from .functions import gelu, hard_swish, scaled_silu, silu
-from .linear import conv_batch_norm, matmul_bias
+from .layout import without_turns
+from .linear import conv_affine, conv_batch_norm, conv_pad, matmul_bias
 from .norms import affine, normalisation, shifted
 from .quantised import dequantised_rows, dynamic_product, product_of_codes
 from .view import Fusion, Pattern, View
@@ -24,7 +25,9 @@ PATTERNS: tuple[Pattern, ...] = (
     dynamic_product,
     product_of_codes,
     dequantised_rows,
+    conv_pad,
     conv_batch_norm,
+    conv_affine,
     silu,
     hard_swish,
     gelu,
@@ -42,6 +45,16 @@ __all__ = ["PATTERNS", "fuse"]
 
 def fuse(network: Network, patterns: Sequence[Pattern] = PATTERNS, profile: Profile | None = None) -> Network:
     """The network with its patterns replaced; `profile` is as `survey` takes it."""
+    found = _replaced(network, patterns, profile)
+    if without_turns(network, found):  # after the patterns, as norms are told by their last axes
+        drop_unused(network)
+        _replaced(network, patterns, profile)
+    drop_unused(network)
+    return network
+
+
+def _replaced(network: Network, patterns: Sequence[Pattern], profile: Profile | None) -> Survey:
+    """What is known of the network before its patterns are replaced."""
     found = survey(network, profile)
     simplify(network, found)
     view = View(network, found)
@@ -52,8 +65,7 @@ def fuse(network: Network, patterns: Sequence[Pattern] = PATTERNS, profile: Prof
                     if view.apply(node, fusion):
                         break
         network.nodes = view.nodes()
-    drop_unused(network)
-    return network
+    return found
 
 
 def _found(pattern: Pattern, node: Node, view: View) -> Iterator[Fusion]:

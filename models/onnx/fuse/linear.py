@@ -12,6 +12,29 @@ from ..network import OWN, Node
 from .view import Fusion, View
 
 
+def conv_pad(node: Node, view: View) -> Iterator[Fusion]:
+    """Pad of zeros along the planes, then Conv: the pads of the convolution. Keras writes strided layers so."""
+    pad = view.made_by(node.inputs[0], "Pad") if node.op == "Conv" and not node.domain else None
+    if pad is None or pad.attributes.get("mode", "constant") != "constant" or len(pad.inputs) < 2:
+        return
+    value = pad.inputs[2] if len(pad.inputs) > 2 else ""
+    shape = view.shape(pad.inputs[0])
+    auto = node.attributes.get("auto_pad", "NOTSET")
+    if (value and view.number(value) != 0) or shape is None or auto not in ("NOTSET", "VALID"):
+        return
+    rank = len(shape)
+    axes = view.constants[pad.inputs[3]].reshape(-1).tolist() if len(pad.inputs) > 3 and pad.inputs[3] else range(rank)
+    along = np.zeros((2, rank), np.int64)
+    along[:, list(axes)] = view.constants[pad.inputs[1]].reshape(2, -1)
+    if along[:, :2].any() or (along < 0).any():
+        return
+    own = np.zeros(2 * (rank - 2), np.int64)
+    if auto == "NOTSET" and "pads" in node.attributes:
+        own[:] = node.attributes["pads"]
+    attributes = {**node.attributes, "auto_pad": "NOTSET", "pads": (own + along[:, 2:].reshape(-1)).tolist()}
+    yield Fusion([replace(node, inputs=[pad.inputs[0], *node.inputs[1:]], attributes=attributes)], [pad])
+
+
 def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:
     """Conv or ConvTranspose, then BatchNormalization: the weights of the convolution."""
     if (
@@ -22,21 +45,50 @@ def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:
     ):
         return
     conv = view.made_by(node.inputs[0], "Conv", "ConvTranspose") if len(node.inputs) == 5 else None
+    if conv is None or any(name not in view.constants for name in node.inputs[1:]):
+        return
+    scale, bias, mean, variance = (np.asarray(view.constants[name], np.float64) for name in node.inputs[1:])
+    if not scale.shape == bias.shape == mean.shape == variance.shape:
+        return
+    factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
+    yield from _into_conv(node, conv, view, factor, bias - mean * factor)
+
+
+def conv_affine(node: Node, view: View) -> Iterator[Fusion]:
+    """Conv or ConvTranspose, then a constant for each channel as factor or summand: its weights and bias.
+
+    As TensorFlow's converters write a BatchNormalization.
+    """
+    if node.op not in ("Mul", "Add", "Sub") or node.domain or len(node.inputs) != 2:
+        return
+    for made, constant in (node.inputs, node.inputs[::-1])[: 1 if node.op == "Sub" else 2]:
+        conv, array = view.made_by(made, "Conv", "ConvTranspose"), view.constants.get(constant)
+        shape = view.shape(made)
+        if conv is None or array is None or shape is None or array.dtype.kind != "f":
+            continue
+        extents = (1,) * (len(shape) - array.ndim) + array.shape
+        if extents != (1, shape[1], *[1] * (len(shape) - 2)):
+            continue
+        numbers = np.asarray(array, np.float64).reshape(-1)
+        if node.op == "Mul":
+            yield from _into_conv(node, conv, view, numbers, np.zeros(1))
+        else:
+            yield from _into_conv(node, conv, view, np.ones_like(numbers), -numbers if node.op == "Sub" else numbers)
+
+
+def _into_conv(
+    node: Node, conv: Node, view: View, factor: NDArray[np.float64], shift: NDArray[np.float64]
+) -> Iterator[Fusion]:
+    """The convolution with its outputs times `factor`, plus `shift`, in place of `node`."""
     constants = view.constants
-    if conv is None or any(name not in constants for name in (*filter(None, conv.inputs[1:]), *node.inputs[1:])):
+    if any(name not in constants for name in filter(None, conv.inputs[1:])):
         return
     weight = np.asarray(constants[conv.inputs[1]], np.float32)
-    scale, bias, mean, variance = (np.asarray(constants[name], np.float64) for name in node.inputs[1:])
     # A ConvTranspose has its outputs on axis 1, those of each group by themselves.
     groups = int(conv.attributes.get("group", 1)) if conv.op == "ConvTranspose" else 1
     outputs = weight.shape[0] if conv.op == "Conv" else weight.shape[1] * groups
-    if (
-        weight.ndim < 3
-        or weight.shape[0] % groups
-        or any(part.shape != (outputs,) for part in (scale, bias, mean, variance))
-    ):
+    if weight.ndim < 3 or weight.shape[0] % groups or factor.shape != (outputs,) or not np.isfinite(factor).all():
         return
-    factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
     has_bias = len(conv.inputs) > 2 and conv.inputs[2]
     before = np.asarray(constants[conv.inputs[2]], np.float64) if has_bias else np.zeros(1)
     spatial = [1] * (weight.ndim - 2)
@@ -46,8 +98,9 @@ def conv_batch_norm(node: Node, view: View) -> Iterator[Fusion]:
         spread = np.repeat(factor.reshape(groups, -1), weight.shape[0] // groups, 0).reshape(
             *weight.shape[:2], *spatial
         )
-    names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("weight", "bias")]
-    arrays = [(weight * spread).astype(np.float32), ((before - mean) * factor + bias).astype(np.float32)]
+    bias = before * factor + shift
+    arrays = [(weight * spread).astype(np.float32), *([bias.astype(np.float32)] if has_bias or shift.any() else [])]
+    names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("weight", "bias")[: len(arrays)]]
     merged = replace(conv, inputs=[conv.inputs[0], *names], outputs=node.outputs[:1])
     yield Fusion([merged], [conv], dict(zip(names, arrays, strict=True)))
 
