@@ -134,3 +134,29 @@ def test_a_cache_of_other_heads_is_refused(make_model):
     model.graph.input[3].type.tensor_type.shape.dim[1].dim_value = 3
     with pytest.raises(TcimError, match=r"'n0' .*a cache \[2, 3, 5, 16\] for rows \[2, 2, 1, 16\]"):
         onnx_bytes(model, "float32")
+
+
+def test_norms_inside_are_those_of_the_rows_before(make_model, run_here):
+    """As onnxruntime-genai writes Qwen3 for GPUs; onnxruntime has them there only."""
+    constants = {"last": np.int32([5, 5]), "total": np.int32([6]), **TABLES}
+    norms = {name: 1 + numbers(SIZE) for name in ("qn", "kn")}
+    operands = [*GROUP, "cos", "sin", "", "", "", "", "", "qn", "kn"]
+    attributes = {**GROUPED, "do_rotary": 1, "qk_norm_epsilon": 1e-4}
+    case = ("GroupQueryAttention", operands, KV, attributes, STEP | PAST, constants | norms)
+    normed = {}
+    for name in "qk":
+        x = STEP[name].reshape(2, 1, -1, SIZE)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-4) * norms[f"{name}n"]
+        normed[name] = x.reshape(STEP[name].shape).astype(np.float32)
+    plain = ("GroupQueryAttention", operands[:9], KV, {**GROUPED, "do_rotary": 1}, STEP | PAST | normed, constants)
+    got, expected = (run_here(*model_of(make_model, one)) for one in (case, plain))
+    for name in KV:
+        np.testing.assert_allclose(got[name], expected[name], atol=3e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(("name", "value"), [("sliding_window_cache", 1), ("causal", 0), ("qk_output", 1)])
+def test_attributes_that_mean_another_attention_are_refused(name, value, make_model):
+    op, operands, results, attributes, feeds, constants = CASES["GroupQueryAttention of a step"]
+    model, _ = model_of(make_model, (op, operands, results, {**attributes, name: value}, feeds, constants))
+    with pytest.raises(TcimError, match=rf"'n0' .*{name} {value}; expected {1 - value}"):
+        onnx_bytes(model, "float32")

@@ -72,10 +72,13 @@ def multi_head_attention(call: Call) -> list[Tensor | None]:
 
 @lowers("GroupQueryAttention", domain=DOMAIN)
 def group_query_attention(call: Call) -> list[Tensor | None]:
-    """Causal, with a cache that may be longer than what it holds, and rotary positions."""
+    """Causal, with a cache that may be longer than what it holds, norms of q and k, and rotary positions."""
     heads, groups = call.int_attr("num_heads", 1), call.int_attr("kv_num_heads", 1)
-    if any(call.has(i) for i in range(11, call.count)) or call.int_attr("smooth_softmax", 0) > 0:
+    if any(call.has(i) for i in range(11, call.count) if i not in (14, 15)) or call.int_attr("smooth_softmax", 0) > 0:
         raise call.node.unsupported("sinks, a smooth softmax, or a quantised cache")
+    for name, usual in (("causal", 1), ("sliding_window_cache", 0), ("qk_output", 0)):
+        if (given := call.int_attr(name, usual)) != usual:
+            raise call.node.unsupported(f"{name} {given}; expected {usual}")
     x = call.floats(0)
     if len(x.shape) != 3 or heads < 1 or groups < 1 or heads % groups:
         raise call.node.unsupported(f"{heads} heads in {groups} groups of an operand {list(x.shape)}")
@@ -86,6 +89,7 @@ def group_query_attention(call: Call) -> list[Tensor | None]:
         rows = _parts(call, x, 2, [heads * size, groups * size, groups * size])
     q, k, v = (_split(call, part, count) for part, count in zip(rows, (heads, groups, groups), strict=True))
     (batch, _, count, _), before = q.shape, _held(call, q)
+    q, k = (_normed(call, part, *at) for part, at in ((q, (14, "q_norm_epsilon")), (k, (15, "k_norm_epsilon"))))
     if call.int_attr("do_rotary", 0):
         steps = np.arange(call.places(count))[None]
         places = call.operand(9) if call.has(9) else _sum(call, _column(call, before, 2), steps)
@@ -95,6 +99,19 @@ def group_query_attention(call: Call) -> list[Tensor | None]:
     seen = _window(call, before, batch, count, k.shape[2])
     bias = [call.operand(10)] if call.has(10) else []
     return [_result(call, q, k, v, bias, seen, float(call.attr("softcap", 0.0))), k, v]
+
+
+def _normed(call: Call, x: Tensor, index: int, name: str) -> Tensor:
+    """Rows by their root mean square times a weight, if the node has that operand."""
+    if not call.has(index):
+        return x
+    weight = np.asarray(call.constant(index, "the weight of a norm"), np.float32).reshape(-1)
+    if weight.shape != x.shape[-1:]:
+        raise call.node.unsupported(f"a norm of {weight.size} numbers for rows of {x.shape[-1]}")
+    epsilon = float(call.attr(name, call.attr("qk_norm_epsilon", 1e-6)))
+    rows = call.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+    weights = call.emit.weight(weight, "float32")
+    return call.reshape(call.op("RMSNorm", [rows, weights], rows.shape, {"epsilon": epsilon}), x.shape)
 
 
 def _held(call: Call, q: Tensor) -> Operand:

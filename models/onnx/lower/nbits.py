@@ -27,6 +27,8 @@ def matmul_nbits(call: Call) -> Tensor:
         raise call.node.unsupported(
             f"codes of {bits} bits in blocks of {block}, N = {outputs}, K = {inputs}, for an operand {list(x.shape)}"
         )
+    if call.int_attr("weight_prepacked", 0):
+        raise call.node.unsupported("codes in the layout of one device (weight_prepacked)")
     if call.has(4):
         raise call.node.unsupported("g_idx, an order of the inputs; expected the order of the operand")
     blocks = -(-inputs // block)

@@ -17,6 +17,8 @@ from .shape import strided
 @lowers("RotaryEmbedding", domain=DOMAIN)
 def rotary_embedding(call: Call) -> Tensor:
     """x [B, T, heads * D] or [B, heads, T, D]; places [B, T], or [1], of the first token."""
+    if call.int_attr("is_packed_batching", 0):
+        raise call.node.unsupported("packed batches (is_packed_batching)")
     x, size = call.floats(0), call.int_attr("rotary_embedding_dim", 0)
     heads, tables = call.int_attr("num_heads", 0), (call.operand(2), call.operand(3))
     flat = len(x.shape) == 3
