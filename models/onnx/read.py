@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 OPSETS = range(7, 29)
 MAX_NODES = MAX_OPS
+# Of onnxruntime's domain, the same as ONNX's since opset 21, which have codes of 16 bits too.
+_WIDER = (("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear"))
 
 
 def load(path: Path) -> onnx.ModelProto:
@@ -144,7 +146,9 @@ def node_of(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> No
     for name in (*proto.input, *proto.output):
         if len(name.encode()) > MAX_NAME_BYTES:
             raise CheckpointError(f"{node.label}: a value's name has more than {MAX_NAME_BYTES} bytes")
-    if domain:
+    if (domain, proto.op_type) in _WIDER:
+        node.domain, node.opset = "", max(opset, 21)
+    elif domain:
         node.opset = foreign.get(domain, 0)
     node.attributes = {attribute.name: _attribute(attribute, node) for attribute in proto.attribute}
     return node

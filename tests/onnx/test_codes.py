@@ -95,3 +95,31 @@ def test_what_is_not_supported_is_refused_with_the_node(make_model):
         model = make_model([("QuantizeLinear", operands, ["y"], {})], {"x": X.shape}, ["y"], constants)
         with pytest.raises(UnsupportedNodeError, match=rf"node 'n0' \(QuantizeLinear\): {message}"):
             onnx_bytes(model, "float16")
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint16", 30000), ("int16", -7)])
+def test_codes_of_16_bits_around_a_convolution(quant, domain, dtype, zero, make_model, run_here, run_there):
+    """As quantisers write 16-bit activations; the bias has codes of 32 bits. Some numbers are beyond the codes."""
+    x = np.linspace(-9, 9, 2 * 8 * 25, dtype=np.float32).reshape(2, 8, 5, 5)
+    constants = {
+        "s": np.float32(1e-4), "z": np.array(zero, dtype), "bs": np.float32(1e-6),
+        "w": np.random.default_rng(1).integers(-9, 9, (4, 8, 3, 3)).astype(np.int8), "ws": np.float32(0.01),
+        "b": np.arange(4, dtype=np.int32) * 100000,
+    }  # fmt: skip
+    own = {"domain": domain} if domain else {}
+    nodes = [
+        ("QuantizeLinear", ["x", "s", "z"], ["xq"], own),
+        ("DequantizeLinear", ["xq", "s", "z"], ["xd"], own),
+        ("DequantizeLinear", ["w", "ws"], ["wd"], own),
+        ("DequantizeLinear", ["b", "bs"], ["bd"], own),
+        ("Conv", ["xd", "wd", "bd"], ["c"], {}),
+        ("QuantizeLinear", ["c", "s", "z"], ["cq"], own),
+        ("DequantizeLinear", ["cq", "s", "z"], ["y"], own),
+    ]
+    model = make_model(nodes, {"x": x.shape}, ["y"], constants, opset=21)
+    if domain:
+        model.opset_import.add(domain=domain, version=1)
+    got, expected = run_here(model, {"x": x}, quant)["y"], run_there(model, {"x": x})["y"]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1.1e-4 if quant == "float32" else 0.02)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...common.profiles import Profile
 from ..network import Network, Node, is_float
 from ..survey import Survey
 
@@ -36,8 +37,9 @@ Pattern = Callable[[Node, "View"], Iterator[Fusion]]
 class View:
     """A network to match patterns in. Nodes of other domains, or that are not sound, are never part of one."""
 
-    def __init__(self, network: Network, found: Survey) -> None:
+    def __init__(self, network: Network, found: Survey, profile: Profile | None = None) -> None:
         self.constants = network.constants
+        self.is_half = profile is not None and profile.tensor_dtype == "float16"
         self._outputs, self._found = set(network.outputs), found
         self._slots = [[node] for node in network.nodes]
         self._slot = {id(node): slot for slot, node in zip(self._slots, network.nodes, strict=True)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..emit import Tensor
 from ..table import Call, Operand, lowers
-from .codes import coded, dequantize, parameters, quantize
+from .codes import coded, parameters
 from .elementwise import binary, unary, where
 from .matmul import gemm
 from .pool import global_pool, pool
@@ -19,9 +19,6 @@ from .reduce import reduced, softmax
 from .shape import concat
 
 DOMAIN = "com.microsoft"
-
-lowers("QuantizeLinear", domain=DOMAIN)(quantize)
-lowers("DequantizeLinear", domain=DOMAIN)(dequantize)
 
 
 @lowers("QLinearAdd", "QLinearMul", domain=DOMAIN)
