@@ -106,6 +106,16 @@ def test_closing_ends_all(make_replicas, monkeypatch):
     assert {each.end()[1] for each in asked} == {"abort"}
 
 
+def test_closing_waits_for_the_last_callback(make_replicas):
+    replicas, hold = make_replicas(2, batch=1), threading.Event()
+    asked = Asked(replicas, prompt_of(4, 0), 3, hold)
+    for _ in range(2):  # the engines' own threads end in the first
+        assert not replicas.close(timeout=0.5)
+    hold.set()
+    assert replicas.close(timeout=20)
+    assert asked.end()[1] in ("length", "abort")
+
+
 def test_packages_of_different_sizes_are_no_replicas(tiny_package):
     drivers = [Driver(Engine(Slots.open(tiny_package(prefill_length=CHUNK, context_length=n)))) for n in (32, 64)]
     with pytest.raises(ValueError, match="replicas of different"):

@@ -111,9 +111,7 @@ class Replicas:
     def close(self, *, finish: bool = False, timeout: float | None = None) -> bool:
         """As `Driver.close`, of all at once."""
         end = None if timeout is None else monotonic() + timeout
-        for driver in self.drivers:
-            driver.close(finish=finish, timeout=0.0)
-        lasting = [driver for driver in self.drivers if driver.is_alive]
+        lasting = [driver for driver in self.drivers if not driver.close(finish=finish, timeout=0.0)]
         left = [driver.close(finish=finish, timeout=end and max(0.0, end - monotonic())) for driver in lasting]
         return all(left)
 
