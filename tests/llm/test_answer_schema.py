@@ -38,6 +38,12 @@ def test_what_is_no_object_or_too_deep_stays(text):
     assert answer_schema(text) == text
 
 
+def test_what_says_nothing_of_names_is_left_out():
+    schema = {"propertyNames": {"type": "string"}, "additionalProperties": {"propertyNames": {"pattern": "a"}}}
+    held = {"additionalProperties": {"propertyNames": {"pattern": "a"}}}
+    assert json.loads(answer_schema(json.dumps(schema))) == held
+
+
 def test_unknown_formats_are_annotations():
     schema = {"properties": {"a": {"format": "password"}, "format": {"format": "uuid"}}, "allOf": [{"format": "x"}]}
     held = {"properties": {"a": {}, "format": {"format": "uuid"}}, "allOf": [{}]}

@@ -22,14 +22,17 @@ def answer_schema(text: str) -> str:
     - An object that lists properties and does not say whether it takes others takes none. By the standard's rule, which
       allows any, small models go on with properties of their own until the answer is cut off.
     - A format that is not known is an annotation.
+    - Names of properties that are strings are what they always are; zod says so of every record.
     """
     try:
         schema = json.loads(text)
         found = list(_subschemas(schema))
-        _close(found)
         for node in found:
             if isinstance(node.get("format"), str) and node["format"] not in _FORMATS:
                 del node["format"]
+            if node.get("propertyNames") == {"type": "string"}:
+                del node["propertyNames"]
+        _close(found)
         return json.dumps(schema)
     except (ValueError, RecursionError):
         return text  # llguidance says what is wrong with it
