@@ -80,8 +80,8 @@ class Answers:
         """(index, event) until all answers have ended; None where nothing came for `idle_s` seconds.
 
         Raises:
-            ApiError: 400 where bias and grammar forbid all tokens, 500 where the runtime failed, 503 at shutdown, 504
-                at the limit of time. All are aborted then.
+            ApiError: 400 where bias and grammar forbid all tokens or the grammar is too large, 500 where the runtime
+                failed, 503 at shutdown, 504 at the limit of time. All are aborted then.
             ClientDisconnect: After `abort`.
         """
         try:

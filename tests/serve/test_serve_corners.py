@@ -130,6 +130,13 @@ def test_an_answer_without_a_token_that_is_allowed_is_the_clients_fault(server, 
     assert '"code":"invalid_value"' in answer.text
 
 
+def test_a_grammar_that_becomes_too_large_is_the_clients_fault(server):
+    guide = {"choice": [f"c{i}" for i in range(5000)]}  # known when the first letter has been chosen
+    answer = server.post("/v1/completions", json={"prompt": "a", "structured_outputs": guide})
+    assert (answer.status_code, "Current row has" in answer.json()["error"]["message"]) == (400, True)
+    assert server.get("/health").status_code == 200
+
+
 @pytest.mark.parametrize("role", ["user", "system", "tool"])
 def test_a_message_without_content_is_a_400(server, role):
     answer = server.post("/v1/chat/completions", json={"messages": [{"role": role, "contnt": "hi"}]})

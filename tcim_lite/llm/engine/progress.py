@@ -16,6 +16,7 @@ from .scheduler import Scheduler
 from .slots import Slots
 from .speculate import Drafter, guess
 from .stats import EngineStats
+from .structured import GrammarError
 
 
 class Progress:
@@ -189,7 +190,7 @@ class Progress:
             self.finish(request, event)
 
     def _fail(self, request: Request, error: Exception) -> None:
-        own = isinstance(error, NoTokenError)
+        own = isinstance(error, (NoTokenError, GrammarError))
         event = Event(request_id=request.id, finish_reason="error", error=one_line(error), is_own_fault=own)
         self.finish(request, event)
 

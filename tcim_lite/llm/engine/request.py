@@ -168,7 +168,8 @@ class Event:
             context is full), "abort" or "error".
         stop_reason: with "stop", the token id or the string that ended the answer; None for a grammar.
         error: with "error", what went wrong, one line.
-        is_own_fault: with "error", whether what the request itself asks for allows no token; else the runtime failed.
+        is_own_fault: with "error", whether what the request itself asks for allows no token, or its grammar became too
+            large; else the runtime failed.
         usage: with the last event.
         queued_s: with the last event, seconds from arrival to a slot; None where the request never had one.
     """

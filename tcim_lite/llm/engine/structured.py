@@ -47,6 +47,10 @@ class StructuredOutput:
                 raise ValueError("structured output: choice needs at least one string, and none that is empty")
 
 
+class GrammarError(ValueError):
+    """A grammar that cannot be used, or becomes too large in the middle of an answer."""
+
+
 class Matcher:
     """How far one answer has come in its grammar."""
 
@@ -74,7 +78,7 @@ class Matcher:
     def _check(self) -> None:
         if self._matcher.is_error():
             # What follows is the state of its parser.
-            raise ValueError(f"structured output: {self._matcher.get_error().partition('<state>')[0].strip()}")
+            raise GrammarError(f"structured output: {self._matcher.get_error().partition('<state>')[0].strip()}")
 
 
 class Grammars:
