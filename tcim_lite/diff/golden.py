@@ -49,7 +49,7 @@ def check(package: Path, folder: Path, limit: float = LIMIT, graphs: Sequence[st
     """Runs every step of a folder.
 
     Caches without a file go on from the step before, as in the host program that made the files; an LLM's prefill and
-    decode graph share them. Before the first step they are zeros, so there a valid length above 0 needs their files.
+    decode graph share them. Where the step before was not run here, a valid length above 0 needs their files.
 
     Args:
         package: A package folder, or one `.hmm`.
@@ -68,14 +68,19 @@ def check(package: Path, folder: Path, limit: float = LIMIT, graphs: Sequence[st
         raise ArgumentError(f"{folder}: is no folder of golden files")
     watched = [_Checked(module, path, limit) for module, path in _modules(package, graphs)]
     known = {file for graph in watched for file in graph.files}
-    prefixes = tuple(graph.prefix for graph in watched) if graphs or package.is_file() else ("hmquant_",)
+    chosen = bool(graphs) or package.is_file()
+    prefixes = tuple(graph.prefix for graph in watched) if chosen else ("hmquant_",)
+    others = _other_prefixes(package, watched)
     verdicts: list[Verdict] = []
-    for index, (step, path) in enumerate(_steps(folder)):
-        files = {file.name: file for file in path.iterdir() if file.suffix == ".npy" and file.name.startswith(prefixes)}
+    goes_on = False
+    for step, path in _steps(folder):
+        npy = [file for file in path.iterdir() if file.suffix == ".npy"]
+        files = {file.name: file for file in npy if file.name.startswith(prefixes)}
         used = [graph for graph in watched if not graph.files.isdisjoint(files)]
         for graph in used:
-            verdicts += graph.run(step, files, first=index == 0)
-        if not used:
+            verdicts += graph.run(step, files, goes_on)
+        goes_on = bool(used) and all(graph.ran for graph in used)
+        if not used and not any(file.name.startswith(others) for file in npy):
             verdicts.append(Verdict(step, "", path.name, None, False, "has no golden file of the package"))
         verdicts += [
             Verdict(step, "", file, None, False, "is of no tensor of the package")
@@ -127,7 +132,8 @@ class _Checked:
     def __init__(self, module: tcim.Module, path: Path, limit: float) -> None:
         graph = read(path).graph
         assert graph is not None, path
-        self.module, self.name, self.limit, self.runs = module, path.stem, limit, 0
+        self.module, self.name, self.limit = module, path.stem, limit
+        self.runs, self.ran = 0, False  # steps of it; whether the last one could be run
         self.prefix = f"hmquant_{golden_name(path.stem)}_"
         self._inputs = [graph.values[id_] for id_ in graph.inputs]
         self._outputs = [graph.values[id_] for id_ in graph.outputs]
@@ -136,15 +142,15 @@ class _Checked:
         self.files = {file for value in self._inputs for file in self._files(value, "input")}
         self.files |= {file for value in self._outputs for file in self._files(value, "output")}
 
-    def run(self, step: str, files: Mapping[str, Path], first: bool) -> list[Verdict]:
-        """Feeds the inputs of a step and judges the outputs; before the `first` step there were no tokens."""
+    def run(self, step: str, files: Mapping[str, Path], goes_on: bool) -> list[Verdict]:
+        """Feeds the inputs of a step and judges the outputs; if it `goes_on`, the caches hold the tokens before it."""
         self.runs += 1
         failures: list[Verdict] = []
         for value in self._inputs:
             file = _found(self._files(value, "input"), files)
             if file is None:
-                goes_on = value.kind == "state" and not (first and self._has_past(files))
-                problem = "" if goes_on else f"{self._files(value, 'input')[0]} is missing"
+                is_there = value.kind == "state" and (goes_on or not self._has_past(files))
+                problem = "" if is_there else f"{self._files(value, 'input')[0]} is missing"
             else:
                 problem = self._set(value, file)
             if problem:
@@ -154,6 +160,7 @@ class _Checked:
                 self.module.run(sync=True)
             except TcimError as error:
                 failures.append(Verdict(step, self.name, "", None, False, f"does not run: {error}"))
+        self.ran = not failures
         return [*failures, *(self._judged(step, value, files, not failures) for value in self._outputs)]
 
     def _files(self, value: Value, end: str) -> list[str]:
@@ -242,6 +249,12 @@ def _pairs(package: Path, wanted: Sequence[Path]) -> Iterator[tuple[Path, Path]]
         name = path.stem.removesuffix("_prefill")
         if package.is_dir() and name != path.stem and package / f"{name}_decode.hmm" in wanted:
             yield path, package / f"{name}_decode.hmm"
+
+
+def _other_prefixes(package: Path, watched: Sequence[_Checked]) -> tuple[str, ...]:
+    """Of the files of graphs beside those that are checked."""
+    folder = package.parent if package.is_file() else package
+    return tuple({f"hmquant_{golden_name(path.stem)}_" for path in folder.glob("*.hmm")} - {g.prefix for g in watched})
 
 
 def _found(names: Sequence[str], files: Mapping[str, Path]) -> Path | None:

@@ -39,6 +39,23 @@ def test_caches_of_a_first_step_behind_other_tokens_must_be_there(package, dumpe
     assert failed[-1] == "was not computed"
 
 
+def test_a_graph_alone_does_not_go_on_from_steps_of_another(package, dumped):
+    """The dump has no caches of its decode steps, which follow two of prefill."""
+    for which, graphs in ((package, ["qwen3_decode"]), (package / "qwen3_decode.hmm", [])):
+        verdicts = check(which, dumped, graphs=graphs)
+        assert {verdict.step for verdict in verdicts} == {"step_2", "step_3"}
+        assert not any(verdict.passed for verdict in verdicts)
+        assert {verdict.reason for verdict in verdicts if verdict.tensor == "logits"} == {"was not computed"}
+    assert [verdict.reason for verdict in check(package, dumped, graphs=["qwen3_prefill"])] == ["equal"] * 2
+
+
+def test_a_step_that_could_not_be_run_is_no_past(package, dumped):
+    (dumped / "step_1" / "hmquant_qwen3_prefill_input_1_input.npy").unlink()
+    verdicts = check(package, dumped)
+    assert [verdict.passed for verdict in verdicts if verdict.step == "step_0"] == [True]
+    assert not any(verdict.passed for verdict in verdicts if verdict.step != "step_0")
+
+
 def test_another_token_fails(package, dumped):
     file = dumped / "step_2" / "hmquant_qwen3_decode_logits_output.npy"
     np.save(file, np.load(file)[..., ::-1])
