@@ -113,6 +113,7 @@ class Kit:
         number = next(_unused_devices)
         profile = self.tmp_path / f"device_{number}.ini"
         profile.write_text("[device]\n" * number + f"[device]\nmemory = {nbytes}\n")
+        self.setenv("HOUMO_VISIBLE_DEVICES", None)
         self.setenv("TCIM_LITE_DEVICES", str(profile))
         return number
 

@@ -42,15 +42,24 @@ def test_case(results, id_):
     assert result["outcome"] == "passed", result["detail"]
 
 
-@pytest.mark.slow
-def test_cases_that_bind_at_random_or_by_corner_hold_of_runtime_1_3(tmp_path):
-    words = ["--only", "sequences::test_some_sequences", "--only", "corner_binding::"]
+def run_cases(folder: Path, environment: dict[str, str], *cases: str) -> None:
+    words = [word for case in cases for word in ("--only", case)]
     command = [sys.executable, ISOLATED, "-m", "tcim_lite.conformance", *words]
-    environment = os.environ | {"TCIM_LITE_EMULATE": "1.3"}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=environment, check=False
+        command, capture_output=True, text=True, timeout=300, cwd=folder, env=os.environ | environment, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_cases_that_bind_at_random_or_by_corner_hold_of_runtime_1_3(tmp_path):
+    run_cases(tmp_path, {"TCIM_LITE_EMULATE": "1.3"}, "sequences::test_some_sequences", "corner_binding::")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [{"TCIM_LITE_DEVICE_NUM": "3"}, {"HOUMO_VISIBLE_DEVICES": "0"}])
+def test_cases_about_devices_hold_whatever_devices_the_environment_declares(tmp_path, devices):
+    run_cases(tmp_path, devices, "corner_shim::", "corner_dev_ctrl::", "corner_binding::")
 
 
 def test_every_corner_has_a_case_in_the_quick_tier():

@@ -27,7 +27,7 @@ def fresh_device(kit):
     if not rt.is_emulator():
         return 0
     device = next(_ids)
-    kit.setenv("TCIM_LITE_DEVICE_NUM", str(device + 1))
+    kit.devices(device + 1)
     return device
 
 

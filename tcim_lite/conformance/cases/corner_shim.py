@@ -34,6 +34,7 @@ def emulators(kit):
     shims = Shims(kit)
     if shims.folder is None:
         raise NotRunError("the emulator's shim; the vendor's own hmatc belongs to another package")
+    kit.devices(1)
     return shims
 
 
