@@ -47,4 +47,5 @@ done
 TCIM_LITE_DEVICE=cuda TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_devices.py "$out"
 TCIM_LITE_DEVICE_NUM=2 python3 -P tests/cuda/check_taps.py "$out"
 python3 -P tests/cuda/check_replay.py "$out"
+if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then python3 -P tests/cuda/check_gpus.py "$out"; fi
 finish

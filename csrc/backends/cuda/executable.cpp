@@ -39,6 +39,9 @@ CudaExecutable::CudaExecutable(std::vector<Part> parts, Numerics numerics, int g
     parts_.back()->check_exchange(*parts_.front());
     events_.push_back(make_event());
   }
+  for (const auto& part : parts_) {
+    for (const auto& other : parts_) connect(part->gpu(), other->gpu());
+  }
 }
 
 CudaExecutable::~CudaExecutable() = default;
@@ -140,6 +143,7 @@ void CudaExecutable::record(const Bound& bound) {
     for (const auto& from : parts_) {
       for (const auto& to : parts_) {
         const UseGpu use(to->gpu());
+        break_overlap();
         from->give(gather, *to);
       }
     }

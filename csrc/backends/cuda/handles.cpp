@@ -92,6 +92,9 @@ DeviceBytes device_bytes(uint64_t bytes) {
 }
 
 void copy_to_gpu(void* to, const void* from, uint64_t bytes) {
+  cudaPointerAttributes place{};
+  CUDA_CHECK(cudaPointerGetAttributes(&place, to));
+  const UseGpu use(place.device);  // whose stream the copy is on
   CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
   CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
 }
@@ -99,6 +102,23 @@ void copy_to_gpu(void* to, const void* from, uint64_t bytes) {
 void zero_gpu(void* to, uint64_t bytes) {
   CUDA_CHECK(cudaMemset(to, 0, bytes));
   CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
+}
+
+bool reads(int gpu, int other) {
+  if (gpu == other) return true;
+  int connected = 0;
+  CUDA_CHECK(cudaDeviceCanAccessPeer(&connected, gpu, other));
+  return connected != 0;
+}
+
+void connect(int gpu, int other) {
+  if (gpu == other || !reads(gpu, other)) return;
+  const UseGpu use(gpu);
+  const cudaError_t error = cudaDeviceEnablePeerAccess(other, 0);
+  if (error == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError();  // by another executable, or by another library of the process
+  else
+    CUDA_CHECK(error);
 }
 
 PinnedBytes pinned_bytes(uint64_t bytes) {

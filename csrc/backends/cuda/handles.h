@@ -65,6 +65,10 @@ PinnedBytes pinned_bytes(uint64_t bytes);  // zeroed
 void copy_to_gpu(void* to, const void* from, uint64_t bytes);
 void zero_gpu(void* to, uint64_t bytes);
 
+// Lets kernels of a GPU read the memory of another, where the machine connects the two.
+void connect(int gpu, int other);
+bool reads(int gpu, int other);  // whether they do; a GPU reads its own
+
 // Makes a GPU current for the calling thread, until the end of the scope.
 class UseGpu {
  public:

@@ -111,11 +111,16 @@ const decode::Program* CudaPart::bound_program(size_t step) {
 void CudaPart::give(size_t index, CudaPart& target) const {
   const Plan::Gather& from = plan_.gathers[index];
   const Plan::Gather& to = target.plan_.gathers[index];
-  const size_t bytes = size_t(elem_bytes(from.elem)), parts = size_t(from.parts);  // of a dense row, if there are any
-  std::byte* const columns = target.memory_.at(to.whole.value) + size_t(from.offset) * bytes;
-  CUDA_CHECK(cudaMemcpy2DAsync(columns, size_t(to.whole.stride) / parts * bytes, memory_.at(from.own.value),
-                               size_t(from.own.stride) / parts * bytes, size_t(from.own.cols) / parts * bytes,
-                               size_t(from.own.rows) * parts, cudaMemcpyDefault, target.stream()));
+  const int64_t bytes = elem_bytes(from.elem), parts = from.parts;  // of a dense row, if there are any
+  const void* const own = memory_.at(from.own.value);
+  std::byte* const columns = target.memory_.at(to.whole.value) + from.offset * bytes;
+  const int64_t rows = from.own.rows * parts, cols = from.own.cols / parts;
+  const int64_t own_stride = from.own.stride / parts, stride = to.whole.stride / parts;
+  if (reads(target.gpu(), gpu()))
+    return launch_copy(from.elem, from.elem, {own, columns, int(rows), int(cols), own_stride, stride, nullptr, nullptr},
+                       target.stream());
+  CUDA_CHECK(cudaMemcpy2DAsync(columns, size_t(stride * bytes), own, size_t(own_stride * bytes), size_t(cols * bytes),
+                               size_t(rows), cudaMemcpyDefault, target.stream()));
 }
 
 }  // namespace tcim_lite::cuda
