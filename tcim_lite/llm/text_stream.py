@@ -6,10 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for half of a UTF-8 character
+# So many tokens in a row are no character, and all but the last of them are shown: each step decodes what is held back.
+_MOST_HELD, _LAST_HELD = 32, 8
 
 
 class TextStream:
     """Turns tokens into text piece by piece, holding back a character until all its bytes are there.
+
+    Bytes that are no text are shown, as replacement characters, once there are many of them.
 
     Args:
         tokenizer: Needs `decode(ids, skip_special_tokens=True)`.
@@ -28,9 +32,15 @@ class TextStream:
         start = max(0, self._shown - self._context)
         before = self._decode(start, self._shown)
         text = self._decode(start, len(self._ids))
+        end = len(self._ids)
         if text.endswith(_INCOMPLETE):
-            return ""
-        self._shown = len(self._ids)
+            if end - self._shown < _MOST_HELD:
+                return ""
+            end -= _LAST_HELD
+            whole, text = text, self._decode(start, end)
+            if not whole.startswith(text):  # a character has begun in it
+                return ""
+        self._shown = end
         return text[len(before) :]
 
     def rest(self) -> str:

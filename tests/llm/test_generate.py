@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llm_packages import LoadedPackage
 
 import tcim_lite.runtime as rt
@@ -163,6 +165,38 @@ def test_text_stream_gives_out_what_never_completes():
     stream = TextStream(ByteTokenizer())
     assert stream.add("好".encode()[0]) == ""
     assert stream.rest() == "\N{REPLACEMENT CHARACTER}"
+
+
+class CountingTokenizer(ByteTokenizer):
+    """Counts the tokens that are decoded."""
+
+    count = 0
+
+    def decode(self, ids, skip_special_tokens=True):
+        self.count += len(ids)
+        return super().decode(ids)
+
+
+def test_bytes_that_are_no_text_are_shown_and_decoded_a_few_times_only():
+    tokenizer = CountingTokenizer()
+    stream = TextStream(tokenizer)
+    pieces = [stream.add(0x80) for _ in range(5000)]
+    assert sum(map(len, pieces)) > 4900
+    assert "".join(pieces) + stream.rest() == "\N{REPLACEMENT CHARACTER}" * 5000
+    assert tokenizer.count < 5000 * 100
+
+
+# Bytes that begin, continue and end characters, in any order, and runs of them.
+PIECES = st.sampled_from(
+    [b"a", b"\x80", b"\xe5", b"\xf0", b"\xf0\x9f", "好".encode(), "🙂".encode(), "🙂".encode()[1:]]
+)
+
+
+@given(st.lists(st.tuples(PIECES, st.integers(1, 40)), max_size=8))
+def test_pieces_of_any_bytes_are_their_text(runs):
+    data = b"".join(piece * count for piece, count in runs)
+    stream = TextStream(ByteTokenizer())
+    assert "".join(map(stream.add, data)) + stream.rest() == ByteTokenizer().decode(data)
 
 
 class LeadingTokenizer:
