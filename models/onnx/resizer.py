@@ -118,7 +118,14 @@ def check(image: ImageInput, port: Port) -> None:
     """Raises CompileError for an input that no image becomes."""
     shape = port.shape
     if len(shape) != 4 or shape[1] != 3 or not port.dtype.startswith(("float", "bfloat")):
-        raise CompileError(f"input '{port.name}' is {port.dtype} {list(shape)}; an image becomes float [N, 3, H, W]")
+        turned = (
+            "; --begin-at the result of its Transpose, or convert with --inputs-as-nchw of tf2onnx"
+            if len(shape) == 4 and shape[3] == 3
+            else ""
+        )
+        raise CompileError(
+            f"input '{port.name}' is {port.dtype} {list(shape)}; an image becomes float [N, 3, H, W]{turned}"
+        )
     for size, out in ((image.height, shape[2]), (image.width, shape[3])):
         if not image.dynamic and not _SCALES[0] <= out / size <= _SCALES[1]:
             raise CompileError(f"an image side of {size} to {out}: the resizer scales by 1/32 to 16")

@@ -14,6 +14,7 @@ from tcim_lite import hmm
 from tcim_lite.cli import main
 from tcim_lite.errors import TcimError
 from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.onnx import OnnxOptions, compile_onnx
 from tcim_lite.models.onnx.resizer import ImageInput
 
 RNG = np.random.default_rng(420)
@@ -187,3 +188,15 @@ def test_the_runtime_refuses_a_resizer_that_reads_or_writes_beyond_its_memory(at
 def test_options_are_checked_where_they_are_made():
     with pytest.raises(CompileError, match="fill"):
         ImageInput(format="YUV400", height=8, width=8, fill=(0, 0, 300))
+
+
+def test_an_image_for_channels_last_says_where_to_begin(make_model, tmp_path):
+    """What follows the advice compiles: the result of the Transpose becomes the input."""
+    nodes = [("Transpose", ["x"], ["first"], {"perm": [0, 3, 1, 2]}), ("Relu", ["first"], ["y"], {})]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(make_model(nodes, {"x": (1, 8, 8, 3)}, ["y"]).SerializeToString())
+    image = {"format": "YUV420SP", "height": 8, "width": 8}
+    options = {"model": path, "output": tmp_path / "out"}
+    with pytest.raises(CompileError, match=r"\[1, 8, 8, 3\]; .*; --begin-at the result of its Transpose"):
+        compile_onnx(OnnxOptions(**options, images={"x": ImageInput(**image)}))
+    compile_onnx(OnnxOptions(**options, begins=("first",), images={"first": ImageInput(**image)}))
