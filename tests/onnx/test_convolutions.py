@@ -340,3 +340,19 @@ def digests(files, isa, threads):
 )
 def test_every_instruction_set_and_number_of_threads_gives_the_same_bits(files, reference, isa, threads):
     assert digests(files, isa, threads) == reference
+
+
+@pytest.mark.parametrize("quant", ["float32", "w8a8h1_sefp"])
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
+def test_a_column_is_convolved_as_a_row(quant, op, make_model, run_here):
+    """The same bits: tf2onnx puts the places of a Conv1D on either axis."""
+    rng = np.random.default_rng(7)
+    x, weight = rng.normal(size=(2, 16, 40)).astype(np.float32), rng.normal(size=(16, 16, 5)).astype(np.float32)
+    results = []
+    for axis in (2, 3):
+        shape = np.expand_dims(x, axis).shape
+        pads, strides = ([2, 0, 1, 0], [2, 1]) if axis == 3 else ([0, 2, 0, 1], [1, 2])
+        node = (op, ["x", "w"], ["y"], {"pads": pads, "strides": strides})
+        model = make_model([node], {"x": shape}, ["y"], {"w": np.expand_dims(weight, axis)})
+        results.append(run_here(model, {"x": x.reshape(shape)}, quant)["y"].squeeze(axis))
+    np.testing.assert_array_equal(*results)

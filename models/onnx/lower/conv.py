@@ -171,6 +171,9 @@ def _emit(
     if len(axes) == 3:
         x = _layers(call, x, axes[0], upsample[0])
         axes, upsample = axes[1:], upsample[1:]
+    if len(axes) == 2 and _is_point(axes[1]):  # a column as a row, as kernels take rows of pixels
+        axes, upsample = axes[::-1], upsample[::-1]
+        x = call.reshape(x, (*x.shape[:2], 1, x.shape[2]))
     terms, pixels = rows.shape[1], math.prod(axis.out for axis in axes)
     if is_quantized(call.emit.profile.body_format):  # few terms are not quantised: docs/numerics.md section 11
         packed = groups == 1 and terms >= GROUP
@@ -193,6 +196,11 @@ def _emit(
 def _is_whole(axis: Axis) -> bool:
     """Whether the only result reads the axis as it lies: such a convolution is a Linear."""
     return (axis.out, axis.pad, axis.dilation, axis.kernel) == (1, 0, 1, axis.size)
+
+
+def _is_point(axis: Axis) -> bool:
+    """Whether an axis has one element and its kernel too."""
+    return (axis.size, axis.out, axis.kernel, axis.pad) == (1, 1, 1, 0)
 
 
 def _by_computed(call: Call, x: Tensor, weight: Tensor, groups: int, axes: list[Axis], upsample: list[int]) -> Tensor:
