@@ -128,6 +128,7 @@ def test_what_a_model_says_of_itself_is_no_command_to_a_terminal(tmp_path, capfd
         ("x.hmm", None, "it is a compiled file already"),
         ("config.json", b"{}", "it looks like text or JSON; give the checkpoint's folder"),
         ("x.bin", b"\x01\x02", "its first bytes are not known here"),
+        ("x.gguf", b"", "it is empty, as an interrupted copy leaves it; copy it again"),
     ],
 )
 def test_compile_of_a_file_says_what_it_is(tmp_path, add_model, capfd, name, content, words):

@@ -79,6 +79,7 @@ def test_a_foreign_device_profile_is_not_printed(tmp_path, monkeypatch):
         ("TCIM_LITE_DEVICE_NUM", "maybe", "expected a whole number from 0 to 4096"),
         ("TCIM_BACKEND", "maybe", "unknown backend 'maybe'"),
         ("HOUMO_VISIBLE_DEVICES", "maybe", "expected a comma list of device ids such as 0,1"),
+        ("HOUMO_VISIBLE_DEVICES", "4096", "such as 0,1, each below 4096"),
     ],
 )
 def test_an_invalid_value_is_an_error_that_names_the_variable(linear_pair, variable, value, words):

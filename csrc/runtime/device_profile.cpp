@@ -114,7 +114,8 @@ std::vector<int> parse_ids(const std::string& list) {
     uint64_t id = 0;
     std::string_view rest;
     if (item.empty() || !parse_number(item, id, rest) || !rest.empty() || id >= kMaxDevices) {
-      fail(ErrorCode::Device, "HOUMO_VISIBLE_DEVICES='", list, "': expected a comma list of device ids such as 0,1");
+      fail(ErrorCode::Device, "HOUMO_VISIBLE_DEVICES='", list,
+           "': expected a comma list of device ids such as 0,1, each below ", kMaxDevices);
     }
     if (std::find(ids.begin(), ids.end(), int(id)) == ids.end()) {
       ids.push_back(int(id));

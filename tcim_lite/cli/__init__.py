@@ -52,6 +52,12 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the sub-commands, by name."""
+    found = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(found.choices)
+
+
 def _path(text: str) -> Path:
     """A path of the command line; Path itself takes "" as the current folder, as which nobody means it."""
     if not text:
@@ -66,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest == ["-"] and getattr(args, "stdin", "") is None:  # argparse takes no optional argument after an option
         args.stdin, rest = "-", []
     if rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        commands_of(parser)[args.command].error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         return importlib.import_module(f".{args.command.replace('-', '_')}", __package__).run(args)
     except BrokenPipeError:  # `tcim-lite inspect ... | head`

@@ -142,7 +142,7 @@ class Chat:
                 Path(rest).expanduser().write_text(text + "\n", encoding="utf-8")
                 print(f"({len(self._messages)} messages in {rest})")
             except OSError as error:
-                say(f"error: {error}")
+                say(f"error: {rest}: {error.strerror}")
         else:
             print(_HELP if command == "/help" else f"{command}: not a command of this form\n{_HELP}")
 

@@ -21,16 +21,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Prints the script."""
-    from . import make_parser
+    from . import commands_of, make_parser
 
-    commands = _commands(make_parser())
+    commands = commands_of(make_parser())
     print(_fish(commands) if args.shell == "fish" else _bash(commands, zsh=args.shell == "zsh"))
     return 0
-
-
-def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    found = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(found.choices)
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:

@@ -103,7 +103,10 @@ def run(args: argparse.Namespace) -> int:
         runner = Runner(settings, screen.result)
         environment = runner.probe()
         list_of_version = must_pass(api_version(environment["version"]))
-    except (OSError, ValueError, UnusableRuntimeError) as error:
+    except OSError as error:
+        print(f"error: {error if error.filename is None else f'{error.filename}: {error.strerror}'}", file=sys.stderr)
+        return USAGE
+    except (ValueError, UnusableRuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return USAGE
     settings.jobs = args.jobs or (min(4, len(os.sched_getaffinity(0))) if environment["emulator"] else 1)

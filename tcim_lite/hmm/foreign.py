@@ -13,6 +13,8 @@ def describe_foreign(data: memoryview) -> str:
     head = bytes(data[:512])
     if head.startswith(b"version https://git-lfs"):
         return "it is a git-lfs pointer, not the file itself; fetch it with `git lfs pull`"
+    if not head:
+        return "it is empty, as an interrupted copy leaves it; copy it again"
     if head.startswith(b"PK\x03\x04"):
         return f"it looks like a zip archive, as torch.save writes; {_COMPILE}"
     if head.startswith(b"\x80\x02"):

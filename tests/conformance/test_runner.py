@@ -173,6 +173,9 @@ def test_a_waiver_needs_a_reason_and_a_case(suite, tmp_path, text, words):
 
 
 def test_a_file_of_waivers_is_a_small_regular_file(suite, tmp_path):
+    status, report, output = suite("--only", CASE, "--waivers", tmp_path / "none")
+    assert (status, report) == (2, None)
+    assert f"error: {tmp_path / 'none'}: No such file or directory" in output
     os.mkfifo(tmp_path / "fifo")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 40)

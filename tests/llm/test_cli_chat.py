@@ -118,6 +118,7 @@ def test_a_conversation_remembers_is_saved_and_forgets(terminal, tmp_path):
     assert chat.ask("What is my name?") == ["Your name is Anna."]
     path = tmp_path / "saved.json"
     assert chat.ask(f"/save {path}")[-1] == f"(4 messages in {path})"  # before it, what readline shows of a long line
+    assert chat.ask("/save /none/x")[-1] == "error: /none/x: No such file or directory"
     messages = json.loads(path.read_text())
     assert [message["role"] for message in messages] == ["user", "assistant"] * 2
     assert messages[3]["content"] == "Your name is Anna."

@@ -187,6 +187,7 @@ def test_logprobs_are_told_with_json(package, capfd):
         (["--prompt-file", "/dev/zero"], "error: /dev/zero: is not a regular file; give the path of a file"),
         (["--prompt-file", "/dev"], "error: /dev: is a folder; give the path of a file"),
         (["--prompt", "a", "--json-schema", "/dev/zero"], "error: /dev/zero: is not a regular file"),
+        (["--prompt", "a", "--regex", "["], "structured output: at 1(8): invalid regex"),
         (["--prompt", "a", "--name", "other"], "no compiled package other in"),
     ],
 )
@@ -211,7 +212,9 @@ def test_a_command_without_a_package_says_what_is_missing(capfd):
     assert "PACKAGE is missing" in capfd.readouterr().err
     with pytest.raises(SystemExit):
         main(["generate", "here", "-", "--prompt", "a", "-"])
-    assert "unrecognized arguments: -" in capfd.readouterr().err
+    errors = capfd.readouterr().err
+    assert "tcim-lite generate: error: unrecognized arguments: -" in errors
+    assert "--prompt-file FILE" in errors  # the usage of this command
 
 
 def test_a_prompt_that_is_no_text_is_refused(package, tmp_path, capfd):

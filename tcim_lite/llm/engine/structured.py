@@ -78,7 +78,8 @@ class Matcher:
     def _check(self) -> None:
         if self._matcher.is_error():
             # What follows is the state of its parser.
-            raise GrammarError(f"structured output: {self._matcher.get_error().partition('<state>')[0].strip()}")
+            told = self._matcher.get_error().partition("<state>")[0]
+            raise GrammarError(f"structured output: {' '.join(told.split())}")
 
 
 class Grammars:
