@@ -22,9 +22,9 @@ class Tensors:
     """Where a weight comes from in a checkpoint.
 
     Attributes:
-        transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two in turns of 16
-            rows, each padded with zeros to a multiple of 16; `tied` is the embedding where the config ties the two, and
-            otherwise the tensor named.
+        transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two, or the halves
+            of one, in turns of 16 rows, each padded with zeros to a multiple of 16; `tied` is the embedding where the
+            config ties the two, and otherwise the tensor named.
         names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
     """
 
@@ -125,6 +125,7 @@ class Family:
         gguf: Its form in GGUF files; None: it is not read from them.
         rope_scaling: What `rope_parameters` is in a config without it.
         rope_theta: Its theta in a config that does not say.
+        rope_types: What its files call a type of RoPE -> the type.
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -143,6 +144,7 @@ class Family:
     gguf: Gguf | None = None
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
     rope_theta: float = 10000.0
+    rope_types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -168,6 +170,7 @@ class Family:
             "num_kv_heads": values.pop("num_key_value_heads"),
         }
         theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, self.rope_theta)
+        scaling["rope_type"] = self.rope_types.get(scaling["rope_type"], scaling["rope_type"])
         known = {field.name for field in fields(ModelConfig)}
         flags = {key: values.pop(key) for key in tuple(values) if key not in known}
         config = ModelConfig(

@@ -74,6 +74,17 @@ class RandomMatrix:
         return np.concatenate(tiles)[start - offset : stop - offset] * self._deviation
 
 
+class Rows:
+    """Some rows of a matrix."""
+
+    def __init__(self, inner: Matrix, start: int, stop: int) -> None:
+        self.shape = (stop - start, inner.shape[1])
+        self._inner, self._start = inner, start
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self._inner.read(self._start + start, self._start + stop)
+
+
 class Stacked:
     """Matrices with equal K, one under the other."""
 

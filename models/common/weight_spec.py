@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .checkpoint import TensorStore
 from .four_bit import FourBitCheckpoint
-from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Stacked, TensorMatrix, ZeroPadded
+from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Rows, Stacked, TensorMatrix, ZeroPadded
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
 from .roles import SINKS, Role
@@ -32,7 +32,8 @@ class LinearSpec:
         shape: [N, K], after merging and padding.
         tensors: Names of the checkpoint tensors it is merged from.
         tensor_shapes: Their shapes.
-        merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros.
+        merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
+            of one tensor, its halves.
 
     Of experts the shape is [E, N, K], and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
     """
@@ -179,6 +180,9 @@ class CheckpointTensors:
     def _merged(self, spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
         inputs = parts[0].shape[1] if spec.shape[1] == spec.tensor_shapes[0][1] else spec.shape[1]
         if spec.merge == "alternate":
+            if len(parts) == 1:
+                half = parts[0].shape[0] // 2
+                parts = [Rows(parts[0], 0, half), Rows(parts[0], half, 2 * half)]
             rows = _padded(parts[0].shape[0])
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)

@@ -64,6 +64,7 @@ def _specs(
             )
             continue
         shape = (merged_length(weight.outputs, merge), weight.padded_inputs or weight.inputs)
+        outputs = weight.outputs if len(source.names) > 1 else (sum(weight.outputs),)
         spec = LinearSpec(
             role=weight.role,
             layer=layer,
@@ -71,7 +72,7 @@ def _specs(
             format=profile.head_format if weight.role in (roles.HEAD, roles.ROUTER) else profile.body_format,
             shape=shape if weight.experts is None else (weight.experts, *shape),
             tensors=names,
-            tensor_shapes=tuple((rows, weight.inputs) for rows in weight.outputs) * len(experts),
+            tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * len(experts),
             merge=merge,
         )
         if is_quantized(spec.format) and weight.inputs % GROUP:

@@ -77,12 +77,24 @@ CHANGES = {
         "head_dim": 38,
     },
 }
+LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1 + index / 64 for index in range(16)],
+    "long_factor": [1 + index / 4 for index in range(16)],
+}
 # Sliding windows, by family and a tag: in all layers, some, one of both kinds; shorter than a chunk and than a block.
 WINDOWS = {
     "mistral, all layers": {"sliding_window": 100},
     "mistral, two tokens": {"sliding_window": 2},
     "mistral, longer than a block": {"sliding_window": 270, "num_attention_heads": 2, "head_dim": 128},
     "mixtral, all layers": {"sliding_window": 33, "num_experts_per_tok": 3},
+    "phi3, all layers, the short factors": {
+        "sliding_window": 40,
+        "original_max_position_embeddings": 512,
+        "rope_parameters": LONG,
+    },
+    "phi3, the long factors": {"original_max_position_embeddings": 64, "rope_parameters": LONG},
     "qwen2, the last layer": {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1},
     "gpt_oss, three layers, values that are clamped": {
         "num_hidden_layers": 3,

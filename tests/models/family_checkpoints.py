@@ -35,7 +35,8 @@ def _drawn(config: str, seed: int) -> Tensors:
     def add(
         role: roles.Role, layer: int | None, outputs: tuple[int, ...], inputs: int | None, expert: int | None = None
     ) -> None:
-        for name, rows in zip(read.family.tensors[role].of(layer, expert), outputs, strict=True):
+        names = read.family.tensors[role].of(layer, expert)
+        for name, rows in zip(names, outputs if len(names) > 1 else (sum(outputs),), strict=True):
             values = rng.standard_normal((rows, inputs) if inputs else (rows,)) * 0.1 + (role.kind == "norm")
             tensors[name] = values.astype(np.float16)
 

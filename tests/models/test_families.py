@@ -39,6 +39,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
         ("mistral", {"layer_types": ["full_attention"] * 2}, r"layer_types=.* is not supported"),
         ("mistral", {"sliding_window": 0}, "sliding_window must be a positive integer, got 0"),
         ("qwen2", {"use_mrope": True}, "use_mrope=True"),
+        ("phi3", {"partial_rotary_factor": 0.75}, "partial_rotary_factor=0.75 is not supported"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers has 1 numbers, expected one for each of 2"),
         ("smollm3", {"no_rope_layers": [True, False]}, "no_rope_layers must be a list of layers"),
     ],
@@ -52,6 +53,13 @@ def test_the_window_of_old_mistral_files_is_4096() -> None:
     old = {key: value for key, value in FAMILIES["mistral"].tiny_config.items() if key != "sliding_window"}
     assert read_config(old).windows == (4096, 4096)
     assert read_config({**old, "sliding_window": None}).windows == (None, None)
+
+
+@pytest.mark.parametrize("early", ["su", "yarn"])
+def test_early_phi3_files_have_other_names_for_longrope(early: str) -> None:
+    scaling = {"type": early, "short_factor": [1.0] * 16, "long_factor": [2.0] * 16}
+    read = read_config({**FAMILIES["phi3"].tiny_config, "rope_scaling": scaling})
+    assert read.rope_scaling["rope_type"] == "longrope"
 
 
 def test_inputs_are_those_of_the_contract_and_answer_to_their_aliases(tmp_path: Path) -> None:

@@ -154,6 +154,17 @@ def test_another_quant_takes_the_values(tmp_path: Path, scheme: dict[str, Any], 
         assert (got / name).read_bytes() == (want / name).read_bytes(), name
 
 
+def test_codes_of_gate_and_up_in_one_tensor_take_turns(tmp_path: Path) -> None:
+    made = Made(tmp_path / "hf", GPTQ, family="phi3")
+    store = read(next(compiled(made.write(), tmp_path / "out").glob("*.hmw")))
+    for layer in range(2):
+        (entry,) = (entry for entry in store.weights if entry.name.startswith(f"layers.{layer}.mlp.gate_up"))
+        outputs, inputs = entry.shape
+        codes, _ = unpack(np.frombuffer(store.weight_bytes(entry), np.uint8), entry.format, outputs, inputs)
+        halves = made.codes[f"model.layers.{layer}.mlp.gate_up_proj.weight"].reshape(2, -1, 16, inputs)
+        np.testing.assert_array_equal(codes, halves.swapaxes(0, 1).reshape(outputs, inputs))
+
+
 def test_codes_of_experts_go_into_the_package_as_they_are(tmp_path: Path) -> None:
     made = Made(tmp_path / "hf", GPTQ, family="qwen3_moe")
     store = read(next(compiled(made.write(), tmp_path / "out").glob("*.hmw")))

@@ -1,0 +1,46 @@
+"""Phi-3, 3.5 and 4: q, k and v in one tensor of a checkpoint, and gate and up in one."""
+
+from __future__ import annotations
+
+from ..blocks import Attention, Block, Mlp
+from ..common import roles
+from ..common.config_keys import Key
+from ..common.config_rules import window_or_none
+from ..dense import CONTRACT, KEYS, TENSORS, TINY
+from ..family import Family, ModelConfig, Tensors
+
+_LAYER = "model.layers.{layer}"
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return Attention(window=config.windows[layer]), Mlp()
+
+
+FAMILY = Family(
+    model_type="phi3",
+    architecture="Phi3ForCausalLM",
+    title="Phi-3",
+    models="Phi-3 mini and medium, Phi-3.5 mini, Phi-4",
+    has="`sliding_window` in all layers, none if it is absent; LongRoPE; not Phi-4 mini, which rotates parts of heads",
+    keys=(
+        *KEYS,
+        Key("rms_norm_eps", "number", absent=1e-5),
+        Key("max_position_embeddings", absent=4096),
+    ),
+    window=window_or_none,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        roles.QKV: Tensors("plain", (f"{_LAYER}.self_attn.qkv_proj.weight",)),
+        roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
+    },
+    contract=CONTRACT,
+    rope_types={"su": "longrope", "yarn": "longrope"},  # early files
+    tiny={
+        **TINY,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "pad_token_id": None,  # transformers' default is beyond the vocabulary
+        "rope_theta": 10000.0,
+    },
+)
