@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import warm_python
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers
+from tcim_lite.replay import Recording
 
 
 @pytest.fixture
@@ -47,6 +49,29 @@ def test_layers_are_enabled_and_ended_in_code(tmp_path):
     rt.get_version()
     assert (tmp_path / "one").read_text() == ""
     assert len((tmp_path / "two").read_text().splitlines()) == 1
+
+
+def test_a_recording_that_is_begun_again_replaces_its_file(tmp_path, capfd):
+    for _ in range(2):
+        layers.enable("record", file=tmp_path / "one")
+        rt.get_version()
+    layers.disable("record")
+    assert os.listdir(tmp_path) == ["one"]
+    assert Recording(tmp_path / "one").complete
+    assert capfd.readouterr().err == ""
+
+
+def test_a_recording_is_whole_when_it_is_ended_during_a_call(tmp_path, write_add):
+    module = rt.load(write_add((1, 256, 1024)))
+    layers.enable("record", file=tmp_path / "one", data="none")
+    call = threading.Thread(target=module.run, args=(True, rt.RunOption(5000)))
+    call.start()
+    while not (tmp_path / "one").read_bytes().count(b'"round"'):
+        time.sleep(0.001)
+    layers.disable("record")
+    assert Recording(tmp_path / "one").complete
+    call.join()
+    assert Recording(tmp_path / "one").complete
 
 
 @pytest.mark.parametrize(

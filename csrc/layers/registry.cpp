@@ -58,8 +58,10 @@ const Layer& find(const std::string& name, const char* where) {
 
 void remove(std::vector<Active>& active, const std::string& name) {
   std::erase_if(active, [&](const Active& each) {
-    if (each.name == name) remove_observer(each.observer.get());
-    return each.name == name;
+    if (each.name != name) return false;
+    remove_observer(each.observer.get());
+    each.observer->ended();
+    return true;
   });
 }
 

@@ -159,6 +159,8 @@ class Observer {
   virtual void run_end(const RunEvent&) noexcept {}
   // New device memory nobody can use yet. It is zero; what is Content::Unspecified may be changed.
   virtual void memory_made(const std::shared_ptr<Buffer>&, Content) noexcept {}
+  // Its user has ended it. What is under way in other threads may still call it.
+  virtual void ended() noexcept {}
 };
 
 void add_observer(std::shared_ptr<Observer> observer);

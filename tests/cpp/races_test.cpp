@@ -126,7 +126,7 @@ void test_threads_share_a_module() {
   const TensorInfo info = module->output_info("total");
   const auto one = Stream::create(false), other = Stream::create(false);
   const Turn write = [&](int) {
-    set(*module, "a", 1);
+    for (int i = 0; i < 10; ++i) set(*module, "a", 1);
     module->run();
     (void)module->output("total");
   };
@@ -152,7 +152,7 @@ void test_threads_share_a_module() {
     (void)module->step_times();
     module->time_steps(false);
   };
-  in_threads(60, {write, write, read, stream, bind, time});
+  in_threads(100, {write, write, read, stream, bind, time});
   in_threads(20, {quiet(write), quiet(read), quiet([&](int i) { i == 5 ? module->release() : stream(i); })});
 }
 

@@ -41,9 +41,11 @@ uint64_t steady_ns() {
 class Record final : public Observer {
  public:
   Record(const std::string& path, Keep keep, std::string meta)
-      : keep_(keep), start_ns_(steady_ns()), file_(path, std::move(meta)) {}
+      : keep_(keep), start_ns_(steady_ns()), path_(path), file_(path, std::move(meta)) {}
 
-  void close() noexcept { file_.close(); }
+  // The file is whole then, whatever other threads are doing.
+  void ended() noexcept override { file_.close(); }
+  const std::string& path() const noexcept { return path_; }
 
   void end(const CallEvent& event) override {
     RecordText text;
@@ -178,6 +180,7 @@ class Record final : public Observer {
 
   const Keep keep_;
   const uint64_t start_ns_;
+  const std::string path_;
   RecordFile file_;
   ModelledRuns runs_;
   std::mutex mutex_;                               // a leaf: nothing else is taken while it is held
@@ -230,13 +233,17 @@ Open& open_records() {
   return *instance;
 }
 
-void close_at_exit(const std::shared_ptr<Record>& record) {
-  static const int registered = std::atexit([] {
-    const std::lock_guard lock(open_records().mutex);
-    for (const auto& each : open_records().records) {
-      if (const auto still = each.lock()) still->close();
-    }
-  });
+// All, or those into `path`.
+void end_records(const std::string* path = nullptr) {
+  const std::lock_guard lock(open_records().mutex);
+  for (const auto& each : open_records().records) {
+    const auto still = each.lock();
+    if (still != nullptr && (path == nullptr || still->path() == *path)) still->ended();
+  }
+}
+
+void end_at_exit(const std::shared_ptr<Record>& record) {
+  static const int registered = std::atexit([] { end_records(); });
   (void)registered;
   const std::lock_guard lock(open_records().mutex);
   std::erase_if(open_records().records, [](const auto& each) { return each.expired(); });
@@ -254,8 +261,9 @@ std::shared_ptr<Observer> make_record(const Options& options) {
   if (path == options.end() || path->second.empty()) {
     fail(ErrorCode::Argument, "record: no file is given; write TCIM_LITE_LAYERS=record:FILE");
   }
+  end_records(&path->second);  // one that this replaces
   auto record = std::make_shared<Record>(path->second, keep, meta_text(data));
-  close_at_exit(record);
+  end_at_exit(record);
   return record;
 }
 
