@@ -39,8 +39,8 @@ void depthwise(const DepthwiseArgs& args) {
 }
 
 // How many rows the kernel has, if they are as far apart as rows of the output: neighbouring outputs share rows of the
-// input. 1: they are not.
-int64_t shared_rows_of(const DepthwiseArgs& args) {
+// input. 1: they are not. Unused where registers are too few.
+[[maybe_unused]] int64_t shared_rows_of(const DepthwiseArgs& args) {
   int64_t width = 1;
   while (width < args.taps && args.offsets[width] != args.offsets[0] + args.x_stride) ++width;
   if (args.taps % width != 0) return 1;
