@@ -138,6 +138,19 @@ def test_a_profile_line_that_cannot_be_is_named(tmp_path, monkeypatch, line, wor
         rt.get_device_num()
 
 
+def test_a_key_stands_once_in_a_section_of_a_profile(tmp_path, monkeypatch):
+    profile = tmp_path / "devices.ini"
+    monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))
+    profile.write_text("[device]\nclock = 1000\nmemory = 1 GiB\n[device]\nmemory = 2 GiB\nclocks = 700 MHz\n")
+    assert rt.get_device_num() == 2
+    for line, key in (("memory = 3 GiB", "memory"), ("clock = 900", "clocks")):
+        with profile.open("a") as file:
+            file.write(f"{line}\n")
+        with pytest.raises(rt.DeviceError, match=rf"devices\.ini:7: '{line}': {key} is given already"):
+            rt.get_device_num()
+        profile.write_text("".join(profile.read_text().splitlines(keepends=True)[:-1]))
+
+
 def test_a_profile_that_is_no_profile(tmp_path, monkeypatch):
     profile = tmp_path / "devices.ini"
     monkeypatch.setenv("TCIM_LITE_DEVICES", str(profile))

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <mutex>
+#include <set>
 #include <sstream>
+#include <string>
 #include <string_view>
 
 #include "base/env.h"
@@ -71,6 +74,7 @@ std::vector<DeviceProfile> read_profile(const std::string& path) {
   std::istringstream file(read_named_file(path, kMaxProfileBytes, ErrorCode::Device,
                                           concat("TCIM_LITE_DEVICES='", path, "': the device profile")));
   std::vector<DeviceProfile> profiles;
+  std::set<std::string, std::less<>> given;  // keys of the section
   std::string text;
   for (int number = 1; std::getline(file, text); ++number) {
     const std::string_view line = strip(std::string_view(text).substr(0, text.find('#')));
@@ -81,6 +85,7 @@ std::vector<DeviceProfile> read_profile(const std::string& path) {
       DeviceProfile profile;
       profile.id = int(profiles.size());
       profiles.push_back(profile);
+      given.clear();
       continue;
     }
     const auto equals = line.find('=');
@@ -88,6 +93,12 @@ std::vector<DeviceProfile> read_profile(const std::string& path) {
         !set_key(profiles.back(), strip(line.substr(0, equals)), strip(line.substr(equals + 1)))) {
       fail(ErrorCode::Device, path, ":", number, ": '", printable_start(line),
            "': expected [device] or one of name = text, memory = 16 GiB, cores = 2, clocks = 1400 below it");
+    }
+    std::string_view key = strip(line.substr(0, equals));
+    if (key == "clock") key = "clocks";
+    if (!given.emplace(key).second) {
+      fail(ErrorCode::Device, path, ":", number, ": '", printable_start(line), "': ", key,
+           " is given already; expected it once below each [device]");
     }
   }
   if (profiles.empty()) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the profile has no [device] section");

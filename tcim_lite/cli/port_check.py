@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from ..portcheck.api import page
 
     if args.table:
+        if args.path or args.json or args.run is not None:
+            raise ArgumentError("--table prints the status of every call as Markdown; give it alone")
         print(page(), end="")
         return 0
     if not args.path:

@@ -8,8 +8,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import tcim_lite.dev_ctrl as dev_ctrl
 import tcim_lite.runtime as runtime
+from tcim_lite.cli import main
 from tcim_lite.portcheck.api import CPP, ENTRIES, PYTHON, STATUSES, Entry, page
 
 ROOT = Path(__file__).parents[2]
@@ -98,3 +101,13 @@ def test_a_mark_says_what_is_known_of_a_call():
 def test_the_page_lists_the_statuses():
     found = (ROOT / "docs/api-status.md").read_text(encoding="utf-8")
     assert found == page(), "write it again: tcim-lite port-check --table > docs/api-status.md"
+
+
+@pytest.mark.parametrize("words", [["--json"], ["program.py"], ["--run"]])
+def test_the_table_is_asked_for_alone(capsys, words):
+    assert main(["port-check", "--table", *words]) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
+        "",
+        "error: --table prints the status of every call as Markdown; give it alone\n",
+    )
