@@ -123,3 +123,14 @@ def test_codes_of_16_bits_around_a_convolution(quant, domain, dtype, zero, make_
         model.opset_import.add(domain=domain, version=1)
     got, expected = run_here(model, {"x": x}, quant)["y"], run_there(model, {"x": x})["y"]
     np.testing.assert_allclose(got, expected, rtol=0, atol=1.1e-4 if quant == "float32" else 0.02)
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16"])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 113), ("int8", -5), ("uint8", 0)])
+def test_codes_that_nobody_else_reads_need_no_zero_point(quant, dtype, zero, make_model, run_here):
+    """The same bits as where the codes are an output; numbers up to three times as far as the codes reach."""
+    x = np.linspace(-400, 400, 4001, dtype=np.float32).reshape(1, -1)
+    constants = {"s": np.float32(0.73), "z": np.array(zero, dtype)}
+    nodes = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
+    here = [run_here(make_model(nodes, {"x": x.shape}, outs, constants), {"x": x}, quant)["y"] for outs in ("y", "yq")]
+    np.testing.assert_array_equal(*here)

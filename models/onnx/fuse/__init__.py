@@ -17,7 +17,7 @@ from .functions import gelu, hard_swish, scaled_silu, silu
 from .layout import without_turns
 from .linear import conv_affine, conv_batch_norm, conv_pad, matmul_bias
 from .norms import affine, normalisation, shifted
-from .quantised import dequantised_rows, dynamic_product, product_of_codes, wide_codes
+from .quantised import codes_and_back, dequantised_rows, dynamic_product, product_of_codes
 from .view import Fusion, Pattern, View
 
 # In this order: each may be about what those before it left.
@@ -25,7 +25,7 @@ PATTERNS: tuple[Pattern, ...] = (
     dynamic_product,
     product_of_codes,
     dequantised_rows,
-    wide_codes,
+    codes_and_back,
     conv_pad,
     conv_batch_norm,
     conv_affine,

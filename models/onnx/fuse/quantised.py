@@ -92,22 +92,33 @@ def dequantised_rows(node: Node, view: View) -> Iterator[Fusion]:
     yield Fusion([replace(gather, inputs=[name, gather.inputs[1]], outputs=node.outputs)], [gather], {name: floats})
 
 
-def wide_codes(node: Node, view: View) -> Iterator[Fusion]:
-    """Codes of 16 bits and back: the numbers themselves, in the range of the codes.
+def codes_and_back(node: Node, view: View) -> Iterator[Fusion]:
+    """Codes and back: without the zero point, which is added and subtracted. Codes of 16 bits: the numbers themselves.
 
-    For packages of float16 numbers, which are no more precise than such codes, and do not hold them.
+    The latter, in the range of the codes, in packages of float16 numbers, which are no more precise than such codes,
+    and do not hold them.
     """
-    codes = view.made_by(node.inputs[0], "QuantizeLinear") if view.is_half and node.op == "DequantizeLinear" else None
+    codes = view.made_by(node.inputs[0], "QuantizeLinear") if node.op == "DequantizeLinear" else None
     if codes is None or node.domain or len(codes.inputs) < 3 or len(node.inputs) < 3:
         return
     own, other = ([view.constants.get(name) for name in each.inputs[1:3]] for each in (codes, node))
     if any(a is None or b is None or a.size != 1 or not np.array_equal(a, b) for a, b in zip(own, other, strict=True)):
         return
     scale, zero = (view.constants[name].reshape(-1)[0] for name in codes.inputs[1:3])
-    if zero.dtype.name not in ("int16", "uint16"):
+    if zero.dtype.name not in ("int8", "uint8", "int16", "uint16"):
         return
-    limits = np.iinfo(zero.dtype)
-    ends = [np.float32((end - int(zero)) * float(scale)) for end in (limits.min, limits.max)]
-    names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("least", "most")]
-    clip = replace(node, op="Clip", inputs=[codes.inputs[0], *names], attributes={})
-    yield Fusion([clip], [], dict(zip(names, map(np.asarray, ends), strict=True)))
+    limits, of_codes = np.iinfo(zero.dtype), not view.is_half or zero.dtype.itemsize == 1
+    ends = [np.float32((end - int(zero)) * (1 if of_codes else float(scale))) for end in (limits.min, limits.max)]
+    names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("least", "most", "divided", "rounded", "limited")]
+    constants = dict(zip(names, map(np.asarray, ends), strict=False))
+    clip = replace(node, op="Clip", inputs=[codes.inputs[0], *names[:2]], attributes={})
+    if not of_codes:
+        yield Fusion([clip], [], constants)
+    elif int(zero):
+        nodes = [
+            replace(codes, op="Div", inputs=codes.inputs[:2], outputs=names[2:3], attributes={}),
+            replace(codes, op="Round", inputs=names[2:3], outputs=names[3:4], attributes={}),
+            replace(clip, inputs=[names[3], *names[:2]], outputs=names[4:]),
+            replace(node, op="Mul", inputs=[names[4], node.inputs[1]], attributes={}),
+        ]
+        yield Fusion(nodes, [codes], constants)
