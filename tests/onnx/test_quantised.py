@@ -42,6 +42,28 @@ def test_a_dynamically_quantised_product_is_one_of_floats(scale, zero, quant, ma
 
 
 @pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+def test_a_bias_in_whole_steps_is_one_of_floats(quant, make_model, run_here, run_there):
+    """As onnxruntime's quantiser of 2020 wrote a Conv: the bias becomes integers of the scale of the products."""
+    nodes = [
+        ("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], {}),
+        ("Mul", ["s", "scale"], ["steps"], {}), ("Div", ["bias", "steps"], ["d"], {}), ("Floor", ["d"], ["r"], {}),
+        ("Cast", ["r"], ["i"], {"to": 6}), ("Reshape", ["i", "column"], ["b"], {}),
+        ("ConvInteger", ["q", "w", "z", "zero"], ["p"], {}), ("Add", ["p", "b"], ["a"], {}),
+        ("Cast", ["a"], ["f"], FLOAT), ("Mul", ["s", "scale"], ["both"], {}), ("Mul", ["f", "both"], ["y"], {}),
+    ]  # fmt: skip
+    weight = RNG.integers(0, 128, (6, 8, 3, 3)).astype(np.uint8)
+    constants = {
+        "w": weight, "scale": np.float32(0.02), "zero": np.uint8(60), "bias": RNG.normal(size=6).astype(np.float32),
+        "column": np.array([1, 6, 1, 1]),
+    }  # fmt: skip
+    x = RNG.normal(size=(1, 8, 7, 7)).astype(np.float32)
+    model = make_model(nodes, {"x": x.shape}, ["y"], constants)
+    assert [node.op for node in fuse(read.read(model, None)).nodes] == ["Conv"]
+    there, here = run_there(model, {"x": x})["y"], run_here(model, {"x": x}, quant)["y"]
+    assert np.abs(here - there).max() < (0.03 if quant == "w8a8h1_sefp" else 0.02) * np.abs(there).max()
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
 def test_a_product_of_rows_of_codes_is_one_of_floats(quant, make_model, run_here, run_there):
     """As onnxruntime's quantiser makes of an embedding in front of attention: both scales are constants."""
     nodes = [

@@ -22,6 +22,9 @@ def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
     for values, scales in (node.inputs, node.inputs[::-1]):
         cast, both = view.made_by(values, "Cast"), view.made_by(scales, "Mul")
         whole = view.made_by(cast.inputs[0], "MatMulInteger", "ConvInteger") if cast is not None else None
+        bias, between = "", list[Node]()
+        if cast is not None and whole is None:
+            whole, bias, between = _with_whole_bias(cast, scales, view)
         if cast is None or whole is None or both is None or len(whole.inputs) < 3:
             continue
         codes = view.made_by(whole.inputs[0], "DynamicQuantizeLinear")
@@ -38,9 +41,27 @@ def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
         if factors is None or zeros is None:
             continue
         name = view.fresh(f"{node.outputs[0]}/weight")
-        inputs, op = [codes.inputs[0], name], whole.op.removesuffix("Integer")
+        inputs, op = [codes.inputs[0], name, *([bias] if bias else [])], whole.op.removesuffix("Integer")
         made = replace(whole, op=op, inputs=inputs, outputs=node.outputs)
-        yield Fusion([made], [cast, whole], {name: ((weight - zeros) * factors).astype(np.float32)})
+        yield Fusion([made], [cast, whole, *between], {name: ((weight - zeros) * factors).astype(np.float32)})
+
+
+def _with_whole_bias(cast: Node, scales: str, view: View) -> tuple[Node | None, str, list[Node]]:
+    """The ConvInteger before an Add of a constant bias in whole steps of both scales, the bias, and what is between.
+
+    As onnxruntime's quantiser of 2020 wrote it.
+    """
+    add = view.made_by(cast.inputs[0], "Add")
+    for product, steps in (add.inputs, add.inputs[::-1]) if add is not None and len(add.inputs) == 2 else ():
+        between, name = [add] if add is not None else [], steps
+        for ops in (("Reshape",), ("Cast",), ("Floor", "Round"), ("Div",)):
+            if (maker := view.made_by(name, *ops)) is not None:
+                between.append(maker)
+                name = maker.inputs[0]
+        whole, bias = view.made_by(product, "ConvInteger"), view.constants.get(name)
+        if len(between) == 5 and between[-1].inputs[1] == scales and bias is not None and bias.ndim == 1:
+            return whole, name, between
+    return None, "", []
 
 
 def product_of_codes(node: Node, view: View) -> Iterator[Fusion]:
