@@ -14,7 +14,8 @@ import pytest
 import warm_python
 
 import tcim_lite.runtime as rt
-from tcim_lite import layers
+from tcim_lite import clock, faults, layers
+from tcim_lite.dev_ctrl import HalDeviceFactory
 from tcim_lite.replay import Recording
 
 
@@ -72,6 +73,19 @@ def test_a_recording_is_whole_when_it_is_ended_during_a_call(tmp_path, write_add
     assert Recording(tmp_path / "one").complete
     call.join()
     assert Recording(tmp_path / "one").complete
+
+
+def test_a_clock_and_a_throttled_device_end_with_their_layers_during_a_call(write_add):
+    module = rt.load(write_add((1, 256, 1024)))
+    hal = HalDeviceFactory.create("xh2")
+    with clock.virtual(), faults.inject(kind="throttle", clock_mhz=700):
+        call = threading.Thread(target=module.run, args=(True, rt.RunOption(5000)))
+        call.start()
+        while hal.get_ipu_frequency(0)[1] != 700:
+            time.sleep(0.001)
+    assert (clock.mode(), hal.get_ipu_frequency(0)[1]) == ("off", 1400)
+    call.join()
+    assert (clock.mode(), hal.get_ipu_frequency(0)[1]) == ("off", 1400)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,9 @@ class ChipClock final : public Observer {
     current().timeline = timeline_;
     set_run_when_asked(mode_ == Mode::Virtual);
   }
-  ~ChipClock() override {
+  ~ChipClock() override { ended(); }
+
+  void ended() noexcept override {
     const std::lock_guard lock(current().mutex);
     if (current().timeline != timeline_) return;  // another has followed
     current().mode = Mode::Off;

@@ -92,6 +92,9 @@ class Faults final : public Observer {
       apply({name, devices_of(event), label_of(event), event.program}, Stage::After);
   }
 
+  // Limits and flipped bits; those that a call under way still makes last until it returns.
+  void ended() noexcept override { devices_.forget(); }
+
   // A hang is no wait of a thread that may be wanted elsewhere: one that waits for the run can be interrupted.
   bool run_ready(const RunEvent& event) override {
     start_again_in_a_child();
