@@ -15,17 +15,17 @@ from tcim_lite.hmm import model_bytes, write_model
 
 from ..common.errors import CompileError
 from ..common.package import staged_package
-from ..common.profiles import profile_for
+from ..common.profiles import Profile, profile_for
 from .cut import Cut, cut_of
 from .deciding import Deciding, deciding_inputs
-from .errors import UnsupportedNodeError, shown
+from .errors import UnsupportedNodeError
 from .fuse import fuse
 from .hmonnx import is_hmonnx
 from .lowering import lower_network
 from .network import Network
 from .read import load, read
 from .resizer import NO_RESIZER, ImageInput
-from .survey import survey
+from .survey import ShapesOnly, survey
 
 if TYPE_CHECKING:
     import onnx
@@ -126,10 +126,6 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     if not name.strip() or re.search(r"[/\0]", name):
         raise CompileError(f"--name {name!r} is no file name")
     network, profile = _network(options), profile_for(options.quant)
-    names = [port.name for port in network.inputs]
-    for unknown in options.images.keys() - set(names):
-        known = ", ".join(map(shown, names))
-        raise CompileError(f"--image names the input '{shown(unknown)}', which the model does not have; it has {known}")
     try:
         network = fuse(network, profile=profile)
         graph, weights, emit = lower_network(network, profile, options.images)
@@ -150,23 +146,32 @@ def check_onnx(options: OnnxOptions) -> OnnxCheck:
     """Counts the ops of a model: all of them, and those that are not supported. Nothing is compiled.
 
     A node counts as not supported if it cannot be lowered. One that reads the results of such a node is judged by its
-    op alone.
-
+    op alone. A model without such nodes is lowered as `compile_onnx` does it, but without its weights.
 
     Raises:
         CheckpointError: The file is no ONNX model, or contradicts itself.
+        CompileError: An input or an output cannot be what it is, or an image does not fit its input.
     """
-    network = _network(options)
+    network, profile = _network(options), profile_for(options.quant)
     ops = Counter(node.kind for node in network.nodes)
-    refused = survey(network).refused
+    missing = _missing(network)
+    if not missing:
+        fused = fuse(network, profile=profile)
+        if not (missing := _missing(fused, profile)):
+            lower_network(fused, profile, options.images, ShapesOnly)
+            return OnnxCheck(ops, missing, is_hmonnx(fused))
+    deciding = deciding_inputs(partial(_network, options))
+    return OnnxCheck(ops, missing, is_hmonnx(network), cut_of(_network(options)), deciding)
+
+
+def _missing(network: Network, profile: Profile | None = None) -> dict[str, Counter[str]]:
+    """The nodes that cannot be lowered, as `OnnxCheck` has them."""
+    refused = survey(network, profile).refused
     missing: dict[str, Counter[str]] = {}
     for node in network.nodes:
         if (reason := refused.get(id(node))) is not None:
             missing.setdefault(node.kind, Counter())[reason] += 1
-    if not missing:
-        return OnnxCheck(ops, missing, is_hmonnx(network))
-    deciding = deciding_inputs(partial(_network, options))
-    return OnnxCheck(ops, missing, is_hmonnx(network), cut_of(_network(options)), deciding)
+    return missing
 
 
 def onnx_bytes(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite.hmm import Graph, WeightData
+from tcim_lite.hmm.layout import MAX_OPS
 
 from ..common.errors import CompileError
 from ..common.profiles import Profile
@@ -45,18 +46,24 @@ _REASONS |= dict.fromkeys(_RANDOM, "its result is random; make it an input of th
 
 
 def lower_network(
-    network: Network, profile: Profile, images: Mapping[str, ImageInput] | None = None
+    network: Network,
+    profile: Profile,
+    images: Mapping[str, ImageInput] | None = None,
+    emitter: type[Emitter] = Emitter,
 ) -> tuple[Graph, list[WeightData], Emitter]:
     """The graph and its weights; `images` are inputs that are fed with uint8 YUV, by name.
 
     Raises:
-        CompileError: An image for an input that cannot be one.
+        CompileError: An image for an input that there is not, or that cannot be one.
         UnsupportedNodeError: A node that is not supported, named.
     """
     hmonnx.check_version(network)
-    emit = Emitter(network.name or "network", profile)
+    emit = emitter(network.name or "network", profile)
     emit.growth = network.growth
     names = [port.name for port in network.inputs]
+    for unknown in (images or {}).keys() - set(names):
+        known = ", ".join(map(shown, names))
+        raise CompileError(f"--image names the input '{shown(unknown)}', which the model does not have; it has {known}")
     emit.reserve([*names, *sorted({*network.outputs} - {*names})])
     values: dict[str, Operand] = dict(network.constants)
     states, images = hmonnx.caches(network), images or {}
@@ -78,6 +85,8 @@ def lower_network(
         for name, result in zip(node.outputs, results_of(node, values, emit), strict=False):
             if name and result is not None:
                 values[name] = result
+    if emit.num_ops > MAX_OPS:
+        raise CompileError(f"the network becomes {emit.num_ops} ops; a package holds at most {MAX_OPS}")
     if missing := [name for name in network.outputs if isinstance(values.get(name, Parts([])), Parts)]:
         node = next(node for node in network.nodes if missing[0] in node.outputs)
         raise node.unsupported(f"its output '{shown(missing[0])}' is not supported")

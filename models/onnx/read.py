@@ -19,6 +19,7 @@ from .network import Network, Node
 from .old_opsets import modernised
 from .order import in_order, read_inside
 from .ports import begun, fixed_inputs, named_extents, port_of, takes_batch
+from .schema import check_node
 from .tensors import array_of
 
 if TYPE_CHECKING:
@@ -123,11 +124,20 @@ def read(
         raise CompileError(f"--batch {batch}: no input of the file leaves axis 0 open, or --shape gives it")
     for name in (*outputs, *(port.name for port in inputs)):
         _check_name(name, "an input or output")
+    if graph.name:
+        _check_name(graph.name, "the graph")
     return Network(graph.name, ordered, constants, inputs, outputs, opset, foreign)
 
 
 def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
-    versions = {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in model.opset_import}
+    versions: dict[str, int] = {}
+    for entry in model.opset_import:
+        domain = entry.domain if entry.domain != "ai.onnx" else ""
+        if versions.setdefault(domain, entry.version) != entry.version:
+            raise CheckpointError(
+                f"the model names two versions of the ops of '{shown(domain or 'ai.onnx')}': {versions[domain]} and "
+                f"{entry.version} (opset_import)"
+            )
     opset = versions.pop("", None)
     if opset is None:
         raise CheckpointError("the model names no version of ONNX's operators (opset_import)")
@@ -150,6 +160,7 @@ def node_of(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> No
         node.domain, node.opset = "", max(opset, 21)
     elif domain:
         node.opset = foreign.get(domain, 0)
+    check_node(node, proto.attribute)
     node.attributes = {attribute.name: _attribute(attribute, node) for attribute in proto.attribute}
     return node
 
@@ -215,3 +226,5 @@ def _check_name(name: str, what: str) -> None:
         raise CheckpointError(f"{what} has no name")
     if len(name.encode()) > MAX_NAME_BYTES:
         raise CheckpointError(f"the name of {what}, '{shown(name)}', has more than {MAX_NAME_BYTES} bytes")
+    if "\0" in name:
+        raise CheckpointError(f"the name of {what}, '{shown(name)}', has a NUL")

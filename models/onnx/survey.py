@@ -46,7 +46,7 @@ class Survey:
         return None if value is None or isinstance(value, Parts) else tuple(value.shape)
 
 
-class _ShapesOnly(Emitter):
+class ShapesOnly(Emitter):
     """Keeps no weights."""
 
     def matrix(self, array: NDArray[Any], name: str = "w") -> int:
@@ -63,7 +63,7 @@ def survey(network: Network, profile: Profile | None = None) -> Survey:
 
     Nodes of other domains are left out, with all that is made from their results.
     """
-    emit = _ShapesOnly("survey", profile or profile_for("float32"))
+    emit = ShapesOnly("survey", profile or profile_for("float32"))
     found = Survey(dict(network.constants))
     for port in network.inputs:
         if (kind := INPUT_KINDS.get(port.dtype)) is not None:

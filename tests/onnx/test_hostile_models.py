@@ -116,6 +116,15 @@ REFUSED = {
         [("Mul", ["x", "x"], ["a"], {}), ("ReduceMean", ["a"], ["b"], {}), ("Add", ["b"], ["c"], {}),
          ("Sqrt", ["c"], ["d"], {}), ("Div", ["x", "d"], ["y"], {})], ROW, {}, "node 'n2' (Add): operand 1 is missing"
     ),
+    "an operand too many": ([("Relu", ["x", "x"], ["y"], {})], ROW, {}, "node 'n0' (Relu) has 2 operands; the op"),
+    "no axis of a Concat": ([("Concat", ["x", "x"], ["y"], {})], ROW, {}, "node 'n0' (Concat) has no attribute 'axis'"),
+    "no blocks of a DepthToSpace": (
+        [("DepthToSpace", ["x"], ["y"], {})], IMAGE, {}, "node 'n0' (DepthToSpace) has no attribute 'blocksize'"
+    ),
+    "fractions for indices": (
+        [("Gather", ["x", "s"], ["y"], {"axis": 1})], ROW, {"s": np.float32([0.5, 1])},
+        "node 'n0' (Gather): indices that are float32, no integers"
+    ),
     "a Transpose of nothing": ([("Transpose", [], ["y"], {})], ROW, {}, "node 'n0' (Transpose)"),
     "a MatMul of one matrix": (
         [("MatMul", ["x"], ["a"], {}), ("Add", ["a", "s"], ["y"], {})], ROW, {"s": np.float32([1])},
@@ -212,6 +221,30 @@ def test_a_file_that_is_not_what_it_says_is_refused(make_model, tmp_path, capsys
     shown = capsys.readouterr().err
     assert {"opset": "uses opset 1099511627776", "text": "is no ONNX file"}.get(change, "no") in shown
     assert "Traceback" not in shown
+
+
+def test_an_attribute_that_is_there_twice_is_refused_by_name(make_model):
+    model = make_model([("Softmax", ["x"], ["y"], {"axis": 0})], ROW, ["y"])
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("axis", 1))
+    with pytest.raises(TcimError, match=r"node 'n0' \(Softmax\) has the attribute 'axis' twice"):
+        onnx_bytes(model)
+
+
+def test_two_versions_of_the_same_ops_are_refused(make_model):
+    model = make_model([("Relu", ["x"], ["y"], {})], ROW, ["y"])
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx", 7))  # another name of ""
+    with pytest.raises(TcimError, match=r"two versions of the ops of 'ai\.onnx'"):
+        onnx_bytes(model)
+
+
+@pytest.mark.parametrize("what", ["output", "graph"])
+def test_a_name_with_a_nul_is_refused(make_model, what):
+    name = "a\0b"
+    model = make_model([("Relu", ["x"], [name if what == "output" else "y"], {})], ROW, [])
+    model.graph.output.append(onnx.helper.make_tensor_value_info(model.graph.node[0].output[0], 1, None))
+    model.graph.name = name if what == "graph" else "g"
+    with pytest.raises(TcimError, match=r"has a NUL"):
+        onnx_bytes(model)
 
 
 @pytest.mark.slow

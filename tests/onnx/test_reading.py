@@ -100,6 +100,26 @@ def test_check_judges_each_node_and_counts_the_file_s_own(make_model, tmp_path, 
     assert lines[-1] == "5 nodes; not supported: MaxPool"
 
 
+@pytest.mark.parametrize("quant", ["w8a8h1_sefp", "float16", "float32"])
+@pytest.mark.parametrize("what", ["sums of codes", "codes of 16 bits", "an input of 4 bits", "an image"])
+def test_check_agrees_with_the_compiler_in_every_quantisation(what, quant, make_model, tmp_path, capsys):
+    nodes = {
+        "sums of codes": [("MatMulInteger", ["x", "w"], ["y"], {})],
+        "codes of 16 bits": [("QuantizeLinear", ["x", "s", "z"], ["y"], {})],
+    }.get(what, [("Cast", ["x"], ["y"], {"to": 1})])
+    w, s, z = np.ones((4, 3), np.uint8), np.float32(0.5), np.uint16(3)
+    model = make_model(nodes, {"x": (1, 4)}, ["y"], {"w": w, "s": s, "z": z}, opset=21)
+    kind = {"sums of codes": onnx.TensorProto.UINT8, "an input of 4 bits": onnx.TensorProto.INT4}.get(what, 1)
+    model.graph.input[0].type.tensor_type.elem_type = kind
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    options = ["--image", "x=YUV400,2,2"] if what == "an image" else []
+    check = main(["compile", str(path), "--check", "--quant", quant, *options])
+    compiled = main(["compile", str(path), "-o", str(tmp_path / "out"), "--quant", quant, *options])
+    assert (check == 0) == (compiled == 0) == (quant == "float32" and "codes" in what)
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("name", ["", " ", "a/b"])
 def test_a_name_that_no_file_can_have_is_refused(name, make_model, tmp_path):
     path = tmp_path / "net.onnx"

@@ -26,6 +26,8 @@ def gather(call: Call) -> Tensor:
         places: Tensor | int = call.reshape(indices, (math.prod(indices.shape),))
     else:
         flat = np.asarray(indices).reshape(-1)
+        if flat.dtype.kind not in "iu":
+            raise call.node.unsupported(f"indices that are {flat.dtype.name}, no integers")
         if flat.size == 0 or flat.min() < -x.shape[axis] or flat.max() >= x.shape[axis]:
             raise call.node.unsupported(f"indices beyond axis {axis} of {list(x.shape)}, or none")
         places = call.emit.weight(flat, "int32")
