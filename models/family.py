@@ -95,9 +95,11 @@ class Gguf:
     Attributes:
         arch: Its `general.architecture`.
         interleaved: Rows of q and k come from the first and the second half of a head in turns.
-        windowed: The family has sliding windows. Of two with one architecture, this is the one with them.
+        windowed: The family has sliding windows. Of those with one architecture, one has experts, and of the others
+            this is the one with windows.
         names: Tensors of a layer that are not named as in other families, or that others have not: name in the file
-            -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both.
+            -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both; one with
+            `{expert}` is a tensor of all experts.
     """
 
     arch: str

@@ -10,7 +10,7 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
-from ..family import Experts, Family, ModelConfig, Tensors
+from ..family import Experts, Family, Gguf, ModelConfig, Tensors
 
 _MOE = "model.layers.{layer}.block_sparse_moe"
 _EXPERT = f"{_MOE}.experts.{{expert}}"
@@ -50,6 +50,17 @@ FAMILY = Family(
         roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.w2.weight",)),
     },
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="llama",
+        interleaved=True,
+        windowed=True,
+        names={
+            "ffn_gate_inp": "block_sparse_moe.gate",
+            "ffn_gate_exps": "block_sparse_moe.experts.{expert}.w1",
+            "ffn_down_exps": "block_sparse_moe.experts.{expert}.w2",
+            "ffn_up_exps": "block_sparse_moe.experts.{expert}.w3",
+        },
+    ),
     experts=_experts,
     rope_theta=1e6,
     tiny={

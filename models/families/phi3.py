@@ -7,7 +7,7 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_or_none
 from ..dense import CONTRACT, KEYS, TENSORS, TINY
-from ..family import Family, ModelConfig, Tensors
+from ..family import Family, Gguf, ModelConfig, Tensors
 
 _LAYER = "model.layers.{layer}"
 
@@ -35,6 +35,11 @@ FAMILY = Family(
         roles.GATE_UP: Tensors("alternate", (f"{_LAYER}.mlp.gate_up_proj.weight",)),
     },
     contract=CONTRACT,
+    gguf=Gguf(
+        arch="phi3",
+        windowed=True,
+        names={"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    ),
     rope_types={"su": "longrope", "yarn": "longrope"},  # early files
     tiny={
         **TINY,

@@ -6,7 +6,7 @@ from ..blocks import Attention, Block, Mlp
 from ..common.config_keys import Key
 from ..common.config_rules import no_window
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, hidden_per_head
-from ..family import Family, ModelConfig
+from ..family import Family, Gguf, ModelConfig
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
@@ -33,5 +33,6 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="seed_oss", names={"post_attention_norm": "post_attention_layernorm"}),
     tiny={**TINY, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e7, "tie_word_embeddings": False},
 )

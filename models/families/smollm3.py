@@ -10,7 +10,7 @@ from ..common.config_keys import Key, flag
 from ..common.config_rules import Windows, sliding_layers, windows_in
 from ..common.errors import CompileError
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads
-from ..family import Family, ModelConfig
+from ..family import Family, Gguf, ModelConfig
 
 
 def _rotated(values: Mapping[str, Any], layers: int) -> tuple[int, ...]:
@@ -61,6 +61,7 @@ FAMILY = Family(
     layer=_layer,
     tensors=TENSORS,
     contract=CONTRACT,
+    gguf=Gguf(arch="smollm3", interleaved=True),
     rope_theta=2e6,
     tiny={
         **TINY,

@@ -32,15 +32,14 @@ _NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
     "ffn_gate_inp": "mlp.gate",
-}
-# Tensors [E, N, K], and biases [E, N], of all experts of a layer.
-_EXPERTS = {
+    # Tensors [E, N, K], and biases [E, N], of all experts of a layer.
     "ffn_gate_exps": "mlp.experts.{expert}.gate_proj",
     "ffn_up_exps": "mlp.experts.{expert}.up_proj",
     "ffn_down_exps": "mlp.experts.{expert}.down_proj",
 }
 _MOST_EXPERTS = 1 << 12
-_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
+# Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
+_TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+?)(?:\.(\d+))?\.(weight|bias)")
 _ROTATED = re.compile(r".*\.self_attn\.([qk])_proj\.(weight|bias)")
 
 
@@ -74,7 +73,7 @@ class GgufCheckpoint:
         # Names in a Hugging Face checkpoint: the tensor, and which of its experts.
         self._names: dict[str, tuple[str, int | None]] = {}
         for own, part in self._own.items():
-            if own != ROPE_FACTORS:
+            if own not in ROPE_FACTORS:
                 self._names |= dict(self._named(own, part.tensors[own].shape))
 
     @cached_property
@@ -83,9 +82,7 @@ class GgufCheckpoint:
         embedding = "model.embed_tokens.weight"
         if embedding not in self:
             raise CheckpointError(f"{self.path} has no tensor {self._theirs(embedding)!r}")
-        factors = None
-        if (part := self._own.get(ROPE_FACTORS)) is not None:
-            factors = part.rows(ROPE_FACTORS, 0, 1)[0]
+        factors = {name: self._own[name].rows(name, 0, 1)[0] for name in ROPE_FACTORS if name in self._own}
         return config_json(self._metadata, self._own, self.shape(embedding)[0], factors, str(self.path))
 
     def host_files(self) -> Mapping[str, bytes]:
@@ -167,7 +164,7 @@ class GgufCheckpoint:
         found = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", name)
         layer, wanted = (f"blk.{found[1]}.", found[2]) if found else ("", name)
         wanted = re.sub(r"(?<=\.experts\.)\d+", "{expert}", wanted)
-        for ours, theirs in {**self._known, **_EXPERTS}.items():
+        for ours, theirs in self._known.items():
             if wanted == theirs:
                 return f"{layer}{ours}"
             if wanted in (f"{theirs}.weight", f"{theirs}.bias"):
@@ -183,17 +180,20 @@ class GgufCheckpoint:
     def _named(self, own: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[str, int | None]]]:
         """Yields the names in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
         found = _TENSOR.fullmatch(own)
-        layer, stem, kind = found.groups() if found else (None, "", "")
-        names = self._known
+        layer, stem, expert, kind = found.groups() if found else (None, "", None, "")
+        if expert is not None:
+            stem += "_exps"
+        known = self._known
+        theirs = known.get(f"{stem}.{kind}") or (f"{known[stem]}.{kind}" if stem in known else "")
         where = f"model.layers.{layer}." if layer else ""
         of_all_experts = len(shape) == (3 if kind == "weight" else 2) and shape[0] <= _MOST_EXPERTS
-        if stem in _EXPERTS and layer and of_all_experts:
-            for expert in range(shape[0]):
-                yield f"{where}{_EXPERTS[stem].format(expert=expert)}.{kind}", (own, expert)
-        elif f"{stem}.{kind}" in names:
-            yield where + names[f"{stem}.{kind}"], (own, None)
-        elif stem in names:
-            yield f"{where}{names[stem]}.{kind}", (own, None)
+        if "{expert}" not in theirs:
+            yield (where + theirs if theirs and expert is None else own), (own, None)
+        elif expert is not None:
+            yield where + theirs.format(expert=expert), (own, None)
+        elif of_all_experts:
+            for number in range(shape[0]):
+                yield where + theirs.format(expert=number), (own, number)
         else:
             yield own, (own, None)
 

@@ -14,7 +14,8 @@ from ..common.rope import inverse_frequencies
 from ..families import FAMILIES
 from ..family import Family
 
-ROPE_FACTORS = "rope_freqs.weight"  # [head_dim / 2] by which the frequencies are divided
+# Tensors [head_dim / 2] by which the frequencies are divided: always, or in a long and in a short context.
+_ALWAYS, _LONG, _SHORT = ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 # Keys of attention and RoPE, behind the architecture's name, that are read or change nothing. Others are refused.
 _KNOWN = {
     "attention.head_count",
@@ -48,13 +49,21 @@ def family_of(metadata: Mapping[str, Any], where: str) -> Family:
         CheckpointError: None of this compiler.
     """
     arch = metadata.get("general.architecture")
-    windowed = bool(metadata.get(f"{arch}.attention.sliding_window"))
-    known = {family.gguf.arch for family in FAMILIES.values() if family.gguf is not None}
-    fitting = [family for family in FAMILIES.values() if family.gguf is not None and family.gguf.arch == arch]
-    for family in fitting:
-        if len(fitting) == 1 or (family.gguf is not None and family.gguf.windowed == windowed):
+    windowed, sparse = (bool(_value(metadata, f"{arch}.{key}")) for key in ("attention.sliding_window", "expert_count"))
+    forms = [(family, family.gguf) for family in FAMILIES.values() if family.gguf is not None]
+    fitting = [(family, form) for family, form in forms if form.arch == arch]
+    for family, form in fitting:
+        of_file = (family.experts is not None) == sparse and (sparse or form.windowed == windowed)
+        if len(fitting) == 1 or of_file:
             return family
+    known = {form.arch for _, form in forms}
     raise CheckpointError(f"{where}: general.architecture is {arch!r}, supported are {', '.join(sorted(known))}")
+
+
+def _value(metadata: Mapping[str, Any], key: str) -> Any:
+    """Of a key that may have one for each layer, that of the first."""
+    value = metadata.get(key)
+    return (value.tolist() or [None])[0] if isinstance(value, np.ndarray) else value
 
 
 class _Keys:
@@ -96,7 +105,7 @@ def config_json(
     metadata: Mapping[str, Any],
     tensors: Collection[str],
     vocab_size: int,
-    rope_factors: NDArray[np.float32] | None,
+    rope_factors: Mapping[str, NDArray[np.float32]],
     where: str,
 ) -> dict[str, Any]:
     """Returns the `config.json` of a GGUF file.
@@ -105,7 +114,7 @@ def config_json(
         metadata: Of the file.
         tensors: Names of its tensors, in its own spelling.
         vocab_size: Rows of its embedding.
-        rope_factors: Its tensor `rope_freqs.weight`, if it has one.
+        rope_factors: Its tensors of `ROPE_FACTORS`.
         where: Names the file in messages.
 
     Raises:
@@ -119,7 +128,7 @@ def config_json(
         raise CheckpointError(
             f"{where}: embedding_length={hidden!r} and attention.head_count={heads!r} must be positive"
         )
-    head_dim = keys.get("attention.key_length", keys.get("rope.dimension_count", hidden // heads))
+    head_dim = keys.get("attention.key_length", hidden // heads)
     for key in ("attention.value_length", "rope.dimension_count"):
         if keys.get(key, head_dim) != head_dim:
             raise CheckpointError(
@@ -140,22 +149,24 @@ def config_json(
         "rms_norm_eps": keys.need("attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
-        "rope_scaling": _rope_scaling(keys, family.rope_scaling, where),
-        "attention_bias": "blk.0.attn_output.bias" in tensors,
+        "rope_scaling": _longrope(keys, rope_factors, where) or _rope_scaling(keys, family.rope_scaling, where),
+        "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "attention_out_bias": "blk.0.attn_output.bias" in tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
-        "sliding_window": keys.get("attention.sliding_window"),
+        "sliding_window": keys.get("attention.sliding_window") or None,  # Phi-4's says 0
     }
     if family.experts is not None:
         config |= {
             "num_experts": keys.need("expert_count"),
             "num_experts_per_tok": keys.need("expert_used_count"),
-            "moe_intermediate_size": keys.need("expert_feed_forward_length"),
+            # Mixtral's files have one length for both.
+            "moe_intermediate_size": keys.get("expert_feed_forward_length", keys.need("feed_forward_length")),
             "norm_topk_prob": True,  # as llama.cpp does in any case
         }
-    if rope_factors is not None:
+    if _ALWAYS in rope_factors:
         if config["rope_scaling"] is not None:
-            raise CheckpointError(f"{where} has both {ROPE_FACTORS} and rope.scaling, expected one of them")
-        config["rope_scaling"] = _factors_as_scaling(rope_factors, config)
+            raise CheckpointError(f"{where} has both {_ALWAYS} and rope.scaling, expected one of them")
+        config["rope_scaling"] = _factors_as_scaling(rope_factors[_ALWAYS], config)
     if config["sliding_window"] and not family.gguf.windowed:
         raise CheckpointError(f"{where}: {family.gguf.arch}.attention.sliding_window is not supported here")
     return config
@@ -183,6 +194,21 @@ def _rope_scaling(keys: _Keys, usual: Mapping[str, Any], where: str) -> dict[str
     return scaling
 
 
+def _longrope(keys: _Keys, factors: Mapping[str, NDArray[np.float32]], where: str) -> dict[str, Any] | None:
+    found = [name for name in (_LONG, _SHORT) if name in factors]
+    if len(found) == 1:
+        raise CheckpointError(f"{where} has {found[0]} alone, expected both {_LONG} and {_SHORT}")
+    if not found:
+        return None
+    return {
+        "rope_type": "longrope",
+        "original_max_position_embeddings": keys.need("rope.scaling.original_context_length"),
+        "attention_factor": keys.get("rope.scaling.attn_factor", 1.0),
+        "short_factor": factors[_SHORT].tolist(),
+        "long_factor": factors[_LONG].tolist(),
+    }
+
+
 def _factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any]) -> dict[str, Any]:
     """Llama 3's rule where the factors are what it gives, so that the table is the original's; else the factors."""
     common = {"head_dim": config["head_dim"], "theta": config["rope_theta"], "max_position_embeddings": 1 << 20}
@@ -199,7 +225,7 @@ def _factors_as_scaling(factors: NDArray[np.float32], config: Mapping[str, Any])
             scaled, _ = inverse_frequencies(**common, scaling=rule, context_length=1)
             if np.allclose(plain / scaled, factors, rtol=1e-5, atol=0):
                 return rule
-    numbers = [float(factor) for factor in factors]
+    numbers = factors.tolist()
     return {
         "rope_type": "longrope",
         "factor": 1.0,

@@ -13,6 +13,8 @@ from ..common.errors import CheckpointError, CompileWarning
 # Kinds of tokens.
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 _SPACE = "\u2581"  # of SentencePiece
+# Phi-3's other special tokens take the spaces behind them with them; llama.cpp knows it by the name of the model.
+_PHI3_KEEPS_SPACES = ("<unk>", "<s>", "<|endoftext|>")
 
 _QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,9 +47,11 @@ class _Split:
 
 _TEKKEN = _cased("", r"\p{N}")
 _GPT_4O = _cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")  # tiktoken's o200k_base
-_LLAMA3 = _Split(_QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|"), whole_words=True, bos=True)
+_GPT_4 = _QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|")  # tiktoken's cl100k_base
+_LLAMA3 = _Split(_GPT_4, whole_words=True, bos=True)
 # By `tokenizer.ggml.pre`, of the models that are compiled here. Files of early 2024 do not say it.
 _SPLITS = {
+    "dbrx": _Split(_GPT_4),  # Phi-4
     "gpt-2": _Split(None),
     "gpt-4o": _Split(_GPT_4O, whole_words=True),  # gpt-oss
     "llama-bpe": _LLAMA3,
@@ -55,6 +59,8 @@ _SPLITS = {
     "llama-v3": _LLAMA3,
     "qwen2": _Split(_QWEN, nfc=True),
     "deepseek-r1-qwen": _Split(_QWEN),
+    "seed-coder": _Split(_QWEN.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")),  # Seed-OSS
+    "smaug-bpe": _Split(_GPT_4, whole_words=True),  # SmolLM3
     "tekken": _Split(_TEKKEN, whole_words=True, bos=True),
 }
 
@@ -132,13 +138,14 @@ def _tokenizer(
             stacklevel=4,
         )
         return None
+    phi3 = metadata.get("general.architecture") == "phi3" and model == "llama"
     added = [
         {
             "id": number,
             "content": token,
             "single_word": False,
             "lstrip": False,
-            "rstrip": False,
+            "rstrip": phi3 and token not in _PHI3_KEEPS_SPACES,
             "normalized": False,
             "special": kind != _USER_DEFINED,
         }

@@ -31,14 +31,18 @@ NAMES = {
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
     "mlp.router": "ffn_gate_inp",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
+    "block_sparse_moe.gate": "ffn_gate_inp",
 }
+EXPERT = {"gate_proj": "gate", "up_proj": "up", "down_proj": "down", "w1": "gate", "w3": "up", "w2": "down"}
 
 
 def gguf_name(name: str, arch: str) -> str:
     if name.endswith(".self_attn.sinks"):
         return f"blk.{name.split('.')[2]}.attn_sinks.weight"
     stem, kind = name.rsplit(".", 1)
-    if arch == "gpt-oss" and stem.endswith("post_attention_layernorm"):
+    if arch in ("gpt-oss", "seed_oss") and stem.endswith("post_attention_layernorm"):
         return f"blk.{stem.split('.')[2]}.post_attention_norm.{kind}"
     if stem.startswith("model.layers."):
         _, _, layer, stem = stem.split(".", 3)
@@ -57,19 +61,21 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
     made, experts = {}, {}
     for name, tensor in tensors.items():
         if ".experts." in name:
-            layer, part, kind = re.fullmatch(
-                r"model\.layers\.(\d+)\.mlp\.experts\.\d+\.(\w+)_proj\.(\w+)", name
-            ).groups()
-            experts.setdefault(f"blk.{layer}.ffn_{part}_exps.{kind}", []).append(tensor.astype(np.float32))
+            layer, part, kind = re.fullmatch(r"model\.layers\.(\d+)\.\w+\.experts\.\d+\.(\w+)\.(\w+)", name).groups()
+            stacked = experts.setdefault(f"blk.{layer}.ffn_{EXPERT[part]}_exps.{kind}", [])
+            stacked.append(tensor.astype(np.float32))
             continue
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
-            if arch == "llama" and part in name:
+            if arch in ("llama", "smollm3") and part in name:
                 tensor = permuted(tensor, config[heads])
         made[gguf_name(name, arch)] = tensor.astype(np.float32)
     made |= {name: np.stack(parts) for name, parts in experts.items()}
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type") == "llama3":
         made["rope_freqs.weight"] = llama3_factors(config, rope)
+    if rope.get("rope_type") == "longrope":
+        for length in ("long", "short"):
+            made[f"rope_factors_{length}.weight"] = np.array(rope[f"{length}_factor"], np.float32)
     return made
 
 
@@ -112,15 +118,23 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
     if "num_experts" in config:
         keys |= {"expert_count": config["num_experts"], "expert_used_count": config["num_experts_per_tok"]}
         keys["expert_feed_forward_length"] = config["moe_intermediate_size"]
-    if "num_local_experts" in config:  # gpt-oss
+    if "num_local_experts" in config:  # gpt-oss, Mixtral
         keys |= {"expert_count": config["num_local_experts"], "expert_used_count": config["num_experts_per_tok"]}
-        keys["expert_feed_forward_length"] = config["intermediate_size"]
+        if arch == "gpt-oss":
+            keys["expert_feed_forward_length"] = config["intermediate_size"]
     if config.get("sliding_window"):
         keys["attention.sliding_window"] = config["sliding_window"]
     if rope.get("rope_type") in ("yarn", "linear"):
         keys |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": float(rope["factor"])}
     if rope.get("rope_type") == "yarn":
         keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    if arch == "phi3":
+        keys["attention.sliding_window"] = config.get("sliding_window") or 0
+        del keys["attention.key_length"], keys["attention.value_length"]
+    if rope.get("rope_type") == "longrope":
+        long, short = config["max_position_embeddings"], rope["original_max_position_embeddings"]
+        keys["rope.scaling.original_context_length"] = short
+        keys["rope.scaling.attn_factor"] = math.sqrt(1 + math.log(long / short) / math.log(short))
     return {f"{arch}.{key}": value for key, value in keys.items()}
 
 

@@ -63,7 +63,7 @@ class Made:
         self.scales: dict[str, np.ndarray] = {}  # [N, groups]
         rng = np.random.default_rng(6)
         for name, tensor in self.floats.items():
-            if "_proj.weight" not in name:
+            if "_proj.weight" not in name and ".experts." not in name:
                 self.tensors[name] = tensor
                 continue
             outputs, inputs = tensor.shape
@@ -116,7 +116,7 @@ SCHEMES = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s['quant_method']}{s['group_size']}")
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("family", ["llama", "qwen3", "seed_oss", "smollm3"])
 def test_codes_and_scales_go_into_the_package_as_they_are(tmp_path: Path, scheme: dict[str, Any], family: str) -> None:
     made = Made(tmp_path / "hf", scheme, family=family)
     got = weights_of(compiled(made.write(), tmp_path / "out"))
@@ -165,8 +165,19 @@ def test_codes_of_gate_and_up_in_one_tensor_take_turns(tmp_path: Path) -> None:
         np.testing.assert_array_equal(codes, halves.swapaxes(0, 1).reshape(outputs, inputs))
 
 
-def test_codes_of_experts_go_into_the_package_as_they_are(tmp_path: Path) -> None:
-    made = Made(tmp_path / "hf", GPTQ, family="qwen3_moe")
+@pytest.mark.parametrize(
+    ("family", "where", "parts"),
+    [
+        ("mixtral", "block_sparse_moe", ("w1", "w3", "w2")),
+        ("qwen3_moe", "mlp", ("gate_proj", "up_proj", "down_proj")),
+    ],
+)
+@pytest.mark.parametrize("scheme", [GPTQ, AWQ], ids=lambda s: s["quant_method"])
+def test_codes_of_experts_go_into_the_package_as_they_are(
+    tmp_path: Path, scheme: dict[str, Any], family: str, where: str, parts: tuple[str, str, str]
+) -> None:
+    made = Made(tmp_path / "hf", scheme, family=family)
+    *gate_up, down = parts
     store = read(next(compiled(made.write(), tmp_path / "out").glob("*.hmw")))
     entries = {entry.name: entry for entry in store.weights if len(entry.shape) == 3 and entry.format == "linear_w4"}
     assert len(entries) == 2 * 2
@@ -175,17 +186,16 @@ def test_codes_of_experts_go_into_the_package_as_they_are(tmp_path: Path) -> Non
         data = np.frombuffer(store.weight_bytes(entry), np.uint8).reshape(count, -1)
         for expert in range(count):
             codes, scales = unpack(data[expert], entry.format, outputs, inputs)
-            prefix = f"model.layers.{name.split('.')[1]}.mlp.experts.{expert}."
+            prefix = f"model.layers.{name.split('.')[1]}.{where}.experts.{expert}."
             if "down" in name:
-                want, want_scales = made.codes[f"{prefix}down_proj.weight"], made.scales[f"{prefix}down_proj.weight"]
+                want, want_scales = made.codes[f"{prefix}{down}.weight"], made.scales[f"{prefix}{down}.weight"]
             else:
                 pairs = [
-                    (made.codes[f"{prefix}{part}_proj.weight"], made.scales[f"{prefix}{part}_proj.weight"])
-                    for part in ("gate", "up")
+                    (made.codes[f"{prefix}{part}.weight"], made.scales[f"{prefix}{part}.weight"]) for part in gate_up
                 ]
                 want, want_scales = (
-                    np.stack([part.reshape(-1, 16, part.shape[1]) for part in parts], axis=1).reshape(outputs, -1)
-                    for parts in zip(*pairs, strict=True)
+                    np.stack([half.reshape(-1, 16, half.shape[1]) for half in halves], axis=1).reshape(outputs, -1)
+                    for halves in zip(*pairs, strict=True)
                 )
             np.testing.assert_array_equal(codes, want, err_msg=f"{name} {expert}")
             np.testing.assert_array_equal(scales, want_scales, err_msg=f"{name} {expert}")

@@ -23,14 +23,26 @@ ARCH = {
     "gpt_oss": "gpt-oss",
     "llama": "llama",
     "mistral": "llama",
+    "mixtral": "llama",
+    "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
+    "seed_oss": "seed_oss",
+    "smollm3": "smollm3",
 }
 YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
 CHANGES: dict[str, dict[str, Any]] = {
     "gpt_oss": {"max_position_embeddings": 131072, "rope_parameters": {**YARN, "rope_theta": 150000.0}},
     "mistral": {"sliding_window": 20},
+    "phi3": {"sliding_window": 20},
+    "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},  # which llama.cpp takes for granted
+}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": np.linspace(1, 2, 16).tolist(),
+    "long_factor": np.linspace(1, 30, 16).tolist(),
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
@@ -60,6 +72,49 @@ def test_float_files_give_the_package_of_the_safetensors(tmp_path: Path, family:
     assert got == want
 
 
+@pytest.mark.parametrize(
+    ("family", "changes"),
+    [
+        ("mixtral", {"sliding_window": 20}),
+        ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 1024}}),
+        ("phi3", {"rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32}}),
+        ("seed_oss", {"attention_bias": False, "attention_out_bias": True, "mlp_bias": True}),
+        ("smollm3", {**CHANGES["smollm3"], "attention_bias": True, "mlp_bias": True}),
+    ],
+)
+def test_what_a_family_may_have_is_found_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, changes: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(CHANGES, family, changes)
+    folder = write_family(tmp_path / "hf", family_config(family, **changes), np.float32)
+    want = compiled(folder, tmp_path / "a", quant="float32")
+    assert compiled(make_gguf(tmp_path / "m.gguf", family), tmp_path / "b", quant="float32") == want
+
+
+def test_early_mixtral_files_have_a_tensor_for_each_expert(tmp_path: Path) -> None:
+    want = compiled(make_gguf(tmp_path / "m.gguf", "mixtral"), tmp_path / "a")
+    config = family_config("mixtral")
+    tensors = {}
+    for name, tensor in gguf_tensors(config, family_tensors(config), "llama").items():
+        parts = enumerate(tensor) if "_exps." in name else []
+        tensors |= {name.replace("_exps.", f".{expert}."): part for expert, part in parts} or {name: tensor}
+    assert "blk.1.ffn_down.7.weight" in tensors
+    keys = {"general.architecture": "llama", **metadata_of(config, "llama")}
+    assert compiled(write_gguf(tmp_path / "old.gguf", keys, tensors), tmp_path / "b") == want
+    del tensors["blk.1.ffn_up.5.weight"]
+    with pytest.raises(CheckpointError, match=r"has no tensor 'blk\.1\.ffn_up_exps\.weight' \(.*\.experts\.5\.w3"):
+        compiled(write_gguf(tmp_path / "cut.gguf", keys, tensors), tmp_path / "c")
+
+
+def test_factors_of_longrope_come_in_pairs(tmp_path: Path) -> None:
+    config = family_config("phi3", rope_parameters={**LONGROPE, "original_max_position_embeddings": 1024})
+    tensors = gguf_tensors(config, family_tensors(config), "phi3")
+    del tensors["rope_factors_short.weight"]
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "phi3", **metadata_of(config, "phi3")}, tensors)
+    with pytest.raises(CheckpointError, match=r"has rope_factors_long\.weight alone, expected both rope_factors_long"):
+        GgufCheckpoint(path).config  # noqa: B018
+
+
 def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
     want = compiled(make_gguf(tmp_path / "one.gguf", "llama"), tmp_path / "a")
     first = make_gguf(tmp_path / "m.gguf", "llama", parts=3)
@@ -71,7 +126,7 @@ def test_a_file_in_parts_is_one_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "BF16", "F16"])
-@pytest.mark.parametrize("family", ["gpt_oss", "llama", "qwen2", "qwen3_moe"])
+@pytest.mark.parametrize("family", ["gpt_oss", "llama", "mixtral", "phi3", "qwen2", "qwen3_moe", "seed_oss"])
 def test_quantised_tensors_are_what_the_gguf_package_makes_of_them(tmp_path: Path, family: str, kind: str) -> None:
     checkpoint = GgufCheckpoint(make_gguf(tmp_path / "m.gguf", family, Type[kind]))
     config = family_config(family)
@@ -138,14 +193,21 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
         (
             "qwen2",
             {"general.architecture": "gemma3"},
-            "general.architecture is 'gemma3', supported are gpt-oss, llama, qwen2, ",
+            "general.architecture is 'gemma3', supported are gpt-oss, llama, phi3, ",
         ),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
         ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
         ("qwen2", {"qwen2.attention.clamp_kqv": 3.0}, "qwen2.attention.clamp_kqv=3.0 is not supported; known are"),
         ("qwen2", {"qwen2.attention.causal": False}, "qwen2.attention.causal=False is not supported"),
         ("qwen2", {"qwen2.attention.sliding_window": 9}, "qwen2.attention.sliding_window is not supported here"),
-        ("llama", {"llama.expert_count": 8}, "llama.expert_count=8 is not supported"),
+        ("llama", {"llama.expert_count": 8}, "has no key llama.expert_used_count"),
+        (
+            "mixtral",
+            {"llama.expert_count": 9},
+            r"'blk.0.ffn_gate_inp.weight' in .* has shape \[8, 192\], expected \[9, 192\]",
+        ),
+        ("phi3", {"phi3.rope.dimension_count": 24}, "phi3.rope.dimension_count is 24, expected the 32 of a head"),
+        ("smollm3", {"smollm3.attention.sliding_window": 9}, "smollm3.attention.sliding_window is not supported here"),
         (
             "llama",
             {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0},

@@ -101,6 +101,22 @@ def test_gpt_oss_splits_at_capitals_and_keeps_contractions(tmp_path: Path) -> No
     assert package.stop_tokens(load_tokenizer(package.tokenizer_folder)) == {2}
 
 
+@pytest.mark.parametrize(
+    ("family", "pre", "words"),
+    [
+        ("phi3", "dbrx", ["It", "'ll", " say", " ", "123", "4", "!!\n", "x"]),
+        ("smollm3", "smaug-bpe", ["It", "'ll", " say", " ", "123", "4", "!!\n", "x"]),
+        ("seed_oss", "seed-coder", ["It", "'ll", " say", " ", "1", "2", "3", "4", "!!", "\n", "x"]),
+    ],
+)
+def test_words_of_other_families(tmp_path: Path, family: str, pre: str, words: list[str]) -> None:
+    package = package_of(tmp_path, family, demo_tokenizer(pre=pre))
+    splitter = load_tokenizer(package.tokenizer_folder).backend_tokenizer.pre_tokenizer
+    text = "It'll say 1234!!\nx"
+    got = [text[begin:end] for _, (begin, end) in splitter.pre_tokenize_str(text)]
+    assert got == words
+
+
 PIECES = [
     "\u2581",
     "a",
@@ -160,6 +176,26 @@ def test_sentence_piece_merges_by_score(tmp_path: Path) -> None:
         ids = ours(text)["input_ids"]
         assert ids == [1, *by_scores(text, tokenizer["tokens"], tokenizer["scores"])], text
         assert ours.decode(ids, skip_special_tokens=True) == text
+
+
+def test_special_tokens_of_phi_3_take_the_spaces_behind_them(tmp_path: Path) -> None:
+    pieces = sentence_piece()
+    tokenizer = sentence_piece(
+        tokens=[*pieces["tokens"], "<|user|>", "<|endoftext|>"],
+        scores=[*pieces["scores"], -1000.0, -1000.0],
+        token_type=[*pieces["token_type"], 3, 3],
+    )
+    user, end = (tokenizer["tokens"].index(token) for token in ("<|user|>", "<|endoftext|>"))
+    phi, mistral = tmp_path / "phi3", tmp_path / "mistral"
+    for folder in (phi, mistral):
+        folder.mkdir()
+    ours = load_tokenizer(package_of(phi, "phi3", dict(tokenizer)).tokenizer_folder)
+    others = load_tokenizer(package_of(mistral, "mistral", dict(tokenizer)).tokenizer_folder)
+    assert ours("<|user|>\n  ab")["input_ids"] == ours("<|user|>ab")["input_ids"]
+    assert others("<|user|>\nab")["input_ids"] != others("<|user|>ab")["input_ids"]
+    assert ours("<|user|>")["input_ids"] == [1, user]
+    assert ours("<|endoftext|>\nab")["input_ids"] != ours("<|endoftext|>ab")["input_ids"]
+    assert ours("<|endoftext|>")["input_ids"] == [1, end]
 
 
 @pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
