@@ -63,6 +63,7 @@ OPS = {
     "Sin": 1,
     "Cos": 1,
     "Atan": 1,
+    "FakeQuantize": 1,
     "ReduceSum": 1,
     "ReduceMean": 1,
     "ReduceMax": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tcim_lite import hmm
 from tcim_lite.models.onnx import onnx_bytes
 from tcim_lite.models.onnx.errors import UnsupportedNodeError
 
@@ -125,12 +126,41 @@ def test_codes_of_16_bits_around_a_convolution(quant, domain, dtype, zero, make_
     np.testing.assert_allclose(got, expected, rtol=0, atol=1.1e-4 if quant == "float32" else 0.02)
 
 
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp"])
+@pytest.mark.parametrize("scale", [0.73, 1e-9, 900.0])
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 113), ("int8", -5), ("uint8", 0), ("int8", 127)])
+def test_codes_and_back_are_one_function(quant, scale, dtype, zero, make_model, run_here, run_there):
+    """Middles between codes, and numbers up to three times as far as codes reach; the scale may be below float16."""
+    scale, limits, half = np.float32(scale), np.iinfo(dtype), quant != "float32"
+    steps = np.concatenate([np.linspace(-400, 400, 4001), np.arange(-300, 300) + 0.5, [-0.0, 1e30, -1e30]])
+    x = np.float32(steps * scale).reshape(1, -1)
+    x = np.clip(x, -65504, 65504).astype(np.float16).astype(np.float32) if half else x
+    model = make_model(rounded("x", "s", "z"), {"x": x.shape}, ["x_again"], {"s": scale, "z": np.array(zero, dtype)})
+    y = np.clip(np.rint(x / scale), limits.min - zero, limits.max - zero) * scale + np.float32(0)
+    y = np.clip(y, -65504, 65504).astype(np.float16).astype(np.float32) if half else y
+    got = run_here(model, {"x": x}, quant)["x_again"]
+    np.testing.assert_array_equal(got.view(np.int32), y.view(np.int32))
+    if not half:
+        np.testing.assert_array_equal(got.view(np.int32), run_there(model, {"x": x})["x_again"].view(np.int32))
+
+
 @pytest.mark.parametrize("quant", ["float32", "float16"])
-@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 113), ("int8", -5), ("uint8", 0)])
-def test_codes_that_nobody_else_reads_need_no_zero_point(quant, dtype, zero, make_model, run_here):
-    """The same bits as where the codes are an output; numbers up to three times as far as the codes reach."""
-    x = np.linspace(-400, 400, 4001, dtype=np.float32).reshape(1, -1)
-    constants = {"s": np.float32(0.73), "z": np.array(zero, dtype)}
-    nodes = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
-    here = [run_here(make_model(nodes, {"x": x.shape}, outs, constants), {"x": x}, quant)["y"] for outs in ("y", "yq")]
-    np.testing.assert_array_equal(*here)
+@pytest.mark.parametrize(("scales", "count"), [((0.05, 0.05), (1, 1)), ((0.05, 0.04), (2, 2)), ((1e-7, 1e-7), (1, 2))])
+def test_numbers_of_the_same_codes_are_left(quant, scales, count, make_model, run_here, run_there, tmp_path):
+    """Where only ops are between that keep numbers, and in float16 where it tells the numbers of codes apart."""
+    constants = {"s": np.float32(scales[0]), "t": np.float32(scales[1]), "z": np.array(9, "uint8")}
+    nodes = [
+        *rounded("x", "s", "z"),
+        ("Relu", ["x_again"], ["r"], {}),
+        ("MaxPool", ["r"], ["m"], {"kernel_shape": [2, 2], "strides": [2, 2]}),
+        ("Transpose", ["m"], ["y"], {"perm": [0, 2, 3, 1]}),
+        *rounded("y", "t", "z"),
+    ]
+    model = make_model(nodes, {"x": X.shape}, ["y_again"], constants)
+    path = tmp_path / "net.hmm"
+    path.write_bytes(onnx_bytes(model, quant))
+    kinds = [op.kind for op in hmm.read(path).graphs[0].ops]
+    assert kinds.count("FakeQuantize") == count[quant == "float16"]
+    if quant == "float32":
+        x = X * scales[0] / STEP
+        np.testing.assert_array_equal(run_here(model, {"x": x})["y_again"], run_there(model, {"x": x})["y_again"])

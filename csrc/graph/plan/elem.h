@@ -23,6 +23,9 @@ enum UnaryOp : int {
   kUnaryOps
 };
 
+// The codes that kFakeQuantize tells apart, of 8 bits.
+constexpr float kCodes = 256;
+
 // Ops that make one element of a row.
 enum ReduceOp : int {
 #define TCIM_LITE_REDUCE(name, version, meaning) k##name,

@@ -26,6 +26,7 @@ _ONE_TO_ONE = frozenset(
         "ThresholdedRelu", "Where", "Xor",
     )
 )  # fmt: skip
+_OWN_ONE_TO_ONE = ((OWN, "FakeQuantize"), (OWN, "Silu"))
 _REDUCTIONS = ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 _WITH_AXIS = ("Concat", "Softmax")
 _SMALL = 8  # an operand from outside has at most this part of a result's elements
@@ -72,7 +73,7 @@ class _Regions:
 
     def _fits(self, node: Node) -> bool:
         """Whether its op can be written for another order of axes."""
-        if (node.domain and (node.domain, node.op) != (OWN, "Silu")) or not any(node.outputs):
+        if (node.domain and (node.domain, node.op) not in _OWN_ONE_TO_ONE) or not any(node.outputs):
             return False
         rank = len(self._order)
         tensors = [name for name in node.inputs if name and name not in self._network.constants]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ..network import Node
+from ..network import OWN, Node
 from ..table import along
 from .view import Fusion, View
+
+# Their results are numbers of the first operand, or 0.
+_KEEPS_NUMBERS = (
+    "Flatten", "Identity", "MaxPool", "Relu", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
 
 
 def dynamic_product(node: Node, view: View) -> Iterator[Fusion]:
@@ -114,10 +120,10 @@ def dequantised_rows(node: Node, view: View) -> Iterator[Fusion]:
 
 
 def codes_and_back(node: Node, view: View) -> Iterator[Fusion]:
-    """Codes and back: without the zero point, which is added and subtracted. Codes of 16 bits: the numbers themselves.
+    """Codes and back: FakeQuantize, or nothing where the numbers are of such codes already.
 
-    The latter, in the range of the codes, in packages of float16 numbers, which are no more precise than such codes,
-    and do not hold them.
+    Of codes of 16 bits: without the zero point, which is added and subtracted. In packages of float16 numbers, which
+    are no more precise than such codes, and do not hold them: the numbers themselves, in the range of the codes.
     """
     codes = view.made_by(node.inputs[0], "QuantizeLinear") if node.op == "DequantizeLinear" else None
     if codes is None or node.domain or len(codes.inputs) < 3 or len(node.inputs) < 3:
@@ -126,10 +132,27 @@ def codes_and_back(node: Node, view: View) -> Iterator[Fusion]:
     if any(a is None or b is None or a.size != 1 or not np.array_equal(a, b) for a, b in zip(own, other, strict=True)):
         return
     scale, zero = (view.constants[name].reshape(-1)[0] for name in codes.inputs[1:3])
-    if zero.dtype.name not in ("int8", "uint8", "int16", "uint16"):
-        return
-    limits, of_codes = np.iinfo(zero.dtype), not view.is_half or zero.dtype.itemsize == 1
-    ends = [np.float32((end - int(zero)) * (1 if of_codes else float(scale))) for end in (limits.min, limits.max)]
+    if zero.dtype.name in ("int8", "uint8") and 0 < scale < np.inf:
+        grid = {"alpha": float(np.float32(scale)), "beta": float(np.iinfo(zero.dtype).min - int(zero))}
+        x = codes.inputs[0]
+        op, domain, attributes = ("Identity", "", {}) if _is_on(grid, x, view) else ("FakeQuantize", OWN, grid)
+        yield Fusion([replace(node, op=op, domain=domain, inputs=[x], attributes=attributes)], [codes])
+    elif zero.dtype.name in ("int16", "uint16"):
+        yield from _wide_codes(node, codes, float(scale), zero, view)
+
+
+def _is_on(grid: dict[str, float], name: str, view: View) -> bool:
+    """Whether a value has numbers of the grid alone, in a type that tells its codes apart."""
+    while (maker := view.made_by(name, *_KEEPS_NUMBERS)) is not None:
+        name = maker.inputs[0]
+    least, most = (2.0**-20, 256.0) if view.is_half else (2.0**-100, 2.0**100)
+    same = view.made_by(name, "FakeQuantize", domain=OWN)
+    return same is not None and same.attributes == grid and least < grid["alpha"] < most
+
+
+def _wide_codes(node: Node, codes: Node, scale: float, zero: np.integer[Any], view: View) -> Iterator[Fusion]:
+    limits, of_codes = np.iinfo(zero.dtype), not view.is_half
+    ends = [np.float32((end - int(zero)) * (1 if of_codes else scale)) for end in (limits.min, limits.max)]
     names = [view.fresh(f"{node.outputs[0]}/{part}") for part in ("least", "most", "divided", "rounded", "limited")]
     constants = dict(zip(names, map(np.asarray, ends), strict=False))
     clip = replace(node, op="Clip", inputs=[codes.inputs[0], *names[:2]], attributes={})

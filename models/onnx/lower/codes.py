@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..emit import Tensor
+from ..network import OWN
 from ..table import Call, lowers
 from .elementwise import binary, unary
 from .integers import to_floats
@@ -44,6 +45,12 @@ def dequantize(call: Call) -> Tensor:
             x = binary(call, "Sub", x, to_floats(call, call.tensor(2)))
         return binary(call, "Mul", x, scale)
     return decoded(call, x, *parameters(call, x, 1, 2, call.int_attr("axis", 1)))
+
+
+@lowers("FakeQuantize", domain=OWN)
+def fake_quantize(call: Call) -> Tensor:
+    """The numbers that codes of 8 bits stand for: those nearest to x."""
+    return unary(call, "FakeQuantize", call.floats(0), call.attr("alpha", 0.0), call.attr("beta", 0.0))
 
 
 def coded(call: Call, x: Tensor, scale: Scale, zero: Zero, dtype: str = "uint8") -> Tensor:

@@ -274,6 +274,7 @@ def network_graph() -> Graph:
         "Sin",
         "Cos",
         "Atan",
+        "FakeQuantize",
     ]:
         x = op(kind, [x], image, alpha=0.5, beta=2.0)
     window = {"strides": "1,1", "pads": "1,1", "dilations": "1,1", "upsample": "1,1", "kernel": "3,3"}

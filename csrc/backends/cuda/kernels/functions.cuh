@@ -38,6 +38,8 @@ __device__ __forceinline__ float apply(float x, float alpha, float beta) {
   if constexpr (op == kSin) return sinf(x);
   if constexpr (op == kCos) return cosf(x);
   if constexpr (op == kAtan) return atanf(x);
+  if constexpr (op == kFakeQuantize)
+    return (smaller(larger(rintf(x / alpha), beta), beta + (kCodes - 1)) + 0.0f) * alpha;  // no code is -0
 }
 
 // The same where the op is known when the kernel runs.

@@ -189,6 +189,10 @@ inline V apply(V x, float first, float second) {
   if constexpr (op == kSin) return sine(x, 0.0f);
   if constexpr (op == kCos) return sine(x, 1.0f);
   if constexpr (op == kAtan) return atan(x);
+  if constexpr (op == kFakeQuantize) {
+    const V code = smaller(larger(whole(x / alpha), beta), beta + like(x, kCodes - 1));
+    return (code + zero) * alpha;  // no code is -0
+  }
 }
 
 }  // namespace
