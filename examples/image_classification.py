@@ -68,7 +68,7 @@ def main() -> None:
             args.save_input.write_bytes(image.astype(info.dtype).tobytes())
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, Image.DecompressionBombError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -138,7 +138,7 @@ def main() -> None:
                 print(f"  {score:7.2%}  {labels[number]:10}" + "".join(f"{side:7.1f}" for side in box))
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, Image.DecompressionBombError) as error:
         sys.exit(f"error: {error}")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +136,20 @@ def test_the_examples_say_what_does_not_fit(run_example, tmp_path):
         assert done.returncode == 1
         assert done.stderr.startswith("error: ")
         assert text in done.stderr
+
+
+def test_the_examples_say_which_file_is_no_image_that_they_open(run_example, tmp_path):
+    header = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in ((b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)), (b"IDAT", b""))
+    )
+    for name, content in (("bomb.png", header), ("empty.png", b""), ("text.jpg", b"no image")):
+        (tmp_path / name).write_bytes(content)
+        for example, kind in (("image_classification.py", "classifier"), ("object_detection.py", "detector")):
+            done = run_example(example, NETWORKS / f"shapes_{kind}.onnx", tmp_path / name)
+            assert done.returncode == 1
+            assert done.stderr.splitlines()[-1].startswith("error: ")
+            assert "Traceback" not in done.stderr
 
 
 def test_non_maximum_suppression_keeps_the_best_of_each_class(detection):
