@@ -163,7 +163,7 @@ def _check_names(kind: type[msgspec.Struct], found: dict[str, Any]) -> None:
     refused, neutral = _REFUSED | _REFUSED_BY.get(kind, {}), neutral_fields(kind)
     for name in found.keys() - names - IGNORED:
         if name in neutral:
-            if found[name] in neutral[name]:
+            if _is_one_of(found[name], neutral[name]):
                 continue
             values = ", ".join(repr(value) for value in neutral[name][1:])
             reason = refused.get(name, f"not supported; leave it out{f', or send {values}' if values else ''}")
@@ -173,6 +173,11 @@ def _check_names(kind: type[msgspec.Struct], found: dict[str, Any]) -> None:
         raise ApiError(
             400, f"unrecognized request argument: {name[:80]}{hint}", param=name[:80], code="unknown_parameter"
         )
+
+
+def _is_one_of(value: Any, allowed: tuple[Any, ...]) -> bool:
+    """Whether a value is among those allowed, as JSON compares: 0 is 0.0, but not false."""
+    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in allowed)
 
 
 def _values(kind: type[msgspec.Struct], path: str) -> list[str]:

@@ -46,6 +46,7 @@ from tcim_lite.serve.sampling import chat_params, completion_params
         (b'{"messages": [], "response_format": {"type": "text", "strict": true}}', "unknown field `strict`"),
         (b'{"messages": [], "structured_outputs": {"ebnf": "a"}}', "unknown field `ebnf`"),
         (b'{"messages": [], "skip_special_tokens": false}', "skip_special_tokens: not supported; .* or send True"),
+        (b'{"messages": [], "use_beam_search": 0}', "use_beam_search: not supported; .* or send False"),
         (b'{"messages": [], "prompt_logprobs": 1}', "prompt_logprobs: not supported; leave it out$"),
         (b'{"messages": [], "moderation": {"model": "m"}}', "moderation: nothing is moderated here"),
         (b'{"messages": [], "repeat_penalty": 1.1}', "repeat_penalty: use repetition_penalty"),
