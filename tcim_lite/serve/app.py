@@ -22,6 +22,7 @@ from .errors import ApiError
 from .guard import Guard, error_response
 from .options import ServeOptions
 from .protocol import ChatRequest, CompletionRequest, DetokenizeRequest, TemplateRequest, TokenizeRequest
+from .responses_protocol import ResponsesRequest
 from .service import Service
 from .streams import JsonResponse
 
@@ -46,12 +47,18 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/detokenize", information.detokenize, DetokenizeRequest),
     ("POST", "/v1/completions", completions.completions, CompletionRequest),
     ("POST", "/v1/chat/completions", completions.chat_completions, ChatRequest),
+    ("POST", "/v1/responses", completions.responses, ResponsesRequest),
 )
 
 # Routes that clients may ask for because others have them, and why this server does not.
 REFUSED = {
     "/v1/embeddings": "the compiled graphs give logits only, no embeddings; serve an embedding model elsewhere",
-    "/v1/responses": "the Responses API is not served yet; use /v1/chat/completions",
+    "/v1/responses/input_tokens": "use /tokenize",
+    **dict.fromkeys(
+        ("/v1/responses/{id}", "/v1/responses/{id}/{rest:path}"),
+        "responses are not stored, so none can be fetched, ended or deleted; keep what POST /v1/responses gave, and "
+        "close the connection to end an answer",
+    ),
     "/v1/messages": "Anthropic's Messages API is not served yet; use /v1/chat/completions",
     **dict.fromkeys(
         ("/api/chat", "/api/generate", "/api/tags"),
@@ -77,7 +84,7 @@ def make_app(service: Service) -> Starlette:
     api = openapi.document(ROUTES, has_keys=bool(service.options.api_keys))
     routes.append(Route("/openapi.json", lambda _: JsonResponse(api), methods=["GET"]))
     for path, reason in REFUSED.items():
-        routes.append(Route(path, functools.partial(_refuse, f"{path}: {reason}"), methods=["GET", "POST"]))
+        routes.append(Route(path, functools.partial(_refuse, reason), methods=["GET", "POST", "DELETE"]))
     return Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -108,7 +115,7 @@ def _cors(options: ServeOptions) -> list[Middleware]:
 
 
 async def _refuse(reason: str, request: Request) -> Response:
-    raise ApiError(404, reason, code="unsupported_route")
+    raise ApiError(404, f"{request.url.path[:200]}: {reason}", code="unsupported_route")
 
 
 async def _on_api_error(request: Request, error: Exception) -> Response:
@@ -128,7 +135,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 def _hint(path: str) -> str:
     """For a client whose base URL lacks "/v1", or has it twice."""
-    for known in ("/v1/chat/completions", "/v1/completions", "/v1/models"):
+    for known in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models"):
         if path.rstrip("/").endswith(known.removeprefix("/v1")):
             return f"; did you mean {known}? The base URL of a client ends with one /v1"
     return ""

@@ -1,4 +1,4 @@
-"""The two routes that make the engine work."""
+"""The routes that make the engine work."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from starlette.responses import Response
 from ..llm.engine import SamplingParams
 from .answers import Answers
 from .chat import ChatReply, chat_prompt
+from .choices import ChoicesWriter
 from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
 from .guard import read_body
 from .protocol import ChatRequest, CompletionRequest, Sampling
 from .reading import read
+from .response_writer import ResponseWriter
+from .responses_input import chat_request, named_as_asked
+from .responses_protocol import ResponsesRequest
 from .sampling import chat_params, choices, completion_params, guided_by, with_allowed_tools
 from .service import Service
-from .streams import EventStream, Reply, whole
+from .streams import EventStream, Writer, whole
 from .usage import UsageCount
 
 
@@ -27,16 +31,29 @@ async def chat_completions(service: Service, http: Request) -> Response:
     check_model(service, request.model)
     n = choices(request, 1, service.options.max_choices)
     params = chat_params(request, service.defaults)
+    text, prompt = await _chat_prompt(service, request, params)
 
-    def prepare() -> tuple[str, list[int]]:
-        text = chat_prompt(request, service.template, params)
-        most = service.engines.slots.context_length
-        return text, service.vocabulary.encode_prompt(text, special=False, most=most)
+    def writer(usage: UsageCount) -> Writer:
+        reply = ChatReply(request, text, n, service.vocabulary)
+        return ChoicesWriter(reply, usage, service.options.model, request.stream_options)
 
-    text, prompt = await service.in_thread(prepare)
-    return await _answer(
-        service, http, request, [prompt], params, n, lambda: ChatReply(request, text, n, service.vocabulary)
-    )
+    return await _answer(service, http, request, [prompt], params, n, writer)
+
+
+async def responses(service: Service, http: Request) -> Response:
+    """POST /v1/responses."""
+    asked = read(ResponsesRequest, await read_body(http, service.options.max_body_bytes))
+    check_model(service, asked.model)
+    with named_as_asked():
+        request = with_allowed_tools(chat_request(asked))
+        params = chat_params(request, service.defaults)
+        text, prompt = await _chat_prompt(service, request, params)
+
+        def writer(usage: UsageCount) -> Writer:
+            reply = ChatReply(request, text, 1, service.vocabulary)
+            return ResponseWriter(asked, reply, params, usage, service.options.model)
+
+        return await _answer(service, http, request, [prompt], params, 1, writer)
 
 
 async def completions(service: Service, http: Request) -> Response:
@@ -47,9 +64,12 @@ async def completions(service: Service, http: Request) -> Response:
     params = completion_params(request, service.defaults)
     most = service.engines.slots.context_length
     prompts = await service.in_thread(lambda: completion_prompts(request, service.vocabulary, most))
-    return await _answer(
-        service, http, request, prompts, params, n, lambda: CompletionReply(request, prompts, n, service.vocabulary)
-    )
+
+    def writer(usage: UsageCount) -> Writer:
+        reply = CompletionReply(request, prompts, n, service.vocabulary)
+        return ChoicesWriter(reply, usage, service.options.model, request.stream_options)
+
+    return await _answer(service, http, request, prompts, params, n, writer)
 
 
 def check_model(service: Service, name: str | None) -> None:
@@ -69,6 +89,17 @@ def check_model(service: Service, name: str | None) -> None:
         )
 
 
+async def _chat_prompt(service: Service, request: ChatRequest, params: SamplingParams) -> tuple[str, list[int]]:
+    """The prompt of a chat, and its token ids."""
+
+    def prepare() -> tuple[str, list[int]]:
+        text = chat_prompt(request, service.template, params)
+        most = service.engines.slots.context_length
+        return text, service.vocabulary.encode_prompt(text, special=False, most=most)
+
+    return await service.in_thread(prepare)
+
+
 async def _answer(
     service: Service,
     http: Request,
@@ -76,7 +107,7 @@ async def _answer(
     prompts: list[list[int]],
     params: SamplingParams,
     n: int,
-    make_reply: Callable[[], Reply],
+    make_writer: Callable[[UsageCount], Writer],
 ) -> Response:
     answers = Answers(service.engines, service.metrics, service.options.timeout_s)
     try:
@@ -85,8 +116,8 @@ async def _answer(
         if error.message.startswith("structured output: "):
             error.param = guided_by(request)
         raise
-    reply = make_reply()  # of prompts that the engine has checked
-    usage = UsageCount([len(prompt) for prompt in prompts], n)
+    # Of prompts that the engine has checked.
+    writer = make_writer(UsageCount([len(prompt) for prompt in prompts], n))
     if request.stream:
-        return EventStream(answers, reply, usage, service.options, request.stream_options)
-    return await whole(http.receive, answers, reply, usage, service.options.model)
+        return EventStream(answers, writer, service.options)
+    return await whole(http.receive, answers, writer)

@@ -50,7 +50,8 @@ def document(routes: Iterable[tuple[str, str, Any, type[msgspec.Struct] | None]]
         # servers what changes nothing.
         components[kind.__name__]["additionalProperties"] = False
         allowed = {name: {"enum": list(values)} for name, values in sorted(neutral_fields(kind).items())}
-        components[kind.__name__]["properties"].update({**{name: {} for name in sorted(IGNORED)}, **allowed})
+        own = components[kind.__name__]["properties"]
+        own.update({**{name: {} for name in sorted(IGNORED - own.keys())}, **allowed})
     paths: dict[str, Any] = {}
     for method, path, endpoint, body in routes:
         path = path.replace(":path}", "}")

@@ -35,10 +35,9 @@ class Guide(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Sampling(msgspec.Struct, kw_only=True):
-    """Fields that both kinds of completion have."""
+    """Fields that all answers have."""
 
     model: str | None = None
-    max_tokens: int | None = None
     min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -49,7 +48,6 @@ class Sampling(msgspec.Struct, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     seed: int | None = None
-    n: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
@@ -58,7 +56,14 @@ class Sampling(msgspec.Struct, kw_only=True):
     structured_outputs: Guide | None = None
 
 
-class CompletionRequest(Sampling, kw_only=True):
+class Choices(Sampling, kw_only=True):
+    """Fields that both kinds of completion have besides."""
+
+    max_tokens: int | None = None
+    n: int | None = None
+
+
+class CompletionRequest(Choices, kw_only=True):
     """Body of /v1/completions."""
 
     prompt: str | list[str | int | list[int]]
@@ -163,7 +168,7 @@ class ResponseFormat(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     schema: dict[str, Any] | None = None
 
 
-class ChatRequest(Sampling, kw_only=True):
+class ChatRequest(Choices, kw_only=True):
     """Body of /v1/chat/completions."""
 
     messages: list[Message]

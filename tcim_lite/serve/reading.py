@@ -12,6 +12,7 @@ import msgspec
 
 from .errors import ApiError
 from .protocol import ChatRequest, CompletionRequest, Sampling, TokenizeRequest
+from .responses_protocol import ResponsesRequest
 
 # Fields of OpenAI's API that change nothing of an answer here.
 IGNORED = {
@@ -54,6 +55,21 @@ _REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
         "max_completion_tokens": "use max_tokens",
         "response_format": "use structured_outputs",
     },
+    ResponsesRequest: {
+        "background": "an answer is made while its client waits; leave it out, and use stream",
+        "context_management": "conversations are not shortened here; send fewer items",
+        "conversation": "nothing is stored; send the whole conversation as input",
+        "logprobs": "use include, ['message.output_text.logprobs'], and top_logprobs",
+        "max_completion_tokens": "use max_output_tokens",
+        "max_tokens": "use max_output_tokens",
+        "messages": "use input, or /v1/chat/completions",
+        "n": "one answer is made; use /v1/chat/completions for more",
+        "previous_response_id": "nothing is stored; send the whole conversation as input",
+        "prompt": "prompts are not stored here; use instructions and input",
+        "reasoning_effort": "use reasoning, {'effort': ...}",
+        "response_format": "use text, {'format': ...}",
+        "truncation": "input is never cut; leave it out, or send 'disabled', and send fewer items",
+    },
 }
 # Other servers' fields, and the values of them that ask for what is done here anyway: clients send them as defaults.
 # null does so too, here and where a field is refused.
@@ -88,6 +104,13 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
         "include_reasoning": (True,),
     },
     CompletionRequest: {"add_special_tokens": (True,)},
+    ResponsesRequest: {
+        "background": (False,),
+        "context_management": ([],),
+        "enable_response_messages": (False,),
+        "n": (1,),
+        "truncation": ("disabled",),
+    },
     TokenizeRequest: {
         "add_generation_prompt": (True,),
         "continue_final_message": (False,),

@@ -13,7 +13,7 @@ import msgspec
 from ..llm.engine import SamplingParams, StructuredOutput
 from ..llm.generation_defaults import GenerationDefaults
 from .errors import ApiError, invalid
-from .protocol import ChatRequest, CompletionRequest, Sampling, ToolChoice
+from .protocol import ChatRequest, Choices, CompletionRequest, Sampling, ToolChoice
 
 # As they are named in both.
 _PLAIN = (
@@ -77,7 +77,7 @@ def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingP
         raise ApiError(400, str(error).replace(str(error.param), name, 1), param=name, code=error.code) from None
 
 
-def choices(request: Sampling, prompts: int, most: int) -> int:
+def choices(request: Choices, prompts: int, most: int) -> int:
     """How many answers each prompt gets.
 
     Raises:

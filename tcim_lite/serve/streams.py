@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Protocol
 
@@ -14,28 +13,38 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from .. import __version__
 from ..llm.engine import Event
-from .answers import Answers, now
+from .answers import Answers
 from .errors import ApiError
 from .options import ServeOptions
-from .protocol import StreamOptions
-from .usage import UsageCount
 from .within import within
 
 _log = logging.getLogger(__name__)
 
 
-class Reply(Protocol):
-    """Makes the choices of a response; ChatReply and CompletionReply."""
+class Writer(Protocol):
+    """Writes a response of one of the APIs; ChoicesWriter and ResponseWriter.
 
-    prefix: str
-    kind: str
-    chunk_kind: str
+    Attributes:
+        last: bytes that end a stream.
+    """
 
-    def begin(self) -> list[dict[str, Any]]: ...
-    def add(self, index: int, event: Event) -> list[dict[str, Any]]: ...
-    def choices(self) -> list[dict[str, Any]]: ...
+    last: bytes
+
+    def begin(self) -> list[dict[str, Any]]:
+        """The events of a stream before any token."""
+
+    def add(self, index: int, event: Event) -> list[dict[str, Any]]:
+        """Takes what the engine made for an answer; the events of a stream that say so."""
+
+    def end(self) -> list[dict[str, Any]]:
+        """The events of a stream after the last token."""
+
+    def fail(self, error: ApiError) -> list[dict[str, Any]]:
+        """The events of a stream that cannot go on."""
+
+    def body(self) -> dict[str, Any]:
+        """The response in one piece."""
 
 
 class JsonResponse(Response):
@@ -64,7 +73,7 @@ async def watching(receive: Receive, gone: Callable[[], None]) -> AsyncIterator[
         task.cancel()
 
 
-async def whole(receive: Receive, answers: Answers, reply: Reply, usage: UsageCount, model: str) -> Response:
+async def whole(receive: Receive, answers: Answers, writer: Writer) -> Response:
     """The response in one piece.
 
     Raises:
@@ -73,29 +82,19 @@ async def whole(receive: Receive, answers: Answers, reply: Reply, usage: UsageCo
     async with watching(receive, answers.abort):
         async for item in answers.events(3600.0):
             if item is not None:
-                usage.add(*item)
-                reply.add(*item)
-    return JsonResponse({**_head(reply, model, reply.kind), "choices": reply.choices(), "usage": usage.body()})
+                writer.add(*item)
+    return JsonResponse(writer.body())
 
 
 class EventStream(Response):
-    """A response of server-sent events, one for each choice that changes, `[DONE]` at the end."""
+    """A response of server-sent events."""
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self,
-        answers: Answers,
-        reply: Reply,
-        usage: UsageCount,
-        options: ServeOptions,
-        wanted: StreamOptions | None,
-    ):
+    def __init__(self, answers: Answers, writer: Writer, options: ServeOptions):
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._answers, self._reply, self._usage, self._options = answers, reply, usage, options
-        self._wanted = wanted or StreamOptions()
-        self._frame = _head(reply, options.model, reply.chunk_kind)
+        self._answers, self._writer, self._options = answers, writer, options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -118,42 +117,28 @@ class EventStream(Response):
     async def _data(self) -> AsyncGenerator[bytes, None]:
         """The events as bytes."""
         try:
-            for choice in self._reply.begin():
-                yield self._event(choice)
+            if begun := self._writer.begin():
+                yield _lines(begun)
             async for item in self._answers.events(self._options.ping_s):
                 if item is None:
                     yield b": ping\n\n"
                     continue
-                self._usage.add(*item)
-                made = [self._event(choice) for choice in self._reply.add(*item)]
-                if made:
-                    yield b"".join(made)
-            if self._wanted.include_usage:
-                yield _line({**self._frame, "choices": [], "usage": self._usage.body()})
+                if made := self._writer.add(*item):
+                    yield _lines(made)
+            ended = self._writer.end()
         except ClientDisconnect:
             return
         except ApiError as error:
-            yield _line(error.body())
-        yield b"data: [DONE]\n\n"
-
-    def _event(self, choice: dict[str, Any]) -> bytes:
-        body = {**self._frame, "choices": [choice]}
-        if self._wanted.continuous_usage_stats:
-            body["usage"] = self._usage.body()
-        elif self._wanted.include_usage:
-            body["usage"] = None
-        return _line(body)
+            ended = self._writer.fail(error)
+        yield _lines(ended) + self._writer.last
 
 
-def _line(body: dict[str, Any]) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
-
-
-def _head(reply: Reply, model: str, kind: str) -> dict[str, Any]:
-    return {
-        "id": reply.prefix + uuid.uuid4().hex,
-        "object": kind,
-        "created": now(),
-        "model": model,
-        "system_fingerprint": f"tcim-lite-{__version__}",
-    }
+def _lines(events: list[dict[str, Any]]) -> bytes:
+    """Events as they go out; one that has a type is named by it."""
+    return b"".join(
+        (b"event: " + event["type"].encode() + b"\n" if "type" in event else b"")
+        + b"data: "
+        + msgspec.json.encode(event)
+        + b"\n\n"
+        for event in events
+    )

@@ -119,7 +119,7 @@ def test_options_of_a_call(client, server):
         (lambda client: client.chat.completions.update("a", metadata={}), 404),
         (lambda client: client.chat.completions.delete("a"), 404),
         (lambda client: client.chat.completions.messages.list("a"), 404),
-        (lambda client: client.responses.create(model="qwen3", input="a"), 404),
+        (lambda client: client.responses.compact(model="qwen3", input="a"), 404),
         (lambda client: client.embeddings.create(model="qwen3", input="a"), 404),
         (lambda client: client.files.list(), 404),
         (lambda client: client.images.generate(prompt="a"), 404),

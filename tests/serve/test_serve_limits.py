@@ -155,6 +155,7 @@ def test_bodies_have_a_limit_and_a_type(start):
         ("post", "/chat/completions", "/v1/chat/completions"),
         ("post", "/v1/v1/chat/completions", "/v1/chat/completions"),
         ("post", "/completions", "/v1/completions"),
+        ("post", "/responses", "/v1/responses"),
         ("get", "/models", "/v1/models"),
     ],
 )

@@ -218,14 +218,17 @@ def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
         def abort(self, request_id):
             pass
 
-    class AnyReply:
-        prefix = chunk_kind = ""
+    class AnyWriter:
+        last = b"data: [DONE]\n\n"
 
         def begin(self):
             return []
 
         def add(self, index, event):
             return [{}]
+
+        def end(self):
+            return []
 
     async def sent_before_it_is_noticed() -> int:
         loop, is_closed, closed_at = asyncio.get_running_loop(), asyncio.Event(), []
@@ -238,10 +241,9 @@ def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
         async def receive():
             await asyncio.sleep(3600)
 
-        usage = SimpleNamespace(add=lambda index, event: None)
         answers = Answers(Engines(), SimpleNamespace(watch=lambda length: lambda event: None), 60.0)
         await answers.submit(None, [[1]], SamplingParams(), 1)
-        await EventStream(answers, AnyReply(), usage, ServeOptions(model="m"), None)({}, receive, send)
+        await EventStream(answers, AnyWriter(), ServeOptions(model="m"))({}, receive, send)
         return closed_at.count(False)
 
     assert asyncio.run(sent_before_it_is_noticed()) <= 4
