@@ -2,7 +2,7 @@
 //
 // A host array is copied, at call time, into whatever an input is bound to; a device tensor re-binds the input. `run`
 // queues; reads and host writes wait for queued runs that use the same memory. An error of queued work is raised once,
-// at the next run, sync or read. Calls may come from several threads; each is atomic.
+// at the next run, sync or output; a tensor does not know of it. Calls may come from several threads; each is atomic.
 #pragma once
 
 #include <cstddef>

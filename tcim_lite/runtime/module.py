@@ -74,7 +74,8 @@ class Module:
     """A loaded model (spec section 7). Made by `load`.
 
     Names may be the compiled ones, the exporter's, or either with a trailing `.hmcc.format`. Values and bindings
-    persist across runs. An error of queued work is raised once, at the next run, sync or read.
+    persist across runs. An error of queued work is raised once, at the next run, sync or get_output; reading a tensor
+    waits for the work, but does not raise its error.
     """
 
     __slots__ = ("__weakref__", "_core")

@@ -258,7 +258,7 @@ constexpr bool kAutoYield = true;
 
 // A loaded model. Inputs and outputs answer to their compiled name, the exporter's name, and either with a trailing
 // ".hmcc.format". Values and bindings persist from run to run. An error of a queued run is returned once, by the next
-// Run, Sync or read of the module.
+// Run, Sync or GetOutput; reading a tensor waits for the run, but does not return its error.
 class TCIM_API Module {
  public:
   // Modules loaded with one manager share equal weights on a device. Opaque and lazy: memory appears at the first load.
