@@ -145,6 +145,19 @@ def test_every_variable_that_is_documented_or_read_is_known():
     assert "no effect" not in run_python(code, **dict.fromkeys(rows, "")).stderr
 
 
+def test_variables_of_the_vendor_change_nothing_and_nothing_is_written_or_printed(tmp_path, linear_pair):
+    line = re.search(r"## Accepted, no effect\n(.*?) belong", ENVIRONMENT_PAGE.read_text(), re.DOTALL)
+    names = re.findall(r"\w+", line[1])
+    assert "TCIM_LOG_LEVEL" in names
+    home = tmp_path / "home"
+    home.mkdir()
+    homes = {name: str(home) for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "TMPDIR")}
+    code = f"import tcim_lite.runtime as rt; m = rt.load({str(linear_pair[0])!r}); m.get_output(m.get_output_name(0))"
+    done = run_python(code, **dict.fromkeys(names, "maybe"), **homes)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not any(home.iterdir())
+
+
 def test_the_mode_of_runs_may_be_spelled_out(linear_pair, monkeypatch):
     monkeypatch.setenv("TCIM_XH2_USE_SYNC_MODE", "0")
     rt.load(linear_pair[0])
