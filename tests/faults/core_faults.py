@@ -288,6 +288,50 @@ RUNTIME = [
         ("corner_host_data::test_c05_an_integer_that_does_not_fit_is_refused_and_changes_nothing",),
     ),
     Fault(
+        "nan_made_quiet",
+        "A float16 that is copied passes through a register that makes signalling NaNs quiet.",
+        "C-5",
+        "csrc/runtime/convert.cpp",
+        "std::memcpy(target, source, size_t(count * size_of(dtype)));",
+        "std::memcpy(target, source, size_t(count * size_of(dtype)));\n"
+        "  for (auto* half = reinterpret_cast<uint16_t*>(target); size_of(dtype) == 2 && count > 0; ++half, --count)\n"
+        '    if ((*half & 0x7FFF) > 0x7C00 && seeded("nan_made_quiet")) *half |= 0x200;',
+        ("corner_host_data::test_c05_equal_dtypes_keep_every_bit",),
+    ),
+    Fault(
+        "output_region_filled_densely",
+        "An output that a run copies to a region of a host tensor is written without gaps.",
+        "C-15",
+        "csrc/runtime/program.cpp",
+        "to_strides = byte_strides(to);",
+        'to_strides = byte_strides(seeded("output_region_filled_densely") ? to.ascontiguous() : to);',
+        ("corner_results::test_c15_regions_go_in_and_out_of_a_module",),
+    ),
+    Fault(
+        "error_kept_from_get_output",
+        "`get_output` without `sync` returns what an earlier run left, and not the error of the last one.",
+        "errors of queued work",
+        "csrc/runtime/module_data.cpp",
+        'finish_runs("get_output")->raise_error();\n        // Held',
+        'if (auto ran = finish_runs("get_output"); !seeded("error_kept_from_get_output")) ran->raise_error();\n'
+        "        // Held",
+        ("refusals::test_an_error_of_queued_work_is_raised_by_what_comes_next[get_output]",),
+    ),
+    Fault(
+        "end_of_the_context_is_an_error",
+        "A slot whose tokens pass the context length is refused, and with it the whole batch.",
+        "lengths",
+        "csrc/graph/plan/lengths.cpp",
+        "    if (valid + current > rule.context) {",
+        '    if (valid + current > rule.context && seeded("end_of_the_context_is_an_error"))\n'
+        '      fail(ErrorCode::Argument, "full");\n'
+        "    if (valid + current > rule.context) {",
+        (
+            "splits::test_of_a_chunk_across_the_end_of_the_context_the_rows_within_are_kept",
+            "llm::test_a_slot_beyond_the_context_harms_no_other",
+        ),
+    ),
+    Fault(
         "reset_keeps_a_device_lost",
         "A device that a fault has taken away stays away after `ipu_reset`.",
         "fault injection",

@@ -81,6 +81,14 @@ def test_c05_float64_is_rounded_once(add):
     assert (through(add, "a", -values) == -1 - 2.0**-10).all()
 
 
+def test_c05_equal_dtypes_keep_every_bit(add):
+    """Also those of a NaN, quiet or signalling, of denormals and of minus zero."""
+    bits = np.array([[0x7C01, 0xFE55, 0x7FFF], [0x8000, 0x0001, 0xFC00]], np.uint16)
+    np.testing.assert_array_equal(through(add, "a", bits.view(np.float16)).view(np.uint16), bits)
+    tensor = rt.Tensor(add.get_input_info("b").ascontiguous(), bits.view(np.float16))
+    np.testing.assert_array_equal(through(add, "b", tensor).view(np.uint16), bits)
+
+
 def test_c05_uint8_and_int8_are_reinterpreted(add):
     assert add.get_input_info("image").dtype is np.int8
     assert through(add, "image", np.array([200, 127, 0, 255], np.uint8)).tolist() == [-56, 127, 0, -1]

@@ -180,6 +180,27 @@ def test_c15_select_roi_is_a_view(on_device, kit):
             tensor.select_roi(start, shape)
 
 
+def test_c15_regions_go_in_and_out_of_a_module(kit):
+    """What is copied may be strided on the host: inputs, outputs, and outputs that a run fills."""
+    module = rt.load(kit.model("add_4x5"))
+    info = module.get_input_info("a").ascontiguous()
+    values = np.arange(20, dtype=np.float32).reshape(4, 5)
+    wide = rt.Tensor(rt.load(kit.model("add_wide")).get_input_info("a").ascontiguous()).to_host(True)
+    wide.set_zero()
+    source, filled = (wide.select_roi([0, row, 3], [1, 4, 5]) for row in (0, 8))
+    rt.Tensor(info, values).copy_to(source)
+    module.set_input("a", source)
+    module.set_input("b", values)
+    module.run(True)
+    np.testing.assert_array_equal(module.get_output("total", source.info).numpy().reshape(4, 5), 2 * values)
+    module.set_output("total", filled)
+    module.set_input("b", source)
+    module.run(True)
+    expected = np.zeros(wide.shape, np.float32)
+    expected[0, :4, 3:8], expected[0, 8:12, 3:8] = values, 2 * values
+    np.testing.assert_array_equal(wide.numpy(), expected)
+
+
 def test_c16_every_tensor_the_api_returns_is_a_tensor(add):
     ran = given(add)
     device, host = ran.get_dev_output("total"), ran.get_output("total")

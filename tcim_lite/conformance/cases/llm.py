@@ -200,6 +200,28 @@ def test_slots_answer_in_any_order_and_beside_unused_ones(kit, seed):
                 np.testing.assert_array_equal(found[slot], expected[number])
 
 
+def test_a_slot_beyond_the_context_harms_no_other(kit):
+    """Demos go on decoding a finished slot, whose valid length keeps rising."""
+    prompts = [some_tokens(Chat(kit), length) for length in (9, 14)]
+    expected = [by_decode(kit, prompt)[0][-1] for prompt in prompts]
+    batch = Batch(kit)
+    tokens, valid = [None] * batch.slots, [0] * batch.slots
+    for slot, prompt in zip((0, -1), prompts, strict=True):
+        batch.fill(slot % batch.slots, prompt[:-1])
+        tokens[slot], valid[slot] = prompt[-1], len(prompt) - 1
+    context = batch.decode.get_input_info(batch.name(1, 2)).shape[2]
+    for beyond in (context, context + 7, 2**31 - 1):
+        tokens[1], valid[1] = 1, beyond
+        try:
+            found = batch.step(tokens, valid)
+        except RuntimeError:
+            if rt.is_emulator():
+                raise
+            continue  # what the card does is not known
+        np.testing.assert_array_equal(found[[0, -1]], expected)
+        assert np.isfinite(found[1]).all()
+
+
 @each("share", [True, False])
 def test_threads_with_a_model_each_answer_as_one_alone(kit, share):
     manager = rt.WeightManager(0)

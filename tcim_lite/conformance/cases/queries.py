@@ -37,6 +37,26 @@ def test_infos_tensors_and_arrays_agree(kit, role):
         assert contiguous.dtype is info.dtype
 
 
+def test_every_form_of_load_gives_the_model(kit):
+    path = kit.model("add")
+    loads = [
+        lambda: rt.load(path),
+        lambda: rt.load(str(path), None),
+        lambda: rt.load(path, rt.Option(rt.WeightManager(0))),
+        lambda: rt.load(path, option=rt.Option(rt.WeightManager(device=0))),
+        lambda: rt.Module.load(str(path), rt.Option(rt.WeightManager(rt.DevManager([0], "Xh2HalBackend")))),
+    ]
+    if rt.is_emulator():
+        loads += [lambda: rt.load(path.read_bytes()), lambda: rt.load(memoryview(bytearray(path.read_bytes())))]
+    for load in loads:
+        module = load()
+        assert isinstance(module, rt.Module)
+        for name in ("a", "b"):
+            module.set_input(name, np.full((2, 3), 2))
+        module.run(True)
+        assert (module.get_output("total").numpy() == 4).all()
+
+
 @each("role", MODELS)
 def test_asking_again_gives_the_same_and_changes_nothing(kit, role):
     module = rt.load(kit.model(role))

@@ -207,6 +207,28 @@ def test_refused_lengths_leave_the_caches_alone(attention_pair, caches, rows, st
     np.testing.assert_array_equal(step(prefill, rows(2, 1), 4), step(again, rows(2, 1), 4))
 
 
+READS = {
+    "sync": lambda module: module.sync(),
+    "another run": lambda module: [module.run(), module.sync()],
+    "get_output": lambda module: module.get_output("logits"),
+}
+
+
+@each("call", READS)
+def test_an_error_of_queued_work_is_raised_by_what_comes_next(attention_pair, rows, step, call):
+    if call == "get_output":
+        emulator_only("reads without sync")
+    module, again = (rt.load(attention_pair[0]) for _ in range(2))
+    step(module, rows(4), 0)
+    step(again, rows(4), 0)
+    module.set_input("valid_length", np.array([4], np.int32))
+    module.set_input("current_length", np.array([5], np.int32))
+    with refused("ArgumentError", "current_length", status="INVALID_ARGUMENT"):
+        module.run()
+        READS[call](module)
+    np.testing.assert_array_equal(step(module, rows(2, 1), 4), step(again, rows(2, 1), 4))
+
+
 def test_an_error_of_queued_work_is_raised_once(add):
     emulator_only("rows that are not finite")
     add.set_input("a", np.full((2, 3), np.nan))

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 
 from .. import under_test as rt
-from ..checks import same_rows
+from ..checks import emulator_only, same_rows
 from ..registry import each
 
 TIER = "full"
@@ -71,6 +71,19 @@ def test_the_context_may_be_filled_and_what_goes_beyond_harms_no_row(kit):
         with contextlib.suppress(RuntimeError):  # tolerated or refused, the contract does not say
             kit.step(prefill, x[:, :count], CONTEXT)
     np.testing.assert_array_equal(prefill.get_dev_input(kit.caches[0]).numpy(), full)
+
+
+def test_of_a_chunk_across_the_end_of_the_context_the_rows_within_are_kept(kit):
+    emulator_only("a chunk across the end of the context")
+    x = kit.rows(CONTEXT)
+    across, within = (rt.load(kit.model("attention_prefill")) for _ in range(2))
+    for module, count in ((across, 4), (within, 2)):
+        for at in range(0, CONTEXT - 2, 2):
+            kit.step(module, x[:, at : at + 2], at)
+        rows = np.concatenate([x[:, CONTEXT - 2 :], x[:, : count - 2]], axis=1)
+        assert np.isfinite(kit.step(module, rows, CONTEXT - 2)).all()
+    for name in kit.caches:
+        np.testing.assert_array_equal(across.get_dev_input(name).numpy(), within.get_dev_input(name).numpy())
 
 
 def test_going_back_overwrites_and_forgets_what_came_after(kit):
