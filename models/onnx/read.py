@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 OPSETS = range(7, 29)
 MAX_NODES = MAX_OPS
+_ONNX = ("", "ai.onnx")  # both name its own domain
 # Of onnxruntime's domain, the same as ONNX's since opset 21, which have codes of 16 bits too.
 _WIDER = (("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear"))
 
@@ -132,13 +133,15 @@ def read(
 def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
     versions: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = entry.domain if entry.domain != "ai.onnx" else ""
+        domain = "" if entry.domain in _ONNX else entry.domain
         if versions.setdefault(domain, entry.version) != entry.version:
             raise CheckpointError(
                 f"the model names two versions of the ops of '{shown(domain or 'ai.onnx')}': {versions[domain]} and "
                 f"{entry.version} (opset_import)"
             )
     opset = versions.pop("", None)
+    if opset is None and versions and all(node.domain not in _ONNX for node in with_inner(model.graph.node)):
+        opset = OPSETS[-1]  # of no node
     if opset is None:
         raise CheckpointError("the model names no version of ONNX's operators (opset_import)")
     if opset not in OPSETS:
@@ -151,7 +154,7 @@ def _opsets(model: onnx.ModelProto) -> tuple[int, dict[str, int]]:
 
 def node_of(proto: onnx.NodeProto, opset: int, foreign: Mapping[str, int]) -> Node:
     """A node as this compiler sees it."""
-    domain = "" if proto.domain == "ai.onnx" else proto.domain
+    domain = "" if proto.domain in _ONNX else proto.domain
     node = Node(proto.op_type, domain, list(proto.input), list(proto.output), {}, proto.name, opset)
     for name in (*proto.input, *proto.output):
         if len(name.encode()) > MAX_NAME_BYTES:
