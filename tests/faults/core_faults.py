@@ -332,6 +332,26 @@ RUNTIME = [
         ),
     ),
     Fault(
+        "dummies_by_compiled_name_only",
+        "`set_dummy_tensors` does not know the exporter's names.",
+        "C-18",
+        "csrc/runtime/module.cpp",
+        "if (Port* port = loaded.inputs.find(name)) {",
+        "if (Port* port = loaded.inputs.find(name);\n"
+        '        port != nullptr && (port->name() == name || !seeded("dummies_by_compiled_name_only"))) {',
+        ("corner_identity::test_c18_every_call_takes_an_alias",),
+    ),
+    Fault(
+        "slots_by_one_spelling",
+        "The inputs of a batch's slots answer to `_batch_1` only, not to `_batch1`.",
+        "C-18",
+        "csrc/runtime/port.cpp",
+        "if (found == by_name_.end()) found = by_name_.find(with_batch_underscore(name));",
+        'if (found == by_name_.end() && !seeded("slots_by_one_spelling"))\n'
+        "    found = by_name_.find(with_batch_underscore(name));",
+        ("corner_identity::test_c18_slots_of_a_batch_answer_with_and_without_the_underscore",),
+    ),
+    Fault(
         "reset_keeps_a_device_lost",
         "A device that a fault has taken away stays away after `ipu_reset`.",
         "fault injection",

@@ -70,6 +70,7 @@ OUT_OF_REACH = {
     "wrong_device_id": _DEVICES, "copies_not_kept_equal": _DEVICES,
     "stale_file": _PROCESS, "fork_breaks": _PROCESS, "pickle_loses_rounds": _PROCESS, "pickle_loses_devices": _PROCESS,
     "offset_ignored": "diff loads whole files",
+    "dummies_by_compiled_name_only": "diff uses compiled names", "slots_by_one_spelling": "diff uses compiled names",
     "host_write_detaches": _BINDING, "rebinding_ignored": _BINDING, "host_target_not_filled": _BINDING,
     "output_region_filled_densely": _BINDING, "clone_shares": _BINDING, "output_written_over_its_input": _BINDING,
     "wanted_info_ignored": _BINDING,

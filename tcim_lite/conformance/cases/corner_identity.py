@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from .. import under_test as rt
-from ..checks import NotRunError, emulator_only, refused
+from ..checks import NotRunError, emulator_only, refused, same_rows
 from ..registry import each
 
 
@@ -59,6 +59,38 @@ def test_c18_names_have_aliases_but_are_reported_as_compiled(kit):
                 assert module.get_dev_input(spelling).info.name == name
         with refused("KeyError", f"no input is named 'past_key_cache_{layers}'; the inputs are input_1"):
             module.get_input_info(f"past_key_cache_{layers}")
+
+
+def test_c18_every_call_takes_an_alias(kit, attention_pair, rows, step):
+    emulator_only("the exporter's names of inputs")
+    keys, values = "past_key_cache_0", "past_value_cache_0.hmcc.format"
+    prefill = rt.load(attention_pair[0])
+    decode = rt.load(attention_pair[1], rt.Option(0).set_dummy_tensors([keys, values]))
+    step(prefill, rows(3), 0)
+    decode.set_input("inputs_embeds", rows(4)[:, 3:])
+    decode.set_input("past_seq_length", 3)
+    decode.set_input("current_input_length.hmcc.format", 1)
+    decode.set_input(keys, prefill.get_input(keys))
+    with refused("StateError", "vcache", status="UNINITIALIZED"):
+        decode.run(True)
+    decode.set_dev_input(values, prefill.get_dev_input(values))
+    output = rt.Tensor(decode.get_output_info("logits.hmcc.format"))
+    decode.set_dev_output("logits.hmcc.format", output)
+    decode.run(True)
+    same_rows(decode.get_output("logits.hmcc.format").numpy(), output.numpy())
+    same_rows(output.numpy()[0], step(prefill, rows(4)[:, 3:], 3))
+
+
+def test_c18_slots_of_a_batch_answer_with_and_without_the_underscore(kit):
+    emulator_only("the names of slots")
+    module = rt.load(kit.model("llm_decode_batch"))
+    for name in names_of(module):
+        for spelling in (name, name.replace("_batch_", "_batch"), name.replace("_batch_", "_batch") + ".hmcc.format"):
+            assert module.get_input_info(spelling).name == name
+    assert module.get_input_info("past_seq_length_batch1").name == "valid_length_batch_1"
+    assert module.get_input_info("past_key_cache_0_batch_1").name.endswith("_batch_1")
+    with refused("KeyError", "valid_length_batch"):
+        module.get_input_info("valid_length_batch0")
 
 
 def test_c19_the_first_line_of_the_version_has_a_number():
