@@ -100,12 +100,18 @@ class Gguf:
         names: Tensors of a layer that are not named as in other families, or that others have not: name in the file
             -> name in a Hugging Face checkpoint. A name without `.weight` or `.bias` stands for both; one with
             `{expert}` is a tensor of all experts.
+        keys: Numbers that only this family has: key in the file, behind the architecture's name -> in `config.json`.
     """
 
     arch: str
     interleaved: bool = False
     windowed: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+
+def _nothing(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +130,7 @@ class Family:
         tensors: Where every weight comes from.
         contract: Inputs and output of the graphs.
         experts: Reads the sizes of a mixture of experts from the values of `keys`; None without one.
+        folded: Reads constants of `ModelConfig` that are no keys themselves from the values of `keys`.
         gguf: Its form in GGUF files; None: it is not read from them.
         rope_scaling: What `rope_parameters` is in a config without it.
         rope_theta: Its theta in a config that does not say.
@@ -143,6 +150,7 @@ class Family:
     contract: Contract
     tiny: Mapping[str, Any]
     experts: Callable[[Mapping[str, Any]], Experts] | None = None
+    folded: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
     gguf: Gguf | None = None
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
     rope_theta: float = 10000.0
@@ -178,7 +186,7 @@ class Family:
         config = ModelConfig(
             family=self,
             **renamed,
-            **values,
+            **{**values, **self.folded({**values, **flags})},
             rope_theta=theta,
             rope_scaling=scaling,
             windows=self.window(raw, renamed["num_layers"]),
@@ -219,7 +227,8 @@ class ModelConfig:
     """Sizes and constants of a model.
 
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
-    the whole context; `flags` holds the family's own keys.
+    the whole context; `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding
+    table and the logits.
     """
 
     family: Family
@@ -238,6 +247,8 @@ class ModelConfig:
     windows: Windows
     experts: Experts | None = None
     flags: Mapping[str, Any] = field(default_factory=dict)
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
 
     @property
     def padded_intermediate(self) -> int:

@@ -145,7 +145,7 @@ class Reference:
         repeat = config.num_heads // config.num_kv_heads
         keys = np.repeat(cache.keys[layer].astype(_F32), repeat, axis=1)
         values = np.repeat(cache.values[layer].astype(_F32), repeat, axis=1)
-        scaled = q.astype(_F32) * _F32(1 / np.sqrt(config.head_dim))
+        scaled = q.astype(_F32) * _F32(block.scale or 1 / np.sqrt(config.head_dim))
         sinks = self._vectors[roles.SINKS.name_of(layer)] if block.sinks else None
         rows = [
             _attend(row, keys[: start + index + 1], values[: start + index + 1], block.window, sinks)

@@ -22,6 +22,7 @@ class Attention:
         out_bias: The output projection has a bias.
         window: Tokens that each token sees, the last of them itself; None for all before it.
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
+        scale: Of the scores; None for 1 / sqrt(head_dim).
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
@@ -30,6 +31,7 @@ class Attention:
     out_bias: bool = False
     window: int | None = None
     rotated: bool = True
+    scale: float | None = None
     sinks: bool = False
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
@@ -93,7 +95,7 @@ class Attention:
             f"{here}.mix",
             shard.mixed.start,
             config.num_heads * head_dim,
-            lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks, masks),
+            lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks, masks, self.scale),
         )
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.

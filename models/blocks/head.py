@@ -13,7 +13,7 @@ from .weights import Weight
 
 def head_weights(config: ModelConfig) -> Iterator[Weight]:
     """Yields its weights in the order of use."""
-    yield Weight(roles.FINAL_NORM, (config.hidden_size,))
+    yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=config.logit_scale)
     yield Weight(roles.HEAD, (config.vocab_size,), config.hidden_size)
 
 

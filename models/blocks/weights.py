@@ -17,6 +17,7 @@ class Weight:
         inputs: Columns; None for a vector.
         padded_inputs: Columns in the package, zeros beyond `inputs`.
         experts: How many of it there are, one for each expert; None for a weight that all tokens share.
+        scale: Of a vector: what it is multiplied by.
     """
 
     role: Role
@@ -24,3 +25,4 @@ class Weight:
     inputs: int | None = None
     padded_inputs: int | None = None
     experts: int | None = None
+    scale: float = 1.0

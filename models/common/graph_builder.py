@@ -134,19 +134,20 @@ class GraphBuilder:
         window: int | None = None,
         sinks: str | None = None,
         masks: Sequence[Ref] = (),
+        scale: float | None = None,
     ) -> Ref:
         """[B, T, heads, D] -> [B, T, heads * D], causal over each slot's live rows, the last `window` of them.
 
         `sinks` names a weight [heads]: one more score of each head, without a value. `masks`, graph inputs [1, 1, T, S]
         of the slots, are added to the scores and alone decide what is seen, of the S rows from
-        max(valid - (window - 1), 0) on.
+        max(valid - (window - 1), 0) on. `scale` is that of the scores, usually 1 / sqrt(D).
         """
         operands = [q]
         given = [[mask] for mask in masks] if masks else [[] for _ in slots]
         for key, value, slot, mask in zip(keys, values, slots, given, strict=True):
             operands += [key, value, slot.valid, slot.current, *mask]
         batch, tokens, heads, head_dim = q.shape
-        attributes: dict[str, int | float | str] = {"scale": 1 / math.sqrt(head_dim)}
+        attributes: dict[str, int | float | str] = {"scale": scale or 1 / math.sqrt(head_dim)}
         if window is not None and window < keys[0].shape[2]:  # a wider one hides nothing
             attributes["window"] = window
         if masks:

@@ -41,6 +41,17 @@ class TensorMatrix:
         return self._checkpoint.read(self._name, start, stop)
 
 
+class Scaled:
+    """A matrix of which every element is multiplied."""
+
+    def __init__(self, matrix: Matrix, scale: float) -> None:
+        self.shape = matrix.shape
+        self._matrix, self._scale = matrix, np.float32(scale)
+
+    def read(self, start: int, stop: int) -> NDArray[np.float32]:
+        return self._matrix.read(start, stop) * self._scale
+
+
 class CodeMatrix:
     """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes."""
 

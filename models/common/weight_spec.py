@@ -72,7 +72,7 @@ class LinearSpec:
 class VectorSpec:
     """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`.
 
-    Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one.
+    Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `scale` multiplies it.
     """
 
     role: Role
@@ -81,6 +81,7 @@ class VectorSpec:
     lengths: tuple[int, ...]
     merge: Merge = "stack"
     experts: int | None = None
+    scale: float = 1.0
 
     @property
     def name(self) -> str:
@@ -156,7 +157,7 @@ class CheckpointTensors:
         parts = [self._checkpoint.read(name) for name in spec.tensors]
         each = len(spec.lengths)
         merged = [_merged_vector(parts[at : at + each], spec.merge) for at in range(0, len(parts), each)]
-        return np.stack(merged).reshape(spec.shape)
+        return np.stack(merged).reshape(spec.shape) * np.float32(spec.scale)
 
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
@@ -208,7 +209,7 @@ class RandomTensors:
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
         if spec.role.kind == "norm":
-            return np.ones(spec.shape, np.float32)
+            return np.full(spec.shape, spec.scale, np.float32)
         deviation = np.float32(1.0 if spec.role == SINKS else 0.02)  # sinks are scores
         return np.random.default_rng(self._seed_of(spec.name)).standard_normal(spec.shape, np.float32) * deviation
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.errors import CompileError
+from ..common.matrix import Scaled
 from ..common.pack_stream import worker_pool
 from ..common.package import (
     EMBEDDING,
@@ -100,7 +101,10 @@ def _write_embedding(path: Path, model: PreparedModel, bar: Progress) -> None:
     """Writes the table to `path` with its suffixes."""
     binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
     dtype = model.profile.tensor_dtype
-    table = model.tensors.matrix(model.config.family.tensor(EMBEDDING_ROLE), model.table_shape)
+    table = Scaled(
+        model.tensors.matrix(model.config.family.tensor(EMBEDDING_ROLE), model.table_shape),
+        model.config.embedding_scale,
+    )
     if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
         warn_saturated(saturated, "of the embedding")
     write_embedding_pt(pt, binary, model.table_shape, dtype)

@@ -60,6 +60,7 @@ def _specs(
                     lengths=weight.outputs,
                     merge=merge,
                     experts=weight.experts,
+                    scale=weight.scale,
                 )
             )
             continue

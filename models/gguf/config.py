@@ -71,7 +71,7 @@ class _Keys:
 
     def __init__(self, metadata: Mapping[str, Any], family: Family, where: str) -> None:
         assert family.gguf is not None
-        arch, known = family.gguf.arch, _KNOWN | (_OF_EXPERTS if family.experts else set())
+        arch, known = family.gguf.arch, _KNOWN | (_OF_EXPERTS if family.experts else set()) | set(family.gguf.keys)
         self._values = {
             key.removeprefix(f"{arch}."): value for key, value in metadata.items() if key.startswith(f"{arch}.")
         }
@@ -155,6 +155,7 @@ def config_json(
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "sliding_window": keys.get("attention.sliding_window") or None,  # Phi-4's says 0
     }
+    config |= {theirs: keys.need(ours) for ours, theirs in family.gguf.keys.items()}
     if family.experts is not None:
         config |= {
             "num_experts": keys.need("expert_count"),

@@ -34,12 +34,14 @@ class _Split:
 
     Attributes:
         regex: Of the words; None for GPT-2's, which the tokenizers package has built in.
+        digits: Each digit is a word.
         nfc: Text is normalised first.
         whole_words: A word that is a token is not merged.
         bos: Texts begin with the first token unless the file says otherwise.
     """
 
     regex: str | None
+    digits: bool = False
     nfc: bool = False
     whole_words: bool = False
     bos: bool = False
@@ -59,6 +61,7 @@ _SPLITS = {
     "llama-v3": _LLAMA3,
     "qwen2": _Split(_QWEN, nfc=True),
     "deepseek-r1-qwen": _Split(_QWEN),
+    "refact": _Split(None, digits=True),  # Granite
     "seed-coder": _Split(_QWEN.replace(r"[^\s\p{L}\p{N}]+[\r\n]*", r"[^\s\p{L}\p{N}\r\n]+")),  # Seed-OSS
     "smaug-bpe": _Split(_GPT_4, whole_words=True),  # SmolLM3
     "tekken": _Split(_TEKKEN, whole_words=True, bos=True),
@@ -168,10 +171,12 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], split: _Spli
         "trim_offsets": False,
         "use_regex": split.regex is None,
     }
-    words = {"type": "Split", "pattern": {"Regex": split.regex}, "behavior": "Isolated", "invert": False}
+    steps: list[dict[str, Any]] = [{"type": "Digits", "individual_digits": True}] if split.digits else []
+    if split.regex is not None:
+        steps.append({"type": "Split", "pattern": {"Regex": split.regex}, "behavior": "Isolated", "invert": False})
     return {
         "normalizer": {"type": "NFC"} if split.nfc else None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [words, byte_level]} if split.regex else byte_level,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, byte_level]} if steps else byte_level,
         "post_processor": _around(metadata, tokens, {"bos": split.bos, "eos": False}),
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": _bpe(vocab, merges, ignore_merges=split.whole_words),

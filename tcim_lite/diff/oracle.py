@@ -106,12 +106,25 @@ def _rows_of(model: Any, tokens: Any, torch: Any) -> dict[str, Array]:
         for which, cache in (("k", layer.keys), ("v", layer.values)):
             if cache.shape[2] == tokens.shape[1]:  # a sliding window keeps the last rows only
                 keep(f"layers.{index}.attn.{which}_cache", cache.transpose(1, 2))
+    _fold_factors(found, model.config)
     for index in range(len(inner.layers)):
         _add_turned_queries(found, f"layers.{index}.attn")
         parts = [found.get(f"layers.{index}.attn.{each}_flat") for each in "qkv"]
         if all(part is not None for part in parts):
             found[f"layers.{index}.attn.qkv"] = np.concatenate([part for part in parts if part is not None], axis=-1)
     return found
+
+
+def _fold_factors(found: dict[str, Array], config: Any) -> None:
+    """Where packages hold Granite's factors in other numbers: hidden states are divided by the one of residual adds."""
+    residual = getattr(config, "residual_multiplier", 1.0)
+    factors = {
+        "input_1": getattr(config, "embedding_multiplier", 1.0) / residual,
+        "final_norm": 1 / getattr(config, "logits_scaling", 1.0),
+    }
+    for name in found:
+        if name in factors or name.startswith("add_"):
+            found[name] = found[name] * np.float32(factors.get(name, 1 / residual))
 
 
 def _first(tensor: Any) -> Array:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import warm_python
-from llm_packages import DEMO_CHECKPOINT, LoadedPackage
+from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 from planted import move_position, plant, wrong_weight
 
 from tcim_lite import layers
@@ -18,6 +18,7 @@ from tcim_lite.cli import main
 from tcim_lite.diff.folder import Dump
 from tcim_lite.hmm import read
 from tcim_lite.llm import Package
+from tcim_lite.models.families import FAMILIES
 from tcim_lite.own_process import module_command
 
 SIZES = {"prefill_length": 16, "context_length": 64}
@@ -132,6 +133,17 @@ def test_a_package_against_transformers(demo_package, diff, tmp_path):
     wrong = move_position(demo_package("w4a8h0_ssfp").folder, tmp_path / "bad", "layers.2.attn.q")
     status, printed = diff(f"hf:{DEMO_CHECKPOINT}", wrong)
     assert (status, "the op Rope that makes layers.2.attn.q, step 0" in printed) == (1, True), printed
+
+
+def test_factors_of_granite_are_folded_on_the_side_of_transformers(diff, tmp_path):
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers")
+    from test_oracle import random_model
+
+    random_model({**FAMILIES["granite"].tiny}, "granite").save_pretrained(tmp_path / "hf")
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", **SIZES)
+    status, printed = diff(f"hf:{tmp_path / 'hf'}", package.folder)
+    assert (status, "no op leaves its bound" in printed) == (0, True), printed
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def gguf_tensors(config: Mapping[str, Any], tensors: Tensors, arch: str) -> Tens
             stacked.append(tensor.astype(np.float32))
             continue
         for part, heads in (("q_proj", "num_attention_heads"), ("k_proj", "num_key_value_heads")):
-            if arch in ("llama", "smollm3") and part in name:
+            if arch in ("granite", "llama", "smollm3") and part in name:
                 tensor = permuted(tensor, config[heads])
         made[gguf_name(name, arch)] = tensor.astype(np.float32)
     made |= {name: np.stack(parts) for name, parts in experts.items()}
@@ -135,6 +135,9 @@ def metadata_of(config: Mapping[str, Any], arch: str) -> dict[str, Any]:
         long, short = config["max_position_embeddings"], rope["original_max_position_embeddings"]
         keys["rope.scaling.original_context_length"] = short
         keys["rope.scaling.attn_factor"] = math.sqrt(1 + math.log(long / short) / math.log(short))
+    if arch == "granite":
+        keys |= {"attention.scale": config["attention_multiplier"], "logit_scale": config["logits_scaling"]}
+        keys |= {f"{part}_scale": config[f"{part}_multiplier"] for part in ("embedding", "residual")}
     return {f"{arch}.{key}": value for key, value in keys.items()}
 
 

@@ -33,6 +33,7 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
     ("family", "changes", "message"),
     [
         ("qwen3", {"is_causal": False}, "is_causal=False is not supported; Qwen3 dense is compiled with True only"),
+        ("granite", {"residual_multiplier": 0}, "residual_multiplier must be a positive number"),
         ("llama", {"model_type": "mistral"}, r"another architecture.*LlamaForCausalLM.*'mistral'.*Llama \(Llama"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
         ("llama", {"mlp_bias": "yes"}, "mlp_bias must be true or false"),
@@ -60,6 +61,17 @@ def test_early_phi3_files_have_other_names_for_longrope(early: str) -> None:
     scaling = {"type": early, "short_factor": [1.0] * 16, "long_factor": [2.0] * 16}
     read = read_config({**FAMILIES["phi3"].tiny_config, "rope_scaling": scaling})
     assert read.rope_scaling["rope_type"] == "longrope"
+
+
+def test_factors_of_granite_go_into_constants() -> None:
+    config = FAMILIES["granite"].tiny_config
+    read = read_config(config)
+    assert read.embedding_scale == config["embedding_multiplier"] / config["residual_multiplier"]
+    assert read.rms_norm_eps == config["rms_norm_eps"] / config["residual_multiplier"] ** 2
+    assert read.logit_scale == 1 / config["logits_scaling"]
+    factors = {key: value for key, value in config.items() if "multiplier" not in key and key != "logits_scaling"}
+    plain = read_config(factors)
+    assert (plain.embedding_scale, plain.rms_norm_eps, plain.logit_scale) == (1, config["rms_norm_eps"], 1)
 
 
 def test_inputs_are_those_of_the_contract_and_answer_to_their_aliases(tmp_path: Path) -> None:

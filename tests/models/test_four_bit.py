@@ -116,7 +116,7 @@ SCHEMES = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: f"{s['quant_method']}{s['group_size']}")
-@pytest.mark.parametrize("family", ["llama", "qwen3", "seed_oss", "smollm3"])
+@pytest.mark.parametrize("family", ["granite", "llama", "qwen3", "seed_oss", "smollm3"])
 def test_codes_and_scales_go_into_the_package_as_they_are(tmp_path: Path, scheme: dict[str, Any], family: str) -> None:
     made = Made(tmp_path / "hf", scheme, family=family)
     got = weights_of(compiled(made.write(), tmp_path / "out"))

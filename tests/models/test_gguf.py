@@ -21,6 +21,7 @@ SIZES: dict[str, Any] = {"prefill_length": 8, "context_length": 64}
 # llama.cpp's name of the architecture, and what a family's tiny config is without.
 ARCH = {
     "gpt_oss": "gpt-oss",
+    "granite": "granite",
     "llama": "llama",
     "mistral": "llama",
     "mixtral": "llama",
@@ -193,7 +194,7 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
         (
             "qwen2",
             {"general.architecture": "gemma3"},
-            "general.architecture is 'gemma3', supported are gpt-oss, llama, phi3, ",
+            "general.architecture is 'gemma3', supported are gpt-oss, granite, llama, ",
         ),
         ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "rope.scaling.type is 'longrope', supported are none"),
         ("qwen2", {"qwen2.rope.dimension_count": 8}, "qwen2.rope.dimension_count is 8, expected the 32 of a head"),
@@ -206,6 +207,7 @@ def test_other_rope_factors_divide_the_frequencies(tmp_path: Path) -> None:
             {"llama.expert_count": 9},
             r"'blk.0.ffn_gate_inp.weight' in .* has shape \[8, 192\], expected \[9, 192\]",
         ),
+        ("granite", {"granite.logit_scale": 0.0}, "logits_scaling must be a positive number"),
         ("phi3", {"phi3.rope.dimension_count": 24}, "phi3.rope.dimension_count is 24, expected the 32 of a head"),
         ("smollm3", {"smollm3.attention.sliding_window": 9}, "smollm3.attention.sliding_window is not supported here"),
         (

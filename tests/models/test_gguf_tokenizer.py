@@ -104,6 +104,7 @@ def test_gpt_oss_splits_at_capitals_and_keeps_contractions(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("family", "pre", "words"),
     [
+        ("granite", "refact", ["It", "'ll", " say", " ", "1", "2", "3", "4", "!!", "\n", "x"]),
         ("phi3", "dbrx", ["It", "'ll", " say", " ", "123", "4", "!!\n", "x"]),
         ("smollm3", "smaug-bpe", ["It", "'ll", " say", " ", "123", "4", "!!\n", "x"]),
         ("seed_oss", "seed-coder", ["It", "'ll", " say", " ", "1", "2", "3", "4", "!!", "\n", "x"]),

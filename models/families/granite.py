@@ -1,0 +1,74 @@
+"""Granite 3 dense: Llama with four factors, three of which go into numbers that a package has anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key
+from ..common.config_rules import no_window
+from ..dense import CONTRACT, KEYS, TENSORS, TINY
+from ..family import Family, Gguf, ModelConfig
+
+_FACTORS = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    flags = config.flags
+    bias = flags["attention_bias"]
+    attention = Attention(qkv_bias=bias, out_bias=bias, scale=flags["attention_multiplier"])
+    return attention, Mlp(bias=flags["mlp_bias"])
+
+
+def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Blocks add their results without `residual_multiplier` to hidden states that are divided by it instead: norms,
+    which alone read these, give the same once their epsilon is divided by its square."""
+    residual = values["residual_multiplier"]
+    return {
+        "embedding_scale": values["embedding_multiplier"] / residual,
+        "rms_norm_eps": values["rms_norm_eps"] / residual**2,
+        "logit_scale": 1 / values["logits_scaling"],
+    }
+
+
+FAMILY = Family(
+    model_type="granite",
+    architecture="GraniteForCausalLM",
+    title="Granite",
+    models="Granite 3.0 to 3.3 dense, 2B and 8B",
+    has="`embedding_multiplier`, `residual_multiplier`, `attention_multiplier` and `logits_scaling`; `attention_bias` "
+    "and `mlp_bias` as Llama",
+    keys=(
+        *KEYS,
+        Key("max_position_embeddings", absent=2048),
+        Key("attention_bias", "flag", absent=False),
+        Key("mlp_bias", "flag", absent=False),
+        *(Key(factor, "number", absent=1.0) for factor in _FACTORS),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors=TENSORS,
+    contract=CONTRACT,
+    folded=_folded,
+    gguf=Gguf(
+        arch="granite",
+        interleaved=True,
+        keys={
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "attention.scale": "attention_multiplier",
+            "logit_scale": "logits_scaling",
+        },
+    ),
+    tiny={
+        **TINY,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": True,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.0625,
+        "logits_scaling": 6.0,
+    },
+)
