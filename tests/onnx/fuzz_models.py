@@ -97,15 +97,19 @@ def judge(number: int, folder: Path) -> str:
     """
     model = mutated(number)
     rng = random.Random(-number - 1)
-    quant = rng.choice(QUANTS)
+    quant, supported = rng.choice(QUANTS), None
     try:
         if isinstance(model, bytes):
-            model = _parsed(model, folder)
+            model, supported = _parsed(model, quant, folder)
         data = onnx_bytes(model, quant, folder=folder)
     except TcimError as error:
+        if supported:
+            raise AssertionError(f"--check found nothing: {str(error)[:200]}") from error
         if len(str(error)) > _LONGEST_MESSAGE or not str(error).strip():
             raise AssertionError(f"a message of {len(str(error))} characters: {str(error)[:200]}") from error
         return "refused"
+    if supported is False:
+        raise AssertionError("--check refused a model that compiles")
     try:
         module = Module.load(data)
         values = read(data).graphs[0].values
@@ -125,12 +129,12 @@ def judge(number: int, folder: Path) -> str:
     return "ran"
 
 
-def _parsed(data: bytes, folder: Path) -> onnx.ModelProto:
-    """The bytes by way of a file, as the command reads them."""
+def _parsed(data: bytes, quant: str, folder: Path) -> tuple[onnx.ModelProto, bool]:
+    """The bytes by way of a file, as the command reads them, and whether a check of it found all supported."""
     path = folder / f"input_{os.getpid()}.onnx"
     path.write_bytes(data)
-    check_onnx(OnnxOptions(model=path))
-    return onnx.load(path, load_external_data=False)
+    found = check_onnx(OnnxOptions(model=path, quant=quant))
+    return onnx.load(path, load_external_data=False), not found.missing
 
 
 def _node(rng: random.Random, model: onnx.ModelProto) -> onnx.NodeProto:
