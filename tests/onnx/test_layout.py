@@ -110,6 +110,25 @@ def test_outputs_and_readers_outside_keep_their_order(make_model, run_here, run_
     check(model, ["x"], run_here, run_there, outputs)
 
 
+def test_three_axes_whose_order_is_the_order_back(make_model, run_here, run_there):
+    """A Transpose behind a region is then one before the next."""
+    turn = {"perm": [0, 2, 1]}
+    nodes = [
+        ("Transpose", ["x"], ["a"], turn),
+        ("ReduceMax", ["a"], ["most"], {"axes": [2], "keepdims": 0}),
+        ("Transpose", ["a"], ["b"], turn),
+        ("Relu", ["b"], ["c"], {}),
+        ("Transpose", ["c"], ["d"], turn),
+        ("Neg", ["d"], ["e"], {}),
+        ("Transpose", ["e"], ["y"], turn),
+    ]
+    model = make_model(nodes, {"x": (2, 6, 5)}, ["most", "y"])
+    feeds = {"x": RNG.normal(size=(2, 6, 5)).astype(np.float32)}
+    got, wanted = run_here(model, feeds), run_there(model, feeds)
+    for name in ("most", "y"):
+        np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
 def test_nothing_changes_where_transposes_would_move_more(make_model, tmp_path):
     """Nobody transposes the results back, and there are two."""
     nodes = [BEGIN, ("Relu", ["a"], ["y"], {}), ("Neg", ["a"], ["z"], {})]

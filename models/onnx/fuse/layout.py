@@ -126,6 +126,11 @@ class _Regions:
         perm = node.attributes.get("perm") if node.op == "Transpose" and not node.domain else None
         return len(node.inputs) == 1 and isinstance(perm, list) and tuple(perm) == tuple(order)
 
+    def _begins(self, node: Node, region: set[int]) -> bool:
+        """Whether a region may read what a Transpose reads. Of three axes the order is also that back, of a region."""
+        maker = self._maker.get(node.inputs[0]) if self._is_turn(node, self._order) else None
+        return self._is_turn(node, self._order) and (maker is None or not self._makes_turned(maker, region))
+
     def _parts(self, inside: dict[int, Node]) -> list[list[Node]]:
         """The nodes in groups that share a value."""
         group = {key: key for key in inside}
@@ -159,7 +164,7 @@ class _Regions:
             maker = self._maker.get(name)
             if name in self._network.constants or (maker is not None and id(maker) in own):
                 continue
-            if maker is not None and self._is_turn(maker, self._order):
+            if maker is not None and self._begins(maker, own):
                 gain += self._size(name) if not self._read_outside(name, own) else 0
             else:
                 gain -= self._size(name)
@@ -193,7 +198,7 @@ class _Regions:
         if id(node) not in region:
             return [node]
         before: list[Node] = []
-        inputs = [self._operand(name, node, before) for name in node.inputs]
+        inputs = [self._operand(name, node, region, before) for name in node.inputs]
         outputs, attributes = list(node.outputs), dict(node.attributes)
         after: list[Node] = []
         if self._makes_turned(node, region):
@@ -217,7 +222,7 @@ class _Regions:
             inputs[1] = self._constant(node.inputs[1], pads[:, list(self._back)].reshape(-1))
         return [*before, replace(node, inputs=inputs, outputs=outputs, attributes=attributes), *after]
 
-    def _operand(self, name: str, node: Node, before: list[Node]) -> str:
+    def _operand(self, name: str, node: Node, region: set[int], before: list[Node]) -> str:
         """What a node of a region reads instead of a value."""
         array = self._network.constants.get(name)
         if array is not None:
@@ -230,7 +235,7 @@ class _Regions:
         if not name or name in self._turned:
             return self._turned.get(name, name)
         maker = self._maker.get(name)
-        if maker is not None and self._is_turn(maker, self._order):
+        if maker is not None and self._begins(maker, region):
             return maker.inputs[0]
         turned = self._fresh(name)
         before.append(self._transpose(node, name, turned, self._back))
