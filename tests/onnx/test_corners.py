@@ -307,6 +307,15 @@ def test_a_slice_of_nothing_is_left_out_by_a_concat(make_model, run_here, run_th
     np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
 
 
+def test_constants_of_five_axes_stand_beside_others(make_model, run_here, run_there):
+    """Their first axis is 1, and a weight has four."""
+    nodes = [("Concat", ["few", "x"], ["a"], {"axis": 3}), ("Concat", ["a", "more"], ["y"], {"axis": -1})]
+    constants = {"few": np.ones((1, 2, 3, 1, 2), np.float32), "more": np.ones((1, 2, 3, 5, 3), np.float32)}
+    model = make_model(nodes, {"x": (1, 2, 3, 4, 2)}, ["y"], constants)
+    x = np.arange(48, dtype=np.float32).reshape(1, 2, 3, 4, 2)
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
 def test_an_empty_input_is_refused_as_such(make_model):
     model = make_model([("Relu", ["x"], ["y"], {})], {"x": (0, 6)}, ["y"])
     with pytest.raises(TcimError, match=r"input 'x' has the shape \[0, 6\]: empty tensors are not supported"):

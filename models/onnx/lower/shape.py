@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from tcim_lite.hmm.layout import MAX_WEIGHT_RANK
+
 from ..emit import Tensor
 from ..table import Call, Operand, constant_dtype, lowers, within_float32
 
@@ -118,7 +120,10 @@ def concat(call: Call) -> Tensor:
     if len(operands) == 1:
         return call.as_tensor(operands[0])
     result = (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
-    return call.op("Concat", [call.source(operand) for operand in operands], result, {"axis": axis}, kinds.pop())
+    # A weight has no axes beyond those that a package holds, and a Concat needs all.
+    is_long = len(result) > MAX_WEIGHT_RANK
+    sources = [call.as_tensor(operand).id if is_long else call.source(operand) for operand in operands]
+    return call.op("Concat", sources, result, {"axis": axis}, kinds.pop())
 
 
 def strided(call: Call, x: Tensor, starts: list[int], steps: list[int], extents: list[int]) -> Tensor:
