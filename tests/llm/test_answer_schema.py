@@ -17,6 +17,8 @@ from tcim_lite.llm.engine.answer_schema import answer_schema
         ({"properties": {"a": {}}, "additionalProperties": True}, []),
         ({"properties": {"a": {}}, "patternProperties": {"x": {}}}, []),
         ({"properties": {"a": {}}, "required": ["b"]}, []),
+        ({"properties": {"a": {}}, "required": [["a"]]}, []),
+        ({"patternProperties": {"x": {"properties": {"a": {}}}}}, [("patternProperties", "x")]),
         ({"properties": {"properties": {"properties": {}}}}, [(), ("properties", "properties")]),
         ({"properties": {"a": {"const": {"properties": {}}}}}, [()]),
         ({"items": {"anyOf": [{"properties": {}}, True]}}, [("items", "anyOf", 0)]),
@@ -47,4 +49,5 @@ def test_what_says_nothing_of_names_is_left_out():
 def test_unknown_formats_are_annotations():
     schema = {"properties": {"a": {"format": "password"}, "format": {"format": "uuid"}}, "allOf": [{"format": "x"}]}
     held = {"properties": {"a": {}, "format": {"format": "uuid"}}, "allOf": [{}]}
+    schema["patternProperties"], held["patternProperties"] = {"format": {"format": "x"}}, {"format": {}}
     assert json.loads(answer_schema(json.dumps(schema))) == held

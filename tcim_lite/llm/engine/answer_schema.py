@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-_MAPS = ("properties", "$defs", "definitions")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 _SAYS = {"additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "minProperties"}
 # An object is put together from several schemas, each of which would forbid the properties of the others.
@@ -70,4 +70,5 @@ def _combines(node: dict[str, Any]) -> bool:
 
 def _lists(properties: dict[str, Any], required: Any) -> bool:
     """Whether all properties that an object must have are among those listed."""
-    return required is None or (isinstance(required, list) and all(name in properties for name in required))
+    names = required if isinstance(required, list) else [None]
+    return required is None or all(isinstance(name, str) and name in properties for name in names)
