@@ -27,6 +27,8 @@ def read_rope(
     scaling = dict(scaling)
     # Older files say "type"; the vendor's own say both.
     scaling["rope_type"] = scaling.get("rope_type") or scaling.pop("type", None) or "default"
+    if not isinstance(scaling["rope_type"], str):
+        raise CompileError(f"config.json: rope_type must be a string, got {scaling['rope_type']!r:.40}")
     for place in (raw, scaling):
         if (factor := place.get("partial_rotary_factor")) not in (None, 1):
             raise CompileError(f"config.json: partial_rotary_factor={factor!r} is not supported, expected 1 or none")
