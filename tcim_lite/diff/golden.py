@@ -7,7 +7,7 @@ output passes if it is equal, or if its cosine reaches a limit. A missing file i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,13 +69,13 @@ def check(package: Path, folder: Path, limit: float = LIMIT, graphs: Sequence[st
     watched = [_Checked(module, path, limit) for module, path in _modules(package, graphs)]
     known = {file for graph in watched for file in graph.files}
     chosen = bool(graphs) or package.is_file()
-    prefixes = tuple(graph.prefix for graph in watched) if chosen else ("hmquant_",)
     others = _other_prefixes(package, watched)
+    prefixes = {graph.prefix for graph in watched} if chosen else {"hmquant_", *others}
     verdicts: list[Verdict] = []
     goes_on = False
     for step, path in _steps(folder):
         npy = [file for file in path.iterdir() if file.suffix == ".npy"]
-        files = {file.name: file for file in npy if file.name.startswith(prefixes)}
+        files = {file.name: file for file in npy if file.name in known or _is_of(file.name, prefixes, others)}
         used = [graph for graph in watched if not graph.files.isdisjoint(files)]
         for graph in used:
             verdicts += graph.run(step, files, goes_on)
@@ -255,6 +255,12 @@ def _other_prefixes(package: Path, watched: Sequence[_Checked]) -> tuple[str, ..
     """Of the files of graphs beside those that are checked."""
     folder = package.parent if package.is_file() else package
     return tuple({f"hmquant_{golden_name(path.stem)}_" for path in folder.glob("*.hmm")} - {g.prefix for g in watched})
+
+
+def _is_of(file: str, prefixes: Collection[str], others: Sequence[str]) -> bool:
+    """Whether a file is of the graphs with these prefixes: of a graph whose name begins like another's, the longer."""
+    longest = max((prefix for prefix in (*others, *prefixes) if file.startswith(prefix)), key=len, default="")
+    return longest in prefixes
 
 
 def _found(names: Sequence[str], files: Mapping[str, Path]) -> Path | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,16 @@ def test_a_graph_alone_does_not_go_on_from_steps_of_another(package, dumped):
         assert not any(verdict.passed for verdict in verdicts)
         assert {verdict.reason for verdict in verdicts if verdict.tensor == "logits"} == {"was not computed"}
     assert [verdict.reason for verdict in check(package, dumped, graphs=["qwen3_prefill"])] == ["equal"] * 2
+
+
+def test_a_graph_whose_name_begins_another_has_its_own_files_alone(package, dumped, tmp_path):
+    copied = tmp_path / "copied"
+    shutil.copytree(package, copied)
+    shutil.copy(copied / "qwen3_prefill.hmm", copied / "qwen3.hmm")
+    assert [verdict.reason[:19] for verdict in check(copied / "qwen3.hmm", dumped)] == ["has no golden files"]
+    (dumped / "step_0" / "hmquant_qwen3_other_input.npy").touch()
+    reasons = [verdict.reason for verdict in check(copied / "qwen3.hmm", dumped)]
+    assert reasons[0] == "is of no tensor of the package"
 
 
 def test_a_step_that_could_not_be_run_is_no_past(package, dumped):
