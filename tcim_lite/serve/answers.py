@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
@@ -12,6 +11,7 @@ from dataclasses import replace
 from starlette.requests import ClientDisconnect
 
 from ..llm.engine import Event, QueueFullError, Replicas, RequestError, SamplingParams
+from .arrivals import Arrivals
 from .errors import ApiError, closing, overloaded, too_slow
 from .metrics import Metrics
 from .sampling import seeded
@@ -31,7 +31,7 @@ class Answers:
 
     def __init__(self, engines: Replicas, metrics: Metrics, timeout_s: float):
         self._engines, self._metrics, self._timeout_s = engines, metrics, timeout_s
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._arrivals = asyncio.get_running_loop(), Arrivals.here()
         self._deadline = self._loop.time() + timeout_s
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._open: dict[int, str] = {}  # request ids of answers that have not ended, by index
@@ -60,8 +60,7 @@ class Answers:
 
         def on_event(event: Event) -> None:  # in the driver's second thread
             watch(event)
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._events.put_nowait, (index, event))
+            self._arrivals.call(self._events.put_nowait, (index, event))
 
         self._open[index] = self._engines.submit(prompt, params, on_event)
 

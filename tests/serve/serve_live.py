@@ -98,7 +98,7 @@ def start(packages):
     yield make
     for server in made:
         assert server.stop() == 0, server.log
-        assert not [line for line in server.log if "StrictError" in line or "Traceback" in line]
+        assert not any("StrictError" in line or "Traceback" in line for line in server.log), "".join(server.log)
 
 
 @pytest.fixture(scope="session")

@@ -186,14 +186,15 @@ def test_clients_that_ask_without_pause_are_answered_or_refused_at_the_signal(st
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_what_does_not_end_in_time_is_refused_cleanly(start, number):
+def test_what_does_not_end_in_time_is_refused_cleanly(start, tmp_path, number):
     if signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("ignored, as nohup has it, and so by the server")
-    server = start("--shutdown-timeout", "0.2", batch=1)
+    (tmp_path / "rules.toml").write_text(rules_text([{"kind": "slow", "delay_s": 0.02}]))
+    server = start("--shutdown-timeout", "0.2", batch=1, env={"TCIM_LITE_FAULTS": str(tmp_path / "rules.toml")})
     codes = []
 
     def ask():
-        answer = server.post(CHAT, json=body(**ENDLESS, n=20))
+        answer = server.post(CHAT, json=body(**ENDLESS))
         codes.append((answer.status_code, answer.headers.get("retry-after")))
 
     thread = threading.Thread(target=ask)
@@ -201,7 +202,7 @@ def test_what_does_not_end_in_time_is_refused_cleanly(start, number):
     until(lambda: server.metric("tcim:num_requests_running") == 1)
     server.process.send_signal(number)
     thread.join(30)
-    assert codes == [(503, "5")]
+    assert codes == [(503, "5")], "".join(server.log)
     assert server.process.wait(30) == 0
 
 

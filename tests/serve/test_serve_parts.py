@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import os
 import random
+import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from tcim_lite.llm import load_tokenizer
 from tcim_lite.llm.engine import Event, SamplingParams
 from tcim_lite.serve import chat_template
 from tcim_lite.serve.answers import Answers
+from tcim_lite.serve.arrivals import Arrivals
 from tcim_lite.serve.chat import prompt_text
 from tcim_lite.serve.chat_template import ChatTemplate, TemplateError
 from tcim_lite.serve.options import ServeOptions
@@ -253,3 +256,26 @@ def test_a_stream_of_answers_at_hand_notices_that_its_client_has_left():
 def test_an_origin_that_no_browser_sends_is_refused(origin):
     with pytest.raises(ValueError, match="expected SCHEME://HOST"):
         ServeOptions(model="m", cors_origins=(origin,))
+
+
+def test_what_comes_while_the_loop_is_behind_arrives_in_order_and_leaves_room_for_signals():
+    """A pipe of wake-ups holds some 280; asyncio's own signal handlers use it, so they show that there is room."""
+    got, signals = [], []
+
+    async def work() -> None:
+        loop, arrivals = asyncio.get_running_loop(), Arrivals.here()
+        loop.add_signal_handler(signal.SIGUSR1, signals.append, 1)
+        thread = threading.Thread(target=lambda: [arrivals.call(got.append, number) for number in range(5000)])
+        thread.start()
+        thread.join()  # the loop stands still
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while len(got) < 5000:
+            signals_before = len(signals)
+            await asyncio.sleep(0)
+        assert signals_before, "others have their turn between"
+        assert Arrivals.here() is arrivals
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+    asyncio.run(work())
+    assert got == list(range(5000))
+    assert signals == [1]

@@ -197,6 +197,7 @@ def test_a_response_tells_what_was_asked(server):
     assert (made["status"], made["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert made["id"].startswith("resp_")
     assert made["output"][0]["status"] == "incomplete"
+    whole(server)
     again = whole(server)["usage"]
     assert again["input_tokens_details"]["cached_tokens"] == again["input_tokens"] - 1
     assert again["total_tokens"] == again["input_tokens"] + again["output_tokens"]
