@@ -122,6 +122,23 @@ def test_a_reset_ends_a_hang(module, hal):
         assert (total(module) == 3).all()
 
 
+def test_the_end_of_the_rules_ends_a_hang_under_way(add_model, run_script, monkeypatch):
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")  # what is freed and read all the same is nonsense
+    text = """
+        import sys, time
+        import tcim_lite.runtime as rt
+        from tcim_lite import faults
+        module = rt.load(sys.argv[1])
+        for _ in range(5):
+            with faults.inject(kind="hang", timeout_s=100):
+                module.run()
+                time.sleep(0.03)  # the worker waits for the end of the hang
+            module.sync()
+        print("end")
+    """
+    assert run_script(text, str(add_model), fresh=True) == "end"
+
+
 def test_queued_work_behind_a_hang_is_lost_and_said_once(module, add_model, hal):
     other = rt.load(add_model)
     other.set_stream(rt.Stream())

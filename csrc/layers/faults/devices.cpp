@@ -23,8 +23,8 @@ FaultyDevices::Clock::time_point FaultyDevices::now() {
 
 void FaultyDevices::forget() noexcept {
   const std::lock_guard lock(mutex_);
-  for (auto& [device, state] : states_) undo(device, state);
-  states_.clear();
+  for (auto& [device, state] : states_) restore(device, state);  // not erased: still_hangs() waits with one
+  changed_.notify_all();
 }
 
 std::optional<std::string> FaultyDevices::broken(std::span<const int> devices) {
@@ -118,10 +118,7 @@ void FaultyDevices::end_reset(int device, bool done) {
   const std::lock_guard lock(mutex_);
   State& state = states_[device];
   state.resets = false;
-  if (!done) return;
-  state.hangs_until.reset();
-  state.why.clear();
-  undo(device, state);
+  if (done) restore(device, state);
 }
 
 void FaultyDevices::reset(int device) {
@@ -137,6 +134,12 @@ void FaultyDevices::end_limit(int device, State& state) {
   state.limited_until.reset();
   state.slowdown = 1;
   if (Device* real = find_device(device)) real->limit_clock(0);
+}
+
+void FaultyDevices::restore(int device, State& state) noexcept {
+  state.hangs_until.reset();
+  state.why.clear();
+  undo(device, state);
 }
 
 void FaultyDevices::undo(int device, State& state) noexcept {

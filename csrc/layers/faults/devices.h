@@ -77,6 +77,8 @@ class FaultyDevices {
   };
 
   static void end_limit(int device, State& state);
+  // It answers again, and nothing is left of what befell it.
+  static void restore(int device, State& state) noexcept;
   // Flips and limits, and errors whose callers have been told.
   static void undo(int device, State& state) noexcept;
 
