@@ -337,8 +337,8 @@ int main(int argc, char** argv) {
   test_memory_is_handed_from_thread_to_thread();
   test_errors_of_runs_are_raised_in_any_thread();
   test_listeners_come_and_go_in_a_round();
-  char folder[] = "/tmp/tcim_lite_races_XXXXXX";
-  CHECK(mkdtemp(folder) != nullptr);
+  std::string folder = std::filesystem::temp_directory_path() / "tcim_lite_races_XXXXXX";
+  CHECK(mkdtemp(folder.data()) != nullptr);
   test_layers_come_and_go_under_calls(folder);
   std::filesystem::remove_all(folder);
   go_on_submitting();

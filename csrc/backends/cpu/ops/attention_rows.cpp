@@ -22,7 +22,7 @@ void AttentionStep::attend_block(const RunContext& run, const Tile& tile, int64_
   const int64_t heads = heads_per_kv();
   const int64_t rows = tile.begun_rows(block, heads);
   const int64_t start = block * kAttentionBlock;
-  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];  // rows <= max(kWideTileRows, heads)
+  int32_t begins[kMaxHeadsPerKv], keys[kMaxHeadsPerKv];  // most_tile_rows() is no more
   const int64_t skip = tile.blind_rows(block, heads);
   for (int64_t row = skip; row < rows; ++row) {
     begins[row] = int32_t(std::max<int64_t>(tile.begin(row / heads) - start, 0));
