@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine")  # of tcim_lite
 NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then run `make docs`. -->"
 
+_STARS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
+
 MARKS = (
     'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against.\n'
     "What is *chosen* or an *extension* says so ([status of every call](../api-status.md))."
@@ -141,12 +143,13 @@ def _parameters(function: griffe.Function) -> str:
     for parameter in function.parameters:
         if parameter.name in ("self", "cls"):
             continue
-        if parameter.kind is griffe.ParameterKind.keyword_only and "*" not in shown:
+        stars = _STARS.get(parameter.kind, "")
+        if parameter.kind is griffe.ParameterKind.keyword_only and not any(text.startswith("*") for text in shown):
             shown.append("*")
-        text = parameter.name
+        text = stars + parameter.name
         if parameter.annotation:
             text += f": {parameter.annotation}"
-        if parameter.default is not None:
+        if parameter.default is not None and not stars:  # griffe gives these the defaults () and {}
             text += f" = {parameter.default}" if parameter.annotation else f"={parameter.default}"
         shown.append(text)
     return f"({', '.join(shown)})"
