@@ -1,5 +1,5 @@
 # make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
-# make check: the tests that every change needs, in about three minutes on two cores.
+# make check: the tests that every change needs.
 # make docs: write docs/api, the API reference, from the docstrings, and the types of the compiled core from its bindings.
 # make fuzz: fuzz the reader (docs/developing.md).
 # All use one .venv in this folder with the versions of constraints.txt.
