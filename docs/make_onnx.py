@@ -16,11 +16,18 @@ _BLOCKED = re.compile(r"(?<=their reasons:\n\n)(.*?)(?=\n\nGuesses)", re.DOTALL)
 
 
 def page(text: str) -> str:
-    """The page with its list of ops as the table has it."""
-    text = _LIST.sub(lambda _: _listed(""), text)
+    """The page with its list of ops as the table has it.
+
+    Raises:
+        ValueError: The page lacks the text around a list.
+    """
     rows = [f"| {op} | {reason} |" for op, reason in sorted(blocked().items())]
-    text = _HMONNX.sub(lambda _: _listed(DOMAIN), text)
-    return _BLOCKED.sub(lambda _: "\n".join(["| op | why |", "|---|---|", *rows]), text)
+    table = "\n".join(["| op | why |", "|---|---|", *rows])
+    for place, made in ((_LIST, _listed("")), (_HMONNX, _listed(DOMAIN)), (_BLOCKED, table)):
+        text, count = place.subn(lambda _, made=made: made, text)
+        if count != 1:
+            raise ValueError(f"{PAGE.name}: {place.pattern!r} matches {count} times, expected once")
+    return text
 
 
 def _listed(of_domain: str) -> str:
