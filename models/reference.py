@@ -191,7 +191,7 @@ class Reference:
 
 
 def quantize_activations(x: Floats) -> tuple[Floats, NDArray[np.int32]]:
-    """Codes [T, K] (integers held in fp32) and exponents [T, K / 64] of numerics section 2."""
+    """Codes [T, K] (integers held in fp32) and exponents [T, K / 64] of docs/numerics.md section 3."""
     groups = x.reshape(len(x), -1, _GROUP)
     amax = np.abs(groups).max(axis=2)
     exponents = np.full(amax.shape, -30)

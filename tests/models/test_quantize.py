@@ -1,4 +1,4 @@
-"""The quantisers against straight-line ones, written from docs/numerics.md section 2."""
+"""The quantisers against straight-line ones, written from docs/numerics.md section 10."""
 
 from __future__ import annotations
 
