@@ -1,6 +1,6 @@
 # make demo: compile the demo checkpoint and chat with it.   make test: everything CI runs.
 # make check: the tests that every change needs.
-# make docs: write docs/api, the API reference, from the docstrings, and the types of the compiled core from its bindings.
+# make docs: write the generated pages of docs/ and the types of the compiled core (docs/developing.md).
 # make fuzz: fuzz the reader (docs/developing.md).
 # All use one .venv in this folder with the versions of constraints.txt.
 PYTHON ?= python3
@@ -58,7 +58,7 @@ fuzz: $(VENV)/test
 	$(BIN)/python tests/fuzzing.py --runs $(FUZZ_RUNS) --jobs $(FUZZ_JOBS)
 	$(BIN)/python tests/onnx/fuzz_models.py --runs $$(( $(FUZZ_RUNS) / 10 )) --jobs $(FUZZ_JOBS)
 
-docs: $(VENV)/docs
+docs: $(VENV)/test
 	$(BIN)/python docs/make_api.py
 	$(BIN)/tcim-lite explain --markdown > docs/strict.md
 	$(BIN)/tcim-lite port-check --table > docs/api-status.md
@@ -98,11 +98,6 @@ $(VENV)/test: EXTRAS := compile,chat,test
 $(VENV)/test: $(VENV)/tools $(SOURCES)
 	$(install)
 	touch $(VENV)/demo
-
-# Sources are all it reads: no build.
-$(VENV)/docs: $(VENV)/tools
-	$(INSTALL) griffelib
-	touch $@
 
 clean:
 	rm -rf $(VENV) .venv-vllm build out
