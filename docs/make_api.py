@@ -22,7 +22,7 @@ NOTE = "<!-- Made by docs/make_api.py from the docstrings: change those, then ru
 _STARS = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
 
 MARKS = (
-    'Marks such as C-7 and "spec section 9" cite the API contract that the emulator is tested against.\n'
+    "Marks such as C-7 name corners of the [API contract](../conformance.md#the-api-contract).\n"
     "What is *chosen* or an *extension* says so ([status of every call](../api-status.md))."
 )
 

@@ -1,4 +1,4 @@
-"""tcim_lite.dev_ctrl: clocks and telemetry (spec tcim-api section 11, C-17)."""
+"""tcim_lite.dev_ctrl: clocks and telemetry (C-17)."""
 
 import threading
 import time

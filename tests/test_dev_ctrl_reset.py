@@ -1,4 +1,4 @@
-"""HalDevice.ipu_reset and its callbacks (spec tcim-api section 11, C-17)."""
+"""HalDevice.ipu_reset and its callbacks (C-17)."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""Capacity, the ledger in its error, and that memory comes back (spec tcim-api section 14, design section 6, C-22)."""
+"""Capacity, the ledger in its error, and that memory comes back (C-22)."""
 
 import gc
 import itertools

@@ -1,4 +1,4 @@
-"""What set_input does with host data (spec sections 13.2 and 13.3); C-3 to C-6 are in tests/corners."""
+"""What set_input does with host data ; C-3 to C-6 are in tcim_lite/conformance."""
 
 from importlib import resources
 

@@ -1,4 +1,4 @@
-// Element types. 1..8 are the runtime's own (spec tcim-api 13.1) and the codes of the container; the rest exist only
+// Element types. 1..8 are the runtime's own and the codes of the container; the rest exist only
 // on the host side of a copy. Their names are in base/dtype.h: <string_view> takes the compiler 0.4 s, and every kernel
 // file includes this.
 #pragma once

@@ -16,7 +16,7 @@ ApiVersion emulated_version();
 std::string_view name_of(ApiVersion version) noexcept;
 
 // Whether set_input binds a device tensor to an input. Of runtime 1.3.0 it is reported that it binds to inputs named in
-// set_dummy_tensors only, and that set_dev_input binds to all; programs for 1.4.0 bind both ways (tcim-api 7.2).
+// set_dummy_tensors only, and that set_dev_input binds to all; programs for 1.4.0 bind both ways.
 constexpr bool set_input_binds(ApiVersion version, bool is_dummy) noexcept {
   return is_dummy || version >= ApiVersion::V1_4;
 }

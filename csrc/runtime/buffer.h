@@ -59,7 +59,7 @@ class Buffer {
   void write(uint64_t offset, uint64_t bytes, const std::byte* host);
 
   // Queued runs that use the buffer, of every set of bindings that it is in. Host reads and writes wait until there are
-  // none (spec tcim-api 7.3).
+  // none.
   void add_uses(std::weak_ptr<const Uses> uses);
   void wait_idle() const noexcept;
   bool idle() const noexcept { return find_busy() == nullptr; }

@@ -1,4 +1,4 @@
-// Conversion of contiguous elements between dtypes (spec tcim-api 13.2).
+// Conversion of contiguous elements between dtypes.
 //
 // float -> narrower float: nearest even, overflow to infinity. integer -> integer: the value is kept or refused, but
 // uint8 <-> int8 reinterprets (xh1 images). float -> int8: nearest even, saturating. float -> another integer: exact

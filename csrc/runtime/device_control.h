@@ -1,4 +1,4 @@
-// Telemetry and control of logical devices (spec tcim-api section 11).
+// Telemetry and control of logical devices.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A loaded model: its ports, their bindings, and the stream it runs on (spec tcim-api section 7).
+// A loaded model: its ports, their bindings, and the stream it runs on.
 //
 // A host array is copied, at call time, into whatever an input is bound to; a device tensor re-binds the input. `run`
 // queues; reads and host writes wait for queued runs that use the same memory. An error of queued work is raised once,

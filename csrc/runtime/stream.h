@@ -43,7 +43,7 @@ bool interrupted();
 
 class Stream {
  public:
-  // auto_yield has no effect on results (spec tcim-api section 6).
+  // auto_yield has no effect on results.
   explicit Stream(bool auto_yield = false);
   // The same, as a call of the API.
   static std::shared_ptr<Stream> create(bool auto_yield);

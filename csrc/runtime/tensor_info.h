@@ -43,7 +43,7 @@ struct TensorInfo {
   bool is_dense() const;
 
   TensorInfo ascontiguous() const;
-  // Keeps shape and strides. Throws Error(Argument) for a dtype the runtime has not (spec tcim-api 13.1).
+  // Keeps shape and strides. Throws Error(Argument) for a dtype the runtime does not have.
   TensorInfo astype(DType other) const;
   TensorInfo on_host() const;
   // Of a rectangle of these extents that lies inside.

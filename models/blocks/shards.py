@@ -1,4 +1,4 @@
-"""What each of several devices computes: every Linear is cut by outputs, attention by KV heads (spec numerics 5)."""
+"""What each of several devices computes: Linears are cut by outputs, attention by KV heads (numerics.md section 8)."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def build_graph(
 
 
 def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, int]:
-    """Returns how many cache rows the local and the global mask are about (spec models B.3).
+    """Returns how many cache rows the local and the global mask are about.
 
     A token sees W of the cache; what the tokens of a run see together is rounded up as the vendor's exporter does.
     """

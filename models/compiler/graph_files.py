@@ -48,7 +48,7 @@ def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEnt
 
 
 def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
-    """The keys of the vendor's builds (spec llm-graphs 5.3), then ours."""
+    """The keys of the vendor's builds, then ours."""
     options, profile = model.options, model.profile
     message = {
         # The vendor compiles verify from prefill with another fill length.

@@ -70,7 +70,7 @@ FAMILY = Family(
     },
     contract=replace(
         CONTRACT,
-        masks=(  # spec models B.3
+        masks=(
             Port("local_attention_mask", "local_attention_mask", ""),
             Port("global_attention_mask", "global_attention_mask", ""),
         ),

@@ -28,8 +28,8 @@ def refused(kind: str = "RuntimeError", words: str = "", status: str = "") -> It
     """The body has to raise.
 
     Of the emulator: an instance of `kind`, a built-in or a class of the runtime, whose message has a match of the
-    pattern `words` and whose status is `status`. Which class and words the vendor's runtime uses is not known (spec
-    section 10), so of another runtime any RuntimeError, ValueError, TypeError or KeyError is good.
+    pattern `words` and whose status is `status`. Which class and words the vendor's runtime uses is not
+    known, so another runtime may raise any RuntimeError, ValueError, TypeError or KeyError.
     """
     refusal = Refusal()
     try:

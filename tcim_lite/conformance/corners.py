@@ -1,4 +1,4 @@
-"""The corners of spec section 18."""
+"""The corners of the API contract, C-1 to C-32, by number."""
 
 NAMES = {
     1: "In-place KV",

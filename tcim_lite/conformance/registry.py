@@ -39,7 +39,7 @@ class Case:
 
     @property
     def corner(self) -> int | None:
-        """The number of the corner of spec section 18 that it holds."""
+        """The number of the corner of the contract that it tests."""
         match = re.match(r"\w+::test_c(\d\d)_", self.id)
         return int(match.group(1)) if match else None
 

@@ -1,4 +1,4 @@
-"""Marks of public names: how each relates to the vendor's API (spec tcim-api). What is marked stays as it is.
+"""Marks of public names: how each relates to the vendor's API. What is marked stays as it is.
 
 `reader.py` finds the marks in the sources. docs/api-status.md lists them, with what has no place for a mark: names of
 C++ alone, modules, and what is missing (`portcheck/table.py`).

@@ -1,4 +1,4 @@
-"""The vendor's device control: clocks, telemetry and reset of logical devices (spec section 11).
+"""The vendor's device control: clocks, telemetry and reset of logical devices.
 
 `tcim_lite.pydev_ctrl` is the same module under the name of the vendor's documentation.
 """

@@ -1,4 +1,4 @@
-"""HalDevice: what the vendor's programs read and set on a device (spec section 11).
+"""HalDevice: what the vendor's programs read and set on a device.
 
 Everything is as this process sees it: memory is what it holds itself, out of the capacity it may use itself, and the
 DVFS mode is its own. `tcim-lite smi` adds the processes up.

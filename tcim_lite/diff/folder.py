@@ -1,4 +1,4 @@
-"""A folder of tensors, named as the vendor names golden files (spec models.md, section C; llm-graphs.md, section 6).
+"""A folder of tensors, named as the vendor names golden files.
 
 dump.json                                      what was run, and the tensors of each step in the order of execution
 step_0/hmquant_<graph>_<tensor>_input.npy      <graph> is the name of the .hmm

@@ -1,6 +1,6 @@
 """The loop: prefill a prompt in chunks, then decode one token at a time.
 
-Shapes (llm-graphs 2.1): input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the
+Shapes: input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the
 valid and current lengths, the first KV cache is input 3 with the context length C as its axis 2; output 0 is the logits
 [1, 1, V]. A package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on, one
 compiled with --masks two masks as inputs 3 and 4 and its caches from 5 on.

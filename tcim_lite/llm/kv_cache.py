@@ -9,7 +9,7 @@ import tcim_lite.runtime as tcim
 
 
 def cache_names(module: Any) -> list[str]:
-    """Names of the KV cache inputs of `module`, in input order (llm-graphs 2.1: they contain kcache or vcache)."""
+    """Names of the KV cache inputs of `module`, in input order: those that contain kcache or vcache."""
     names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
     return [name for name in names if "kcache" in name or "vcache" in name]
 

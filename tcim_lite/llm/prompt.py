@@ -1,4 +1,4 @@
-"""A prompt into a graph, chunk by chunk (llm-graphs 2.1)."""
+"""A prompt into a graph, chunk by chunk."""
 
 from __future__ import annotations
 

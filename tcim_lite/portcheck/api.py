@@ -90,12 +90,13 @@ def page() -> str:
         "# Status of every API call",
         "",
         "Made by `tcim-lite port-check --table` from the marks in `tcim_lite/runtime` and `tcim_lite/dev_ctrl`",
-        "(`tcim_lite/contract`) and from `tcim_lite/portcheck/table.py`; sections are those of the API",
-        f"contract. {counts['exact']} calls are exact: the contract says what they do, and they do that. "
-        f"{counts['chosen']} are chosen: the",
-        "contract is silent on a point, and the text says what the emulator does. "
-        f"{counts['missing']} are missing, {counts['extension']} are",
-        "extensions, which the card has not. [port-check](port-check.md) names those that a program uses.",
+        "(`tcim_lite/contract`) and from `tcim_lite/portcheck/table.py`. Sections are those of the [API",
+        "contract](conformance.md#the-api-contract). "
+        f"{counts['exact']} calls are exact: the contract says what they do, and they do that.",
+        f"{counts['chosen']} are chosen: the contract is silent on a point, and the text says what the emulator does. "
+        f"{counts['missing']} are missing,",
+        f"and {counts['extension']} are extensions, which the card does not have.",
+        "[port-check](port-check.md) names those that a program uses.",
     ]
     for status in STATUSES:
         lines += ["", f"## {status.capitalize()}", "| Python | C++ | section | |", "|---|---|---|---|"]

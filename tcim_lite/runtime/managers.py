@@ -15,7 +15,7 @@ __all__ = ["DevManager", "WeightManager"]
 
 @exact("2", "DevManager::Create")
 class DevManager:
-    """An ordered list of device ids; the first is rank 0 (spec section 2). Immutable."""
+    """An ordered list of device ids; the first is rank 0. Immutable."""
 
     def __init__(self, device_ids: int | Iterable[int] = 0, backend_name: str = "") -> None:
         """Describes devices. Whether they exist is checked by `load`.
@@ -73,7 +73,7 @@ class DevManager:
 
 @exact("3", "Module::WeightManager")
 class WeightManager:
-    """Modules loaded with one manager share equal weights on a device (spec section 3).
+    """Modules loaded with one manager share equal weights on a device.
 
     Lazy: memory appears at the first load that carries it. Modules keep their manager alive and own the weights, which
     go with the last module that uses them (C-22).

@@ -71,7 +71,7 @@ def load_model_info(path: str | os.PathLike[str]) -> str:
 
 @exact("7", "Module")
 class Module:
-    """A loaded model (spec section 7). Made by `load`.
+    """A loaded model. Made by `load`.
 
     Names may be the compiled ones, the exporter's, or either with a trailing `.hmcc.format`. Values and bindings
     persist across runs. An error of queued work is raised once, at the next run, sync or get_output; reading a tensor
@@ -199,7 +199,10 @@ class Module:
     def set_input(self, name: str, value: Any) -> None:
         """Copies host data into the input, or binds a device tensor to it.
 
-        Host data goes, at call time and converted, into whatever the input is bound to (C-2, C-3, C-5).
+        Host data is copied at call time into whatever the input is bound to, and converted (C-2, C-3, C-5): a float to
+        a narrower float rounds to nearest even, and overflow becomes infinity; an integer keeps its value, and one that
+        does not fit is refused, except that uint8 and int8 are reinterpreted; a float to int8 rounds to nearest even
+        and saturates; a float to another integer must be a whole number; an integer to a float rounds to nearest even.
 
         Args:
             name: the input.

@@ -14,7 +14,7 @@ __all__ = ["Option", "RunOption"]
 
 @chosen("4", "Option(), Option(int) and Option(DevManager) are accepted beside a WeightManager", "Module::Option")
 class Option:
-    """Load options (spec section 4). Setters return the option, so calls chain."""
+    """Load options. Setters return the option, so calls chain."""
 
     def __init__(self, weight_manager: WeightManager | DevManager | int | None = None) -> None:
         """Options with their defaults.
@@ -117,7 +117,7 @@ class Option:
 
 @chosen("5", "less than one round is refused", "Module::RunOption")
 class RunOption:
-    """Run options (spec section 5). Immutable."""
+    """Run options. Immutable."""
 
     __slots__ = ("_rounds",)
 

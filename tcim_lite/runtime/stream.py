@@ -11,7 +11,7 @@ __all__ = ["Stream"]
 
 @chosen("6", "auto yield has no effect; modules without a stream share one per device", "Stream")
 class Stream:
-    """Work of one stream runs in order, work of different streams concurrently (spec section 6).
+    """Work of one stream runs in order, work of different streams concurrently.
 
     Opaque; give it to `Module.set_stream`. No thread starts before the first run.
     """

@@ -19,7 +19,7 @@ __all__ = ["Tensor", "from_dlpack"]
 
 @chosen("9", "new memory is zeros; the card's holds anything", "Tensor")
 class Tensor:
-    """Memory on the host or a device (spec section 9). Views and aliases share it and keep it alive (C-22)."""
+    """Memory on the host or a device. Views and aliases share it and keep it alive (C-22)."""
 
     __slots__ = ("_core",)
 
@@ -29,7 +29,8 @@ class Tensor:
         Args:
             info: dtype, shape and layout.
             data: None for zeroed storage where the info lives; else anything that `Module.set_input` takes from the
-                host, with as many elements, which is copied and converted (spec section 13.2) into a host tensor.
+                host, with as many elements, which is copied into a host tensor and
+                converted as there.
 
         Raises:
             ShapeError: the element counts differ.
@@ -147,7 +148,7 @@ class Tensor:
 
     @exact("9", "Tensor::AsType")
     def astype(self, np_type: Any) -> Tensor:
-        """A converted copy in the same place (rules of spec section 13.2).
+        """A copy in the same place, converted by the rules of `Module.set_input`.
 
         Raises:
             ArgumentError: a dtype the runtime does not have, or a value that does not fit it.

@@ -62,7 +62,7 @@ class Device(enum.IntEnum):
 
 @extension("take the info of a module, and astype or ascontiguous of it")
 class TensorInfo:
-    """What a tensor looks like (spec section 8, C-14). Immutable."""
+    """What a tensor looks like (C-14). Immutable."""
 
     __slots__ = ("_core",)
 
@@ -73,7 +73,7 @@ class TensorInfo:
 
         Args:
             shape: extents, each at least 1; () is a scalar.
-            dtype: one of the eight numpy types of spec section 13.1.
+            dtype: a numpy type: int8, uint8, int16, uint16, int32, uint32, float16 or float32.
             name: free text.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Packages whose graphs take the positions of their tokens (spec models B.1, B.2)."""
+"""Packages whose graphs take the positions of their tokens."""
 
 from __future__ import annotations
 

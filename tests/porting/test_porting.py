@@ -1,4 +1,4 @@
-"""Scripts that use the API as the vendor's examples do (spec tcim-api section 17), run as they stand.
+"""Scripts that use the API as the vendor's examples do, run as they stand.
 
 The scripts import tcim_lite, numpy and the standard library only; what they compute is known from elsewhere.
 """

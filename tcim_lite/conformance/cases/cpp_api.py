@@ -1,4 +1,4 @@
-"""The C++ API (spec section 12): C-24, and a case for every CASE in cpp/."""
+"""The C++ API: C-24, and a case for every CASE in cpp/."""
 
 import re
 import shutil

@@ -51,7 +51,7 @@ struct Register {
     }                                                                                                    \
   } while (false)
 
-// Whether SetInput binds a device tensor to an input that is no dummy: not on runtime 1.3 (spec section 7.2).
+// Whether SetInput binds a device tensor to an input that is no dummy: not on runtime 1.3.
 inline bool SetInputBinds() { return tcim::GetVersion().rfind("v1.3.", 0) != 0; }
 
 // The values of a tensor, converted.

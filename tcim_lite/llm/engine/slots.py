@@ -3,7 +3,7 @@
 A slot is one lane of a decode graph: a valid length, a current length and KV caches of its own.
 
 **The idle-slot rule.** A decode run writes one cache row in every slot, at the slot's valid length: a current length of
-0 is refused (llm-graphs 2.1, G-7). A slot that takes no part therefore passes its own number of rows. The row written
+0 is refused. A slot that takes no part therefore passes its own number of rows. The row written
 there is behind what is valid, and the slot's next token overwrites it. Passing 0 would destroy row 0 of a prompt in
 mid-prefill, and of rows kept for the next prompt. A full slot has no such row, so an idle one gives up its last.
 

@@ -1,4 +1,4 @@
-"""`get_hm_devices`, which the vendor's LLM examples import (spec section 16.3)."""
+"""`get_hm_devices`, which the vendor's LLM examples import."""
 
 import os
 

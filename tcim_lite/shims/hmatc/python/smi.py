@@ -1,4 +1,4 @@
-"""Device states, as far as programs beside the vendor's own tools use them (spec section 16.3)."""
+"""Device states, as far as programs beside the vendor's own tools use them."""
 
 from __future__ import annotations
 
