@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from . import completions, information, openapi
+from . import answer_routes, information, openapi
 from .errors import ApiError
 from .guard import Guard, error_response
 from .options import ServeOptions
@@ -45,9 +45,9 @@ ROUTES: tuple[tuple[str, str, Endpoint, type[msgspec.Struct] | None], ...] = (
     ("POST", "/tokenize", information.tokenize, TokenizeRequest),
     ("POST", "/apply-template", information.apply_template, TemplateRequest),
     ("POST", "/detokenize", information.detokenize, DetokenizeRequest),
-    ("POST", "/v1/completions", completions.completions, CompletionRequest),
-    ("POST", "/v1/chat/completions", completions.chat_completions, ChatRequest),
-    ("POST", "/v1/responses", completions.responses, ResponsesRequest),
+    ("POST", "/v1/completions", answer_routes.completions, CompletionRequest),
+    ("POST", "/v1/chat/completions", answer_routes.chat_completions, ChatRequest),
+    ("POST", "/v1/responses", answer_routes.responses, ResponsesRequest),
 )
 
 # Routes that clients may ask for because others have them, and why this server does not.

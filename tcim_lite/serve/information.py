@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from .. import __version__
+from .answer_routes import check_model
 from .answers import now
 from .chat import prompt_text
-from .completions import check_model
 from .errors import ApiError
 from .guard import read_body
 from .protocol import DetokenizeRequest, TemplateRequest, TokenizeRequest
