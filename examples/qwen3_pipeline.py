@@ -91,7 +91,9 @@ class Pipeline(LanguageModel):
         self.package = package
         self.devices = list(range(len(graphs))) if devices is None else list(devices)
         if len(self.devices) != len(graphs):
-            raise ValueError(f"the package has {len(graphs)} stages, --devices names {len(self.devices)} devices")
+            raise ValueError(
+                f"the package has {len(graphs)} stages, --devices names {len(self.devices)}; name one for each"
+            )
         # spawn, not fork: a stage starts clean, whatever threads or devices this process uses.
         context = multiprocessing.get_context("spawn")
         self._queues = [context.Queue() for _ in graphs]

@@ -54,7 +54,7 @@ class PipelinePrefill(LanguageModel):
     def __init__(self, package: Package, devices: list[int]):
         paths = package.parts("prefill")
         if len(paths) > len(devices):
-            raise ValueError(f"the package has {len(paths)} stages, --devices names {len(devices)} devices")
+            raise ValueError(f"the package has {len(paths)} stages, --devices names {len(devices)}; name one for each")
         self.stages = [
             tcim.load(str(path), option=tcim.Option(tcim.WeightManager(device)))
             for path, device in zip(paths, devices, strict=False)

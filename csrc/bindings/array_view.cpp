@@ -50,7 +50,9 @@ DType dtype_from_name(const std::string& name) {
   for (const DType dtype : kDtypes) {
     if (name == name_of(dtype)) return dtype;
   }
-  fail(ErrorCode::Argument, "no tensor can be of dtype '", name, "'");
+  fail(ErrorCode::Argument, "no tensor can be of dtype '", name,
+       "'; expected int8, uint8, int16, uint16, int32, uint32, "
+       "float16 or float32");
 }
 
 }  // namespace tcim_lite

@@ -18,7 +18,8 @@ std::shared_ptr<Module> load_bytes(const py::buffer& buffer, const LoadOptions& 
   const py::buffer_info info = buffer.request();
   py::ssize_t stride = info.itemsize;
   for (py::ssize_t axis = info.ndim; axis-- > 0; stride *= info.shape[size_t(axis)]) {
-    if (info.strides[size_t(axis)] != stride) fail(ErrorCode::Argument, "load: the model's bytes must be contiguous");
+    if (info.strides[size_t(axis)] != stride)
+      fail(ErrorCode::Argument, "load: the model's bytes are not contiguous; pass a copy, bytes(data)");
   }
   const std::span bytes(static_cast<const std::byte*>(info.ptr), size_t(info.size * info.itemsize));
   const NoGil no_gil;

@@ -52,7 +52,7 @@ Status internal::Access::replace(Module& module, Module loaded) {
 }
 
 tcim_lite::Module& internal::Access::core(const Module& module) {
-  if (!module) fail(ErrorCode::State, "Status.UNINITIALIZED: no model is loaded in this module");
+  if (!module) fail(ErrorCode::State, "Status.UNINITIALIZED: no model is loaded in this module; call LoadModel first");
   return *module.impl_->core;
 }
 

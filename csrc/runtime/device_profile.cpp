@@ -101,7 +101,9 @@ std::vector<DeviceProfile> read_profile(const std::string& path) {
            " is given already; expected it once below each [device]");
     }
   }
-  if (profiles.empty()) fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path, "': the profile has no [device] section");
+  if (profiles.empty())
+    fail(ErrorCode::Device, "TCIM_LITE_DEVICES='", path,
+         "': the profile has no [device] section; add one per device (docs/devices.md)");
   return profiles;
 }
 

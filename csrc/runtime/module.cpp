@@ -46,7 +46,8 @@ void check_loadable(const ModelFile& file) {
 // must exist too, as a list that names one that does not was meant for another machine.
 std::vector<Device*> devices_for(const ModelFile& file, const std::vector<int>& ids) {
   const uint32_t count = file.content().ndevice;
-  if (ids.empty()) fail(ErrorCode::Argument, "load: the list of device ids is empty");
+  if (ids.empty())
+    fail(ErrorCode::Argument, "load: the list of device ids is empty; name at least one, as in DevManager(0)");
   if (ids.size() < count) {
     fail(ErrorCode::Argument, file.label(), " is a model for ", count, " devices, the device manager lists ",
          ids.size(), "; give it ", count, " ids, as in DevManager([0, 1, ..], \"Xh2HalBackend\")");

@@ -54,11 +54,13 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, log_level: str = "wa
         help="%(default)s; info begins with all arguments",
     )
     group = parser.add_argument_group("a checkpoint instead of a package")
-    group.add_argument("--quant", "--dtype", choices=QUANTS, help="as of `tcim-lite compile`, as are the next three")
+    group.add_argument("--quant", "--dtype", choices=QUANTS, help="as in `tcim-lite compile`, like the next three")
     group.add_argument("--context-length", type=int, metavar="C", help="rows of the KV caches")
     group.add_argument("--prefill-length", type=int, metavar="P", help="tokens in a prefill chunk")
     group.add_argument("--batch", type=int, metavar="B", help="slots of the decode graph")
-    group.add_argument("--local-files-only", action="store_true", help="a name of the hub: use an earlier download")
+    group.add_argument(
+        "--local-files-only", action="store_true", help="use an earlier download from the hub, and ask no server"
+    )
 
 
 def take_model(args: argparse.Namespace) -> None:
@@ -119,7 +121,10 @@ def _check_devices(args: argparse.Namespace, package: Package) -> None:
     if count != made_for:
         replicas = getattr(args, "replicas", 1)
         each = f" for each of {replicas} replicas" if replicas > 1 else ""
-        raise ValueError(f"{package.folder} is compiled for {made_for} devices, --devices names {count}{each}")
+        raise ValueError(
+            f"{package.folder} is compiled for {made_for} devices, --devices names {count}{each}; "
+            "name as many, or compile with --ndevice for this number"
+        )
 
 
 def _compiled(args: argparse.Namespace, path: Path, options: Mapping[str, Any]) -> Path:

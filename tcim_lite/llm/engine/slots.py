@@ -48,8 +48,9 @@ class Slots:
         context_length: Rows C of a slot.
         chunk_length: Tokens P that one prefill run takes.
         verify_length: Tokens T that one verify run takes; 0 without a verify graph.
-        alone_by_prefill: A token of one slot alone is appended by the prefill graph. So at first where the graphs run
-            on this CPU, and no modelled time counts (TCIM_LITE_DEVICE, TCIM_LITE_CLOCK); may be set between two steps.
+        alone_by_prefill: Whether a token of one slot alone is appended by the prefill graph. Initially True if the
+            graphs run on this CPU and no modelled time counts (TCIM_LITE_DEVICE, TCIM_LITE_CLOCK); may be set between
+            two steps.
         all_logits: Prefill gives the logits of every row (`compile --all-logits`).
         gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
@@ -110,7 +111,10 @@ class Slots:
         if pipeline:
             parts = list(zip(package.parts("prefill"), package.parts("decode"), strict=True))
             if len(parts) != len(devices):
-                raise ValueError(f"the package has {len(parts)} stages, devices names {len(devices)}: {list(devices)}")
+                raise ValueError(
+                    f"the package has {len(parts)} stages, devices names {len(devices)}: {list(devices)}; "
+                    "name one device for each stage"
+                )
             managers = [tcim.WeightManager(device) for device in devices]
             stages = [Stage.load(*paths, weights) for paths, weights in zip(parts, managers, strict=True)]
         elif len(devices) > 1:
