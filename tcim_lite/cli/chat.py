@@ -44,12 +44,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "the chat. Needs pip install 'tcim-lite[chat]'.",
     )
     add_model_arguments(parser)
-    parser.add_argument("--system", metavar="TEXT", help="what the model is told first")
+    parser.add_argument("--system", metavar="TEXT", help="the system prompt")
     parser.add_argument(
         "--thinking",
         choices=("show", "hide", "off"),
         default="show",
-        help="what the model thinks before it answers: print it, leave it out, or ask for none (%(default)s)",
+        help="the reasoning before an answer: print it, hide it, or ask the template for none (%(default)s)",
     )
     add_sampling_arguments(parser)
     parser.add_argument("--show-stats", action="store_true", help="print what each answer cost, on standard error")

@@ -110,7 +110,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="INPUT=N,..",
         action="append",
         default=argparse.SUPPRESS,
-        help="shape of an input, such as images=1,3,640,640; as often as there are inputs to say it of",
+        help="shape of an input, such as images=1,3,640,640; repeatable",
     )
     network.add_argument(
         "--constant",
@@ -124,14 +124,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="VALUE",
         action="append",
         default=argparse.SUPPRESS,
-        help="a value to be an output instead of those of the file; as often as there are such values",
+        help="end the model at this value: an output instead of those of the file; repeatable",
     )
     network.add_argument(
         "--begin-at",
         metavar="VALUE",
         action="append",
         default=argparse.SUPPRESS,
-        help="a value to be an input; what it is made of is left out, and --shape may say its shape",
+        help="begin the model at this value: an input; --shape may give its shape; repeatable",
     )
     network.add_argument(
         "--check", action="store_true", help="count the ops and name those that are not supported; write nothing"
@@ -144,13 +144,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="feed an input with uint8 images through the chip's resizer, such as images=YUV420SP,720,1024; a guess",
     )
     network.add_argument(
-        "--image-crop", choices=("static", "dynamic"), default="static", help="dynamic: one more input says what part"
+        "--image-crop",
+        choices=("static", "dynamic"),
+        default="static",
+        help="dynamic: one more input says which part of the image",
     )
     network.add_argument("--image-matrix", choices=("bt601", "bt709"), default="bt601", help="from YUV to colours")
-    network.add_argument("--image-mean", metavar="R,G,B", default="0,0,0", help="what is subtracted, of 0 to 255")
-    network.add_argument("--image-std", metavar="R,G,B", default="1,1,1", help="what is divided by then")
+    network.add_argument(
+        "--image-mean", metavar="R,G,B", default="0,0,0", help="means to subtract, for values of 0 to 255"
+    )
+    network.add_argument("--image-std", metavar="R,G,B", default="1,1,1", help="deviations to divide by")
     network.add_argument("--image-fill", metavar="R,G,B", default="0,0,0", help="colour around a dynamic crop")
-    network.add_argument("--image-bgr", action="store_true", help="the network reads blue, green and red")
+    network.add_argument("--image-bgr", action="store_true", help="the network takes blue, green, red")
     parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     parser.set_defaults(default_of=parser.get_default)
 

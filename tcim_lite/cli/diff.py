@@ -29,12 +29,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="A",
         help="package that counts as right, or one .hmm; or hf:DIR, a checkpoint that transformers runs in float32",
     )
-    parser.add_argument("other", metavar="B", type=Path, help="package or .hmm to look into")
+    parser.add_argument("other", metavar="B", type=Path, help="package or .hmm to check")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, default=Path("out/diff"), help="(%(default)s)")
     add_call_arguments(parser)
     parser.add_argument("--answer", metavar="IDS", default="", help="token ids to decode before those that A chooses")
     parser.add_argument(
-        "--input", metavar="[NAME=]PATH", action="append", default=[], help="of graphs: as of `tcim-lite dump`; repeat"
+        "--input",
+        metavar="[NAME=]PATH",
+        action="append",
+        default=[],
+        help="for graphs: as in `tcim-lite dump`; repeatable",
     )
     for side in "ab":
         parser.add_argument(

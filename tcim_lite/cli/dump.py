@@ -22,9 +22,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--taps",
         metavar="PATTERNS",
         default="@stored",
-        help="values inside the graph, a comma list as of TCIM_LITE_TAPS (%(default)s: what a run stores; * for all)",
+        help="values inside the graph, a comma list as in TCIM_LITE_TAPS (%(default)s: what a run stores; *: all)",
     )
-    parser.add_argument("--only-step", type=int, metavar="N", help="write this step alone")
+    parser.add_argument("--only-step", type=int, metavar="N", help="write only this step")
     parser.add_argument(
         "--input",
         metavar="[NAME=]PATH",

@@ -41,15 +41,20 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--prompt-file",
         metavar="FILE",
         type=Path,
-        help="a file with it (-: standard input), less one newline at its end",
+        help="a file with the prompt (-: standard input); one newline at its end is dropped",
     )
     parser.add_argument("--chat", action="store_true", help="put the prompt into the package's chat template")
-    parser.add_argument("--system", metavar="TEXT", help="with --chat: what the model is told first")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: the system prompt")
     parser.add_argument(
         "--no-thinking", action="store_true", help="with --chat: ask the template for an answer at once"
     )
     add_sampling_arguments(parser)
-    parser.add_argument("--logprobs", type=int, metavar="N", help="with --json: tell the N likeliest at each place")
+    parser.add_argument(
+        "--logprobs",
+        type=int,
+        metavar="N",
+        help="with --json: the log probabilities of the N likeliest tokens at each place",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument(
         "--show-stats", action=argparse.BooleanOptionalAction, default=True, help="the line on standard error"

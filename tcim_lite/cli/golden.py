@@ -34,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         default=[],
         metavar="NAME",
-        help="check this .hmm alone, named without suffix; repeat",
+        help="check only this .hmm, named without suffix; repeatable",
     )
 
 

@@ -38,15 +38,21 @@ def add_sampling_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
     group.add_argument("--top-k", type=int, metavar="K", help="choose among the K likeliest tokens; 0: all")
-    group.add_argument("--top-p", type=float, metavar="P", help="choose among the likeliest that reach P; 1: all")
-    group.add_argument("--min-p", type=float, metavar="P", help="leave out what is less likely than P times the best")
+    group.add_argument(
+        "--top-p", type=float, metavar="P", help="choose among the likeliest tokens that together reach P; 1: all"
+    )
+    group.add_argument(
+        "--min-p", type=float, metavar="P", help="leave out tokens less likely than P times the likeliest"
+    )
     group.add_argument("--repetition-penalty", type=float, metavar="R", help="for tokens of prompt and answer; 1: none")
     group.add_argument("--presence-penalty", type=float, metavar="R", help="for tokens of the answer, once")
     group.add_argument("--frequency-penalty", type=float, metavar="R", help="for tokens of the answer, each time")
     group.add_argument("--logit-bias", action="append", metavar="ID=BIAS", help="add to a token's logit; repeatable")
     group.add_argument("--seed", type=int, metavar="N", help="equal seeds give equal answers")
-    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; repeatable")
-    group.add_argument("--stop-token-id", action="append", type=int, metavar="ID", help="end at this token; repeatable")
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end the answer before this text; repeatable")
+    group.add_argument(
+        "--stop-token-id", action="append", type=int, metavar="ID", help="end the answer at this token; repeatable"
+    )
     group.add_argument("--ignore-eos", action="store_true", help="go on after the package's end tokens")
     form = group.add_mutually_exclusive_group()
     form.add_argument("--json-schema", metavar="FILE", type=Path, help="the answer is JSON of this schema")

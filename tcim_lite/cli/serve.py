@@ -25,14 +25,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     parser.add_argument("--port", type=int, default=8000, help="%(default)s; 0 takes a free one and prints it")
     parser.add_argument(
-        "--api-key", action="append", metavar="KEY", help="asked of clients; better in TCIM_LITE_API_KEY, unseen by ps"
+        "--api-key",
+        action="append",
+        metavar="KEY",
+        help="key that clients must send; safer in TCIM_LITE_API_KEY, which ps does not show",
     )
     parser.add_argument(
         "--cors-origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="a site whose pages may ask this server, such as https://chat.example; * is every site (none)",
+        help="a site whose pages may use this server, such as https://chat.example; * is every site (none)",
     )
     parser.add_argument("--served-model-name", metavar="NAME", help="what clients call the model (the package's name)")
     parser.add_argument(
