@@ -11,7 +11,7 @@ import numpy as np
 
 from tcim_lite.errors import ArgumentError, HmmFormatError, UnknownNameError
 
-__all__ = ["checked", "file_path", "flag", "integer", "integers", "slot_name", "text", "texts"]
+__all__ = ["checked", "file_path", "flag", "integer", "integers", "port_name", "text", "texts"]
 
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ def _encodes(value: str) -> bool:
         return False
 
 
-def slot_name(name: Any) -> str:
-    """`name`; TypeError unless it is a str, UnknownNameError if no slot can have it."""
+def port_name(name: Any) -> str:
+    """`name`; TypeError unless it is a str, UnknownNameError if no input or output can have it."""
     if not isinstance(name, str):
         raise TypeError(f"name={name!r:.200}: expected the name of an input or output, a str")
     # A message of the core ends at a NUL.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tcim_lite import _core
 from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.errors import ArgumentError, StateError
-from tcim_lite.runtime.arguments import checked, file_path, flag, integer, slot_name
+from tcim_lite.runtime.arguments import checked, file_path, flag, integer, port_name
 from tcim_lite.runtime.arrays import as_array
 from tcim_lite.runtime.managers import DevManager, WeightManager
 from tcim_lite.runtime.options import Option, RunOption
@@ -152,7 +152,7 @@ class Module:
         Raises:
             UnknownNameError: no input has the name.
         """
-        return TensorInfo._wrap(self._core.input_info(slot_name(name)))
+        return TensorInfo._wrap(self._core.input_info(port_name(name)))
 
     @exact("7.1", "Module::GetOutputInfo")
     def get_output_info(self, name: str) -> TensorInfo:
@@ -161,7 +161,7 @@ class Module:
         Raises:
             UnknownNameError: no output has the name.
         """
-        return TensorInfo._wrap(self._core.output_info(slot_name(name)))
+        return TensorInfo._wrap(self._core.output_info(port_name(name)))
 
     @extension("remove it for the card")
     def taps(self) -> list[str]:
@@ -218,13 +218,13 @@ class Module:
                 `set_dummy_tensors` is bound in this way.
         """
         if isinstance(value, Tensor):
-            self._core.set_input(slot_name(name), value._core)
+            self._core.set_input(port_name(name), value._core)
         else:
             try:
                 array = as_array(value)
             except ArgumentError as error:
                 raise ArgumentError(f"set_input error: input {name!r:.200}: {error}") from error
-            self._core.set_input_array(slot_name(name), array)
+            self._core.set_input_array(port_name(name), array)
 
     @exact("7.2", "Module::SetDevInput")
     def set_dev_input(self, name: str, tensor: Tensor) -> None:
@@ -233,7 +233,7 @@ class Module:
         Raises:
             TcimError: as `set_input`; `ArgumentError` for a host tensor.
         """
-        self._core.set_dev_input(slot_name(name), checked(tensor, Tensor)._core)
+        self._core.set_dev_input(port_name(name), checked(tensor, Tensor)._core)
 
     @exact("7.2", "Module::GetDevInput")
     def get_dev_input(self, name: str) -> Tensor:
@@ -242,7 +242,7 @@ class Module:
         Raises:
             UnknownNameError: no input has the name.
         """
-        return Tensor._wrap(self._core.input(slot_name(name)))
+        return Tensor._wrap(self._core.input(port_name(name)))
 
     get_input = get_dev_input
 
@@ -299,7 +299,7 @@ class Module:
             TcimError: what queued work failed with.
         """
         return Tensor._wrap(
-            self._core.output(slot_name(name), None if info is None else checked(info, TensorInfo)._core)
+            self._core.output(port_name(name), None if info is None else checked(info, TensorInfo)._core)
         )
 
     @exact("7.4", "Module::GetDevOutput")
@@ -309,7 +309,7 @@ class Module:
         Raises:
             UnknownNameError: no output has the name.
         """
-        return Tensor._wrap(self._core.dev_output(slot_name(name)))
+        return Tensor._wrap(self._core.dev_output(port_name(name)))
 
     @exact("7.4", "Module::SetDevOutput")
     def set_dev_output(self, name: str, tensor: Tensor) -> None:
@@ -318,7 +318,7 @@ class Module:
         Raises:
             TcimError: as `set_dev_input`.
         """
-        self._core.set_dev_output(slot_name(name), checked(tensor, Tensor)._core)
+        self._core.set_dev_output(port_name(name), checked(tensor, Tensor)._core)
 
     @chosen("7.4", "seen in C++ only")
     def set_output(self, name: str, tensor: Tensor) -> None:
@@ -329,7 +329,7 @@ class Module:
         Raises:
             TcimError: as `set_dev_input`.
         """
-        self._core.set_output(slot_name(name), checked(tensor, Tensor)._core)
+        self._core.set_output(port_name(name), checked(tensor, Tensor)._core)
 
     # -- the end
 

@@ -13,8 +13,8 @@ PYTHON = [
         "`set_input` reads the caller's array again when the module runs.",
         "C-3",
         _MODULE,
-        "self._core.set_input_array(slot_name(name), array)",
-        "self._core.set_input_array(slot_name(name), array)\n"
+        "self._core.set_input_array(port_name(name), array)",
+        "self._core.set_input_array(port_name(name), array)\n"
         '            if seeded("host_array_aliased"):\n'
         "                core, run = self._core, type(self).run\n"
         "                def run_later(module, *arguments, **keywords):\n"
@@ -38,8 +38,8 @@ PYTHON = [
         "`get_input_info` answers what it answered for this name before, of whatever module.",
         "queries",
         _MODULE,
-        "return TensorInfo._wrap(self._core.input_info(slot_name(name)))",
-        "info = TensorInfo._wrap(self._core.input_info(slot_name(name)))\n"
+        "return TensorInfo._wrap(self._core.input_info(port_name(name)))",
+        "info = TensorInfo._wrap(self._core.input_info(port_name(name)))\n"
         '        return vars(_core).setdefault(f"input_info {name}", info) if seeded("stale_shape") else info',
         ("corner_binding::test_c01_decode_continues_what_prefill_cached",),
     ),
