@@ -72,7 +72,7 @@ def inject(*rules: Rule, **rule: str | int | float | bool) -> Injection:
         rule: the keys of one more.
 
     Raises:
-        ArgumentError: a rule that cannot be; the message counts lines of `rules_text`.
+        ArgumentError: an invalid rule; the message counts lines of `rules_text`.
         TypeError: a value that is no str, int, float or bool.
     """
     return Injection([*rules, rule] if rule else rules)

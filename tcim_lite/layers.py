@@ -1,7 +1,7 @@
 """Layers that listen to every call of the runtime API, Python's and C++'s alike. Extra: not in the vendor's API.
 
-`TCIM_LITE_LAYERS=trace` and `TCIM_LITE_STRICT=warn` enable them from outside; while none is, a call costs what it costs
-without.
+`TCIM_LITE_LAYERS=trace` and `TCIM_LITE_STRICT=warn` enable them from outside. While none is enabled, calls cost nothing
+extra.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def enable(name: str, **options: str | os.PathLike[str]) -> None:
             "states". An option that is not given comes from the environment.
 
     Raises:
-        ArgumentError: there is no such layer or option, or its value cannot be.
+        ArgumentError: there is no such layer or option, or its value is invalid.
     """
     _core.enable_layer(name, {key: os.fspath(value) for key, value in options.items()})
 
 
 def disable(name: str) -> None:
-    """Ends a layer; one that does not listen stays so.
+    """Ends a layer; does nothing if it does not listen.
 
     Raises:
         ArgumentError: there is no such layer.

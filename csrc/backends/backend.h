@@ -97,7 +97,7 @@ class Backend {
   // Bytes of memory of a device when the profile does not say; 0: as much as the machine has.
   virtual uint64_t memory_bytes(int device_id) = 0;
 
-  // Zeroed memory (G-6). Throws Error(Device) when there is none.
+  // Zeroed memory. Throws Error(Device) when there is none.
   virtual std::shared_ptr<DeviceMemory> allocate(int device_id, uint64_t bytes, Placing placing) = 0;
 
   // The host address of the memory that a device addresses as `device`; null if the host cannot access it.

@@ -24,7 +24,7 @@ constexpr int kHost = -1;
 
 // What device memory must hold when it is made.
 enum class Content {
-  Zero,         // states (G-6)
+  Zero,         // states
   Unspecified,  // zero here, but callers must not rely on it
 };
 

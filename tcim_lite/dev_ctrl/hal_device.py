@@ -41,7 +41,13 @@ class DvfsMode(enum.IntEnum):
 @dataclass(frozen=True)
 @exact("11", "dev_ctrl::MemInfo")
 class MemInfo:
-    """Device memory in MB of 2**20 bytes; whatever is used counts as 1 at least."""
+    """Device memory in MB of 2**20 bytes.
+
+    Attributes:
+        mem_total: of the device.
+        mem_avail: what is left of it.
+        mem_used: what this process holds, at least 1 if it holds anything.
+    """
 
     mem_total: int
     mem_avail: int

@@ -1,9 +1,9 @@
 """The loop: prefill a prompt in chunks, then decode one token at a time.
 
-Shapes: input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the
-valid and current lengths, the first KV cache is input 3 with the context length C as its axis 2; output 0 is the logits
-[1, 1, V]. A package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on, one
-compiled with --masks two masks as inputs 3 and 4 and its caches from 5 on.
+Shapes: input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the valid and current
+lengths, the first KV cache is input 3 with the context length C as its axis 2; output 0 is the logits [1, 1, V]. A
+package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on, one compiled with
+--masks two masks as inputs 3 and 4 and its caches from 5 on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .sampling import Sampler
 
 @dataclass
 class GenerationStats:
-    """Of the last `generate`. Prints as one line.
+    """Figures of the last `generate`; as text, one line.
 
     Attributes:
         prompt_tokens: tokens of the prompt.
@@ -154,7 +154,8 @@ class Generator(LanguageModel):
     """A prefill and a decode module that share their KV caches.
 
     Args:
-        prefill: Module with inputs as above.
+        prefill: Module of a prefill graph: input 0 is the embeddings [1, P, H], inputs 1 and 2 the valid and the
+            current length; then come positions or masks, if it has them, and the KV caches.
         decode: Module of the same package, its caches bound to those of `prefill`.
         embedding: [V, H] table; row i is what token i looks like to the graph.
         defaults: As in `LanguageModel`.

@@ -1,4 +1,4 @@
-"""The two mask inputs of gpt-oss (models B.3): what tokens see in layers with a sliding window, and in the others.
+"""The two mask inputs of gpt-oss: what tokens see in layers with a sliding window, and in the others.
 
 A mask is added to the scores: 0 where a token sees a cache row, -65504 where it does not. The graph masks nothing
 itself, so both are set before every run. A package compiled with --masks has them as inputs 3 and 4 of each slot.
@@ -17,18 +17,18 @@ HIDDEN = -65504.0  # the lowest float16
 def attention_mask(
     valid: int, current: int, tokens: int, columns: int, window: int | None = None
 ) -> np.ndarray[Any, np.dtype[np.float16]]:
-    """What the tokens of a run see.
+    """Makes the mask input of a run.
 
     Args:
         valid: Tokens in the cache before the run.
         current: Real tokens of the run; those behind are padding and see nothing.
         tokens: Token axis T of the graph.
-        columns: S. Without a window they are the rows of the cache; with one, the rows from
+        columns: Columns S of the mask. Without a window they are the rows of the cache; with one, the rows from
             max(valid - (window - 1), 0) on.
-        window: Tokens that a token sees, the last of them itself; None for all before it.
+        window: How many tokens a token sees, itself included; None for all up to itself.
 
     Returns:
-        float16 [1, 1, T, S].
+        float16 [1, 1, T, S]: 0 where a token sees a cache row, -65504 where it does not.
     """
     before = valid if window is None else min(valid, window - 1)  # columns before the run's first token
     last = before + np.arange(tokens)[:, None]
@@ -41,12 +41,12 @@ def attention_mask(
 
 
 def takes_masks(module: Any) -> bool:
-    """Whether inputs 3 and 4 of an LLM graph are the masks of its first slot, [1, 1, T, S], and the caches follow."""
+    """Whether inputs 3 and 4 of an LLM graph are the masks of its first slot, [1, 1, T, S], before the caches."""
     return "attention_mask" in module.get_input_name(3)
 
 
 def mask_names(module: Any) -> list[str]:
-    """Names of the mask inputs of an LLM graph: of each slot the local and the global one; none without --masks."""
+    """Names of the mask inputs of an LLM graph, the local and the global one of each slot; none without --masks."""
     if not takes_masks(module):
         return []
     names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
@@ -72,7 +72,7 @@ class Masks:
         self._window = _window_of(module) if self.names else None
 
     def set(self, valid: int, current: int, slot: int = 0) -> None:
-        """Says what the next run's tokens of a slot see; arguments as of `attention_mask`."""
+        """Sets the masks of a slot for the next run; arguments as in `attention_mask`."""
         if not self._pairs:
             return
         for name, window in zip(self._pairs[slot], (self._window, None), strict=True):

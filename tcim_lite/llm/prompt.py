@@ -139,7 +139,7 @@ def takes_positions(module: Any) -> bool:
 
 
 def set_positions(module: Any, valid: int) -> None:
-    """Says to a graph that takes positions that the next run's tokens follow `valid` others; does nothing to others."""
+    """Sets the positions of tokens that follow `valid` others, for the next run of a graph that takes positions."""
     if takes_positions(module):
         name = module.get_input_name(3)
         count = module.get_input_info(name).shape[1]

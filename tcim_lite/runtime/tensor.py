@@ -89,7 +89,7 @@ class Tensor:
     def numpy(self) -> NDArray[Any]:
         """The values as an array of the tensor's dtype and shape; no later run changes it (C-11).
 
-        Of an image the shape is [batch, bytes], all rows of Y, then U and V by turns.
+        For an image the shape is [batch, bytes]: all rows of Y, then U and V interleaved.
 
         Raises:
             StateError: the tensor has no memory (an unbound dummy).
@@ -178,7 +178,7 @@ class Tensor:
 
     @exact("9", "Tensor::SelectROI")
     def select_roi(self, start: Sequence[int], shape: Sequence[int]) -> Tensor:
-        """A rectangular view that shares memory; of a tensor of images, whole ones.
+        """A rectangular view that shares memory; of a tensor of images, only whole images.
 
         Args:
             start: first index per axis.

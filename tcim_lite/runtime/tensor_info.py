@@ -67,7 +67,7 @@ class TensorInfo:
     __slots__ = ("_core",)
 
     def __init__(self, shape: Sequence[int], dtype: Any = np.float16, name: str = "") -> None:
-        """Describes a dense host tensor; infos of a module's slots come from the module.
+        """Describes a dense host tensor; a module gives the infos of its inputs and outputs.
 
         Extra: not in the vendor's Python API.
 
@@ -110,7 +110,7 @@ class TensorInfo:
     @property
     @chosen("8", "known from the adapter only")
     def stride(self) -> tuple[int, ...]:
-        """Strides in elements, one per axis; of an image those of Y, those of U and V, and where these begin."""
+        """Strides in elements, one per axis; of an image those of Y, those of U and V, and the offset of U and V."""
         return self._core.strides
 
     @property
@@ -134,7 +134,7 @@ class TensorInfo:
     @property
     @chosen("8", "known from the adapter only")
     def name(self) -> str:
-        """The compiled name of the slot, or ""."""
+        """The compiled name of the input or output, or ""."""
         return self._core.name
 
     @chosen("13.4", "layouts are dense everywhere, so nothing changes", "TensorInfo::AsContiguous")

@@ -42,7 +42,7 @@ def test_the_contract_is_the_vendors(masked):
 
 
 def test_the_mask_of_the_released_shapes():
-    """models B.3: P 256, W 128."""
+    """The vendor's shapes: P 256, W 128."""
     mask = attention_mask(300, 200, 256, 384, 128)[0, 0]
     assert mask.dtype == np.float16
     for row in (0, 5, 199):

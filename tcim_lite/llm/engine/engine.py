@@ -93,10 +93,10 @@ class Engine:
             name: As in `Slots.open`, whose errors it raises.
             devices: As there.
             pipeline: As there.
-            tokenizer: As above.
+            tokenizer: As in `Engine`.
             stop_tokens: Those of the package's generation_config.json where there are none.
             speculate: As in `drafter_for`, whose errors it raises.
-            options: As above.
+            options: Other arguments of `Engine`.
         """
         if not isinstance(package, Package):
             package = Package.open(Path(package), name)

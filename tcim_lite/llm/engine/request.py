@@ -43,17 +43,24 @@ class SamplingParams:
     Attributes:
         max_tokens: tokens of the answer, a stop token included; None goes on until the context is full. With
             prompt_logprobs it may be 0: no answer is made.
-        min_tokens: so many tokens come before one may end the answer; a stop string that is complete before is text.
-        temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed: as
-            in `Sampler`. A request has a generator of its own: the same request with the same seed gets the same tokens
-            in any slot and beside any others.
+        min_tokens: tokens that come before anything may end the answer; a stop string complete before that is text.
+        temperature: as in `Sampler`, as are the others up to `seed`.
+        top_k: most likely tokens that are kept; 0 keeps all.
+        top_p: probability of the tokens that are kept; 1 keeps all.
+        min_p: tokens are kept if they are at least this times as likely as the likeliest; 0 keeps all.
+        repetition_penalty: 1 changes nothing.
+        presence_penalty: 0 changes nothing.
+        frequency_penalty: 0 changes nothing.
+        logit_bias: what is added to the logits, by token id.
+        seed: of the request's own random generator. The same request with the same seed gets the same tokens in any
+            slot and beside any others; None draws a fresh seed.
         stop: strings that end the answer, wherever their letters lie among tokens. They are not part of its text.
         stop_token_ids: end the answer besides the package's end tokens. They are not part of the answer.
         ignore_eos: the package's end tokens do not end the answer.
         logprobs: None, or how many of the likeliest tokens are told at each place, 0 to 20, with the logarithms of
             their probabilities as the graph gives them, before bias, penalties and temperature.
-        prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. It takes a package whose prefill
-            graph returns all logits, and no row of another prompt saves this one's prefill.
+        prompt_logprobs: as `logprobs`, for the tokens of the prompt after the first. Needs a package whose prefill
+            graph returns all logits; rows of other prompts are then not reused.
         structured: what the answer must look like.
 
     Raises:
@@ -168,8 +175,8 @@ class Event:
             context is full), "abort" or "error".
         stop_reason: with "stop", the token id or the string that ended the answer; None for a grammar.
         error: with "error", what went wrong, one line.
-        is_own_fault: with "error", whether what the request itself asks for allows no token, or its grammar became too
-            large; else the runtime failed.
+        is_own_fault: with "error", True if the request itself is the cause (it allows no token, or its grammar became
+            too large), False if the runtime failed.
         usage: with the last event.
         queued_s: with the last event, seconds from arrival to a slot; None where the request never had one.
     """
@@ -199,7 +206,10 @@ class Request:
         slot: number of its slot, which it has in PREFILL and DECODE and had when it is DONE; -1 before.
         tokens: of the answer, so far.
         cached_tokens: of the prompt, found in a cache at admission.
-        arrived, admitted, first_token, finished: `time.perf_counter()` of each, None until then.
+        arrived: `time.perf_counter()` when it was made.
+        admitted: the same when it got a slot; None until then, as for the next two.
+        first_token: when its first token was chosen.
+        finished: when it was done.
         finish_reason: as in `Event`.
     """
 

@@ -25,7 +25,7 @@ Speculate = Literal["off", "auto", "lookup", "draft"]
 
 
 class Drafter(Protocol):
-    """What guesses."""
+    """Something that guesses tokens."""
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         """At most `count` tokens that may follow `text`, prompt and answer; none is a good answer too."""

@@ -11,9 +11,9 @@ class EngineStats:
 
     Attributes:
         decode_steps: runs of the decode graph, and of the prefill graph for a token of one slot alone.
-        decode_tokens: tokens those gave; over `decode_steps` times the slots, it is how busy the slots were.
+        decode_tokens: tokens from these; divided by `decode_steps` times the slots, how busy the slots were.
         verify_steps: runs of the verify graph.
-        drafted_tokens: guesses that those judged.
+        drafted_tokens: guesses that these checked.
         accepted_tokens: of these, the ones that became tokens of an answer.
         prefill_chunks: runs of the prefill graph.
         decode_s: seconds in decode and verify runs.

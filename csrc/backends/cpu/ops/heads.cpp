@@ -9,7 +9,7 @@ namespace {
 // Scratch of one row: the heads in fp32 at most, then cos and sin in fp32.
 int64_t heads_bytes(const HeadChain& chain) { return (chain.heads * chain.head_dim * 4 + 63) / 64 * 64; }
 
-// A position outside the tables belongs to a row that is dropped or is padding (G-7), or was given so.
+// A position outside the tables belongs to a row that is dropped or is padding, or was given so.
 int64_t table_row_of(const RunContext& context, const HeadChain& chain, int64_t slot, int64_t token) {
   const auto* where = reinterpret_cast<const int32_t*>(context.at(chain.rope_valid[slot]));
   const int64_t position = chain.rope_given ? where[token] : where[0] + token;
