@@ -25,8 +25,8 @@ INTRODUCTION = """# Models
 REST = """
 **Every family has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for
 several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
-([`--masks`](compile.md#masks)). Every [example](../examples/README.md) runs it. Tests go over all
-records:
+([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. These tests take all
+families from the records:
 
 | what | tests |
 |---|---|
@@ -40,14 +40,14 @@ records:
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
 | experts in MXFP4 against transformers | `models/test_packed_experts.py` |
 
-**Checkpoints tried.** Random ones from each record's tiny config, and the demo checkpoint (Qwen3, trained for this
-repository). No released weights were compiled: the tests have no access to them. Names, keys and sizes are those of
-transformers' classes and of the public configs.
+**Checkpoints tried.** The tests compile random checkpoints made from each record's tiny config, and the demo checkpoint
+(Qwen3, trained for this repository). No released weights were compiled, because the tests have no access to them.
+Names, keys and sizes are those of transformers' classes and of the public configs.
 
 ## Bytes per token
-What one decode step of one token reads of the weights, in MB (10^6 bytes), with the head in its default format. Of
-experts the chosen ones count; the cache comes on top. The shapes are the configs in `benchmarks/shapes`, which can be
-measured with random weights:
+The table shows how many bytes of weights a decode step of one token reads, in MB (10^6 bytes), with the head in its
+default format. Only the chosen experts count, and the cache comes on top. The shapes are the configs in
+`benchmarks/shapes`. They can be measured with random weights:
 
 ```sh
 tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weights && tcim-lite bench out/llama-1b
@@ -57,22 +57,21 @@ tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weight
 
 LIMITS = """
 ## Not supported
-- Other values of `model_type`: refused, with the list above. So are models of images and sound.
+- Other values of `model_type`, which are refused with the list above, and models of images and sound.
 - RoPE other than {rope}; `partial_rotary_factor`; multimodal RoPE (`mrope`).
 - Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,
   [compile.md](compile.md#checkpoints) says what our formats cannot hold.
 - Tokenizers in GGUF other than BPE over bytes with the splits that [compile.md](compile.md#gguf-files) names, and
   SentencePiece's BPE.
 - PyTorch's own files (`.bin`, `.pt`): convert them to safetensors.
-- On CUDA, decode in one launch for a sliding window shorter than the context, layers without rotation,
-  `--position-ids`, masks, experts, sinks, or a head_dim other than 128: such graphs run step by step
-  ([cuda-decode.md](cuda-decode.md)).
+- On CUDA, decode in one launch for some families and options ([which](cuda.md#how-a-model-runs)): such graphs run step
+  by step.
 """
 
 
 def page() -> str:
     """The page in Markdown."""
-    rows = ["| family | `model_type` | models | its own | GGUF | GPTQ, AWQ |", "|---|---|---|---|---|---|"]
+    rows = ["| family | `model_type` | models | special to it | GGUF | GPTQ, AWQ |", "|---|---|---|---|---|---|"]
     for family in FAMILIES.values():
         gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
         rows.append(f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {gguf} | yes |")

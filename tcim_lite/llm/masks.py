@@ -28,7 +28,7 @@ def attention_mask(
         window: How many tokens a token sees, itself included; None for all up to itself.
 
     Returns:
-        float16 [1, 1, T, S]: 0 where a token sees a cache row, -65504 where it does not.
+        The mask, float16 [1, 1, T, S], with 0 where a token sees a cache row and -65504 where it does not.
     """
     before = valid if window is None else min(valid, window - 1)  # columns before the run's first token
     last = before + np.arange(tokens)[:, None]
