@@ -13,7 +13,7 @@ from pathlib import Path
 
 import griffe
 
-from tcim_lite.contract.reader import marked_names
+from tcim_lite.marks.reader import marked_names
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("runtime", "dev_ctrl", "layers", "clock", "faults", "llm", "llm.engine")  # of tcim_lite

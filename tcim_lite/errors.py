@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from tcim_lite.contract import chosen
+from tcim_lite.marks import chosen
 
 __all__ = [
     "ArgumentError",

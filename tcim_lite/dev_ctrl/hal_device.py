@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact
 from tcim_lite.dev_ctrl import reset
 from tcim_lite.errors import ArgumentError, DeviceError, Status, UnsupportedError
+from tcim_lite.marks import chosen, exact
 
 __all__ = ["DvfsMode", "HalDevice", "HalDeviceFactory", "MemInfo"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..contract.reader import marked_names
+from ..marks.reader import marked_names
 from . import table
 
 STATUSES = ("missing", "extension", "chosen", "exact")
@@ -90,7 +90,7 @@ def page() -> str:
         "# Status of every API call",
         "",
         "Made by `tcim-lite port-check --table` from the marks in `tcim_lite/runtime` and `tcim_lite/dev_ctrl`",
-        "(`tcim_lite/contract`) and from `tcim_lite/portcheck/table.py`. Sections are those of the [API",
+        "(`tcim_lite/marks`) and from `tcim_lite/portcheck/table.py`. Sections are those of the [API",
         "contract](conformance.md#the-api-contract). "
         f"{counts['exact']} calls are exact: the contract says what they do, and they do that.",
         f"{counts['chosen']} are chosen: the contract is silent on a point, and the text says what the emulator does. "

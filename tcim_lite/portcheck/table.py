@@ -1,4 +1,4 @@
-"""Statuses of what has no mark (`tcim_lite.contract`): names of C++ alone, whole Python modules, and what is missing.
+"""Statuses of what has no mark (`tcim_lite.marks`): names of C++ alone, whole Python modules, and what is missing.
 
 A line is `name | status | section of the contract | text`. Python names are those of `tcim_lite.runtime`, or begin with
 another module; C++ names are in `tcim::`, or are those of a header. Statuses are those of the marks, and "missing": the

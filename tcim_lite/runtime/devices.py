@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact
 from tcim_lite.errors import TcimError
+from tcim_lite.marks import chosen, exact
 from tcim_lite.runtime.arguments import text
 
 __all__ = ["get_device_num", "get_version"]

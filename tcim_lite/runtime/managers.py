@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact
+from tcim_lite.marks import chosen, exact
 from tcim_lite.runtime.arguments import text
 
 __all__ = ["DevManager", "WeightManager"]

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.errors import ArgumentError, StateError
+from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, file_path, flag, integer, port_name
 from tcim_lite.runtime.arrays import as_array
 from tcim_lite.runtime.managers import DevManager, WeightManager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact, extension
+from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import flag, integer, texts
 from tcim_lite.runtime.managers import DevManager, WeightManager
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen
+from tcim_lite.marks import chosen
 from tcim_lite.runtime.arguments import flag
 
 __all__ = ["Stream"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact, extension
+from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, flag, integers
 from tcim_lite.runtime.arrays import as_array, export_dlpack, import_dlpack
 from tcim_lite.runtime.tensor_info import DTYPES, Device, TensorInfo, dtype_name

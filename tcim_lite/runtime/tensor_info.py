@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tcim_lite import _core
-from tcim_lite.contract import chosen, exact, extension
 from tcim_lite.errors import ArgumentError
+from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, integers, text
 
 __all__ = ["DTYPES", "DataFmt", "Device", "TensorInfo", "dtype_name"]
