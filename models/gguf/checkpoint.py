@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ _NAMES = {
     "ffn_up_exps": "mlp.experts.{expert}.up_proj",
     "ffn_down_exps": "mlp.experts.{expert}.down_proj",
 }
+# Of files made with --fuse-qkv: q, k and v below each other, each as it would be alone.
+_FUSED = "attn_qkv"
 _MOST_EXPERTS = 1 << 12
 # Files of early 2024 have a tensor for each expert: blk.0.ffn_up.7.weight.
 _TENSOR = re.compile(r"(?:blk\.(\d+)\.)?(\w+?)(?:\.(\d+))?\.(weight|bias)")
@@ -49,6 +51,14 @@ def is_gguf(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
+
+
+class _Tensor(NamedTuple):
+    """Where a tensor of a Hugging Face checkpoint is found."""
+
+    own: str  # name in the file
+    expert: int | None = None  # which of the tensor's
+    of_qkv: str = ""  # "q", "k" or "v": which rows
 
 
 class GgufCheckpoint:
@@ -70,11 +80,11 @@ class GgufCheckpoint:
             raise CheckpointError(
                 f"{path}: its parts have {total} tensors of {len(self._own)} names, expected one each"
             )
-        # Names in a Hugging Face checkpoint: the tensor, and which of its experts.
-        self._names: dict[str, tuple[str, int | None]] = {}
+        self._names: dict[str, _Tensor] = {}  # by the name in a Hugging Face checkpoint
         for own, part in self._own.items():
-            if own not in ROPE_FACTORS:
-                self._names |= dict(self._named(own, part.tensors[own].shape))
+            for name, tensor in self._named(own, part.tensors[own].shape) if own not in ROPE_FACTORS else ():
+                if (other := self._names.setdefault(name, tensor)) is not tensor:
+                    raise CheckpointError(f"{path} has {other.own!r} and {own!r}, which both hold {name}")
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -105,13 +115,16 @@ class GgufCheckpoint:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        own, expert = self._find(name)
-        shape = self._own[own].tensors[own].shape
-        return shape if expert is None else shape[1:]
+        tensor = self._find(name)
+        shape = self._own[tensor.own].tensors[tensor.own].shape
+        if tensor.of_qkv:
+            first, last = self._rows_of_qkv(tensor)
+            return (last - first, *shape[1:])
+        return shape if tensor.expert is None else shape[1:]
 
     def check(self, name: str, shape: Sequence[int]) -> None:
         """Raises CheckpointError unless the tensor exists and has `shape`."""
-        own, _ = self._find(name)
+        own = self._find(name).own
         if (got := self.shape(name)) != tuple(shape):
             raise CheckpointError(
                 f"tensor {own!r} in {self._own[own].path} has shape {list(got)}, expected {list(shape)} by its metadata"
@@ -123,23 +136,36 @@ class GgufCheckpoint:
         Raises:
             CheckpointError: The tensor is missing or holds NaN or infinity.
         """
-        own, expert = self._find(name)
+        own, expert, of_qkv = tensor = self._find(name)
         shape = self.shape(name)
         stop = shape[0] if stop is None else stop
-        if expert is not None and len(shape) == 1:
-            return self._finite(own, expert, expert + 1)[0][start:stop]
-        if expert is not None:
-            return self._finite(own, expert * shape[0] + start, expert * shape[0] + stop)
+        begin = self._rows_of_qkv(tensor)[0] if of_qkv else 0
         heads = self._interleaved_heads(name)
         if len(shape) == 1:
-            values = self._finite(own, 0, 1)[0]
+            row = expert or 0
+            values = self._finite(own, row, row + 1)[0][begin : begin + shape[0]]
             return (_halves(values[:, None], heads)[:, 0] if heads else values)[start:stop]
+        if expert is not None:
+            begin = expert * shape[0]
         if not heads:
-            return self._finite(own, start, stop)
+            return self._finite(own, begin + start, begin + stop)
         rows = shape[0] // heads  # of a head, which is read whole
         first, last = start // rows, -(-stop // rows)
-        whole = _halves(self._finite(own, first * rows, last * rows), last - first)
+        whole = _halves(self._finite(own, begin + first * rows, begin + last * rows), last - first)
         return whole[start - first * rows : stop - first * rows]
+
+    def _rows_of_qkv(self, tensor: _Tensor) -> tuple[int, int]:
+        """The first row of a part of q, k and v, and the one behind its last."""
+        own, config = self._own[tensor.own].tensors[tensor.own].shape, self.config
+        heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
+        counts = {part: heads[part if part == "q" else "k"] * config["head_dim"] for part in "qkv"}
+        if own[0] != sum(counts.values()):
+            expected = [sum(counts.values()), *own[1:]]
+            raise CheckpointError(
+                f"tensor {tensor.own!r} in {self.path} has shape {list(own)}, expected {expected} by its metadata"
+            )
+        first = {"q": 0, "k": counts["q"], "v": counts["q"] + counts["k"]}[tensor.of_qkv]
+        return first, first + counts[tensor.of_qkv]
 
     def _interleaved_heads(self, name: str) -> int:
         """How many heads' halves llama.cpp keeps in turns in a tensor; 0: none."""
@@ -154,7 +180,7 @@ class GgufCheckpoint:
             raise CheckpointError(f"tensor {own!r} in {self._own[own].path} holds NaN or infinity")
         return rows
 
-    def _find(self, name: str) -> tuple[str, int | None]:
+    def _find(self, name: str) -> _Tensor:
         if name not in self._names:
             raise CheckpointError(f"{self.path} has no tensor {self._theirs(name)!r} ({name})")
         return self._names[name]
@@ -177,7 +203,7 @@ class GgufCheckpoint:
         of_family = self._family.gguf.names if self._family.gguf is not None else {}
         return {**of_family, **_NAMES, **of_family}
 
-    def _named(self, own: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[str, int | None]]]:
+    def _named(self, own: str, shape: tuple[int, ...]) -> Iterator[tuple[str, _Tensor]]:
         """Yields the names in a Hugging Face checkpoint; of a tensor that is not known there, its own."""
         found = _TENSOR.fullmatch(own)
         layer, stem, expert, kind = found.groups() if found else (None, "", None, "")
@@ -187,15 +213,18 @@ class GgufCheckpoint:
         theirs = known.get(f"{stem}.{kind}") or (f"{known[stem]}.{kind}" if stem in known else "")
         where = f"model.layers.{layer}." if layer else ""
         of_all_experts = len(shape) == (3 if kind == "weight" else 2) and shape[0] <= _MOST_EXPERTS
-        if "{expert}" not in theirs:
-            yield (where + theirs if theirs and expert is None else own), (own, None)
+        if stem == _FUSED and not theirs and where and expert is None:
+            for part in "qkv":
+                yield f"{where}self_attn.{part}_proj.{kind}", _Tensor(own, of_qkv=part)
+        elif "{expert}" not in theirs:
+            yield (where + theirs if theirs and expert is None else own), _Tensor(own)
         elif expert is not None:
-            yield where + theirs.format(expert=expert), (own, None)
+            yield where + theirs.format(expert=expert), _Tensor(own)
         elif of_all_experts:
             for number in range(shape[0]):
-                yield where + theirs.format(expert=number), (own, number)
+                yield where + theirs.format(expert=number), _Tensor(own, number)
         else:
-            yield own, (own, None)
+            yield own, _Tensor(own)
 
 
 def _halves(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:

@@ -150,7 +150,7 @@ def config_json(
         "tie_word_embeddings": "output.weight" not in tensors,
         "rope_theta": keys.get("rope.freq_base", 10000.0),
         "rope_scaling": _longrope(keys, rope_factors, where) or _rope_scaling(keys, family.rope_scaling, where),
-        "attention_bias": "blk.0.attn_q.bias" in tensors,
+        "attention_bias": not {"blk.0.attn_q.bias", "blk.0.attn_qkv.bias"}.isdisjoint(tensors),
         "attention_out_bias": "blk.0.attn_output.bias" in tensors,
         "mlp_bias": "blk.0.ffn_down.bias" in tensors,
         "sliding_window": keys.get("attention.sliding_window") or None,  # Phi-4's says 0

@@ -92,6 +92,60 @@ def test_what_a_family_may_have_is_found_in_the_file(
     assert compiled(make_gguf(tmp_path / "m.gguf", family), tmp_path / "b", quant="float32") == want
 
 
+def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """As llama.cpp's converter writes them with --fuse-qkv."""
+    made = {}
+    for name, tensor in tensors.items():
+        layer, _, part = name.partition(".attn_")
+        if part.split(".")[0] in ("q", "k", "v"):
+            name, kind = f"{layer}.attn_qkv", part.split(".")[1]
+            parts = [tensors[f"{layer}.attn_{each}.{kind}"] for each in "qkv"]
+            made[f"{name}.{kind}"] = np.concatenate(parts)
+        else:
+            made[name] = tensor
+    return made
+
+
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+@pytest.mark.parametrize("family", [family for family in ARCH if family != "phi3"])
+def test_q_k_and_v_may_be_one_tensor(tmp_path: Path, family: str, kind: str) -> None:
+    config = family_config(family, **CHANGES.get(family, {}))
+    tensors = gguf_tensors(config, family_tensors(config), ARCH[family])
+    keys = {"general.architecture": ARCH[family], **metadata_of(config, ARCH[family])}
+    want = compiled(write_gguf(tmp_path / "m.gguf", keys, tensors, Type[kind]), tmp_path / "a", quant="float32")
+    path = write_gguf(tmp_path / "fused.gguf", keys, fused(tensors), Type[kind])
+    assert compiled(path, tmp_path / "b", quant="float32") == want
+    whole, cut = GgufCheckpoint(tmp_path / "m.gguf"), GgufCheckpoint(path)
+    assert sorted(cut.names()) == sorted(whole.names())
+    for name in whole.names():
+        assert cut.shape(name) == whole.shape(name)
+        rows = whole.shape(name)[0]
+        for start, stop in ((0, rows), (1, rows - 1), (rows // 2, rows // 2 + 1)):
+            np.testing.assert_array_equal(cut.read(name, start, stop), whole.read(name, start, stop))
+
+
+def test_q_k_and_v_in_one_tensor_have_the_rows_that_the_metadata_says(tmp_path: Path) -> None:
+    config = family_config("qwen2")
+    tensors = gguf_tensors(config, family_tensors(config), "qwen2")
+    keys = {"general.architecture": "qwen2", **metadata_of(config, "qwen2")}
+    made = fused(tensors)
+    rows = len(made["blk.1.attn_qkv.weight"])
+    made["blk.1.attn_qkv.weight"] = made["blk.1.attn_qkv.weight"][:-1]
+    path = write_gguf(tmp_path / "short.gguf", keys, made)
+    with pytest.raises(
+        CheckpointError, match=rf"'blk\.1\.attn_qkv\.weight' in .* has shape \[{rows - 1}, .* \[{rows},"
+    ):
+        compiled(path, tmp_path / "a")
+    both = fused(tensors) | {"blk.1.attn_k.weight": tensors["blk.1.attn_k.weight"]}
+    path = write_gguf(tmp_path / "both.gguf", keys, both)
+    with pytest.raises(CheckpointError, match=r"'blk\.1\.attn_qkv\.weight' and 'blk\.1\.attn_k\.weight', which both"):
+        GgufCheckpoint(path)
+    made = fused(tensors)
+    del made["blk.1.attn_qkv.bias"]
+    with pytest.raises(CheckpointError, match=r"no tensor 'blk\.1\.attn_q\.bias'"):
+        compiled(write_gguf(tmp_path / "no_bias.gguf", keys, made), tmp_path / "b")
+
+
 def test_early_mixtral_files_have_a_tensor_for_each_expert(tmp_path: Path) -> None:
     want = compiled(make_gguf(tmp_path / "m.gguf", "mixtral"), tmp_path / "a")
     config = family_config("mixtral")
