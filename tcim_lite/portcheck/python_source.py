@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .api import CLASSES, DISTINCT, PYTHON, RESULTS, Entry, unknown
 from .findings import Place, Use
-from .scopes import Scope, Type, Unnamed, bound_in
+from .scopes import Scope, Type, Unnamed, bound_by, bound_in
 
 _OTHER_MODULES = {"pydev_ctrl": "dev_ctrl"}
 _PASSES = 4  # types follow from types; longer chains stay unknown
@@ -102,6 +102,8 @@ class PythonFile:
             case ast.For(target=target, iter=iterable) | ast.comprehension(target=target, iter=iterable):
                 kind = self.type_of(iterable, scope)
                 self._bind(target, kind[5:] if isinstance(kind, str) and kind.startswith("list:") else None, scope)
+            case ast.AugAssign(target=target):
+                self._bind(target, None, scope)
             case ast.With(items=items):
                 for item in items:
                     if item.optional_vars is not None:
@@ -114,6 +116,8 @@ class PythonFile:
                 # Whatever has `set_dummy_tensors` is an Option.
                 if self.type_of(value, scope) is None and _root(value) not in ("np", "numpy", "torch"):
                     self._bind(value, DISTINCT[attribute], scope)
+            case _ if (bound := bound_by(node)) is not None:
+                self._bind(ast.Name(bound), None, scope)
             case _:
                 pass
 

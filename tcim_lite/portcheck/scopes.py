@@ -39,6 +39,17 @@ class Scope:
         return Scope(self.name, self.node, self, own=own)
 
 
+def bound_by(node: ast.AST) -> str | None:
+    """The name that a handler of exceptions or a pattern binds, for which there is no node."""
+    match node:
+        case ast.ExceptHandler(name=name) | ast.MatchAs(name=name) | ast.MatchStar(name=name):
+            return name
+        case ast.MatchMapping(rest=name):
+            return name
+        case _:
+            return None
+
+
 def bound_in(function: Function) -> frozenset[str]:
     """The variables of a function, its parameters among them."""
     names = _parameters(function)
@@ -54,8 +65,8 @@ def bound_in(function: Function) -> frozenset[str]:
             case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 pass
             case node:
-                if isinstance(node, ast.ExceptHandler) and node.name is not None:
-                    names.add(node.name)
+                if (bound := bound_by(node)) is not None:
+                    names.add(bound)
                 left.extend(ast.iter_child_nodes(node))
     return frozenset(names)
 

@@ -247,6 +247,31 @@ print(sorted(workers, key=lambda t: t.ident))
     assert names & (others | {"stop_all"}) == set()
 
 
+@pytest.mark.parametrize("where", ["of the file", "of a function"])
+@pytest.mark.parametrize(
+    "binding",
+    [
+        "try: open('x')\nexcept OSError as NAME: NAME.errno",
+        "NAME += 1\nNAME.errno",
+        "match 1:\n  case NAME: NAME.errno",
+        "match 1:\n  case [int() as NAME]: NAME.errno",
+        "match 1:\n  case [_, *NAME]: NAME.errno",
+        "match 1:\n  case {1: _, **NAME}: NAME.errno",
+        "match 1:\n  case int(real=NAME) | [NAME]: NAME.errno",
+    ],
+)
+@pytest.mark.parametrize("name", ["module", "rt"])
+def test_every_way_of_binding_a_name_anew_counts(tmp_path, where, binding, name):
+    text = binding.replace("NAME", name) + "\n"
+    if where == "of a function":
+        text = "def f():\n" + "".join(f"  {line}\n" for line in text.splitlines())
+    program = tmp_path / "program.py"
+    program.write_text(f"import tcim_lite.runtime as rt\nmodule = rt.load('a.hmm')\nmodule.sync()\n{text}")
+    names = {use.name for use in check([program]).uses}
+    assert {"load", "Module.sync"} <= names
+    assert names & {"errno", "Module.errno"} == set()
+
+
 @pytest.mark.parametrize("name", ["program.zip", "program.tar.gz", "program.tar.bz2", "program.tar.xz"])
 def test_an_archive_has_to_be_unpacked(tmp_path, capsys, name):
     (tmp_path / "source").mkdir()
