@@ -23,8 +23,8 @@ _MOVED: Mapping[str, tuple[int, Mapping[str, int]]] = {
     "Upsample": (9, {"scales": 1}),
 }
 _FLOATS = ("min", "max", "value", "scales")
-# What Resize did before it had these attributes.
-_RESIZED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+# What Resize did before it had these attributes: along axes that shrink the second of two modes, as in onnxruntime.
+_RESIZED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": ("floor", "ceil")}
 
 
 def modernised(nodes: Sequence[Node], opset: int, taken: Collection[str]) -> dict[str, NDArray[Any]]:

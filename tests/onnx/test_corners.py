@@ -176,6 +176,27 @@ def test_results_are_those_of_onnxruntime(case, make_model, run_here, run_there)
 
 
 @pytest.mark.parametrize(
+    ("places", "rounding", "size", "to"),
+    [
+        ("half_pixel", "round_prefer_floor", 14, 19),
+        ("half_pixel", "round_prefer_floor", 20, 26),
+        ("half_pixel", "round_prefer_ceil", 14, 39),
+        ("asymmetric", "round_prefer_ceil", 7, 2),
+        ("asymmetric", "round_prefer_floor", 23, 14),
+        ("align_corners", "round_prefer_floor", 8, 3),
+    ],
+)
+def test_the_middle_of_two_elements_is_one_beside_which_float32_places_lie(
+    places, rounding, size, to, make_model, run_here, run_there
+):
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": places, "nearest_mode": rounding}
+    node = ("Resize", ["x", "", "", "to"], ["y"], attributes)
+    model = make_model([node], {"x": (1, 1, 1, size)}, ["y"], {"to": np.array([1, 1, 1, to])})
+    x = np.arange(size, dtype=np.float32).reshape(1, 1, 1, size)
+    np.testing.assert_array_equal(run_here(model, {"x": x})["y"], run_there(model, {"x": x})["y"])
+
+
+@pytest.mark.parametrize(
     ("indices", "batch_dims"),
     [
         ([[0, 1], [-1, 0]], 0),

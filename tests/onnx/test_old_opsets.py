@@ -41,6 +41,11 @@ CASES = {
         [("Upsample", ["x", "n"], ["y"], {"mode": "linear"})],
         {"n": np.float32([1, 1, 2, 2])},
     ),
+    "Resize to less and to more": (
+        10,
+        [("Resize", ["x", "n"], ["y"], {"mode": "nearest"})],
+        {"n": np.float32([1, 1.5, 0.6, 0.9])},
+    ),
     "Resize": (10, [("Resize", ["x", "n"], ["y"], {"mode": "nearest"})], {"n": np.float32([1, 1, 2, 3])}),
     "Scatter": (
         9,

@@ -37,7 +37,7 @@ def resize(call: Call) -> Tensor:
         else:
             positions = _positions(call, x.shape[axis], size, scale)
         if mode == "nearest":
-            x = take(call, x, _nearest(call, positions, x.shape[axis]), axis)
+            x = take(call, x, _nearest(call, positions, x.shape[axis], scale), axis)
             continue
         indices, weights = _taps(call, mode, positions, x.shape[axis], scale)
         shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
@@ -122,8 +122,14 @@ def _places(call: Call, size: int, out: int, scale: np.float32) -> NDArray[np.fl
     )
 
 
-def _nearest(call: Call, positions: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def _nearest(call: Call, positions: NDArray[np.float64], size: int, scale: float) -> NDArray[np.int64]:
     mode = call.attr("nearest_mode", "round_prefer_floor")
+    if isinstance(mode, tuple):
+        mode = mode[scale < 1]
+    # A float32 place may lie beside the middle of two elements that it is; onnxruntime allows as much.
+    middle = np.floor(positions) + 0.5
+    if str(mode).startswith("round"):
+        positions = np.where(np.abs(positions - middle) <= 1e-6, middle, positions)
     rounding: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
         "round_prefer_floor": lambda at: np.ceil(at - 0.5),
         "round_prefer_ceil": lambda at: np.floor(at + 0.5),
