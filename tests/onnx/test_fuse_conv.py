@@ -9,6 +9,7 @@ import pytest
 
 from tcim_lite import hmm
 from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx.errors import UnsupportedNodeError
 
 RNG = np.random.default_rng(17)
 X = {"x": (2, 6, 9, 8)}
@@ -135,3 +136,21 @@ def test_zeros_around_the_planes_become_pads(pads, own, make_model, run_here, ru
     ops = ops_of(model, tmp_path)
     assert (sum(ops.values()) > 1) == bool(left or own.get("auto_pad") == "SAME_UPPER")
     check_values(model, run_here, run_there, ["y"])
+
+
+@pytest.mark.parametrize(
+    ("pads", "axes", "own", "message"),
+    [
+        ([1, 1], None, {}, "Pad"),
+        ([1, 1], [2, 3], {}, "Pad"),
+        ([1, 1, 1], [3], {}, "Pad"),
+        ([0, 0, 1, 1, 0, 0, 1, 1], None, {"pads": [1]}, "'pads' does not have 4 whole numbers"),
+        ([0, 0, 1, 1, 0, 0, 1, 1], None, {"pads": [1, 1]}, "'pads' does not have 4 whole numbers"),
+    ],
+)
+def test_pads_of_another_length_are_no_numbers_for_all_sides(pads, axes, own, message, make_model):
+    constants = {"w": weights(4, 6, 3, 3), "p": np.array(pads)} | ({} if axes is None else {"axes": np.array(axes)})
+    pad = ("Pad", ["x", "p", *([] if axes is None else ["", "axes"])], ["a"], {})
+    model = make_model([pad, ("Conv", ["a", "w"], ["y"], own)], X, ["y"], constants, opset=18)
+    with pytest.raises(UnsupportedNodeError, match=message):
+        onnx_bytes(model, "float32")

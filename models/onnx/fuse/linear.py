@@ -25,13 +25,15 @@ def conv_pad(node: Node, view: View) -> Iterator[Fusion]:
     rank = len(shape)
     axes = view.constants[pad.inputs[3]].reshape(-1).tolist() if len(pad.inputs) > 3 and pad.inputs[3] else range(rank)
     along = np.zeros((2, rank), np.int64)
-    along[:, list(axes)] = view.constants[pad.inputs[1]].reshape(2, -1)
+    pads = np.asarray(view.constants[pad.inputs[1]]).reshape(-1)
+    own = list(node.attributes.get("pads", ())) if auto == "NOTSET" else []
+    if len(pads) != 2 * len(axes) or len(own) not in (0, 2 * (rank - 2)):
+        return  # numpy would stretch them
+    along[:, list(axes)] = pads.reshape(2, -1)
     if along[:, :2].any() or (along < 0).any():
         return
-    own = np.zeros(2 * (rank - 2), np.int64)
-    if auto == "NOTSET" and "pads" in node.attributes:
-        own[:] = node.attributes["pads"]
-    attributes = {**node.attributes, "auto_pad": "NOTSET", "pads": (own + along[:, 2:].reshape(-1)).tolist()}
+    own = own or [0] * (2 * (rank - 2))
+    attributes = {**node.attributes, "auto_pad": "NOTSET", "pads": (along[:, 2:].reshape(-1) + own).tolist()}
     yield Fusion([replace(node, inputs=[pad.inputs[0], *node.inputs[1:]], attributes=attributes)], [pad])
 
 
