@@ -152,14 +152,18 @@ def quantised_linear(call: Call) -> Tensor:
     padded = np.pad(np.ascontiguousarray(codes.T), ((0, 0), (0, groups * GROUP - inputs)))
     stored = _scales(call, np.ascontiguousarray(scales.T), bits)
     if not is_quantized(call.emit.profile.body_format):
-        return linear(call, x, dequantize(padded, stored)[:, :inputs], bias)
+        with np.errstate(over="ignore"):
+            weight = dequantize(padded, stored)[:, :inputs]
+        if not np.isfinite(weight).all():
+            raise call.node.unsupported("a code times its scale is beyond float32")
+        return linear(call, x, weight, bias)
     if bits == 8 and stored.dtype != np.int8:
         raise call.node.unsupported("8-bit codes with scales that are no powers of two are not supported")
     if bits == 4:
         stored = _half(call, stored)
-    weight = call.emit.packed_matrix(_FORMATS[bits], np.maximum(padded, _LEAST_CODE[bits]), stored)
+    packed = call.emit.packed_matrix(_FORMATS[bits], np.maximum(padded, _LEAST_CODE[bits]), stored)
     call.emit.clamped_codes += int(np.count_nonzero(padded < _LEAST_CODE[bits]))
-    return packed_linear(call, x, weight, outputs, bias)
+    return packed_linear(call, x, packed, outputs, bias)
 
 
 def _scales(call: Call, scales: Constant, bits: int) -> Constant:

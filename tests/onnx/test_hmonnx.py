@@ -236,6 +236,20 @@ def test_what_cannot_be_read_is_refused_with_its_node(case):
     assert "node 'n" in str(error.value) or "(Identity)" in str(error.value)
 
 
+def test_weights_beyond_float32_are_refused_where_they_are_floats():
+    codes = np.full((64, 4), -128, np.int8)
+    for exponent, fits in ((120, True), (121, False)):
+        constants = {"q": codes, "e": np.full((1, 4), exponent, np.int32)}
+        model = hmonnx(one("Linear", ["x", "q", "e"]), {"x": (1, 64)}, ["y"], constants)
+        onnx_bytes(model, "w8a8h1_sefp")
+        if fits:
+            got = run(model, {"x": np.full((1, 64), 2**-24, np.float32)})["y"]
+            np.testing.assert_array_equal(got, -(2.0**109))
+            continue
+        with pytest.raises(CompileError, match="a code times its scale is beyond float32"):
+            onnx_bytes(model, "float32")
+
+
 def test_another_version_of_the_domain_is_refused():
     with pytest.raises(CompileError, match=r"version 2 of ai\.houmo\.xh2a, supported is 1"):
         onnx_bytes(hmonnx(one("Relu", ["x"]), ROW, ["y"], {}, version=2))
