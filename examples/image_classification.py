@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from network_file import add_arguments, image_size, open_network, read_labels
+from network_file import add_arguments, image_size, open_network, read_image, read_labels
 from PIL import Image
 
 import tcim_lite.runtime as tcim
@@ -58,7 +58,7 @@ def main() -> None:
         count = int(np.prod(module.get_output_info(module.get_output_name(0)).shape))
         labels = read_labels(args.model, args.labels, count)
         for path in args.images:
-            image = prepare(Image.open(path), *size)
+            image = prepare(read_image(path), *size)
             shares = softmax(logits_of(module, image))
             print(f"{path.name}:")
             for index in np.argsort(-shares, kind="stable")[: args.top]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from network_file import add_arguments, image_size, open_network, read_labels
+from network_file import add_arguments, image_size, open_network, read_image, read_labels
 from PIL import Image, ImageDraw
 
 import tcim_lite.runtime as tcim
@@ -127,7 +127,7 @@ def main() -> None:
         labels = read_labels(args.model, args.labels, rows[1] - 4)
         args.output.mkdir(parents=True, exist_ok=True)
         for path in args.images:
-            image = Image.open(path)
+            image = read_image(path)
             prepared, place = prepare(image, height, width)
             boxes, scores, classes = detections(candidates_of(module, prepared), args.score, args.overlap)
             boxes = place.to_image(boxes, image.width, image.height)

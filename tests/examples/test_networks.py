@@ -18,6 +18,7 @@ from warm_python import ISOLATED
 
 pytest.importorskip("onnx", reason="needs onnx")
 Image = pytest.importorskip("PIL.Image", reason="needs Pillow")
+from PIL import ImageOps
 
 import tcim_lite.runtime as rt
 from tcim_lite.models.onnx.compile import OnnxOptions, compile_onnx
@@ -150,6 +151,25 @@ def test_the_examples_say_which_file_is_no_image_that_they_open(run_example, tmp
             assert done.returncode == 1
             assert done.stderr.splitlines()[-1].startswith("error: ")
             assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("orientation", range(10))
+def test_photographs_are_turned_as_their_exif_says(detection, tmp_path, orientation):
+    stored = Image.fromarray(np.random.default_rng(1).integers(0, 256, (5, 9, 3), np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for name in ("photo.png", "photo.jpg"):
+        stored.save(tmp_path / name, exif=exif)
+        expected = ImageOps.exif_transpose(Image.open(tmp_path / name))
+        found = detection.read_image(tmp_path / name)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_an_image_with_damaged_exif_is_shown_as_it_is_stored(detection, tmp_path):
+    stored = Image.new("RGB", (9, 5))
+    for content in (b"MM\xff*\0\0\0\x08", b"II*\0", b"garbage"):
+        stored.save(tmp_path / "photo.png", exif=content)
+        assert np.asarray(detection.read_image(tmp_path / "photo.png")).shape == (5, 9, 3)
 
 
 def test_non_maximum_suppression_keeps_the_best_of_each_class(detection):
