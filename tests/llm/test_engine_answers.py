@@ -165,6 +165,28 @@ def test_text_before_the_first_stop_string_is_shown_and_nothing_else(tokens, sto
         assert not any(word in shown for word in stop)
 
 
+@given(
+    st.lists(st.integers(0, 1), max_size=30),
+    st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
+    st.integers(0, 10),
+)
+def test_a_stop_string_ends_an_answer_only_if_it_is_complete_after_min_tokens(tokens, stop, least):
+    text = Letters().decode(tokens)
+    lengths = [n for n in range(least + 1, len(text) + 1) if text[:n].endswith(tuple(stop))]
+    shown, found, answer = "", None, AnswerText(Letters(), stop)
+    for number, token in enumerate(tokens, 1):
+        piece, found = answer.add(token, may_end=number > least)
+        shown += piece
+        if found:
+            break
+    if lengths:
+        seen = text[: lengths[0]]
+        assert shown + found == seen
+        assert found == max((word for word in stop if seen.endswith(word)), key=len)
+    else:
+        assert (shown + answer.rest(), found) == (text, None)
+
+
 def test_half_a_character_is_held_back_and_shown_at_the_end():
     answer = AnswerText(Letters(), ["xyz"])
     first, second, third = (byte + 256 for byte in "好".encode())

@@ -25,9 +25,12 @@ class AnswerText:
 
         A stop string that is complete while the answer may not end is text.
         """
+        old = len(self._held)
         text = self._held + self._stream.add(token)
         stops = self._stop if may_end else ()
-        found = [(at, -len(stop), stop) for stop in stops if (at := text.find(stop)) >= 0]
+        # What ends among the held characters was complete before.
+        ends = [(text.find(stop, max(old - len(stop) + 1, 0)), -len(stop), stop) for stop in stops]
+        found = [end for end in ends if end[0] >= 0]
         if found:  # the first, and among those that begin there the longest
             at, _, stop = min(found)
             self._held = ""
