@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +15,7 @@ from .choices import ChoicesWriter
 from .completion import CompletionReply, completion_prompts, prompt_count
 from .errors import ApiError, closing
 from .guard import read_body
-from .protocol import ChatRequest, CompletionRequest, Sampling
+from .protocol import ChatRequest, CompletionRequest, Message, Sampling
 from .reading import read
 from .response_writer import ResponseWriter
 from .responses_input import chat_request, named_as_asked
@@ -22,6 +23,7 @@ from .responses_protocol import ResponsesRequest
 from .sampling import chat_params, choices, completion_params, guided_by, with_allowed_tools
 from .service import Service
 from .streams import EventStream, Writer, whole
+from .truncation import prompt_within
 from .usage import UsageCount
 
 
@@ -47,7 +49,8 @@ async def responses(service: Service, http: Request) -> Response:
     with named_as_asked():
         request = with_allowed_tools(chat_request(asked))
         params = chat_params(request, service.defaults)
-        text, prompt = await _chat_prompt(service, request, params)
+        answer = (asked.max_output_tokens or 1) if asked.truncation == "auto" else None
+        text, prompt = await _chat_prompt(service, request, params, answer)
 
         def writer(usage: UsageCount) -> Writer:
             reply = ChatReply(request, text, 1, service.vocabulary)
@@ -89,13 +92,20 @@ def check_model(service: Service, name: str | None) -> None:
         )
 
 
-async def _chat_prompt(service: Service, request: ChatRequest, params: SamplingParams) -> tuple[str, list[int]]:
-    """The prompt of a chat, and its token ids."""
+async def _chat_prompt(
+    service: Service, request: ChatRequest, params: SamplingParams, answer: int | None = None
+) -> tuple[str, list[int]]:
+    """The prompt of a chat, and its token ids; oldest turns are left out for an answer of `answer` tokens."""
+    most = service.engines.slots.context_length
+
+    def prompt_of(messages: list[Message]) -> tuple[str, list[int]]:
+        text = chat_prompt(msgspec.structs.replace(request, messages=messages), service.template, params)
+        return text, service.vocabulary.encode_prompt(text, special=False, most=most)
 
     def prepare() -> tuple[str, list[int]]:
-        text = chat_prompt(request, service.template, params)
-        most = service.engines.slots.context_length
-        return text, service.vocabulary.encode_prompt(text, special=False, most=most)
+        if answer is None:
+            return prompt_of(request.messages)
+        return prompt_within(request.messages, prompt_of, most - answer)
 
     return await service.in_thread(prepare)
 

@@ -57,7 +57,7 @@ _REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
     },
     ResponsesRequest: {
         "background": "an answer is made while its client waits; leave it out, and use stream",
-        "context_management": "conversations are not shortened here; send fewer items",
+        "context_management": "conversations are not summed up here; send fewer items, or truncation 'auto'",
         "conversation": "nothing is stored; send the whole conversation as input",
         "logprobs": "use include, ['message.output_text.logprobs'], and top_logprobs",
         "max_completion_tokens": "use max_output_tokens",
@@ -68,7 +68,6 @@ _REFUSED_BY: dict[type[msgspec.Struct], dict[str, str]] = {
         "prompt": "prompts are not stored here; use instructions and input",
         "reasoning_effort": "use reasoning, {'effort': ...}",
         "response_format": "use text, {'format': ...}",
-        "truncation": "input is never cut; leave it out, or send 'disabled', and send fewer items",
     },
 }
 # Other servers' fields, and the values of them that ask for what is done here anyway: clients send them as defaults.
@@ -109,7 +108,6 @@ _NEUTRAL_BY: dict[type[msgspec.Struct], dict[str, tuple[Any, ...]]] = {
         "context_management": ([],),
         "enable_response_messages": (False,),
         "n": (1,),
-        "truncation": ("disabled",),
     },
     TokenizeRequest: {
         "add_generation_prompt": (True,),

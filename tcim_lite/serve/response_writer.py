@@ -209,6 +209,6 @@ def _head(request: ResponsesRequest, params: SamplingParams, model: str) -> dict
         "tools": msgspec.to_builtins(request.tools or []),
         "top_logprobs": request.top_logprobs or 0,
         "top_p": params.top_p if request.top_p is None else request.top_p,
-        "truncation": "disabled",
+        "truncation": request.truncation or "disabled",
         "user": request.user,
     }

@@ -6,7 +6,7 @@ import openai
 import pydantic
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
-from serve_live import QUESTIONS, user
+from serve_live import CONTEXT, QUESTIONS, user
 from test_serve_openai import CALL, SCHEMA, TOOLS
 
 MODEL = "qwen3"
@@ -272,3 +272,28 @@ def test_a_client_that_leaves_a_stream_frees_its_slot(server, client):
     next(stream)
     stream.close()
     assert client.responses.create(model=MODEL, input=QUESTIONS[0]).output_text == "12 + 30 = 42"
+
+
+def test_the_oldest_turns_of_a_long_conversation_are_left_out_where_that_is_allowed(server):
+    """Every answer is that of the conversation which is left."""
+    turns = [{"role": "user", "content": f"{n} " * 300} for n in range(1, 9)]
+    turns = [item for turn in turns for item in (turn, {"role": "assistant", "content": "I see."})]
+    last = {"role": "user", "content": QUESTIONS[0]}
+    system = {"role": "system", "content": "Be brief."}
+    refused = server.post("/v1/responses", json={"input": [*turns, last]})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+    auto = whole(server, input=[system, *turns, last], truncation="auto", max_output_tokens=40)
+    assert auto["truncation"] == "auto"
+    for first in range(2, len(turns) + 1, 2):
+        answer = server.post("/v1/responses", json={"input": [system, *turns[first:], last], "max_output_tokens": 40})
+        if answer.status_code == 200 and answer.json()["usage"]["input_tokens"] + 40 <= CONTEXT:
+            break
+    assert told(auto) == told(answer.json())
+    assert auto["usage"]["input_tokens"] > CONTEXT // 2
+    assert told(whole(server, input=[last], truncation="auto")) == told(whole(server, input=[last]))
+    # The last turn stays, though an answer of so many tokens has no room then.
+    kept = whole(server, input=[*turns, last], truncation="auto", max_output_tokens=10_000)
+    assert told(kept) == told(whole(server, input=[last]))
+    long = {"role": "user", "content": "1 " * 3000}
+    refused = server.post("/v1/responses", json={"input": [*turns, long], "truncation": "auto"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")

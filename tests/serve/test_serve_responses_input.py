@@ -59,7 +59,7 @@ def test_items_of_one_turn_become_one_message(items, turns):
         ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole conversation as input"),
         ({"conversation": "conv_1"}, "conversation", "send the whole conversation as input"),
         ({"prompt": {"id": "p"}}, "prompt", "use instructions and input"),
-        ({"truncation": "auto"}, "truncation", "input is never cut"),
+        ({"truncation": "middle"}, "truncation", "expected auto, disabled"),
         ({"max_tokens": 3}, "max_tokens", "use max_output_tokens"),
         ({"messages": []}, "messages", "use input, or /v1/chat/completions"),
         ({"n": 2}, "n", "one answer is made"),
