@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from types import FrameType
 
 import uvicorn
 
@@ -29,16 +30,22 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
+
+        def end(number: int, frame: FrameType | None) -> None:
+            """Refuses what is new at once; the loop's own handlers wait for two turns, seconds with many clients."""
+            is_second, self._service.is_closing = self._service.is_closing, True
+            loop.call_soon_threadsafe(self._abort if is_second else self._stop)
+
         # SIGHUP comes when a terminal is closed; nohup has it ignored.
         ends = [signal.SIGTERM, signal.SIGINT]
         ends += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL else []
-        for number in ends:
-            loop.add_signal_handler(number, self._stop)
+        signal.set_wakeup_fd(-1)  # tcim_lite.console would end the process soon after Ctrl-C
+        before = {number: signal.signal(number, end) for number in ends}
         try:
             yield
         finally:
-            for number in ends:
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answers who has connected already, which uvicorn alone would leave with a reset connection."""
@@ -51,12 +58,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _stop(self) -> None:
-        if self._service.is_closing:  # the second signal
-            self._abort()
-            return
         pending = self._service.engines.pending
         _log.info("shutting down; %d requests have %g s to end", pending, self._service.options.shutdown_s)
-        self._service.is_closing = True
         self.should_exit = True
         asyncio.get_running_loop().call_later(self._service.options.shutdown_s, self._abort)
 
