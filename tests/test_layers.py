@@ -62,6 +62,38 @@ def test_a_recording_that_is_begun_again_replaces_its_file(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("kind", ["link", "hard link", "relative"])
+def test_a_recording_replaces_its_file_by_any_path_of_it(tmp_path, monkeypatch, capfd, kind):
+    monkeypatch.chdir(tmp_path)
+    layers.enable("record", file=tmp_path / "one")
+    other = {"link": "two", "hard link": "three", "relative": "one"}[kind]
+    if kind != "relative":
+        (os.symlink if kind == "link" else os.link)(tmp_path / "one", other)
+    before = os.listdir(tmp_path)
+    layers.enable("record", file=other)
+    rt.get_version()
+    layers.disable("record")
+    assert os.listdir(tmp_path) == before
+    assert Recording(tmp_path / "one").complete
+    assert capfd.readouterr().err == ""
+
+
+def test_a_recording_is_begun_again_while_a_child_still_has_its_file(tmp_path, capfd):
+    layers.enable("record", file=tmp_path / "one")
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(write)
+        os.read(read, 1)
+        os._exit(0)
+    os.close(read)
+    layers.enable("record", file=tmp_path / "one")
+    layers.disable("record")
+    os.close(write)
+    os.waitpid(child, 0)
+    assert os.listdir(tmp_path) == ["one"]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_recording_is_whole_when_it_is_ended_during_a_call(tmp_path, write_add):
     module = rt.load(write_add((1, 256, 1024)))
     layers.enable("record", file=tmp_path / "one", data="none")

@@ -234,3 +234,19 @@ def test_mutated_recordings_are_read_or_refused(tmp_path, add_model, attention_p
             good = True
         seen[good] += 1
     assert min(seen.values()) >= 30, seen
+
+
+@pytest.mark.parametrize("name", ["one", "link"])
+def test_two_writers_of_one_file_are_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("one")
+    with RecordingWriter(tmp_path / "one", {"data": "all"}) as first:
+        with pytest.raises(RecordingError, match=f"{name}: another recording is written into this file; end that"):
+            RecordingWriter(name, {})
+        first.add_record({"call": "Module.run"})
+    assert Recording(tmp_path / "one").complete
+    RecordingWriter(name, {}).close()
+
+
+def test_a_recording_can_go_where_no_file_is(tmp_path):
+    RecordingWriter("/dev/null", {}).close()

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from .compression import NONE, ZLIB, ZSTD, has_zstd, most_plain_bytes, packed, unpacked
 from .fingerprint import fingerprint
+from .own_file import close_own, open_own
 
 __all__ = ["MAJOR", "MINOR", "Recording", "RecordingError", "RecordingWriter"]
 
@@ -50,12 +51,14 @@ class RecordingWriter:
                 chunk, and data are stored with zlib where that saves an eighth at least.
 
         Raises:
-            RecordingError: `pack`, and this Python has no zstd.
+            RecordingError: `pack`, and this Python has no zstd; another recording is being written into the file.
         """
         if pack and not has_zstd():
             raise RecordingError("packing takes zstd, which Python has from 3.14 on; pip install backports.zstd")
-        # Without a buffer, of which the child of a fork would write its copy at its exit.
-        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        file = open_own(path)
+        if file is None:
+            raise RecordingError(f"{path}: another recording is written into this file; end that, or name another file")
+        self._file = file
         self._process = os.getpid()
         self._lock = threading.Lock()  # which another thread may hold at a fork
         self._pack = pack
@@ -114,11 +117,9 @@ class RecordingWriter:
         with self._lock:
             if not self._file.closed:
                 self._flush_records()
-                if not complete:
-                    self._file.close()
-                    return
-                self._chunk(END, _json({"records": self._records, "data": len(self._stored)}))
-                self._file.close()
+                if complete:
+                    self._chunk(END, _json({"records": self._records, "data": len(self._stored)}))
+                close_own(self._file)
 
     def _chunk(self, kind: int, content: bytes, first: bytes = b"") -> None:
         """`first` is part of the content that is never compressed."""

@@ -65,7 +65,8 @@ def recording_of(runtime: Any, file: str | os.PathLike[str], *, data: str = "inp
         data: which values are stored: "none", "inputs", "outputs", "all" or "states".
 
     Raises:
-        RecordingError: another choice of data, or a runtime whose classes cannot be wrapped.
+        RecordingError: another choice of data, a runtime whose classes cannot be wrapped, or a file that another
+            recording is written into.
     """
     if data not in KEEP:
         raise RecordingError(f"data={data!r:.80}: expected one of {', '.join(KEEP)}")

@@ -61,7 +61,7 @@ void RecordFile::open_file(const std::string& path) {
   if (flock(file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && path == asked_) {
     ::close(file);
     const std::string other = concat(asked_, ".", getpid());
-    log(LogLevel::Warn, concat("record: another process is recording into '", asked_, "'; this one writes ", other));
+    log(LogLevel::Warn, concat("record: another recording is written into '", asked_, "'; this one is ", other));
     return open_file(other);
   }
   if (ftruncate(file, 0) != 0) {
@@ -106,6 +106,13 @@ void RecordFile::add_data(std::span<const std::byte> content, uint64_t fingerpri
   write_chunk(Kind::Data, bytes_of(fingerprint), content);
 }
 
+bool RecordFile::is_at(const std::string& path) noexcept {
+  const std::lock_guard lock(mutex_);
+  struct stat ours, its;
+  return file_ >= 0 && fstat(file_, &ours) == 0 && stat(path.c_str(), &its) == 0 && ours.st_dev == its.st_dev &&
+         ours.st_ino == its.st_ino;
+}
+
 void RecordFile::close() noexcept {
   const std::lock_guard lock(mutex_);
   if (file_ < 0) return;
@@ -113,6 +120,7 @@ void RecordFile::close() noexcept {
   if (pid_ == getpid()) {
     const std::string end = concat("{\"records\":", records_, ",\"data\":", stored_.size(), "}");
     write_chunk(Kind::End, bytes_of(std::string_view(end)));
+    if (file_ >= 0) flock(file_, LOCK_UN);  // the child of a fork may have the file as well
   }
   if (file_ >= 0) ::close(std::exchange(file_, -1));
 }

@@ -14,7 +14,7 @@ namespace tcim_lite::layers {
 
 class RecordFile {
  public:
-  // Replaces a file of the name; if another process is recording into it, FILE.<pid> is written instead. `meta` is
+  // Replaces a file of the name; if another recording is written into it, FILE.<pid> is written instead. `meta` is
   // JSON. Throws Error(Argument) if the file cannot be written.
   RecordFile(std::string path, std::string meta);
   ~RecordFile();
@@ -25,6 +25,8 @@ class RecordFile {
   void add_record(std::string_view line);
   // The bytes of a tensor; those that are there already are not written again.
   void add_data(std::span<const std::byte> content, uint64_t fingerprint);
+  // Whether the path is one of the file that is written.
+  bool is_at(const std::string& path) noexcept;
   // Writes the end; later calls do nothing.
   void close() noexcept;
 

@@ -41,11 +41,11 @@ uint64_t steady_ns() {
 class Record final : public Observer {
  public:
   Record(const std::string& path, Keep keep, std::string meta)
-      : keep_(keep), start_ns_(steady_ns()), path_(path), file_(path, std::move(meta)) {}
+      : keep_(keep), start_ns_(steady_ns()), file_(path, std::move(meta)) {}
 
   // The file is whole then, whatever other threads are doing.
   void ended() noexcept override { file_.close(); }
-  const std::string& path() const noexcept { return path_; }
+  bool is_at(const std::string& path) noexcept { return file_.is_at(path); }
 
   void end(const CallEvent& event) override {
     RecordText text;
@@ -180,7 +180,6 @@ class Record final : public Observer {
 
   const Keep keep_;
   const uint64_t start_ns_;
-  const std::string path_;
   RecordFile file_;
   ModelledRuns runs_;
   std::mutex mutex_;                               // a leaf: nothing else is taken while it is held
@@ -238,7 +237,7 @@ void end_records(const std::string* path = nullptr) {
   const std::lock_guard lock(open_records().mutex);
   for (const auto& each : open_records().records) {
     const auto still = each.lock();
-    if (still != nullptr && (path == nullptr || still->path() == *path)) still->ended();
+    if (still != nullptr && (path == nullptr || still->is_at(*path))) still->ended();
   }
 }
 
