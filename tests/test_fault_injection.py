@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import tcim_lite.runtime as rt
-from tcim_lite import _core, conformance, faults, layers
+from tcim_lite import _core, clock, conformance, faults, layers
 
 
 @pytest.fixture(autouse=True)
@@ -343,6 +344,44 @@ def test_rules_wait_for_their_time(module):
         time.sleep(0.4)
         total(module)
     assert injected.unfired == [{"kind": "flaky_sync", "before_s": 0.3, "times": 0}]
+
+
+def test_rules_wait_for_their_time_where_a_virtual_clock_begins_and_ends(module):
+    def is_due() -> bool:
+        try:
+            module.sync()
+        except rt.DeviceError:
+            return True
+        return False
+
+    with faults.inject(kind="flaky_sync", after_s=50, times=0):
+        with clock.virtual():
+            clock.sleep(49)
+            assert not is_due()
+            clock.sleep(1)
+            assert is_due()
+        assert is_due()
+    with contextlib.ExitStack() as stack:
+        with clock.virtual():
+            clock.sleep(1000)
+            stack.enter_context(faults.inject(kind="flaky_sync", after_s=50, times=0))
+            clock.sleep(40)
+        assert not is_due()
+        with clock.virtual():
+            assert not is_due()
+            clock.sleep(10)
+            assert is_due()
+
+
+def test_a_hang_ends_in_a_virtual_clock_that_begins_meanwhile(module):
+    with faults.inject(kind="hang", timeout_s=30) as injected:
+        module.run()
+        while not injected.fired:
+            time.sleep(0.01)
+        with clock.virtual():
+            with pytest.raises(rt.DeviceError, match="ret:110"):
+                module.sync()
+            assert 29 < clock.now_ns() / 1e9 < 30
 
 
 def test_a_forked_child_has_a_working_device_and_counts_anew(module):

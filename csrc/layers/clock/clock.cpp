@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/env.h"
@@ -19,6 +20,8 @@
 namespace tcim_lite::layers {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 enum class Mode { Off, Virtual, Realtime };
 
 // The clock that is on.
@@ -26,6 +29,18 @@ struct Current {
   std::mutex mutex;
   Mode mode = Mode::Off;
   std::shared_ptr<Timeline> timeline;
+  Clock::duration lead{0};  // of the continuous time, to the mode's
+
+  Clock::time_point now() const {
+    if (mode != Mode::Virtual) return Clock::now() + lead;
+    return Clock::time_point(std::chrono::nanoseconds(timeline->now())) + lead;
+  }
+  void become(Mode next, std::shared_ptr<Timeline> its) {
+    const Clock::time_point before = now();
+    mode = next;
+    timeline = std::move(its);
+    lead += before - now();
+  }
 };
 
 // Never destroyed, as the layers.
@@ -35,15 +50,14 @@ Current& current() {
 }
 
 void sleep_until(uint64_t steady_ns) {
-  std::this_thread::sleep_until(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(steady_ns)));
+  std::this_thread::sleep_until(Clock::time_point(std::chrono::nanoseconds(steady_ns)));
 }
 
 class ChipClock final : public Observer {
  public:
   explicit ChipClock(Mode mode) : mode_(mode), timeline_(std::make_shared<Timeline>()) {
     const std::lock_guard lock(current().mutex);
-    current().mode = mode_;
-    current().timeline = timeline_;
+    current().become(mode_, timeline_);
     set_run_when_asked(mode_ == Mode::Virtual);
   }
   ~ChipClock() override { ended(); }
@@ -51,8 +65,7 @@ class ChipClock final : public Observer {
   void ended() noexcept override {
     const std::lock_guard lock(current().mutex);
     if (current().timeline != timeline_) return;  // another has followed
-    current().mode = Mode::Off;
-    current().timeline = nullptr;
+    current().become(Mode::Off, nullptr);
     set_run_when_asked(false);
   }
 
@@ -135,6 +148,18 @@ std::string clock_mode() {
 std::shared_ptr<Timeline> virtual_timeline() {
   const std::lock_guard lock(current().mutex);
   return current().mode == Mode::Virtual ? current().timeline : nullptr;
+}
+
+Clock::time_point continuous_now() {
+  const std::lock_guard lock(current().mutex);
+  return current().now();
+}
+
+void pass_until(Clock::time_point at) {
+  const std::lock_guard lock(current().mutex);
+  if (current().mode != Mode::Virtual) return;
+  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(at - current().now());
+  if (left.count() > 0) current().timeline->wait_until(current().timeline->now() + uint64_t(left.count()));
 }
 
 uint64_t virtual_now_ns() { return need_virtual()->now(); }

@@ -1,6 +1,7 @@
 // Runs take the chip's time, as it is modelled: in a virtual clock, or in real time (docs/clock.md).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,11 @@ std::string clock_mode();
 
 // Null unless the clock is virtual.
 std::shared_ptr<Timeline> virtual_timeline();
+
+// The time of the virtual clock where there is one, else real time. It goes on where one follows the other.
+std::chrono::steady_clock::time_point continuous_now();
+// The virtual clock, where there is one, goes on to this time.
+void pass_until(std::chrono::steady_clock::time_point at);
 
 // Of the virtual clock. Throw Error(State) without one.
 uint64_t virtual_now_ns();

@@ -16,11 +16,6 @@ FaultyDevices::Clock::duration duration_of(double seconds) {
 
 }  // namespace
 
-FaultyDevices::Clock::time_point FaultyDevices::now() {
-  const auto timeline = virtual_timeline();
-  return timeline == nullptr ? Clock::now() : Clock::time_point(std::chrono::nanoseconds(timeline->now()));
-}
-
 void FaultyDevices::forget() noexcept {
   const std::lock_guard lock(mutex_);
   for (auto& [device, state] : states_) restore(device, state);  // not erased: still_hangs() waits with one
@@ -44,7 +39,7 @@ void FaultyDevices::lose(int device, const std::string& why) {
 void FaultyDevices::hang(int device, double seconds, const std::string& why) {
   const std::lock_guard lock(mutex_);
   State& state = states_[device];
-  state.hangs_until = now() + duration_of(seconds);
+  state.hangs_until = continuous_now() + duration_of(seconds);
   state.why_then = why;
 }
 
@@ -54,12 +49,11 @@ bool FaultyDevices::still_hangs(std::span<const int> devices) {
     const auto found = states_.find(device);
     if (found == states_.end() || !found->second.hangs_until) continue;
     State& state = found->second;
-    if (const auto timeline = virtual_timeline())
-      timeline->wait_until(uint64_t(std::chrono::nanoseconds(state.hangs_until->time_since_epoch()).count()));
-    const auto until = std::min(*state.hangs_until, now() + kMoment);
-    changed_.wait_until(lock, until, [&] { return state.resets || !state.hangs_until; });
+    pass_until(*state.hangs_until);
+    const auto left = std::min<Clock::duration>(*state.hangs_until - continuous_now(), kMoment);
+    changed_.wait_for(lock, left, [&] { return state.resets || !state.hangs_until; });
     if (!state.hangs_until) continue;  // another thread has seen its end
-    if (!state.resets && now() < *state.hangs_until) return true;
+    if (!state.resets && continuous_now() < *state.hangs_until) return true;
     state.hangs_until.reset();
     state.why = state.why_then;
     changed_.notify_all();
@@ -71,7 +65,7 @@ void FaultyDevices::throttle(int device, int clock_mhz, double seconds) {
   Device& real = use_device(device);
   const std::lock_guard lock(mutex_);
   State& state = states_[device];
-  state.limited_until = seconds == 0 ? Clock::time_point::max() : now() + duration_of(seconds);
+  state.limited_until = seconds == 0 ? Clock::time_point::max() : continuous_now() + duration_of(seconds);
   state.slowdown = std::max(1.0, double(real.profile().clock_mhz) / clock_mhz);
   real.limit_clock(clock_mhz);
 }
@@ -79,7 +73,7 @@ void FaultyDevices::throttle(int device, int clock_mhz, double seconds) {
 void FaultyDevices::cool_down() {
   const std::lock_guard lock(mutex_);
   for (auto& [device, state] : states_) {
-    if (state.limited_until && *state.limited_until <= now()) end_limit(device, state);
+    if (state.limited_until && *state.limited_until <= continuous_now()) end_limit(device, state);
   }
 }
 

@@ -20,9 +20,6 @@ class FaultyDevices {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Of the virtual clock, if there is one.
-  static Clock::time_point now();
-
   FaultyDevices() = default;
   ~FaultyDevices() { forget(); }
   FaultyDevices(const FaultyDevices&) = delete;

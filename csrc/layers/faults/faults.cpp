@@ -144,7 +144,7 @@ class Faults final : public Observer {
     const std::lock_guard lock(mutex_);
     if (process_.load(std::memory_order_relaxed) == getpid()) return;
     counts_.assign(rules_.size(), {});
-    begin_ = FaultyDevices::now();
+    begin_ = continuous_now();
     devices_.forget();
     process_.store(getpid(), std::memory_order_relaxed);
   }
@@ -163,7 +163,7 @@ class Faults final : public Observer {
     if (moment.model.find(rule.model) == std::string::npos) return false;
     if (rule.kind == FaultKind::BitFlip && !has_tensor(*moment.program, rule)) return false;
     const std::lock_guard lock(mutex_);
-    const double now = std::chrono::duration<double>(FaultyDevices::now() - begin_).count();
+    const double now = std::chrono::duration<double>(continuous_now() - begin_).count();
     if (now < rule.after_s || (rule.before_s != 0 && now >= rule.before_s)) return false;
     Count& counted = counts_[rule.number - 1];
     if (++counted.seen < rule.nth || (rule.times != 0 && counted.fired >= rule.times)) return false;
@@ -251,7 +251,7 @@ class Faults final : public Observer {
   std::atomic<pid_t> process_{getpid()};
   std::mutex mutex_;  // of the two below
   std::vector<Count> counts_;
-  Clock::time_point begin_ = FaultyDevices::now();
+  Clock::time_point begin_ = continuous_now();
   FaultyDevices devices_;
 };
 
