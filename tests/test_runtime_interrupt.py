@@ -23,10 +23,22 @@ SCRIPT = """
     except KeyboardInterrupt:
         print("interrupted")
 """
+OTHER = """other = r.load(sys.argv[1])
+        other.set_dev_input("a", module.get_dev_input("a"))
+        other.set_dev_output("total", module.get_dev_output("total"))
+        module.run(False, HUGE)
+        other.get_output("total")"""
 CALLS = {
     "run": "module.run(True, HUGE)",
     "sync": "module.run(False, HUGE); module.sync()",
     "get_output": "module.run(False, HUGE); module.get_output('total')",
+    "set_input": "module.run(False, HUGE); module.set_input('a', np.ones((1, 256, 64)))",
+    "set_input of a tensor": "module.run(False, HUGE); module.set_input('a', r.Tensor(r.TensorInfo((1, 256, 64))))",
+    "set_stream": "module.run(False, HUGE); module.set_stream(r.Stream())",
+    "a tensor's array": "module.run(False, HUGE); module.get_dev_output('total').numpy()",
+    "a tensor's copy": "module.run(False, HUGE); module.get_dev_output('total').clone()",
+    "into a tensor": "t = module.get_dev_input('a'); module.run(False, HUGE); t.set_zero()",
+    "another module's": OTHER,
     "release": "module.run(False, HUGE); module.release()",
     "ipu_reset": "module.run(False, HUGE); HalDeviceFactory.create('xh2').ipu_reset(0)",
 }

@@ -69,6 +69,8 @@ ApiCall::~ApiCall() {
   if (--t_depth == 0) gate().unlock_shared();
 }
 
+bool ApiCall::nested() noexcept { return t_depth > 1; }
+
 ApiCall::Pause::Pause() noexcept : depth_(t_depth) {
   if (depth_ > 0) gate().unlock_shared();
   t_depth = 0;

@@ -25,6 +25,8 @@ class ApiCall {
   ApiCall& operator=(const ApiCall&) = delete;
 
   bool outermost() const noexcept { return outermost_; }
+  // Whether this thread is in a call that another call has made, which may hold a lock.
+  static bool nested() noexcept;
 
   // Lets a fork through meanwhile: this thread is inside a call but holds no lock and changes nothing.
   class Pause {

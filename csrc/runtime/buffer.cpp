@@ -6,6 +6,7 @@
 
 #include "runtime/devices.h"
 #include "runtime/observer.h"
+#include "runtime/stream.h"
 
 namespace tcim_lite {
 namespace {
@@ -143,6 +144,21 @@ std::shared_ptr<const Uses> Buffer::find_busy() const noexcept {
 
 void Buffer::wait_idle() const noexcept {
   while (const std::shared_ptr<const Uses> busy = find_busy()) busy->wait_idle();
+}
+
+void Buffer::wait_for_runs() const {
+  std::vector<std::pair<std::shared_ptr<const Uses>, uint64_t>> queued;
+  {
+    const std::lock_guard lock(uses_mutex_);
+    for (const auto& each : uses_) {
+      if (auto uses = each.lock(); uses != nullptr && !uses->idle()) queued.emplace_back(uses, uses->begun());
+    }
+  }
+  for (const auto& [uses, begun] : queued) {
+    while (!uses->wait_ended(begun, kInterruptInterval)) {
+      if (interrupted()) throw Interrupted();
+    }
+  }
 }
 
 }  // namespace tcim_lite

@@ -62,6 +62,8 @@ class Buffer {
   // none.
   void add_uses(std::weak_ptr<const Uses> uses);
   void wait_idle() const noexcept;
+  // The same for the runs that are queued by now. Interruptible, so with no lock held: throws Interrupted.
+  void wait_for_runs() const;
   bool idle() const noexcept { return find_busy() == nullptr; }
 
   // The program has a pointer into this host memory, so from now on it may write there without a call.

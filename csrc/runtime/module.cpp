@@ -231,11 +231,16 @@ void Module::set_stream(std::shared_ptr<Stream> stream) {
   return api_call(
       host_call<"Module.set_stream">, [&](CallEvent& event) { describe(event); },
       [&] {
+        {
+          const std::lock_guard lock(mutex_);
+          const Loaded& loaded = this->loaded("set_stream");
+          if (stream == nullptr) stream = loaded.program->device().default_stream();
+          if (stream == loaded.stream) return;
+        }
+        // An executable runs on one stream at a time, and the module's runs stay in order.
+        finish_runs("set_stream");
         const std::lock_guard lock(mutex_);
         Loaded& loaded = this->loaded("set_stream");
-        if (stream == nullptr) stream = loaded.program->device().default_stream();
-        if (stream == loaded.stream) return;
-        // An executable runs on one stream at a time, and the module's runs stay in order.
         loaded.stream->wait(loaded.ticket);
         loaded.stream = std::move(stream);
         loaded.ticket = 0;

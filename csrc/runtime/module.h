@@ -124,6 +124,10 @@ class Module {
   Port& output_port(const char* who, std::string_view name) const;
   void bind(const char* who, Port& port, const Tensor& tensor);
   void allocate(Port& port);
+  // The port that `find` finds, once no queued run uses its memory. Waits as finish_runs, without the lock, for runs
+  // that are queued by now, and with it for those that other threads queue meanwhile.
+  template <typename Find>
+  Port& idle_port(std::unique_lock<std::mutex>& lock, const Find& find);
   // Waits for the module's own runs, executing queued ones on this thread. Interruptible, so with no lock held.
   std::shared_ptr<Program> finish_runs(const char* who);
 

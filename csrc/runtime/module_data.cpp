@@ -83,6 +83,19 @@ void describe_bind(CallEvent& event, const Tensor& tensor) {
 
 }  // namespace
 
+template <typename Find>
+Port& Module::idle_port(std::unique_lock<std::mutex>& lock, const Find& find) {
+  Port* port = &find();
+  if (port->buffer == nullptr || port->buffer->idle()) return *port;
+  const std::shared_ptr<const Buffer> buffer = port->buffer;
+  lock.unlock();
+  buffer->wait_for_runs();
+  lock.lock();
+  port = &find();  // it may have been bound to other memory, and the module released
+  if (port->buffer != nullptr) port->buffer->wait_idle();
+  return *port;
+}
+
 void Module::set_input(std::string_view name, const ArrayView& array) {
   return api_call(
       device_call<"Module.set_input">,
@@ -92,15 +105,14 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
         event.writes = Memory::Port;
       },
       [&] {
-        const std::lock_guard lock(mutex_);
-        Port& port = input_port("set_input", name);
+        std::unique_lock lock(mutex_);
+        Port& port = idle_port(lock, [&]() -> Port& { return input_port("set_input", name); });
         if (array.elements() != port.info.elements()) {
           check_elements("set_input", port, array.elements(),
                          "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
         }
         const bool had_memory = port.buffer != nullptr;
         allocate(port);
-        port.buffer->wait_idle();
         try {
           const Tensor tensor = port.tensor();
           HostBytes target(tensor, HostAccess::Write);
@@ -132,6 +144,7 @@ void Module::set_input(std::string_view name, const Tensor& tensor) {
           }
           return bind("set_input", port, tensor);
         }
+        tensor.buffer()->wait_for_runs();
         tensor.buffer()->wait_idle();
         const Shape strides = byte_strides(tensor.info());
         set_input(name, ArrayView{tensor.data(), tensor.info().dtype, tensor.info().shape, strides});
@@ -185,8 +198,8 @@ Tensor Module::output(std::string_view name, const std::optional<TensorInfo>& in
         finish_runs("get_output")->raise_error();
         // Held while copying: otherwise a thread that keeps queueing runs could delay the copy for ever or change the
         // memory during it.
-        const std::lock_guard lock(mutex_);
-        const Port& port = output_port("get_output", name);
+        std::unique_lock lock(mutex_);
+        const Port& port = idle_port(lock, [&]() -> Port& { return output_port("get_output", name); });
         if (info) check_elements("get_output", port, info->elements(), to_string(*info));
         const Tensor device = port.tensor();
         if (!info) return device.to_host(true);
@@ -209,8 +222,9 @@ void Module::output_to(std::string_view name, const Tensor& target) {
       },
       [&] {
         finish_runs("get_output")->raise_error();
-        const std::lock_guard lock(mutex_);
-        const Port& port = output_port("get_output", name);
+        if (target.has_storage()) target.buffer()->wait_for_runs();
+        std::unique_lock lock(mutex_);
+        const Port& port = idle_port(lock, [&]() -> Port& { return output_port("get_output", name); });
         check_elements("get_output", port, target.info().elements(), to_string(target.info()));
         port.tensor().cast_to(target);
       });

@@ -27,7 +27,6 @@ struct Job {
 };
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kInterruptInterval = std::chrono::milliseconds(50);
 
 std::atomic<InterruptCheck> g_interrupt_check{nullptr};
 

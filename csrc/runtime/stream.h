@@ -6,6 +6,7 @@
 // Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
@@ -34,8 +35,9 @@ class __attribute__((visibility("default"))) ProcessEnding : public Error {
   ~ProcessEnding() override;
 };
 
-// Asked by interruptible waits about every 50 ms, with no lock held: it may call the whole API. Set by the bindings,
+// Asked by interruptible waits after every interval, with no lock held: it may call the whole API. Set by the bindings,
 // once, before there are streams.
+constexpr std::chrono::milliseconds kInterruptInterval{50};
 using InterruptCheck = bool (*)();
 void set_interrupt_check(InterruptCheck check);
 // Asks it; true: the wait of this thread ends with Interrupted.

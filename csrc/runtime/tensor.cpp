@@ -78,6 +78,11 @@ void Tensor::require_storage(const char* what) const {
        "' has no memory (an unbound dummy input); bind or set the input first");
 }
 
+void Tensor::wait_idle() const {
+  if (!ApiCall::nested()) buffer_->wait_for_runs();
+  buffer_->wait_idle();
+}
+
 Tensor Tensor::select_roi(const Shape& start, const Shape& extents) const {
   return api_call(
       host_call<"Tensor.select_roi">,
@@ -134,8 +139,8 @@ void Tensor::copy_values(const Tensor& target, const char* what) const {
     fail(ErrorCode::Shape, what, ": the source is ", to_string(info_), ", the target ", to_string(target.info_),
          "; element counts must be equal");
   }
-  buffer_->wait_idle();
-  target.buffer_->wait_idle();
+  wait_idle();
+  target.wait_idle();
   const bool same_bytes = info_.dtype == target.info_.dtype && info_.is_dense() && target.info_.is_dense();
   if (same_bytes && buffer_->host_data() == nullptr && target.buffer_->host_data() != nullptr) {
     return buffer_->read(offset_, info_.bytes(), target.buffer_->host_data() + target.offset_);
@@ -168,6 +173,8 @@ ArrayMemory Tensor::to_array() const {
   return api_call(
       device_call<"Tensor.numpy">, [&](CallEvent& event) { describe_handing_out(event, before); },
       [&] {
+        require_storage("numpy");
+        wait_idle();
         Tensor host = to_host(on_device());
         std::byte* memory = host.buffer()->lend_to_array();
         if (memory == nullptr) {
@@ -188,7 +195,7 @@ std::byte* Tensor::wait_for_data() const {
       },
       [&] {
         require_storage("Data");
-        buffer_->wait_idle();
+        wait_idle();
         if (!on_device()) buffer_->hand_out();
         return data();
       });
@@ -270,7 +277,7 @@ void Tensor::set_zero() const {
       },
       [&] {
         require_storage("set_zero");
-        buffer_->wait_idle();
+        wait_idle();
         HostBytes bytes(*this, info_.is_dense() ? HostAccess::Write : HostAccess::Update);
         if (info_.is_dense()) {
           std::memset(bytes.data(), 0, info_.bytes());

@@ -67,6 +67,8 @@ class Tensor {
 
  private:
   void require_storage(const char* what) const;
+  // For queued runs. Only a call that no other has made is interruptible: another may hold a lock, and waits before.
+  void wait_idle() const;
   Tensor select_images(const Shape& start, const Shape& extents) const;
   void copy_values(const Tensor& target, const char* what) const;
   void describe_read(CallEvent& event) const;

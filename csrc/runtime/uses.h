@@ -4,7 +4,10 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 
 #include "runtime/spin.h"
 
@@ -12,19 +15,44 @@ namespace tcim_lite {
 
 class Uses {
  public:
-  void begin() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
+  void begin() noexcept { begun_.fetch_add(1, std::memory_order_relaxed); }
   void end() noexcept {
-    if (count_.fetch_sub(1, std::memory_order_acq_rel) == 1) count_.notify_all();
+    ended_.fetch_add(1);  // before the question: whoever waits says so before it reads this
+    if (waiters_.load() == 0) return;
+    {
+      const std::lock_guard lock(mutex_);
+    }
+    ended_one_.notify_all();
   }
-  bool idle() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
+
+  uint64_t begun() const noexcept { return begun_.load(std::memory_order_relaxed); }
+  bool idle() const noexcept { return ended_.load(std::memory_order_acquire) == begun(); }
   void wait_idle() const noexcept {
-    if (spin_until([this] { return idle(); })) return;
-    for (int32_t count; (count = count_.load(std::memory_order_acquire)) != 0;)
-      count_.wait(count, std::memory_order_acquire);
+    const auto idle = [this] { return this->idle(); };
+    if (!spin_until(idle)) sleep([&](auto& lock) { ended_one_.wait(lock, idle); });
+  }
+  // Until `count` runs have ended, but not longer than `limit`; whether they have.
+  bool wait_ended(uint64_t count, std::chrono::milliseconds limit) const noexcept {
+    bool ended = spin_until([&] { return ended_.load() >= count; });
+    if (!ended)
+      sleep([&](auto& lock) { ended = ended_one_.wait_for(lock, limit, [&] { return ended_.load() >= count; }); });
+    return ended;
   }
 
  private:
-  std::atomic<int32_t> count_{0};
+  template <typename Wait>
+  void sleep(const Wait& wait) const noexcept {
+    std::unique_lock lock(mutex_);
+    waiters_.fetch_add(1);
+    wait(lock);
+    waiters_.fetch_sub(1);
+  }
+
+  std::atomic<uint64_t> begun_{0};
+  std::atomic<uint64_t> ended_{0};
+  mutable std::mutex mutex_;
+  mutable std::condition_variable ended_one_;
+  mutable std::atomic<int> waiters_{0};
 };
 
 }  // namespace tcim_lite

@@ -260,7 +260,7 @@ class Module:
         Raises:
             StateError: a dummy input is unbound.
             TcimError: what earlier queued work failed with; with `sync`, what this run failed with.
-            KeyboardInterrupt: Ctrl-C while waiting; the run goes on. `sync`, `get_output` and `release` are the same.
+            KeyboardInterrupt: Ctrl-C while waiting; the run goes on. So it is in all calls that wait for runs.
         """
         if run_option is not None and option is not None:
             raise TypeError("run: option is another name of run_option; give one of them")
