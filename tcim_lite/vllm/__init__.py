@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import entry_points
+from pathlib import Path
 
 VERSION = "0.32."  # one minor of vLLM: what is overridden has no promise beyond it
 _GROUP = "vllm.platform_plugins"
@@ -14,11 +15,28 @@ def register() -> str | None:
 
     vLLM calls this only if `VLLM_PLUGINS` names it or is unset.
     """
-    offered = "tcim_lite.vllm.platform.TcimPlatform"
-    if "VLLM_PLUGINS" in os.environ:
-        return offered
-    if any(entry.name != "tcim_lite" for entry in entry_points(group=_GROUP)):
+    if not _is_wanted():
         return None
+    _leave_source_trees_out()
+    return "tcim_lite.vllm.platform.TcimPlatform"
+
+
+def _is_wanted() -> bool:
+    if "VLLM_PLUGINS" in os.environ:
+        return True
+    if any(entry.name != "tcim_lite" for entry in entry_points(group=_GROUP)):
+        return False
     from vllm.platforms import builtin_platform_plugins
 
-    return None if any(plugin() for plugin in builtin_platform_plugins.values()) else offered
+    return not any(plugin() for plugin in builtin_platform_plugins.values())
+
+
+def _leave_source_trees_out() -> None:
+    """Has what vLLM starts import the package that is installed, not its sources in the working folder.
+
+    vLLM runs `python -m` to look at a model's class, and that searches the working folder first. The sources there have
+    no compiled core.
+    """
+    beside = Path("tcim_lite")
+    if beside.is_dir() and beside.resolve() != Path(__file__).resolve().parents[1]:
+        os.environ.setdefault("PYTHONSAFEPATH", "1")

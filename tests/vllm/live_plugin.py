@@ -1,6 +1,10 @@
 """The plugin in vLLM itself; `make test-vllm` runs it in an environment of its own, `make test` does not collect it."""
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import vllm
@@ -111,6 +115,12 @@ def test_another_runner_is_refused(package, monkeypatch):
 def test_logprobs_of_named_tokens_of_a_prompt_are_refused():
     with pytest.raises(VLLMValidationError, match="ask for prompt_logprobs"):
         TcimPlatform.validate_request(None, SamplingParams(prompt_logprob_token_ids=[[5, 6]]))
+
+
+def test_it_may_be_started_in_the_folder_of_the_sources(package, tmp_path):
+    env = {**os.environ, "VLLM_CACHE_ROOT": str(tmp_path)}  # vLLM looks at each model's class once, then remembers
+    command = [sys.executable, "-P", "-c", "import sys; from vllm import LLM; LLM(model=sys.argv[1])", str(package)]
+    subprocess.run(command, cwd=Path(__file__).parents[2], env=env, check=True)
 
 
 def test_the_methods_that_are_overridden_exist_in_the_pinned_vllm():

@@ -1,5 +1,6 @@
 """When the plugin offers itself, and what it reads of a package: needs no vLLM."""
 
+import os
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -16,6 +17,8 @@ PLATFORM = "tcim_lite.vllm.platform.TcimPlatform"
 def machine(monkeypatch):
     """A vLLM whose own platforms are as given."""
     monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+    monkeypatch.setenv("PYTHONSAFEPATH", "")  # so that it is undone, whatever a test sets
+    monkeypatch.delenv("PYTHONSAFEPATH")
 
     def make(**platforms):
         module = ModuleType("vllm.platforms")
@@ -43,6 +46,16 @@ def test_it_leaves_a_machine_with_another_plugin_alone(machine, monkeypatch):
     other = EntryPoint("spyre", "x:register", "vllm.platform_plugins")
     monkeypatch.setattr(plugin, "entry_points", lambda group: [other])
     assert plugin.register() is None
+
+
+def test_what_vllm_starts_does_not_import_sources_from_the_working_folder(machine, monkeypatch, tmp_path):
+    machine(cuda=None)
+    monkeypatch.chdir(tmp_path)
+    plugin.register()
+    assert "PYTHONSAFEPATH" not in os.environ
+    (tmp_path / "tcim_lite").mkdir()
+    plugin.register()
+    assert os.environ["PYTHONSAFEPATH"] == "1"
 
 
 def test_the_entry_point_and_the_pin_are_those_of_the_code():
