@@ -11,6 +11,23 @@ from tcim_lite import hmm
 from tcim_lite.llm import Package
 
 
+def named_devices(options: Any) -> Any:
+    """`devices` of vLLM's `additional_config`; None where nothing is said of them.
+
+    Raises:
+        ValueError: It has another key, which would vanish: this plugin reads no others.
+    """
+    options = options or {}
+    if not isinstance(options, Mapping):
+        raise ValueError(f'additional_config={options!r}: expected an object such as {{"devices": [0, 1]}}')
+    if unknown := sorted(map(str, options.keys() - {"devices"})):
+        raise ValueError(
+            f"additional_config has {', '.join(unknown)}: the plugin knows devices alone, as in --additional-config "
+            "'{\"devices\": [0, 1]}'"
+        )
+    return options.get("devices")
+
+
 def check_parallel(parallel: Any, package: Package, devices: Any) -> None:
     """Raises ValueError, with what to do, unless the package can be run by the workers asked for.
 

@@ -17,7 +17,7 @@ from tcim_lite.llm import Package
 from . import VERSION
 from .case import Case
 from .ending import end_coordinator_with_server
-from .parallel import check_parallel
+from .parallel import check_parallel, named_devices
 from .shape import Shape
 
 _log = init_logger("vllm.tcim_lite")
@@ -86,7 +86,10 @@ class TcimPlatform(Platform):
     def check_and_update_config(cls, vllm_config: Any) -> None:
         """Fits the configuration to the package; raises ValueError where that would change what was asked for."""
         if not vllm.__version__.startswith(VERSION):
-            raise ValueError(f"vLLM {vllm.__version__}: this plugin is made for {VERSION}*; tests/vllm/setup_env.sh")
+            raise ValueError(
+                f"vLLM {vllm.__version__}: this plugin is made for {VERSION}*; install that, as "
+                "tests/vllm/setup_env.sh of tcim_lite's sources does"
+            )
         model = vllm_config.model_config
         if model is None:
             return
@@ -96,13 +99,13 @@ class TcimPlatform(Platform):
         case = Case.read(model.model)
         package = Package.open(case.folder)
         shape = Shape.read(package)
-        options = vllm_config.additional_config if isinstance(vllm_config.additional_config, dict) else {}
+        devices = named_devices(vllm_config.additional_config)
         parallel = vllm_config.parallel_config
-        case.check(shape.devices, parallel.tensor_parallel_size, options.get("devices"))
+        case.check(shape.devices, parallel.tensor_parallel_size, devices)
         if case.parallel_size == parallel.tensor_parallel_size:  # one worker drives the devices all the same
             parallel.world_size //= parallel.tensor_parallel_size
             parallel.tensor_parallel_size = 1
-        check_parallel(parallel, package, options.get("devices"))
+        check_parallel(parallel, package, devices)
         cls._all_logits = shape.all_logits
         slots, context = shape.slots, shape.context
         if model.get_vocab_size() != shape.vocab_size:

@@ -25,7 +25,7 @@ from tcim_lite.llm.engine.slots import Slots
 
 from .case import Case
 from .ending import end_with_starters
-from .parallel import replica_devices, stage_device
+from .parallel import named_devices, replica_devices, stage_device
 from .runner import Runner
 from .stages import Link, load_stage
 
@@ -49,7 +49,7 @@ class TcimWorker(WorkerBase):
         """Loads the package; it has its weights, so `load_dummy_weights` changes nothing."""
         parallel, case = self.parallel_config, Case.read(self.model_config.model)
         package = Package.open(case.folder)
-        devices = (self.vllm_config.additional_config or {}).get("devices")
+        devices = named_devices(self.vllm_config.additional_config)
         self._is_last = get_pp_group().is_last_rank
         if parallel.pipeline_parallel_size > 1:
             device = stage_device(parallel, package, devices, self.rank, self.local_rank)

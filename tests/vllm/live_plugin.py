@@ -73,6 +73,7 @@ def test_an_answer_has_the_form_of_its_grammar(llm, prompts):
         ({"pipeline_parallel_size": 2}, "compile it with --pipeline 2"),
         ({"enable_lora": True}, "merge the adapter"),
         ({"device_ids": [0]}, r"device_ids=\[0\]: .*--additional-config"),
+        ({"additional_config": {"device": [0]}}, "has device: the plugin knows devices alone"),
     ],
 )
 def test_what_a_package_cannot_do_is_refused_with_what_to_do(package, options, message):

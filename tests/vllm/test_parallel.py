@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tcim_lite.llm import Package
-from tcim_lite.vllm.parallel import check_parallel, replica_devices, stage_device, visible_devices
+from tcim_lite.vllm.parallel import check_parallel, named_devices, replica_devices, stage_device, visible_devices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "llm"))
 from llm_packages import tiny_package  # noqa: F401
@@ -59,6 +59,17 @@ def four_devices(monkeypatch):
 def test_workers_that_cannot_share_a_package_are_refused_with_what_to_do(staged, options, devices, message):
     with pytest.raises(ValueError, match=message):
         check_parallel(parallel(**options), staged, devices)
+
+
+@pytest.mark.parametrize("options", [{"device": [0]}, {"devices": [0], "Devices": [1]}, [0]])
+def test_options_that_are_not_known_do_not_vanish(options):
+    with pytest.raises(ValueError, match=r"additional_config.*devices"):
+        named_devices(options)
+
+
+def test_devices_may_be_named_or_left_out():
+    assert named_devices({"devices": [2, 3]}) == [2, 3]
+    assert named_devices({}) is named_devices(None) is None
 
 
 def test_stages_are_refused_where_a_package_has_none(split):
