@@ -1,0 +1,32 @@
+"""Packages of every family: vLLM knows their config.json, and the tokens are those of one request alone."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_fixtures import GREEDY, Alone
+from vllm import LLM
+
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+from tcim_lite.models.families import FAMILIES
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+from family_checkpoints import family_config, write_family
+
+PROMPTS = [[5, 6, 7], [(7 * number) % 300 for number in range(40)], [9], [8, 5, 8, 5]]  # more than slots
+
+
+@pytest.mark.filterwarnings("ignore:.*has no tokenizer files")
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_one_request_alone(family, batch, tmp_path):
+    checkpoint = write_family(tmp_path / "checkpoint", family_config(family, max_position_embeddings=64), np.float16)
+    package, sizes = tmp_path / "package", {"prefill_length": 16, "context_length": 64, "batch": batch}
+    compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=package, **sizes))
+    model = Alone(package)
+    alone = [list(model.generate(prompt, max_new_tokens=16, stop_tokens=())) for prompt in PROMPTS]
+    llm = LLM(model=str(package), seed=0, skip_tokenizer_init=True)
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS], GREEDY, use_tqdm=False)
+    assert [list(out.outputs[0].token_ids) for out in outputs] == alone
+    llm.llm_engine.engine_core.shutdown()
