@@ -40,6 +40,9 @@ class StepLauncher {
     network_.launch(spec);
   }
 
+  // What steps of attention need of `memory`.
+  void reserve_attention(const Plan& plan, CudaMemory& memory);
+
   LinearArgs linear_args(const LinearSpec& spec) const;
   RowArgs row_args(const Rows& x, const Rows& y) const;
   HeadsArgs heads_args(const HeadChainSpec& chain) const;
