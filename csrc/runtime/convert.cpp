@@ -211,9 +211,23 @@ auto with_type(DType dtype, const Use& use) {
   return use(uint8_t());
 }
 
+// The loop of a conversion. Among integers a sign changes nothing but what fills the upper bytes of a wider one, so
+// types that differ only in their sign share a loop: compilers take a second for all of them, and do not merge them.
+template <typename From, typename To>
+constexpr auto run_of() {
+  if constexpr (std::is_integral_v<To> && !kIsFloat<From>) {
+    if constexpr (std::is_integral_v<From> && sizeof(From) >= sizeof(To))
+      return convert_run<std::make_unsigned_t<From>, std::make_unsigned_t<To>>;
+    else
+      return convert_run<From, std::make_unsigned_t<To>>;
+  } else {
+    return convert_run<From, To>;
+  }
+}
+
 template <typename From, typename To>
 Conversion typed_conversion() {
-  return {convert_run<From, To>, kAlwaysFits<From, To> ? nullptr : find_misfit<From, To>};
+  return {run_of<From, To>(), kAlwaysFits<From, To> ? nullptr : find_misfit<From, To>};
 }
 
 template <typename From>
