@@ -4,6 +4,7 @@
     .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --steps 300 # such as one of benchmarks/shapes, --batch 4
     .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --served-steps 200 # and steps of a server, over HTTP
     .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --served 60 # and `vllm bench serve` against a server
+    .venv-vllm/bin/python -P benchmarks/bench_vllm.py PACKAGE --served 60 --beside # and against `tcim-lite serve`
 
 Each step of vLLM is followed by a bare run of the same graph, so both see the same machine. A step is cut into what
 vLLM calls in turn: its scheduler, the worker (taking in what was scheduled; the graph with its inputs and outputs; the
@@ -40,6 +41,7 @@ from vllm import LLM, SamplingParams
 from tcim_lite.bench import machine_name
 
 VLLM = str(Path(sys.executable).with_name("vllm"))
+SERVERS = {"vllm": [VLLM], "tcim-lite": [sys.executable, "-P", "-m", "tcim_lite"]}
 SERVED = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 JSON = {"Content-Type": "application/json"}
 DEMO = Path(__file__).parent.parent / "examples" / "demo_checkpoint"
@@ -124,12 +126,13 @@ def in_process(package: Path, steps: int) -> tuple[int, float]:
 
 
 @contextlib.contextmanager
-def server(package: Path, *options: str) -> Iterator[str]:
-    """`vllm serve PACKAGE`; gives its port, once it is healthy."""
+def server(command: list[str], package: Path, *options: str) -> Iterator[str]:
+    """`vllm serve PACKAGE` or `tcim-lite serve PACKAGE`; gives its port, once it is healthy."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    process = subprocess.Popen([VLLM, "serve", str(package), "--port", port, *options], env=SERVED)
+    where = ["--port", port, "--served-model-name", str(package)]
+    process = subprocess.Popen([*command, "serve", str(package), *where, *options], env=SERVED)
     try:
         for _ in range(300):
             try:
@@ -150,12 +153,12 @@ def served_step(port: str, package: Path, lanes: int, steps: int) -> float:
 
     def ask(number: int, tokens: int) -> None:
         body = {"model": str(package), "prompt": list(range(10 + number, 20 + number)), "max_tokens": tokens}
-        data = json.dumps(body | {"temperature": 0, "ignore_eos": True, "return_token_ids": True}).encode()
+        data = json.dumps(body | {"temperature": 0, "ignore_eos": True}).encode()
         address = f"http://127.0.0.1:{port}/v1/completions"
         with urllib.request.urlopen(urllib.request.Request(address, data, JSON), timeout=600) as answer:
-            found = json.load(answer)["choices"][0]["token_ids"]
-        if len(found) != tokens:
-            raise SystemExit(f"{tokens} tokens asked for, {len(found)} answered")
+            found = json.load(answer)["usage"]["completion_tokens"]
+        if found != tokens:
+            raise SystemExit(f"{tokens} tokens asked for, {found} answered")
 
     def seconds(tokens: int) -> float:
         begin = time.perf_counter()
@@ -186,6 +189,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--served-steps", type=int, default=0, help="steps of answers over HTTP, at 1 and at B at once")
     parser.add_argument("--served", type=int, default=0, help="requests of `vllm bench serve`; needs a tokenizer")
+    parser.add_argument("--beside", action="store_true", help="measure `tcim-lite serve` too; needs a tokenizer")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         package = args.package or Path(folder)
@@ -195,20 +199,24 @@ def main() -> None:
         print(f"{package}, {machine_name()}")
         slots, bare = in_process(package, args.steps)
         gc.collect()
-        if args.served_steps:
-            with server(package, "--skip-tokenizer-init") as port:
-                for lanes in (1, slots):
-                    step = served_step(port, package, lanes, args.served_steps)
-                    print(f"served, {lanes} at once: {step:.3f} ms a step" + f", rate {bare / step:.3f}" * (lanes > 1))
-        if args.served:
-            with server(package) as port:
-                for lanes in (1, slots, 2 * slots):
-                    one = bench_serve(port, package, lanes, args.served)
-                    print(
-                        f"bench serve, {lanes} at once: {one['completed']} completed, {one['failed']} failed, "
-                        f"{one['output_throughput']:.0f} tokens/s, TTFT {one['median_ttft_ms']:.1f} ms, "
-                        f"TPOT {one['mean_tpot_ms']:.2f} ms"
-                    )
+        for name, command in list(SERVERS.items())[: 1 + args.beside]:
+            if args.served_steps:
+                options = ["--skip-tokenizer-init"] * (name == "vllm")
+                with server(command, package, *options) as port:
+                    for lanes in (1, slots):
+                        step = served_step(port, package, lanes, args.served_steps)
+                        rate = f", rate {bare / step:.3f}" * (lanes > 1)
+                        print(f"{name}, {lanes} at once: {step:.3f} ms a step{rate}", flush=True)
+            if args.served:
+                with server(command, package) as port:
+                    for lanes in (1, slots, 2 * slots):
+                        one = bench_serve(port, package, lanes, args.served)
+                        print(
+                            f"{name}, bench serve, {lanes} at once: {one['completed']} completed, {one['failed']} "
+                            f"failed, {one['output_throughput']:.0f} tokens/s, TTFT {one['median_ttft_ms']:.1f} ms, "
+                            f"TPOT {one['mean_tpot_ms']:.2f} ms",
+                            flush=True,
+                        )
 
 
 if __name__ == "__main__":
