@@ -75,7 +75,7 @@ class Module:
 
     Names may be the compiled ones, the exporter's, or either with a trailing `.hmcc.format`. Values and bindings
     persist across runs. An error of queued work is raised once, at the next run, sync or get_output; reading a tensor
-    waits for the work, but does not raise its error.
+    waits for the work, but does not raise its error. An argument of the wrong type is a TypeError.
     """
 
     __slots__ = ("__weakref__", "_core")
@@ -147,7 +147,7 @@ class Module:
 
     @exact("7.1", "Module::GetInputInfo")
     def get_input_info(self, name: str) -> TensorInfo:
-        """What the input looks like; valid for unbound dummies too.
+        """The shape, dtype and format of the input; valid for unbound dummies too.
 
         Raises:
             UnknownNameError: no input has the name.
@@ -156,7 +156,7 @@ class Module:
 
     @exact("7.1", "Module::GetOutputInfo")
     def get_output_info(self, name: str) -> TensorInfo:
-        """What the output looks like.
+        """The shape, dtype and format of the output.
 
         Raises:
             UnknownNameError: no output has the name.
@@ -237,7 +237,7 @@ class Module:
 
     @exact("7.2", "Module::GetDevInput")
     def get_dev_input(self, name: str) -> Tensor:
-        """A live alias of what the input uses now; without storage for an unbound dummy (C-7).
+        """A live alias of the device memory that the input uses now; without memory for an unbound dummy (C-7).
 
         Raises:
             UnknownNameError: no input has the name.
@@ -280,7 +280,7 @@ class Module:
 
     @exact("7.3", "Module::SetStream")
     def set_stream(self, stream: Stream | None) -> None:
-        """Later runs use this stream; None is the device's default stream."""
+        """Lets later runs use this stream; None is the device's default stream, which modules share."""
         self._core.set_stream(None if stream is None else checked(stream, Stream)._core)
 
     # -- data out
@@ -313,20 +313,24 @@ class Module:
 
     @exact("7.4", "Module::SetDevOutput")
     def set_dev_output(self, name: str, tensor: Tensor) -> None:
-        """The graph writes this output into the given device tensor, which may be an input of the same module (C-9).
+        """Binds a device tensor, by reference, into which the graph writes this output (C-9).
+
+        It may be an input of the same module; inputs are read before outputs are written.
 
         Raises:
+            UnknownNameError: no output has the name.
             TcimError: as `set_dev_input`.
         """
         self._core.set_dev_output(port_name(name), checked(tensor, Tensor)._core)
 
     @chosen("7.4", "seen in C++ only")
     def set_output(self, name: str, tensor: Tensor) -> None:
-        """A device tensor is bound; a host tensor is filled, converted, whenever a run completes.
+        """Binds a device tensor by reference; a host tensor is filled, and converted, whenever a run completes.
 
         Arrays that the host tensor's `numpy()` gave before keep their values (C-11).
 
         Raises:
+            UnknownNameError: no output has the name.
             TcimError: as `set_dev_input`.
         """
         self._core.set_output(port_name(name), checked(tensor, Tensor)._core)

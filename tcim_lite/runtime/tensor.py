@@ -19,7 +19,10 @@ __all__ = ["Tensor", "from_dlpack"]
 
 @chosen("9", "new memory is zeros; the card's holds anything", "Tensor")
 class Tensor:
-    """Memory on the host or a device. Views and aliases share it and keep it alive (C-22)."""
+    """Memory on the host or a device. Views and aliases share it and keep it alive (C-22).
+
+    Every method raises StateError if the tensor, or the one it writes to, has no memory (an unbound dummy).
+    """
 
     __slots__ = ("_core",)
 
@@ -152,6 +155,7 @@ class Tensor:
 
         Raises:
             ArgumentError: a dtype the runtime does not have, or a value that does not fit it.
+            DeviceError: no memory left.
         """
         return self._wrap(self._core.astype(dtype_name(np_type)))
 
@@ -159,7 +163,7 @@ class Tensor:
 
     @exact("9", "Tensor::CastTo")
     def cast_to(self, dst: Tensor) -> None:
-        """Converts into `dst`, which has as many elements.
+        """Converts into `dst`, which has as many elements, by the rules of `Module.set_input`.
 
         Raises:
             ShapeError: the element counts differ.
@@ -192,7 +196,11 @@ class Tensor:
 
     @exact("9", "Tensor::Clone")
     def clone(self, auto_copy: bool = True) -> Tensor:
-        """New memory in the same place; without `auto_copy` its contents are unspecified (zero here)."""
+        """A copy in the same place; without `auto_copy` its contents are unspecified (zero here).
+
+        Raises:
+            DeviceError: no memory left.
+        """
         return self._wrap(self._core.clone(flag(auto_copy, "clone: auto_copy")))
 
     @exact("9")

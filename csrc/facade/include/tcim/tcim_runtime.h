@@ -1,13 +1,14 @@
 // The vendor's C++ runtime API on the tcim_lite emulator. C++17.
 //
-// - Nothing here throws, but std::bad_alloc where the host has no memory for a handle. A call that fails returns a
-//   Status other than OK, an object that could not be made has such a GetInitStatus(). One line about it goes to the
+// - Nothing here throws, except std::bad_alloc if the host has no memory for a handle. A call that fails returns a
+//   Status other than OK; an object that could not be made has such a GetInitStatus(). One line about it goes to the
 //   log (standard error, TCIM_LITE_LOG), and GetLastError() returns it.
 // - Every class is a handle: copies share what they stand for, and any of them may be destroyed first. Threads may
-//   call any function at once; changing one handle object from two of them needs a lock of the caller's.
+//   call any function at the same time; if two threads change one handle object, the caller must lock it.
 // - Destructors run out of line and leave an empty handle, so running one by hand before the scope ends is harmless
 //   (C-25). libtcim_runtime_lite.so is built with -fno-lifetime-dse for that; callers need no flag.
-// - Words marked "extra" are not in the vendor's API.
+// - What is marked "extra" is not in the vendor's API. Marks such as C-25 name corners of the API contract
+//   (docs/conformance.md).
 #ifndef TCIM_TCIM_RUNTIME_H_
 #define TCIM_TCIM_RUNTIME_H_
 
