@@ -8,9 +8,10 @@ Needs numpy only and imports nothing else of the project, so the folder works wh
 """
 
 from .compare import Tolerance, difference
-from .container import Recording, RecordingError, RecordingWriter
+from .container import Recording, RecordingError
 from .recorder import recording_of
 from .replayer import Mismatch, assert_replays, replay
+from .writer import RecordingWriter
 
 __all__ = [
     "Mismatch",

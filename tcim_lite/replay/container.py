@@ -1,137 +1,36 @@
-"""Recording files: chunks of JSON lines and tensor data (docs/recording.md). numpy and the standard library only."""
+"""Recording files: chunks of JSON lines and tensor data (docs/recording.md), and their reader; writer.py writes them.
+
+numpy and the standard library only.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
-from .compression import NONE, ZLIB, ZSTD, has_zstd, most_plain_bytes, packed, unpacked
+from .compression import NONE, most_plain_bytes, unpacked
 from .fingerprint import fingerprint
-from .own_file import close_own, open_own
 
-__all__ = ["MAJOR", "MINOR", "Recording", "RecordingError", "RecordingWriter"]
+__all__ = ["MAJOR", "MINOR", "Recording", "RecordingError"]
 
 MAGIC, MAJOR, MINOR = b"TCIMREC\0", 1, 1
-_HEADER = struct.Struct("<8sHHI")
-_CHUNK = struct.Struct("<IIQQ")  # kind, compression, stored bytes, bytes before compression
-_CHECK = struct.Struct("<Q")  # fingerprint of the four and of what is stored
+HEADER = struct.Struct("<8sHHI")
+CHUNK = struct.Struct("<IIQQ")  # kind, compression, stored bytes, bytes before compression
+CHECK = struct.Struct("<Q")  # fingerprint of the four and of what is stored
 META, CALLS, DATA, END = 1, 2, 3, 4
 _KINDS = {META: "meta", CALLS: "calls", DATA: "data", END: "end"}
 _MAX_TEXT = 1 << 26  # of a chunk of JSON
 _MAX_ALL_TEXT = 1 << 30
 _MAX_DATA = 1 << 34
 _MAX_DEPTH = 32
-_PACKED_RECORDS = 1 << 20  # bytes of records in a chunk of a packed file
 
 
 class RecordingError(ValueError):
     """A file that is no recording, or a damaged one; or a recording that cannot do what was asked."""
-
-
-class RecordingWriter:
-    """Writes a recording, chunk by chunk: what was written stays readable if the process is killed. Thread-safe.
-
-    Data are stored once for each content. The child of a fork writes nothing. Use it as a context manager, or call
-    `close`.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], meta: dict[str, Any], *, pack: bool = False) -> None:
-        """Begins a file; one of the name is replaced.
-
-        Args:
-            path: the file.
-            meta: facts about the run, as JSON takes them.
-            pack: for a file that is written at once: many records in a chunk, and zstd. Otherwise each record is a
-                chunk, and data are stored with zlib where that saves an eighth at least.
-
-        Raises:
-            RecordingError: `pack`, and this Python has no zstd; another recording is being written into the file.
-        """
-        if pack and not has_zstd():
-            raise RecordingError("packing takes zstd, which Python has from 3.14 on; pip install backports.zstd")
-        file = open_own(path)
-        if file is None:
-            raise RecordingError(f"{path}: another recording is written into this file; end that, or name another file")
-        self._file = file
-        self._process = os.getpid()
-        self._lock = threading.Lock()  # which another thread may hold at a fork
-        self._pack = pack
-        self._lines: list[bytes] = []
-        self._line_bytes = 0
-        self._stored: set[int] = set()
-        self._records = 0
-        self._write(_HEADER.pack(MAGIC, MAJOR, MINOR if pack else 0, 0))
-        self._chunk(META, _json(meta))
-
-    def __enter__(self) -> RecordingWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def _is_child(self) -> bool:
-        """Whether this is the writer's copy in the child of a fork."""
-        return os.getpid() != self._process
-
-    def add_record(self, record: dict[str, Any]) -> None:
-        """One call or round."""
-        if self._is_child:
-            return
-        line = _json(record) + b"\n"
-        with self._lock:
-            if not self._file.closed:
-                self._records += 1
-                self._lines.append(line)
-                self._line_bytes += len(line)
-                if not self._pack or self._line_bytes >= _PACKED_RECORDS:
-                    self._flush_records()
-
-    def add_data(self, content: bytes, hashed: int) -> None:
-        """The bytes of a tensor, of which `hashed` is the fingerprint."""
-        if self._is_child:
-            return
-        with self._lock:
-            if hashed not in self._stored and not self._file.closed:
-                self._stored.add(hashed)
-                self._chunk(DATA, content, _CHECK.pack(hashed))
-
-    def _flush_records(self) -> None:
-        if self._lines:
-            self._chunk(CALLS, b"".join(self._lines))
-            self._lines, self._line_bytes = [], 0
-
-    def close(self, *, complete: bool = True) -> None:
-        """Ends the file; may be called again. Without `complete` it looks like that of a killed process."""
-        if self._is_child:
-            self._file.close()
-            return
-        with self._lock:
-            if not self._file.closed:
-                self._flush_records()
-                if complete:
-                    self._chunk(END, _json({"records": self._records, "data": len(self._stored)}))
-                close_own(self._file)
-
-    def _chunk(self, kind: int, content: bytes, first: bytes = b"") -> None:
-        """`first` is part of the content that is never compressed."""
-        wanted = ZSTD if self._pack else ZLIB if kind == DATA else NONE
-        compression, stored = packed(content, wanted)
-        head = _CHUNK.pack(kind, compression, len(first) + len(stored), len(first) + len(content))
-        self._write(b"".join((head, _CHECK.pack(fingerprint(head + first + stored)), first, stored)))
-
-    def _write(self, content: bytes) -> None:
-        left = memoryview(content)
-        while left:  # the system may take a part
-            left = left[self._file.write(left) :]
 
 
 class Recording:
@@ -165,13 +64,13 @@ class Recording:
             raise RecordingError(f"{path}: the recording has no meta chunk; it was cut off at its beginning")
 
     def _read_header(self, file: BinaryIO) -> tuple[int, int]:
-        head = file.read(_HEADER.size)
-        if len(head) < _HEADER.size or not head.startswith(MAGIC):
+        head = file.read(HEADER.size)
+        if len(head) < HEADER.size or not head.startswith(MAGIC):
             raise RecordingError(
                 f"{self.path}: no recording: it begins with {head[:8]!r}, expected {MAGIC!r}; "
                 "TCIM_LITE_LAYERS=record:FILE writes one"
             )
-        _, major, minor, _ = _HEADER.unpack(head)
+        _, major, minor, _ = HEADER.unpack(head)
         if major != MAJOR:
             raise RecordingError(f"{self.path}: version {major}.{minor} of the format; this reader knows {MAJOR}.x")
         return major, minor
@@ -187,7 +86,7 @@ class Recording:
             kind, _, stored, _ = head
             if kind == DATA:
                 self._index_data(file, at, head)
-                file.seek(at + _CHUNK.size + _CHECK.size + stored)
+                file.seek(at + CHUNK.size + CHECK.size + stored)
             elif kind in _KINDS:
                 content = self._content(file, at, head)
                 text_bytes += len(content)
@@ -198,10 +97,10 @@ class Recording:
                 file.seek(stored, os.SEEK_CUR)
 
     def _read_chunk_head(self, file: BinaryIO, at: int) -> tuple[int, int, int, int] | None:
-        raw = file.read(_CHUNK.size + _CHECK.size)
-        if len(raw) < _CHUNK.size + _CHECK.size:
+        raw = file.read(CHUNK.size + CHECK.size)
+        if len(raw) < CHUNK.size + CHECK.size:
             return None
-        kind, compression, stored, plain = _CHUNK.unpack_from(raw)
+        kind, compression, stored, plain = CHUNK.unpack_from(raw)
         where = f"{self.path}: {_KINDS.get(kind, f'kind {kind}')} chunk at {at}"
         limit = _MAX_DATA if kind == DATA else _MAX_TEXT
         if kind in _KINDS:
@@ -218,15 +117,15 @@ class Recording:
     def _content(self, file: BinaryIO, at: int, head: tuple[int, int, int, int]) -> bytes:
         """Of the chunk at `at`; the file stands behind its head or anywhere."""
         kind, compression, stored, plain = head
-        file.seek(at + _CHUNK.size)
-        (check,) = _CHECK.unpack(file.read(_CHECK.size))
+        file.seek(at + CHUNK.size)
+        (check,) = CHECK.unpack(file.read(CHECK.size))
         content = file.read(stored)
         where = f"{self.path}: {_KINDS[kind]} chunk at {at}"
-        if len(content) != stored or fingerprint(_CHUNK.pack(*head) + content) != check:
+        if len(content) != stored or fingerprint(CHUNK.pack(*head) + content) != check:
             raise RecordingError(f"{where}: the checksum does not match; the file is damaged")
         if compression == NONE:
             return content
-        first = content[: _CHECK.size if kind == DATA else 0]
+        first = content[: CHECK.size if kind == DATA else 0]
         try:
             return first + unpacked(content[len(first) :], compression, plain - len(first))
         except ValueError as error:
@@ -234,9 +133,9 @@ class Recording:
 
     def _index_data(self, file: BinaryIO, at: int, head: tuple[int, int, int, int]) -> None:
         _, _, stored, plain = head
-        if min(stored, plain) < _CHECK.size:
+        if min(stored, plain) < CHECK.size:
             raise RecordingError(f"{self.path}: data chunk at {at}: {stored} bytes have no fingerprint")
-        self._data.setdefault(_CHECK.unpack(file.read(_CHECK.size))[0], (at, plain - _CHECK.size))
+        self._data.setdefault(CHECK.unpack(file.read(CHECK.size))[0], (at, plain - CHECK.size))
 
     def _read_text(self, kind: int, content: bytes, at: int) -> None:
         where = f"{self.path}: {_KINDS[kind]} chunk at {at}"
@@ -292,17 +191,10 @@ class Recording:
             head = self._read_chunk_head(file, at)
             if head is None or head[0] != DATA:
                 raise RecordingError(f"{self.path}: the data chunk at {at} is gone; the file has changed")
-            content = self._content(file, at, head)[_CHECK.size :]
+            content = self._content(file, at, head)[CHECK.size :]
         if fingerprint(content) != hashed:
             raise RecordingError(f"{self.path}: the data at {at} do not have their fingerprint; the file is damaged")
         return content
-
-
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def _json(value: dict[str, Any]) -> bytes:
-    return _encode(value).encode()
 
 
 def _depth(value: Any) -> int:

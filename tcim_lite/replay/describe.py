@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .container import RecordingWriter
 from .fingerprint import fingerprint, fingerprint_of_array
 from .records import DTYPES, memory_shape
+from .writer import RecordingWriter
 
 __all__ = ["Describer"]
 

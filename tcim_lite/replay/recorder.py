@@ -12,8 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .container import RecordingError, RecordingWriter
+from .container import RecordingError
 from .describe import Describer
+from .writer import RecordingWriter
 
 __all__ = ["KEEP", "recording_of"]
 

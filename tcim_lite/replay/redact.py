@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .container import Recording, RecordingError, RecordingWriter
+from .container import Recording, RecordingError
 from .records import field
+from .writer import RecordingWriter
 
 __all__ = ["pack", "redact"]
 
