@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cpu/ops/linear_rows.h"
+#include "base/prefetch.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -29,6 +30,7 @@ void LinearStep::run(const RunContext& context) const {
   context.pool.parallel_runs((blocks + chunk - 1) / chunk, [&](int64_t task, int member) {
     const int64_t block = task * chunk;
     const int64_t count = std::min(chunk, blocks - block);
+    if (rows <= kFewRows) fetch_targets(context, rows, block, count);
     for (int64_t index = 0; index < tiles; ++index) {
       const int64_t row = rows * index / tiles, tile = rows * (index + 1) / tiles - row;
       const float* acc = multiply_rows(context, *this, prepared, weights + block * stride, row, tile, count, member);
@@ -53,6 +55,14 @@ void LinearStep::prepare(const RunContext& context, const PreparedRows& prepared
         prepare_row(context, *this, source + row * stride * size, prepared, first + row);
     }
   });
+}
+
+// The lines that a task of few rows writes. Memory or another core has them, and the next task is taken by an atomic
+// operation, which waits until they have come (benchmarks/notes/log/batch-and-calls.md).
+void LinearStep::fetch_targets(const RunContext& context, int64_t rows, int64_t block, int64_t blocks) const {
+  const int64_t each = epilogue == Epilogue::SiluMul ? kBlockOutputs / 2 : kBlockOutputs, size = elem_bytes(elem);
+  for (int64_t row = 0; row < rows; ++row)
+    prefetch_for_write(context.at(y.value) + (row * y.stride + block * each) * size, blocks * each * size);
 }
 
 void LinearStep::finish(const RunContext& context, int64_t row, int64_t rows, int64_t block, int64_t blocks,

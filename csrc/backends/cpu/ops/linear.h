@@ -25,6 +25,7 @@ struct LinearStep final : Step, LinearSpec {
 
  private:
   void prepare(const RunContext& context, const PreparedRows& prepared, int64_t rows) const;
+  void fetch_targets(const RunContext& context, int64_t rows, int64_t block, int64_t blocks) const;
   void finish(const RunContext& context, int64_t row, int64_t rows, int64_t block, int64_t blocks,
               const float* acc) const;
 };

@@ -11,7 +11,15 @@ namespace {
 constexpr int64_t kMaxRowTile = 256;    // rows whose accumulators a member holds at a time, at most
 constexpr int64_t kMaxChunkBlocks = 8;  // blocks of 16 outputs in a task: 32 KiB of accumulators with 64 rows
 constexpr int64_t kFloatRowTile = 64;
-constexpr int64_t kFewRowsChunkBytes = 64 << 10;
+// Of a task of few rows: less, and what each task costs counts (benchmarks/notes/log/batch-and-calls.md). Blocks: 32
+// KiB of accumulators with eight rows.
+constexpr int64_t kFewRowsChunkBytes = 128 << 10, kFewRowsChunkBlocks = 64;
+
+// Even for 4-bit weights, of which kernels may multiply two blocks at a time.
+int64_t few_rows_chunk(const LinearSpec& spec) {
+  const int64_t chunk = std::min(kFewRowsChunkBytes / block_bytes(spec.format, spec.inputs), kFewRowsChunkBlocks);
+  return spec.format == WeightFormat::LinearW4 ? std::max<int64_t>(2, chunk / 2 * 2) : std::max<int64_t>(1, chunk);
+}
 
 }  // namespace
 
@@ -92,15 +100,14 @@ int64_t row_tile_of(const RunContext& context, const LinearSpec& spec) {
 
 int64_t chunk_of(const RunContext& context, const LinearSpec& spec, int64_t rows, int64_t blocks) {
   const int64_t share = std::max<int64_t>(1, blocks / (4 * context.pool.size()));
-  int64_t chunk = rows <= kFewRows ? kFewRowsChunkBytes / block_bytes(spec.format, spec.inputs) : kMaxChunkBlocks;
+  int64_t chunk = rows <= kFewRows ? few_rows_chunk(spec) : kMaxChunkBlocks;
   chunk = std::max<int64_t>(1, std::min(chunk, share));
   if (spec.epilogue == LinearSpec::Epilogue::SiluMul) chunk += chunk % 2;  // a gate block and its up block together
   return chunk;
 }
 
 int64_t task_bytes(const LinearSpec& spec, int64_t rows) {
-  const int64_t few_rows_blocks =
-      std::max<int64_t>(kMaxChunkBlocks, kFewRowsChunkBytes / block_bytes(spec.format, spec.inputs) + 2);
+  const int64_t few_rows_blocks = few_rows_chunk(spec) + 1;  // of gate and up an even number
   const int64_t sums = std::max(std::min(kMaxRowTile, rows) * kMaxChunkBlocks, kFewRows * few_rows_blocks);
   return kernels().linear[int(spec.format)].arranged.scratch_bytes + sums * kBlockOutputs * 4;
 }
