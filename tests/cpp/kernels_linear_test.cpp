@@ -250,7 +250,7 @@ int main() {
         for (const int64_t groups : {1, 2, 3}) check_quantised(format, {rows, blocks, groups}, Values::Random);
       }
     }
-    for (const int64_t rows : {1, 2, 3, 4, 5, 12, 13, 24, 25, 31, 64, 100}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 7, 12, 13, 24, 25, 31, 64, 100}) {
       for (const int64_t blocks : {1, 2, 3}) {
         check_quantised(format, {rows, blocks, 16}, Values::Random);
         check_quantised(format, {rows, blocks, 11}, Values::Random);

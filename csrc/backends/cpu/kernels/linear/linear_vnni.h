@@ -121,10 +121,42 @@ struct Starts {
   alignas(64) int32_t bits[R][kGroups];
 };
 
+// What a tile fetches where it is the only one of its blocks: lines a short way ahead, a part at each step, and at the
+// end of the blocks those of the next. All of the next blocks, as in Ahead, would be fetched in vain at each end of a
+// thread's blocks, and be more than the first cache holds.
+template <typename Format, int Blocks, int Steps>
+struct ShortWay {
+  static constexpr bool kByStep = true;
+  static constexpr int64_t kGroups = 8;
+
+  __attribute__((always_inline)) void begin_group(const uint8_t* weights, int64_t block_stride, int64_t groups,
+                                                  int64_t group) {
+    const int64_t then = group + kGroups;
+    const uint8_t* blocks = then < groups ? weights : weights + Blocks * block_stride;
+    const int64_t there = then < groups ? then : then - groups;
+    at = blocks + Format::codes_at(there);
+    stride = block_stride;
+    for (int b = 0; b < Blocks; ++b) fetch(blocks + b * stride + Format::scales_at(groups, there));
+  }
+  __attribute__((always_inline)) void begin_step(int step) const {
+    constexpr int kLines = Format::kLines / Steps;
+    for (int b = 0; b < Blocks; ++b) {
+      for (int line = 0; line < kLines; ++line) fetch(at + b * stride + (step * kLines + line) * kLineBytes);
+    }
+  }
+
+  __attribute__((always_inline)) static void fetch(const uint8_t* p) {
+    _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0);
+  }
+
+  const uint8_t* at;
+  int64_t stride;
+};
+
 // R rows, many, by C registers of outputs: fp32 sums in args.acc, which stays in the first cache. Returns where the
 // fetches go on.
-template <typename V, typename Format, int R>
-const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t block, Ahead ahead) {
+template <typename V, typename Format, int R, typename Fetches = Ahead>
+const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t block, Fetches ahead) {
   using Ints = typename V::Ints;
   using Floats = typename V::Floats;
   constexpr int C = V::kManyColumns, kRuns = int(Format::kInputs / 4), kTogether = V::kRunsTogether;
@@ -141,7 +173,11 @@ const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t bl
     const uint8_t* weights = t.weights + Format::codes_at(group);
     const uint8_t* scales = t.weights + Format::scales_at(groups, group);
     const int8_t* inputs = t.codes + group * Format::kInputs;
-    ahead.fetch();
+    if constexpr (Fetches::kByStep) {
+      ahead.begin_group(t.weights, args.block_stride, groups, group);
+    } else {
+      ahead.fetch();
+    }
     Floats weight_scales[C];
     for (int c = 0; c < C; ++c)
       weight_scales[c] = Format::scales(scales + c / kColumns * args.block_stride, c % kColumns);
@@ -163,6 +199,7 @@ const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t bl
     // pipes that multiply would wait (benchmarks/notes/log/cpu-avx512.md).
     const auto add_step = [&](int step) __attribute__((always_inline)) {
       const int run = step * kTogether;
+      if constexpr (Fetches::kByStep) ahead.begin_step(step);
       Ints codes[C][kTogether];
       for (int c = 0; c < C; ++c)
         Format::template unpack<false>(weights + c / kColumns * args.block_stride, run, c % kColumns, codes[c]);
@@ -241,6 +278,20 @@ void linear(const LinearQuantArgs& args) {
   run_tiles_ahead<Format>(
       args, kBlocks, V::kManyRows, kernels, [&](int64_t block) { return scales_fit<Format>(args, block, kBlocks); },
       linear_of_few<V, Format>);
+}
+
+// Six to eight rows as one tile of many, which takes fewer operations than few rows do.
+template <typename V, typename Format>
+void linear_of_one_tile(const LinearQuantArgs& args) {
+  constexpr int64_t kBlocks = V::kManyColumns * V::kOutputs / kBlockOutputs;
+  using Fetches = ShortWay<Format, int(kBlocks), int(Format::kInputs / 4) / V::kRunsTogether>;
+  constexpr decltype(&tile_of_many<V, Format, 6, Fetches>) kernels[] = {
+      tile_of_many<V, Format, 6, Fetches>, tile_of_many<V, Format, 7, Fetches>, tile_of_many<V, Format, 8, Fetches>};
+  for (int64_t block = 0; block < args.blocks; block += kBlocks) {
+    const int64_t left = args.blocks - block;
+    if (left < kBlocks) return linear_of_few<V, Format>(some_blocks(args, block, left));
+    kernels[args.rows - 6](args, 0, block, Fetches{});
+  }
 }
 
 }  // namespace

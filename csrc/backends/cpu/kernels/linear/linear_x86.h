@@ -90,6 +90,8 @@ __attribute__((always_inline)) inline void fetch_codes(const uint8_t* weights, i
 // The codes that all tiles take next, fetched in equal parts, one in front of each group of a tile: a burst in front of
 // each tile would wait for the lines under way.
 struct Ahead {
+  static constexpr bool kByStep = false;  // else in parts of groups
+
   __attribute__((always_inline)) void fetch() {
     for (int64_t line = 0; line < lines; ++line, at += kLineBytes)
       _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T0);
