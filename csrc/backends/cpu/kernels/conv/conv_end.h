@@ -49,18 +49,20 @@ class EndOf {
 class BlockEnd {
  public:
   BlockEnd(const ConvEnd& end, Elem elem) : end_(end), rounds_(elem == kF16) {
-    rounds_twice_ = rounds_ && end.function == kClip && !(half_holds(end.alpha) && half_holds(end.beta));
+    const bool holds_bounds = half_holds(end.alpha) && half_holds(end.beta), clips = end.function == kClip;
+    rounds_twice_ = rounds_ && clips && !holds_bounds;
+    limits_ = !(clips && holds_bounds);
   }
 
   // Of Count pixels, whose sums have their bias. `residual` may be null.
   template <int Count>
   __attribute__((always_inline)) void store_all(Vec (&values)[Count], const float* residual, float* y) const {
-    if (rounds_) round(values);
     if (residual) {
+      if (rounds_) round(values);
 #pragma GCC unroll 14
       for (int p = 0; p < Count; ++p) values[p] = load(residual + p * kBlock) + values[p];
-      if (rounds_) round(values);
     }
+    if (rounds_) round_last(values);
     if (end_.function == kRelu) {
 #pragma GCC unroll 14
       for (int p = 0; p < Count; ++p) values[p] = apply<kRelu>(values[p], 0.0f, 0.0f);
@@ -80,8 +82,17 @@ class BlockEnd {
     for (int p = 0; p < Count; ++p) values[p] = round_to_half(values[p]);
   }
 
+  // What is infinite then, the function makes one of its bounds, as it does with what is limited.
+  template <int Count>
+  __attribute__((always_inline)) void round_last(Vec (&values)[Count]) const {
+    if (limits_) return round(values);
+#pragma GCC unroll 14
+    for (int p = 0; p < Count; ++p) values[p] = round_to_any_half(values[p]);
+  }
+
   ConvEnd end_;
   bool rounds_, rounds_twice_;
+  bool limits_;  // the last rounding before the function must saturate
 };
 
 // The biases of a block, 0 behind the last of `count`.

@@ -23,6 +23,7 @@
 //   to_floats                 exact up to 2^24
 //   low_bytes                 four lanes' lowest bytes as one, the first the lowest; load and store take int32_t too
 //   round_to_half             one rounding to fp16, kept in fp32
+//   round_to_any_half         the same, but infinite beyond 65504
 //   first_lane, tree_sum, largest, sum, any_nan   of all lanes; tree_sum adds i with i + 8, + 4, + 2, + 1
 //   tree_sums, all_largest    out[n] = tree_sum(sums[n]); out[n] = largest(values[n])
 //   transpose                 rows[i] lane j becomes rows[j] lane i, of 16 Vecs

@@ -133,15 +133,14 @@ inline Ints nearest(Vec a) { return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi
 struct Halves {
   __m128i low, high;
 };
-inline Halves to_half(Vec a) {
+inline Halves to_any_half(Vec a) {
   constexpr int kRounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-  const Vec limited = clamp(a, broadcast(-65504.0f), broadcast(65504.0f));
-  return {_mm256_cvtps_ph(limited.low, kRounding), _mm256_cvtps_ph(limited.high, kRounding)};
+  return {_mm256_cvtps_ph(a.low, kRounding), _mm256_cvtps_ph(a.high, kRounding)};
 }
-inline Vec round_to_half(Vec a) {
-  const Halves halves = to_half(a);
-  return {_mm256_cvtph_ps(halves.low), _mm256_cvtph_ps(halves.high)};
-}
+inline Halves to_half(Vec a) { return to_any_half(clamp(a, broadcast(-65504.0f), broadcast(65504.0f))); }
+inline Vec widened(Halves halves) { return {_mm256_cvtph_ps(halves.low), _mm256_cvtph_ps(halves.high)}; }
+inline Vec round_to_half(Vec a) { return widened(to_half(a)); }
+inline Vec round_to_any_half(Vec a) { return widened(to_any_half(a)); }
 
 inline void store(float* p, Vec a, Full = {}) {
   _mm256_storeu_ps(p, a.low);

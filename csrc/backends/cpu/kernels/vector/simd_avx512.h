@@ -83,6 +83,9 @@ inline __m256i to_half(Vec a) {
   return _mm512_cvtps_ph(limited.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 inline Vec round_to_half(Vec a) { return {_mm512_cvtph_ps(to_half(a))}; }
+inline Vec round_to_any_half(Vec a) {
+  return {_mm512_cvtph_ps(_mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
+}
 
 inline void store(float* p, Vec a, Full = {}) { _mm512_storeu_ps(p, a.v); }
 inline void store(float* p, Vec a, Tail tail) { _mm512_mask_storeu_ps(p, tail.mask, a.v); }

@@ -124,10 +124,10 @@ TCIM_LITE_EACH(Ints, nearest, Vec, vcvtnq_s32_f32)
 
 inline float16x4_t to_half(float32x4_t limited) { return vcvt_f16_f32(limited); }
 inline Vec limit_to_half(Vec a) { return clamp(a, broadcast(-65504.0f), broadcast(65504.0f)); }
-inline Vec round_to_half(Vec a) {
-  const Vec limited = limit_to_half(a);
-  return each([&](int i) { return vcvt_f32_f16(to_half(limited.v[i])); });
+inline Vec round_to_any_half(Vec a) {
+  return each([&](int i) { return vcvt_f32_f16(to_half(a.v[i])); });
 }
+inline Vec round_to_half(Vec a) { return round_to_any_half(limit_to_half(a)); }
 
 inline void store(float* p, Vec a, Full = {}) {
   for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, a.v[i]);
