@@ -32,6 +32,36 @@ void check_unary(int64_t count) {
   }
 }
 
+// Codes of grids that quantisers write, and others: numbers in the middle of two codes, beside it by some ulps, at the
+// limits and far beyond; in rows, in place, and as fp32 of what fp16 holds.
+template <typename T>
+void check_fake_quantize(int64_t count) {
+  for (int grid = 0; grid < 24; ++grid) {
+    float alpha = std::ldexp(1.0f + std::ldexp(float(uniform(0, (1 << 23) - 1)), -23), uniform(-12, 3));
+    if (grid == 0) alpha = 1.0f;
+    if (grid == 1) alpha = std::ldexp(1.5f, uniform(0, 1) ? -100 : 90);
+    if (grid == 2) alpha = 0.0f;
+    const float beta = grid == 3 ? 1.5f : grid == 4 ? -1e6f : -float(uniform(0, 255));
+    const int64_t rows = uniform(1, 3), stride = count + uniform(0, 5), all = (rows - 1) * stride + count;
+    GuardedBuffer<T> x(all);
+    for (int64_t i = 0; i < all; ++i) {
+      float value = alpha * (float(uniform(-300, 300)) + (uniform(0, 3) == 0 ? 0.0f : 0.5f));
+      for (int ulps = uniform(-2, 2); ulps != 0; ulps -= ulps > 0 ? 1 : -1)
+        value = std::nextafter(value, ulps > 0 ? INFINITY : -INFINITY);
+      if (uniform(0, 9) == 0) value = alpha == 0 ? 1.0f : any_number() * 1e30f;
+      if (uniform(0, 19) == 0) value = alpha == 0 ? 1.0f : std::copysign(uniform(0, 1) ? 0.0f : INFINITY, any_number());
+      x[i] = to<T>(alpha == 0 && value == 0 ? 1.0f : value);
+    }
+    for (const bool to_half : {false, true}) {
+      if (to_half && sizeof(T) == 2) continue;
+      same_everywhere<T>(concat("codes of ", alpha, ", ", beta), all, [&](const KernelTable& table, T* y) {
+        std::memcpy(y, x.data(), size_t(all) * sizeof(T));
+        table.unary[kFakeQuantize][kElem<T>]({y, y, count, alpha, beta, rows, stride, to_half});
+      });
+    }
+  }
+}
+
 template <typename T>
 void check_elementwise(int64_t count) {
   const Numbers<T> a(count, true), b(count, true), c(count);
@@ -390,6 +420,7 @@ void check_pool_planes(int64_t in_rows, int64_t cols) {
 template <typename T>
 void check_all(int64_t size) {
   check_unary<T>(size);
+  check_fake_quantize<T>(size);
   check_elementwise<T>(size);
   check_powers<T>(size);
   check_transpose<T>(size);

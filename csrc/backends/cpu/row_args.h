@@ -35,10 +35,12 @@ struct WhereArgs {
 
 // y = round(op(x)). y may be x.
 struct UnaryArgs {
-  const void* x;  // [count] T
-  void* y;        // [count] T
+  const void* x;  // [rows, count] T
+  void* y;        // [rows, count] T
   int64_t count;
   float alpha, beta;
+  int64_t rows = 1, stride = 0;  // elements from one row to the next, of both
+  bool to_half = false;          // T is fp32: rounded to what fp16 holds
 };
 
 // y[row] = round(op(x[row])).

@@ -96,14 +96,18 @@ void ConvStep::store(const RunContext& context, const Panel& panel, int64_t chan
   const int64_t size = elem_bytes(elem), pixels = window.out_pixels();
   const int64_t at = ((panel.image * groups * outputs + channel) * pixels + panel.pixel) * size;
   std::byte* out = context.at(y) + at;
-  const bool ends = can_end(function);
   context.kernels.gemm_store[elem]({acc, bias == nullptr ? nullptr : bias + channel,
                                     residual.given() ? added.at(context) + at : nullptr, out, rows, panel.count, pixels,
                                     stored_end()});
-  for (int64_t row = 0; !ends && row < rows; ++row) {
-    std::byte* of_row = out + row * pixels * size;
-    context.kernels.unary[function][elem]({of_row, of_row, panel.count, alpha, beta});
-  }
+  end_planes(context, out, rows, panel.count);
+}
+
+void ConvStep::end_planes(const RunContext& context, std::byte* planes, int64_t count, int64_t pixels) const {
+  if (can_end(function)) return;
+  UnaryArgs args{planes, planes, pixels, alpha, beta, count, window.out_pixels()};
+  // As one row: behind a row's end a masked store would keep the next row's first load waiting.
+  if (pixels == args.stride) args.count *= args.rows, args.rows = 1;
+  context.kernels.unary[function][elem](args);
 }
 
 void ConvStep::prepare(const RunContext& context, const Panel& panel, int member, std::byte* prepared) const {

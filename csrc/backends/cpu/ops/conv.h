@@ -52,6 +52,8 @@ struct ConvStep final : Step, ConvSpec {
   void unfold_inputs(const RunContext& context, const Panel& panel, T* unfolded) const;
   // The function as kernels that store take it, or none where it takes a pass of its own.
   ConvEnd stored_end() const { return can_end(function) ? ConvEnd{function, alpha, beta} : ConvEnd{}; }
+  // A function that takes a pass of its own, on the first `pixels` of `count` planes of y from these on.
+  void end_planes(const RunContext& context, std::byte* planes, int64_t count, int64_t pixels) const;
   // Sums [rows, kPanel] of channels from `channel` on become elements of y.
   void store(const RunContext& context, const Panel& panel, int64_t channel, int64_t rows, const float* acc) const;
 
@@ -66,7 +68,7 @@ struct ConvStep final : Step, ConvSpec {
   std::byte* result(const RunContext& context) const;
   void turn_result(const RunContext& context) const;
   void pad_blocks(const RunContext& context, const Places& places, const float* image, float* padded) const;
-  // A function that takes a pass of its own, on `pixels` of a block of y.
+  // As end_planes, on `pixels` of a block of y.
   void end_blocks(const RunContext& context, float* block, int64_t pixels) const;
   void run_depthwise_blocks(const RunContext& context) const;
 
@@ -106,9 +108,11 @@ struct ConvStep final : Step, ConvSpec {
                   int64_t first, int64_t pixel, int64_t end, int member, float* packed) const;
   const float* prepare_direct(const RunContext& context, const Places& places, const std::byte* image) const;
   // A slab of outputs from `row` on at the pixels of `part`; `source` is the group's first channel. The member is
-  // likely to go on with the next. Blocks of `to_pixels` come to `to` instead of the result.
+  // likely to go on with the next. Blocks of `to_pixels` come to `to` instead of the result. The scratch may hold the
+  // slab's weights already, if one part has all terms.
   void multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
-                       int64_t row, const DirectScratch& scratch, float* to = nullptr, int64_t to_pixels = 0) const;
+                       int64_t row, const DirectScratch& scratch, float* to = nullptr, int64_t to_pixels = 0,
+                       bool holds_weights = false) const;
 
   // conv_joined.cpp
   struct JoinedTasks;

@@ -9,7 +9,6 @@ namespace {
 constexpr int64_t kPixelsToEnd = 64;  // at a time: they stay in the first cache
 
 }  // namespace
-
 int64_t ConvStep::x_blocks_bytes() const { return round_up(groups * channels, kBlock) * window.in_pixels() * 4; }
 
 int64_t ConvStep::blocks_bytes() const {
@@ -66,11 +65,7 @@ void ConvStep::end_blocks(const RunContext& context, float* block, int64_t pixel
   if (can_end(function)) return;
   for (; pixels > 0; pixels -= kPixelsToEnd, block += kPixelsToEnd * kBlock) {
     const int64_t count = std::min(pixels, kPixelsToEnd) * kBlock;
-    context.kernels.unary[function][kF32]({block, block, count, alpha, beta});
-    if (elem == kF32) continue;
-    uint16_t halves[kPixelsToEnd * kBlock];
-    context.kernels.narrow[elem]({block, halves, 1, count, count, count});
-    context.kernels.widen[elem]({halves, block, 1, count, count, count, 1.0f});
+    context.kernels.unary[function][kF32]({block, block, count, alpha, beta, 1, 0, elem == kF16});
   }
 }
 

@@ -61,7 +61,6 @@ void ConvStep::run_depthwise_in_place(const RunContext& context) const {
     if (first >= window.h.out) return;
     const int64_t at = (plane * pixels + first * window.w.out) * size;
     std::byte* out = context.at(y) + at;
-    const bool ends = can_end(function);
     const DepthwisePlanesArgs args{context.at(x) + plane * window.in_pixels() * size,
                                    weights + channel * 9 * size,
                                    bias == nullptr ? nullptr : bias + channel,
@@ -77,10 +76,7 @@ void ConvStep::run_depthwise_in_place(const RunContext& context) const {
                                    pixels,
                                    stored_end()};
     context.kernels.depthwise_planes[elem](args);
-    for (int64_t i = 0; !ends && i < args.planes; ++i) {
-      std::byte* of_plane = out + i * pixels * size;
-      context.kernels.unary[function][elem]({of_plane, of_plane, args.rows * args.cols, alpha, beta});
-    }
+    end_planes(context, out, args.planes, args.rows * args.cols);
   };
   context.pool.parallel_runs(batch * blocks * parts, run);
 }
@@ -107,12 +103,11 @@ void ConvStep::run_depthwise(const RunContext& context) const {
 
     const int64_t at = (plane * pixels + first * w.out) * size;
     std::byte* out = context.at(y) + at;
-    const bool ends = can_end(function);
     context.kernels.depthwise[elem]({scratch.band, depthwise_offsets_.data(), factors,
                                      bias == nullptr ? nullptr : bias + channel,
                                      residual.given() ? added.at(context) + at : nullptr, out, taps, rows, w.out,
                                      bands.row_step * bands.pitch, stored_end()});
-    if (!ends) context.kernels.unary[function][elem]({out, out, rows * w.out, alpha, beta});
+    end_planes(context, out, 1, rows * w.out);
   };
   const int64_t grain = std::max<int64_t>(1, kGrainTerms / (bands.rows * w.out * taps));
   context.pool.parallel_for(batch * groups * count, run, grain);

@@ -180,7 +180,8 @@ void ConvStep::run_direct(const RunContext& context) const {
 }
 
 void ConvStep::multiply_direct(const RunContext& context, const Places& places, const float* source, const Panel& part,
-                               int64_t row, const DirectScratch& scratch, float* to, int64_t to_pixels) const {
+                               int64_t row, const DirectScratch& scratch, float* to, int64_t to_pixels,
+                               bool holds_weights) const {
   const bool blocks = makes_blocks();
   const int64_t size = blocks ? 4 : elem_bytes(elem), k = inputs(), pixels = window.out_pixels();
   const int64_t rows = std::min(places.slab, outputs - row), channel = part.group * outputs + row;
@@ -204,6 +205,8 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     if (format == WeightFormat::LinearF32) {
       args.packed = reinterpret_cast<const float*>(stored);
       args.packed_stride = factors.stride / 4;
+    } else if (holds_weights) {
+      // scratch.weights
     } else if (format == WeightFormat::LinearF16) {
       context.kernels.half_slab(
           {reinterpret_cast<const uint16_t*>(stored), vectors, terms, factors.stride / 2, scratch.weights});
@@ -232,10 +235,7 @@ void ConvStep::multiply_direct(const RunContext& context, const Places& places, 
     return;
   }
   context.kernels.turned_store[elem]({scratch.acc, biases, summand, out, rows, part.count, pixels, stored_end()});
-  for (int64_t i = 0; !can_end(function) && i < rows; ++i) {
-    std::byte* of_row = out + i * pixels * size;
-    context.kernels.unary[function][elem]({of_row, of_row, part.count, alpha, beta});
-  }
+  end_planes(context, out, rows, part.count);
 }
 
 }  // namespace tcim_lite::cpu

@@ -92,22 +92,27 @@ void ConvStep::run_joined(const RunContext& context) const {
         const Panel part{image, 0, begin * in_cols + done, std::min(kPixelsAtOnce, between - done)};
         places.of_pixels(part.pixel, part.count, scratch.product.read_at);
         wide.multiply_direct(context, places, source, part, channel, scratch.product, scratch.between + done * kBlock,
-                             between);
+                             between, done > 0 && wide.inputs() <= places.terms);
       }
       const BlockWindow read{axis_of(window.h), axis_of(window.w), first, rows, cols};
       for (int64_t done = 0; done < width; done += kBlock) {
         const int64_t at = channel + done, some = std::min(kBlock, width - done);
         const int64_t block = image * parts_of(groups, kBlock) + at / kBlock;
-        float* to = scratch.result;
-        if (y_in_blocks) to = reinterpret_cast<float*>(context.at(y)) + (block * pixels + first * cols) * kBlock;
         context.kernels.slab[elem]({weights + at * taps * size, some, taps, taps, scratch.factors});
         const float* top = scratch.between + (done / kBlock * between - begin * in_cols) * kBlock;
-        context.kernels.depthwise_block(
-            {read, top, scratch.factors, bias == nullptr ? nullptr : bias + at, nullptr, to, some, elem, stored_end()});
-        end_blocks(context, to, rows * cols);
-        if (y_in_blocks) continue;
+        const float* biases = bias == nullptr ? nullptr : bias + at;
+        if (y_in_blocks) {
+          float* to = reinterpret_cast<float*>(context.at(y)) + (block * pixels + first * cols) * kBlock;
+          context.kernels.depthwise_block({read, top, scratch.factors, biases, nullptr, to, some, elem, stored_end()});
+          end_blocks(context, to, rows * cols);
+          continue;
+        }
+        // Sums of fp32, which become elements where they are turned.
+        context.kernels.depthwise_block({read, top, scratch.factors, biases, nullptr, scratch.result, some, kF32});
         std::byte* planes = context.at(y) + ((image * groups + at) * pixels + first * cols) * size;
-        store_turned(context.kernels, elem, {to, nullptr, nullptr, planes, some, rows * cols, pixels});
+        store_turned(context.kernels, elem,
+                     {scratch.result, nullptr, nullptr, planes, some, rows * cols, pixels, stored_end()});
+        end_planes(context, planes, some, rows * cols);
       }
     };
     context.pool.parallel_runs(tasks.slabs * tasks.parts, run);

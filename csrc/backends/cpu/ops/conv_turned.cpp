@@ -88,7 +88,7 @@ void ConvStep::run_depthwise_turned(const RunContext& context) const {
     store_turned(context.kernels, elem,
                  {scratch.sums, bias == nullptr ? nullptr : bias + channel,
                   residual.given() ? added.at(context) + at : nullptr, out, width, pixels, pixels, stored_end()});
-    if (!can_end(function)) context.kernels.unary[function][elem]({out, out, width * pixels, alpha, beta});
+    end_planes(context, out, width, pixels);
   };
   const int64_t grain = std::max<int64_t>(1, kGrainTerms / (kBlock * pixels * taps));
   context.pool.parallel_for(batch * blocks, run, grain);

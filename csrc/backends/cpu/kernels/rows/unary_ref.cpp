@@ -5,8 +5,12 @@ namespace {
 
 template <typename Row, UnaryOp op>
 void unary(const UnaryArgs& args) {
-  for (int64_t i = 0; i < args.count; ++i)
-    Row::store(args.y, i, apply<op>(Lane{Row::load(args.x, i)}, args.alpha, args.beta).v);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t i = row * args.stride; i < row * args.stride + args.count; ++i) {
+      const float value = apply<op>(Lane{Row::load(args.x, i)}, args.alpha, args.beta).v;
+      Row::store(args.y, i, args.to_half ? F16Row::round(value) : value);
+    }
+  }
 }
 
 }  // namespace
