@@ -84,6 +84,14 @@ def test_one_and_two_rows_fetch_every_line_of_codes_where_no_dot_product_is(fetc
     assert fetches["avx2"][function_of("avx2", format, way, rows)] > lines, "a line of scales comes too"
 
 
+@pytest.mark.parametrize("rows", [6, 7, 8])
+def test_one_tile_of_4_bit_weights_fetches_a_line_of_each_block_at_a_step(fetches, rows):
+    if "avx512vnni" not in fetches:
+        pytest.skip("the compiler is too old for AVX-512 VNNI")
+    count = fetches["avx512vnni"].get(f"tile_of_many<Zmm, W4, {rows}, ShortWay<W4, 2, 8>>", 0)
+    assert count >= 4, "codes of two blocks in the loop over steps, and their scales"
+
+
 def test_float_weights_are_fetched_where_no_avx512_is():
     counts = fetches_of("avx2", "linear_float")
     assert sum(counts.values()) >= 4, "one row and four rows, of float16 and of float32"
