@@ -163,6 +163,21 @@ void check_integers(int64_t count) {
   }
 }
 
+// A right side with gaps between its rows, as it lies or turned, by a left side of few rows and more.
+template <typename T>
+void check_few_rows(int64_t cols, int64_t k) {
+  for (const bool turned : {false, true}) {
+    const int64_t rows = uniform(1, 6), run = turned ? k : cols, lines = turned ? cols : k;
+    const int64_t b_stride = run + uniform(0, 3), y_stride = cols + uniform(0, 3);
+    const Numbers<float> a(rows * k);
+    const Numbers<T> b((lines - 1) * b_stride + run);
+    same_everywhere<T>(concat("few rows of ", rows, " x ", k, turned ? ", turned" : ""), (rows - 1) * y_stride + cols,
+                       [&](const KernelTable& table, T* y) {
+                         table.few_rows[kElem<T>]({a.data(), b.data(), y, rows, k, cols, b_stride, y_stride, turned});
+                       });
+  }
+}
+
 void check_gemm(int64_t rows, int64_t k) {
   const Numbers<float> a(rows * k), b(k * kPanel);
   same_everywhere<float>(concat("gemm of ", rows, " x ", k), rows * kPanel,
@@ -425,6 +440,7 @@ void check_all(int64_t size) {
   check_powers<T>(size);
   check_transpose<T>(size);
   check_rows<T>(size);
+  for (const int64_t k : {1, 15, 16, 17, 63, 64, 65, 150}) check_few_rows<T>(size, k);
   if (size <= kPanel) {
     const int64_t rows = uniform(1, 5);
     check_store<T, &KernelTable::gemm_store>("gemm store", rows * kPanel, rows, size);

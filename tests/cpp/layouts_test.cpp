@@ -36,7 +36,7 @@ bool joins(const Plane& plane) {
   Graph& graph = maker.graph();
   graph.outputs = {deep};
   cpu::Layouts layouts;
-  build_plan(graph, Numerics::AsCompiled, Joins::Attention, [&](const Plan& plan) {
+  build_plan(graph, Numerics::AsCompiled, Joins::Products, [&](const Plan& plan) {
     layouts = cpu::Layouts(graph, plan);
     return layouts.forms();
   });

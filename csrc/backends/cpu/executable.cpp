@@ -92,7 +92,7 @@ using StepOf = typename StepFor<std::remove_cvref_t<Spec>>::type;
 CpuPart::CpuPart(Part part, Numerics numerics)
     : graph_(std::move(part.graph)),
       weights_(std::move(part.weights)),
-      plan_(build_plan(*graph_, numerics, Joins::Attention, [this](const Plan& plan) {
+      plan_(build_plan(*graph_, numerics, Joins::Products, [this](const Plan& plan) {
         layouts_ = Layouts(*graph_, plan);
         return layouts_.forms();
       })) {

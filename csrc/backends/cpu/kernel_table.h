@@ -82,6 +82,7 @@ struct KernelTable {
   void (*reduce[kReduceOps][kElems])(const ReduceArgs&);
   void (*softmax[2])(const SoftmaxArgs&);
   void (*layer_norm[2])(const LayerNormArgs&);
+  void (*few_rows[2])(const FewRowsArgs&);
   void (*gemm)(const GemmArgs&);
   void (*gemm_store[2])(const GemmStoreArgs&);
   void (*slab[2])(const SlabArgs&);

@@ -131,6 +131,15 @@ struct NarrowArgs {
   int64_t rows, cols, x_stride, y_stride;
 };
 
+// y[i, j] = round(acc), acc = fma(a[i, k], b[k, j], acc), k ascending from 0: for few rows. `turned`: b[j, k].
+struct FewRowsArgs {
+  const float* a;  // [rows, k]
+  const void* b;   // [k, b_stride] T, cols of each; turned: [cols, b_stride], k of each
+  void* y;         // [rows, y_stride] T, cols of each
+  int64_t rows, k, cols, b_stride, y_stride;
+  bool turned;
+};
+
 // y[j, i] = x[i, j], elements of 2 or 4 bytes.
 struct TransposeArgs {
   const void* x;       // [rows, cols]

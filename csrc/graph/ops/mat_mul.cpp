@@ -29,16 +29,14 @@ void check_mat_mul(const OpCheck& op) {
               describe(y), ", expected [.., m, k], [.., k, n] and [.., m, n]");
 }
 
-// Where the matrices of an operand begin, product by product.
-std::vector<int64_t> offsets(const Shape& shape, const Shape& result) {
-  const Shape batches(result.begin(), result.end() - 2);
-  const int64_t matrix = shape[shape.size() - 2] * shape.back();
-  const std::vector<int64_t> strides = broadcast_strides(Shape(shape.begin(), shape.end() - 2), batches);
+// Where the matrices of an operand begin, product by product; from one index of its axes to the next it is `strides`.
+std::vector<int64_t> offsets(const Shape& shape, const std::vector<int64_t>& strides, const Shape& result) {
   std::vector<int64_t> list = {0};
-  for (size_t axis = 0; axis < batches.size(); ++axis) {
+  for (size_t axis = 0; axis + 2 < shape.size(); ++axis) {
+    const int64_t stride = shape[axis] == 1 ? 0 : strides[axis];
     std::vector<int64_t> longer;
     for (const int64_t offset : list) {
-      for (int64_t i = 0; i < batches[axis]; ++i) longer.push_back(offset + i * strides[axis] * matrix);
+      for (int64_t i = 0; i < result[axis]; ++i) longer.push_back(offset + i * stride);
     }
     list = std::move(longer);
   }
@@ -59,16 +57,26 @@ MatMulSpec product_of(PlanBuilder& plan, const Op& op) {
     fail(ErrorCode::Unsupported, "MatMul of '", plan.value(op.inputs[0]).name, "' makes ",
          num_elements(y) / (step.m * step.n), " products; the planner takes up to ", kMostProducts);
   }
-  step.a_offsets = offsets(a, y);
-  step.b_offsets = offsets(b, y);
-  step.b = read_operand(plan, op, 1);
+  step.a_offsets = offsets(a, strides_of(a), y);
+  std::vector<int64_t> strides = strides_of(b);
+  if (const Op* transpose = plan.transpose_of(op.inputs[1])) {
+    step.b_turned = true;
+    step.b = read_operand(plan, *transpose, 0);
+    const std::vector<int64_t> own = strides_of(plan.value(transpose->inputs[0]).shape),
+                               axes = numbers_of(*transpose, "axes");
+    for (size_t axis = 0; axis < axes.size(); ++axis) strides[axis] = own[size_t(axes[axis])];
+  } else {
+    step.b = read_operand(plan, op, 1);
+  }
+  step.b_stride = strides[strides.size() - (step.b_turned ? 1 : 2)];
+  step.b_offsets = offsets(b, strides, y);
   return step;
 }
 
 // The Softmax behind a MatMul whose result is the left side of another MatMul and nothing else. What both read stays as
 // it is between them, unless it is a state.
 const Op* softmax_between(PlanBuilder& plan, const Op& op) {
-  if (plan.joins() != Joins::Attention) return nullptr;
+  if (plan.joins() != Joins::Products) return nullptr;
   const Op* softmax = plan.values.sole_consumer(op.outputs[0]);
   if (softmax == nullptr || softmax->kind != OpKind::Softmax || softmax->attribute("log", int64_t{0}) != 0)
     return nullptr;

@@ -98,15 +98,19 @@ struct ConvSpec {
   bool quantized() const { return is_quantized(format); }
 };
 
-// y[b] = a[b] b[b], matrices of T: [m, k] and [k, n]. With `softmax_of`, which holds at most one, a[b] is the softmax
+constexpr int64_t kFewProductRows = 4;  // of a MatMul: up to here it reads its right side where it lies
+
+// y[b] = a[b] b[b], matrices of T: [m, k] and [k, n]. Rows of b[b] lie b_stride apart; where it is `b_turned`, a matrix
+// [n, k] lies there, and m is at most kFewProductRows. With `softmax_of`, which holds at most one, a[b] is the softmax
 // of the rows of that product's matrix b, each rounded to T, and neither is a value of the plan.
 struct MatMulSpec {
   Elem elem = kF16;
   Operand a, b;
   uint32_t y = kNoValue;
-  int64_t m = 0, k = 0, n = 0;
+  int64_t m = 0, k = 0, n = 0, b_stride = 0;
+  bool b_turned = false;                      // only where the backend asked for it (Joins)
   std::vector<int64_t> a_offsets, b_offsets;  // elements, of each product
-  std::vector<MatMulSpec> softmax_of;         // only where the backend asked for it (Joins)
+  std::vector<MatMulSpec> softmax_of;         // likewise
 };
 
 // The largest, or the mean, of the taps of each plane. What a window has outside the input counts for a mean where

@@ -6,6 +6,7 @@
 //   [RMSNorm ->] [Rope ->] KVcache    one pass over the rows for q, k and v together
 //   the paths of q, k and v -> FlashAttention  one step
 //   MatMul -> Softmax -> MatMul       one step, for a backend that asks for it
+//   Transpose -> MatMul of few rows   so; the MatMul reads its right side as it lay before
 // Slice and Reshape are views and cost nothing.
 #pragma once
 
@@ -86,7 +87,7 @@ enum class Numerics {
 };
 
 // Fusions that not every backend has steps for.
-enum class Joins { None, Attention };
+enum class Joins { None, Products };
 
 // How a backend keeps a value.
 struct OwnForm {

@@ -91,6 +91,11 @@ const Op* PlanBuilder::scores_of(uint32_t x) const {
   return found == scores_.end() ? nullptr : found->second;
 }
 
+const Op* PlanBuilder::transpose_of(uint32_t x) const {
+  const auto found = transposes_.find(x);
+  return found == transposes_.end() ? nullptr : found->second;
+}
+
 void PlanBuilder::add_outputs() {
   for (uint32_t port = 0; port < graph_.outputs.size(); ++port) {
     const uint32_t id = graph_.outputs[port];

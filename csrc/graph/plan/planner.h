@@ -44,6 +44,11 @@ class PlanBuilder {
   // The deferred MatMul whose Softmax makes `x`; null when there is none.
   const Op* scores_of(uint32_t x) const;
 
+  // A Transpose that only a MatMul of few rows reads, as its right side, is part of the latter.
+  void defer_transpose(const Op& transpose) { transposes_.emplace(transpose.outputs[0], &transpose); }
+  // The deferred Transpose that makes `x`; null when there is none.
+  const Op* transpose_of(uint32_t x) const;
+
   // Whether a path of per-head ops begins at `op`: RMSNorm, Rope, KVcache, each if it is there.
   bool starts_heads(const Op& op) const;
   void add_heads(const Op& first);
@@ -62,10 +67,11 @@ class PlanBuilder {
   const Joins joins_;
   Plan plan_;
   std::set<const Op*> absorbed_;
-  std::map<uint32_t, const Op*> norms_;   // by output
-  std::map<uint32_t, const Op*> scores_;  // by the output of the Softmax
-  const Op* current_ = nullptr;           // that becomes a step now
-  bool heads_open_ = false;               // the last step is a HeadsSpec that can take another path
+  std::map<uint32_t, const Op*> norms_;       // by output
+  std::map<uint32_t, const Op*> scores_;      // by the output of the Softmax
+  std::map<uint32_t, const Op*> transposes_;  // by output
+  const Op* current_ = nullptr;               // that becomes a step now
+  bool heads_open_ = false;                   // the last step is a HeadsSpec that can take another path
 };
 
 }  // namespace tcim_lite

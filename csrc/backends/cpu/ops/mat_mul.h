@@ -16,6 +16,7 @@ struct MatMulStep final : Step, MatMulSpec {
   int64_t member_bytes() const override;
 
  private:
+  void run_few_rows(const RunContext& context) const;
   void run_attention(const RunContext& context) const;
 };
 
