@@ -18,6 +18,7 @@ from .layout import without_turns
 from .linear import conv_affine, conv_batch_norm, conv_pad, matmul_bias
 from .norms import affine, normalisation, shifted
 from .quantised import codes_and_back, dequantised_rows, dynamic_product, product_of_codes
+from .rows import repeated_places, turned_rows
 from .view import Fusion, Pattern, View
 
 # In this order: each may be about what those before it left.
@@ -38,6 +39,8 @@ PATTERNS: tuple[Pattern, ...] = (
     matmul_bias,
     scaled_silu,
     scale_into_columns,
+    turned_rows,
+    repeated_places,
     transposed_twice,
 )
 

@@ -29,6 +29,7 @@ from . import (
     resize,
     roi,
     rotary,
+    rows,
     scatter,
     sequences,
     shape,
@@ -39,6 +40,6 @@ from . import (
 __all__ = [
     "activation", "attention", "bits", "cache", "cast", "classical", "codes", "col2im", "conv", "curves", "deform",
     "einsum", "elementwise", "fused", "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool",
-    "quantised", "recurrent", "reduce", "resize", "roi", "rotary", "scatter", "sequences", "shape", "spectrum",
+    "quantised", "recurrent", "reduce", "resize", "roi", "rotary", "rows", "scatter", "sequences", "shape", "spectrum",
     "unpool",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from .elementwise import binary
 from .gather import checked_axis, checked_rows, computed_places, element_places, from_front, row_places
 from .integers import int32, to_floats
 from .matmul import product
+from .rows import check_pairs, newest, with_rows
 from .shape import take
 
 
@@ -32,7 +33,6 @@ _REDUCTIONS = {
     "min": _Reduction("Min", "ReduceMin", lambda most: most),
 }
 _MAX_ROUNDS = 64  # updates of one place, each of which is an op
-_MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
 
 
 @lowers("ScatterND")
@@ -79,25 +79,25 @@ def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
     (batch, extent, columns), count, reduction = x.shape, places.shape[2], call.attr("reduction", "none")
     if x.kind != updates.kind or not is_integer(places.kind):
         raise call.node.unsupported(f"updates of {updates.kind}s at places of {places.kind}s in {x.kind}s")
-    if batch * extent * count > _MAX_PAIRS:
-        raise call.node.unsupported(
-            f"{count} updates at computed places among {extent}, {batch} times; the limit is {_MAX_PAIRS} pairs. "
-            "With constant places there is none"
-        )
+    check_pairs(call, extent, count, batch)
+    if reduction == "none":
+        return with_rows(call, x, places, updates, 1) if batch == 1 else _from_behind(call, x, places, updates)
     is_there = int32(call, "Equal", places, np.arange(call.places(extent))[:, None])
     if reduction == "add" and x.kind == "float":
         return binary(call, "Add", x, product(call, to_floats(call, is_there), updates))
     if reduction in _REDUCTIONS and columns == 1:
         return _folded(call, x, is_there, call.reshape(updates, places.shape))
-    if reduction != "none":
-        raise call.node.unsupported(f"reduction {reduction!r:.40} of rows of {x.kind}s at computed places")
-    # The last update of each place stays. It is counted from 1, and 0 is none.
-    numbered = int32(call, "Mul", is_there, np.arange(call.places(count)) + 1)
-    newest = call.op("ReduceMax", [numbered], (batch, extent, 1), result="int")
+    raise call.node.unsupported(f"reduction {reduction!r:.40} of rows of {x.kind}s at computed places")
+
+
+def _from_behind(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tensor:
+    """x [B, n, c] with updates [B, k, c] at places [B, 1, k], the last of each place, as a Gather of both."""
+    (batch, extent, columns), count = x.shape, places.shape[2]
+    last = newest(call, places, extent)
     call.places(batch * extent)
     own = np.arange(batch * extent).reshape(batch, extent, 1)
-    behind = int32(call, "Add", newest, batch * extent - 1 + np.arange(batch).reshape(batch, 1, 1) * count)
-    source = call.op("Where", [newest, behind, call.source(own)], newest.shape, result="int")
+    behind = int32(call, "Add", last, batch * extent - 1 + np.arange(batch).reshape(batch, 1, 1) * count)
+    source = call.op("Where", [last, behind, call.source(own)], last.shape, result="int")
     rows, news = call.reshape(x, (batch * extent, columns)), call.reshape(updates, (batch * count, columns))
     both = call.op("Concat", [rows, news], (batch * (extent + count), columns), {"axis": 0}, x.kind)
     taken = [both, call.reshape(source, (batch * extent,))]
