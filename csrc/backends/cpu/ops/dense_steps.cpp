@@ -29,6 +29,32 @@ void for_dense_rows(const RunContext& context, int64_t rows, int64_t cols, const
   for_chunks(context, rows, kChunk / cols, body);
 }
 
+// The rows of a broadcast, one after another: how many elements each operand's row is behind its first.
+class RowPlaces {
+ public:
+  RowPlaces(const BroadcastSpec& step, int64_t row) : step_(step), outer_(std::max(step.axes - 1, 0)) {
+    for (int axis = outer_; axis-- > 0; row /= step.extents[axis]) {
+      at_[axis] = row % step.extents[axis];
+      for (int i = 0; i < 3; ++i) offset[i] += at_[axis] * step.strides[i][axis];
+    }
+  }
+  void next() {
+    for (int axis = outer_; axis-- > 0;) {
+      const bool ends = ++at_[axis] == step_.extents[axis];
+      for (int i = 0; i < 3; ++i) offset[i] += step_.strides[i][axis] * (ends ? 1 - step_.extents[axis] : 1);
+      if (!ends) return;
+      at_[axis] = 0;
+    }
+  }
+
+  int64_t offset[3] = {};
+
+ private:
+  const BroadcastSpec& step_;
+  int outer_;
+  int64_t at_[kMaxAxes] = {};
+};
+
 }  // namespace
 
 void BroadcastStep::run(const RunContext& context) const {
@@ -48,21 +74,21 @@ void BroadcastStep::run(const RunContext& context) const {
   // A row of its own is cut as well, where there are few.
   const int64_t piece = std::min(cols, kChunk), pieces = (cols + piece - 1) / piece;
   for_dense_rows(context, rows * pieces, piece, [&](int64_t begin, int64_t end, int) {
-    for (int64_t index = begin; index < end; ++index) {
-      const int64_t row = index / pieces, first = index % pieces * piece;
-      const int64_t length = std::min(piece, cols - first);
+    RowPlaces places(*this, begin / pieces);
+    std::byte* target = out + (begin / pieces * cols + begin % pieces * piece) * size;
+    for (int64_t index = begin, part = begin % pieces; index < end; ++index) {
+      const int64_t first = part * piece, length = std::min(piece, cols - first);
       const std::byte* at[3] = {};
-      for (int i = 0; i < count; ++i) {
-        int64_t rest = row, offset = repeats[i] ? 0 : first;
-        for (int axis = outer_axes; axis-- > 0; rest /= extents[axis])
-          offset += rest % extents[axis] * strides[i][axis];
-        at[i] = base[i] + offset * size;
-      }
-      std::byte* target = out + (row * cols + first) * size;
+      for (int i = 0; i < count; ++i) at[i] = base[i] + (places.offset[i] + (repeats[i] ? 0 : first)) * size;
       if (op == kWhere) {
         context.kernels.where[elem]({at[0], at[1], at[2], target, length, repeats[0], repeats[1], repeats[2]});
       } else {
         context.kernels.elementwise[op][elem]({at[0], at[1], target, 1, length, 0, 0, 0, repeats[0], repeats[1]});
+      }
+      target += length * size;
+      if (++part == pieces) {
+        part = 0;
+        places.next();
       }
     }
   });
