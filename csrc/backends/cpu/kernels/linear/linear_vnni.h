@@ -136,7 +136,11 @@ struct ShortWay {
     const int64_t there = then < groups ? then : then - groups;
     at = blocks + Format::codes_at(there);
     stride = block_stride;
-    for (int b = 0; b < Blocks; ++b) fetch(blocks + b * stride + Format::scales_at(groups, there));
+    // Two groups share a line of scales. Fetched for each, it costs a step of eight slots a tenth
+    // (benchmarks/notes/log/batch-and-calls.md).
+    const int64_t scales = Format::scales_at(groups, there);
+    if (scales % kLineBytes != 0) return;
+    for (int b = 0; b < Blocks; ++b) fetch(blocks + b * stride + scales);
   }
   __attribute__((always_inline)) void begin_step(int step) const {
     constexpr int kLines = Format::kLines / Steps;
