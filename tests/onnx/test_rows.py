@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcim_lite import hmm
-from tcim_lite.models.onnx import onnx_bytes
+from tcim_lite.models.onnx import UnsupportedNodeError, onnx_bytes
 
 RNG = np.random.default_rng(21)
 CACHE = (1, 3, 10, 8)  # [B, heads, rows, head_dim]
@@ -110,3 +110,21 @@ def test_rows_of_integers_are_replaced(make_model, run_here, run_there):
     model.graph.output[0].type.tensor_type.elem_type = 7
     here = run_here(model, {name: value.astype(np.int32) for name, value in feeds.items()})["y"]
     np.testing.assert_array_equal(here, run_there(model, feeds)["y"])
+
+
+@pytest.mark.parametrize("extents", [(1, 2, 3, 8), (3, 1, 2, 8), (2, 1, 3, 9), (2, 24)])
+def test_updates_of_another_shape_are_refused_as_without_transposes(extents, make_model):
+    """The ScatterND, whose updates are [2, 1, 3, 8], is refused by its own name."""
+    nodes = [node for node in WAYS["index_copy"][0] if node[1] != ["u"]]
+    shapes = {"x": CACHE, "at": (2,), "tu": extents}
+    model = make_model(nodes, shapes, ["y"], {"last": np.array([-1])})
+    model.graph.input[1].type.tensor_type.elem_type = 7
+    with pytest.raises(UnsupportedNodeError, match=r"ScatterND.*updates .*, expected \[2, 1, 3, 8\]"):
+        onnx_bytes(model, "float32")
+
+
+@pytest.mark.parametrize("axis", [6, -6])
+def test_an_axis_beyond_the_rank_is_refused(axis, make_model):
+    nodes = [*REPEATED[:-1], ("ScatterElements", ["x", "all", "u"], ["y"], {"axis": axis})]
+    with pytest.raises(UnsupportedNodeError, match=f"ScatterElements.*axis {axis}"):
+        onnx_bytes(model_of(make_model, nodes, feeds_of(2, [1, 0])), "float32")

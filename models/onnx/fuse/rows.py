@@ -21,12 +21,16 @@ def turned_rows(node: Node, view: View) -> Iterator[Fusion]:
     before = view.made_by(scatter.inputs[0], "Transpose") if scatter is not None else None
     if scatter is None or before is None or not _replaces(scatter, view):
         return
-    rank = len(view.shape(before.inputs[0]) or ())
+    x, places, given = map(view.shape, (before.inputs[0], *scatter.inputs[1:]))
+    if x is None:
+        return
+    rank = len(x)
     there, back = (list(part.attributes.get("perm", range(rank)[::-1])) for part in (before, node))
-    places = view.shape(scatter.inputs[1])
     if sorted(there) != list(range(rank)) or [there[axis] for axis in back] != list(range(rank)):
         return
     if places is None or len(places) != 2 or places[1] != 1:
+        return
+    if given != (places[0], *(x[axis] for axis in there[1:])):
         return
     updates = view.fresh(f"{scatter.outputs[0]}/updates")
     turned = replace(node, inputs=[scatter.inputs[2]], outputs=[updates])
@@ -41,7 +45,10 @@ def repeated_places(node: Node, view: View) -> Iterator[Fusion]:
     repeated, x = view.made_by(node.inputs[1], "Expand"), view.shape(node.inputs[0])
     if repeated is None or x is None:
         return
-    axis = node.attributes.get("axis", 0) % len(x)
+    axis = node.attributes.get("axis", 0)
+    if not -len(x) <= axis < len(x):
+        return
+    axis %= len(x)
     places, whole = view.shape(repeated.inputs[0]), view.shape(node.inputs[1])
     if places is None or whole is None or view.shape(node.inputs[2]) != whole:
         return
