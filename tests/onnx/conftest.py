@@ -71,6 +71,23 @@ def run_here():
 
 
 @pytest.fixture
+def run_steps():
+    """Compiles a model, runs it and returns its output y as it is, and the names of the steps."""
+    from tcim_lite.models.onnx import onnx_bytes
+    from tcim_lite.runtime import Module
+
+    def run(model, feeds, quant="float32"):
+        module = Module.load(onnx_bytes(model, quant))
+        for name, array in feeds.items():
+            module.set_input(name, array)
+        module._core.time_steps(True)
+        module.run(sync=True)
+        return module.get_output("y").numpy(), [op for op, _, _ in module._core.step_times()]
+
+    return run
+
+
+@pytest.fixture
 def run_there():
     """The same by onnxruntime in float32."""
     ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime")

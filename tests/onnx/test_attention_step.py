@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcim_lite.models.onnx import onnx_bytes
-from tcim_lite.runtime import Module
-
 NODES = [
     ("MatMul", ["q", "k"], ["scores"], {}),
     ("Softmax", ["scores"], ["p"], {"axis": -1}),
@@ -21,33 +18,23 @@ SHAPES = {
 }
 
 
-def run(model, feeds, quant):
-    """Outputs as they are, and the names of the steps."""
-    module = Module.load(onnx_bytes(model, quant))
-    for name, array in feeds.items():
-        module.set_input(name, array)
-    module._core.time_steps(True)
-    module.run(sync=True)
-    return module.get_output("y").numpy(), [op for op, _, _ in module._core.step_times()]
-
-
 @pytest.mark.parametrize("quant", ["float32", "float16"])
 @pytest.mark.parametrize("kind", SHAPES)
-def test_the_step_has_the_bits_of_its_ops(make_model, kind, quant):
+def test_the_step_has_the_bits_of_its_ops(make_model, run_steps, kind, quant):
     rng = np.random.default_rng(4)
     shapes = dict(zip("qkv", SHAPES[kind], strict=True))
     feeds = {name: (2 * rng.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
-    together, steps = run(make_model(NODES, shapes, ["y"]), feeds, quant)
-    apart, others = run(make_model(NODES, shapes, ["y", "p"]), feeds, quant)
+    together, steps = run_steps(make_model(NODES, shapes, ["y"]), feeds, quant)
+    apart, others = run_steps(make_model(NODES, shapes, ["y", "p"]), feeds, quant)
     assert steps == ["Attention"]
     assert sorted(set(others)) == ["MatMul", "Softmax"]
     np.testing.assert_array_equal(together, apart)
 
 
-def test_a_softmax_on_the_right_stays_apart(make_model):
+def test_a_softmax_on_the_right_stays_apart(make_model, run_steps):
     shapes = {"q": (5, 8), "k": (8, 6), "v": (3, 5)}
     nodes = [*NODES[:2], ("MatMul", ["v", "p"], ["y"], {})]
     feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
-    y, steps = run(make_model(nodes, shapes, ["y"]), feeds, "float32")
+    y, steps = run_steps(make_model(nodes, shapes, ["y"]), feeds, "float32")
     assert "Attention" not in steps
     np.testing.assert_allclose(y, np.full((3, 6), 5 / 6), rtol=1e-6)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tcim_lite.models.onnx import onnx_bytes
-from tcim_lite.runtime import Module
-
 # Shapes of q and of k before its Transpose, the Transpose, and whether it is part of the product. Parts of vectors, of
 # columns and of terms; left and right sides that batches share; batches that lie between the rows.
 CASES = {
@@ -22,38 +19,28 @@ CASES = {
 }
 
 
-def run(model, feeds, quant):
-    """Output y, and the names of the steps."""
-    module = Module.load(onnx_bytes(model, quant))
-    for name, array in feeds.items():
-        module.set_input(name, array)
-    module._core.time_steps(True)
-    module.run(sync=True)
-    return module.get_output("y").numpy(), [op for op, _, _ in module._core.step_times()]
-
-
 @pytest.mark.parametrize("quant", ["float32", "float16"])
 @pytest.mark.parametrize("name", CASES)
-def test_bits_are_those_of_two_steps_and_of_many_rows(make_model, name, quant):
+def test_bits_are_those_of_two_steps_and_of_many_rows(make_model, run_steps, name, quant):
     q_shape, k_shape, perm, is_part = CASES[name]
     nodes = [("Transpose", ["k"], ["t"], {"perm": list(perm)}), ("MatMul", ["q", "t"], ["y"], {})]
     rng = np.random.default_rng(4)
     feeds = {"q": rng.standard_normal(q_shape, np.float32), "k": rng.standard_normal(k_shape, np.float32)}
     shapes = {"q": q_shape, "k": k_shape}
-    together, steps = run(make_model(nodes, shapes, ["y"]), feeds, quant)
-    apart, others = run(make_model(nodes, shapes, ["y", "t"]), feeds, quant)
+    together, steps = run_steps(make_model(nodes, shapes, ["y"]), feeds, quant)
+    apart, others = run_steps(make_model(nodes, shapes, ["y", "t"]), feeds, quant)
     assert ("Move" in steps) != is_part
     assert "Move" in others
     np.testing.assert_array_equal(together, apart)
 
     feeds["q"] = np.repeat(feeds["q"], 8, axis=-2)
     shapes["q"] = feeds["q"].shape
-    many, _ = run(make_model(nodes, shapes, ["y"]), feeds, quant)
+    many, _ = run_steps(make_model(nodes, shapes, ["y"]), feeds, quant)
     np.testing.assert_array_equal(together, many[..., ::8, :])
 
 
 @pytest.mark.parametrize("quant", ["float32", "float16"])
-def test_attention_of_one_row_reads_keys_before_their_transpose(make_model, quant):
+def test_attention_of_one_row_reads_keys_before_their_transpose(make_model, run_steps, quant):
     nodes = [
         ("Transpose", ["k"], ["t"], {"perm": [0, 2, 1]}),
         ("MatMul", ["q", "t"], ["scores"], {}),
@@ -63,7 +50,7 @@ def test_attention_of_one_row_reads_keys_before_their_transpose(make_model, quan
     shapes = {"q": (3, 1, 24), "k": (3, 77, 24), "v": (3, 77, 40)}
     rng = np.random.default_rng(4)
     feeds = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
-    together, steps = run(make_model(nodes, shapes, ["y"]), feeds, quant)
-    apart, _ = run(make_model(nodes, shapes, ["y", "t", "scores", "p"]), feeds, quant)
+    together, steps = run_steps(make_model(nodes, shapes, ["y"]), feeds, quant)
+    apart, _ = run_steps(make_model(nodes, shapes, ["y", "t", "scores", "p"]), feeds, quant)
     assert steps == ["Attention"]
     np.testing.assert_array_equal(together, apart)
