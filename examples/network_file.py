@@ -84,6 +84,7 @@ def read_image(path: Path) -> Image.Image:
         OSError: It cannot be read, or is no image.
     """
     image = Image.open(path)
+    image.load()  # which turns a TIFF, and may come to the EXIF of a PNG
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
     except Exception:  # Pillow's readers of EXIF raise many; viewers show such an image as it is stored

@@ -158,7 +158,7 @@ def test_photographs_are_turned_as_their_exif_says(detection, tmp_path, orientat
     stored = Image.fromarray(np.random.default_rng(1).integers(0, 256, (5, 9, 3), np.uint8))
     exif = Image.Exif()
     exif[0x0112] = orientation
-    for name in ("photo.png", "photo.jpg"):
+    for name in ("photo.png", "photo.jpg", "photo.tiff"):
         stored.save(tmp_path / name, exif=exif)
         expected = ImageOps.exif_transpose(Image.open(tmp_path / name))
         found = detection.read_image(tmp_path / name)
