@@ -15,6 +15,8 @@ from tcim_lite.cli import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+GENERATED = ("docs/api", "docs/strict.md")  # a line for each docstring's or rule's
+WRITTEN = [path for path in (*PAGES, ROOT / "CHANGELOG.md") if not str(path.relative_to(ROOT)).startswith(GENERATED)]
 EXAMPLES = sorted((ROOT / "examples").glob("qwen3_*.py"))
 FLOWS = re.findall(
     r"^\| (.+?) \| `(tcim-lite compile .+?)` \| `(.+?)` \|$", (ROOT / "examples/README.md").read_text(), re.M
@@ -62,6 +64,13 @@ def test_links_lead_to_files_and_headings(page):
         if heading:
             titles = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert heading in {re.sub(r"[^\w -]", "", title).strip().replace(" ", "-").lower() for title in titles}
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_is_wrapped(page):
+    """Not tables, and not what programs are given or print."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.lstrip().startswith("|")] == []
 
 
 def test_every_python_example_is_in_the_table_of_flows():
