@@ -26,7 +26,10 @@ class Uses {
   }
 
   uint64_t begun() const noexcept { return begun_.load(std::memory_order_relaxed); }
-  bool idle() const noexcept { return ended_.load(std::memory_order_acquire) == begun(); }
+  bool idle() const noexcept {
+    const uint64_t ended = ended_.load(std::memory_order_acquire);  // first, so that all that ended counts as begun
+    return ended == begun();
+  }
   void wait_idle() const noexcept {
     const auto idle = [this] { return this->idle(); };
     if (!spin_until(idle)) sleep([&](auto& lock) { ended_one_.wait(lock, idle); });
