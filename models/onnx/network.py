@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .errors import UnsupportedNodeError, shown
 
 OWN = "tcim_lite"  # the domain of nodes that only this compiler makes
+_MADE_OF = {"Chosen": "If or Loop", "ScatterRows": "ScatterND or ScatterElements"}  # what messages call such a node
 MAX_ELEMENTS = 1 << 33  # of one tensor; a file that asks for more is broken or hostile
 MAX_FOLDED = 1 << 26  # of a constant that the compiler makes; what is larger would bloat the package
 MAX_GROWTH = 1 << 28  # of all constants that it makes together, beyond those that they are made from
@@ -48,8 +49,8 @@ class Node:
     @property
     def kind(self) -> str:
         """What messages call its op."""
-        if (self.domain, self.op) == (OWN, "Chosen"):
-            return "If or Loop"
+        if self.domain == OWN and self.op in _MADE_OF:
+            return _MADE_OF[self.op]
         return f"{self.domain}.{self.op}" if self.domain else self.op
 
     @property

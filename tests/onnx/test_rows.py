@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tcim_lite import hmm
+from tcim_lite.errors import TcimError
 from tcim_lite.models.onnx import UnsupportedNodeError, onnx_bytes
 
 RNG = np.random.default_rng(21)
@@ -128,3 +129,12 @@ def test_an_axis_beyond_the_rank_is_refused(axis, make_model):
     nodes = [*REPEATED[:-1], ("ScatterElements", ["x", "all", "u"], ["y"], {"axis": axis})]
     with pytest.raises(UnsupportedNodeError, match=f"ScatterElements.*axis {axis}"):
         onnx_bytes(model_of(make_model, nodes, feeds_of(2, [1, 0])), "float32")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_places_that_are_no_integers_are_refused_by_the_name_in_the_file(way, make_model):
+    nodes, axis = WAYS[way]
+    model = model_of(make_model, nodes, feeds_of(axis, [1]))
+    model.graph.input[1].type.tensor_type.elem_type = 1
+    with pytest.raises(TcimError, match=r"Scatter(ND|Elements).*places of floats"):
+        onnx_bytes(model, "float32")
