@@ -17,7 +17,7 @@ from ..errors import UnsupportedNodeError
 from ..fold import can_fold, fold
 from ..network import Node
 from .linear import is_linear, scaled_linear
-from .view import Fusion, View
+from .view import Fusion, View, turn_of
 
 _LAYOUT = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Split", "Slice", "Gather", "Identity")
 _MOST_PLACES = 1 << 24  # elements of a value whose columns are followed
@@ -36,7 +36,7 @@ def transposed_twice(node: Node, view: View) -> Iterator[Fusion]:
     if before is None:
         return
     rank = len(view.shape(before.inputs[0]) or ())
-    first, second = (list(part.attributes.get("perm", range(rank)[::-1])) for part in (before, node))
+    first, second = (turn_of(part, rank) for part in (before, node))
     if sorted(first) == sorted(second) == list(range(rank)):
         axes = [first[axis] for axis in second]
         yield Fusion([replace(node, inputs=before.inputs, attributes={"perm": axes})], [*passed, before])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..network import OWN, Node
-from .view import Fusion, View
+from .view import Fusion, View, turn_of
 
 
 def turned_rows(node: Node, view: View) -> Iterator[Fusion]:
@@ -25,7 +25,7 @@ def turned_rows(node: Node, view: View) -> Iterator[Fusion]:
     if x is None:
         return
     rank = len(x)
-    there, back = (list(part.attributes.get("perm", range(rank)[::-1])) for part in (before, node))
+    there, back = (turn_of(part, rank) for part in (before, node))
     if sorted(there) != list(range(rank)) or [there[axis] for axis in back] != list(range(rank)):
         return
     if places is None or len(places) != 2 or places[1] != 1:

@@ -156,6 +156,11 @@ class View:
             self._readers.setdefault(name, []).append(node)
 
 
+def turn_of(node: Node, rank: int) -> list[int]:
+    """The order of axes of a Transpose, as the file says: it may be none."""
+    return list(node.attributes.get("perm", range(rank)[::-1]))
+
+
 def near(value: float | None, wanted: float, unit: float) -> bool:
     """Whether a value is `wanted`, up to some roundings of the relative size `unit`."""
     return value is not None and abs(value - wanted) <= 4 * unit * abs(wanted)

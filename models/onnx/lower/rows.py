@@ -13,7 +13,7 @@ from .elementwise import where
 from .gather import from_front
 from .integers import int32, to_floats, whole
 
-MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
+_MAX_PAIRS = 1 << 24  # of elements and updates whose computed place may be theirs
 
 
 @lowers("ScatterRows", domain=OWN)
@@ -30,7 +30,6 @@ def with_rows(call: Call, x: Tensor, places: Tensor, updates: Tensor, axis: int)
     rows, count = x.shape[axis], math.prod(places.shape)
     if x.kind != updates.kind or not is_integer(places.kind):
         raise call.node.unsupported(f"updates of {updates.kind}s at places of {places.kind}s in {x.kind}s")
-    check_pairs(call, rows, count, 1)
     lead, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     data, news = call.reshape(x, (lead, rows, columns)), call.reshape(updates, (lead, count, columns))
     found = call.reshape(from_front(call, call.reshape(places, (count, 1)), [rows]), (1, 1, count))
@@ -45,21 +44,23 @@ def with_rows(call: Call, x: Tensor, places: Tensor, updates: Tensor, axis: int)
 def newest(call: Call, places: Tensor, rows: int) -> Tensor:
     """Which of the updates at `places` [B, 1, k] is the last for each row: [B, rows, 1], from 1 on; 0 is none."""
     batch, count = places.shape[0], places.shape[2]
-    is_there = int32(call, "Equal", places, np.arange(call.places(rows))[:, None])
+    found = is_there(call, places, rows)
     if count == 1:
-        return is_there
-    numbered = int32(call, "Mul", is_there, np.arange(call.places(count)) + 1)
+        return found
+    numbered = int32(call, "Mul", found, np.arange(call.places(count)) + 1)
     return call.op("ReduceMax", [numbered], (batch, rows, 1), result="int")
 
 
-def check_pairs(call: Call, rows: int, count: int, batch: int) -> None:
-    """Refuses too many comparisons of computed places with rows.
+def is_there(call: Call, places: Tensor, rows: int) -> Tensor:
+    """1 where an update at `places` [B, 1, k] is for a row, else 0: [B, rows, k].
 
     Raises:
-        UnsupportedNodeError: There are more than `MAX_PAIRS`.
+        UnsupportedNodeError: These are too many comparisons.
     """
-    if batch * rows * count > MAX_PAIRS:
+    batch, count = places.shape[0], places.shape[2]
+    if batch * rows * count > _MAX_PAIRS:
         raise call.node.unsupported(
-            f"{count} updates at computed places among {rows}, {batch} times; the limit is {MAX_PAIRS} pairs. "
+            f"{count} updates at computed places among {rows}, {batch} times; the limit is {_MAX_PAIRS} pairs. "
             "With constant places there is none"
         )
+    return int32(call, "Equal", places, np.arange(call.places(rows))[:, None])

@@ -16,7 +16,7 @@ from .elementwise import binary
 from .gather import checked_axis, checked_rows, computed_places, element_places, from_front, row_places
 from .integers import int32, to_floats
 from .matmul import product
-from .rows import check_pairs, newest, with_rows
+from .rows import is_there, newest, with_rows
 from .shape import take
 
 
@@ -76,17 +76,16 @@ def scatter_elements(call: Call) -> Tensor:
 
 def _at_computed(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tensor:
     """x [B, n, c] with updates [B, k, c] at rows whose numbers [B, 1, k] the network computes."""
-    (batch, extent, columns), count, reduction = x.shape, places.shape[2], call.attr("reduction", "none")
+    (batch, extent, columns), reduction = x.shape, call.attr("reduction", "none")
     if x.kind != updates.kind or not is_integer(places.kind):
         raise call.node.unsupported(f"updates of {updates.kind}s at places of {places.kind}s in {x.kind}s")
-    check_pairs(call, extent, count, batch)
     if reduction == "none":
         return with_rows(call, x, places, updates, 1) if batch == 1 else _from_behind(call, x, places, updates)
-    is_there = int32(call, "Equal", places, np.arange(call.places(extent))[:, None])
+    found = is_there(call, places, extent)
     if reduction == "add" and x.kind == "float":
-        return binary(call, "Add", x, product(call, to_floats(call, is_there), updates))
+        return binary(call, "Add", x, product(call, to_floats(call, found), updates))
     if reduction in _REDUCTIONS and columns == 1:
-        return _folded(call, x, is_there, call.reshape(updates, places.shape))
+        return _folded(call, x, found, call.reshape(updates, places.shape))
     raise call.node.unsupported(f"reduction {reduction!r:.40} of rows of {x.kind}s at computed places")
 
 
@@ -104,13 +103,13 @@ def _from_behind(call: Call, x: Tensor, places: Tensor, updates: Tensor) -> Tens
     return call.reshape(call.op("Gather", taken, (batch * extent, columns), {"axis": 0}, x.kind), x.shape)
 
 
-def _folded(call: Call, x: Tensor, is_there: Tensor, updates: Tensor) -> Tensor:
+def _folded(call: Call, x: Tensor, found: Tensor, updates: Tensor) -> Tensor:
     """x [B, n, 1] reduced with those of the updates [B, 1, k] that are there [B, n, k]."""
     reduction, whole = _REDUCTIONS[call.attr("reduction")], is_integer(x.kind)
     most = float(np.iinfo(np.int32).max if whole else np.finfo(call.emit.dtype).max)
     none = np.asarray(reduction.neutral(most), np.int64 if whole else np.float32)
-    condition = is_there if whole else to_floats(call, is_there)
-    chosen = call.op("Where", [condition, updates, call.source(none)], is_there.shape, result=x.kind)
+    condition = found if whole else to_floats(call, found)
+    chosen = call.op("Where", [condition, updates, call.source(none)], found.shape, result=x.kind)
     return binary(call, reduction.op, x, call.op(reduction.over_axis, [chosen], x.shape, result=x.kind))
 
 
