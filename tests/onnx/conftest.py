@@ -54,16 +54,23 @@ def make_model():
     return make
 
 
-@pytest.fixture
-def run_here():
-    """Compiles a model, runs it and returns its outputs by name."""
+def loaded(model, feeds, quant):
+    """A model compiled and loaded, with its inputs set."""
     from tcim_lite.models.onnx import onnx_bytes
     from tcim_lite.runtime import Module
 
+    module = Module.load(onnx_bytes(model, quant))
+    for name, array in feeds.items():
+        module.set_input(name, array)
+    return module
+
+
+@pytest.fixture
+def run_here():
+    """Compiles a model, runs it and returns its outputs by name."""
+
     def run(model, feeds, quant="float32"):
-        module = Module.load(onnx_bytes(model, quant))
-        for name, array in feeds.items():
-            module.set_input(name, array)
+        module = loaded(model, feeds, quant)
         module.run(sync=True)
         return {info.name: module.get_output(info.name).numpy().astype(np.float32) for info in model.graph.output}
 
@@ -73,13 +80,9 @@ def run_here():
 @pytest.fixture
 def run_steps():
     """Compiles a model, runs it and returns its output y as it is, and the names of the steps."""
-    from tcim_lite.models.onnx import onnx_bytes
-    from tcim_lite.runtime import Module
 
     def run(model, feeds, quant="float32"):
-        module = Module.load(onnx_bytes(model, quant))
-        for name, array in feeds.items():
-            module.set_input(name, array)
+        module = loaded(model, feeds, quant)
         module._core.time_steps(True)
         module.run(sync=True)
         return module.get_output("y").numpy(), [op for op, _, _ in module._core.step_times()]
