@@ -23,6 +23,7 @@ EMULATED_KERNELS = {
     "kernels_linear_test": [],
     "kernels_network_test": [],
     "kernels_ops_test": [],
+    "kernels_rows_test": [],
 }
 
 
