@@ -109,7 +109,14 @@ class GraphBuilder:
         given = slots[0].positions is not None
         positions = (s.valid if s.positions is None else s.positions for s in slots)
         attributes: dict[str, int | float | str] = {"positions": "given"} if given else {}
-        return self._op("Rope", name, [x, self.weight(cos), self.weight(sin), *positions], x.shape, attributes)
+        tables = [self.weight(cos), self.weight(sin)]
+        attributes |= _rotated(x, tables[0])
+        return self._op("Rope", name, [x, *tables, *positions], x.shape, attributes)
+
+    def rope_by_rows(self, name: str, x: Ref, cos: Ref, sin: Ref) -> Ref:
+        """Rotates [B, T, heads, D] by rows of cos and sin of its tokens, [B, T, R / 2], R elements of each head."""
+        assert cos.shape[:2] == sin.shape[:2] == x.shape[:2], (name, x.shape, cos.shape, sin.shape)
+        return self._op("Rope", name, [x, cos, sin], x.shape, {"tables": "computed", **_rotated(x, cos)})
 
     def kv_cache(self, names: Sequence[str], new: Ref, caches: Sequence[Ref], slots: Sequence[Slot]) -> list[Ref]:
         """Writes rows [valid, valid + current) of each slot's cache; returns the updated caches, named `names`."""
@@ -211,6 +218,17 @@ class GraphBuilder:
         """The same elements in another shape."""
         return self._op("Reshape", name, [x], tuple(shape))
 
+    def gather(self, name: str, x: Ref, indices: Ref, axis: int) -> Ref:
+        """x[indices] along an axis; `indices` is int32 [n]."""
+        shape = (*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :])
+        return self._op("Gather", name, [x, indices], shape, {"axis": axis})
+
+    def concat(self, name: str, parts: Sequence[Ref], axis: int) -> Ref:
+        """Tensors side by side along an axis."""
+        shape = list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        return self._op("Concat", name, parts, tuple(shape), {"axis": axis})
+
     def all_gather(self, name: str, x: Ref, offset: int, width: int) -> Ref:
         """[.., n] -> [.., width]: this device's columns from `offset` on, and those of the others."""
         assert 0 <= offset <= width - x.shape[-1], (name, x.shape, offset, width)
@@ -279,3 +297,10 @@ class GraphBuilder:
     ) -> Ref:
         self._values.append(Value(name, kind, dtype, tuple(shape), format, weight))
         return Ref(len(self._values) - 1, tuple(shape), dtype)
+
+
+def _rotated(x: Ref, table: Ref) -> dict[str, int | float | str]:
+    """How many elements of a head of [B, T, heads, D] turn by tables [.., R / 2], where that is not all."""
+    turned = 2 * table.shape[-1]
+    assert turned <= x.shape[3], (x.shape, table.shape)
+    return {"rotary_dim": turned} if turned < x.shape[3] else {}

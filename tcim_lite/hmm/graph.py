@@ -16,7 +16,7 @@ from . import layout
 OPS = {
     "Linear": 2,
     "RMSNorm": 1,
-    "Rope": 2,
+    "Rope": 3,
     "KVcache": 1,
     "FlashAttention": 2,
     "BatchGather": 1,
@@ -95,7 +95,7 @@ _MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2} | dict
     list(OPS)[list(OPS).index("MoECombine") + 1 :],
     3,
 )
-# Attributes that raise an op's version to 2, by the minor version of the format that added them.
+# Attributes that raise an op's version, mostly to 2, by the minor version of the format that added them.
 _MINOR_OF_ATTRIBUTE = {
     ("Add", "broadcast"): 3,
     ("FlashAttention", "mask"): 2,
@@ -104,6 +104,8 @@ _MINOR_OF_ATTRIBUTE = {
     ("Linear", "activations"): 1,
     ("Mul", "broadcast"): 3,
     ("Rope", "positions"): 1,
+    ("Rope", "rotary_dim"): 4,
+    ("Rope", "tables"): 4,
     ("SiluMul", "alpha"): 2,
     ("SiluMul", "limit"): 2,
 }
@@ -155,6 +157,8 @@ class Op:
 
 def version_of(op: Op) -> int:
     """The lowest version of the op that has its attributes; 1.0 of the format has version 1 of each."""
+    if op.kind == "Rope" and ("tables" in op.attributes or "rotary_dim" in op.attributes):
+        return 3
     newer = any((op.kind, key) in _MINOR_OF_ATTRIBUTE or key == "broadcast" for key in op.attributes)
     return 2 if newer else 1
 

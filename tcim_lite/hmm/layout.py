@@ -29,7 +29,7 @@ MAX_ALIASES = 16
 # Section 2: the header.
 MAGIC_MODEL = b"TCIMHMM\0"
 MAGIC_WEIGHTS = b"TCIMHMW\0"
-VERSION = (1, 3)
+VERSION = (1, 4)
 MINOR_OF_PORTS, MINOR_OF_EXPERTS = 1, 2  # that have the ports section, and packed weights [E, N, K], first
 HEADER = struct.Struct("<8sHHIQII32s16s32sIIQ")
 HEADER_BYTES = 128

@@ -178,9 +178,12 @@ void test_ops_that_stand_alone() {
     const uint32_t rotated = maker.rope(heads, 40, {valid_0, valid_1});
     const uint32_t given_0 = maker.positions(3), given_1 = maker.positions(3);
     const uint32_t placed = maker.rope(heads, 40, {given_0, given_1});
+    const uint32_t cos = maker.input({2, 3, 32}), sin = maker.input({2, 3, 32});
+    const uint32_t by_rows = maker.rope_by_rows(heads, maker.add(cos, sin), sin);
+    const uint32_t in_part = maker.rope_by_rows(heads, maker.input({2, 3, 8}), maker.input({2, 3, 8}));
     check("ops", maker,
           {maker.rms_norm(x), maker.add(x, other), maker.elementwise(OpKind::Mul, x, other), maker.silu_mul(x),
-           maker.rms_norm(heads), rotated, placed, maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
+           maker.rms_norm(heads), rotated, placed, by_rows, in_part, maker.slice(x, 5, 70), maker.reshape(x, {6, 192})},
           kSums, {{valid_0, 3}, {valid_1, 30}, {given_0, -2}, {given_1, 35}});
   }
 }

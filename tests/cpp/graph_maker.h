@@ -108,6 +108,13 @@ class GraphMaker {
     if (shape(valid[0]).size() == 1) return op(OpKind::Rope, operands, shape(x));
     return op(OpKind::Rope, operands, shape(x), {{"positions", std::string("given")}});
   }
+  // By rows of cos and sin [B, T, half of what turns].
+  uint32_t rope_by_rows(uint32_t x, uint32_t cos, uint32_t sin) {
+    const int64_t turned = 2 * shape(cos)[2];
+    std::vector<std::pair<std::string, AttributeValue>> attributes = {{"tables", std::string("computed")}};
+    if (turned < shape(x)[3]) attributes.emplace_back("rotary_dim", turned);
+    return op(OpKind::Rope, {x, cos, sin}, shape(x), attributes);
+  }
   // operands: per slot cache, valid, current.
   std::vector<uint32_t> kv_cache(uint32_t fresh, const std::vector<uint32_t>& operands) {
     Op made{OpKind::KVcache, {fresh}, {}, {}};

@@ -15,7 +15,7 @@ void test_ops_are_found_by_name() {
   CHECK(find_op("Reshape") == OpKind::Reshape);
   CHECK(!find_op("linear"));
   CHECK_EQ(name_of(OpKind::KVcache), "KVcache");
-  CHECK_EQ(version_of(OpKind::Rope), 2);
+  CHECK_EQ(version_of(OpKind::Rope), 3);
 }
 
 void test_attributes() {

@@ -166,7 +166,8 @@ void check_layer(DType dtype, WeightFormat format, int64_t slots, int64_t tokens
 // q, k and v as a layer has them, but for what a case changes.
 struct AttentionCase {
   bool q_is_read_twice = false, q_turns_elsewhere = false, v_has_a_norm = false, another_between = false,
-       no_norms = false, other_caches = false, positions_are_given = false;
+       no_norms = false, other_caches = false, positions_are_given = false, tables_are_computed = false,
+       tables_come_late = false;
 };
 
 std::vector<size_t> steps_of(const AttentionCase& wanted) {
@@ -181,8 +182,14 @@ std::vector<size_t> steps_of(const AttentionCase& wanted) {
   const uint32_t turned = wanted.q_turns_elsewhere ? maker.length() : valid;
   const uint32_t given = maker.positions(2);
   const auto where = [&](uint32_t first) { return std::vector{wanted.positions_are_given ? given : first}; };
-  const uint32_t q = maker.rope(part(0, 2, !wanted.no_norms), 40, where(turned));
-  const uint32_t k = maker.rope(part(2, 1, !wanted.no_norms), 40, where(valid));
+  uint32_t cos = maker.input({1, 2, 32}), sin = maker.input({1, 2, 32});
+  const auto turn = [&](uint32_t heads, uint32_t first) {
+    if (wanted.tables_come_late) cos = maker.add(cos, sin);
+    const bool rows = wanted.tables_are_computed || wanted.tables_come_late;
+    return rows ? maker.rope_by_rows(heads, cos, sin) : maker.rope(heads, 40, where(first));
+  };
+  const uint32_t q = turn(part(0, 2, !wanted.no_norms), turned);
+  const uint32_t k = turn(part(2, 1, !wanted.no_norms), valid);
   const uint32_t k_cache = maker.kv_cache(k, {keys, valid, current})[0];
   const uint32_t v_cache = maker.kv_cache(part(3, 1, wanted.v_has_a_norm), {values, valid, current})[0];
   std::vector<uint32_t> outputs;
@@ -202,7 +209,7 @@ void test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows(
   const auto has = [](const std::vector<size_t>& kinds, size_t kind) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
   };
-  for (const AttentionCase& fits : {AttentionCase{}, {.no_norms = true}}) {
+  for (const AttentionCase& fits : {AttentionCase{}, {.no_norms = true}, {.tables_are_computed = true}}) {
     CHECK(has(steps_of(fits), both));
     CHECK(!has(steps_of(fits), apart));
   }
@@ -211,7 +218,8 @@ void test_heads_are_a_step_of_their_own_where_attention_is_not_all_that_follows(
                                      {.v_has_a_norm = true},
                                      {.another_between = true},
                                      {.other_caches = true},
-                                     {.positions_are_given = true}}) {
+                                     {.positions_are_given = true},
+                                     {.tables_come_late = true}}) {
     CHECK(!has(steps_of(other), both));
     CHECK(has(steps_of(other), apart));
   }

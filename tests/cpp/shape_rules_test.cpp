@@ -188,6 +188,21 @@ void test_norm_rope_and_lengths() {
           [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"positions", std::string("counted")}}; });
   refuses("expected an input int32 [1, 4]",
           [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"positions", std::string("given")}}; });
+  refuses("'tables' is 'given', which this version does not know",
+          [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"tables", std::string("given")}}; });
+  refuses("has 4 inputs, expected 3",
+          [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"tables", std::string("computed")}}; });
+  refuses("'cos' is a weight", [](Graph& graph) {
+    Op& rope = first(graph, OpKind::Rope);
+    rope.attributes = {{"tables", std::string("computed")}};
+    rope.inputs.pop_back();
+  });
+  for (const int64_t dim : {0, 3, 18}) {
+    refuses("expected an even number of them",
+            [=](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"rotary_dim", dim}}; });
+  }
+  refuses("expected float16 [32, 4]",
+          [](Graph& graph) { first(graph, OpKind::Rope).attributes = {{"rotary_dim", int64_t{8}}}; });
   refuses("expected an input int32 [1]", shape("valid_length", {1, 4}));
   refuses("expected an input int32 [1]", [](Graph& graph) { first(graph, OpKind::BatchGather).inputs[1] = 0; });
 }

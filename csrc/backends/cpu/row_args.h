@@ -109,7 +109,7 @@ struct ClampedGluArgs {
 // Rotate-half on one token: y1 = fma(-x2, sin, x1 * cos), y2 = fma(x1, sin, x2 * cos), each product and fma rounded to
 // fp32 once, then one rounding to T. x1 is the first half of a head, x2 the second. y may be x.
 struct RopeArgs {
-  const void* x;                                // [heads, head_dim] T
+  const void* x;                                // [heads, head_dim] T, the elements of a head that turn
   void* y;                                      // [heads, head_dim] T
   const float* cos;                             // [head_dim / 2]
   const float* sin;                             // [head_dim / 2]

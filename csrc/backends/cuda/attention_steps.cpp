@@ -63,6 +63,8 @@ HeadsArgs StepLauncher::heads_args(const HeadChainSpec& chain) const {
   args.sin = memory_.weight(chain.sin_id);
   args.table_elem = chain.table_elem;
   args.table_rows = int(chain.table_rows);
+  args.rotary_dim = int(chain.rotary_dim);
+  args.tables_computed = chain.tables_computed;
   args.rope_given = chain.rope_given;
   args.live = memory_.live(chain.x);
   check_slots(std::max(chain.caches.size(), chain.rope_valid.size()));
@@ -142,7 +144,10 @@ void StepLauncher::launch_step(const HeadsAttentionSpec& spec) {
   const HeadChainSpec &q = spec.of_q(), &k = spec.of_k(), &v = spec.of_v();
   const AttentionArgs args = attention_args(spec.attention);
   const bool strides_are_one = q.x.stride == k.x.stride && q.x.stride == v.x.stride;
-  const bool tables_fit = q.cos_id == kNoValue || q.table_elem == kF16;
+  // The kernels turn whole heads by the row of the valid length, or the last one: the only one of a table of one token.
+  const bool tables_fit =
+      q.cos_id == kNoValue || (q.table_elem == kF16 && q.rotary_dim == q.head_dim && k.rotary_dim == q.head_dim &&
+                               (!q.tables_computed || q.table_rows == 1));
   if (!fast_attention(spec.attention, args) || !decode_attention_supports(args) || !strides_are_one || !tables_fit) {
     launch_step(spec.heads);
     return launch_step(spec.attention);

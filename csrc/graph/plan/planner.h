@@ -61,6 +61,9 @@ class PlanBuilder {
   void add_outputs();
   void check_state_dtypes(const Op& op) const;
   bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;
+  bool has_its_tables(const Op& rope) const;
+  bool tables_are_older(const HeadChainSpec& chain, int64_t step) const;
+  void take_computed_tables(HeadChainSpec& chain) const;
 
   const Graph& graph_;
   const Numerics numerics_;

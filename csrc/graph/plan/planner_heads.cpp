@@ -17,6 +17,28 @@ bool PlanBuilder::starts_heads(const Op& op) const {
          next->inputs[0] == op.outputs[0];
 }
 
+// Whether computed tables are there already where a path of `rope` would begin.
+bool PlanBuilder::has_its_tables(const Op& rope) const {
+  const auto is_there = [&](uint32_t id) { return value(id).kind != ValueKind::Intermediate || values.produced(id); };
+  return is_there(rope.inputs[1]) && is_there(rope.inputs[2]);
+}
+
+bool PlanBuilder::tables_are_older(const HeadChainSpec& chain, int64_t step) const {
+  return values.first_step(chain.cos_id) < step && values.first_step(chain.sin_id) < step;
+}
+
+void PlanBuilder::take_computed_tables(HeadChainSpec& chain) const {
+  chain.table_elem = values.elem(chain.cos_id);
+  for (uint32_t* const id : {&chain.cos_id, &chain.sin_id}) {
+    const Rows rows = values.rows(*id);
+    if (rows.stride != rows.cols || rows.limited || values.is_state(*id)) {
+      fail(ErrorCode::Unsupported, "Rope: '", value(*id).name,
+           "': the planner takes no slice of a value as a table, no state, and nothing with live rows");
+    }
+    *id = rows.value;
+  }
+}
+
 void PlanBuilder::add_heads(const Op& first) {
   HeadChainSpec chain;
   const Shape& shape = value(first.inputs[0]).shape;
@@ -28,6 +50,7 @@ void PlanBuilder::add_heads(const Op& first) {
   const auto follow = [&](OpKind kind) {
     const Op* next = values.sole_consumer(op->outputs[0]);
     if (next == nullptr || next->kind != kind || next->inputs[0] != op->outputs[0]) return false;
+    if (kind == OpKind::Rope && !has_its_tables(*next)) return false;
     absorb(*next);
     op = next;
     return true;
@@ -41,8 +64,11 @@ void PlanBuilder::add_heads(const Op& first) {
     const Value& table = value(op->inputs[1]);
     chain.cos_id = op->inputs[1];
     chain.sin_id = op->inputs[2];
+    chain.rotary_dim = 2 * table.shape.back();
+    chain.table_rows = num_elements(table.shape) / table.shape.back();
     chain.table_elem = table.dtype == DType::Float16 ? kF16 : kF32;
-    chain.table_rows = table.shape[0];
+    chain.tables_computed = table.kind != ValueKind::Weight;
+    if (chain.tables_computed) take_computed_tables(chain);
     chain.rope_valid.assign(op->inputs.begin() + 3, op->inputs.end());
     chain.rope_given = op->find("positions") != nullptr;
     for (uint32_t valid : chain.rope_valid) {
@@ -55,9 +81,13 @@ void PlanBuilder::add_heads(const Op& first) {
   const HeadsSpec* open = heads_open_ ? &std::get<HeadsSpec>(plan_.steps.back()) : nullptr;
   const bool joins = open != nullptr && open->elem == values.elem(x) && open->chains.front().x.rows == chain.x.rows &&
                      open->chains.front().x.limited == chain.x.limited && values.first_step(x) < next_step() - 1 &&
-                     !values.is_state(x);
+                     !values.is_state(x) && (!chain.tables_computed || tables_are_older(chain, next_step() - 1));
   const int64_t index = joins ? next_step() - 1 : next_step();
   values.reads(x, index);
+  if (chain.tables_computed) {
+    values.reads(chain.cos_id, index);
+    values.reads(chain.sin_id, index);
+  }
   if (op->kind == OpKind::KVcache) {
     for (size_t slot = 0; slot < op->outputs.size(); ++slot) {
       const uint32_t cache = op->inputs[1 + 3 * slot];
@@ -122,8 +152,9 @@ bool PlanBuilder::joins_heads(const AttentionSpec& attention, HeadsAttentionSpec
   const HeadChainSpec &q = chains[both.q], &k = chains[both.k], &v = chains[both.v];
   const auto valid_of = [](const SlotLengths& slot) { return slot.valid; };
   return v.norm_id == kNoValue && v.cos_id == kNoValue && q.cos_id == k.cos_id && q.sin_id == k.sin_id &&
-         q.rope_valid == k.rope_valid &&
-         (q.cos_id == kNoValue || std::ranges::equal(q.rope_valid, attention.lengths, {}, {}, valid_of));
+         q.rope_valid == k.rope_valid && q.rope_given == k.rope_given &&
+         (q.cos_id == kNoValue || q.tables_computed ||
+          std::ranges::equal(q.rope_valid, attention.lengths, {}, {}, valid_of));
 }
 
 }  // namespace tcim_lite

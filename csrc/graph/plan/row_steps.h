@@ -88,10 +88,12 @@ struct HeadChainSpec {
   uint32_t norm_id = kNoValue;  // [head_dim]
   float norm_epsilon = 0;
 
-  uint32_t cos_id = kNoValue;  // [table_rows, head_dim / 2] of table_elem; kNoValue without RoPE
+  uint32_t cos_id = kNoValue;  // [table_rows, rotary_dim / 2] of table_elem; kNoValue without RoPE
   uint32_t sin_id = kNoValue;
   Elem table_elem = kF16;
   int64_t table_rows = 0;
+  int64_t rotary_dim = 0;            // elements of a head that turn, the first ones
+  bool tables_computed = false;      // by earlier steps, a row of cos and of sin for each row of x; otherwise weights
   std::vector<uint32_t> rope_valid;  // per slot: int32, the first token's position, or with rope_given every token's
   bool rope_given = false;
 
@@ -133,8 +135,8 @@ struct AttentionSpec {
 };
 
 // Heads and the attention that reads them as one step: a layer's q goes from its path into attention and nowhere else,
-// k and v into the caches that it reads. Paths of k and q turn by the same tables at the positions that attention
-// begins at; v's does nothing but write.
+// k and v into the caches that it reads. Paths of k and q turn by the same tables, at the positions that attention
+// begins at or by rows of their own; v's does nothing but write.
 struct HeadsAttentionSpec {
   HeadsSpec heads;  // three chains
   AttentionSpec attention;

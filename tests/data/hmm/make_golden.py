@@ -315,6 +315,23 @@ def network_data() -> list[WeightData]:
     ]
 
 
+def computed_rope_graph() -> Graph:
+    """Heads of which the first half turns, by rows of cos and sin that are the result of an op."""
+    values = [
+        Value("x", "input", "float16", [1, 2, 3, 16]),
+        Value("angles", "input", "float16", [1, 2, 4]),
+        Value("cos", "intermediate", "float16", [1, 2, 4]),
+        Value("sin", "intermediate", "float16", [1, 2, 4]),
+        Value("y", "intermediate", "float16", [1, 2, 3, 16]),
+    ]
+    ops = [
+        Op("Cos", [1], [2]),
+        Op("Sin", [1], [3]),
+        Op("Rope", [0, 2, 3], [4], {"tables": "computed", "rotary_dim": 8}),
+    ]
+    return Graph("computed_rope", values, ops, [0, 1], [4])
+
+
 def resizer_graph() -> Graph:
     """An image of YUV420SP whose part a run chooses, and one that is whole."""
     values = [
@@ -408,6 +425,7 @@ def make(folder: Path) -> None:
         "weight", "uint8", "linear_w8", (20, 64), pattern(packed_bytes("linear_w8", (20, 64), "uint8"), 3)
     )
     write_model(folder / "window.hmm", window_graph(), [], producer=_PRODUCER)
+    write_model(folder / "computed_rope.hmm", computed_rope_graph(), [], producer=_PRODUCER)
     write_model(folder / "network.hmm", network_graph(), network_data(), producer=_PRODUCER)
     colours = WeightData("colours", "float32", "dense", (3, 6), np.arange(18, dtype=np.float32))
     write_model(folder / "resizer.hmm", resizer_graph(), [colours], producer=_PRODUCER)

@@ -10,7 +10,9 @@ namespace {
 int64_t heads_bytes(const HeadChain& chain) { return (chain.heads * chain.head_dim * 4 + 63) / 64 * 64; }
 
 // A position outside the tables belongs to a row that is dropped or is padding, or was given so.
-int64_t table_row_of(const RunContext& context, const HeadChain& chain, int64_t slot, int64_t token) {
+int64_t table_row_of(const RunContext& context, const HeadChain& chain, int64_t row) {
+  if (chain.tables_computed) return row;
+  const int64_t slot = row / chain.x.slot_rows, token = row % chain.x.slot_rows;
   const auto* where = reinterpret_cast<const int32_t*>(context.at(chain.rope_valid[slot]));
   const int64_t position = chain.rope_given ? where[token] : where[0] + token;
   return std::clamp(position, int64_t{0}, chain.table_rows - 1);
@@ -47,14 +49,18 @@ void HeadsStep::run_row(const RunContext& context, const HeadChain& chain, int64
     kernels.rms_norm[elem]({heads, out, chain.norm_weight, chain.heads, dim, dim, dim, chain.norm_epsilon});
     heads = out;
   }
-  if (chain.cos != nullptr) {
-    const int64_t position = table_row_of(context, chain, slot, token);
+  if (chain.cos_id != kNoValue) {
+    const int64_t half = chain.rotary_dim / 2;
     float* cos = reinterpret_cast<float*>(scratch + 2 * heads_bytes(chain));
-    float* sin = cos + dim / 2;
-    const int64_t table_row = position * (dim / 2) * elem_bytes(chain.table_elem);
-    kernels.widen[chain.table_elem]({chain.cos + table_row, cos, 1, dim / 2, dim / 2, dim / 2, 1.0f});
-    kernels.widen[chain.table_elem]({chain.sin + table_row, sin, 1, dim / 2, dim / 2, dim / 2, 1.0f});
-    kernels.rope[elem]({heads, out, cos, sin, chain.heads, dim, dim, dim});
+    float* sin = cos + half;
+    const std::byte* cosines = chain.tables_computed ? context.at(chain.cos_id) : chain.cos;
+    const std::byte* sines = chain.tables_computed ? context.at(chain.sin_id) : chain.sin;
+    const int64_t table_row = table_row_of(context, chain, row) * half * elem_bytes(chain.table_elem);
+    kernels.widen[chain.table_elem]({cosines + table_row, cos, 1, half, half, half, 1.0f});
+    kernels.widen[chain.table_elem]({sines + table_row, sin, 1, half, half, half, 1.0f});
+    // What does not turn is copied before, where the kernel does not work in place.
+    if (chain.rotary_dim < dim && heads != out) std::memcpy(out, heads, chain.heads * dim * size);
+    kernels.rope[elem]({heads, out, cos, sin, chain.heads, chain.rotary_dim, dim, dim});
     heads = out;
   }
   if (!to_cache) {

@@ -12,11 +12,11 @@ struct HeadChain : HeadChainSpec {
   HeadChain(HeadChainSpec spec, const WeightFinder& finder)
       : HeadChainSpec(std::move(spec)),
         norm_weight(finder.find<float>(norm_id)),
-        cos(finder.find<std::byte>(cos_id)),
-        sin(finder.find<std::byte>(sin_id)) {}
+        cos(tables_computed ? nullptr : finder.find<std::byte>(cos_id)),
+        sin(tables_computed ? nullptr : finder.find<std::byte>(sin_id)) {}
 
   const float* norm_weight;
-  const std::byte* cos;
+  const std::byte* cos;  // null where it is computed
   const std::byte* sin;
 };
 

@@ -14,9 +14,16 @@ __device__ __forceinline__ float table_at(const void* table, int elem, int64_t i
   return elem == kF16 ? __half2float(static_cast<const __half*>(table)[i]) : static_cast<const float*>(table)[i];
 }
 
+enum class Turn { Counted, Given, Computed };  // rows of tables: from a position on, by positions, or as those of x
+
 // A position outside the tables belongs to a row that is dropped or is padding (G-7), or was given so.
-__device__ __forceinline__ int64_t table_row(const int* valid, int given, int token, int rows) {
-  return max(0, min(given ? valid[token] : *valid + token, rows - 1));
+__device__ __forceinline__ int64_t table_row(Turn turn, const int* valid, int row, int token, int rows) {
+  if (turn == Turn::Computed) return row;
+  return max(0, min(turn == Turn::Given ? valid[token] : *valid + token, rows - 1));
+}
+
+__host__ __device__ __forceinline__ Turn turn_of(const HeadsArgs& args) {
+  return args.tables_computed ? Turn::Computed : args.rope_given ? Turn::Given : Turn::Counted;
 }
 
 // Shared memory: a head in T's value for each warp.
@@ -44,8 +51,8 @@ __global__ void heads_kernel(HeadsArgs args) {
   }
   __syncwarp();
   if (args.cos != nullptr) {
-    const int64_t position = table_row(args.rope_valid[slot], args.rope_given, token, args.table_rows);
-    const int half = dim / 2;
+    const int64_t position = table_row(turn_of(args), args.rope_valid[slot], row, token, args.table_rows);
+    const int half = args.rotary_dim / 2;
     for (int i = lane; i < half; i += 32) {
       const float cos = table_at(args.cos, args.table_elem, position * half + i);
       const float sin = table_at(args.sin, args.table_elem, position * half + i);
@@ -82,7 +89,8 @@ struct HeadChains {
     const __half *cos, *sin;
     const int *live, *refused;
     float epsilon;
-    int heads, table_rows, rope_given, context;
+    int heads, table_rows, context;
+    Turn turn;
   } chains[kMostChains];
   struct Slot {
     __half* cache;
@@ -122,7 +130,7 @@ __global__ void half_heads_kernel(const __grid_constant__ HeadChains all) {
   }
   if (!inside) return;
   if (args.cos != nullptr) {
-    const int64_t position = table_row(slot.rope_valid, args.rope_given, token, args.table_rows);
+    const int64_t position = table_row(args.turn, slot.rope_valid, row, token, args.table_rows);
     const float2 cos = load_pair(args.cos + position * (dim / 2) + low);
     const float2 sin = load_pair(args.sin + position * (dim / 2) + low);
     const float2 x1 = a, x2 = b;
@@ -144,7 +152,8 @@ bool goes_by_pairs(Elem elem, const HeadsArgs& args) {
   const auto paired = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 4 == 0; };
   bool fits =
       elem == kF16 && args.head_dim % 4 == 0 && args.head_dim <= 128 && args.x_stride % 2 == 0 && paired(args.x);
-  fits = fits && (args.cos == nullptr || (args.table_elem == kF16 && paired(args.cos) && paired(args.sin)));
+  fits = fits && (args.cos == nullptr || (args.table_elem == kF16 && args.rotary_dim == args.head_dim &&
+                                          paired(args.cos) && paired(args.sin)));
   if (args.y != nullptr) return fits && args.y_stride % 2 == 0 && paired(args.y);
   for (int slot = 0; slot < args.rows / args.slot_rows; ++slot) fits = fits && paired(args.caches[slot]);
   return fits && args.cache_elem == kF16;
@@ -176,7 +185,7 @@ void launch_heads(Elem elem, const HeadsArgs* chains, int count, cudaStream_t st
     together.chains[pairs] = {halves(from.x),   from.x_stride,    from.y_stride,    static_cast<__half*>(from.y),
                               from.norm_weight, halves(from.cos), halves(from.sin), from.live,
                               from.refused,     from.epsilon,     from.heads,       from.table_rows,
-                              from.rope_given,  from.context};
+                              from.context,     turn_of(from)};
     for (int slot = 0; slot < from.rows / from.slot_rows; ++slot) {
       together.slots[slot][pairs] = {static_cast<__half*>(from.caches[slot]), from.rope_valid[slot], from.valid[slot],
                                      from.current[slot]};

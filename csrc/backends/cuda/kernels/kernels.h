@@ -77,8 +77,10 @@ struct HeadsArgs {
   const void* cos;  // null: no RoPE
   const void* sin;
   int table_elem, table_rows;
-  int rope_given;  // rope_valid are the positions of all tokens, not of the first
-  void* y;         // null: to the caches
+  int rotary_dim;       // elements of a head that turn, the first ones
+  int tables_computed;  // a row of cos and sin for each row of x
+  int rope_given;       // rope_valid are the positions of all tokens, not of the first
+  void* y;              // null: to the caches
   int64_t y_stride;
   int cache_elem, context;
   const int* live;
