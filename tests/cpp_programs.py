@@ -20,6 +20,7 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH",
 EMULATED_KERNELS = {
     "kernels_attention_test": ["quick"],
     "kernels_exp_test": ["100003"],
+    "kernels_linear_attention_test": [],
     "kernels_linear_test": [],
     "kernels_network_test": [],
     "kernels_ops_test": [],

@@ -199,6 +199,35 @@ class GraphBuilder:
         assert x.shape[:-1] == weights.shape, (name, x.shape, weights.shape)
         return self._op("MoECombine", name, [x, weights], (*x.shape[:2], x.shape[-1]))
 
+    def causal_conv(self, name: str, x: Ref, state: Ref, weight: str, current: Ref, new_state: str) -> tuple[Ref, Ref]:
+        """silu of a convolution [B, T, C] along T with the columns before it, [B, C, S]; and those of the next run."""
+        operands = [x, state, self.weight(weight), current]
+        assert operands[2].shape[1] == x.shape[2] == state.shape[1], (name, x.shape, operands[2].shape, state.shape)
+        return self._with_state("CausalConv", name, operands, x.shape, state, new_state, {"activation": "silu"})
+
+    def delta_rule(
+        self,
+        name: str,
+        qkv: tuple[Ref, Ref, Ref],
+        state: Ref,
+        gates: tuple[Ref, Ref],
+        vectors: tuple[str, str],
+        mask: Ref,
+        new_state: str,
+    ) -> tuple[Ref, Ref]:
+        """The gated delta rule: [B, T, heads, V] like v, and the state [B, heads, K, V] of the next run.
+
+        `gates` are what decay and beta are made of, `vectors` name the rate and the bias of the decay.
+        """
+        operands = [*qkv, state, *gates, *(self.weight(vector) for vector in vectors), mask]
+        shape = qkv[2].shape
+        return self._with_state("DeltaRule", name, operands, shape, state, new_state, {"update_rule": "gated_delta"})
+
+    def gate_mul(self, name: str, x: Ref, gate: Ref, function: str) -> Ref:
+        """x * function(gate), `sigmoid` or `silu`; one gate for each element, or [B, T, 1]."""
+        assert gate.shape in (x.shape, (*x.shape[:2], 1)), (name, x.shape, gate.shape)
+        return self._op("GateMul", name, [x, gate], x.shape, {"function": function})
+
     def add(self, name: str, a: Ref, b: Ref) -> Ref:
         """Sum of two values of equal shape."""
         assert a.shape == b.shape, (name, a.shape, b.shape)
@@ -272,6 +301,23 @@ class GraphBuilder:
         result = self._value(name, "intermediate", self._tensor_dtype, shape)
         self._append(kind, operands, [result], attributes or {})
         return result
+
+    def _with_state(
+        self,
+        kind: str,
+        name: str,
+        operands: Sequence[Ref],
+        shape: tuple[int, ...],
+        state: Ref,
+        new_state: str,
+        attributes: dict[str, int | float | str],
+    ) -> tuple[Ref, Ref]:
+        results = (
+            self._value(name, "intermediate", self._tensor_dtype, shape),
+            self._value(new_state, "intermediate", self._tensor_dtype, state.shape),
+        )
+        self._append(kind, operands, results, attributes)
+        return results
 
     def _append(
         self, kind: str, operands: Sequence[Ref], results: Sequence[Ref], attributes: dict[str, int | float | str]

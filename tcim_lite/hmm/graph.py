@@ -88,12 +88,19 @@ OPS = {
     "TopK": 1,
     "Resizer": 1,
     "Cast": 1,
+    "CausalConv": 1,
+    "DeltaRule": 1,
+    "GateMul": 1,
 }
 # By the minor version of the format that added them; older runtimes refuse them by name.
-_MINOR_OF_OP = {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2} | dict.fromkeys(
-    # What graphs from ONNX need: all behind MoECombine.
-    list(OPS)[list(OPS).index("MoECombine") + 1 :],
-    3,
+_MINOR_OF_OP = (
+    {"Mul": 1, "MoERoute": 2, "MoELinear": 2, "MoECombine": 2}
+    | dict.fromkeys(
+        # What graphs from ONNX need: all behind MoECombine.
+        list(OPS)[list(OPS).index("MoECombine") + 1 :],
+        3,
+    )
+    | dict.fromkeys(["CausalConv", "DeltaRule", "GateMul"], 4)
 )
 # Attributes that raise an op's version, mostly to 2, by the minor version of the format that added them.
 _MINOR_OF_ATTRIBUTE = {

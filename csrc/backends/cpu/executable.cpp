@@ -13,6 +13,7 @@
 #include "backends/cpu/ops/dense_steps.h"
 #include "backends/cpu/ops/heads.h"
 #include "backends/cpu/ops/linear.h"
+#include "backends/cpu/ops/linear_attention.h"
 #include "backends/cpu/ops/mat_mul.h"
 #include "backends/cpu/ops/moe.h"
 #include "backends/cpu/ops/pool.h"
@@ -78,6 +79,12 @@ template <>
 struct StepFor<TopKSpec> : std::type_identity<TopKStep> {};
 template <>
 struct StepFor<CastSpec> : std::type_identity<CastStep> {};
+template <>
+struct StepFor<CausalConvSpec> : std::type_identity<CausalConvStep> {};
+template <>
+struct StepFor<DeltaRuleSpec> : std::type_identity<DeltaRuleStep> {};
+template <>
+struct StepFor<GateMulSpec> : std::type_identity<GateMulStep> {};
 
 uint64_t steady_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

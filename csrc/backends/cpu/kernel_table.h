@@ -15,6 +15,7 @@
 #include "backends/cpu/attention_args.h"
 #include "backends/cpu/conv_args.h"
 #include "backends/cpu/linear_args.h"
+#include "backends/cpu/linear_attention_args.h"
 #include "backends/cpu/row_args.h"
 #include "graph/plan/elem.h"
 #include "graph/weight_format.h"
@@ -77,6 +78,9 @@ struct KernelTable {
   bool (*attention_block[2])(const AttentionBlockArgs&);
   void (*attention_merge)(const AttentionMergeArgs&);
   void (*attention_finish[2])(const AttentionFinishArgs&);
+  void (*causal_conv[2])(const CausalConvArgs&);
+  void (*delta_rule[2])(const DeltaRuleArgs&);
+  void (*gate_mul[2])(const GateMulArgs&);
   void (*where[kElems])(const WhereArgs&);
   void (*unary[kUnaryOps][2])(const UnaryArgs&);
   void (*reduce[kReduceOps][kElems])(const ReduceArgs&);

@@ -34,6 +34,9 @@ class StepLauncher {
   void launch_step(const MoERouteSpec& spec);
   void launch_step(const MoELinearSpec& spec);
   void launch_step(const MoECombineSpec& spec);
+  void launch_step(const CausalConvSpec& spec);
+  void launch_step(const DeltaRuleSpec& spec);
+  void launch_step(const GateMulSpec& spec);
   // Steps over dense tensors.
   template <typename Spec>
   void launch_step(const Spec& spec) {

@@ -55,6 +55,7 @@ struct OpDefinition {
   void (*cost)(const Graph& graph, const Op& op, OpCost& cost) = nullptr;
   bool reads_weights_by_row = false;  // a row for a token, which is nothing
   size_t expert_ids = kNoOperand;     // weights are of experts, and this operand chooses them
+  size_t carried = kNoOperand;        // what a run hands to the next: none of its axes are tokens
 };
 
 const OpDefinition& definition_of(OpKind kind);

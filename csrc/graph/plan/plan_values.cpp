@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/memory_plan.h"
+#include "graph/ops/op_definition.h"
 
 namespace tcim_lite {
 namespace {
@@ -45,6 +46,8 @@ PlanValues::PlanValues(const Graph& graph, bool float_math) : graph_(graph) {
       ++consumers_[id];
       last_consumer_[id] = &op;
     }
+    if (const size_t carried = definition_of(op.kind).carried; carried < op.inputs.size())
+      rows_[op.inputs[carried]].limited = false;
   }
   for (uint32_t id : graph.outputs) consumers_[id] += 2;  // never sole
 }

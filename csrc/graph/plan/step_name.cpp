@@ -38,6 +38,9 @@ StepName name(const ResampleSpec&) { return {"Resample", ""}; }
 StepName name(const TopKSpec&) { return {"TopK", ""}; }
 StepName name(const ResizerSpec&) { return {"Resizer", ""}; }
 StepName name(const CastSpec&) { return {"Cast", ""}; }
+StepName name(const CausalConvSpec&) { return {"CausalConv", ""}; }
+StepName name(const DeltaRuleSpec&) { return {"DeltaRule", ""}; }
+StepName name(const GateMulSpec&) { return {"GateMul", ""}; }
 
 }  // namespace
 

@@ -385,6 +385,52 @@ def moe_data() -> list[WeightData]:
     ]
 
 
+def linear_attention_graph() -> Graph:
+    """A convolution, the delta rule with gates and a mask, and its gate: two heads of 4 keys and 8 values, one key."""
+    values = [
+        Value("x", "input", "float16", [1, 3, 24]),
+        Value("current_length", "input", "int32", [1]),
+        Value("mask", "input", "float16", [1, 3]),
+        Value("gates", "input", "float16", [1, 3, 2]),
+        Value("columns", "input", "float16", [1, 24, 4]),
+        Value("state", "input", "float16", [1, 2, 4, 8]),
+        Value("taps", "weight", "float32", [4, 24], weight=0),
+        Value("rate", "weight", "float32", [2], weight=1),
+        Value("bias", "weight", "float32", [2], weight=2),
+        Value("mixed", "intermediate", "float16", [1, 3, 24]),
+        Value("new_columns", "intermediate", "float16", [1, 24, 4]),
+        Value("q_flat", "intermediate", "float16", [1, 3, 4]),
+        Value("q", "intermediate", "float16", [1, 3, 1, 4]),
+        Value("k_flat", "intermediate", "float16", [1, 3, 4]),
+        Value("k", "intermediate", "float16", [1, 3, 1, 4]),
+        Value("v_flat", "intermediate", "float16", [1, 3, 16]),
+        Value("v", "intermediate", "float16", [1, 3, 2, 8]),
+        Value("rows", "intermediate", "float16", [1, 3, 2, 8]),
+        Value("new_state", "intermediate", "float16", [1, 2, 4, 8]),
+        Value("y", "intermediate", "float16", [1, 3, 2, 8]),
+    ]
+    ops = [
+        Op("CausalConv", [0, 4, 6, 1], [9, 10], {"activation": "silu"}),
+        Op("Slice", [9], [11], {"start": 0, "stop": 4}),
+        Op("Reshape", [11], [12]),
+        Op("Slice", [9], [13], {"start": 4, "stop": 8}),
+        Op("Reshape", [13], [14]),
+        Op("Slice", [9], [15], {"start": 8, "stop": 24}),
+        Op("Reshape", [15], [16]),
+        Op("DeltaRule", [12, 14, 16, 5, 3, 3, 7, 8, 2], [17, 18], {"update_rule": "gated_delta"}),
+        Op("GateMul", [17, 16], [19], {"function": "silu"}),
+    ]
+    return Graph("linear_attention", values, ops, [0, 1, 2, 3, 4, 5], [19, 10, 18], live_rows=1)
+
+
+def linear_attention_data() -> list[WeightData]:
+    return [
+        WeightData("taps", "float32", "dense", (4, 24), np.arange(96, dtype=np.float32).reshape(4, 24) / 96),
+        WeightData("rate", "float32", "dense", (2,), np.array([-0.5, -1], np.float32)),
+        WeightData("bias", "float32", "dense", (2,), np.array([0, 1], np.float32)),
+    ]
+
+
 # name, dtype, format, shape
 WEIGHTS = [
     ("norm", "float32", "dense", (64,)),
@@ -430,6 +476,8 @@ def make(folder: Path) -> None:
     colours = WeightData("colours", "float32", "dense", (3, 6), np.arange(18, dtype=np.float32))
     write_model(folder / "resizer.hmm", resizer_graph(), [colours], producer=_PRODUCER)
     write_model(folder / "moe.hmm", moe_graph(), moe_data(), producer=_PRODUCER)
+    path = folder / "linear_attention.hmm"
+    write_model(path, linear_attention_graph(), linear_attention_data(), producer=_PRODUCER)
     write_model(folder / "hidden_exponent.hmm", hidden_exponent_graph(), [weight], producer=_PRODUCER)
     for path in sorted(path for path in folder.iterdir() if path.suffix in (".hmm", ".hmms", ".hmw")):
         path.with_name(path.name + ".txt").write_text(summary(read(path)) + "\n")
