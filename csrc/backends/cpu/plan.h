@@ -73,7 +73,7 @@ void for_rows(const RunContext& context, int64_t rows, const Body& body) {
     return;
   }
   const int64_t tile = std::clamp((rows + context.pool.size() - 1) / context.pool.size(), kMinTile, kMaxTile);
-  context.pool.parallel_for((rows + tile - 1) / tile, [&](int64_t index, int member) {
+  context.pool.parallel_runs((rows + tile - 1) / tile, [&](int64_t index, int member) {
     const int64_t begin = index * tile;
     body(begin, std::min(begin + tile, rows), member);
   });

@@ -5,12 +5,11 @@
 
 namespace tcim_lite::cpu {
 
+constexpr int64_t kLeastPixels = 96;  // of a member's share
+
 // Whether y has rows enough for every member: then each computes its share of them, in every layer, so that it mostly
 // reads what it wrote itself. Lines of another member's caches may take four times as long.
-inline bool has_rows_for(const Window& window, int members) {
-  constexpr int64_t kLeastPixels = 96;
-  return window.out_pixels() >= kLeastPixels * members;
-}
+inline bool has_rows_for(const Window& window, int members) { return window.out_pixels() >= kLeastPixels * members; }
 
 inline BlockWindow::Axis axis_of(const Window::Axis& axis) {
   return {axis.in, axis.kernel, axis.stride, axis.pad, axis.dilation};

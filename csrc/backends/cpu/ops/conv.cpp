@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/panel_product.h"
+#include "backends/cpu/ops/units.h"
 #include "backends/cpu/ops/windows.h"
 #include "base/half.h"
 
@@ -17,12 +19,18 @@ constexpr int64_t kShareBytes = 1 << 18;  // of the weights of a task that goes 
 
 }  // namespace
 
-int64_t ConvStep::panels() const { return batch * groups * ((window.out_pixels() + kPanel - 1) / kPanel); }
+int64_t ConvStep::panels() const { return batch * groups * parts_of(window.out_pixels(), kPanel); }
 
 ConvStep::Panel ConvStep::panel(int64_t index) const {
-  const int64_t of_group = (window.out_pixels() + kPanel - 1) / kPanel, plane = index / of_group;
-  const int64_t pixel = index % of_group * kPanel;
-  return {plane / groups, plane % groups, pixel, std::min(kPanel, window.out_pixels() - pixel)};
+  const int64_t of_group = parts_of(window.out_pixels(), kPanel), image = index / (groups * of_group);
+  index -= image * groups * of_group;
+  // Groups one after another, but the first pixels of all of them first where there are enough for every member.
+  const int members = ThreadPool::instance().size();
+  const int64_t some = has_rows_for(window, members) ? parts_of(of_group, members) : of_group;
+  const int64_t first = index / (groups * some) * some, here = std::min(some, of_group - first);
+  index -= first * groups;
+  const int64_t pixel = (first + index % here) * kPanel;
+  return {image, index / here, pixel, std::min(kPanel, window.out_pixels() - pixel)};
 }
 
 int64_t ConvStep::share(int64_t members) const {
@@ -64,14 +72,15 @@ void ConvStep::run(const RunContext& context) const {
   if (shares == 1) {
     // Grouped convolutions have tasks of some hundred products: a member takes many at a time.
     const int64_t grain = std::max<int64_t>(1, kGrainTerms / (outputs * inputs() * kPanel));
-    const auto whole = [&](int64_t index, int member) {
-      const Panel panel = this->panel(index);
-      std::byte* prepared = context.member(member);
-      prepare(context, panel, member, prepared);
-      multiply(context, panel, prepared, 0, outputs, member);
-    };
     // Neighbouring panels share lines of memory, of x, y and the residual: each member takes a run of them.
-    return grain == 1 ? context.pool.parallel_runs(count, whole) : context.pool.parallel_for(count, whole, grain);
+    return context.pool.parallel_runs(parts_of(count, grain), [&](int64_t index, int member) {
+      for (int64_t i = index * grain, end = std::min(i + grain, count); i < end; ++i) {
+        const Panel panel = this->panel(i);
+        std::byte* prepared = context.member(member);
+        prepare(context, panel, member, prepared);
+        multiply(context, panel, prepared, 0, outputs, member);
+      }
+    });
   }
   // A member takes a share through all panels, so that it reads the weights once.
   const auto at = [&](int64_t index) { return context.shared_scratch + index * prepared_bytes(); };

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "backends/cpu/ops/dense_steps.h"
+#include "backends/cpu/ops/units.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -101,11 +102,16 @@ void copy_box(const RunContext& context, Box box, const std::byte* source, std::
   box = with_long_rows(box);
   const int last = box.axes - 1;
   const int64_t cols = last < 0 ? 1 : box.extents[last], rows = count_of(box, last);
-  const int64_t chunk = std::max<int64_t>(1, kChunk / cols);
-  context.pool.parallel_for((rows + chunk - 1) / chunk, [&](int64_t index, int) {
-    for (int64_t row = index * chunk; row < std::min(index * chunk + chunk, rows); ++row) {
-      const Place place = place_of(box, last, row);
-      copy_row(x + place.x, y + place.y, cols, last < 0 ? 1 : box.x_strides[last], last < 0 ? 1 : box.y_strides[last]);
+  // Long rows, as of whole operands that are put behind each other, are cut.
+  const int64_t piece = std::min(cols, kChunk), pieces = parts_of(cols, piece);
+  const int64_t chunk = std::max<int64_t>(1, kChunk / piece);
+  context.pool.parallel_runs(parts_of(rows * pieces, chunk), [&](int64_t index, int) {
+    for (int64_t i = index * chunk, end = std::min(i + chunk, rows * pieces); i < end; ++i) {
+      const Place place = place_of(box, last, i / pieces);
+      const int64_t first = i % pieces * piece, x_stride = last < 0 ? 1 : box.x_strides[last],
+                    y_stride = last < 0 ? 1 : box.y_strides[last];
+      copy_row(x + place.x + first * x_stride, y + place.y + first * y_stride, std::min(piece, cols - first), x_stride,
+               y_stride);
     }
   });
 }
