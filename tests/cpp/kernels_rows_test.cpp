@@ -52,7 +52,7 @@ void check_fake_quantize(int64_t count) {
       if (to_half && sizeof(T) == 2) continue;
       same_everywhere<T>(concat("codes of ", alpha, ", ", beta), all, [&](const KernelTable& table, T* y) {
         std::memcpy(y, x.data(), size_t(all) * sizeof(T));
-        table.unary[kFakeQuantize][kElem<T>]({y, y, count, alpha, beta, rows, stride, to_half});
+        table.unary[kFakeQuantize][kElem<T>]({y, y, count, alpha, beta, rows, stride, stride, to_half});
       });
     }
   }

@@ -39,8 +39,8 @@ struct UnaryArgs {
   void* y;        // [rows, count] T
   int64_t count;
   float alpha, beta;
-  int64_t rows = 1, stride = 0;  // elements from one row to the next, of both
-  bool to_half = false;          // T is fp32: rounded to what fp16 holds
+  int64_t rows = 1, x_stride = 0, y_stride = 0;  // elements from one row to the next
+  bool to_half = false;                          // T is fp32: rounded to what fp16 holds
 };
 
 // y[row] = round(op(x[row])).

@@ -33,13 +33,6 @@ void check_conv(const OpCheck& op) {
   op.expect(y, dtype, {x.shape[0], y.shape[1], y.shape[2], y.shape[3]});
 }
 
-int function_of(OpKind kind) {
-#define TCIM_LITE_UNARY(name, version, meaning) \
-  if (kind == OpKind::name) return k##name;
-#include "graph/ops.def"
-  return -1;
-}
-
 // What reads the result and nothing else does becomes the end of the step: Add, then a function. Returns the op whose
 // result the step writes.
 const Op* absorb_end(PlanBuilder& plan, ConvSpec& step, const Op& op) {

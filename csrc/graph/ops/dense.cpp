@@ -65,6 +65,20 @@ Elem computed_elem(PlanBuilder& plan, uint32_t value) {
   return plan.value(value).dtype == DType::Int32 ? kI32 : plan.values.elem(value);
 }
 
+int function_of(OpKind kind) {
+#define TCIM_LITE_UNARY(name, version, meaning) \
+  if (kind == OpKind::name) return k##name;
+#include "graph/ops.def"
+  return -1;
+}
+
+int elementwise_of(OpKind kind) {
+#define TCIM_LITE_ELEMENTWISE(name, version, meaning) \
+  if (kind == OpKind::name) return k##name;
+#include "graph/ops.def"
+  return -1;
+}
+
 void tensor_or_weight(const OpCheck& op, const Value& value, DType dtype) {
   if (value.kind != ValueKind::Weight) {
     if (dtype == DType::Int32) return op.expect(value, dtype, value.shape);

@@ -41,6 +41,10 @@ Operand read_operand(PlanBuilder& plan, const Op& op, size_t input);
 uint32_t write_dense(PlanBuilder& plan, const Op& op, size_t output = 0);
 int64_t element_bytes(PlanBuilder& plan, uint32_t value);
 
+// The UnaryOp, or the ElementwiseOp, that an op is; -1: none.
+int function_of(OpKind kind);
+int elementwise_of(OpKind kind);
+
 // A step over the rows of operand 0, which are its last axis.
 template <typename Step>
 Step step_over_rows(PlanBuilder& plan, const Op& op) {

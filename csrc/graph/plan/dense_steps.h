@@ -21,9 +21,18 @@ struct Operand {
 constexpr int kMaxAxes = 8;
 
 // y[i, j, ..] = op(a[..], b[..] [, c[..]]) where an operand with stride 0 on an axis repeats along it. Axes that can be
-// one are; y is dense.
+// one are; y is dense. With `then`, y goes through those ops, one after another, each with its rounding to T.
 struct BroadcastSpec {
   static constexpr int kWhere = kElementwiseOps;  // y = a != 0 ? b : c
+  static constexpr int kMostThen = 8, kMostOperands = 3 + kMostThen;
+
+  struct Then {
+    int op = -1;  // an ElementwiseOp: y = op(y, operand)
+    Operand operand;
+    int64_t strides[kMaxAxes] = {};
+    int function = -1;  // where there is no op, a UnaryOp: y = function(y)
+    float alpha = 0, beta = 0;
+  };
 
   int op = kAdd;  // an ElementwiseOp, or kWhere
   Elem elem = kF16;
@@ -32,6 +41,7 @@ struct BroadcastSpec {
   int64_t strides[3][kMaxAxes] = {};  // elements
   int axes = 0;
   uint32_t y = kNoValue;
+  std::vector<Then> then;  // only where the backend asked for it (Joins)
 };
 
 // y = op(x) with numbers alpha and beta.

@@ -7,6 +7,7 @@
 //   the paths of q, k and v -> FlashAttention  one step
 //   MatMul -> Softmax -> MatMul       one step, for a backend that asks for it
 //   Transpose -> MatMul of few rows   so; the MatMul reads its right side as it lay before
+//   elementwise ops in a row          so; from one whose operands repeat on
 // Slice and Reshape are views and cost nothing.
 #pragma once
 

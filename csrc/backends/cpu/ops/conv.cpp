@@ -113,9 +113,10 @@ void ConvStep::store(const RunContext& context, const Panel& panel, int64_t chan
 
 void ConvStep::end_planes(const RunContext& context, std::byte* planes, int64_t count, int64_t pixels) const {
   if (can_end(function)) return;
-  UnaryArgs args{planes, planes, pixels, alpha, beta, count, window.out_pixels()};
+  const int64_t stride = window.out_pixels();
+  UnaryArgs args{planes, planes, pixels, alpha, beta, count, stride, stride};
   // As one row: behind a row's end a masked store would keep the next row's first load waiting.
-  if (pixels == args.stride) args.count *= args.rows, args.rows = 1;
+  if (pixels == stride) args.count *= args.rows, args.rows = 1;
   context.kernels.unary[function][elem](args);
 }
 

@@ -65,7 +65,7 @@ void ConvStep::end_blocks(const RunContext& context, float* block, int64_t pixel
   if (can_end(function)) return;
   for (; pixels > 0; pixels -= kPixelsToEnd, block += kPixelsToEnd * kBlock) {
     const int64_t count = std::min(pixels, kPixelsToEnd) * kBlock;
-    context.kernels.unary[function][kF32]({block, block, count, alpha, beta, 1, 0, elem == kF16});
+    context.kernels.unary[function][kF32]({block, block, count, alpha, beta, 1, 0, 0, elem == kF16});
   }
 }
 

@@ -21,11 +21,24 @@ struct Bytes {
 };
 
 struct BroadcastStep final : Step, BroadcastSpec {
-  BroadcastStep(BroadcastSpec spec, const WeightFinder& finder) : BroadcastSpec(std::move(spec)) {
-    for (int i = 0; i < 3; ++i) bytes[i] = Bytes(operands[i], finder);
-  }
-  Bytes bytes[3];
+  BroadcastStep(BroadcastSpec spec, const WeightFinder& finder);
+  int64_t member_bytes() const override;
   void run(const RunContext& context) const override;
+
+ private:
+  struct Read {
+    Bytes bytes;
+    const int64_t* strides;
+    bool repeats;  // along a row
+  };
+  class RowPlaces;
+
+  // `cols` elements of rows of y that are together; at: what each operand has at the first.
+  void compute(const RunContext& context, const std::byte* const* at, int64_t rows, int64_t cols, std::byte* between,
+               std::byte* to) const;
+
+  std::vector<Read> reads_;  // those of the first op, then the others'
+  int64_t rows_ = 1, cols_ = 1;
 };
 
 struct UnaryStep final : Step, UnarySpec {

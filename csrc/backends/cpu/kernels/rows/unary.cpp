@@ -8,8 +8,8 @@ template <typename T, typename Function>
 void rows_of(const UnaryArgs& args, Function function) {
   const T* x = static_cast<const T*>(args.x);
   T* y = static_cast<T*>(args.y);
-  const int64_t count = args.count, stride = args.stride;
-  for (int64_t rows = args.rows; rows > 0; --rows, x += stride, y += stride)
+  const int64_t count = args.count, x_stride = args.x_stride, y_stride = args.y_stride;
+  for (int64_t rows = args.rows; rows > 0; --rows, x += x_stride, y += y_stride)
     for_lanes(count, [&](int64_t i, auto lanes) { store(y + i, function(load(x + i, lanes)), lanes); });
 }
 
@@ -19,7 +19,7 @@ void unary(const UnaryArgs& args) {
   if constexpr (sizeof(T) == 4) {
     if (!args.to_half) return;
     UnaryArgs again = args;  // a loop of its own, as its operations would wait for all of the function's
-    again.x = args.y;
+    again.x = args.y, again.x_stride = args.y_stride;
     rows_of<T>(again, [](Vec x) { return round_to_half(x); });
   }
 }
@@ -58,7 +58,7 @@ void fake_quantize(const UnaryArgs& by_reference) {
   const Rounding rounding = sizeof(T) == 2 || !args.to_half ? Rounding::None
                             : within                        ? Rounding::WithinHalf
                                                             : Rounding::ToHalf;
-  for (int64_t rows = args.rows; rows > 0; --rows, x += args.stride, y += args.stride) {
+  for (int64_t rows = args.rows; rows > 0; --rows, x += args.x_stride, y += args.y_stride) {
     int64_t done = 0;
     for (; done + kSome * kLanes <= args.count; done += kSome * kLanes)
       codes_of<kSome>(args, rounding, x + done, y + done, Full{});

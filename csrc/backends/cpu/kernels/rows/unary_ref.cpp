@@ -6,9 +6,11 @@ namespace {
 template <typename Row, UnaryOp op>
 void unary(const UnaryArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    for (int64_t i = row * args.stride; i < row * args.stride + args.count; ++i) {
-      const float value = apply<op>(Lane{Row::load(args.x, i)}, args.alpha, args.beta).v;
-      Row::store(args.y, i, args.to_half ? F16Row::round(value) : value);
+    const void* x = Row::at(args.x, row * args.x_stride);
+    void* y = Row::at(args.y, row * args.y_stride);
+    for (int64_t i = 0; i < args.count; ++i) {
+      const float value = apply<op>(Lane{Row::load(x, i)}, args.alpha, args.beta).v;
+      Row::store(y, i, args.to_half ? F16Row::round(value) : value);
     }
   }
 }
