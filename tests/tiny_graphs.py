@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tcim_lite import hmm
@@ -111,6 +113,39 @@ def positions_graph(tokens: int, context: int = CONTEXT) -> tuple[hmm.Graph, lis
     ]
     graph = hmm.Graph(f"positions_{tokens}", values, ops, inputs=[0, 1, 2, 9, 3, 4], outputs=[8], live_rows=2)
     return graph, weights
+
+
+def axes_graph(tokens: int, context: int = CONTEXT) -> tuple[hmm.Graph, list[hmm.WeightData]]:
+    """As `positions_graph`, by three inputs: cos of a token is that of its time, sin those of its height and width."""
+    plain, (_, weights) = attention_graph(tokens, context), positions_graph(tokens, context)
+    heads, table, rows = plain.values[5].shape, (context, HEAD_DIM // 2), (tokens, HEAD_DIM // 2)
+    values = [
+        *plain.values,
+        hmm.Value("cos", "weight", "float16", table, "dense", weight=0),
+        hmm.Value("sin", "weight", "float16", table, "dense", weight=1),
+        hmm.Value("q", "intermediate", "float16", heads),
+        hmm.Value("k", "intermediate", "float16", heads),
+    ]
+    values[2] = replace(values[2], role=hmm.Role("current_length", slot=0))
+    ops, axes = [plain.ops[0]], []
+    for axis, source in (("time", 9), ("height", 10), ("width", 10)):
+        name = {"height": "hight"}.get(axis, axis) + "_position_ids"
+        axes.append(len(values))
+        values += [
+            hmm.Value(name, "input", "int32", (tokens,), role=hmm.Role(f"{axis}_position_ids", slot=0)),
+            hmm.Value(f"{axis}_rows", "intermediate", "float16", rows),
+            hmm.Value(f"{axis}_table", "intermediate", "float16", (1, *rows)),
+        ]
+        ops.append(hmm.Op("Gather", [source, axes[-1]], [axes[-1] + 1], {"axis": 0}))
+        ops.append(hmm.Op("Reshape", [axes[-1] + 1], [axes[-1] + 2]))
+    cos, *sines = (first + 2 for first in axes)
+    ops += [
+        *(hmm.Op("Rope", [5, cos, sin], [to], {"tables": "computed"}) for sin, to in zip(sines, (11, 12), strict=True)),
+        hmm.Op("KVcache", [12, 3, 1, 2], [6]),
+        plain.ops[2],
+        hmm.Op("FlashAttention", [11, 6, 7, 1, 2], [8]),
+    ]
+    return hmm.Graph(f"axes_{tokens}", values, ops, inputs=[0, *axes, 1, 2, 3, 4], outputs=[8], live_rows=2), weights
 
 
 def heads_graphs(tokens: int, heads: tuple[int, ...]) -> list[hmm.Graph]:

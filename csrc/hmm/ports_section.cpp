@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "graph/axis_roles.h"
 #include "graph/ops/op_check.h"
 #include "hmm/cursor.h"
 #include "hmm/layout.h"
@@ -46,6 +47,9 @@ void check_role(const Value& value, const std::string& label) {
   } else if (role.name == "position_ids") {
     if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape.size() != 2 || value.shape[0] != 1)
       expected = "an input int32 [1, T]";
+  } else if (is_axis_role(role.name)) {
+    if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape.size() != 1)
+      expected = "an input int32 [T]";
   } else if (role.name == "local_attention_mask" || role.name == "global_attention_mask") {
     const Shape& shape = value.shape;
     const bool is_float = value.dtype == DType::Float16 || value.dtype == DType::Float32;

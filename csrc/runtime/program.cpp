@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "graph/axis_roles.h"
 #include "graph/taps.h"
 #include "runtime/devices.h"
 #include "runtime/host_bytes.h"
@@ -144,7 +145,8 @@ RunEvent BoundRun::describe() const {
     const TensorFacts& input = event.inputs.emplace_back(facts(port, graph.inputs[port]));
     std::optional<int32_t>& length = event.lengths.emplace_back();
     std::vector<int32_t>& positions = event.positions.emplace_back();
-    if (input.dtype == DType::Int32 && input.shape.size() == 2) {
+    const bool is_axis = is_axis_role(graph.values[graph.inputs[port]].role.name);
+    if (input.dtype == DType::Int32 && (input.shape.size() == 2 || is_axis)) {
       positions.resize(size_t(num_elements(input.shape)));
       buffers_[port]->read(input.offset, input.span_bytes, reinterpret_cast<std::byte*>(positions.data()));
     }

@@ -221,10 +221,12 @@ BACKEND = [
         "A `current_length` of 0 is taken for 1.",
         "refusals",
         _EXECUTABLE,
-        "check_lengths(plan_, *graph_, [this](uint32_t id) { return length(id); }, warned_context_);",
-        "check_lengths(plan_, *graph_, [this](uint32_t id) {\n"
-        '    return length(id) == 0 && seeded("length_unchecked") ? 1 : length(id);\n'
-        "  }, warned_context_);",
+        "const auto integers = [this](uint32_t id, int64_t) { return reinterpret_cast<const int32_t*>(values_[id]); };",
+        "const auto integers = [this](uint32_t id, int64_t) {\n"
+        "    static constexpr int32_t kOne = 1;\n"
+        '    return length(id) == 0 && seeded("length_unchecked") ? &kOne : '
+        "reinterpret_cast<const int32_t*>(values_[id]);\n"
+        "  };",
         ("refusals::test_refused_lengths_leave_the_caches_alone[current 0]",),
     ),
     Fault(

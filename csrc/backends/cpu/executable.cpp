@@ -153,7 +153,8 @@ void CpuPart::check_exchange(const CpuPart& first) const {
 
 void CpuPart::begin(const PartMemory& memory) {
   bind(memory.inputs, memory.outputs);
-  check_lengths(plan_, *graph_, [this](uint32_t id) { return length(id); }, warned_context_);
+  const auto integers = [this](uint32_t id, int64_t) { return reinterpret_cast<const int32_t*>(values_[id]); };
+  check_lengths(plan_, *graph_, integers, warned_context_);
   if (plan_.live_rows != kNoValue) live_rows_ = length(plan_.live_rows);
   check_finite(context());
   odd_attention_ = false;

@@ -25,7 +25,8 @@ const int32_t* host_address(const std::byte* device) {
 
 struct CudaExecutable::Bound {
   std::vector<PartMemory> memory;
-  std::vector<std::pair<uint32_t, const int32_t*>> lengths;  // of part 0: value id, and where the host finds it
+  // Lengths and positions of part 0: value id, and where the host finds them.
+  std::vector<std::pair<uint32_t, const int32_t*>> integers;
   GraphExec graph;
 };
 
@@ -83,13 +84,17 @@ CudaExecutable::Bound& CudaExecutable::bound_for(std::span<const PartMemory> mem
   fresh.memory.assign(memory.begin(), memory.end());
   for (size_t rank = 0; rank < parts_.size(); ++rank) parts_[rank]->bind(memory[rank]);
   const CudaPart& first = *parts_.front();
-  const auto add_length = [&](uint32_t id) {
+  const auto add_integers = [&](uint32_t id) {
     if (id == kNoValue) return;
-    fresh.lengths.emplace_back(id, host_address(memory.front().inputs[first.port_of(id)]));
+    fresh.integers.emplace_back(id, host_address(memory.front().inputs[first.port_of(id)]));
   };
   for (const LengthRule& rule : first.plan().lengths) {
-    add_length(rule.slot.valid);
-    add_length(rule.slot.current);
+    add_integers(rule.slot.valid);
+    add_integers(rule.slot.current);
+  }
+  for (const PositionRule& rule : first.plan().positions) {
+    add_integers(rule.positions);
+    add_integers(rule.current);
   }
   capture(fresh);
   bounds_.push_front(std::move(fresh));
@@ -172,14 +177,16 @@ void CudaExecutable::meet() {
 
 void CudaExecutable::check_lengths(const Bound& bound) {
   const CudaPart& first = *parts_.front();
-  const auto read = [&](uint32_t id) -> int64_t {
+  std::vector<int32_t> copied;
+  const auto read = [&](uint32_t id, int64_t count) -> const int32_t* {
     const auto found =
-        std::find_if(bound.lengths.begin(), bound.lengths.end(), [&](const auto& each) { return each.first == id; });
-    if (found->second != nullptr) return *found->second;
-    int32_t length = 0;
+        std::find_if(bound.integers.begin(), bound.integers.end(), [&](const auto& each) { return each.first == id; });
+    if (found->second != nullptr) return found->second;
+    copied.resize(size_t(count));
     const AllocationGate gate;
-    CUDA_CHECK(cudaMemcpy(&length, bound.memory.front().inputs[first.port_of(id)], sizeof(length), cudaMemcpyDefault));
-    return length;
+    CUDA_CHECK(cudaMemcpy(copied.data(), bound.memory.front().inputs[first.port_of(id)], size_t(count) * 4,
+                          cudaMemcpyDefault));
+    return copied.data();
   };
   tcim_lite::check_lengths(first.plan(), first.graph(), read, warned_context_);
 }

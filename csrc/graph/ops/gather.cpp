@@ -28,6 +28,7 @@ void plan_gather(PlanBuilder& plan, const Op& op) {
   step.bytes = element_bytes(plan, op.outputs[0]);
   step.x = read_operand(plan, op, 0);
   step.indices = read_operand(plan, op, 1);
+  plan.add_position_rule(op.inputs[1], step.extent);
   append_dense(plan, op, std::move(step));
 }
 
@@ -35,7 +36,13 @@ void plan_gather(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition Gather = {
     "x, indices [n] int32 {axis: int} -> same dtype, n at the axis",
-    "x[indices] along an axis; an index below 0 counts from the end, one beyond either end is the end", Cut::None,
-    check_gather, plan_gather};
+    "x[indices] along an axis; an index below 0 counts from the end, one beyond either end is the end",
+    Cut::None,
+    check_gather,
+    plan_gather,
+    nullptr,
+    kNoOperand,
+    nullptr,
+    true};
 
 }  // namespace tcim_lite::ops

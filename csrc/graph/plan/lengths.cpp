@@ -1,5 +1,6 @@
 #include "graph/plan/lengths.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -7,8 +8,25 @@
 
 namespace tcim_lite {
 
-void check_lengths(const Plan& plan, const Graph& graph, const std::function<int64_t(uint32_t)>& length, bool& warned) {
+namespace {
+
+void check_live_positions(const PositionRule& rule, const Graph& graph, const IntegerInputs& integers) {
+  const int64_t current = rule.current == kNoValue ? rule.tokens : *integers(rule.current, 1);
+  const int32_t* const positions = integers(rule.positions, rule.tokens);
+  for (int64_t token = 0; token < std::min(current, rule.tokens); ++token) {
+    if (positions[token] >= 0 && positions[token] < rule.rows) continue;
+    fail(ErrorCode::Argument, "run: '", graph.values[rule.positions].name, "' is ", positions[token], " for token ",
+         token, ", expected 0 to ", rule.rows - 1,
+         ", the positions that this graph has; nothing was computed. Text goes on behind an image at its largest "
+         "position + 1");
+  }
+}
+
+}  // namespace
+
+void check_lengths(const Plan& plan, const Graph& graph, const IntegerInputs& integers, bool& warned) {
   const auto name = [&](uint32_t id) { return "'" + graph.values[id].name + "'"; };
+  const auto length = [&](uint32_t id) -> int64_t { return *integers(id, 1); };
   for (const LengthRule& rule : plan.lengths) {
     if (rule.slot.current != kNoValue) {
       const int64_t current = length(rule.slot.current);
@@ -34,6 +52,7 @@ void check_lengths(const Plan& plan, const Graph& graph, const std::function<int
                                  "; tokens beyond it are dropped and the slot's results are meaningless"));
     }
   }
+  for (const PositionRule& rule : plan.positions) check_live_positions(rule, graph, integers);
 }
 
 void refuse_input(const Graph& graph, const Plan::FloatInput& input) {

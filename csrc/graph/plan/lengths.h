@@ -1,4 +1,4 @@
-// The lengths of a run against what the graph can take.
+// The lengths and positions of a run against what the graph can take.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,12 @@
 
 namespace tcim_lite {
 
-// `length` reads a length input by value id. Throws Error(Argument) for a length that cannot be. Tokens beyond the
-// context are logged once per `warned`.
-void check_lengths(const Plan& plan, const Graph& graph, const std::function<int64_t(uint32_t)>& length, bool& warned);
+// The first numbers of an int32 input, by value id, until the next call.
+using IntegerInputs = std::function<const int32_t*(uint32_t id, int64_t count)>;
+
+// Throws Error(Argument) for a length that cannot be, or a position outside the tables. Tokens beyond the context are
+// logged once per `warned`.
+void check_lengths(const Plan& plan, const Graph& graph, const IntegerInputs& integers, bool& warned);
 
 // The error of a NaN or infinity in a live row of an input.
 [[noreturn]] void refuse_input(const Graph& graph, const Plan::FloatInput& input);

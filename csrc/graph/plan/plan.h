@@ -28,6 +28,13 @@ struct LengthRule {
   int64_t context = 0;  // 0 when the graph has no cache for it
 };
 
+// Positions of tokens, by which a graph reads rows of a table: those of live tokens are checked before a run.
+struct PositionRule {
+  uint32_t positions;  // value id: int32 [tokens]
+  uint32_t current;    // value id of the slot's length; kNoValue: all tokens are live
+  int64_t tokens, rows;
+};
+
 struct Plan {
   // Where a value's bytes are: at an offset of the arena, of an input port or of an output port.
   enum class Place : uint8_t { None, Arena, Input, Output };
@@ -76,6 +83,7 @@ struct Plan {
   std::vector<FloatInput> float_inputs;  // checked for NaN and infinity
   std::vector<Cache> caches;
   std::vector<LengthRule> lengths;
+  std::vector<PositionRule> positions;
   uint32_t live_rows = kNoValue;
   int64_t arena_bytes = 0;
 };

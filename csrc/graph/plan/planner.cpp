@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "base/error.h"
+#include "graph/axis_roles.h"
 #include "graph/ops/op_definition.h"
 #include "graph/plan/plan.h"
 
@@ -133,6 +134,18 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
     return;
   }
   plan_.lengths.push_back({slot, tokens, context});
+}
+
+void PlanBuilder::add_position_rule(uint32_t positions, int64_t rows) {
+  const Value& input = value(positions);
+  if (input.kind != ValueKind::Input || !is_axis_role(input.role.name)) return;
+  const auto is_same = [&](const PositionRule& rule) { return rule.positions == positions && rule.rows == rows; };
+  if (std::any_of(plan_.positions.begin(), plan_.positions.end(), is_same)) return;
+  const auto current = std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](uint32_t id) {
+    return value(id).role.name == "current_length" && value(id).role.slot == input.role.slot;
+  });
+  plan_.positions.push_back(
+      {positions, current == graph_.inputs.end() ? kNoValue : *current, num_elements(input.shape), rows});
 }
 
 Plan build_plan(const Graph& graph, Numerics numerics, Joins joins, const OwnForms& own_forms) {

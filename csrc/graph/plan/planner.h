@@ -33,6 +33,8 @@ class PlanBuilder {
   // `op` is part of a step already; it makes none of its own.
   void absorb(const Op& op) { absorbed_.insert(&op); }
   void add_length_rule(SlotLengths slot, int64_t tokens, int64_t context);
+  // The next step reads rows of a table of `rows` at `positions`, if that is such an input.
+  void add_position_rule(uint32_t positions, int64_t rows);
 
   // An RMSNorm that only the Linear after it reads is that Linear's prologue.
   void defer_norm(const Op& norm) { norms_.emplace(norm.outputs[0], &norm); }

@@ -79,6 +79,17 @@ constexpr FindingKind kCatalogue[] = {
      "module = rt.load('positions.hmm')\n" FEED
      "module.set_input('position_ids', np.arange(1, 5).reshape(1, 4))\nfeed(module, 0, 4)\nmodule.run(True)\n",
      "Set position_ids to valid_length + np.arange(tokens) before every run."},
+    {"S-206", "Positions along time, height and width cannot be those of the tokens.", "unspecified by the vendor",
+     "Token t of a run has positions from 0 to valid_length + t, all equal for text; those in time never decrease. "
+     "Behind "
+     "an image text goes on at its largest position + 1, so the three fall behind valid_length and never pass it.",
+     "RoPE turns queries and keys by other angles than those of the prompt, and the answer drifts off without an "
+     "error.",
+     "module = rt.load('axes.hmm')\n" FEED
+     "for name in ('time_position_ids', 'hight_position_ids', 'width_position_ids'):\n"
+     "    module.set_input(name, np.arange(1, 5))\nfeed(module, 0, 4)\nmodule.run(True)\n",
+     "Take the positions of a prompt from its images (get_rope_index of transformers), and those of an answer from "
+     "valid_length + the delta that the prompt ends with."},
     {"S-301", "A result is read before sync.", "unspecified by the vendor", "sync() comes between run() and the read.",
      "The emulator waits; the card may hand out what the last run left there.",
      "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.set_input('b', np.ones((2, 3)))\n"

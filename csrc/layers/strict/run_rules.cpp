@@ -69,6 +69,31 @@ void check_positions(const RunEvent& event, const ModuleShadow& module, const Ca
   }
 }
 
+// Whether positions along three axes can be those of text and images: time does not run backwards, and no position is
+// beyond the token's number, because an image has at least as many tokens as it is high or wide.
+void check_axes(const RunEvent& event, const ModuleShadow& module, const CachePorts& ports, const Lengths& lengths,
+                Found& found) {
+  int32_t time = 0;
+  for (const size_t axis : ports.axes) {
+    const std::vector<int32_t>& positions = event.positions[axis];
+    for (int64_t token = 0; token < lengths.current; ++token) {
+      const int32_t position = positions[size_t(token)], earliest = axis == ports.axes.front() ? time : 0;
+      if (axis == ports.axes.front()) time = position;
+      const std::string says = concat("'", module.inputs[axis].name, "' says ", position, " for token ", token);
+      if (position < earliest) {
+        found.emplace_back(
+            "S-206", concat(says, ", ", earliest == 0 ? "" : concat("behind ", earliest, " for the one before it, "),
+                            "in ", module.file, "."));
+        return;
+      }
+      if (position <= lengths.valid + token) continue;
+      found.emplace_back("S-206", concat(says, ", but '", module.inputs[*ports.valid].name, "' is ", lengths.valid,
+                                         " (", module.file, ")."));
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
@@ -100,6 +125,7 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
     }
     check_cache(shadow, *module, ports, lengths, found);
     if (found.empty()) check_positions(event, *module, ports, lengths, found);
+    if (found.empty()) check_axes(event, *module, ports, lengths, found);
     if (!found.empty()) return found;  // the other layers' caches would say the same
   }
   return found;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/axis_roles.h"
 #include "graph/ops/op_definition.h"
 
 namespace tcim_lite::layers {
@@ -83,6 +84,18 @@ std::vector<std::optional<size_t>> given_positions(const Graph& graph) {
   return ports;
 }
 
+// The inputs that say where the tokens of a slot are along each axis.
+std::vector<size_t> axes_of(const Graph& graph, int32_t slot) {
+  std::vector<size_t> ports;
+  for (const std::string_view axis : kAxisRoles) {
+    for (size_t port = 0; port < graph.inputs.size(); ++port) {
+      const Role& role = graph.values[graph.inputs[port]].role;
+      if (role.name == axis && role.slot == slot) ports.push_back(port);
+    }
+  }
+  return ports;
+}
+
 }  // namespace
 
 void Shadow::add_module(const ModuleFacts& facts) {
@@ -111,9 +124,13 @@ void Shadow::add_module(const ModuleFacts& facts) {
       module.batch = rows[0];
       const auto cache = port_of(graph, op.inputs[state.input]);
       if (!cache) continue;
-      CachePorts ports{
-          *cache,  port_of(graph, op.inputs[state.valid]),       port_of(graph, op.inputs[state.current]), given,
-          rows[1], graph.values[op.inputs[state.input]].shape[2]};
+      CachePorts ports{*cache,
+                       port_of(graph, op.inputs[state.valid]),
+                       port_of(graph, op.inputs[state.current]),
+                       given,
+                       axes_of(graph, int32_t(slot) - 1),
+                       rows[1],
+                       graph.values[op.inputs[state.input]].shape[2]};
       for (const auto& length : {ports.valid, ports.current}) {
         if (length) module.inputs[*length].is_length = true;
       }

@@ -53,6 +53,7 @@ struct CachePorts {
   size_t cache;
   std::optional<size_t> valid, current;
   std::optional<size_t> positions;  // of the tokens that go into it, where the graph takes them
+  std::vector<size_t> axes;         // those along time, height and width, where it takes three
   int64_t tokens = 0;               // of the token axis
   int64_t context = 0;              // rows of the cache
 };
