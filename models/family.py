@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from .common.config_keys import Key, Only, read_keys
-from .common.config_rules import WindowRule, Windows, read_rope
+from .common.config_rules import Axes, WindowRule, Windows, read_rope, unnested
 from .common.errors import CompileError
 from .common.four_bit import four_bit_scheme
 from .common.packing import BLOCK
@@ -52,6 +52,10 @@ class Port:
         "valid_length",
         "current_length",
         "position_ids",
+        "time_position_ids",
+        "height_position_ids",
+        "width_position_ids",
+        "deepstack",
         "local_attention_mask",
         "global_attention_mask",
         "k_cache",
@@ -72,9 +76,12 @@ class Contract:
 
     Attributes:
         shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages.
+        axes: Then, in every graph, the positions of the tokens along time, height and width, [T]; empty for a family
+            whose tokens are in a row.
         per_slot: Then, for each batch slot, these,
         positions: with `--position-ids` this one, [1, T],
         masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window and of the others,
+        deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
             of one layer after the other in a pipeline stage.
         output: Name of the logits.
@@ -85,6 +92,8 @@ class Contract:
     positions: Port
     per_layer: tuple[Port, ...]
     output: str
+    axes: tuple[Port, ...] = ()
+    deepstack: Port | None = None
     masks: tuple[Port, Port] | None = None
 
 
@@ -135,6 +144,9 @@ class Family:
         rope_scaling: What `rope_parameters` is in a config without it.
         rope_theta: Its theta in a config that does not say.
         rope_types: What its files call a type of RoPE -> the type.
+        axes: Reads from the parameters of RoPE which of the three positions of a token turns each of the `half`
+            frequencies, 0 to 2; None for a family whose tokens have one position.
+        nested: The object in `config.json` that has the language model's keys, if it is there.
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -155,6 +167,8 @@ class Family:
     rope_scaling: Mapping[str, Any] = field(default_factory=dict)
     rope_theta: float = 10000.0
     rope_types: Mapping[str, str] = field(default_factory=dict)
+    axes: Callable[[Mapping[str, Any], int], Axes] | None = None
+    nested: str = ""
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -173,6 +187,7 @@ class Family:
             CompileError: A value that is missing, malformed or not supported.
         """
         four_bit_scheme(raw)
+        raw = unnested(raw, self.nested) if self.nested else raw
         values = read_keys(self.keys, raw, self.title)
         renamed = {
             "num_layers": values.pop("num_hidden_layers"),
@@ -191,6 +206,7 @@ class Family:
             rope_scaling=scaling,
             windows=self.window(raw, renamed["num_layers"]),
             experts=None if self.experts is None else self.experts({**values, **flags}),
+            axes=() if self.axes is None else self.axes(scaling, values["head_dim"] // 2),
             flags=flags,
         )
         config.check()
@@ -227,8 +243,8 @@ class ModelConfig:
     """Sizes and constants of a model.
 
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
-    the whole context; `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding
-    table and the logits.
+    the whole context; `axes` are what `Family.axes` reads; `flags` holds the family's own keys; `embedding_scale` and
+    `logit_scale` multiply the embedding table and the logits.
     """
 
     family: Family
@@ -246,6 +262,7 @@ class ModelConfig:
     rope_scaling: Mapping[str, Any]
     windows: Windows
     experts: Experts | None = None
+    axes: Axes = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
     embedding_scale: float = 1.0
     logit_scale: float = 1.0

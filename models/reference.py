@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import read
 
-from .blocks import Attention, Moe
+from .blocks import Attention, Mlp, Moe
 from .common import roles
 from .common.graph_builder import Clamp
 from .common.hidden_exponent import codes_of
@@ -81,7 +81,7 @@ class Reference:
                     x = self._attention(x, block, layer, start, cache)
                 elif isinstance(block, Moe):
                     x = self._moe(x, block, layer)
-                else:
+                elif isinstance(block, Mlp):
                     x = self._mlp(x, layer)
         return self._linear(self._rms_norm(x, roles.FINAL_NORM), roles.HEAD).astype(_F32)
 

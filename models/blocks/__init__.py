@@ -3,9 +3,10 @@
 from typing import TypeAlias
 
 from .attention import Attention
+from .deepstack import Deepstack
 from .mlp import Mlp
 from .moe import Moe
 
-Block: TypeAlias = Attention | Mlp | Moe
+Block: TypeAlias = Attention | Deepstack | Mlp | Moe
 
-__all__ = ["Attention", "Block", "Mlp", "Moe"]
+__all__ = ["Attention", "Block", "Deepstack", "Mlp", "Moe"]

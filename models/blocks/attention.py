@@ -78,7 +78,11 @@ class Attention:
         def positioned(name: str, x: Ref, norm: roles.Role) -> Ref:
             if self.qk_norm:
                 x = part.norm(f"{here}.{name}_norm", x, norm, layer)
-            return builder.rope(f"{here}.{name}", x, roles.ROPE_COS, roles.ROPE_SIN, slots) if self.rotated else x
+            if not self.rotated:
+                return x
+            if part.tables is not None:
+                return builder.rope_by_rows(f"{here}.{name}", x, *part.tables)
+            return builder.rope(f"{here}.{name}", x, roles.ROPE_COS, roles.ROPE_SIN, slots)
 
         def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
             names = [f"{here}.{which}" + (f"_batch_{slot}" if slot else "") for slot in range(len(slots))]

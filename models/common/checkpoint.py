@@ -18,7 +18,7 @@ from .errors import CheckpointError, need_extra
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _MOST_JSON_BYTES = 64 << 20
-_FLOATS = ("BF16", "F16", "F32")
+FLOATS = ("BF16", "F16", "F32")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Checkpoint:
         with self._open(name) as file:
             return tuple(file.get_slice(name).get_shape())
 
-    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = _FLOATS) -> None:
+    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
         """Raises CheckpointError unless the tensor exists, has one of `dtypes` and `shape`."""
         with self._open(name) as file:
             entry = file.get_slice(name)

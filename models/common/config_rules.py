@@ -11,6 +11,8 @@ from .errors import CompileError
 # (config.json, number of layers) -> the sliding window of each layer, None for one that sees the whole context
 Windows: TypeAlias = "tuple[int | None, ...]"
 WindowRule: TypeAlias = Callable[[Mapping[str, Any], int], Windows]
+# Which position turns each frequency: 0 that in time, 1 that in height, 2 that in width; empty where there is only one
+Axes: TypeAlias = "tuple[int, ...]"
 
 
 def read_rope(
@@ -38,6 +40,41 @@ def read_rope(
         scaling["original_max_position_embeddings"] = raw["original_max_position_embeddings"]
     scaling.setdefault("original_max_position_embeddings", max_positions)
     return theta, scaling
+
+
+def unnested(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns the keys of a language model that a file keeps in an object of its own, or beside the others."""
+    own = raw.get(name) or {}
+    if not isinstance(own, Mapping):
+        raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
+    # Files say that the head is tied in either place; what neither says is false.
+    tied = raw.get("tie_word_embeddings") or own.get("tie_word_embeddings") or False
+    return {**raw, **own, "tie_word_embeddings": tied}
+
+
+def axes_in_blocks(scaling: Mapping[str, Any], half: int) -> Axes:
+    """The first frequencies turn by time, the next by height, the last by width, as `mrope_section` counts them."""
+    sections = _sections(scaling, half, default=(16, 24, 24))
+    return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+
+
+def axes_in_turns(scaling: Mapping[str, Any], half: int) -> Axes:
+    """Frequencies turn by time, height and width in turns, as long as `mrope_section` has some left of an axis; what
+    remains turns by time."""
+    if (turns := scaling.get("mrope_interleaved", True)) is not True:
+        raise CompileError(f"config.json: mrope_interleaved={turns!r} is not supported, expected true or none")
+    _, height, width = _sections(scaling, half, default=(24, 20, 20))
+    last = {1: 3 * height, 2: 3 * width}
+    return tuple(j % 3 if j < last.get(j % 3, 0) else 0 for j in range(half))
+
+
+def _sections(scaling: Mapping[str, Any], half: int, default: tuple[int, ...]) -> list[int]:
+    sections = scaling.get("mrope_section", default)
+    if not isinstance(sections, (list, tuple)) or len(sections) != 3 or any(type(n) is not int for n in sections):
+        raise CompileError(f"config.json: mrope_section must be three whole numbers, got {sections!r:.80}")
+    if min(sections) < 0 or sum(sections) != half:
+        raise CompileError(f"config.json: mrope_section={list(sections)!r} must add up to head_dim / 2 = {half}")
+    return list(sections)
 
 
 def no_window(raw: Mapping[str, Any], layers: int) -> Windows:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tcim_lite.hmm import Graph, Op, Role, Value, WeightEntry
 
@@ -29,6 +29,8 @@ class Slot:
     """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D].
 
     `positions` (int32 [1, T]) are those of its tokens where the graph takes them; otherwise they begin at `valid`.
+    `axes` (three int32 [T]) are those along time, height and width instead, from which the graph makes rows of cos and
+    sin once. `deepstack` has by layer what is added to the hidden states after it, [B, T, H].
     `masks` are those for layers with a sliding window and for the others, where the graph takes them.
     """
 
@@ -38,6 +40,8 @@ class Slot:
     keys: tuple[Ref, ...]
     values: tuple[Ref, ...]
     masks: tuple[Ref, Ref] | None = None
+    axes: tuple[Ref, ...] = ()
+    deepstack: Mapping[int, Ref] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,4 +51,6 @@ EXPERT_DOWN_BIAS = Role("expert_down_bias", "layers.{layer}.mlp.experts.down_pro
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
-ROPE_COS, ROPE_SIN = "rope.cos", "rope.sin"  # computed tables [context, head_dim / 2], not read from a checkpoint
+# Computed tables [context, head_dim / 2], not read from a checkpoint; and, where tokens have three positions, int32
+# [head_dim / 2]: which of the tables' columns at these positions, one behind the other, a frequency takes.
+ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"

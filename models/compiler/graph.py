@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
+from ..blocks import Deepstack
 from ..blocks.head import lower_head
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
+from ..blocks.tables import lower_tables
 from ..common.graph_builder import GraphBuilder, Ref, Slot
 from ..common.profiles import Profile
 from ..family import ModelConfig, Port
@@ -56,6 +58,7 @@ def build_graph(
         slots=slots,
         layers=layers,
         kept_row=None if spec.all_logits else live_rows,
+        tables=lower_tables(builder, slots) if contract.axes else None,
     )
     for layer in layers:
         for block in config.blocks(layer):
@@ -103,6 +106,7 @@ def _slot(
     """Adds the inputs of a batch slot."""
     contract = config.family.contract
     refs: dict[tuple[str, int | None], Ref] = {}
+    axes = tuple(_add_port(builder.input, port, (spec.tokens,), slot, dtype="int32") for port in contract.axes)
     for port in contract.per_slot:
         refs[port.role, None] = _add_port(builder.input, port, (1,), slot, dtype="int32")
     positions = None
@@ -117,6 +121,11 @@ def _slot(
             for port, count in zip(contract.masks, columns, strict=True)
         )
         masks = (local, whole)
+    deepstack = {}
+    if contract.deepstack is not None:
+        shape = (spec.batch, spec.tokens, config.hidden_size)
+        stacked = [layer for layer in layers if Deepstack() in config.blocks(layer)]
+        deepstack = {layer: _add_port(builder.input, contract.deepstack, shape, slot, layer) for layer in stacked}
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
     pairs = [(port, layer) for port in contract.per_layer for layer in layers]
     if spec.layers is not None:
@@ -128,6 +137,8 @@ def _slot(
         current=refs["current_length", None],
         positions=positions,
         masks=masks,
+        axes=axes,
+        deepstack=deepstack,
         keys=tuple(refs["k_cache", layer] for layer in layers),
         values=tuple(refs["v_cache", layer] for layer in layers),
     )

@@ -48,9 +48,19 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     """Returns the graphs that `options` ask for.
 
     Raises:
-        CompileError: More pipeline stages than blocks, or masks of a family that has none.
+        CompileError: More pipeline stages than blocks, or inputs or slots that graphs of the family have not.
     """
     given, masks = options.position_ids, options.masks
+    if config.family.contract.axes and given:
+        raise CompileError(
+            f"--position-ids: graphs of {config.family.title} always take positions, along time, height and width; "
+            "leave it out"
+        )
+    if config.family.contract.axes and options.batch > 1:
+        raise CompileError(
+            f"--batch {options.batch}: the vendor has no graph of several slots with positions along time, height and "
+            f"width, which those of {config.family.title} take; leave it out"
+        )
     if masks and config.family.contract.masks is None:
         raise CompileError(
             f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss have; "

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..common.checkpoint import Checkpoint, TensorStore, config_of
 from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
+from ..common.language_tensors import LanguageTensors
 from ..common.package import host_files_in
 from ..common.packed_experts import PackedExperts
 from ..gguf import GgufCheckpoint, is_gguf
@@ -46,7 +47,10 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
     config = config_of(folder)
     tensors: TensorStore | None = None
     if not random_weights:
-        scheme, tensors = four_bit_scheme(config), (checkpoint := Checkpoint(folder))
+        checkpoint = Checkpoint(folder)
+        if LanguageTensors.fits(checkpoint):
+            checkpoint = LanguageTensors(folder)
+        scheme, tensors = four_bit_scheme(config), checkpoint
         if scheme is not None:
             tensors = FourBitCheckpoint(checkpoint, scheme)
         elif PackedExperts.fits(checkpoint):

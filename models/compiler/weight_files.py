@@ -18,7 +18,7 @@ from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
-from ..common.roles import ROPE_COS, ROPE_SIN
+from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .prepare import PreparedModel, warn
@@ -43,6 +43,9 @@ def write_weights(
             writer.add(name, dtype, "dense", part.shape, part.astype(dtype))
             for name, part in ((ROPE_COS, rope.cos), (ROPE_SIN, rope.sin))
         ]
+        if config.axes:
+            columns = np.array([axis * len(config.axes) + j for j, axis in enumerate(config.axes)], np.int32)
+            entries.append(writer.add(ROPE_COLUMNS, "int32", "dense", columns.shape, columns))
         for spec in model.weights:
             if isinstance(spec, VectorSpec):
                 entries += _add_vector(writer, spec, model.tensors.vector(spec), model)

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..llm import Masks, Package, context_length, set_positions, share_kv_cache, takes_positions
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Names of what one slot has of its own among the inputs of a graph."""
-
-    valid: str
-    current: str
-    caches: list[str]
+from ..llm import Lane, Masks, Package, context_length, lanes_of, share_kv_cache
 
 
 class Graph:
-    """A loaded graph and the rows it gets: input 0 is [B, T, H], then valid length, current length and caches a slot.
-
-    A graph of one slot may have its tokens' positions before the caches, any graph two masks for each slot.
+    """A loaded graph and the rows it gets.
 
     The rows are numbers of a usual size; the time of a run does not depend on them.
     """
@@ -33,14 +21,11 @@ class Graph:
     def __init__(self, module: tcim.Module):
         self.module = module
         info = module.get_input_info(module.get_input_name(0))
-        batch, self.length = info.shape[:2]
-        names = [module.get_input_name(index) for index in range(1, module.get_num_inputs())]
-        each = len(names) // batch
-        lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
-        self._has_positions = takes_positions(module)
+        self.length = info.shape[1]
         self._masks = Masks(module)
-        first = int(self._has_positions) + len(self._masks.names) // batch
-        self.slots = [Slot(valid, current, caches[first:]) for valid, current, *caches in lanes]
+        self.slots = lanes_of(module)
+        for slot in self.slots:
+            slot.clear_deepstack(module)
         self._rows = np.random.default_rng(0).standard_normal(info.shape, np.float32).astype(info.dtype)
 
     def run(self, valid: int, current: int) -> None:
@@ -55,8 +40,7 @@ class Graph:
             self._masks.set(valid, current, number)
             self.module.set_input(slot.valid, np.array([valid], np.int32))
             self.module.set_input(slot.current, np.array([current], np.int32))
-        if self._has_positions:
-            set_positions(self.module, valid)
+            slot.set_text_positions(self.module, valid)
         self.module.run()
         self.module.sync()
         self.module.get_output(self.module.get_output_name(0)).numpy()
@@ -82,14 +66,14 @@ class Modules:
         started = time.perf_counter()
         first = Graph(tcim.load(paths[0], tcim.Option(weights)))
         loaded = time.perf_counter()
-        second = Graph(tcim.load(paths[1], tcim.Option(weights).set_dummy_tensors(first.slots[0].caches)))
+        second = Graph(tcim.load(paths[1], tcim.Option(weights).set_dummy_tensors(list(first.slots[0].caches))))
         self.load_first_s, self.load_second_s = loaded - started, time.perf_counter() - loaded
         self.prefill, self.decode = (first, second) if slots == 1 else (second, first)
         self.context: int = context_length(self.prefill.module)
         self._lend(first.slots[0], second, first)
         self.verify: Graph | None = None
         if verify is not None and slots == 1:
-            self.verify = Graph(tcim.load(verify, tcim.Option(weights).set_dummy_tensors(first.slots[0].caches)))
+            self.verify = Graph(tcim.load(verify, tcim.Option(weights).set_dummy_tensors(list(first.slots[0].caches))))
             share_kv_cache(self.prefill.module, self.verify.module)
 
     def fill(self, depth: int) -> None:
@@ -100,6 +84,6 @@ class Modules:
             for begin in range(0, depth, self.prefill.length):
                 self.prefill.run(begin, min(self.prefill.length, depth - begin))
 
-    def _lend(self, slot: Slot, borrower: Graph, owner: Graph) -> None:
+    def _lend(self, slot: Lane, borrower: Graph, owner: Graph) -> None:
         for theirs, ours in zip(borrower.slots[0].caches, slot.caches, strict=True):
             borrower.module.set_dev_input(theirs, owner.module.get_dev_input(ours))

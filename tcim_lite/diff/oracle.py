@@ -17,6 +17,7 @@ from ..llm import Package
 from .cut import Model
 from .dump import Calls
 from .folder import Array, Dump, DumpWriter
+from .watched import POSITIONS
 
 
 def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Path) -> Dump:
@@ -160,8 +161,8 @@ def _write_step(writer: DumpWriter, model: Model, rows: Mapping[str, Array], val
         role = value.role.name if value.role else value.name
         if role in lengths:
             writer.add("input", value.name, np.array([lengths[role]], np.int32))
-        elif role == "position_ids":
-            positions = np.arange(valid, valid + value.shape[1], dtype=np.int32)
+        elif role in POSITIONS:
+            positions = np.arange(valid, valid + value.shape[-1], dtype=np.int32)
             writer.add("input", value.name, positions.reshape(value.shape))
         elif value.kind == "input" and "input_1" in rows:
             writer.add("input", value.name, _placed(rows["input_1"], value.shape, valid, current).astype(value.dtype))

@@ -12,6 +12,9 @@ from ..hmm import read
 from ..llm import Masks
 from .folder import Array, DumpWriter, check_names
 
+# Roles of the positions of tokens: one, or three, which are equal for text.
+POSITIONS = ("position_ids", "time_position_ids", "height_position_ids", "width_position_ids")
+
 
 class Watched:
     """A module and what its file says about it."""
@@ -43,10 +46,10 @@ class Watched:
         for role, length in lengths.items():
             if length is not None:
                 self.asked[self.roles[role]] = np.array([length], np.int32)
-        if valid is not None and "position_ids" in self.roles:
-            name = self.roles["position_ids"]
-            count = module.get_input_info(name).shape[1]
-            self.asked[name] = np.arange(valid, valid + count, dtype=np.int32).reshape(1, -1)
+        if valid is not None:
+            for name in (self.roles[role] for role in POSITIONS if role in self.roles):
+                shape = module.get_input_info(name).shape
+                self.asked[name] = np.arange(valid, valid + shape[-1], dtype=np.int32).reshape(shape)
         if valid is not None and current is not None:
             Masks(module).set(valid, current)
         for name, array in self.asked.items():

@@ -9,6 +9,7 @@ from .generation_defaults import GenerationDefaults
 from .kv_cache import cache_names, load_pair, share_kv_cache
 from .masks import Masks, attention_mask, mask_names, takes_masks
 from .package import Package, encode_chat, load_tokenizer
+from .ports import Lane, lanes_of
 from .prompt import (
     common_prefix,
     context_length,
@@ -26,6 +27,7 @@ __all__ = [
     "GenerationDefaults",
     "GenerationStats",
     "Generator",
+    "Lane",
     "LanguageModel",
     "Masks",
     "Package",
@@ -36,6 +38,7 @@ __all__ = [
     "common_prefix",
     "context_length",
     "encode_chat",
+    "lanes_of",
     "last_logits",
     "load_pair",
     "load_tokenizer",

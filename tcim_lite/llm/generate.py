@@ -1,9 +1,8 @@
 """The loop: prefill a prompt in chunks, then decode one token at a time.
 
-Shapes: input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode), inputs 1 and 2 are the valid and current
-lengths, the first KV cache is input 3 with the context length C as its axis 2; output 0 is the logits [1, 1, V]. A
-package compiled with --position-ids has the tokens' positions as input 3 and its caches from 4 on, one compiled with
---masks two masks as inputs 3 and 4 and its caches from 5 on.
+Shapes: input 0 is the embeddings [1, P, H] (prefill) or [1, 1, H] (decode); then come the lengths and the KV caches
+with the context length C as their axis 2, and positions, masks or deepstack inputs, if the package has them
+(`ports.py`); output 0 is the logits [1, 1, V].
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ import numpy as np
 
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
-from .prompt import check_prompt, common_prefix, context_length, prefill, takes_positions
+from .ports import lanes_of
+from .prompt import check_prompt, common_prefix, context_length, prefill
 from .sampling import Sampler
 
 
@@ -154,8 +154,7 @@ class Generator(LanguageModel):
     """A prefill and a decode module that share their KV caches.
 
     Args:
-        prefill: Module of a prefill graph: input 0 is the embeddings [1, P, H], inputs 1 and 2 the valid and the
-            current length; then come positions or masks, if it has them, and the KV caches.
+        prefill: Module of a prefill graph of one slot.
         decode: Module of the same package, its caches bound to those of `prefill`.
         embedding: [V, H] table; row i is what token i looks like to the graph.
         defaults: As in `LanguageModel`.
@@ -167,14 +166,14 @@ class Generator(LanguageModel):
     def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray, defaults: GenerationDefaults | None = None):
         super().__init__(context_length(prefill), embedding.shape[0], defaults)
         self._prefill, self._decode, self._embedding = prefill, decode, embedding
-        self._rows, self._valid, current = (decode.get_input_name(i) for i in range(3))
+        self._rows, self._lane = decode.get_input_name(0), lanes_of(decode)[0]
         self._logits = decode.get_output_name(0)
         slots = decode.get_input_info(self._rows).shape[0]
         if slots != 1:
             raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
-        self._positions = decode.get_input_name(3) if takes_positions(decode) else None
         self._masks = Masks(decode)
-        decode.set_input(current, np.array([1], np.int32))  # set once: inputs keep their value
+        decode.set_input(self._lane.current, np.array([1], np.int32))  # set once: inputs keep their value
+        self._lane.clear_deepstack(decode)
 
     def prefill(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
         """As `LanguageModel.prefill`."""
@@ -183,9 +182,9 @@ class Generator(LanguageModel):
     def decode(self, token: int, position: int) -> np.ndarray:
         """As `LanguageModel.decode`."""
         self._decode.set_input(self._rows, self._embedding[token].reshape(1, 1, -1))
-        self._decode.set_input(self._valid, np.array([position], np.int32))
-        if self._positions is not None:
-            self._decode.set_input(self._positions, np.array([[position]], np.int32))
+        value = np.array([position], np.int32)
+        for name in (self._lane.valid, *self._lane.positions):
+            self._decode.set_input(name, value)
         self._masks.set(position, 1)
         self._decode.run()
         self._decode.sync()

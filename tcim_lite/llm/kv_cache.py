@@ -7,11 +7,13 @@ from typing import Any
 
 import tcim_lite.runtime as tcim
 
+from .ports import is_cache
+
 
 def cache_names(module: Any) -> list[str]:
     """Names of the KV cache inputs of `module`, in input order: those that contain kcache or vcache."""
     names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
-    return [name for name in names if "kcache" in name or "vcache" in name]
+    return [name for name in names if is_cache(name)]
 
 
 def share_kv_cache(owner: Any, borrower: Any) -> int:

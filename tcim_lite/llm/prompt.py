@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .masks import Masks, takes_masks
+from .masks import Masks
+from .ports import lanes_of
 
 
 def check_prompt(prompt: Iterable[int], context: int, vocab_size: int) -> list[int]:
@@ -70,16 +71,17 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
     """Runs an LLM graph once and returns its first output.
 
     Args:
-        module: Inputs 0, 1 and 2 are rows, valid length and current length; then there may be the tokens' positions or
-            masks.
+        module: Of one slot; its inputs are as in `lanes_of`. Positions are set to those of text, deepstack to zeros.
         rows: As input 0.
         valid: Tokens already in the cache.
         current: Real rows; what follows is padding.
     """
+    (lane,) = lanes_of(module)
     module.set_input(module.get_input_name(0), rows)
-    module.set_input(module.get_input_name(1), np.array([valid], np.int32))
-    module.set_input(module.get_input_name(2), np.array([current], np.int32))
-    set_positions(module, valid)
+    module.set_input(lane.valid, np.array([valid], np.int32))
+    module.set_input(lane.current, np.array([current], np.int32))
+    lane.set_text_positions(module, valid)
+    lane.clear_deepstack(module)
     Masks(module).set(valid, current)
     module.run()
     module.sync()
@@ -134,19 +136,16 @@ def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def takes_positions(module: Any) -> bool:
-    """Whether input 3 of an LLM graph is the positions of its tokens, [1, T], and the caches begin at 4."""
-    return len(module.get_input_info(module.get_input_name(3)).shape) == 2
+    """Whether an LLM graph takes the positions of its tokens: one, [1, T], or three, [T]."""
+    return bool(lanes_of(module)[0].positions)
 
 
 def set_positions(module: Any, valid: int) -> None:
     """Sets the positions of tokens that follow `valid` others, for the next run of a graph that takes positions."""
-    if takes_positions(module):
-        name = module.get_input_name(3)
-        count = module.get_input_info(name).shape[1]
-        module.set_input(name, np.arange(valid, valid + count, dtype=np.int32).reshape(1, count))
+    for lane in lanes_of(module):
+        lane.set_text_positions(module, valid)
 
 
 def context_length(module: Any) -> int:
-    """Rows of the KV caches of an LLM graph; the first is input 3, 4 after positions, or 5 after masks."""
-    first = 3 + takes_positions(module) + 2 * takes_masks(module)
-    return module.get_input_info(module.get_input_name(first)).shape[2]
+    """Rows of the KV caches of an LLM graph."""
+    return module.get_input_info(lanes_of(module)[0].caches[0]).shape[2]

@@ -21,6 +21,8 @@ QUANTS = ["w4a8h0_ssfp", "w8a8h1_sefp", "mxfp4a8", "float16", "float32"]
 # Every profile, and every family: families differ in blocks, not in numbers.
 MODELS = [("qwen3", quant) for quant in QUANTS]
 MODELS += [(family, "w4a8h0_ssfp") for family in FAMILIES if family != "qwen3"]
+# Those whose graphs have the inputs of Qwen3's, and may have several slots; the others take three positions.
+TEXT_FAMILIES = [name for name, family in FAMILIES.items() if not family.contract.axes]
 
 
 def compile_package(checkpoint: Path, output: Path, **options) -> Package:

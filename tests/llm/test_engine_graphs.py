@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from engine_tools import CHUNK, CONTEXT, prompt_of, run
-from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, TEXT_FAMILIES, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, Sampler, encode_chat, load_tokenizer
 from tcim_lite.llm.engine import Engine, PromptLookup, SamplingParams, Slots, StructuredOutput
@@ -59,7 +59,13 @@ def test_a_grammar_judges_guesses_too(pair):
     assert engines[1].stats.drafted_tokens > 0
 
 
-@pytest.mark.parametrize("options", [{"family": family, "batch": 2} for family in FAMILIES] + [{"position_ids": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"family": family, "batch": 2} if family in TEXT_FAMILIES else {"family": family} for family in FAMILIES),
+        {"position_ids": True},
+    ],
+)
 def test_every_kind_of_graph(tiny_package, options):
     """Families differ in blocks, windows and experts; graphs with positions have one slot."""
     sizes = {"prefill_length": CHUNK, "context_length": CONTEXT}

@@ -5,7 +5,7 @@ import pytest
 from llm_packages import MODELS, LoadedPackage
 
 import tcim_lite.runtime as tcim
-from tcim_lite.llm import Package, cache_names
+from tcim_lite.llm import Package, cache_names, lanes_of
 
 PROMPT = np.random.default_rng(1).integers(0, 331, 21).tolist()
 NEXT = [5, 6, 7]
@@ -30,6 +30,9 @@ class Stages:
             module.set_input(name, rows)
             for length, number in lengths.items():
                 module.set_input(length, np.array([number], np.int32))
+            for lane in lanes_of(module):
+                lane.set_text_positions(module, lengths[lane.valid])
+                lane.clear_deepstack(module)
             module.run(sync=True)
             rows = module.get_output(module.get_output_name(0)).numpy()
         return rows

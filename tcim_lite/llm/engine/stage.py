@@ -7,7 +7,6 @@ caches of the slot that they work for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
@@ -16,18 +15,9 @@ import numpy as np
 import tcim_lite.runtime as tcim
 
 from ..kv_cache import cache_names
-from ..masks import Masks, mask_names
-from ..prompt import run_graph, takes_positions
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Names of one slot's inputs of the decode graph."""
-
-    valid: str
-    current: str
-    positions: str | None
-    caches: tuple[str, ...]
+from ..masks import Masks
+from ..ports import Lane, lanes_of
+from ..prompt import run_graph
 
 
 class Stage:
@@ -69,6 +59,7 @@ class Stage:
         self._values = [np.zeros(1, np.int32) for _ in self.lanes]  # for `set_input`, which copies
         for lane in self.lanes:
             decode.set_input(lane.current, np.array([1], np.int32))  # set once: inputs keep their value
+            lane.clear_deepstack(decode)
 
     @classmethod
     def load(
@@ -114,9 +105,8 @@ class Stage:
                 self._lengths[slot] = -1
                 value = self._values[slot]
                 value[0] = length
-                self.decode.set_input(lane.valid, value)
-                if lane.positions is not None:
-                    self.decode.set_input(lane.positions, value.reshape(1, 1))
+                for name in (lane.valid, *lane.positions):
+                    self.decode.set_input(name, value)
                 self._masks.set(length, 1, slot)
                 self._lengths[slot] = length
         self.decode.set_input(self._rows_name, rows)
@@ -152,16 +142,7 @@ def _first_rows(cache: Any, count: int) -> Any:
 
 
 def _lanes(decode: Any) -> list[Lane]:
-    """After input 0, the rows [B, 1, H], every slot has valid length, current length, masks if any, and its caches."""
-    batch, length = decode.get_input_info(decode.get_input_name(0)).shape[:2]
+    length = decode.get_input_info(decode.get_input_name(0)).shape[1]
     if length != 1:
         raise ValueError(f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph")
-    names = [decode.get_input_name(i) for i in range(1, decode.get_num_inputs())]
-    if takes_positions(decode):
-        if batch != 1:
-            raise ValueError("this package was compiled with --position-ids, which no graph of several slots has")
-        return [Lane(names[0], names[1], names[2], tuple(names[3:]))]
-    each = len(names) // batch
-    lanes = [names[begin : begin + each] for begin in range(0, len(names), each)]
-    masks = len(mask_names(decode)) // batch
-    return [Lane(valid, current, None, tuple(others[masks:])) for valid, current, *others in lanes]
+    return lanes_of(decode)

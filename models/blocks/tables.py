@@ -1,0 +1,40 @@
+"""Rows of cos and sin for tokens that have a position on each of three axes, made once for all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN
+
+_AXES = ("time", "height", "width")
+
+
+def lower_tables(builder: GraphBuilder, slots: Sequence[Slot]) -> tuple[Ref, Ref]:
+    """Returns cos and sin, [B, T, head_dim / 2], of the slots' tokens.
+
+    A token's row takes each frequency from the table's row of one of its positions. Where all three are equal that is
+    this row, so text is rotated as by one position, to the bit.
+    """
+    cos, sin = (
+        _joined(builder, table, [_rows(builder, table, slot, index) for index, slot in enumerate(slots)])
+        for table in (ROPE_COS, ROPE_SIN)
+    )
+    return cos, sin
+
+
+def _rows(builder: GraphBuilder, table: str, slot: Slot, index: int) -> Ref:
+    """[T, head_dim / 2] of a slot."""
+    end = f"_batch_{index}" if index else ""
+    found = [
+        builder.gather(f"{table}.{axis}{end}", builder.weight(table), positions, 0)
+        for axis, positions in zip(_AXES, slot.axes, strict=True)
+    ]
+    beside = builder.concat(f"{table}.axes{end}", found, 1)
+    return builder.gather(f"{table}.row{end}", beside, builder.weight(ROPE_COLUMNS), 1)
+
+
+def _joined(builder: GraphBuilder, table: str, rows: Sequence[Ref]) -> Ref:
+    whole = rows[0] if len(rows) == 1 else builder.concat(f"{table}.slots", rows, 0)
+    tokens, half = rows[0].shape
+    return builder.reshape(f"{table}.rows", whole, (len(rows), tokens, half))

@@ -1,0 +1,64 @@
+"""The language model in a checkpoint that has a vision tower as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import FLOATS, Checkpoint
+
+_LANGUAGE = ("model.language_model.", "language_model.model.")  # what names of its layers begin with, in some files
+_VISION = ("model.visual.", "visual.")
+_OWN = "model."  # in the others
+
+
+class LanguageTensors(Checkpoint):
+    """The language model alone, under the names that a checkpoint of text has."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._prefix = next((p for p in _LANGUAGE if _has(self, p)), _OWN)
+
+    @staticmethod
+    def fits(checkpoint: Checkpoint) -> bool:
+        """Whether a checkpoint has a vision tower, or names its layers as those that have one."""
+        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *_VISION))
+
+    def __contains__(self, name: str) -> bool:
+        return super().__contains__(self._stored(name))
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        names = (name for name in super().names() if not name.startswith(_VISION))
+        return [_OWN + name.removeprefix(self._prefix) if name.startswith(self._prefix) else name for name in names]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        return super().shape(self._stored(name))
+
+    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
+        """As `Checkpoint.check`."""
+        super().check(self._stored(name), shape, dtypes)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """As `Checkpoint.read`."""
+        return super().read(self._stored(name), start, stop)
+
+    def part(self, name: str, index: tuple[int | slice, ...]) -> NDArray[Any]:
+        """As `Checkpoint.part`."""
+        return super().part(self._stored(name), index)
+
+    def integers(self, name: str, columns: slice = slice(None)) -> NDArray[np.int32]:
+        """As `Checkpoint.integers`."""
+        return super().integers(self._stored(name), columns)
+
+    def _stored(self, name: str) -> str:
+        return self._prefix + name.removeprefix(_OWN) if name.startswith(_OWN) else name
+
+
+def _has(checkpoint: Checkpoint, prefix: str) -> bool:
+    return any(name.startswith(prefix) for name in Checkpoint.names(checkpoint))

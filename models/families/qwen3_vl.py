@@ -1,0 +1,47 @@
+"""Qwen3-VL dense, 2B to 32B: the language model of Qwen3, with three positions for each token and deepstack inputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..blocks import Block, Deepstack
+from ..common.config_keys import Key
+from ..common.config_rules import axes_in_turns, no_window
+from ..dense import TENSORS, hidden_per_head
+from ..family import Family, ModelConfig, Port
+from ..vision_language import CONTRACT, TINY
+from . import qwen3
+
+_DEEPSTACK = 3  # layers that add features of the vision tower, which has so many outputs for them
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    blocks = qwen3.FAMILY.layer(config, layer)
+    return (*blocks, Deepstack()) if layer < _DEEPSTACK else blocks
+
+
+FAMILY = Family(
+    model_type="qwen3_vl",
+    architecture="Qwen3VLForConditionalGeneration",
+    title="Qwen3-VL dense",
+    models="Qwen3-VL 2B, 4B, 8B, 32B: the language model",
+    has="as Qwen3; positions in time, height and width, `mrope_section` in turns; features of the vision tower are "
+    "added after the first three layers",
+    keys=(
+        *qwen3.FAMILY.keys,
+        Key("head_dim", absent=128, null=hidden_per_head),
+        Key("max_position_embeddings", absent=128000),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors=TENSORS,
+    contract=replace(CONTRACT, deepstack=Port("deepstack", "deepstack_embeds_{layer}", "")),
+    rope_theta=500000.0,
+    axes=axes_in_turns,
+    nested="text_config",
+    tiny={
+        **TINY,
+        "tie_word_embeddings": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [12, 10, 10]},
+    },
+)

@@ -1,0 +1,69 @@
+"""What the inputs of an LLM graph are for, by their names and order.
+
+Input 0 is the rows [B, T, H]. Then every slot has its lengths; its tokens' positions or masks, if it takes them; and
+its caches. Graphs of vision-language models have three positions before the lengths, along time, height and width, and
+may have deepstack inputs behind, shaped like the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Names of one slot's inputs.
+
+    Attributes:
+        valid: Its tokens in the cache before a run, int32 [1].
+        current: Its tokens in a run, int32 [1].
+        positions: None; one, int32 [1, T]; or three, int32 [T], along time, height and width.
+        masks: None, or two [1, 1, T, S].
+        deepstack: What is added to the hidden states, [1, T, H]: zeros for text.
+        caches: [1, Hkv, C, D].
+    """
+
+    valid: str
+    current: str
+    positions: tuple[str, ...]
+    masks: tuple[str, ...]
+    deepstack: tuple[str, ...]
+    caches: tuple[str, ...]
+
+    def set_text_positions(self, module: Any, valid: int) -> None:
+        """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
+        for name in self.positions:
+            shape = module.get_input_info(name).shape
+            module.set_input(name, np.arange(valid, valid + shape[-1], dtype=np.int32).reshape(shape))
+
+    def clear_deepstack(self, module: Any) -> None:
+        """Zeros the deepstack inputs, as text wants them; they keep that."""
+        for name in self.deepstack:
+            info = module.get_input_info(name)
+            module.set_input(name, np.zeros(info.shape, info.dtype))
+
+
+def is_cache(name: str) -> bool:
+    """Whether an input of this name is a KV cache."""
+    return "kcache" in name or "vcache" in name
+
+
+def lanes_of(module: Any) -> list[Lane]:
+    """The slots of an LLM graph, in order."""
+    batch = module.get_input_info(module.get_input_name(0)).shape[0]
+    names = [module.get_input_name(i) for i in range(1, module.get_num_inputs())]
+    each = len(names) // batch
+    return [_lane(names[begin : begin + each]) for begin in range(0, len(names), each)]
+
+
+def _lane(names: list[str]) -> Lane:
+    axes = 3 if names[0].endswith("_position_ids") else 0
+    valid, current, *others = names[axes:]
+    first = next((i for i, name in enumerate(others) if is_cache(name)), len(others))
+    masks = tuple(name for name in others[:first] if "attention_mask" in name)
+    rest = tuple(name for name in others[:first] if name not in masks)
+    positions, deepstack = (tuple(names[:3]), rest) if axes else (rest, ())
+    return Lane(valid, current, positions, masks, deepstack, tuple(others[first:]))

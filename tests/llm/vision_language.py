@@ -1,0 +1,114 @@
+"""Tiny vision-language models of transformers with random weights, and what a program around their graphs does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_oracle import random_weights
+
+from tcim_lite.llm import lanes_of
+from tcim_lite.models.families import FAMILIES
+
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+
+IMAGE_TOKEN = 300  # of the tiny vocabulary
+MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL"}
+_VISION: dict[str, dict[str, Any]] = {
+    "qwen3_vl": {"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2], "intermediate_size": 96},
+    "qwen2_5_vl": {"window_size": 32, "fullatt_block_indexes": [1, 3], "intermediate_size": 100},
+}
+
+
+def random_model(family: str, **changes: Any) -> Any:
+    """A model whose language part has the family's tiny config, with changes."""
+    torch.manual_seed(5)
+    text = {**FAMILIES[family].tiny, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": None, **changes}
+    tied = text.pop("tie_word_embeddings")
+    vision = {"depth": 4, "hidden_size": 64, "num_heads": 2, "out_hidden_size": text["hidden_size"], "patch_size": 8}
+    config = getattr(transformers, f"{MODELS[family]}Config")(
+        text_config=text,
+        vision_config=vision | _VISION[family],
+        image_token_id=IMAGE_TOKEN,
+        tie_word_embeddings=tied,
+        attn_implementation="eager",
+    )
+    model = getattr(transformers, f"{MODELS[family]}ForConditionalGeneration")(config).float().eval()
+    random_weights(model)
+    return model
+
+
+class Prompt:
+    """Tokens with images, and what transformers makes of them.
+
+    Attributes:
+        tokens: [N].
+        positions: [3, N], time, height and width.
+        delta: What the next token's position is more than its number.
+        rows: [N, H], embeddings with features of the images in the place of their tokens.
+        deepstack: By layer [N, H], zeros at text.
+        logits: [N, V], of the whole model at once.
+    """
+
+    def __init__(self, model: Any, tokens: np.ndarray, patches: Any = None, grids: list[list[int]] | None = None):
+        self.tokens = tokens
+        ids, kinds = torch.tensor(tokens)[None], torch.tensor(tokens == IMAGE_TOKEN)[None].int()
+        given: dict[str, Any] = {}
+        if grids:
+            given = {"pixel_values": patches, "image_grid_thw": torch.tensor(grids), "mm_token_type_ids": kinds}
+        with torch.no_grad():
+            model.model.rope_deltas = None
+            self.logits = model(ids, **given).logits[0].numpy()
+            rows = model.get_input_embeddings()(ids)
+            count = len(tokens)
+            self.deepstack: list[np.ndarray] = []
+            if not grids:
+                self.positions, self.delta = np.tile(np.arange(count), (3, 1)), 0
+            else:
+                positions, deltas = model.model.get_rope_index(ids, kinds, image_grid_thw=given["image_grid_thw"])
+                self.positions, self.delta = positions[:, 0].numpy(), int(deltas[0, 0])
+                found = model.model.get_image_features(patches, given["image_grid_thw"], return_dict=True)
+                at = kinds.bool()
+                rows = rows.masked_scatter(at[..., None].expand_as(rows), torch.cat(found.pooler_output))
+                for features in getattr(found, "deepstack_features", None) or []:
+                    stack = torch.zeros_like(rows)
+                    stack[at] = torch.cat(features) if isinstance(features, (list, tuple)) else features
+                    self.deepstack.append(stack[0].numpy())
+            self.rows = rows[0].numpy()
+
+
+def run(module: Any, prompt: Prompt, first: int, count: int) -> np.ndarray:
+    """Runs tokens [first, first + count) of a prompt; returns the logits of the last."""
+    (lane,) = lanes_of(module)
+    length = module.get_input_info(module.get_input_name(0)).shape[1]
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        part = values[first : first + count]
+        return np.concatenate([part, np.zeros((length - count, *part.shape[1:]), part.dtype)])
+
+    module.set_input(module.get_input_name(0), padded(prompt.rows)[None])
+    for name, values in zip(lane.positions, prompt.positions, strict=True):
+        module.set_input(name, padded(values).astype(np.int32))
+    lane.clear_deepstack(module)
+    for name, values in zip(lane.deepstack, prompt.deepstack, strict=False):
+        module.set_input(name, padded(values)[None])
+    module.set_input(lane.valid, first)
+    module.set_input(lane.current, count)
+    module.run(True)
+    return module.get_output("logits").numpy().reshape(-1)
+
+
+def with_images(model: Any, text: list[int], grids: list[list[int]], seed: int = 0) -> Prompt:
+    """Tokens of text, with a random image of each grid (in patches) behind each of the first ones' parts."""
+    rng = np.random.default_rng(seed)
+    vision = model.config.vision_config
+    tokens: list[int] = []
+    for count, grid in zip(text, [*grids, None], strict=True):
+        tokens += rng.integers(0, IMAGE_TOKEN, count).tolist()
+        if grid is not None:
+            tokens += [IMAGE_TOKEN] * (int(np.prod(grid)) // vision.spatial_merge_size**2)
+    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    patches = rng.standard_normal((sum(int(np.prod(grid)) for grid in grids), width)).astype(np.float32)
+    return Prompt(model, np.array(tokens), torch.tensor(patches), grids)
