@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 _MAX_DEPTH = 64  # of functions that call functions
 # Ops of ONNX without a lowering, which its own definition computes.
 WRITTEN_OUT = (
-    "Attention", "CausalConvWithState", "CenterCropPad", "LinearAttention", "NegativeLogLikelihoodLoss",
-    "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU",
+    "Attention", "CenterCropPad", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU",
 )  # fmt: skip
 _OWN = "tcim_lite.written_out"
 

@@ -17,6 +17,7 @@ from . import (
     fused,
     gather,
     grid,
+    linear_attention,
     matmul,
     microsoft,
     nbits,
@@ -39,7 +40,7 @@ from . import (
 
 __all__ = [
     "activation", "attention", "bits", "cache", "cast", "classical", "codes", "col2im", "conv", "curves", "deform",
-    "einsum", "elementwise", "fused", "gather", "grid", "matmul", "microsoft", "nbits", "norm", "one_hot", "pool",
-    "quantised", "recurrent", "reduce", "resize", "roi", "rotary", "rows", "scatter", "sequences", "shape", "spectrum",
-    "unpool",
+    "einsum", "elementwise", "fused", "gather", "grid", "linear_attention", "matmul", "microsoft", "nbits", "norm",
+    "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "roi", "rotary", "rows", "scatter", "sequences",
+    "shape", "spectrum", "unpool",
 ]  # fmt: skip
