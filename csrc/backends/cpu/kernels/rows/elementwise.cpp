@@ -36,14 +36,6 @@ template <typename T>
 void where(const WhereArgs& args) {
   const T *condition = static_cast<const T*>(args.condition), *a = static_cast<const T*>(args.a),
           *b = static_cast<const T*>(args.b);
-  if (args.condition_repeats) {
-    const float number = first_lane(load(condition, Tail(1)));
-    const bool takes_a = number < 0 || number > 0;
-    if (!(takes_a ? args.a_repeats : args.b_repeats)) {
-      __builtin_memcpy(args.y, takes_a ? a : b, size_t(args.cols) * sizeof(T));
-      return;
-    }
-  }
   const auto at = [](const T* row, bool repeats, int64_t i, auto lanes) {
     return repeats ? broadcast(first_lane(load(row, Tail(1)))) : load(row + i, lanes);
   };
