@@ -1,10 +1,13 @@
-"""Attention of onnxruntime's domain with caches of keys and values, against onnxruntime."""
+"""Caches of keys and values: attention of onnxruntime's domain against onnxruntime, and TensorScatter against numpy."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
 
+from tcim_lite import hmm
 from tcim_lite.errors import TcimError
 from tcim_lite.models.onnx import onnx_bytes
 
@@ -160,3 +163,59 @@ def test_attributes_that_mean_another_attention_are_refused(name, value, make_mo
     model, _ = model_of(make_model, (op, operands, results, {**attributes, name: value}, feeds, constants))
     with pytest.raises(TcimError, match=rf"'n0' .*{name} {value}; expected {1 - value}"):
         onnx_bytes(model, "float32")
+
+
+def scattered(cache, update, begins, axis, mode):
+    result = np.moveaxis(cache.copy(), axis, 1)
+    rows = np.moveaxis(update, axis, 1)
+    for batch, begin in enumerate(begins):
+        for i in range(rows.shape[1]):
+            at = (begin + i) % result.shape[1] if mode == "circular" else begin + i
+            if 0 <= at < result.shape[1]:
+                result[batch, at] = rows[batch, i]
+    return np.moveaxis(result, 1, axis)
+
+
+# The shape of the cache, how many new rows, their axis, the place in each batch
+SCATTERS = {
+    "one row": ((1, 3, 10, 8), 1, -2, [4]),
+    "one row in each batch": ((3, 2, 10, 8), 1, -2, [0, 9, 5]),
+    "some rows in each batch": ((3, 2, 10, 8), 4, -2, [0, 6, 3]),
+    "rows beyond the end": ((2, 2, 10, 8), 4, -2, [8, 10]),
+    "rows beyond the begin": ((2, 2, 10, 8), 3, -2, [-2, -3]),
+    "all rows": ((2, 2, 4, 8), 4, -2, [0, 1]),
+    "a cache of one row": ((2, 3, 1, 8), 1, 2, [0, 0]),
+    "heads last": ((2, 10, 3, 8), 2, 1, [7, 3]),
+    "three axes": ((2, 10, 8), 2, 1, [7, 3]),
+    "single numbers": ((2, 10), 3, 1, [7, 3]),
+}
+
+
+def scatter_model(make_model, case, mode, feeds):
+    _, _, axis, begins = case
+    nodes = [("TensorScatter", ["cache", "update", "at"], ["y"], {"axis": axis, "mode": mode})]
+    constants = {} if "at" in feeds else {"at": np.array(begins)}
+    model = make_model(nodes, {name: array.shape for name, array in feeds.items()}, ["y"], constants, 24)
+    if "at" in feeds:
+        model.graph.input[2].type.tensor_type.elem_type = 7
+    return model
+
+
+@pytest.mark.parametrize("is_constant", [False, True], ids=["computed", "constant"])
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [(case, "linear") for case in SCATTERS] + [(case, "circular") for case in SCATTERS if "beyond" not in case],
+)
+def test_rows_are_scattered_in_one_pass_over_the_cache(case, mode, is_constant, make_model, run_here, tmp_path):
+    shape, count, axis, begins = SCATTERS[case]
+    update = [count if i == axis % len(shape) else extent for i, extent in enumerate(shape)]
+    feeds = {"cache": numbers(*shape), "update": numbers(*update)}
+    if not is_constant:
+        feeds["at"] = np.array(begins, np.int32)
+    model = scatter_model(make_model, SCATTERS[case], mode, feeds)
+    got = run_here(model, feeds)["y"]
+    np.testing.assert_array_equal(got, scattered(feeds["cache"], feeds["update"], begins, axis, mode))
+    path = tmp_path / "net.hmm"
+    path.write_bytes(onnx_bytes(model, "float32"))
+    ops = Counter(op.kind for op in hmm.read(path).graphs[0].ops)
+    assert (ops["Where"], ops["Concat"], ops["Gather"]) == (1, 0, int(count > 1))

@@ -138,7 +138,7 @@ def _cached(call: Call, past: Tensor | None, new: Tensor, before: Operand) -> Te
         raise call.node.unsupported(f"a cache {list(cache.shape)} for rows {list(new.shape)}")
     if rows > cache.shape[2]:
         cache = call.op("Pad", [cache], (*cache.shape[:2], rows, cache.shape[3]), {"begins": [0] * 4, "value": 0.0})
-    return cache if past is None else written_at(call, cache, new, before)
+    return cache if past is None else written_at(call, cache, new, before, 2)
 
 
 def _window(call: Call, before: Operand, batch: int, count: int, rows: int) -> Operand:

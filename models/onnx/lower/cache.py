@@ -8,8 +8,8 @@ import numpy as np
 
 from ..emit import Tensor, is_integer
 from ..table import Call, Operand, lowers
-from .integers import int32, kind_of
-from .shape import take
+from .integers import int32, kind_of, whole
+from .rows import replaced
 
 
 @lowers("TensorScatter")
@@ -29,36 +29,31 @@ def tensor_scatter(call: Call) -> Tensor:
     ):
         raise call.node.unsupported(f"an update {list(update.shape)} of {update.kind}s in {list(x.shape)}")
     begins = call.operand(2) if call.has(2) else np.zeros(x.shape[0], np.int64)
-    before, behind = math.prod(x.shape[1:axis]), math.prod(x.shape[axis + 1 :])
-    parts = [call.reshape(part, (x.shape[0], before, part.shape[axis], behind)) for part in (x, update)]
-    return call.reshape(written_at(call, parts[0], parts[1], begins, mode == "circular"), x.shape)
+    return written_at(call, x, update, begins, axis, mode == "circular")
 
 
-def written_at(call: Call, cache: Tensor, update: Tensor, begins: Operand, circular: bool = False) -> Tensor:
-    """cache [B, P, S, n] with the rows of `update` [B, P, L, n] from rows `begins` [B] on; what is beyond S is lost."""
-    (batch, parts, rows, width), count = cache.shape, update.shape[2]
+def written_at(call: Call, cache: Tensor, update: Tensor, begins: Operand, axis: int, circular: bool = False) -> Tensor:
+    """`cache` with rows of `update` along an axis, from rows `begins` [B] of each batch on; rows beyond it are lost."""
+    batch, rows, count = cache.shape[0], cache.shape[axis], update.shape[axis]
     if tuple(begins.shape) != (batch,) or not is_integer(kind_of(begins)):
         raise call.node.unsupported(f"places {list(begins.shape)} to write at, expected {batch} integers")
-    call.stores(2 * batch * parts * rows)
-    lead = np.arange(batch * parts).reshape(batch, parts, 1)
-    own, first = lead * rows + np.arange(rows), lead * count + batch * parts * rows
-    both = call.op(
-        "Concat",
-        [call.reshape(part, (batch * parts * part.shape[2], width)) for part in (cache, update)],
-        (batch * parts * (rows + count), width),
-        {"axis": 0},
-        cache.kind,
-    )
-    if not isinstance(begins, Tensor):
-        step = np.arange(rows) - begins.reshape(batch, 1, 1)
-        step = step % rows if circular else step
-        source = np.where((step >= 0) & (step < count), first + step, own)
-        return call.reshape(take(call, both, source.reshape(-1), 0), cache.shape)
-    at = int32(call, "Sub", np.arange(rows), call.reshape(begins, (batch, 1, 1)))
-    if circular:  # the step before is from -S on, if the place is in the cache
-        at = int32(call, "Add", at, int32(call, "Mul", int32(call, "Less", at, np.asarray(0)), np.asarray(rows)))
-    inside = int32(call, "Mul", int32(call, "Less", np.asarray(-1), at), int32(call, "Less", at, np.asarray(count)))
-    news = int32(call, "Add", at, first)
-    chosen = call.op("Where", [inside, news, call.source(own)], own.shape, result="int")
-    places = call.reshape(chosen, (own.size,))
-    return call.reshape(call.op("Gather", [both, places], (own.size, width), {"axis": 0}, cache.kind), cache.shape)
+    parts, behind = math.prod(cache.shape[:axis]), math.prod(cache.shape[axis + 1 :])
+    call.stores(parts + rows)
+    source, is_new = _new_rows(call, begins, rows, count, circular)
+    if count > 1:
+        first = np.arange(parts).reshape(batch, parts // batch, 1) * count
+        places = call.reshape(int32(call, "Add", source, first), (parts * rows,))
+        flat = call.reshape(update, (parts * count, behind))
+        update = call.op("Gather", [flat, places], (parts * rows, behind), {"axis": 0}, cache.kind)
+        update = call.reshape(update, cache.shape)
+    ones = [1] * len(cache.shape)
+    return replaced(call, cache, call.reshape(is_new, (batch, *ones[1:axis], rows, *ones[axis + 1 :])), update)
+
+
+def _new_rows(call: Call, begins: Operand, rows: int, count: int, circular: bool) -> tuple[Tensor, Tensor]:
+    """[B, 1, S]: the one of `count` new rows that is for each place, or is the nearest; and 1 where it is for it."""
+    at = int32(call, "Sub", np.arange(rows), call.reshape(call.as_tensor(begins), (*begins.shape, 1, 1)))
+    if circular:  # it is from -S on, if the place is in the cache
+        at = int32(call, "Add", at, int32(call, "Mul", int32(call, "Less", at, whole(0)), whole(rows)))
+    nearest = int32(call, "Max", int32(call, "Min", at, whole(count - 1)), whole(0))
+    return nearest, int32(call, "Equal", at, nearest)

@@ -30,15 +30,18 @@ def with_rows(call: Call, x: Tensor, places: Tensor, updates: Tensor, axis: int)
     rows, count = x.shape[axis], math.prod(places.shape)
     if x.kind != updates.kind or not is_integer(places.kind):
         raise call.node.unsupported(f"updates of {updates.kind}s at places of {places.kind}s in {x.kind}s")
-    lead, columns = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    data, news = call.reshape(x, (lead, rows, columns)), call.reshape(updates, (lead, count, columns))
-    found = call.reshape(from_front(call, call.reshape(places, (count, 1)), [rows]), (1, 1, count))
-    chosen = newest(call, found, rows)
+    found = from_front(call, call.reshape(places, (count, 1)), [rows])
+    chosen = newest(call, call.reshape(found, (1, 1, count)), rows)
     if count > 1:  # 0 is none, whose place in the updates does not matter
         source = call.reshape(int32(call, "Sub", chosen, whole(1)), (rows,))
-        news = call.op("Gather", [news, source], (lead, rows, columns), {"axis": 1}, x.kind)
-    is_new = chosen if is_integer(x.kind) else to_floats(call, chosen)
-    return call.reshape(where(Call(call.node, [is_new, news, data], call.emit)), x.shape)
+        updates = call.op("Gather", [updates, source], x.shape, {"axis": axis}, x.kind)
+    return replaced(call, x, call.reshape(chosen, [rows if i == axis else 1 for i in range(len(x.shape))]), updates)
+
+
+def replaced(call: Call, x: Tensor, is_new: Tensor, news: Tensor) -> Tensor:
+    """News where an integer is not 0, else x as it lies: a cache whose output is bound to its input stays in place."""
+    condition = is_new if is_integer(x.kind) else to_floats(call, is_new)
+    return where(Call(call.node, [condition, news, x], call.emit))
 
 
 def newest(call: Call, places: Tensor, rows: int) -> Tensor:
