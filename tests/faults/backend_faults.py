@@ -234,8 +234,8 @@ BACKEND = [
         "Inputs that hold a NaN are computed with.",
         "errors of queued work",
         _EXECUTABLE,
-        "const int64_t rows = context.rows_of(input.rows);\n    const uint32_t id",
-        'const int64_t rows = seeded("nan_ignored") ? 0 : context.rows_of(input.rows);\n    const uint32_t id',
+        "if (!are_finite) refuse_input",
+        'if (!are_finite && !seeded("nan_ignored")) refuse_input',
         ("refusals::test_an_error_of_queued_work_is_raised_once",),
     ),
     Fault(
@@ -252,8 +252,8 @@ BACKEND = [
         "An output that overlaps an input is written while the input is still read.",
         "C-9",
         _EXECUTABLE,
-        "if (!overlaps_an_input(outputs[port], bytes, inputs)) continue;",
-        'if (seeded("output_written_over_its_input") || !overlaps_an_input(outputs[port], bytes, inputs)) continue;',
+        "if (!overlaps_an_input(outputs[port], output, inputs)) continue;",
+        'if (seeded("output_written_over_its_input") || !overlaps_an_input(outputs[port], output, inputs)) continue;',
         ("corner_binding::test_c09_an_output_may_overlap_an_input",),
     ),
 ]

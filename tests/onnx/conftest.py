@@ -66,6 +66,12 @@ def loaded(model, feeds, quant):
 
 
 @pytest.fixture
+def load():
+    """Compiles and loads a model, and sets its inputs."""
+    return loaded
+
+
+@pytest.fixture
 def run_here():
     """Compiles a model, runs it and returns its outputs by name."""
 

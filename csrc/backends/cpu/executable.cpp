@@ -1,6 +1,7 @@
 #include "backends/cpu/executable.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <type_traits>
@@ -24,6 +25,8 @@
 
 namespace tcim_lite::cpu {
 namespace {
+
+constexpr int64_t kCheckedElements = 1 << 15;  // of an input that a task looks through for NaN and infinity
 
 template <typename Spec>
 struct StepFor;
@@ -235,10 +238,10 @@ void CpuPart::finish(const PartMemory& memory) {
 
 void CpuPart::bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs) {
   for (size_t port = 0; port < outputs.size(); ++port) {
-    const int64_t bytes = plan_.outputs[port].bytes;
+    const Plan::OutputPort& output = plan_.outputs[port];
     output_targets_[port] = outputs[port];
-    if (!overlaps_an_input(outputs[port], bytes, inputs)) continue;
-    if (staged_outputs_[port].data() == nullptr) staged_outputs_[port] = AlignedBuffer(bytes);
+    if (!overlaps_an_input(outputs[port], output, inputs)) continue;
+    if (staged_outputs_[port].data() == nullptr) staged_outputs_[port] = AlignedBuffer(output.bytes);
     output_targets_[port] = staged_outputs_[port].data();
   }
   for (uint32_t id : port_values_) {
@@ -248,19 +251,26 @@ void CpuPart::bind(std::span<std::byte* const> inputs, std::span<std::byte* cons
   }
 }
 
-bool CpuPart::overlaps_an_input(const std::byte* begin, int64_t bytes, std::span<std::byte* const> inputs) const {
+bool CpuPart::overlaps_an_input(const std::byte* begin, const Plan::OutputPort& output,
+                                std::span<std::byte* const> inputs) const {
   for (size_t port = 0; port < inputs.size(); ++port) {
-    if (begin < inputs[port] + plan_.input_bytes[port] && inputs[port] < begin + bytes) return true;
+    if (port == output.over && inputs[port] == begin) continue;
+    if (begin < inputs[port] + plan_.input_bytes[port] && inputs[port] < begin + output.bytes) return true;
   }
   return false;
 }
 
 void CpuPart::check_finite(const RunContext& context) const {
   for (const Plan::FloatInput& input : plan_.float_inputs) {
-    const int64_t rows = context.rows_of(input.rows);
-    const uint32_t id = graph_->inputs[input.port];
-    if (context.kernels.all_finite[input.elem]({values_[id], rows, input.rows.cols, input.rows.cols})) continue;
-    refuse_input(*graph_, input);
+    const std::byte* elements = values_[graph_->inputs[input.port]];
+    const int64_t count = context.rows_of(input.rows) * input.rows.cols;
+    std::atomic<bool> are_finite = true;
+    context.pool.parallel_for((count + kCheckedElements - 1) / kCheckedElements, [&](int64_t index, int) {
+      const int64_t begin = index * kCheckedElements, some = std::min(count - begin, kCheckedElements);
+      if (!context.kernels.all_finite[input.elem]({elements + begin * elem_bytes(input.elem), 1, some, some}))
+        are_finite.store(false, std::memory_order_relaxed);
+    });
+    if (!are_finite) refuse_input(*graph_, input);
   }
 }
 

@@ -49,7 +49,9 @@ class CpuPart {
   RunContext context();
   void bind(std::span<std::byte* const> inputs, std::span<std::byte* const> outputs);
   void check_finite(const RunContext& context) const;
-  bool overlaps_an_input(const std::byte* begin, int64_t bytes, std::span<std::byte* const> inputs) const;
+  // Other than the one that it may be written over.
+  bool overlaps_an_input(const std::byte* begin, const Plan::OutputPort& output,
+                         std::span<std::byte* const> inputs) const;
   int64_t length(uint32_t value) const { return *reinterpret_cast<const int32_t*>(values_[value]); }
 
   std::shared_ptr<const Graph> graph_;

@@ -52,6 +52,7 @@ struct Plan {
     Rows rows;
     int64_t row_bytes;
     int64_t bytes;
+    uint32_t over = kNoValue;  // an input port that the run can read and write this output over, byte for byte
   };
   // Keys or values that attention reads: [heads, context, head_dim] of one slot.
   struct Cache {

@@ -10,6 +10,18 @@
 #include "graph/plan/plan.h"
 
 namespace tcim_lite {
+namespace {
+
+// Whether each element of the result reads the operand's element at its place.
+bool is_dense(const BroadcastSpec& step, const int64_t* strides) {
+  int64_t elements = 1;
+  for (int axis = step.axes; axis-- > 0; elements *= step.extents[axis]) {
+    if (strides[axis] != elements) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 Plan PlanBuilder::build(const OwnForms& own_forms) {
   add_inputs();
@@ -21,6 +33,7 @@ Plan PlanBuilder::build(const OwnForms& own_forms) {
   add_outputs();
   values.assign_ports(plan_);
   values.assign_arena(plan_, own_forms ? own_forms(plan_) : std::vector<OwnForm>());
+  find_updates();
   return std::move(plan_);
 }
 
@@ -125,6 +138,38 @@ void PlanBuilder::add_outputs() {
     const int64_t bytes = num_elements(value.shape) * size_of(value.dtype);
     plan_.outputs.push_back({rows, bytes / rows.rows, bytes});
   }
+}
+
+void PlanBuilder::find_updates() {
+  if (!plan_.gathers.empty()) return;  // the time of a step is its index
+  for (size_t index = 0; index < plan_.steps.size(); ++index) {
+    const auto* step = std::get_if<BroadcastSpec>(&plan_.steps[index]);
+    if (step == nullptr || plan_.storage[step->y].place != Plan::Place::Output) continue;
+    plan_.outputs[plan_.storage[step->y].port].over = updated_input(*step, int64_t(index));
+  }
+}
+
+// The input port whose elements, all of them, a step reads only where it writes its own, and nobody after it.
+uint32_t PlanBuilder::updated_input(const BroadcastSpec& step, int64_t time) const {
+  struct Read {
+    uint32_t value, port;
+    bool dense;
+  };
+  std::vector<Read> reads;
+  const auto add = [&](const Operand& operand, const int64_t* strides) {
+    if (!operand.given() || operand.weight || plan_.storage[operand.value].place != Plan::Place::Input) return;
+    reads.push_back({operand.value, plan_.storage[operand.value].port, is_dense(step, strides)});
+  };
+  for (int i = 0; i < 3; ++i) add(step.operands[i], step.strides[i]);
+  for (const BroadcastSpec::Then& next : step.then) add(next.operand, next.strides);
+  const int64_t bytes = plan_.outputs[plan_.storage[step.y].port].bytes;
+  for (const Read& read : reads) {
+    const auto is_it = [&](const Read& other) { return other.port == read.port; };
+    const bool alone = std::count_if(reads.begin(), reads.end(), is_it) == 1;
+    if (read.dense && alone && plan_.input_bytes[read.port] == bytes && plan_.last_use[read.value] == time)
+      return read.port;
+  }
+  return kNoValue;
 }
 
 void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t context) {

@@ -61,6 +61,8 @@ class PlanBuilder {
   void add_inputs();
   void add_op(const Op& op);
   void add_outputs();
+  void find_updates();
+  uint32_t updated_input(const BroadcastSpec& step, int64_t time) const;
   void check_state_dtypes(const Op& op) const;
   bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;
   bool has_its_tables(const Op& rope) const;
