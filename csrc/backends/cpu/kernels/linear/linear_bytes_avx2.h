@@ -71,7 +71,8 @@ struct SplitRows {
 // R rows of a span and block. Fetched are the lines of codes of the next block whose bits are in `lines`; or, if Pages,
 // those of line_of_next_pages(), for rows that wait for memory.
 template <typename Format, int R, bool Pages>
-void tile_of_bytes(const LinearQuantArgs& args, const SplitRows& rows, int64_t row, int64_t block, uint32_t lines) {
+__attribute__((noinline)) void tile_of_bytes(const LinearQuantArgs& args, const SplitRows& rows, int64_t row,
+                                             int64_t block, uint32_t lines) {
   using Span = SplitSpan<Format>;
   constexpr auto kHint = Format::kFetch == WeightFetch::IntoFirst ? _MM_HINT_T0 : _MM_HINT_T1;
   const std::byte* spans = rows.spans + row * rows.stride;
@@ -118,21 +119,21 @@ void tile_of_bytes(const LinearQuantArgs& args, const SplitRows& rows, int64_t r
   store_sums<R>(t, sums);
 }
 
-// All rows of a span and block, in tiles that are split evenly. Meanwhile the span of the next block is fetched.
+// All rows of a span and block. Meanwhile the span of the next block is fetched, each tile its share of lines.
 template <typename Format>
 void bytes_of_span(const LinearQuantArgs& args, const SplitRows& rows, int64_t block) {
-  constexpr int64_t kMost = 3;  // 12 sums, of two halves and two parts each, 2 codes, a broadcast and products
+  constexpr int kMost = 3;  // 12 sums, of two halves and two parts each, 2 codes, a broadcast and products
   constexpr bool kPages = Format::kFetch != WeightFetch::IntoFirst;
-  constexpr decltype(&tile_of_bytes<Format, 1, false>) kernels[] = {
-      nullptr, tile_of_bytes<Format, 1, kPages>, tile_of_bytes<Format, 2, false>, tile_of_bytes<Format, 3, false>};
   if (args.rows == 2) return tile_of_bytes<Format, 2, kPages>(args, rows, 0, block, ~0u);
   const int64_t tiles = (args.rows + kMost - 1) / kMost;
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t row = args.rows * tile / tiles, end = args.rows * (tile + 1) / tiles;
+  int64_t tile = 0;
+  for_tiles(args.rows, kMost, [&](int64_t row, int64_t some) {
     uint32_t lines = 0;
-    for (int64_t line = tile; line < Format::kLines; line += tiles) lines |= 1u << line;
-    kernels[end - row](args, rows, row, block, lines);
-  }
+    for (int64_t line = tile++; line < Format::kLines; line += tiles) lines |= 1u << line;
+    with_count<kMost>(some, [&](auto count) {
+      tile_of_bytes<Format, count.value, kPages && count.value == 1>(args, rows, row, block, lines);
+    });
+  });
 }
 
 // Calls use(begin, end) for the spans of all groups.

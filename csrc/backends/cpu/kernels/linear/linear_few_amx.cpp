@@ -11,6 +11,7 @@ namespace {
 // kLag: steps from the first work on a group to its sums. kSlots: groups under way, more than one step's distance.
 struct FewW4 : SignedW4 {
   static constexpr int kLag = 2, kSlots = 4;
+  static constexpr int kFewFrom = 5;  // fewer rows do not pay for unpacking
   static constexpr Distance kAhead{8 * kUnitBytes, 2 * kUnitBytes};
 
   static void multiply() { _tile_dpbssd(0, 1, 2); }
@@ -19,6 +20,7 @@ struct FewW4 : SignedW4 {
 
 struct FewW8 : W8 {
   static constexpr int kLag = 1, kSlots = 2;
+  static constexpr int kFewFrom = 3;  // fewer rows are at the read rate on vpdpbusd
   static constexpr Distance kAhead{8 * kUnitBytes, 4 * kUnitBytes};
 
   static void multiply() { _tile_dpbsud(0, 1, 2); }
@@ -39,7 +41,7 @@ struct Position {
 };
 
 template <typename Format, int R>
-void few_rows(const LinearQuantArgs& args) {
+__attribute__((noinline)) void few_rows(const LinearQuantArgs& args) {
   constexpr bool kUnpacks = Format::kLag == 2;
   alignas(64) int8_t unpacked[kUnpacks ? Format::kSlots : 1][kTileBytes];
   alignas(64) int32_t products[Format::kSlots][R * kBlockOutputs];
@@ -100,25 +102,23 @@ void few_rows(const LinearQuantArgs& args) {
   _tile_release();
 }
 
-template <typename F>
-constexpr void (*kKernels[kFewRows + 1])(const LinearQuantArgs&) = {nullptr,        few_rows<F, 1>, few_rows<F, 2>,
-                                                                    few_rows<F, 3>, few_rows<F, 4>, few_rows<F, 5>,
-                                                                    few_rows<F, 6>, few_rows<F, 7>, few_rows<F, 8>};
-
 template <typename Format>
 void linear_few(const LinearQuantArgs& args) {
-  kKernels<Format>[args.rows](args);
+  with_count<kFewRows, Format::kFewFrom>(args.rows, [&](auto count) { few_rows<Format, count.value>(args); });
+}
+
+template <typename Format>
+void use(KernelTable& table) {
+  LinearKernels& kernels = table.linear[int(Format::kFormat)];
+  kernels.few = linear_few<Format>;
+  kernels.few_from = Format::kFewFrom;
 }
 
 }  // namespace
 
 void TCIM_LITE_USE(linear_few)(KernelTable& table) {
-  LinearKernels& w4 = table.linear[int(FewW4::kFormat)];
-  w4.few = linear_few<FewW4>;
-  w4.few_from = 5;  // fewer do not pay for unpacking
-  LinearKernels& w8 = table.linear[int(FewW8::kFormat)];
-  w8.few = linear_few<FewW8>;
-  w8.few_from = 3;  // fewer are at the read rate on vpdpbusd
+  use<FewW4>(table);
+  use<FewW8>(table);
 }
 
 }  // namespace tcim_lite::cpu

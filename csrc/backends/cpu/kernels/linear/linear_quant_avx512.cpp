@@ -144,7 +144,7 @@ void dots_of_words(const Tile& t, const int8_t* rows, const uint8_t* weights, in
 
 // R rows by B blocks; fp32 sums in args.acc. Returns where the fetches go on.
 template <typename Format, int R, int B>
-const uint8_t* tile(const LinearQuantArgs& args, int64_t row, int64_t block, Ahead ahead) {
+__attribute__((noinline)) const uint8_t* tile(const LinearQuantArgs& args, int64_t row, int64_t block, Ahead ahead) {
   const Tile t(args, row, block);
   const int64_t groups = args.groups * Format::kParts;
   for (int r = 0; r < R; ++r) {
@@ -182,40 +182,26 @@ const uint8_t* tile(const LinearQuantArgs& args, int64_t row, int64_t block, Ahe
   return ahead.at;
 }
 
-template <typename Format, int R>
-void few_rows(const LinearQuantArgs& args, int64_t row, int64_t block) {
-  tile<Format, R, 1>(args, row, block, {});
-}
-
 // All rows of all blocks, whose codes come from memory.
 template <typename Format>
 void linear_of_few(const LinearQuantArgs& args) {
-  constexpr TileKernel<> kernels[kFewRows + 1] = {nullptr,
-                                                  few_rows<Format, 1>,
-                                                  few_rows<Format, 2>,
-                                                  few_rows<Format, 3>,
-                                                  few_rows<Format, 4>,
-                                                  few_rows<Format, 5>,
-                                                  few_rows<Format, 6>,
-                                                  few_rows<Format, 7>,
-                                                  few_rows<Format, 8>};
   prefetch_first_scales<Format>(args);
-  run_tiles(args, kFewRows, kernels);
+  run_tiles<kFewRows>(
+      args, [&](auto count, int64_t row, int64_t block) { tile<Format, count.value, 1>(args, row, block, {}); });
 }
 
-// More than kFewRows rows, split evenly, never give a tile of fewer than four.
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
-  static_assert(kTileRows == 6 && kFewRows >= kTileRows);
+  constexpr int kFewest = 4;
+  static_assert(kFewRows + 1 >= kTileRows + kFewest - 1);  // then no tile has fewer
   if (args.rows <= kFewRows) return linear_of_few<Format>(args);
-  constexpr decltype(&tile<Format, 4, kTileBlocks>) kernels[] = {nullptr,
-                                                                 nullptr,
-                                                                 nullptr,
-                                                                 nullptr,
-                                                                 tile<Format, 4, kTileBlocks>,
-                                                                 tile<Format, 5, kTileBlocks>,
-                                                                 tile<Format, 6, kTileBlocks>};
-  run_tiles_ahead<Format>(args, kTileBlocks, kTileRows, kernels, [](int64_t) { return true; }, linear_of_few<Format>);
+  run_tiles_ahead<Format>(
+      args, kTileBlocks, kTileRows,
+      [&](int64_t row, int64_t rows, int64_t block, Ahead ahead) {
+        return with_count<kTileRows, kFewest>(
+            rows, [&](auto count) { return tile<Format, count.value, kTileBlocks>(args, row, block, ahead); });
+      },
+      [](int64_t) { return true; }, linear_of_few<Format>);
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ void dots_of_bytes(const uint8_t* weights, const int8_t* codes, int64_t inputs, 
 
 // R rows of one block, Q quarters of it at a time; fp32 sums in args.acc.
 template <typename Format, int R, int Q>
-void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
+__attribute__((noinline)) void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   const Tile t(args, row, block);
   const int64_t groups = args.groups * Format::kParts;
   clear<R>(t);
@@ -109,12 +109,11 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   }
 }
 
-template <typename F>
-constexpr TileKernel<> kTiles[kTileRows + 1] = {nullptr, tile<F, 1, 4>, tile<F, 2, 4>, tile<F, 3, 2>, tile<F, 4, 2>};
-
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
-  run_tiles(args, kTileRows, kTiles<Format>);
+  run_tiles<kTileRows>(args, [&](auto count, int64_t row, int64_t block) {
+    tile<Format, count.value, (count.value <= 2 ? 4 : 2)>(args, row, block);
+  });
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ constexpr int kTileRows = 5;  // 5 x 4 sums, 5 activations, weights: fits 32 reg
 // R rows of one block; fp32 sums in args.acc, integer ones start at -kExcess * sum(a). Few rows keep even and odd runs
 // apart: sdot takes four cycles.
 template <typename Format, int R>
-void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
+__attribute__((noinline)) void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   constexpr int kSets = R <= 2 ? 2 : 1;
   const Tile t(args, row, block);
   const int64_t groups = args.groups * Format::kParts;
@@ -57,12 +57,10 @@ void tile(const LinearQuantArgs& args, int64_t row, int64_t block) {
   }
 }
 
-template <typename F>
-constexpr TileKernel<> kTiles[kTileRows + 1] = {nullptr, tile<F, 1>, tile<F, 2>, tile<F, 3>, tile<F, 4>, tile<F, 5>};
-
 template <typename Format>
 void linear(const LinearQuantArgs& args) {
-  run_tiles(args, kTileRows, kTiles<Format>);
+  run_tiles<kTileRows>(args,
+                       [&](auto count, int64_t row, int64_t block) { tile<Format, count.value>(args, row, block); });
 }
 
 }  // namespace

@@ -83,7 +83,8 @@ __attribute__((always_inline)) inline void store_sums(const Tile& t, const float
 
 // R rows of a span and block, from the stored codes.
 template <typename Method, int R>
-void tile_of_few(const LinearQuantArgs& args, const Span<Method>& span, int64_t row, int64_t block) {
+__attribute__((noinline)) void tile_of_few(const LinearQuantArgs& args, const Span<Method>& span, int64_t row,
+                                           int64_t block) {
   using Format = typename Method::Format;
   constexpr int64_t kStride = Span<Method>::kGroups;
   const Tile t(args, row, block);
@@ -102,33 +103,21 @@ void tile_of_few(const LinearQuantArgs& args, const Span<Method>& span, int64_t 
   store_sums<R>(t, sums);
 }
 
-template <typename Method, int R>
-constexpr auto few_of() -> decltype(&tile_of_few<Method, 1>) {
-  if constexpr (R <= Method::kMost) return tile_of_few<Method, R>;
-  return nullptr;
-}
-
-// Groups [begin, end) of some rows, in tiles that are split evenly.
+// Groups [begin, end) of some rows.
 template <typename Method>
 void rows_from_stored(const LinearQuantArgs& args, int64_t first_row, int64_t count, int64_t begin, int64_t end) {
-  constexpr decltype(&tile_of_few<Method, 1>) kernels[] = {
-      nullptr, few_of<Method, 1>(), few_of<Method, 2>(), few_of<Method, 3>(), few_of<Method, 4>(), few_of<Method, 5>()};
-  static_assert(Method::kMost < sizeof(kernels) / sizeof(kernels[0]));
   using Part = Span<Method>;
-  const int64_t parts = (count + Part::kRows - 1) / Part::kRows;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t first = count * part / parts, rows = count * (part + 1) / parts - first;
-    const int64_t tiles = (rows + Method::kMost - 1) / Method::kMost;
+  for_tiles(count, Part::kRows, [&](int64_t first, int64_t rows) {
     for (int64_t group = begin; group < end; group += Part::kGroups) {
       const Part span(args, first_row + first, rows, group, end - group < Part::kGroups ? end : group + Part::kGroups);
       for (int64_t block = 0; block < args.blocks; ++block) {
-        for (int64_t tile = 0; tile < tiles; ++tile) {
-          const int64_t row = rows * tile / tiles, stop = rows * (tile + 1) / tiles;
-          kernels[stop - row](args, span, span.row + row, block);
-        }
+        for_tiles(rows, Method::kMost, [&](int64_t row, int64_t some) {
+          with_count<Method::kMost>(some,
+                                    [&](auto of) { tile_of_few<Method, of.value>(args, span, span.row + row, block); });
+        });
       }
     }
-  }
+  });
 }
 
 template <typename Method>

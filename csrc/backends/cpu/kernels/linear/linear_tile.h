@@ -98,19 +98,38 @@ void enter_quantised(KernelTable& table, const KernelOf& kernel_of) {
   table.many_rows = kManyRows;
 }
 
-template <typename Args = LinearQuantArgs>
-using TileKernel = void (*)(const Args& args, int64_t row, int64_t block);
+// use(first row, how many) for rows in tiles of at most `most`, split evenly: with more than one, none has fewer than
+// half.
+template <typename Use>
+__attribute__((always_inline)) inline void for_tiles(int64_t rows, int64_t most, const Use& use) {
+  const int64_t tiles = (rows + most - 1) / most;
+  for (int64_t index = 0; index < tiles; ++index) {
+    const int64_t first = rows * index / tiles;
+    use(first, rows * (index + 1) / tiles - first);
+  }
+}
 
-// All rows of each block in tiles of at most `most` rows, split evenly: with more than one, none has fewer than half.
-// kernels[n] is for n rows.
-template <typename Args>
-void run_tiles(const Args& args, int64_t most, const TileKernel<Args>* kernels) {
-  const int64_t tiles = (args.rows + most - 1) / most;
+template <int N>
+struct Count {
+  static constexpr int value = N;
+};
+
+// use(Count) of `count`, which is First to Last. Kernels that it calls are never inlined: in one function with the
+// others they would share what gcc decides about registers.
+template <int Last, int First = 1, typename Use>
+__attribute__((always_inline)) inline auto with_count(int64_t count, const Use& use) {
+  if constexpr (First < Last) {
+    if (count != First) return with_count<Last, First + 1>(count, use);
+  }
+  return use(Count<First>{});
+}
+
+// tile(Count, row, block) for all rows of each block, in tiles of at most Most.
+template <int Most, typename Tile>
+void run_tiles(const LinearQuantArgs& args, const Tile& tile) {
   for (int64_t block = 0; block < args.blocks; ++block) {
-    for (int64_t index = 0; index < tiles; ++index) {
-      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      kernels[end - row](args, row, block);
-    }
+    for_tiles(args.rows, Most,
+              [&](int64_t row, int64_t rows) { with_count<Most>(rows, [&](auto count) { tile(count, row, block); }); });
   }
 }
 

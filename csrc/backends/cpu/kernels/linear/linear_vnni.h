@@ -32,7 +32,7 @@ typename V::Ints excess(typename V::Ints code_sums) {
 // R rows, few, of all blocks, C registers of outputs at a time. The fp32 sums are held; those of integers begin at
 // -offset * sum(a), which undoes the offset of the stored codes.
 template <typename V, typename Format, int R>
-void few_rows(const LinearQuantArgs& args, int64_t row) {
+__attribute__((noinline)) void few_rows(const LinearQuantArgs& args, int64_t row) {
   using Ints = typename V::Ints;
   using Floats = typename V::Floats;
   constexpr int C = V::kFewColumns, kRuns = int(Format::kInputs / 4), kTogether = V::kRunsTogether;
@@ -159,8 +159,9 @@ struct ShortWay {
 
 // R rows, many, by C registers of outputs: fp32 sums in args.acc, which stays in the first cache. Returns where the
 // fetches go on.
-template <typename V, typename Format, int R, typename Fetches = Ahead>
-const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t block, Fetches ahead) {
+template <typename V, typename Format, int R, typename Fetches>
+__attribute__((noinline)) const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t block,
+                                                      Fetches ahead) {
   using Ints = typename V::Ints;
   using Floats = typename V::Floats;
   constexpr int C = V::kManyColumns, kRuns = int(Format::kInputs / 4), kTogether = V::kRunsTogether;
@@ -226,62 +227,28 @@ const uint8_t* tile_of_many(const LinearQuantArgs& args, int64_t row, int64_t bl
   return ahead.at;
 }
 
-template <typename V, typename Format, int R>
-constexpr auto few_of() -> decltype(&few_rows<V, Format, 1>) {
-  if constexpr (R <= V::kFewRows) return few_rows<V, Format, R>;
-  return nullptr;
-}
-// More rows than kStreamRows split evenly never give a tile of fewer than half of kManyRows.
-template <typename V, typename Format, int R>
-constexpr auto many_of() -> decltype(&tile_of_many<V, Format, 1>) {
-  if constexpr (R >= V::kManyRows / 2 && R <= V::kManyRows) return tile_of_many<V, Format, R>;
-  return nullptr;
-}
-
 template <typename V, typename Format>
 void linear_of_few(const LinearQuantArgs& args) {
-  static_assert(V::kFewRows <= 8);
-  constexpr decltype(&few_rows<V, Format, 1>) kernels[] = {nullptr,
-                                                           few_of<V, Format, 1>(),
-                                                           few_of<V, Format, 2>(),
-                                                           few_of<V, Format, 3>(),
-                                                           few_of<V, Format, 4>(),
-                                                           few_of<V, Format, 5>(),
-                                                           few_of<V, Format, 6>(),
-                                                           few_of<V, Format, 7>(),
-                                                           few_of<V, Format, 8>()};
   prefetch_first_scales<Format>(args);
-  const int64_t tiles = (args.rows + V::kFewRows - 1) / V::kFewRows;
-  for (int64_t index = 0; index < tiles; ++index) {
-    const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-    kernels[end - row](args, row);
-  }
+  for_tiles(args.rows, V::kFewRows, [&](int64_t row, int64_t rows) {
+    with_count<V::kFewRows>(rows, [&](auto count) { few_rows<V, Format, count.value>(args, row); });
+  });
 }
 
 template <typename V, typename Format>
 void linear(const LinearQuantArgs& args) {
   using OfMany = typename V::template FormatOf<Format::kFormat>;  // whose fetches do not depend on the CPU
   if (args.rows <= V::kStreamRows) return linear_of_few<V, Format>(args);
-  static_assert(V::kManyRows <= 12 && V::kStreamRows + 1 >= V::kManyRows / 2);
-  constexpr decltype(&tile_of_many<V, OfMany, 1>) kernels[] = {
-      nullptr,
-      many_of<V, OfMany, 1>(),
-      many_of<V, OfMany, 2>(),
-      many_of<V, OfMany, 3>(),
-      many_of<V, OfMany, 4>(),
-      many_of<V, OfMany, 5>(),
-      many_of<V, OfMany, 6>(),
-      many_of<V, OfMany, 7>(),
-      many_of<V, OfMany, 8>(),
-      many_of<V, OfMany, 9>(),
-      many_of<V, OfMany, 10>(),
-      many_of<V, OfMany, 11>(),
-      many_of<V, OfMany, 12>(),
-  };
   constexpr int64_t kBlocks = V::kManyColumns * V::kOutputs / kBlockOutputs;
+  constexpr int kFewest = V::kManyRows / 2;
+  static_assert(V::kStreamRows + 1 >= kFewest);  // then no tile has fewer
   run_tiles_ahead<Format>(
-      args, kBlocks, V::kManyRows, kernels, [&](int64_t block) { return scales_fit<Format>(args, block, kBlocks); },
-      linear_of_few<V, Format>);
+      args, kBlocks, V::kManyRows,
+      [&](int64_t row, int64_t rows, int64_t block, Ahead ahead) {
+        return with_count<V::kManyRows, kFewest>(
+            rows, [&](auto count) { return tile_of_many<V, OfMany, count.value>(args, row, block, ahead); });
+      },
+      [&](int64_t block) { return scales_fit<Format>(args, block, kBlocks); }, linear_of_few<V, Format>);
 }
 
 // Six to eight rows as one tile of many, which takes fewer operations than few rows do.
@@ -289,12 +256,10 @@ template <typename V, typename Format>
 void linear_of_one_tile(const LinearQuantArgs& args) {
   constexpr int64_t kBlocks = V::kManyColumns * V::kOutputs / kBlockOutputs;
   using Fetches = ShortWay<Format, int(kBlocks), int(Format::kInputs / 4) / V::kRunsTogether>;
-  constexpr decltype(&tile_of_many<V, Format, 6, Fetches>) kernels[] = {
-      tile_of_many<V, Format, 6, Fetches>, tile_of_many<V, Format, 7, Fetches>, tile_of_many<V, Format, 8, Fetches>};
   for (int64_t block = 0; block < args.blocks; block += kBlocks) {
     const int64_t left = args.blocks - block;
     if (left < kBlocks) return linear_of_few<V, Format>(some_blocks(args, block, left));
-    kernels[args.rows - 6](args, 0, block, Fetches{});
+    with_count<8, 6>(args.rows, [&](auto count) { tile_of_many<V, Format, count.value>(args, 0, block, Fetches{}); });
   }
 }
 

@@ -101,13 +101,13 @@ struct Ahead {
   int64_t lines;  // of a part
 };
 
-// All rows of `count` blocks at a time in tiles of at most `most` rows, split evenly, while the codes of the next
-// blocks are fetched: behind the last ones lie often those of the next call. kernels[n] is for n rows. few() takes
-// blocks that are left over, or do not fit.
-template <typename Format, typename Kernel, typename Fit, typename Few>
-void run_tiles_ahead(const LinearQuantArgs& args, int64_t count, int64_t most, const Kernel* kernels, const Fit& fit,
+// All rows of `count` blocks at a time in tiles of at most `most` rows while the codes of the next blocks are fetched:
+// behind the last ones lie often those of the next call. tile(row, rows, block, Ahead) returns where fetches go on.
+// few() takes blocks that are left over, or do not fit.
+template <typename Format, typename Tile, typename Fit, typename Few>
+void run_tiles_ahead(const LinearQuantArgs& args, int64_t count, int64_t most, const Tile& tile, const Fit& fit,
                      const Few& few) {
-  const int64_t tiles = (args.rows + most - 1) / most, parts = tiles * args.groups * Format::kParts;
+  const int64_t parts = (args.rows + most - 1) / most * args.groups * Format::kParts;
   const int64_t lines = count * args.block_stride / kLineBytes;
   for (int64_t block = 0; block < args.blocks; block += count) {
     const int64_t left = args.blocks - block;
@@ -116,10 +116,7 @@ void run_tiles_ahead(const LinearQuantArgs& args, int64_t count, int64_t most, c
       continue;
     }
     Ahead ahead{args.weights + (block + count) * args.block_stride, (lines + parts - 1) / parts};
-    for (int64_t index = 0; index < tiles; ++index) {
-      const int64_t row = args.rows * index / tiles, end = args.rows * (index + 1) / tiles;
-      ahead.at = kernels[end - row](args, row, block, ahead);
-    }
+    for_tiles(args.rows, most, [&](int64_t row, int64_t rows) { ahead.at = tile(row, rows, block, ahead); });
   }
 }
 
