@@ -6,8 +6,6 @@
 namespace tcim_lite {
 namespace {
 
-constexpr uint64_t kArenaAlignment = 64;
-
 uint64_t padded(uint64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
 
 bool overlap(const Lifetime& a, const Lifetime& b) {

@@ -7,6 +7,8 @@
 
 namespace tcim_lite {
 
+constexpr uint64_t kArenaAlignment = 64;
+
 // Steps are inclusive: a buffer read in the step that writes another one shares no byte with it.
 struct Lifetime {
   uint32_t first_step;

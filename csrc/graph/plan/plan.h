@@ -8,6 +8,7 @@
 //   MatMul -> Softmax -> MatMul       one step, for a backend that asks for it
 //   Transpose -> MatMul of few rows   so; the MatMul reads its right side as it lay before
 //   elementwise ops in a row          so; from one whose operands repeat on
+//   .. -> Concat                      so; operands that are runs of the result are computed there
 // Slice and Reshape are views and cost nothing.
 #pragma once
 

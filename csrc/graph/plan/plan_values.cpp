@@ -33,6 +33,7 @@ PlanValues::PlanValues(const Graph& graph, bool float_math) : graph_(graph) {
   lives_.resize(count);
   ports_.resize(count);
   offsets_.resize(count);
+  parts_.resize(count);
   for (uint32_t id = 0; id < count; ++id) {
     const Value& value = graph.values[id];
     const bool widened = float_math && value.kind == ValueKind::Intermediate;
@@ -75,11 +76,18 @@ uint32_t PlanValues::add_copy(const Rows& like, Elem elem) {
   roots_.push_back(id);
   alias_.push_back(id);
   offsets_.push_back(0);
+  parts_.emplace_back();
   lives_.emplace_back();
   ports_.emplace_back();
   consumers_.push_back(2);
   last_consumer_.push_back(nullptr);
   return id;
+}
+
+void PlanValues::place_within(uint32_t id, uint32_t whole, int64_t offset) {
+  const int64_t bytes = offset * elem_bytes(elems_[whole]);
+  if (is_view(id) || alias_[id] != id || elems_[id] != elems_[whole] || bytes % int64_t(kArenaAlignment) != 0) return;
+  if (parts_[id].whole == kNoValue) parts_[id] = {whole, bytes};
 }
 
 void PlanValues::place(uint32_t id, Plan::Place place, uint32_t port) { ports_[id] = {place, port, 0}; }
@@ -104,8 +112,13 @@ void PlanValues::assign_arena(Plan& plan, const std::vector<OwnForm>& forms) con
     const int64_t own = form_of(id).bytes;
     return own > 0 ? own : rows_[id].rows * rows_[id].cols * elem_bytes(elems_[id]);
   };
-  // The first of the values in whose place `id` comes.
-  const auto owner_of = [&](uint32_t id) {
+  // The value whose bytes hold those of `id`: what it is part of, or the first of those in whose place it comes.
+  const auto owner_of = [&](uint32_t id, int64_t& offset) {
+    const auto is_dense = [&](uint32_t value) { return in_arena(value) && form_of(value).bytes == 0; };
+    for (Part part = parts_[id]; part.whole != kNoValue && is_dense(id) && is_dense(part.whole); part = parts_[id]) {
+      id = part.whole;
+      offset += part.offset;
+    }
     for (uint32_t over = form_of(id).over; over != kNoValue; over = form_of(id).over) {
       const bool is_free =
           in_arena(over) && lives_[over].first < lives_[id].first && lives_[over].last == lives_[id].first;
@@ -116,9 +129,12 @@ void PlanValues::assign_arena(Plan& plan, const std::vector<OwnForm>& forms) con
   };
   std::vector<Life> lives = lives_;
   std::vector<uint32_t> owners(rows_.size());
+  std::vector<int64_t> offsets = offsets_;
   for (uint32_t id = 0; id < rows_.size(); ++id) {
-    owners[id] = in_arena(id) ? owner_of(id) : roots_[id];
-    lives[owners[id]].last = std::max(lives[owners[id]].last, lives_[id].last);
+    owners[id] = in_arena(id) ? owner_of(id, offsets[id]) : roots_[id];
+    if (!in_arena(id)) continue;
+    Life& life = lives[owners[id]];
+    life = {std::min(life.first, lives_[id].first), std::max(life.last, lives_[id].last)};
   }
   for (uint32_t id = 0; id < rows_.size(); ++id) {
     if (form_of(id).with == kNoValue) continue;
@@ -137,11 +153,11 @@ void PlanValues::assign_arena(Plan& plan, const std::vector<OwnForm>& forms) con
   for (size_t i = 0; i < placed.size(); ++i)
     plan.storage[placed[i]] = {Plan::Place::Arena, 0, int64_t(memory.offsets[i])};
   for (uint32_t id = 0; id < rows_.size(); ++id) {
-    const uint32_t owner = owners[roots_[id]];
+    const uint32_t root = roots_[id], owner = owners[root];
     plan.last_use.push_back(lives[owner].last);
     if (owner == id) continue;
     plan.storage[id] = plan.storage[owner];
-    plan.storage[id].offset += offsets_[id];
+    plan.storage[id].offset += offsets[id] + (root == id ? 0 : offsets[root]);
   }
 }
 

@@ -28,6 +28,9 @@ class PlanValues {
   void follows(uint32_t y, uint32_t x) { rows_[y].limited = rows(x).limited; }
   // Every later use of `id` means `copy`.
   void redirect(uint32_t id, uint32_t copy) { alias_[id] = copy; }
+  // The bytes of `id` are to be part of those of `whole`, `offset` elements in, which a later step writes around them.
+  // Holds where both lie dense in the arena and `id` is part of no other value: what copies `id` there has to look.
+  void place_within(uint32_t id, uint32_t whole, int64_t offset);
   // The value's bytes are those of a port, not of the arena.
   void place(uint32_t id, Plan::Place place, uint32_t port);
 
@@ -54,6 +57,11 @@ class PlanValues {
     int64_t first = -1, last = -1;
   };
 
+  struct Part {
+    uint32_t whole = kNoValue;
+    int64_t offset = 0;  // bytes
+  };
+
   uint32_t root_of(uint32_t id) const { return roots_[alias_[id]]; }
 
   const Graph& graph_;
@@ -62,6 +70,7 @@ class PlanValues {
   std::vector<uint32_t> roots_;   // value id whose storage holds this one
   std::vector<int64_t> offsets_;  // bytes from the root's start
   std::vector<uint32_t> alias_;
+  std::vector<Part> parts_;           // of what roots are parts
   std::vector<Life> lives_;           // of roots
   std::vector<Plan::Storage> ports_;  // of roots that live in ports
   std::vector<int> consumers_;
