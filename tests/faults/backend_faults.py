@@ -120,9 +120,8 @@ BACKEND = [
         "RoPE turns every token by the position after its own.",
         "numbers",
         _HEADS,
-        "const int64_t table_row = position *",
-        'const int64_t turned = position + (position + 1 < chain.table_rows && seeded("rope_position_one_off"));\n'
-        "    const int64_t table_row = turned *",
+        "std::clamp(position, int64_t{0}",
+        'std::clamp(position + seeded("rope_position_one_off"), int64_t{0}',
         ("op_numbers::test_rope_is_near_the_exact_rotation[ordinary-17]",),
     ),
     Fault(
