@@ -26,7 +26,8 @@ REST = """
 **Every family has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for
 several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
 ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language families
-[take three positions](compile.md#three-positions) instead of one, and have no batch decode. These tests take all
+[take three positions](compile.md#three-positions) instead of one, and have no batch decode. Graphs with [linear
+attention](compile.md#linear-attention) are for one sequence: prefill, decode and all-logits. These tests take all
 families from the records:
 
 | what | tests |
@@ -37,6 +38,7 @@ families from the records:
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
+| linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
@@ -60,7 +62,8 @@ tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weight
 LIMITS = """
 ## Not supported
 - Other values of `model_type`, which are refused with the list above, and models of sound.
-- RoPE other than {rope}; `partial_rotary_factor`.
+- RoPE other than {rope}.
+- `partial_rotary_factor` where the table does not say that a part of each head turns.
 - Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,
   [compile.md](compile.md#checkpoints) says what our formats cannot hold.
 - Tokenizers in GGUF other than BPE over bytes with the splits that [compile.md](compile.md#gguf-files) names, and

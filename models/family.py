@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from .common.config_keys import Key, Only, read_keys
-from .common.config_rules import Axes, WindowRule, Windows, read_rope, unnested
+from .common.config_rules import Axes, WindowRule, Windows, read_rope, read_rotary_dim, unnested
 from .common.errors import CompileError
 from .common.four_bit import four_bit_scheme
 from .common.packing import BLOCK
 from .common.roles import Role
+from .common.weight_spec import Function
 
 if TYPE_CHECKING:
     from .blocks import Block
@@ -23,13 +24,18 @@ class Tensors:
 
     Attributes:
         transform: `plain` is one tensor; `stack` puts tensors one under the other; `alternate` takes two, or the halves
-            of one, in turns of 16 rows, each padded with zeros to a multiple of 16; `tied` is the embedding where the
-            config ties the two, and otherwise the tensor named.
+            of one, in turns of 16 rows, each padded with zeros to a multiple of 16; `gated_heads` stacks tensors of
+            which the first has each head's rows and then those of its gate; `tied` is the embedding where the config
+            ties the two, and otherwise the tensor named.
         names: Of the tensors; `{layer}` stands for the layer's number, `{expert}` for the expert's.
+        offset: Added to a vector.
+        function: Of the numbers of a vector, before that.
     """
 
-    transform: Literal["plain", "stack", "alternate", "tied"]
+    transform: Literal["plain", "stack", "alternate", "gated_heads", "tied"]
     names: tuple[str, ...]
+    offset: float = 0.0
+    function: Function = "same"
 
     def of(self, layer: int | None, expert: int | None = None) -> tuple[str, ...]:
         """Returns the names in a layer."""
@@ -58,8 +64,11 @@ class Port:
         "deepstack",
         "local_attention_mask",
         "global_attention_mask",
+        "linear_mask",
         "k_cache",
         "v_cache",
+        "conv_state",
+        "recurrent_state",
     ]
     name: str
     alias: str
@@ -84,6 +93,10 @@ class Contract:
         deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
         per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
             of one layer after the other in a pipeline stage.
+        linear_mask: Of a family with linear attention, after the lengths: 1 for a token, 0 for padding, [1, T].
+        carried: Of such a family, after the caches: what each layer with linear attention hands from run to run, all
+            layers of the first, all of the second. They are inputs, and outputs after the logits.
+        carried_outputs: Names of these outputs.
         output: Name of the logits.
     """
 
@@ -95,6 +108,9 @@ class Contract:
     axes: tuple[Port, ...] = ()
     deepstack: Port | None = None
     masks: tuple[Port, Port] | None = None
+    linear_mask: Port | None = None
+    carried: tuple[Port, ...] = ()
+    carried_outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +163,8 @@ class Family:
         axes: Reads from the parameters of RoPE which of the three positions of a token turns each of the `half`
             frequencies, 0 to 2; None for a family whose tokens have one position.
         nested: The object in `config.json` that has the language model's keys, if it is there.
+        rotary: The share of a head that turns, the first elements, in a config that does not say; None: all of it,
+            and no other share is read.
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -169,6 +187,7 @@ class Family:
     rope_types: Mapping[str, str] = field(default_factory=dict)
     axes: Callable[[Mapping[str, Any], int], Axes] | None = None
     nested: str = ""
+    rotary: float | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -194,7 +213,9 @@ class Family:
             "num_heads": values.pop("num_attention_heads"),
             "num_kv_heads": values.pop("num_key_value_heads"),
         }
-        theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, self.rope_theta)
+        partial, head_dim = self.rotary is not None, values["head_dim"]
+        theta, scaling = read_rope(raw, values["max_position_embeddings"], self.rope_scaling, self.rope_theta, partial)
+        rotary_dim = read_rotary_dim(raw, scaling, self.rotary or 1.0, head_dim) if partial else head_dim
         scaling["rope_type"] = self.rope_types.get(scaling["rope_type"], scaling["rope_type"])
         known = {field.name for field in fields(ModelConfig)}
         flags = {key: values.pop(key) for key in tuple(values) if key not in known}
@@ -206,7 +227,8 @@ class Family:
             rope_scaling=scaling,
             windows=self.window(raw, renamed["num_layers"]),
             experts=None if self.experts is None else self.experts({**values, **flags}),
-            axes=() if self.axes is None else self.axes(scaling, values["head_dim"] // 2),
+            rotary_dim=rotary_dim,
+            axes=() if self.axes is None else self.axes(scaling, rotary_dim // 2),
             flags=flags,
         )
         config.check()
@@ -243,8 +265,9 @@ class ModelConfig:
     """Sizes and constants of a model.
 
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
-    the whole context; `axes` are what `Family.axes` reads; `flags` holds the family's own keys; `embedding_scale` and
-    `logit_scale` multiply the embedding table and the logits.
+    the whole context; `rotary_dim` elements of a head turn, the first ones; `axes` are what `Family.axes` reads;
+    `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
+    logits.
     """
 
     family: Family
@@ -261,6 +284,7 @@ class ModelConfig:
     rope_theta: float
     rope_scaling: Mapping[str, Any]
     windows: Windows
+    rotary_dim: int
     experts: Experts | None = None
     axes: Axes = ()
     flags: Mapping[str, Any] = field(default_factory=dict)

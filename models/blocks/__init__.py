@@ -4,9 +4,10 @@ from typing import TypeAlias
 
 from .attention import Attention
 from .deepstack import Deepstack
+from .delta_net import DeltaNet
 from .mlp import Mlp
 from .moe import Moe
 
-Block: TypeAlias = Attention | Deepstack | Mlp | Moe
+Block: TypeAlias = Attention | Deepstack | DeltaNet | Mlp | Moe
 
-__all__ = ["Attention", "Block", "Deepstack", "Mlp", "Moe"]
+__all__ = ["Attention", "Block", "Deepstack", "DeltaNet", "Mlp", "Moe"]

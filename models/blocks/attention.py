@@ -23,6 +23,7 @@ class Attention:
         window: Tokens that each token sees, the last of them itself; None for all before it.
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         scale: Of the scores; None for 1 / sqrt(head_dim).
+        gated: The q projection has a gate for each element of q as well, whose sigmoid multiplies what attention gives.
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
 
@@ -33,13 +34,14 @@ class Attention:
     rotated: bool = True
     scale: float | None = None
     sinks: bool = False
+    gated: bool = False
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         hidden, head_dim = config.hidden_size, config.head_dim
         q_rows, kv_rows = config.num_heads * head_dim, config.num_kv_heads * head_dim
         yield Weight(roles.ATTENTION_NORM, (hidden,))
-        yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden)
+        yield Weight(roles.QKV, (2 * q_rows if self.gated else q_rows, kv_rows, kv_rows), hidden)
         if self.qkv_bias:
             yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows))
         if self.qk_norm:
@@ -64,7 +66,7 @@ class Attention:
             [B, T, H], or [1, 1, H] where only one row is needed from here on.
         """
         builder, config, shard, slots = part.builder, part.config, part.shard, part.slots
-        here, index = f"layers.{layer}.attn", part.layers.index(layer)
+        here, index = f"layers.{layer}.attn", part.cached_layers.index(layer)
         batch, tokens, _ = x.shape
         head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads), len(shard.my_kv_heads)
 
@@ -101,6 +103,10 @@ class Attention:
             config.num_heads * head_dim,
             lambda name: builder.attention(name, q, keys, values, slots, self.window, sinks, masks, self.scale),
         )
+        if self.gated:
+            first, wide = (num_q + 2 * num_kv) * head_dim, num_q * head_dim
+            gate = builder.slice(f"{here}.gate", qkv, first, first + wide)
+            mixed = builder.gate_mul(f"{here}.gated", mixed, gate, "sigmoid")
         if part.kept_row is not None and layer + 1 == config.num_layers:
             # Rows meet in attention only: what follows it in the last layer is needed of the row with the logits.
             x = builder.last_row(f"{here}.row", x, part.kept_row)

@@ -21,6 +21,7 @@ class GraphPart:
         shard: What this device computes; what the others compute is gathered.
         slots: Batch slots with their lengths and caches.
         layers: Layers of the model that this graph runs.
+        cached_layers: Those of them with caches.
         tables: Rows of cos and sin of the tokens, [B, T, head_dim / 2]; None where tables go by one position.
         kept_row: Only row `kept_row` - 1 is needed after the model's last attention; None for every row.
     """
@@ -30,6 +31,7 @@ class GraphPart:
     shard: Shard
     slots: Sequence[Slot]
     layers: range
+    cached_layers: Sequence[int]
     kept_row: Ref | None
     tables: tuple[Ref, Ref] | None = None
 

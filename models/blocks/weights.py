@@ -18,6 +18,7 @@ class Weight:
         padded_inputs: Columns in the package, zeros beyond `inputs`.
         experts: How many of it there are, one for each expert; None for a weight that all tokens share.
         scale: Of a vector: what it is multiplied by.
+        taps: Of a convolution, which each channel of `outputs` has.
     """
 
     role: Role
@@ -26,3 +27,4 @@ class Weight:
     padded_inputs: int | None = None
     experts: int | None = None
     scale: float = 1.0
+    taps: int | None = None

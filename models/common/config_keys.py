@@ -11,7 +11,7 @@ from .errors import CompileError
 _MAX_FLOAT = 3.4e38
 _MAX_SIZE = 1 << 24  # far above any real model; a typing error should not fill the memory
 
-_Value: TypeAlias = "int | float | bool | tuple[int, ...]"
+_Value: TypeAlias = "int | float | bool | tuple[int, ...] | tuple[str, ...]"
 # A value, or a function of the keys that were read before.
 Default: TypeAlias = "_Value | Callable[[Mapping[str, Any]], _Value] | None"
 
@@ -23,14 +23,14 @@ class Key:
     Attributes:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layers` a list of numbers
-            of layers.
+            of layers, `names` a list of texts.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
     """
 
     name: str
-    kind: Literal["size", "number", "flag", "layers"] = "size"
+    kind: Literal["size", "number", "flag", "layers", "names"] = "size"
     absent: Default = None
     null: Default = None
     also: str = ""
@@ -99,4 +99,17 @@ def layers(name: str, value: Any) -> list[int]:
     return list(value)
 
 
-_READERS: dict[str, Callable[[str, Any], Any]] = {"size": size, "number": positive, "flag": flag, "layers": layers}
+def names(name: str, value: Any) -> list[str]:
+    """Returns `value` if it is a list of texts."""
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise CompileError(f"config.json: {name} must be a list of texts, got {value!r:.80}")
+    return list(value)
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "size": size,
+    "number": positive,
+    "flag": flag,
+    "layers": layers,
+    "names": names,
+}

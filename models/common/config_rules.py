@@ -16,7 +16,7 @@ Axes: TypeAlias = "tuple[int, ...]"
 
 
 def read_rope(
-    raw: Mapping[str, Any], max_positions: int, usual: Mapping[str, Any], usual_theta: float
+    raw: Mapping[str, Any], max_positions: int, usual: Mapping[str, Any], usual_theta: float, partial: bool = False
 ) -> tuple[float, dict[str, Any]]:
     """Returns theta and the scaling, which always holds `rope_type`, from `rope_parameters` or the older
     `rope_theta` with `rope_scaling`; `usual` and `usual_theta` are those of a file that does not say."""
@@ -32,7 +32,7 @@ def read_rope(
     if not isinstance(scaling["rope_type"], str):
         raise CompileError(f"config.json: rope_type must be a string, got {scaling['rope_type']!r:.40}")
     for place in (raw, scaling):
-        if (factor := place.get("partial_rotary_factor")) not in (None, 1):
+        if (factor := place.get("partial_rotary_factor")) not in (None, 1) and not partial:
             raise CompileError(f"config.json: partial_rotary_factor={factor!r} is not supported, expected 1 or none")
     theta = scaling.pop("rope_theta", None)
     theta = positive("rope_theta", raw.get("rope_theta", usual_theta) if theta is None else theta)
@@ -40,6 +40,17 @@ def read_rope(
         scaling["original_max_position_embeddings"] = raw["original_max_position_embeddings"]
     scaling.setdefault("original_max_position_embeddings", max_positions)
     return theta, scaling
+
+
+def read_rotary_dim(raw: Mapping[str, Any], scaling: Mapping[str, Any], usual: float, head_dim: int) -> int:
+    """Returns how many elements of a head turn, the first ones; `usual` is their share in a file that does not say."""
+    factor = positive(
+        "partial_rotary_factor", scaling.get("partial_rotary_factor", raw.get("partial_rotary_factor", usual))
+    )
+    dim = int(head_dim * factor)
+    if not 2 <= dim <= head_dim or dim % 2:
+        raise CompileError(f"config.json: partial_rotary_factor={factor} turns {dim} of {head_dim} elements of a head")
+    return dim
 
 
 def unnested(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ class Role:
     Attributes:
         id: Short name of the role.
         name: Of the weight in the package; `{layer}` stands for the layer's number.
-        kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors.
+        kind: `linear` is a packed matrix, `norm` and `bias` are fp32 vectors, `taps` those of a convolution, [taps, N].
         cut: Outputs that several devices share out: those of attention heads, of the hidden size, of the intermediate
             size, of the experts' intermediate size, of the vocabulary, or query heads, a number each. None: every
             device has the whole weight.
@@ -21,7 +21,7 @@ class Role:
 
     id: str
     name: str
-    kind: Literal["linear", "norm", "bias"]
+    kind: Literal["linear", "norm", "bias", "taps"]
     cut: Literal["heads", "hidden", "inner", "expert_inner", "vocab", "q_heads"] | None = None
 
     def name_of(self, layer: int | None) -> str:
@@ -48,9 +48,17 @@ EXPERT_GATE_UP = Role("expert_gate_up", "layers.{layer}.mlp.experts.gate_up.weig
 EXPERT_GATE_UP_BIAS = Role("expert_gate_up_bias", "layers.{layer}.mlp.experts.gate_up.bias", "bias", "expert_inner")
 EXPERT_DOWN = Role("expert_down", "layers.{layer}.mlp.experts.down_proj.weight", "linear", "hidden")
 EXPERT_DOWN_BIAS = Role("expert_down_bias", "layers.{layer}.mlp.experts.down_proj.bias", "bias", "hidden")
+DELTA_IN = Role("delta_in", "layers.{layer}.linear_attn.in_proj.weight", "linear")
+DELTA_GATES = Role("delta_gates", "layers.{layer}.linear_attn.gates.weight", "linear")
+DELTA_TAPS = Role("delta_taps", "layers.{layer}.linear_attn.conv1d.weight", "taps")
+DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias")
+DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias")
+DELTA_NORM = Role("delta_norm", "layers.{layer}.linear_attn.norm.weight", "norm")
+DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear")
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
+UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a vector of length 1
 # Computed tables [context, head_dim / 2], not read from a checkpoint; and, where tokens have three positions, int32
 # [head_dim / 2]: which of the tables' columns at these positions, one behind the other, a frequency takes.
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
@@ -18,7 +18,8 @@ from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
 from .roles import SINKS, Role
 
-Merge: TypeAlias = Literal["stack", "alternate"]
+Merge: TypeAlias = Literal["stack", "alternate", "gated_heads"]
+Function: TypeAlias = Literal["same", "minus_exp"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +34,9 @@ class LinearSpec:
         tensors: Names of the checkpoint tensors it is merged from.
         tensor_shapes: Their shapes.
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
-            of one tensor, its halves.
+            of one tensor, its halves. `gated_heads` stacks them too, but the first has `head_dim` rows of each head and
+            then as many of its gate: the gates of all heads go to the end.
+        head_dim: For `gated_heads`.
 
     Of experts the shape is [E, N, K], and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
     """
@@ -45,6 +48,7 @@ class LinearSpec:
     tensors: tuple[str, ...]
     tensor_shapes: tuple[tuple[int, int], ...]
     merge: Merge = "stack"
+    head_dim: int = 0
 
     @property
     def name(self) -> str:
@@ -72,7 +76,8 @@ class LinearSpec:
 class VectorSpec:
     """A dense fp32 vector: a norm's weight, or the biases of a merged Linear; attributes as those of `LinearSpec`.
 
-    Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `scale` multiplies it.
+    Of `experts` it is one for each, [E, N]; `lengths` are those of the tensors of one. `function` changes the numbers,
+    then `offset` is added and `scale` multiplies. With `taps` it is [taps, N], of a tensor [N, 1, taps].
     """
 
     role: Role
@@ -82,6 +87,9 @@ class VectorSpec:
     merge: Merge = "stack"
     experts: int | None = None
     scale: float = 1.0
+    offset: float = 0.0
+    function: Function = "same"
+    taps: int | None = None
 
     @property
     def name(self) -> str:
@@ -91,12 +99,21 @@ class VectorSpec:
     @property
     def shape(self) -> tuple[int, ...]:
         length = merged_length(self.lengths, self.merge)
+        if self.taps is not None:
+            return (self.taps, length)
         return (length,) if self.experts is None else (self.experts, length)
 
     @property
-    def tensor_lengths(self) -> tuple[int, ...]:
+    def tensor_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Of all `tensors`."""
-        return self.lengths * (self.experts or 1)
+        lengths = self.lengths * (self.experts or 1)
+        return tuple((length,) if self.taps is None else (length, 1, self.taps) for length in lengths)
+
+
+_FUNCTIONS: Mapping[Function, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
+    "same": lambda numbers: numbers,
+    "minus_exp": lambda numbers: -np.exp(numbers.astype(np.float64)).astype(np.float32),
+}
 
 
 def merged_length(lengths: Sequence[int], merge: Merge) -> int:
@@ -141,10 +158,7 @@ class CheckpointTensors:
 
     def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
         for spec in specs:
-            shapes = (
-                spec.tensor_shapes if isinstance(spec, LinearSpec) else [(length,) for length in spec.tensor_lengths]
-            )
-            for name, shape in zip(spec.tensors, shapes, strict=True):
+            for name, shape in zip(spec.tensors, spec.tensor_shapes, strict=True):
                 self._checkpoint.check(name, shape)
             if isinstance(spec, LinearSpec) and (coded := self._coded(spec)) is not None:
                 for name in spec.tensors:
@@ -154,10 +168,12 @@ class CheckpointTensors:
         return TensorMatrix(self._checkpoint, name, shape)
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
-        parts = [self._checkpoint.read(name) for name in spec.tensors]
+        parts = [_FUNCTIONS[spec.function](self._checkpoint.read(name)) for name in spec.tensors]
+        if spec.taps is not None:
+            return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
         each = len(spec.lengths)
         merged = [_merged_vector(parts[at : at + each], spec.merge) for at in range(0, len(parts), each)]
-        return np.stack(merged).reshape(spec.shape) * np.float32(spec.scale)
+        return (np.stack(merged).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)
 
     def packed(
         self, spec: LinearSpec, workers: ThreadPoolExecutor, on_saturated: Callable[[int], None]
@@ -187,6 +203,11 @@ class CheckpointTensors:
             rows = _padded(parts[0].shape[0])
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)
+        if spec.merge == "gated_heads":
+            gated, *others = parts
+            starts, size = range(0, gated.shape[0], 2 * spec.head_dim), spec.head_dim
+            heads = [Rows(gated, start, start + size) for start in starts]
+            parts = [*heads, *others, *(Rows(gated, start + size, start + 2 * size) for start in starts)]
         merged = parts[0] if len(parts) == 1 else Stacked(parts)
         return merged if merged.shape == (spec.shape[0], inputs) else ZeroPadded(merged, (spec.shape[0], inputs))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
-from ..blocks import Deepstack
+from ..blocks import Attention, Deepstack, DeltaNet
 from ..blocks.head import lower_head
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
@@ -57,6 +57,7 @@ def build_graph(
         shard=shard,
         slots=slots,
         layers=layers,
+        cached_layers=_layers_with(Attention, config, layers),
         kept_row=None if spec.all_logits else live_rows,
         tables=lower_tables(builder, slots) if contract.axes else None,
     )
@@ -67,9 +68,16 @@ def build_graph(
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
     logits = lower_head(part, x)
     outputs = {logits: Role("logits")}
+    for slot, lane in enumerate(slots):
+        for kind, port in enumerate(contract.carried):
+            outputs |= {refs[kind]: Role(port.role, layer, slot) for layer, refs in sorted(lane.carried_on.items())}
     if spec.argmax:
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
     return builder.build(outputs, live_rows=live_rows)
+
+
+def _layers_with(block: type, config: ModelConfig, layers: range) -> list[int]:
+    return [layer for layer in layers if any(isinstance(each, block) for each in config.blocks(layer))]
 
 
 def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, int]:
@@ -94,9 +102,11 @@ def _add_port(
     shape: tuple[int, ...],
     slot: int | None = None,
     layer: int | None = None,
+    number: int | None = None,
     **options: str,
 ) -> Ref:
-    name, alias = port.names(slot, layer)
+    """`number` is what names count layers by, where that is not the model's."""
+    name, alias = port.names(slot, layer if number is None else number)
     return add(name, shape, role=Role(port.role, layer, slot), aliases=[alias] if port.alias else [], **options)
 
 
@@ -126,12 +136,22 @@ def _slot(
         shape = (spec.batch, spec.tokens, config.hidden_size)
         stacked = [layer for layer in layers if Deepstack() in config.blocks(layer)]
         deepstack = {layer: _add_port(builder.input, contract.deepstack, shape, slot, layer) for layer in stacked}
+    linear_mask = None
+    if contract.linear_mask is not None:
+        linear_mask = _add_port(builder.input, contract.linear_mask, (1, spec.tokens), slot)
+    cached = _layers_with(Attention, config, layers)
+    # Names count layers with a cache and those with a state apart, where a model has both.
+    number = {layer: cached.index(layer) + layers.start for layer in cached}
     # The vendor's pipeline splitter interleaves keys and values; its exporters put all keys first.
-    pairs = [(port, layer) for port in contract.per_layer for layer in layers]
+    pairs = [(port, layer) for port in contract.per_layer for layer in cached]
     if spec.layers is not None:
-        pairs = [(port, layer) for layer in layers for port in contract.per_layer]
+        pairs = [(port, layer) for layer in cached for port in contract.per_layer]
     for port, layer in pairs:
-        refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer)
+        refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer, number[layer])
+    nets = {layer: block for layer in layers for block in config.blocks(layer) if isinstance(block, DeltaNet)}
+    for kind, port in enumerate(contract.carried):
+        for index, (layer, net) in enumerate(nets.items()):
+            refs[port.role, layer] = _add_port(builder.input, port, net.states[kind], slot, layer, index)
     return Slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],
@@ -139,6 +159,12 @@ def _slot(
         masks=masks,
         axes=axes,
         deepstack=deepstack,
-        keys=tuple(refs["k_cache", layer] for layer in layers),
-        values=tuple(refs["v_cache", layer] for layer in layers),
+        keys=tuple(refs["k_cache", layer] for layer in cached),
+        values=tuple(refs["v_cache", layer] for layer in cached),
+        linear_mask=linear_mask,
+        carried={layer: tuple(refs[port.role, layer] for port in contract.carried) for layer in nets},
+        carried_names={
+            layer: tuple(name.format(layer=index) for name in contract.carried_outputs)
+            for index, layer in enumerate(nets)
+        },
     )

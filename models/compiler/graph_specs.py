@@ -61,6 +61,8 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
             f"--batch {options.batch}: the vendor has no graph of several slots with positions along time, height and "
             f"width, which those of {config.family.title} take; leave it out"
         )
+    if config.family.contract.carried:
+        _check_carried(options, config)
     if masks and config.family.contract.masks is None:
         raise CompileError(
             f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss have; "
@@ -81,6 +83,22 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     ]
     shared = [replace(spec, ndevice=options.ndevice) for spec in specs if options.ndevice > 1]
     return [*(specs if options.single_device else []), *stages, *shared]
+
+
+def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
+    """What graphs with linear attention do not have yet: its states are one sequence's, and only go forward."""
+    given = {
+        f"--batch {options.batch}": options.batch > 1,
+        "a verify graph or a draft": options.verify_tokens is not None,
+        f"--pipeline {options.pipeline}": options.pipeline > 1,
+        f"--ndevice {options.ndevice}": options.ndevice > 1,
+    }
+    for what, is_given in given.items():
+        if is_given:
+            raise CompileError(
+                f"{what}: {config.family.title} has layers with linear attention, which are compiled for one sequence, "
+                "one device and one stage; leave it out"
+            )
 
 
 def _stages(layers: int, stages: int) -> list[range]:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
+from ..blocks import DeltaNet
 from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
-from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN
+from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN, UNIT_KEYS
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, VectorSpec
 from .prepare import PreparedModel, warn
@@ -32,7 +33,7 @@ def write_weights(
     config, dtype = model.config, model.profile.tensor_dtype
     saturated: list[int] = []
     rope = rope_table(
-        head_dim=config.head_dim,
+        head_dim=config.rotary_dim,
         theta=config.rope_theta,
         scaling=config.rope_scaling,
         max_position_embeddings=config.max_position_embeddings,
@@ -46,6 +47,10 @@ def write_weights(
         if config.axes:
             columns = np.array([axis * len(config.axes) + j for j, axis in enumerate(config.axes)], np.int32)
             entries.append(writer.add(ROPE_COLUMNS, "int32", "dense", columns.shape, columns))
+        blocks = (block for layer in range(config.num_layers) for block in config.blocks(layer))
+        if (net := next((block for block in blocks if isinstance(block, DeltaNet)), None)) is not None:
+            unit = np.full(net.keys, 1 / np.sqrt(net.keys), np.float32)
+            entries.append(writer.add(UNIT_KEYS, "float32", "dense", unit.shape, unit))
         for spec in model.weights:
             if isinstance(spec, VectorSpec):
                 entries += _add_vector(writer, spec, model.tensors.vector(spec), model)

@@ -16,6 +16,9 @@ from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
 from ..family import ModelConfig
 
+# Besides the head, what decides by small differences and is small.
+_IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.DELTA_GATES)
+
 
 def weight_specs(config: ModelConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
     """Returns all weights in the order of the package, RoPE tables and embedding aside.
@@ -50,7 +53,9 @@ def _specs(
         experts = [None] if weight.experts is None else range(weight.experts)
         named = (source.of(layer, expert) for expert in experts)
         names = config.family.tensors[roles.EMBEDDING].names if tied else tuple(itertools.chain(*named))
-        merge: Merge = "alternate" if source.transform == "alternate" else "stack"
+        merge: Merge = "stack"
+        if source.transform in ("alternate", "gated_heads"):
+            merge = source.transform
         if weight.inputs is None:
             specs.append(
                 VectorSpec(
@@ -61,6 +66,9 @@ def _specs(
                     merge=merge,
                     experts=weight.experts,
                     scale=weight.scale,
+                    offset=source.offset,
+                    function=source.function,
+                    taps=weight.taps,
                 )
             )
             continue
@@ -69,12 +77,12 @@ def _specs(
         spec = LinearSpec(
             role=weight.role,
             layer=layer,
-            # A router decides by small differences, and is small.
-            format=profile.head_format if weight.role in (roles.HEAD, roles.ROUTER) else profile.body_format,
+            format=profile.head_format if weight.role in _IN_HEAD_FORMAT else profile.body_format,
             shape=shape if weight.experts is None else (weight.experts, *shape),
             tensors=names,
             tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * len(experts),
             merge=merge,
+            head_dim=config.head_dim,
         )
         if is_quantized(spec.format) and weight.inputs % GROUP:
             raise CompileError(

@@ -41,6 +41,7 @@ class Graph:
             self.module.set_input(slot.valid, np.array([valid], np.int32))
             self.module.set_input(slot.current, np.array([current], np.int32))
             slot.set_text_positions(self.module, valid)
+            slot.set_linear_mask(self.module, current)
         self.module.run()
         self.module.sync()
         self.module.get_output(self.module.get_output_name(0)).numpy()

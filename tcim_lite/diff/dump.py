@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import runtime as tcim
 from ..errors import ArgumentError
-from ..llm import Package, load_pair, prompt_chunks
+from ..llm import Package, lanes_of, load_pair, prompt_chunks
 from ..replay import Recording, RecordingError
 from ..replay.player import Player
 from .folder import Array, DumpWriter, golden_name, read_array
@@ -69,6 +69,8 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
             prefill, decode = load_pair(package.prefill_path, package.decode_path, tcim.WeightManager(0))
     except ValueError as error:
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
+    if lanes_of(prefill)[0].carried:
+        raise ArgumentError(f"{package.folder}: states of linear attention are not dumped; give another package")
     embedding = package.embedding_for(prefill)
     graphs = [Watched(prefill, package.prefill_path), Watched(decode, package.decode_path)]
     inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]

@@ -4,6 +4,7 @@ Everything here uses the public `tcim_lite.runtime` API and would run on the rea
 `load_tokenizer`, which needs the extra `[chat]`.
 """
 
+from .carried import clear_carried, share_carried
 from .generate import GenerationStats, Generator, LanguageModel
 from .generation_defaults import GenerationDefaults
 from .kv_cache import cache_names, load_pair, share_kv_cache
@@ -35,6 +36,7 @@ __all__ = [
     "TextStream",
     "attention_mask",
     "cache_names",
+    "clear_carried",
     "common_prefix",
     "context_length",
     "encode_chat",
@@ -48,6 +50,7 @@ __all__ = [
     "prompt_chunks",
     "run_graph",
     "set_positions",
+    "share_carried",
     "share_kv_cache",
     "takes_masks",
     "takes_positions",

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .carried import clear_carried
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
 from .ports import lanes_of
@@ -93,6 +94,10 @@ class LanguageModel(ABC):
             ValueError: No tokens, or more than fit into the context.
         """
 
+    def reusable(self, count: int) -> int:
+        """How many of the first `count` tokens that the caches hold need not be run again."""
+        return count
+
     @abstractmethod
     def decode(self, token: int, position: int) -> np.ndarray:
         """Appends one token at `position`; returns the logits [V] after it."""
@@ -121,7 +126,7 @@ class LanguageModel(ABC):
         started = time.perf_counter()
         self.stats = stats = GenerationStats(prompt_tokens=len(tokens))
         # At least one token is left to run: it makes the logits.
-        stats.reused_tokens = min(common_prefix(tokens, self.cached_tokens), len(tokens) - 1)
+        stats.reused_tokens = self.reusable(min(common_prefix(tokens, self.cached_tokens), len(tokens) - 1))
         # Rows beyond the valid length are never read, so forgetting a tail of the cache costs nothing.
         self.cached_tokens = self.cached_tokens[: stats.reused_tokens]
         logits = self.prefill(tokens[stats.reused_tokens :], stats.reused_tokens)
@@ -174,13 +179,20 @@ class Generator(LanguageModel):
         self._masks = Masks(decode)
         decode.set_input(self._lane.current, np.array([1], np.int32))  # set once: inputs keep their value
         self._lane.clear_deepstack(decode)
+        self._lane.set_linear_mask(decode, 1)
+        self._held = 0  # tokens that the states of linear attention have seen
 
     def prefill(self, tokens: Sequence[int], start: int = 0) -> np.ndarray:
         """As `LanguageModel.prefill`."""
+        if start == 0:
+            clear_carried(self._prefill)
+            self._held = 0
+        self._go_on(start, len(tokens))
         return prefill(self._prefill, self._embedding, tokens, start)
 
     def decode(self, token: int, position: int) -> np.ndarray:
         """As `LanguageModel.decode`."""
+        self._go_on(position, 1)
         self._decode.set_input(self._rows, self._embedding[token].reshape(1, 1, -1))
         value = np.array([position], np.int32)
         for name in (self._lane.valid, *self._lane.positions):
@@ -189,3 +201,15 @@ class Generator(LanguageModel):
         self._decode.run()
         self._decode.sync()
         return self._decode.get_output(self._logits).numpy().reshape(-1)
+
+    def reusable(self, count: int) -> int:
+        """As `LanguageModel.reusable`: states of linear attention go on from where they are, or from the start."""
+        return count if not self._lane.carried or count == self._held else 0
+
+    def _go_on(self, position: int, count: int) -> None:
+        if self._lane.carried and position != self._held:
+            raise ValueError(
+                f"position {position}: the states of this package have seen {self._held} tokens and only go forward; "
+                "begin at 0 again"
+            )
+        self._held = position + count

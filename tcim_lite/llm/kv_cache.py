@@ -7,7 +7,8 @@ from typing import Any
 
 import tcim_lite.runtime as tcim
 
-from .ports import is_cache
+from .carried import share_carried
+from .ports import is_cache, lanes_of
 
 
 def cache_names(module: Any) -> list[str]:
@@ -53,7 +54,7 @@ def load_pair(
 
     Args:
         owner: The graph whose caches both use.
-        borrower: The other one; its caches are dummies and get no memory.
+        borrower: The other one; its caches and states are dummies and get no memory.
         weights: Manager of the devices to load on.
 
     Raises:
@@ -61,6 +62,9 @@ def load_pair(
         ValueError: The graphs' caches differ.
     """
     first = tcim.load(owner, tcim.Option(weights))
-    second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors(cache_names(first)))
+    lent = [*cache_names(first), *(name for lane in lanes_of(first) for name in lane.carried)]
+    second = tcim.load(borrower, tcim.Option(weights).set_dummy_tensors(lent))
     share_kv_cache(first, second)
+    if len(lanes_of(first)) == 1:
+        share_carried(first, [second])
     return first, second

@@ -2,7 +2,8 @@
 
 Input 0 is the rows [B, T, H]. Then every slot has its lengths; its tokens' positions or masks, if it takes them; and
 its caches. Graphs of vision-language models have three positions before the lengths, along time, height and width, and
-may have deepstack inputs behind, shaped like the rows.
+may have deepstack inputs behind, shaped like the rows. Graphs with linear attention have a mask behind the lengths, and
+behind the caches what each run hands to the next: the outputs behind the logits, in the same order.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Lane:
         masks: None, or two [1, 1, T, S].
         deepstack: What is added to the hidden states, [1, T, H]: zeros for text.
         caches: [1, Hkv, C, D].
+        linear_mask: None, or [1, T]: 1 for tokens, 0 for padding.
+        carried: What linear attention takes from the run before.
     """
 
     valid: str
@@ -32,12 +35,22 @@ class Lane:
     masks: tuple[str, ...]
     deepstack: tuple[str, ...]
     caches: tuple[str, ...]
+    linear_mask: str | None = None
+    carried: tuple[str, ...] = ()
 
     def set_text_positions(self, module: Any, valid: int) -> None:
         """Sets the positions, if there are any, for tokens of text that follow `valid` others, for the next run."""
         for name in self.positions:
             shape = module.get_input_info(name).shape
             module.set_input(name, np.arange(valid, valid + shape[-1], dtype=np.int32).reshape(shape))
+
+    def set_linear_mask(self, module: Any, current: int) -> None:
+        """Says which rows of the next run are tokens, the first `current` ones."""
+        if self.linear_mask is not None:
+            info = module.get_input_info(self.linear_mask)
+            mask = np.zeros(info.shape, info.dtype)
+            mask[:, :current] = 1
+            module.set_input(self.linear_mask, mask)
 
     def clear_deepstack(self, module: Any) -> None:
         """Zeros the deepstack inputs, as text wants them; they keep that."""
@@ -64,6 +77,8 @@ def _lane(names: list[str]) -> Lane:
     valid, current, *others = names[axes:]
     first = next((i for i, name in enumerate(others) if is_cache(name)), len(others))
     masks = tuple(name for name in others[:first] if "attention_mask" in name)
-    rest = tuple(name for name in others[:first] if name not in masks)
+    linear = next((name for name in others[:first] if "linear_attn_mask" in name), None)
+    rest = tuple(name for name in others[:first] if name not in masks and name != linear)
     positions, deepstack = (tuple(names[:3]), rest) if axes else (rest, ())
-    return Lane(valid, current, positions, masks, deepstack, tuple(others[first:]))
+    caches, carried = ([name for name in others[first:] if is_cache(name) == wanted] for wanted in (True, False))
+    return Lane(valid, current, positions, masks, deepstack, tuple(caches), linear, tuple(carried))

@@ -82,6 +82,7 @@ def run_graph(module: Any, rows: np.ndarray, valid: int, current: int) -> np.nda
     module.set_input(lane.current, np.array([current], np.int32))
     lane.set_text_positions(module, valid)
     lane.clear_deepstack(module)
+    lane.set_linear_mask(module, current)
     Masks(module).set(valid, current)
     module.run()
     module.sync()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from engine_tools import CHUNK, CONTEXT, prompt_of, run
-from llm_packages import DEMO_CHECKPOINT, TEXT_FAMILIES, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, STATELESS, TEXT_FAMILIES, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, Sampler, encode_chat, load_tokenizer
 from tcim_lite.llm.engine import Engine, PromptLookup, SamplingParams, Slots, StructuredOutput
@@ -79,7 +79,8 @@ def test_every_kind_of_graph(tiny_package, options):
     for request in requests:
         model.cached_tokens = []
         assert answers[request.id] == list(model.generate(request.prompt, Sampler(), 12, ()))
-    assert engine.stats.cached_tokens >= 20
+    # A state has seen all of its sequence.
+    assert engine.stats.cached_tokens >= (20 if options.get("family", "qwen3") in STATELESS else 0)
 
 
 def test_guesses_beside_other_requests(tiny_package, alone):

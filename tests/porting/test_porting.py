@@ -189,3 +189,15 @@ def test_a_program_that_resets_its_card_answers_as_without_faults(paths, prompts
     prompt = json.dumps(prompts[1])
     assert json.loads(run("watchdog", *paths(), prompt, NEW_TOKENS)) == [expected[1], 0]
     assert json.loads(run("watchdog", *paths(), prompt, NEW_TOKENS, faults=str(rules))) == [expected[1], resets]
+
+
+def test_a_hybrid_model_answers_as_the_host_library_does(paths, tiny_package, prompts):
+    """States are handed on by binding; a second request begins with zeros."""
+    from llm_packages import LoadedPackage
+
+    from tcim_lite.llm import Sampler
+
+    found = json.loads(run("hybrid", *paths(family="qwen3_5"), json.dumps(prompts), NEW_TOKENS))
+    generator = LoadedPackage(tiny_package("qwen3_5", prefill_length=32, context_length=128))
+    for prompt, answer in zip(prompts, found, strict=True):
+        assert list(generator.generate(prompt, Sampler(), NEW_TOKENS, set())) == answer

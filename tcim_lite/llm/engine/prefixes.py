@@ -69,7 +69,7 @@ class HostRows:
         """Copies what a slot holds, unless it is kept already but for a few tokens, or larger than the budget."""
         tokens = np.asarray(slots.tokens[slot], np.int32)
         size = len(tokens) * slots.row_bytes
-        if size > self.max_bytes:
+        if size > self.max_bytes or slots.carries:
             return
         shared = [_equal_tokens(entry.tokens, tokens) for entry in self._entries]
         if shared and len(tokens) - max(shared) < WORTH_COPYING:
@@ -117,6 +117,8 @@ def choose_seat(prompt: Sequence[int], slots: Slots, free: Collection[int], host
     """
     most = len(prompt) - 1
     oldest = next(iter(free))
+    if slots.carries:
+        return Seat(oldest, 0, oldest)
     matches = [min(common_prefix(prompt, held), most) for held in slots.tokens]
     best = max(range(len(matches)), key=lambda slot: (matches[slot], slot in free, slot == oldest))
     kept, rows = host.find(prompt) if len(host) else (0, [])
@@ -150,6 +152,8 @@ def take_newer_rows(prompt: Sequence[int], slot: int, slots: Slots) -> int:
 
     Prompts that begin alike often come together. When the first has been prefilled, the others need not be.
     """
+    if slots.carries:
+        return 0
     matches = [min(common_prefix(prompt, held), len(prompt) - 1) for held in slots.tokens]
     best = max(range(len(matches)), key=matches.__getitem__)
     gain = matches[best] - len(slots.tokens[slot])

@@ -55,6 +55,7 @@ class Slots:
         gives_largest: The decode graph also returns the id of each slot's largest logit (`compile --argmax`).
         vocab_size: V.
         row_bytes: Of one token in all caches of a slot.
+        carries: The package has states of linear attention: a slot goes on with all of its tokens, or begins anew.
 
     Raises:
         ValueError: The graphs do not fit together.
@@ -81,6 +82,7 @@ class Slots:
         self.alone_by_prefill = on_cpu and batches[0] > 1 and not self.all_logits
         caches = [cache for stage in self.stages for cache in stage.caches[0]]
         self.row_bytes = sum(cache.mem_size for cache in caches) // self.context_length
+        self.carries = any(stage.carries for stage in self.stages)
         self._rows = np.zeros((batches[0], 1, embedding.shape[1]), embedding.dtype)
         self.tokens: list[list[int]] = [[] for _ in range(batches[0])]
         self._parked: dict[int, list[list[np.ndarray]]] = {}  # row 0 of each cache, by stage, of slots that pass 0
@@ -182,6 +184,9 @@ class Slots:
                 f"{len(held)} + {len(tokens)} tokens do not fit into the {self.context_length} rows of a slot"
             )
         self._unpark(slot)
+        if not held:
+            for stage in self.stages:
+                stage.begin()
         rows = np.zeros((1, length, self._embedding.shape[1]), self._embedding.dtype)
         rows[0, : len(tokens)] = self._embedding[list(tokens)]
         for stage in self.stages:

@@ -14,6 +14,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
+from ..carried import clear_carried, share_carried
 from ..kv_cache import cache_names
 from ..masks import Masks
 from ..ports import Lane, lanes_of
@@ -32,6 +33,7 @@ class Stage:
     Attributes:
         caches: Of each slot, device tensors [1, Hkv, C, D].
         context_length: Rows C of a slot.
+        carries: Layers with linear attention have states, which only go forward.
         outputs: Names of those of `decode`.
         before_run: Called when the inputs of a run are set; may be replaced.
 
@@ -60,6 +62,10 @@ class Stage:
         for lane in self.lanes:
             decode.set_input(lane.current, np.array([1], np.int32))  # set once: inputs keep their value
             lane.clear_deepstack(decode)
+            lane.set_linear_mask(decode, 1)
+        self.carries = bool(self.lanes[0].carried)
+        if self.carries:
+            share_carried(decode, [prefill])
 
     @classmethod
     def load(
@@ -77,7 +83,7 @@ class Stage:
         """
         owner = tcim.load(str(decode), option=tcim.Option(weights))
         # Slot 0 has the names of prefill. Declared as dummies, they cost the others no memory.
-        dummies = list(_lanes(owner)[0].caches)
+        dummies = [*_lanes(owner)[0].caches, *_lanes(owner)[0].carried]
         others = [
             None if path is None else tcim.load(str(path), option=tcim.Option(weights).set_dummy_tensors(dummies))
             for path in (prefill, verify)
@@ -92,6 +98,11 @@ class Stage:
         self._bound[id(graph)] = slot
         self.before_run()
         return run_graph(graph, rows, valid, current)
+
+    def begin(self) -> None:
+        """Says that the next run is the first of a sequence."""
+        if self.carries:
+            clear_carried(self.decode)
 
     def run_decode(
         self, rows: np.ndarray, lengths: Sequence[int], at_work: Mapping[int, Any], output: str | None = None

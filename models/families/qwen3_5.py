@@ -1,0 +1,126 @@
+"""Qwen3.5 and 3.6 dense: three layers with linear attention for each with a cache; the language model alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Attention, Block, DeltaNet, Mlp
+from ..common import roles
+from ..common.config_keys import Key, Only
+from ..common.config_rules import Axes, axes_in_turns, no_window
+from ..common.errors import CompileError
+from ..dense import KEYS, TENSORS
+from ..family import Family, ModelConfig, Port, Tensors
+from ..vision_language import CONTRACT, TINY
+
+_LAYER = "model.layers.{layer}"
+_NET = f"{_LAYER}.linear_attn"
+_KINDS = ("linear_attention", "full_attention")
+
+
+def usual_layers(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The kinds of layers of a config that does not list them: one in so many has a cache."""
+    interval = values["full_attention_interval"]
+    return tuple(_KINDS[(layer + 1) % interval == 0] for layer in range(values["num_hidden_layers"]))
+
+
+def mixer(config: ModelConfig, layer: int) -> Block:
+    """What mixes tokens in a layer."""
+    flags = config.flags
+    kinds = flags["layer_types"]
+    if len(kinds) != config.num_layers or not set(kinds) <= set(_KINDS):
+        raise CompileError(
+            f"config.json: layer_types must name {config.num_layers} layers, {' or '.join(_KINDS)}, got {kinds!r:.80}"
+        )
+    if kinds[layer] == "full_attention":
+        return Attention(qk_norm=True, gated=True)
+    return DeltaNet(
+        key_heads=flags["linear_num_key_heads"],
+        heads=flags["linear_num_value_heads"],
+        keys=flags["linear_key_head_dim"],
+        values=flags["linear_value_head_dim"],
+        taps=flags["linear_conv_kernel_dim"],
+    )
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return mixer(config, layer), Mlp()
+
+
+def _axes(scaling: Mapping[str, Any], half: int) -> Axes:
+    return axes_in_turns({"mrope_section": (11, 11, 10), **scaling}, half)
+
+
+def _centred(role: roles.Role) -> Tensors:
+    """A norm whose weight is stored less 1."""
+    return replace(TENSORS[role], offset=1.0)
+
+
+FAMILY = Family(
+    model_type="qwen3_5",
+    architecture="Qwen3_5ForConditionalGeneration",
+    title="Qwen3.5 dense",
+    models="Qwen3.5 and 3.6, 0.8B to 27B: the language model, without MTP",
+    has="gated delta nets in three of four layers, or by `layer_types`; gates on attention; norms stored less 1; a "
+    "quarter of each head turns, by positions in time, height and width, `mrope_section` in turns",
+    keys=(
+        *KEYS,
+        Key("head_dim", absent=256, null=256),
+        Key("max_position_embeddings", absent=32768),
+        Only("attention_bias", False),
+        Key("full_attention_interval", absent=4),
+        Key("layer_types", "names", absent=usual_layers, null=usual_layers),
+        Key("linear_num_key_heads", absent=16),
+        Key("linear_num_value_heads", absent=32),
+        Key("linear_key_head_dim", absent=128),
+        Key("linear_value_head_dim", absent=128),
+        Key("linear_conv_kernel_dim", absent=4),
+    ),
+    window=no_window,
+    layer=_layer,
+    tensors={
+        **TENSORS,
+        roles.QKV: replace(TENSORS[roles.QKV], transform="gated_heads"),
+        **{
+            role: _centred(role)
+            for role in (roles.ATTENTION_NORM, roles.MLP_NORM, roles.Q_NORM, roles.K_NORM, roles.FINAL_NORM)
+        },
+        roles.DELTA_IN: Tensors("stack", (f"{_NET}.in_proj_qkv.weight", f"{_NET}.in_proj_z.weight")),
+        roles.DELTA_GATES: Tensors("stack", (f"{_NET}.in_proj_b.weight", f"{_NET}.in_proj_a.weight")),
+        roles.DELTA_TAPS: Tensors("plain", (f"{_NET}.conv1d.weight",)),
+        roles.DELTA_RATE: Tensors("plain", (f"{_NET}.A_log",), function="minus_exp"),
+        roles.DELTA_BIAS: Tensors("plain", (f"{_NET}.dt_bias",)),
+        roles.DELTA_NORM: Tensors("plain", (f"{_NET}.norm.weight",)),
+        roles.DELTA_OUT: Tensors("plain", (f"{_NET}.out_proj.weight",)),
+    },
+    contract=replace(
+        CONTRACT,
+        linear_mask=Port("linear_mask", "linear_attn_mask", ""),
+        carried=(
+            Port("conv_state", "past_conv_cache_{layer}", ""),
+            Port("recurrent_state", "past_recurrent_state_{layer}", ""),
+        ),
+        carried_outputs=("conv_cache_out_{layer}", "recurrent_state_out_{layer}"),
+    ),
+    axes=_axes,
+    nested="text_config",
+    rotary=0.25,
+    tiny={
+        **TINY,
+        "num_hidden_layers": 4,
+        "head_dim": 64,
+        "tie_word_embeddings": False,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 32,
+        "linear_value_head_dim": 48,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.25,
+            "mrope_section": [3, 3, 2],
+        },
+    },
+)
