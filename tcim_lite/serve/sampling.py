@@ -49,7 +49,8 @@ def completion_params(request: CompletionRequest, defaults: GenerationDefaults) 
         raise ApiError(400, "best_of: only the n answers that are returned are made; leave it out", param="best_of")
     max_tokens = _COMPLETION_TOKENS if request.max_tokens is None else request.max_tokens
     of_prompt = request.logprobs if request.echo else None
-    return _params(request, defaults, max_tokens, request.logprobs, _guide(request), of_prompt)
+    least = 0 if request.echo else 1
+    return _params(request, defaults, max_tokens, request.logprobs, _guide(request), of_prompt, least)
 
 
 def chat_params(request: ChatRequest, defaults: GenerationDefaults) -> SamplingParams:
@@ -208,6 +209,7 @@ def _params(
     logprobs: int | None,
     structured: StructuredOutput | None,
     prompt_logprobs: int | None = None,
+    least_tokens: int = 1,
 ) -> SamplingParams:
     if request.stream_options is not None and not request.stream:
         raise ApiError(400, "stream_options: only with stream true", param="stream_options")
@@ -217,6 +219,8 @@ def _params(
             400, f"stop: expected at most {_MOST_STOPS} strings of at most {_MOST_STOP_CHARS} characters", param="stop"
         )
     try:
+        if max_tokens is not None and max_tokens < least_tokens:
+            raise ValueError(f"max_tokens={max_tokens}: expected at least {least_tokens}, or none for no limit")
         return SamplingParams.of(
             defaults,
             **_plain(request),

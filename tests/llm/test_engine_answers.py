@@ -292,7 +292,7 @@ def test_what_an_engine_lacks_is_named(engine, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"max_tokens": -1}, "max_tokens=-1"),
         ({"max_tokens": 5, "min_tokens": 6}, "min_tokens=6"),
         ({"min_tokens": -1}, "min_tokens=-1"),
         ({"logprobs": 21}, "logprobs=21"),

@@ -43,6 +43,15 @@ def test_a_prompt_can_be_judged_without_an_answer(tiny_package):
     assert not engine.has_work
 
 
+def test_a_prompt_without_an_answer_leaves_its_rows(tiny_package):
+    engine = Engine.open(tiny_package(prefill_length=CHUNK, context_length=CONTEXT, batch=2))
+    prompt = prompt_of(40, 3)
+    (alone,) = answer_all(engine, [prompt], SamplingParams(max_tokens=0))
+    assert (alone.token_ids, alone.finish_reason, alone.prompt_logprobs) == ((), "length", ())
+    (longer,) = answer_all(engine, [prompt], SamplingParams(max_tokens=3))
+    assert longer.usage.cached_tokens == len(prompt) - 1
+
+
 def test_logprobs_of_a_prompt_need_all_logits(make_engine):
     engine = make_engine(2)
     with pytest.raises(RequestError, match="compile with --all-logits"):

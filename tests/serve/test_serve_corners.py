@@ -1,5 +1,7 @@
 """Corners of OpenAI's API that few requests reach: values at the end of their range, prompts that cannot be echoed."""
 
+import json
+
 import pytest
 import warm_python
 from serve_live import CONTEXT, QUESTIONS, user
@@ -75,6 +77,26 @@ def test_a_prompt_is_judged_without_an_answer(every_logit, server):
         assert choice["logprobs"]["token_logprobs"] == other["logprobs"]["token_logprobs"][:-2]
     answer = server.post("/v1/completions", json={"prompt": "a", "max_tokens": 0})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
+
+
+def test_a_prompt_is_echoed_without_an_answer(server, every_logit):
+    for one in (server, every_logit):
+        body = {"prompt": ["1 2 3", "a b"], "echo": True, "max_tokens": 0, "n": 2}
+        answer = one.post("/v1/completions", json=body).json()
+        assert [choice["text"] for choice in answer["choices"]] == ["1 2 3", "1 2 3", "a b", "a b"]
+        assert {choice["finish_reason"] for choice in answer["choices"]} == {"length"}
+        assert answer["usage"]["completion_tokens"] == 0
+        stream = one.post("/v1/completions", json={**body, "prompt": "1 2 3", "n": 1, "stream": True}).text
+        chunks = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "1 2 3"
+        assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    judged = server.post("/v1/completions", json=body | {"logprobs": 1})
+    assert (judged.status_code, "--all-logits" in judged.json()["error"]["message"]) == (400, True)
+    for options in ({"echo": False}, {"max_tokens": -1}, {"min_tokens": 1}):
+        assert server.post("/v1/completions", json=body | options).status_code == 400
+    chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 0}
+    refused = server.post("/v1/chat/completions", json=chat)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "max_tokens")
 
 
 def test_offsets_are_places_in_the_text_where_characters_are_split(packages):

@@ -41,8 +41,8 @@ class SamplingParams:
     """How one answer is made, and where it ends.
 
     Attributes:
-        max_tokens: tokens of the answer, a stop token included; None goes on until the context is full. With
-            prompt_logprobs it may be 0: no answer is made.
+        max_tokens: tokens of the answer, a stop token included; None goes on until the context is full. With 0 the
+            prompt alone is computed, for its logprobs or for prompts that begin with it.
         min_tokens: tokens that come before anything may end the answer; a stop string complete before that is text.
         temperature: as in `Sampler`, as are the others up to `seed`.
         top_k: most likely tokens that are kept; 0 keeps all.
@@ -86,8 +86,8 @@ class SamplingParams:
     structured: StructuredOutput | None = None
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < (self.prompt_logprobs is None):
-            raise ValueError(f"max_tokens={self.max_tokens}: expected at least 1, or None for no limit")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise ValueError(f"max_tokens={self.max_tokens}: expected 0 or more, or None for no limit")
         if not 0 <= self.min_tokens <= (math.inf if self.max_tokens is None else self.max_tokens):
             raise ValueError(f"min_tokens={self.min_tokens}: expected 0 to max_tokens")
         for name in ("logprobs", "prompt_logprobs"):
