@@ -39,10 +39,26 @@ CONFIG = {
 LIMITS = {"w4a8h0_ssfp": 0.06, "w8a8h1_sefp": 0.06, "float16": 0.01, "float32": 1e-4}
 
 
+def config_of(family: str) -> dict:
+    """The family's tiny configuration with the sizes above; sections of its rotation grow as its heads do."""
+    tiny = FAMILIES[family].tiny_config
+    config = tiny | CONFIG
+    if "mrope_section" in (rope := tiny.get("rope_parameters", {})):
+        if "head_dim" not in tiny:  # the family knows no such key
+            del config["head_dim"]
+        wider = head_dim(config) // head_dim(tiny)
+        config["rope_parameters"] = rope | {"mrope_section": [wider * pairs for pairs in rope["mrope_section"]]}
+    return config
+
+
+def head_dim(config: dict) -> int:
+    return config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+
+
 def package_of(folder: Path, quant: str, family: str = "qwen3", **options: int) -> Package:
     folder = folder / f"model-{family}-{quant}"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config | CONFIG))
+    (folder / "config.json").write_text(json.dumps(config_of(family)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compile_checkpoint(
