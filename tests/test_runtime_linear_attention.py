@@ -154,6 +154,24 @@ def test_state_and_its_result_may_be_one_buffer(tokens, dtype):
         np.testing.assert_array_equal(module.get_dev_input("state").to_host(True).numpy(), state)
 
 
+def test_a_state_that_is_read_later_is_not_written_over_before():
+    builder = GraphBuilder("later", "float32", WEIGHTS)
+    x, current = builder.input("x", (1, 3, CHANNELS)), builder.input("current", (1,), "int32")
+    columns = builder.input("columns", (1, CHANNELS, COLUMNS))
+    y, new_columns = builder.causal_conv("conv", x, columns, "taps", current, "new_columns")
+    doubled = builder.add("doubled", columns, columns)
+    outputs = {y: Role("y"), new_columns: Role("new_columns"), doubled: Role("doubled")}
+    module = rt.load(hmm.model_bytes(builder.build(outputs, current), WEIGHTS))
+    feed = numbers(3, "float32")
+    for name in ("x", "current", "columns"):
+        module.set_input(name, feed[name])
+    module.set_dev_output("new_columns", module.get_dev_input("columns"))
+    module.run(True)
+    np.testing.assert_array_equal(module.get_output("doubled").numpy(), 2 * feed["columns"])
+    moved = np.concatenate((feed["columns"][0].T, feed["x"][0]))[3:].T
+    np.testing.assert_array_equal(module.get_dev_input("columns").to_host(True).numpy()[0], moved)
+
+
 def test_slots_are_apart():
     feed = numbers(5, "float16", batch=2)
     both = run(layer(5, "float16", batch=2, live=False), feed)
