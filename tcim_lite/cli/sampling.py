@@ -71,6 +71,8 @@ def sampling_params(args: argparse.Namespace, defaults: GenerationDefaults, **mo
     from ..llm.engine.structured import StructuredOutput
     from ..llm.text_file import read_text
 
+    if args.max_new_tokens is not None and args.max_new_tokens < 1:
+        raise ValueError(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
     changes = {name: value for name in _PLAIN if (value := getattr(args, name)) is not None}
     if args.logit_bias:
         changes["logit_bias"] = dict(map(_bias, args.logit_bias))
