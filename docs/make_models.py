@@ -1,9 +1,11 @@
 """Prints docs/models.md, the table of model families, from their records. Needs the package installed."""
 
 import json
+import math
 from pathlib import Path
 
 from tcim_lite.hmm.weight_format import LAYOUTS
+from tcim_lite.models.blocks import DeltaNet
 from tcim_lite.models.common.four_bit import METHODS
 from tcim_lite.models.common.profiles import profile_for
 from tcim_lite.models.common.rope import ROPE_TYPES
@@ -91,12 +93,12 @@ def page() -> str:
 
 def token_bytes(config: ModelConfig, quant: str) -> int:
     """Bytes of weights that a decode step of one token reads."""
-    total = 0.0
+    blocks = [block for layer in range(config.num_layers) for block in config.blocks(layer)]
+    total = 4.0 * max((block.keys for block in blocks if isinstance(block, DeltaNet)), default=0)  # which all share
     for spec in weight_specs(config, profile_for(quant)):
         chosen = config.experts.chosen if config.experts else 1
         if not isinstance(spec, LinearSpec):
-            *experts, length = spec.shape
-            total += 4 * length * (chosen if experts else 1)
+            total += 4 * math.prod(spec.shape) / (spec.experts or 1) * (chosen if spec.experts else 1)
             continue
         *experts, outputs, inputs = spec.shape
         each = -(-outputs // 16) * LAYOUTS[spec.format].block_bytes(inputs)
