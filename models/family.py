@@ -243,16 +243,23 @@ class Experts:
         count: Experts in a layer.
         chosen: Of them that work on a token.
         inner: Intermediate size of one.
+        shared: That of one more expert, which works on every token, times a gate; None without it.
     """
 
     count: int
     chosen: int
     inner: int
+    shared: int | None = None
 
     @property
     def padded_inner(self) -> int:
         """`inner` rounded up as `ModelConfig.padded_intermediate` is."""
         return _padded(self.inner)
+
+    @property
+    def padded_shared(self) -> int:
+        """`shared` likewise."""
+        return _padded(self.shared or 0)
 
     def check(self) -> None:
         """Raises CompileError if more experts are chosen than there are."""

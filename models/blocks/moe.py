@@ -15,7 +15,9 @@ from .weights import Weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moe:
-    """Norm, router, the chosen experts' gated MLPs, their sum by weight, residual add. Sizes: `ModelConfig.experts`.
+    """Norm, router, the chosen experts' gated MLPs, their sum by weight, the shared expert, residual add.
+
+    Sizes, and whether there is a shared one: `ModelConfig.experts`.
 
     Attributes:
         order: Whether the softmax is over all experts, before the choice, or over the chosen ones.
@@ -37,6 +39,10 @@ class Moe:
         yield Weight(roles.ROUTER, (experts.count,), hidden)
         yield Weight(roles.EXPERT_GATE_UP, (experts.inner, experts.inner), hidden, experts=experts.count)
         yield Weight(roles.EXPERT_DOWN, (hidden,), experts.inner, experts.padded_inner, experts=experts.count)
+        if experts.shared is not None:
+            yield Weight(roles.SHARED_GATE_UP, (experts.shared, experts.shared), hidden)
+            yield Weight(roles.SHARED_DOWN, (hidden,), experts.shared, experts.padded_shared)
+            yield Weight(roles.SHARED_GATE, (1,), hidden)
         if self.bias:
             yield Weight(roles.ROUTER_BIAS, (experts.count,))
             yield Weight(roles.EXPERT_GATE_UP_BIAS, (experts.inner, experts.inner), experts=experts.count)
@@ -69,4 +75,16 @@ class Moe:
             config.hidden_size,
             lambda name: builder.moe_combine(name, down, shares),
         )
+        if experts.shared is not None:
+            out = builder.add(f"{here}.all", out, self._shared(part, normed, layer))
         return builder.add(residual, x, out)
+
+    def _shared(self, part: GraphPart, normed: Ref, layer: int) -> Ref:
+        """What the expert of every token gives, times the sigmoid of its gate."""
+        builder, here = part.builder, f"layers.{layer}.moe.shared"
+        assert part.shard.ndevice == 1
+        gate_up = part.linear(f"{here}.gate_up", normed, roles.SHARED_GATE_UP, layer)
+        product = builder.silu_mul(f"{here}.silu_mul", gate_up)
+        out = part.linear(f"{here}.down", product, roles.SHARED_DOWN, layer)
+        gate = part.linear(f"{here}.gate", normed, roles.SHARED_GATE, layer)
+        return builder.gate_mul(f"{here}.out", out, gate, "sigmoid")

@@ -1,7 +1,8 @@
-"""Checkpoints that keep the experts of a layer in one tensor, as gpt-oss does: MXFP4, or floats with inputs first.
+"""Checkpoints that keep the experts of a layer in one tensor.
 
-Rows of gate and up take turns. In MXFP4 a tensor is `X_blocks` uint8 [E, N, K/32, 16], two codes a byte, the lower half
-first, and `X_scales` uint8 [E, N, K/32], each a power of two with a bias of 127. As floats it is `X` [E, K, N].
+As gpt-oss does, rows of gate and up take turns. In MXFP4 a tensor is `X_blocks` uint8 [E, N, K/32, 16], two codes a
+byte, the lower half first, and `X_scales` uint8 [E, N, K/32], each a power of two with a bias of 127. As floats it is
+`X` [E, K, N]. As Qwen3.5 does, it is `X` [E, N, K], floats, with all rows of gate before those of up.
 """
 
 from __future__ import annotations
@@ -53,8 +54,11 @@ class PackedExperts:
     def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
         """`config` is config.json, which says how many experts there are."""
         self._checkpoint = checkpoint
-        count = config.get("num_local_experts", config.get("num_experts"))
+        nested = config.get("text_config")
+        own = {**config, **nested} if isinstance(nested, Mapping) else config
+        count = own.get("num_local_experts", own.get("num_experts"))
         self._count = count if isinstance(count, int) else 0
+        self._halves = str(config.get("model_type")).startswith("qwen3_5")  # outputs first, gate before up
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
@@ -95,6 +99,8 @@ class PackedExperts:
             _, rows, groups, _ = self._checkpoint.shape(f"{place.packed}_blocks")
             return rows // place.step, groups * _GROUP
         _, inputs, rows = self._checkpoint.shape(place.packed)
+        if self._halves:
+            inputs, rows = rows, inputs
         return rows // place.step, inputs
 
     def check(self, name: str, shape: Sequence[int]) -> None:
@@ -106,7 +112,8 @@ class PackedExperts:
         if not inputs:
             return self._checkpoint.check(f"{place.packed}_bias", (self._count, rows * place.step))
         if not self._is_coded(place):
-            return self._checkpoint.check(place.packed, (self._count, inputs[0], rows * place.step))
+            sides = (rows * place.step, inputs[0]) if self._halves else (inputs[0], rows * place.step)
+            return self._checkpoint.check(place.packed, (self._count, *sides))
         if inputs[0] % _GROUP:
             raise CheckpointError(
                 f"tensor '{place.packed}_blocks' has groups of {_GROUP} inputs, but config.json asks for {inputs[0]}"
@@ -124,7 +131,12 @@ class PackedExperts:
         place = self._place(name)
         if place is None:
             return self._checkpoint.read(name, start, stop)
-        rows = place.rows(start, self.shape(name)[0] if stop is None else stop)
+        count = self.shape(name)[0]
+        stop = count if stop is None else stop
+        if self._halves:
+            begin = place.first * count
+            return self._finite(place.packed, (place.expert, slice(begin + start, begin + stop)))
+        rows = place.rows(start, stop)
         turn = slice(place.first, None, place.step)
         if name.endswith(".bias"):
             return self._finite(f"{place.packed}_bias", (place.expert, rows))[turn]
@@ -148,7 +160,7 @@ class PackedExperts:
 
     def _is_coded(self, place: _Place) -> bool:
         """Whether it is MXFP4; so counts a tensor that is missing, unless it is there as floats."""
-        return place.packed not in self._checkpoint
+        return place.packed not in self._checkpoint and not self._halves
 
     def _place(self, name: str) -> _Place | None:
         """Where a tensor of an expert is packed; None of what is a tensor of the checkpoint by itself."""

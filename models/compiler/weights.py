@@ -17,7 +17,7 @@ from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
 from ..family import ModelConfig
 
 # Besides the head, what decides by small differences and is small.
-_IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.DELTA_GATES)
+_IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.SHARED_GATE, roles.DELTA_GATES)
 
 
 def weight_specs(config: ModelConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:

@@ -11,6 +11,7 @@ import pytest
 from llm_packages import DEMO_CHECKPOINT, LoadedPackage, compile_package
 
 pytestmark = pytest.mark.oracle
+save_file = pytest.importorskip("safetensors.torch", reason="writes checkpoints").save_file
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 
@@ -24,6 +25,7 @@ from tcim_lite.models.common.errors import CompileError
 from tcim_lite.models.families import FAMILIES
 
 FAMILY = FAMILIES["qwen3_5"]
+MODELS = {"qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}
 CHANGES = {
     "as it is": {},
     "linear attention last": {"num_hidden_layers": 3, "full_attention_interval": 2},
@@ -39,32 +41,52 @@ CHANGES = {
 }
 
 
-def random_model(folder, changes):
+def random_model(folder, changes, name="qwen3_5", packed=False):
     """A checkpoint as the vendor's tools get it: the language model's config inside of another."""
     torch.manual_seed(5)
-    text = {**FAMILY.tiny, "initializer_range": 0.05, "eos_token_id": None, "bos_token_id": None, **changes}
-    config = transformers.Qwen3_5TextConfig(**text, attn_implementation="eager")
-    model = transformers.Qwen3_5ForCausalLM(config).float().eval()
+    family, kind = FAMILIES[name], MODELS[name]
+    text = {**family.tiny, "initializer_range": 0.05, "eos_token_id": None, "bos_token_id": None, **changes}
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    config = getattr(transformers, f"{kind}TextConfig")(**text, **eager)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).float().eval()
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name or name.endswith(("dt_bias", "A_log", "conv1d.weight")):
+        for key, parameter in model.named_parameters():
+            if "norm" in key or key.endswith(("dt_bias", "A_log", "conv1d.weight", "mlp.gate.weight")):
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.save_pretrained(folder)
     written = json.loads((folder / "config.json").read_text())
-    outer = {"architectures": [FAMILY.architecture], "model_type": FAMILY.model_type, "text_config": written}
+    outer = {"architectures": [family.architecture], "model_type": name, "text_config": written}
     outer["tie_word_embeddings"] = text["tie_word_embeddings"]
     (folder / "config.json").write_text(json.dumps(outer))
+    if packed:  # as the tensors are in memory, not as transformers writes them
+        tensors = {key: tensor.contiguous() for key, tensor in model.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors")
     return model
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_float32_graphs_agree_with_transformers(tmp_path, change):
-    model = random_model(tmp_path / "hf", CHANGES[change])
+    check(tmp_path, random_model(tmp_path / "hf", CHANGES[change]))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_experts_agree_with_transformers(tmp_path, packed):
+    changes = {"moe_intermediate_size": 80, "shared_expert_intermediate_size": 100}
+    check(tmp_path, random_model(tmp_path / "hf", changes, "qwen3_5_moe", packed))
+
+
+def bound_of(config):
+    """A config of experts alone has no intermediate size."""
+    config.intermediate_size = getattr(config, "intermediate_size", config.hidden_size)
+    return logit_bound(config)
+
+
+def check(tmp_path, model):
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", prefill_length=32, context_length=320)
     loaded = LoadedPackage(package)
     tokens = np.random.default_rng(0).integers(0, model.config.vocab_size, 300).tolist()
     want = oracle_logits(model, tokens)
-    bound = logit_bound(model.config)
+    bound = bound_of(model.config)
     for length in (1, 31, 32, 33, 100, 257):
         assert_close(loaded.prefill(tokens[:length]), want[length - 1], bound, f"prefill of {length}")
     for position in range(257, 300):

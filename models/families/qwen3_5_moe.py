@@ -1,0 +1,75 @@
+"""Qwen3.5 and 3.6 with a mixture of experts, 35B-A3B: mixers as in Qwen3.5, and experts in every layer, one shared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Block, Moe
+from ..common import roles
+from ..common.config_keys import Key
+from ..family import Experts, ModelConfig, Tensors
+from . import qwen3_5
+
+_MLP = "model.layers.{layer}.mlp"
+_EXPERT, _SHARED = f"{_MLP}.experts.{{expert}}", f"{_MLP}.shared_expert"
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    return qwen3_5.mixer(config, layer), Moe(order="softmax_topk", normalise=True)
+
+
+def _experts(values: Mapping[str, Any]) -> Experts:
+    return Experts(
+        count=values["num_experts"],
+        chosen=values["num_experts_per_tok"],
+        inner=values["moe_intermediate_size"],
+        shared=values["shared_expert_intermediate_size"],
+    )
+
+
+def _gate_up(of: str) -> Tensors:
+    return Tensors("alternate", (f"{of}.gate_proj.weight", f"{of}.up_proj.weight"))
+
+
+def _inner(values: Mapping[str, Any]) -> int:
+    """No layer is dense."""
+    return int(values["hidden_size"])
+
+
+_DENSE = qwen3_5.FAMILY
+FAMILY = replace(
+    _DENSE,
+    model_type="qwen3_5_moe",
+    architecture="Qwen3_5MoeForConditionalGeneration",
+    title="Qwen3.5 MoE",
+    models="Qwen3.5 and 3.6 35B-A3B: the language model, without MTP",
+    has="as Qwen3.5, with `num_experts_per_tok` of `num_experts` MLPs for each token, and a shared one with a gate",
+    keys=(
+        *_DENSE.keys,
+        Key("intermediate_size", absent=_inner),
+        Key("num_experts", absent=256, also="num_local_experts"),
+        Key("num_experts_per_tok", absent=8),
+        Key("moe_intermediate_size", absent=512),
+        Key("shared_expert_intermediate_size", absent=512),
+    ),
+    layer=_layer,
+    experts=_experts,
+    tensors={
+        **_DENSE.tensors,
+        roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
+        roles.EXPERT_GATE_UP: _gate_up(_EXPERT),
+        roles.EXPERT_DOWN: Tensors("plain", (f"{_EXPERT}.down_proj.weight",)),
+        roles.SHARED_GATE_UP: _gate_up(_SHARED),
+        roles.SHARED_DOWN: Tensors("plain", (f"{_SHARED}.down_proj.weight",)),
+        roles.SHARED_GATE: Tensors("plain", (f"{_MLP}.shared_expert_gate.weight",)),
+    },
+    tiny={
+        **_DENSE.tiny,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 64,
+        "shared_expert_intermediate_size": 128,
+    },
+)
