@@ -41,7 +41,10 @@ class Attention:
         hidden, head_dim = config.hidden_size, config.head_dim
         q_rows, kv_rows = config.num_heads * head_dim, config.num_kv_heads * head_dim
         yield Weight(roles.ATTENTION_NORM, (hidden,))
-        yield Weight(roles.QKV, (2 * q_rows if self.gated else q_rows, kv_rows, kv_rows), hidden)
+        if self.gated:
+            yield Weight(roles.QKV, (2 * q_rows, kv_rows, kv_rows), hidden, head_parts=(head_dim, head_dim))
+        else:
+            yield Weight(roles.QKV, (q_rows, kv_rows, kv_rows), hidden)
         if self.qkv_bias:
             yield Weight(roles.QKV_BIAS, (q_rows, kv_rows, kv_rows))
         if self.qk_norm:

@@ -46,8 +46,10 @@ class DeltaNet:
         """Yields its weights in the order of use."""
         hidden, wide = config.hidden_size, self.heads * self.values
         yield Weight(roles.ATTENTION_NORM, (hidden,))
-        yield Weight(roles.DELTA_IN, (self.channels, wide), hidden)
-        yield Weight(roles.DELTA_GATES, (self.heads, self.heads), hidden)
+        shared = self.heads // self.key_heads
+        parts = (self.keys, self.keys, shared * self.values, shared * self.values)
+        yield Weight(roles.DELTA_IN, (self.channels, wide), hidden, head_parts=parts)
+        yield Weight(roles.DELTA_GATES, (self.heads, self.heads), hidden, head_parts=(shared, shared))
         yield Weight(roles.DELTA_TAPS, (self.channels,), taps=self.taps)
         yield Weight(roles.DELTA_RATE, (self.heads,))
         yield Weight(roles.DELTA_BIAS, (self.heads,))

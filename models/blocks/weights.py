@@ -18,6 +18,7 @@ class Weight:
         padded_inputs: Columns in the package, zeros beyond `inputs`.
         experts: How many of it there are, one for each expert; None for a weight that all tokens share.
         scale: Of a vector: what it is multiplied by.
+        head_parts: Rows of one head that a checkpoint may have side by side in the first tensor, part by part.
         taps: Of a convolution, which each channel of `outputs` has.
     """
 
@@ -27,4 +28,5 @@ class Weight:
     padded_inputs: int | None = None
     experts: int | None = None
     scale: float = 1.0
+    head_parts: tuple[int, ...] = ()
     taps: int | None = None

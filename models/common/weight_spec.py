@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
 from .roles import SINKS, Role
 
-Merge: TypeAlias = Literal["stack", "alternate", "gated_heads"]
+Merge: TypeAlias = Literal["stack", "alternate", "by_heads"]
 Function: TypeAlias = Literal["same", "minus_exp"]
 
 
@@ -34,9 +35,9 @@ class LinearSpec:
         tensors: Names of the checkpoint tensors it is merged from.
         tensor_shapes: Their shapes.
         merge: `stack` puts them one under the other, `alternate` takes turns in blocks of 16 rows, padded with zeros;
-            of one tensor, its halves. `gated_heads` stacks them too, but the first has `head_dim` rows of each head and
-            then as many of its gate: the gates of all heads go to the end.
-        head_dim: For `gated_heads`.
+            of one tensor, its halves. `by_heads` stacks them too, but the first has several parts head by head: the
+            first part of all heads comes first, then the other tensors, then the other parts.
+        head_parts: For `by_heads`: rows of each part of a head.
 
     Of experts the shape is [E, N, K], and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
     """
@@ -48,7 +49,7 @@ class LinearSpec:
     tensors: tuple[str, ...]
     tensor_shapes: tuple[tuple[int, int], ...]
     merge: Merge = "stack"
-    head_dim: int = 0
+    head_parts: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -203,11 +204,16 @@ class CheckpointTensors:
             rows = _padded(parts[0].shape[0])
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)
-        if spec.merge == "gated_heads":
-            gated, *others = parts
-            starts, size = range(0, gated.shape[0], 2 * spec.head_dim), spec.head_dim
-            heads = [Rows(gated, start, start + size) for start in starts]
-            parts = [*heads, *others, *(Rows(gated, start + size, start + 2 * size) for start in starts)]
+        if spec.merge == "by_heads":
+            packed, *others = parts
+            ends = list(itertools.accumulate(spec.head_parts))
+            each = [
+                Rows(packed, head + end - size, head + end)
+                for end, size in zip(ends, spec.head_parts, strict=True)
+                for head in range(0, packed.shape[0], ends[-1])
+            ]
+            heads = packed.shape[0] // ends[-1]
+            parts = [*each[:heads], *others, *each[heads:]]
         merged = parts[0] if len(parts) == 1 else Stacked(parts)
         return merged if merged.shape == (spec.shape[0], inputs) else ZeroPadded(merged, (spec.shape[0], inputs))
 

@@ -54,7 +54,7 @@ def _specs(
         named = (source.of(layer, expert) for expert in experts)
         names = config.family.tensors[roles.EMBEDDING].names if tied else tuple(itertools.chain(*named))
         merge: Merge = "stack"
-        if source.transform in ("alternate", "gated_heads"):
+        if source.transform in ("alternate", "by_heads"):
             merge = source.transform
         if weight.inputs is None:
             specs.append(
@@ -82,7 +82,7 @@ def _specs(
             tensors=names,
             tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * len(experts),
             merge=merge,
-            head_dim=config.head_dim,
+            head_parts=weight.head_parts,
         )
         if is_quantized(spec.format) and weight.inputs % GROUP:
             raise CompileError(

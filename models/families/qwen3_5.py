@@ -82,7 +82,7 @@ FAMILY = Family(
     layer=_layer,
     tensors={
         **TENSORS,
-        roles.QKV: replace(TENSORS[roles.QKV], transform="gated_heads"),
+        roles.QKV: replace(TENSORS[roles.QKV], transform="by_heads"),
         **{
             role: _centred(role)
             for role in (roles.ATTENTION_NORM, roles.MLP_NORM, roles.Q_NORM, roles.K_NORM, roles.FINAL_NORM)

@@ -26,6 +26,7 @@ from tcim_lite.models.families import FAMILIES
 
 FAMILY = FAMILIES["qwen3_5"]
 MODELS = {"qwen3_5": "Qwen3_5", "qwen3_5_moe": "Qwen3_5Moe"}
+FRESH = {"initializer_range": 0.05, "eos_token_id": None, "bos_token_id": None}
 CHANGES = {
     "as it is": {},
     "linear attention last": {"num_hidden_layers": 3, "full_attention_interval": 2},
@@ -41,19 +42,39 @@ CHANGES = {
 }
 
 
-def random_model(folder, changes, name="qwen3_5", packed=False):
-    """A checkpoint as the vendor's tools get it: the language model's config inside of another."""
+def random_next(folder, changes):
+    """Qwen3-Next, which has no other config around its own."""
     torch.manual_seed(5)
-    family, kind = FAMILIES[name], MODELS[name]
-    text = {**family.tiny, "initializer_range": 0.05, "eos_token_id": None, "bos_token_id": None, **changes}
+    text = {
+        **FAMILIES["qwen3_next"].tiny,
+        "initializer_range": 0.05,
+        "eos_token_id": None,
+        "bos_token_id": None,
+        **changes,
+    }
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
-    config = getattr(transformers, f"{kind}TextConfig")(**text, **eager)
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).float().eval()
+    return saved(folder, transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**text, **eager)))
+
+
+def saved(folder, model):
+    """With numbers of their own where a new model has the same in each."""
+    model = model.float().eval()
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if "norm" in key or key.endswith(("dt_bias", "A_log", "conv1d.weight", "mlp.gate.weight")):
                 parameter.add_(torch.randn_like(parameter) * 0.3)
     model.save_pretrained(folder)
+    return model
+
+
+def random_model(folder, changes, name="qwen3_5", packed=False):
+    """A checkpoint as the vendor's tools get it: the language model's config inside of another."""
+    torch.manual_seed(5)
+    family, kind = FAMILIES[name], MODELS[name]
+    text = {**family.tiny, **FRESH, **changes}
+    eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
+    config = getattr(transformers, f"{kind}TextConfig")(**text, **eager)
+    model = saved(folder, getattr(transformers, f"{kind}ForCausalLM")(config))
     written = json.loads((folder / "config.json").read_text())
     outer = {"architectures": [family.architecture], "model_type": name, "text_config": written}
     outer["tie_word_embeddings"] = text["tie_word_embeddings"]
@@ -73,6 +94,14 @@ def test_float32_graphs_agree_with_transformers(tmp_path, change):
 def test_experts_agree_with_transformers(tmp_path, packed):
     changes = {"moe_intermediate_size": 80, "shared_expert_intermediate_size": 100}
     check(tmp_path, random_model(tmp_path / "hf", changes, "qwen3_5_moe", packed))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"mlp_only_layers": [1], "norm_topk_prob": False}, {"linear_num_key_heads": 4}, {"decoder_sparse_step": 2}],
+)
+def test_projections_packed_by_head_agree_with_transformers(tmp_path, changes):
+    check(tmp_path, random_next(tmp_path / "hf", changes))
 
 
 def bound_of(config):

@@ -1,0 +1,60 @@
+"""Qwen3-Next 80B-A3B: layers as in Qwen3.5 with experts, their projections packed by head of q and k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Block, Mlp, Moe
+from ..common import roles
+from ..common.config_keys import Key
+from ..common.config_rules import Axes
+from ..family import ModelConfig, Tensors
+from . import qwen3_5, qwen3_5_moe
+
+_NET = "model.layers.{layer}.linear_attn"
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
+    experts = Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"])
+    return qwen3_5.mixer(config, layer), experts if sparse else Mlp()
+
+
+def _axes(scaling: Mapping[str, Any], half: int) -> Axes:
+    """Text has one position: that in time."""
+    return (0,) * half
+
+
+_MOE = qwen3_5_moe.FAMILY
+FAMILY = replace(
+    _MOE,
+    model_type="qwen3_next",
+    architecture="Qwen3NextForCausalLM",
+    title="Qwen3-Next",
+    models="Qwen3-Next 80B-A3B, without MTP",
+    has="as Qwen3.5 MoE, with projections packed by head; `norm_topk_prob`; dense layers by `mlp_only_layers` and "
+    "`decoder_sparse_step`; inputs are those of Qwen3.5",
+    keys=(
+        *_MOE.keys,
+        Key("intermediate_size", absent=5632),
+        Key("num_experts", absent=512, also="num_local_experts"),
+        Key("num_experts_per_tok", absent=10),
+        Key("norm_topk_prob", "flag", absent=True),
+        Key("decoder_sparse_step", absent=1),
+        Key("mlp_only_layers", "layers", absent=(), null=()),
+    ),
+    layer=_layer,
+    tensors={
+        **_MOE.tensors,
+        roles.DELTA_IN: Tensors("by_heads", (f"{_NET}.in_proj_qkvz.weight",)),
+        roles.DELTA_GATES: Tensors("by_heads", (f"{_NET}.in_proj_ba.weight",)),
+    },
+    axes=_axes,
+    tiny={
+        **_MOE.tiny,
+        "norm_topk_prob": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    },
+)
