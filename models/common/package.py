@@ -39,11 +39,12 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
+def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool = False) -> Iterator[Path]:
     """Yields an empty folder on the same disk; on success its files replace those of the same name in `output`.
 
     Other files in `output` stay, except what an earlier compilation left there and this one did not write again, which
-    would not fit: embedding and tokenizer files, and those directly in `output` whose name `owned` matches. On failure
+    would not fit: embedding and tokenizer files, and those directly in `output` whose name `owned` matches. A network
+    has no embedding and no tokenizer, so those there are of a language model whose vision tower it may be. On failure
     `output` is as it was.
 
     Raises:
@@ -63,7 +64,8 @@ def staged_package(output: Path, owned: re.Pattern[str]) -> Iterator[Path]:
         _check_places(output, files)
         _check_foreign(output, staging)
         graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))
-        for stale in (*_embeddings_in(output), *_tokenizer_files_in(output), *graphs):
+        of_language = () if of_a_network else (*_embeddings_in(output), *_tokenizer_files_in(output))
+        for stale in (*of_language, *graphs):
             if stale not in files:
                 (output / stale).unlink(missing_ok=True)
         # Weights first: a .hmm never stands beside a .hmw it has not met.

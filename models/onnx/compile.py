@@ -132,7 +132,7 @@ def compile_onnx(options: OnnxOptions) -> OnnxResult:
     except UnsupportedNodeError as error:
         cut, deciding = cut_of(_network(options)), deciding_inputs(partial(_network, options))
         raise UnsupportedNodeError("; ".join(str(part) for part in (error, deciding, cut) if part)) from error
-    with staged_package(options.output, re.compile(re.escape(f"{name}.hmm"))) as staging:
+    with staged_package(options.output, re.compile(re.escape(f"{name}.hmm")), of_a_network=True) as staging:
         try:
             write_model(staging / f"{name}.hmm", graph, weights, custom_msg=_custom_msg(network, options.images))
         except ValueError as error:

@@ -110,6 +110,49 @@ def test_a_speculative_pair_lies_where_the_demo_looks_by_default(tiny_package, p
         assert [accepted for _, accepted in found] == [NEW_TOKENS] * len(prompts)  # two rounds of four proposals
 
 
+@pytest.mark.parametrize("habits", ["plain", "habits"])
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl"])
+def test_a_turn_about_an_image_is_that_of_one_chunk(tiny_package, tmp_path, family, habits):
+    """Whatever types its numbers have, and in chunks, as all tokens at once."""
+    import tcim_lite.runtime as rt
+    from tcim_lite.llm import lanes_of, load_pair
+
+    package = tiny_package(family, prefill_length=32, context_length=128)
+    rng, stacked = np.random.default_rng(4), 4 if family == "qwen3_vl" else 1
+    tokens = np.concatenate([rng.integers(0, 300, 10), np.full(24, 300), rng.integers(0, 300, 13)])
+    place = np.stack([np.zeros(24, int), np.repeat(range(4), 6), np.tile(range(6), 4)])
+    text = np.arange(10), np.arange(16, 29)
+    positions = np.concatenate([np.tile(text[0], (3, 1)), 10 + place, np.tile(text[1], (3, 1))], axis=1)
+    hidden = json.loads((package.tokenizer_folder / "config.json").read_text())["hidden_size"]
+    features = rng.standard_normal((stacked, 24, hidden)).astype(np.float16)
+    np.savez(tmp_path / "in.npz", tokens=tokens, positions=positions, features=features, image_token=300)
+    bin_path = package.folder / "hmquant" / "quant_embedding.bin"
+    files = package.prefill_path, package.decode_path, bin_path, tmp_path / "in.npz"
+    answer = json.loads(run("vision_language", *files, NEW_TOKENS, habits))
+    assert len(answer) == NEW_TOKENS
+
+    whole = tiny_package(family, prefill_length=64, context_length=128)
+    prefill, _ = load_pair(whole.prefill_path, whole.decode_path, rt.WeightManager(0))
+    (lane,), table = lanes_of(prefill), whole.embedding_for(prefill)
+    for count, token in enumerate(answer):  # each time all tokens so far in one call
+        ids = np.concatenate([tokens, answer[:count]]).astype(int)
+        rows, stacks = np.zeros((64, hidden), np.float16), np.zeros((stacked - 1, 64, hidden), np.float16)
+        rows[: len(ids)] = table[ids]
+        rows[10:34], stacks[:, 10:34] = features[0], features[1:]
+        where = np.zeros((3, 64), np.int32)
+        where[:, : len(tokens)] = positions
+        where[:, len(tokens) : len(ids)] = 29 + np.arange(count)
+        prefill.set_input("input_1", rows[None])
+        for name, values in zip(lane.positions, where, strict=True):
+            prefill.set_input(name, values)
+        for name, stack in zip(lane.deepstack, stacks, strict=True):
+            prefill.set_input(name, stack[None])
+        prefill.set_input(lane.valid, 0)
+        prefill.set_input(lane.current, len(ids))
+        prefill.run(True)
+        assert int(prefill.get_output("logits").numpy().argmax()) == token
+
+
 @pytest.mark.parametrize("given", [True, False])
 def test_a_chat_with_position_ids_answers_as_one_without(paths, prompts, expected, given):
     found = [

@@ -1,0 +1,107 @@
+"""The vision-language example on tiny random models: its answers are those of transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from llm_packages import DEMO_CHECKPOINT, compile_package
+
+pytestmark = [pytest.mark.oracle, pytest.mark.slow]
+
+torch = pytest.importorskip("torch", reason="the oracle")
+pytest.importorskip("transformers", reason="the oracle")
+tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [chat]")
+Image = pytest.importorskip("PIL.Image", reason="needs the extra [images]")
+
+from vision_language import MODELS, random_model
+
+from tcim_lite.cli import main
+from tcim_lite.llm import encode_chat, load_tokenizer
+
+SPECIAL = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
+QUESTION, LIMIT, SIZE = "What is this?", 6, (64, 96)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def made(request, tmp_path_factory, import_example):
+    """A model of transformers, and a package of its language and vision graphs in float32."""
+    folder = tmp_path_factory.mktemp(request.param)
+    checkpoint, out = folder / "hf", folder / "out"
+    tokenizer = tokenizers.Tokenizer.from_file(str(DEMO_CHECKPOINT / "tokenizer.json"))
+    tokenizer.add_special_tokens(SPECIAL)
+    model = random_model(request.param, vocab_size=tokenizer.get_vocab_size())
+    model.config.image_token_id = tokenizer.token_to_id(SPECIAL[1])
+    model.save_pretrained(checkpoint)
+    tokenizer.save(str(checkpoint / "tokenizer.json"))
+    for file in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(DEMO_CHECKPOINT / file, checkpoint / file)
+    package = compile_package(checkpoint, out, quant="float32", prefill_length=16, context_length=128)
+    import_example("export_vision").export(model, str(folder / "vision.onnx"), *SIZE)
+    name = f"{request.param}_visual"
+    assert (
+        main(["compile", str(folder / "vision.onnx"), "-o", str(out), "--name", name, "--quant", "float32", "-q"]) == 0
+    )
+    return model, package, checkpoint
+
+
+@pytest.fixture(scope="module")
+def photo(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "photo.png"
+    Image.fromarray(np.random.default_rng(2).integers(0, 256, (50, 70, 3), np.uint8)).save(path)
+    return path
+
+
+def greedy(model, tokens: np.ndarray, pixels: np.ndarray) -> list[int]:
+    """What transformers answers, without a cache; patches are cut as its processor cuts them."""
+    side, merge = model.config.vision_config.patch_size, model.config.vision_config.spatial_merge_size
+    rows, columns = SIZE[0] // side, SIZE[1] // side
+    frames = np.stack([pixels[0].astype(np.float32)] * 2)
+    cells = frames.reshape(1, 2, 3, rows // merge, merge, side, columns // merge, merge, side)
+    patches = cells.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1)
+    grid, found = torch.tensor([[1, rows, columns]]), []
+    for _ in range(LIMIT):
+        ids = torch.tensor(np.array([[*tokens, *found]]))
+        kinds = (ids == model.config.image_token_id).int()
+        with torch.no_grad():
+            model.model.rope_deltas = None
+            given = {"pixel_values": torch.tensor(patches), "image_grid_thw": grid, "mm_token_type_ids": kinds}
+            found.append(int(model(ids, **given).logits[0, -1].argmax()))
+    return found
+
+
+def test_answers_are_those_of_transformers(made, photo, run_example, import_example, shown_tokens):
+    model, package, _ = made
+    tokenizer = load_tokenizer(package.tokenizer_folder)
+    text = "".join(SPECIAL) + QUESTION
+    tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
+    pad = int(np.flatnonzero(tokens == model.config.image_token_id)[0])
+    tokens = np.insert(tokens, pad, [model.config.image_token_id] * 23)
+    expected = greedy(model, tokens, import_example("qwen3_vl").pixels_of(photo, *SIZE))
+    asked = ("--image", photo, "--question", QUESTION, "--max-new-tokens", LIMIT, "--show-tokens")
+    done = run_example("qwen3_vl.py", package.folder, *asked)
+    assert done.returncode == 0, done.stderr
+    (answer,) = shown_tokens(done.stdout)
+    assert answer == expected[: len(answer)]
+    assert len(answer) == LIMIT or expected[len(answer)] in package.stop_tokens(tokenizer)
+    none = run_example("qwen3_vl.py", package.folder, "--image", photo.with_name("none.png"))
+    assert none.returncode == 1
+    assert "No such file" in none.stderr
+
+
+def test_the_tower_is_exported_from_a_checkpoint(made, tmp_path, run_example):
+    checkpoint = made[2]
+    done = run_example("export_vision.py", checkpoint, tmp_path / "vision.onnx", "--size", "32")
+    assert done.returncode == 0, done.stderr
+    assert main(["compile", str(tmp_path / "vision.onnx"), "-o", str(tmp_path / "out"), "-q"]) == 0
+    odd = run_example("export_vision.py", checkpoint, tmp_path / "odd.onnx", "--size", "40", "64")
+    assert odd.returncode == 1
+    assert "error: 40 x 64 pixels; both must be multiples of 16, the side of a token" in odd.stderr
+
+
+def test_text_alone_works_in_chat_and_generate(made, capsys):
+    _, package, _ = made
+    assert main(["generate", str(package.folder), "--prompt", "Hello", "--max-new-tokens", "4"]) == 0
+    assert json.dumps(capsys.readouterr().out)
