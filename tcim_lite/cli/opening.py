@@ -21,7 +21,6 @@ _COMPILE_OPTIONS = ("quant", "context_length", "prefill_length", "batch")
 _CHECKED_AS = {
     "chunks_per_step": "--prefill-per-decode",
     "max_body_bytes": "--max-body-mb",
-    "max_tokens": "--max-new-tokens",
     "max_waiting": "--max-queue",
     "shutdown_s": "--shutdown-timeout",
     "stall_s": "--stall-timeout",
