@@ -20,7 +20,7 @@ namespace {
 template <typename T>
 void check_few_rows(int64_t cols, int64_t k) {
   for (const bool turned : {false, true}) {
-    const int64_t rows = uniform(1, 6), run = turned ? k : cols, lines = turned ? cols : k;
+    const int64_t rows = uniform(1, 10), run = turned ? k : cols, lines = turned ? cols : k;
     const int64_t b_stride = run + uniform(0, 3), y_stride = cols + uniform(0, 3);
     const Numbers<float> a(rows * k);
     const Numbers<T> b((lines - 1) * b_stride + run);

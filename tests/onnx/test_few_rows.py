@@ -14,7 +14,8 @@ CASES = {
     "shared left side": ((1, 8), (5, 40, 8), (0, 2, 1), True),
     "two columns": ((3, 1, 64), (3, 2, 64), (0, 2, 1), True),
     "long": ((2, 1, 64), (2, 1500, 64), (0, 2, 1), True),
-    "more rows": ((3, 5, 64), (3, 20, 64), (0, 2, 1), False),
+    "eight rows": ((3, 8, 70), (3, 100, 70), (0, 2, 1), True),
+    "more rows": ((3, 9, 64), (3, 20, 64), (0, 2, 1), False),
     "terms apart": ((3, 1, 20), (20, 3, 64), (1, 0, 2), False),
 }
 
@@ -39,15 +40,16 @@ def test_bits_are_those_of_two_steps_and_of_many_rows(make_model, run_steps, nam
     np.testing.assert_array_equal(together, many[..., ::8, :])
 
 
+@pytest.mark.parametrize("rows", [1, 4, 5, 8])
 @pytest.mark.parametrize("quant", ["float32", "float16"])
-def test_attention_of_one_row_reads_keys_before_their_transpose(make_model, run_steps, quant):
+def test_attention_of_few_rows_reads_keys_before_their_transpose(make_model, run_steps, quant, rows):
     nodes = [
         ("Transpose", ["k"], ["t"], {"perm": [0, 2, 1]}),
         ("MatMul", ["q", "t"], ["scores"], {}),
         ("Softmax", ["scores"], ["p"], {"axis": -1}),
         ("MatMul", ["p", "v"], ["y"], {}),
     ]
-    shapes = {"q": (3, 1, 24), "k": (3, 77, 24), "v": (3, 77, 40)}
+    shapes = {"q": (3, rows, 24), "k": (3, 77, 24), "v": (3, 77, 40)}
     rng = np.random.default_rng(4)
     feeds = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     together, steps = run_steps(make_model(nodes, shapes, ["y"]), feeds, quant)

@@ -28,7 +28,7 @@ bool is_part_of_product(PlanBuilder& plan, const Op& op) {
   if (product == nullptr || product->kind != OpKind::MatMul || product->inputs[1] != op.outputs[0]) return false;
   const std::vector<int64_t> axes = numbers_of(op, "axes");
   const Shape& y = plan.value(product->outputs[0]).shape;
-  return y[y.size() - 2] <= kFewProductRows && axes[axes.size() - 2] == int64_t(axes.size()) - 1;
+  return y[y.size() - 2] <= kFewTurnedRows && axes[axes.size() - 2] == int64_t(axes.size()) - 1;
 }
 
 void plan_transpose(PlanBuilder& plan, const Op& op) {

@@ -30,7 +30,7 @@ void multiply_rows(const RunContext& context, const MatMulSpec& spec, const std:
   }
 }
 
-bool has_few_rows(const MatMulSpec& spec) { return spec.m <= kFewProductRows; }
+bool has_few_rows(const MatMulSpec& spec) { return spec.b_turned || spec.m <= kFewProductRows; }
 
 // All rows of a product that has few, in columns [column, column + cols). `scratch` holds [m, k] floats.
 void multiply_few(const RunContext& context, const MatMulSpec& spec, const std::byte* a, const std::byte* b,

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kVecs = 4;                         // of columns at a time: sums that hide most of an fma's latency
 constexpr int64_t kColumns = kVecs * kLanes;     // the same in elements
-constexpr int64_t kTerms = 64, kRowsAtOnce = 4;  // of the right side that stay in the first cache while rows share them
+constexpr int64_t kTerms = 64, kRowsAtOnce = 8;  // of the right side that stay in the first cache while rows share them
 
 // `count` elements of each row, which are needed later; a fetch of what does not exist has no effect.
 // Inlined always: gcc 12 drops calls to a function that only fetches.
@@ -66,7 +66,10 @@ void turn_columns(const T* b, int64_t stride, int64_t cols, int64_t terms, int64
 // Of up to kRowsAtOnce rows and kColumns columns, b at the first of them.
 template <typename T>
 void multiply(const FewRowsArgs& args, const float* a, int64_t rows, const T* b, int64_t cols, T* y) {
-  alignas(64) float sums[kRowsAtOnce][kColumns] = {}, turned[kTerms * kColumns];
+  alignas(64) float sums[kRowsAtOnce][kColumns], turned[kTerms * kColumns];
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < kColumns; i += kLanes) store(sums[row] + i, broadcast(0.0f));
+  }
   for (int64_t k = 0; k < args.k; k += kTerms) {
     const int64_t terms = args.k - k < kTerms ? args.k - k : kTerms;
     if (args.turned)
