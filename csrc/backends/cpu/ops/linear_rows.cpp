@@ -95,6 +95,7 @@ float* multiply_rows(const RunContext& context, const LinearSpec& spec, const Pr
 }
 
 int64_t row_tile_of(const RunContext& context, const LinearSpec& spec) {
+  if (spec.format == WeightFormat::LinearF16) return kMaxRowTile;  // which share widened weights
   return std::min(kMaxRowTile, spec.quantized() ? context.kernels.many_rows : kFloatRowTile);
 }
 
