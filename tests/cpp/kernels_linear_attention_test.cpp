@@ -19,12 +19,13 @@ void check_conv(int64_t channels) {
   for (const int64_t taps : {1, 2, 4}) {
     const int64_t columns = taps - 1 + uniform(0, 2), rows = uniform(1, 7), first = columns + 1 - taps;
     const int64_t x_stride = channels + uniform(0, 5), y_stride = channels + uniform(0, 5);
+    const int64_t weight_stride = channels + uniform(0, 5);
     const Numbers<T> past(columns * channels), x((rows - 1) * x_stride + channels);
-    const Numbers<float> weight(taps * channels), bias(channels);
+    const Numbers<float> weight((taps - 1) * weight_stride + channels), bias(channels);
     for (const bool silu : {false, true}) {
       same_everywhere<T>("causal conv", (rows - 1) * y_stride + channels, [&](const KernelTable& table, T* y) {
         table.causal_conv[kElem<T>]({past.data(), x.data(), weight.data(), silu ? bias.data() : nullptr, y, first, rows,
-                                     channels, taps, columns, x_stride, y_stride, silu});
+                                     channels, taps, columns, x_stride, weight_stride, y_stride, silu});
       });
     }
   }

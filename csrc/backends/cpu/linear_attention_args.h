@@ -13,7 +13,7 @@ struct CausalConvArgs {
   const float* weight;  // [taps, channels]
   const float* bias;    // [channels] or null
   void* y;              // [rows, channels] T
-  int64_t first, rows, channels, taps, columns, x_stride, y_stride;
+  int64_t first, rows, channels, taps, columns, x_stride, weight_stride, y_stride;
   bool silu;
 };
 

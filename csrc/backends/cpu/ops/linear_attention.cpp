@@ -1,5 +1,6 @@
 #include "backends/cpu/ops/linear_attention.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tcim_lite::cpu {
@@ -12,29 +13,29 @@ std::byte* slot_of(const RunContext& context, const Rows& x, int64_t slot, Elem 
 
 }  // namespace
 
+// Channels are shared out, not tokens: the state lies channel by channel.
 void CausalConvStep::run(const RunContext& context) const {
-  const int64_t size = elem_bytes(elem), channels = x.cols, state_bytes = channels * columns * size;
+  const int64_t size = elem_bytes(elem), channels = x.cols, tasks = (channels + kConvChannels - 1) / kConvChannels;
   const int64_t tokens = slots() == 1 ? context.rows_of(x) : x.slot_rows;
+  const int64_t live = current == kNoValue ? x.slot_rows : context.length(current);
   const auto transpose = context.kernels.transpose[size == 2 ? 0 : 1];
-  std::byte *past = context.shared_scratch, *next = past + state_bytes;  // [columns, channels]
-  for (int64_t slot = 0; slot < slots(); ++slot) {
-    transpose({context.at(state) + slot * state_bytes, past, channels, columns, columns, channels});
-    const std::byte* from = slot_of(context, x, slot, elem);
-    std::byte* to = slot_of(context, y, slot, elem);
-    for_rows(context, tokens, [&](int64_t begin, int64_t end, int) {
-      context.kernels.causal_conv[elem]({past, from, weight, bias, to + begin * y.stride * size,
-                                         begin + columns + 1 - taps, end - begin, channels, taps, columns, x.stride,
-                                         y.stride, silu});
-    });
-    const int64_t first = current == kNoValue ? x.slot_rows : context.length(current);
+  context.pool.parallel_for(slots() * tasks, [&](int64_t index, int member) {
+    const int64_t slot = index / tasks, channel = index % tasks * kConvChannels;
+    const int64_t count = std::min(kConvChannels, channels - channel), row_bytes = count * size;
+    const int64_t state_offset = (slot * channels + channel) * columns * size;
+    std::byte *past = context.member(member), *next = past + columns * row_bytes;  // [columns, count]
+    const std::byte* from = slot_of(context, x, slot, elem) + channel * size;
+    transpose({context.at(state) + state_offset, past, count, columns, columns, count});
+    context.kernels.causal_conv[elem]({past, from, weight + channel, bias == nullptr ? nullptr : bias + channel,
+                                       slot_of(context, y, slot, elem) + channel * size, columns + 1 - taps, tokens,
+                                       count, taps, columns, x.stride, channels, y.stride, silu});
     for (int64_t i = 0; i < columns; ++i) {
-      const int64_t column = first + i;
-      const std::byte* row =
-          column < columns ? past + column * channels * size : from + (column - columns) * x.stride * size;
-      std::memcpy(next + i * channels * size, row, size_t(channels * size));
+      const int64_t column = live + i;
+      const std::byte* row = column < columns ? past + column * row_bytes : from + (column - columns) * x.stride * size;
+      std::memcpy(next + i * row_bytes, row, size_t(row_bytes));
     }
-    transpose({next, context.at(new_state) + slot * state_bytes, columns, channels, channels, columns});
-  }
+    transpose({next, context.at(new_state) + state_offset, columns, count, count, columns});
+  });
 }
 
 void DeltaRuleStep::run(const RunContext& context) const {

@@ -6,13 +6,15 @@
 
 namespace tcim_lite::cpu {
 
+constexpr int64_t kConvChannels = 256;  // of a task
+
 struct CausalConvStep final : Step, CausalConvSpec {
   CausalConvStep(CausalConvSpec spec, const WeightFinder& finder)
       : CausalConvSpec(std::move(spec)), weight(finder.find<float>(weight_id)), bias(finder.find<float>(bias_id)) {}
 
   const float *weight, *bias;
   void run(const RunContext& context) const override;
-  int64_t shared_bytes() const override { return 2 * columns * x.cols * elem_bytes(elem); }
+  int64_t member_bytes() const override { return 2 * columns * kConvChannels * elem_bytes(elem); }
 };
 
 struct DeltaRuleStep final : Step, DeltaRuleSpec {

@@ -17,7 +17,7 @@ void causal_conv(const CausalConvArgs& args) {
         const int64_t column = args.first + row + tap;
         const T* from =
             column < args.columns ? past + column * args.channels : x + (column - args.columns) * args.x_stride;
-        sum = fma(load(args.weight + tap * args.channels + c, lanes), load(from + c, lanes), sum);
+        sum = fma(load(args.weight + tap * args.weight_stride + c, lanes), load(from + c, lanes), sum);
       }
       if (args.bias != nullptr) sum = sum + load(args.bias + c, lanes);
       store(y + c, args.silu ? apply<kSilu>(sum, 0, 0) : sum, lanes);

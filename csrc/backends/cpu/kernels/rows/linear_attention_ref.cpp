@@ -20,7 +20,7 @@ void causal_conv(const CausalConvArgs& args) {
         const int64_t column = args.first + row + tap;
         const void* from = column < args.columns ? Row::at(args.past, column * args.channels)
                                                  : Row::at(args.x, (column - args.columns) * args.x_stride);
-        sum = std::fmaf(args.weight[tap * args.channels + c], Row::load(from, c), sum);
+        sum = std::fmaf(args.weight[tap * args.weight_stride + c], Row::load(from, c), sum);
       }
       if (args.bias != nullptr) sum = sum + args.bias[c];
       Row::store(y, c, args.silu ? apply<kSilu>(Lane{sum}, 0, 0).v : sum);
