@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import runtime as tcim
 from ..hmm import read
-from ..llm import Masks
+from ..llm import Masks, lanes_of
 from .folder import Array, DumpWriter, check_names
 
 # Roles of the positions of tokens: one, or three, which are equal for text.
@@ -52,6 +52,8 @@ class Watched:
                 self.asked[name] = np.arange(valid, valid + shape[-1], dtype=np.int32).reshape(shape)
         if valid is not None and current is not None:
             Masks(module).set(valid, current)
+            for lane in lanes_of(module):
+                lane.clear_deepstack(module)
         for name, array in self.asked.items():
             module.set_input(name, array)
         module.run(sync=True)

@@ -193,3 +193,19 @@ def test_configs_are_read_nested_and_flat():
     config["rope_parameters"] = {**config["rope_parameters"], "mrope_interleaved": False}
     with pytest.raises(CompileError, match="mrope_interleaved=False is not supported"):
         read_config(config)
+
+
+@pytest.mark.parametrize("family", PLAIN)
+def test_commands_take_text(tiny_package, tmp_path, family):
+    """`dump`, which `diff` calls too; others are tested with other packages and set inputs by the same function."""
+    folder = tiny_package(family, **SIZES).folder
+    environment = {**os.environ, "TCIM_LITE_STRICT": "error"}
+    asked = ("--tokens", "1,2,3", "--steps", "2", "-o", tmp_path / "dump")
+    done = warm_python.run("-m", "tcim_lite", "dump", folder, *asked, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_package_of_fp16_is_not_run_in_floats(tiny_package, monkeypatch):
+    monkeypatch.setenv("TCIM_LITE_NUMERICS", "float")
+    with pytest.raises(RuntimeError, match="compile with --quant float32"):
+        LoadedPackage(tiny_package("qwen3_vl", **SIZES))
