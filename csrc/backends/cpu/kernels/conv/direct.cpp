@@ -163,7 +163,7 @@ void vectors(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, i
 template <int Step>
 void run_of_pixels(const DirectArgs& args, Fetch& fetch, int64_t first, int64_t end, const Blocks* blocks) {
   int64_t vector = 0;
-  if constexpr (kMostVecs >= 4) {
+  if constexpr (kMostVecs >= 4 && Step > 1) {  // few pixels side by side in planes are rare
     if (args.vectors == 4 && end - first <= kTile / 4) return vectors<Step, 4>(args, fetch, first, end, 0, blocks);
   }
   if constexpr (kMostVecs >= 2) {
