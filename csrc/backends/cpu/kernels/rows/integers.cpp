@@ -1,5 +1,6 @@
-// Ops of int32, as loops that a compiler turns into vectors of each instruction set.
-#include "backends/cpu/kernels/vector/functions_simd.h"
+// Ops of int32, as loops that a compiler turns into vectors of each instruction set. They are the reference, too. Sums,
+// differences and products keep their low 32 bits.
+#include "backends/cpu/kernels/vector/functions.h"
 
 namespace tcim_lite::cpu {
 namespace {
