@@ -90,3 +90,17 @@ def test_outputs_over_inputs_are_those_of_their_own(network, quant, make_model, 
             np.testing.assert_array_equal(module.get_output(output).numpy(), array, err_msg=f"{output} over {bound}")
         for name in set(feeds) - set(bound[: len(outputs)]):
             np.testing.assert_array_equal(module.get_dev_input(name).numpy(), feeds[name], err_msg=name)
+
+
+def test_an_output_over_two_inputs_in_one_buffer_is_that_of_its_own(make_model, load):
+    """Planned over x, but u, which other places are read of, lies there too."""
+    nodes = [("Gather", ["u", "turned"], ["v"], {"axis": 0}), ("Add", ["x", "v"], ["y"], {}), ("Neg", ["u"], ["z"], {})]
+    model = make_model(nodes, {"x": SHAPE, "u": SHAPE}, ["y", "z"], {"turned": np.arange(SHAPE[0])[::-1].copy()})
+    numbers = np.random.default_rng(3).normal(size=SHAPE).astype(np.float32)
+    module = load(model, {"x": numbers}, "float32")
+    shared = module.get_dev_input("x")
+    module.set_dev_input("u", shared)
+    module.set_output("y", shared)
+    module.run(sync=True)
+    np.testing.assert_array_equal(shared.numpy(), numbers + numbers[::-1])
+    np.testing.assert_array_equal(module.get_output("z").numpy(), -numbers)
