@@ -35,6 +35,12 @@ def main(arguments: list[str]) -> int:
                 raise  # what the runtime itself imports: where it does so helps
             print(f"{error}; --runtime takes a module that this Python can import")
             return 1
+        except AttributeError:
+            missing = [name for name in ("get_version", "get_device_num") if not hasattr(under_test.module(), name)]
+            if not missing:
+                raise
+            print(f"{under_test.name()} has no {missing[0]}; --runtime takes a module with the API of the runtime")
+            return 1
         return 0
     job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     models = Models(Path(job["models"]))

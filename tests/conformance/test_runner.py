@@ -217,10 +217,11 @@ def test_a_runtime_that_cannot_be_used_is_a_usage_error(suite):
         status, report, output = suite("--only", CASE, fake=fake)
         assert (status, report) == (2, None), output
         assert words in output
-    status, report, output = suite("--only", CASE, "--runtime", "no_such_module")
-    assert (status, report) == (2, None)
-    assert "No module named 'no_such_module'; --runtime takes a module" in output
-    assert "Traceback" not in output
+    for name, words in (("no_such_module", "No module named 'no_such_module'"), ("os", "os has no get_version")):
+        status, report, output = suite("--only", CASE, "--runtime", name)
+        assert (status, report) == (2, None)
+        assert f"{words}; --runtime takes a module" in output
+        assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
