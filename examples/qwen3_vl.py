@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from network_file import read_image
+from PIL import Image
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
@@ -116,10 +118,8 @@ class VisionLanguageModel:
 
 
 def pixels_of(path: Path, height: int, width: int) -> np.ndarray:
-    """[1, 3, height, width] float16 in -1 .. 1: the whole image, stretched."""
-    from PIL import Image
-
-    image = Image.open(path).convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
+    """[1, 3, height, width] float16 in -1 .. 1: the whole image, the right way up, stretched."""
+    image = read_image(path).convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
     return np.ascontiguousarray((np.asarray(image, np.float32) / 127.5 - 1).transpose(2, 0, 1)[None], np.float16)
 
 
@@ -132,16 +132,24 @@ def main() -> None:
     parser.add_argument("--max-new-tokens", type=int, help="default: until eos or a full context")
     parser.add_argument("--show-tokens", action="store_true", help="print the answer's ids as well")
     args = parser.parse_args()
+    if args.max_new_tokens is not None and args.max_new_tokens < 1:
+        parser.error(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
     try:
         package = Package.open(args.package, args.name)
         tokenizer = load_tokenizer(package.tokenizer_folder)
         model = VisionLanguageModel(package)
         features = model.see(pixels_of(args.image, *model.image_size()))
+        if len(features) != 1 + len(model.stacks):
+            sys.exit(
+                f"error: {package.name}_visual.hmm has {len(features)} outputs, expected {1 + len(model.stacks)}; "
+                "export the tower of the same checkpoint"
+            )
         text = f"<|vision_start|><|image_pad|><|vision_end|>{args.question}"
         tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
         pad = np.flatnonzero(tokens == model.image_token)
         if len(pad) != 1:
-            sys.exit(f"error: the prompt has {len(pad)} image tokens, expected 1; the tokenizer lacks <|image_pad|>")
+            hint = "leave <|image_pad|> out of the question" if len(pad) else "the tokenizer lacks <|image_pad|>"
+            sys.exit(f"error: the prompt has {len(pad)} image tokens, expected 1; {hint}")
         tokens = np.insert(tokens, pad[0], [model.image_token] * (len(features[0]) - 1))
         if len(tokens) >= model.context_length:
             sys.exit(f"error: {len(tokens)} tokens, of them {len(features[0])} of the image, fill the context")
@@ -150,7 +158,7 @@ def main() -> None:
         print_answer((answer.append(token) or token for token in stream), tokenizer)
         if args.show_tokens:
             print(answer)
-    except (OSError, ValueError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, RuntimeError, ImportError, Image.DecompressionBombError) as error:
         sys.exit(f"error: {error}")
 
 

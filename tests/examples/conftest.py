@@ -57,7 +57,11 @@ def import_example() -> Callable[[str], ModuleType]:
         specification = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
         module = importlib.util.module_from_spec(specification)
         sys.modules[name] = module  # dataclasses look their module up
-        specification.loader.exec_module(module)
+        sys.path.insert(0, str(ROOT / "examples"))  # as where it is run: examples import network_file
+        try:
+            specification.loader.exec_module(module)
+        finally:
+            sys.path.pop(0)
         return module
 
     return load

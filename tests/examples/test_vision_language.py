@@ -86,9 +86,33 @@ def test_answers_are_those_of_transformers(made, photo, run_example, import_exam
     (answer,) = shown_tokens(done.stdout)
     assert answer == expected[: len(answer)]
     assert len(answer) == LIMIT or expected[len(answer)] in package.stop_tokens(tokenizer)
-    none = run_example("qwen3_vl.py", package.folder, "--image", photo.with_name("none.png"))
-    assert none.returncode == 1
-    assert "No such file" in none.stderr
+
+
+def test_a_photograph_is_seen_the_right_way_up(tmp_path, photo, import_example):
+    stored, exif = Image.open(photo).transpose(Image.Transpose.ROTATE_90), Image.Exif()
+    exif[0x0112] = 6  # turned to the left
+    stored.save(tmp_path / "turned.png", exif=exif)
+    pixels_of = import_example("qwen3_vl").pixels_of
+    np.testing.assert_array_equal(pixels_of(tmp_path / "turned.png", *SIZE), pixels_of(photo, *SIZE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "message"),
+    [
+        ({"--image": "none.png"}, 1, "No such file"),
+        ({"--image": "huge.png"}, 1, "exceeds limit"),
+        ({"--question": "<|image_pad|>"}, 1, "2 image tokens, expected 1; leave <|image_pad|> out"),
+        ({"--max-new-tokens": "0"}, 2, "expected at least 1"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(made, photo, run_example, changes, status, message):
+    Image.new("1", (20000, 10000)).save(photo.with_name("huge.png"))
+    asked = {"--image": photo.name, "--max-new-tokens": "1", **changes}
+    asked["--image"] = photo.with_name(asked["--image"])
+    done = run_example("qwen3_vl.py", made[1].folder, *(word for pair in asked.items() for word in pair))
+    assert done.returncode == status
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_the_tower_is_exported_from_a_checkpoint(made, tmp_path, run_example):
