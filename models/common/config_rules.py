@@ -84,7 +84,9 @@ def _sections(scaling: Mapping[str, Any], half: int, default: tuple[int, ...]) -
     if not isinstance(sections, (list, tuple)) or len(sections) != 3 or any(type(n) is not int for n in sections):
         raise CompileError(f"config.json: mrope_section must be three whole numbers, got {sections!r:.80}")
     if min(sections) < 0 or sum(sections) != half:
-        raise CompileError(f"config.json: mrope_section={list(sections)!r} must add up to head_dim / 2 = {half}")
+        raise CompileError(
+            f"config.json: mrope_section={list(sections)!r} must add up to {half}, one for each pair that RoPE turns"
+        )
     return list(sections)
 
 

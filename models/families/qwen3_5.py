@@ -29,16 +29,25 @@ def usual_layers(values: Mapping[str, Any]) -> tuple[str, ...]:
 def mixer(config: ModelConfig, layer: int) -> Block:
     """What mixes tokens in a layer."""
     flags = config.flags
-    kinds = flags["layer_types"]
+    kinds, key_heads, heads = flags["layer_types"], flags["linear_num_key_heads"], flags["linear_num_value_heads"]
     if len(kinds) != config.num_layers or not set(kinds) <= set(_KINDS):
         raise CompileError(
             f"config.json: layer_types must name {config.num_layers} layers, {' or '.join(_KINDS)}, got {kinds!r:.80}"
         )
+    if "full_attention" not in kinds:  # programs learn the context's length from a cache
+        raise CompileError(
+            f"config.json: none of the {config.num_layers} layers has full_attention, expected one at least; see "
+            "layer_types or full_attention_interval"
+        )
+    if heads % key_heads:
+        raise CompileError(
+            f"config.json: linear_num_value_heads={heads} is not a multiple of linear_num_key_heads={key_heads}"
+        )
     if kinds[layer] == "full_attention":
         return Attention(qk_norm=True, gated=True)
     return DeltaNet(
-        key_heads=flags["linear_num_key_heads"],
-        heads=flags["linear_num_value_heads"],
+        key_heads=key_heads,
+        heads=heads,
         keys=flags["linear_key_head_dim"],
         values=flags["linear_value_head_dim"],
         taps=flags["linear_conv_kernel_dim"],
@@ -70,6 +79,7 @@ FAMILY = Family(
         Key("head_dim", absent=256, null=256),
         Key("max_position_embeddings", absent=32768),
         Only("attention_bias", False),
+        Only("attn_output_gate", True),
         Key("full_attention_interval", absent=4),
         Key("layer_types", "names", absent=usual_layers, null=usual_layers),
         Key("linear_num_key_heads", absent=16),

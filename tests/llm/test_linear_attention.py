@@ -230,7 +230,13 @@ def test_what_graphs_of_states_do_not_have_is_refused(tmp_path, options, message
         ({"layer_types": ["full_attention"]}, "layer_types must name 4 layers"),
         ({"layer_types": ["sliding_attention"] * 4}, "layer_types must name 4 layers"),
         ({"layer_types": 7}, "layer_types must be a list of texts"),
+        ({"layer_types": ["linear_attention"] * 4}, "none of the 4 layers has full_attention"),
+        ({"full_attention_interval": 5}, "none of the 4 layers has full_attention"),
+        ({"linear_num_key_heads": 3}, "linear_num_value_heads=4 is not a multiple of linear_num_key_heads=3"),
+        ({"linear_num_key_heads": 8}, "linear_num_value_heads=4 is not a multiple"),
+        ({"linear_conv_kernel_dim": 0}, "linear_conv_kernel_dim must be a positive integer, got 0"),
         ({"attention_bias": True}, "attention_bias"),
+        ({"attn_output_gate": False}, "attn_output_gate=False"),
         ({"rope_parameters": {"partial_rotary_factor": 0.01, "rope_type": "default"}}, "partial_rotary_factor"),
     ],
 )
