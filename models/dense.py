@@ -7,7 +7,8 @@ from typing import Any
 
 from .common import roles
 from .common.config_keys import Key, Only
-from .family import Contract, Port, Tensors
+from .contract import Contract, Port
+from .family import Tensors
 
 
 def hidden_per_head(values: Mapping[str, Any]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import dense
-from .family import Port
+from .contract import Port
 
 # Names and order of the vendor's exports, one of them misspelt; its exporter knows the other spelling too.
 CONTRACT = replace(

@@ -14,7 +14,8 @@ from ..blocks.shards import Shard
 from ..blocks.tables import lower_tables
 from ..common.graph_builder import GraphBuilder, Ref, Slot
 from ..common.profiles import Profile
-from ..family import ModelConfig, Port
+from ..contract import Port
+from ..family import ModelConfig
 from .graph_specs import GraphSpec
 
 _MASK_ALIGNMENT = 16

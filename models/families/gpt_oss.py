@@ -11,8 +11,9 @@ from ..common import roles
 from ..common.config_keys import Key
 from ..common.config_rules import window_of_every_other_layer
 from ..common.graph_builder import Clamp
+from ..contract import Port
 from ..dense import CONTRACT, KEYS, TENSORS, TINY, all_heads, hidden_per_head
-from ..family import Experts, Family, Gguf, ModelConfig, Port, Tensors
+from ..family import Experts, Family, Gguf, ModelConfig, Tensors
 
 _LAYER = "model.layers.{layer}"
 _ROUTER = f"{_LAYER}.mlp.router"

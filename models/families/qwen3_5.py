@@ -11,8 +11,9 @@ from ..common import roles
 from ..common.config_keys import Key, Only
 from ..common.config_rules import Axes, axes_in_turns, no_window
 from ..common.errors import CompileError
+from ..contract import Port
 from ..dense import KEYS, TENSORS
-from ..family import Family, ModelConfig, Port, Tensors
+from ..family import Family, ModelConfig, Tensors
 from ..vision_language import CONTRACT, TINY
 
 _LAYER = "model.layers.{layer}"

@@ -7,8 +7,9 @@ from dataclasses import replace
 from ..blocks import Block, Deepstack
 from ..common.config_keys import Key
 from ..common.config_rules import axes_in_turns, no_window
+from ..contract import Port
 from ..dense import TENSORS, hidden_per_head
-from ..family import Family, ModelConfig, Port
+from ..family import Family, ModelConfig
 from ..vision_language import CONTRACT, TINY
 from . import qwen3
 

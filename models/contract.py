@@ -1,0 +1,77 @@
+"""Inputs and outputs of the graphs of a model family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A graph input.
+
+    Attributes:
+        role: What it is to the model; the `.hmm` stores it (docs/hmm-format.md section 5.2).
+        name: In the compiled graph; `{layer}` stands for the layer's number.
+        alias: What the vendor's exporter calls it, or nothing where it is the same. The `.hmm` stores it, and the
+            runtime takes either name.
+    """
+
+    role: Literal[
+        "embeddings",
+        "valid_length",
+        "current_length",
+        "position_ids",
+        "time_position_ids",
+        "height_position_ids",
+        "width_position_ids",
+        "deepstack",
+        "local_attention_mask",
+        "global_attention_mask",
+        "linear_mask",
+        "k_cache",
+        "v_cache",
+        "conv_state",
+        "recurrent_state",
+    ]
+    name: str
+    alias: str
+
+    def names(self, slot: int | None = None, layer: int | None = None) -> tuple[str, str]:
+        """Returns the compiled name and the alias of a batch slot's input. Slot 0 has the plain names."""
+        suffix = f"_batch_{slot}" if slot else ""
+        return self.name.format(layer=layer) + suffix, self.alias.format(layer=layer) + suffix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """Inputs and output of the graphs, in order.
+
+    Attributes:
+        shared: Inputs that a graph has once. The first takes the hidden states in later pipeline stages.
+        axes: Then, in every graph, the positions of the tokens along time, height and width, [T]; empty for a family
+            whose tokens are in a row.
+        per_slot: Then, for each batch slot, these,
+        positions: with `--position-ids` this one, [1, T],
+        masks: or with `--masks` these, [1, 1, T, S] of layers with a sliding window and of the others,
+        deepstack: and this one, shaped like the first, of every layer that adds it to the hidden states,
+        per_layer: and these of every layer: all layers of the first, all of the second and so on in a whole graph, all
+            of one layer after the other in a pipeline stage.
+        linear_mask: Of a family with linear attention, after the lengths: 1 for a token, 0 for padding, [1, T].
+        carried: Of such a family, after the caches: what each layer with linear attention hands from run to run, all
+            layers of the first, all of the second. They are inputs, and outputs after the logits.
+        carried_outputs: Names of these outputs.
+        output: Name of the logits.
+    """
+
+    shared: tuple[Port, ...]
+    per_slot: tuple[Port, ...]
+    positions: Port
+    per_layer: tuple[Port, ...]
+    output: str
+    axes: tuple[Port, ...] = ()
+    deepstack: Port | None = None
+    masks: tuple[Port, Port] | None = None
+    linear_mask: Port | None = None
+    carried: tuple[Port, ...] = ()
+    carried_outputs: tuple[str, ...] = ()
