@@ -76,6 +76,8 @@ class Family:
     Attributes:
         model_type: Of `config.json`.
         architecture: The entry of `architectures` in `config.json`.
+        text_architecture: That of files with the language model alone, whose `model_type` ends in `_text`; empty where
+            there are none.
         title: What people call it.
         models: Models that people have of it, for the table of docs/models.md.
         has: What is its own, beside what all families have, for the same table.
@@ -117,12 +119,26 @@ class Family:
     rope_types: Mapping[str, str] = field(default_factory=dict)
     axes: Callable[[Mapping[str, Any], int], Axes] | None = None
     nested: str = ""
+    text_architecture: str = ""
     rotary: float | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:
         """A complete `config.json` for tests."""
         return {"architectures": [self.architecture], "model_type": self.model_type, **self.tiny}
+
+    def is_of(self, raw: Mapping[str, Any]) -> bool:
+        """Whether a parsed `config.json` names this family: by `architectures`, or by `model_type` where that is not
+        there; both must fit."""
+        names, types = [self.architecture], [None, self.model_type]
+        if self.text_architecture:
+            names.append(self.text_architecture)
+            types.append(f"{self.model_type}_text")
+        architectures, model_type = raw.get("architectures"), raw.get("model_type")
+        if not architectures:
+            return model_type is not None and model_type in types
+        listed = isinstance(architectures, (list, str)) and any(name in architectures for name in names)
+        return listed and model_type in types
 
     def tensor(self, role: Role) -> str:
         """Returns the name of the checkpoint tensor of a weight that belongs to no layer."""

@@ -22,13 +22,11 @@ def read_config(raw: Mapping[str, Any]) -> ModelConfig:
     Raises:
         CompileError: No family of this compiler, or a value that is missing, malformed or not supported.
     """
-    architectures, model_type = raw.get("architectures"), raw.get("model_type")
     for family in FAMILIES.values():
-        listed = isinstance(architectures, (list, str)) and family.architecture in architectures
-        if (listed if architectures else model_type == family.model_type) and model_type in (None, family.model_type):
+        if family.is_of(raw):
             return family.read(raw)
     supported = ", ".join(f"{family.title} ({family.architecture})" for family in FAMILIES.values())
     raise CompileError(
-        f"config.json describes another architecture (architectures={architectures!r}, model_type={model_type!r}); "
-        f"this compiler takes {supported}"
+        f"config.json describes another architecture (architectures={raw.get('architectures')!r}, "
+        f"model_type={raw.get('model_type')!r}); this compiler takes {supported}"
     )

@@ -71,6 +71,7 @@ def _centred(role: roles.Role) -> Tensors:
 FAMILY = Family(
     model_type="qwen3_5",
     architecture="Qwen3_5ForConditionalGeneration",
+    text_architecture="Qwen3_5ForCausalLM",
     title="Qwen3.5 dense",
     models="Qwen3.5 and 3.6, 0.8B to 27B: the language model, without MTP",
     has="gated delta nets in three of four layers, or by `layer_types`; gates on attention; norms stored less 1; a "

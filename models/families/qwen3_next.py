@@ -32,6 +32,7 @@ FAMILY = replace(
     _MOE,
     model_type="qwen3_next",
     architecture="Qwen3NextForCausalLM",
+    text_architecture="",
     title="Qwen3-Next",
     models="Qwen3-Next 80B-A3B, without MTP",
     has="as Qwen3.5 MoE, with projections packed by head; `norm_topk_prob`; dense layers by `mlp_only_layers` and "

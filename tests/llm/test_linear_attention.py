@@ -67,14 +67,16 @@ def saved(folder, model):
     return model
 
 
-def random_model(folder, changes, name="qwen3_5", packed=False):
-    """A checkpoint as the vendor's tools get it: the language model's config inside of another."""
+def random_model(folder, changes, name="qwen3_5", packed=False, alone=False):
+    """A checkpoint as the vendor's tools get it: the language model's config inside of another, or alone."""
     torch.manual_seed(5)
     family, kind = FAMILIES[name], MODELS[name]
     text = {**family.tiny, **FRESH, **changes}
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     config = getattr(transformers, f"{kind}TextConfig")(**text, **eager)
     model = saved(folder, getattr(transformers, f"{kind}ForCausalLM")(config))
+    if alone:
+        return model
     written = json.loads((folder / "config.json").read_text())
     outer = {"architectures": [family.architecture], "model_type": name, "text_config": written}
     outer["tie_word_embeddings"] = text["tie_word_embeddings"]
@@ -88,6 +90,13 @@ def random_model(folder, changes, name="qwen3_5", packed=False):
 @pytest.mark.parametrize("change", CHANGES)
 def test_float32_graphs_agree_with_transformers(tmp_path, change):
     check(tmp_path, random_model(tmp_path / "hf", CHANGES[change]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_language_model_alone_agrees_with_transformers(tmp_path, name):
+    model = random_model(tmp_path / "hf", {}, name, alone=True)
+    assert json.loads((tmp_path / "hf/config.json").read_text())["model_type"] == f"{name}_text"
+    check(tmp_path, model)
 
 
 @pytest.mark.parametrize("packed", [False, True])
