@@ -97,6 +97,8 @@ class Family:
         nested: The object in `config.json` that has the language model's keys, if it is there.
         rotary: The share of a head that turns, the first elements, in a config that does not say; None: all of it,
             and no other share is read.
+        halved_experts: Where a checkpoint has the experts of a layer in one tensor, outputs come first and all rows of
+            gate before those of up; otherwise as in gpt-oss (`common/packed_experts.py`).
         tiny: A config for tests, without `architectures` and `model_type`.
     """
 
@@ -120,6 +122,7 @@ class Family:
     axes: Callable[[Mapping[str, Any], int], Axes] | None = None
     nested: str = ""
     text_architecture: str = ""
+    halved_experts: bool = False
     rotary: float | None = None
 
     @property

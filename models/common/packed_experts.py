@@ -8,9 +8,8 @@ byte, the lower half first, and `X_scales` uint8 [E, N, K/32], each a power of t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,14 +50,9 @@ class _Place:
 class PackedExperts:
     """As `Checkpoint`; tensors of all experts are seen as one for each, `X.experts.3.gate_proj.weight` for example."""
 
-    def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
-        """`config` is config.json, which says how many experts there are."""
-        self._checkpoint = checkpoint
-        nested = config.get("text_config")
-        own = {**config, **nested} if isinstance(nested, Mapping) else config
-        count = own.get("num_local_experts", own.get("num_experts"))
-        self._count = count if isinstance(count, int) else 0
-        self._halves = str(config.get("model_type")).startswith("qwen3_5")  # outputs first, gate before up
+    def __init__(self, checkpoint: Checkpoint, count: int, *, halves: bool) -> None:
+        """`count` experts in a layer; `halves`: outputs first, gate before up."""
+        self._checkpoint, self._count, self._halves = checkpoint, count, halves
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:

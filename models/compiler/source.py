@@ -12,6 +12,7 @@ from ..common.four_bit import FourBitCheckpoint, four_bit_scheme
 from ..common.language_tensors import LanguageTensors
 from ..common.package import host_files_in
 from ..common.packed_experts import PackedExperts
+from ..families import read_config
 from ..gguf import GgufCheckpoint, is_gguf
 
 
@@ -37,7 +38,7 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
 
     Raises:
         CheckpointError: It is neither, or cannot be read.
-        CompileError: An extra is not installed.
+        CompileError: An extra is not installed, or config.json is not supported.
     """
     if is_gguf(path):
         gguf = GgufCheckpoint(path)
@@ -54,5 +55,7 @@ def open_source(path: Path, *, random_weights: bool) -> Source:
         if scheme is not None:
             tensors = FourBitCheckpoint(checkpoint, scheme)
         elif PackedExperts.fits(checkpoint):
-            tensors = PackedExperts(checkpoint, config)
+            model = read_config(config)
+            count = 0 if model.experts is None else model.experts.count
+            tensors = PackedExperts(checkpoint, count, halves=model.family.halved_experts)
     return Source(path=folder, config=config, tensors=tensors, host_files=host_files_in(folder))

@@ -57,6 +57,7 @@ FAMILY = replace(
     ),
     layer=_layer,
     experts=_experts,
+    halved_experts=True,
     tensors={
         **_DENSE.tensors,
         roles.ROUTER: Tensors("plain", (f"{_MLP}.gate.weight",)),
