@@ -70,7 +70,9 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     except ValueError as error:
         raise ArgumentError(f"{package.folder}: {error}; or dump one .hmm with --input") from None
     if lanes_of(prefill)[0].carried:
-        raise ArgumentError(f"{package.folder}: states of linear attention are not dumped; give another package")
+        raise ArgumentError(
+            f"{package.folder}: states of linear attention are dumped of recorded calls alone; give --recording"
+        )
     embedding = package.embedding_for(prefill)
     graphs = [Watched(prefill, package.prefill_path), Watched(decode, package.decode_path)]
     inputs = [graphs[0].graph.values[id_] for id_ in graphs[0].graph.inputs]
@@ -148,7 +150,8 @@ def dump_graph(path: Path, inputs: Mapping[str, Path], writer: DumpWriter, taps:
     unknown = inputs.keys() - {"", *(watched.graph.values[id_].name for id_ in watched.graph.inputs)}
     if unknown:
         raise ArgumentError(f"{path}: no input is named {', '.join(sorted(unknown))}")
-    watched.given = values
+    kinds = {value.name: value.kind for value in watched.graph.values}
+    watched.given = {name: array for name, array in values.items() if kinds[name] == "state"}
     watched.run(values, None, None, writer)
     writer.close()
 
@@ -191,7 +194,7 @@ def dump_recording(recording: Path, folder: Path, writer: DumpWriter, taps: Sequ
                 continue
             run = watched.get(record.get("module", 0)) if record["call"] == "Module.run" else None
             if run is not None and only in (None, runs):
-                run.keep_states()
+                run.keep_inputs()
             with taps_of(taps):
                 player.call(index, record)
             if record["call"] == "Module.load":

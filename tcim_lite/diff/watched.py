@@ -23,7 +23,7 @@ class Watched:
         graph = read(path).graph
         assert graph is not None, path
         self.module, self.path, self.graph = module, path, graph
-        self.given: Mapping[str, Array] = {}  # states before the run, as far as they are written, and other inputs
+        self.given: Mapping[str, Array] = {}  # states before the run, and inputs that it may write over
         self.asked: dict[str, Array] = {}  # inputs that `run` gave
         self.roles: dict[str, str] = {}  # the first input of each role, or of the name where the file has no roles
         taps = [tap.removeprefix("tap:") for tap in module.taps()]
@@ -61,10 +61,10 @@ class Watched:
             self.write(writer)
         return self._outputs()
 
-    def keep_states(self) -> None:
-        """Remembers the states as they are before a run."""
+    def keep_inputs(self) -> None:
+        """Remembers inputs and states as they are before a run: an output may lie over any of them."""
         self.module.sync()
-        names = [value.name for value in (self.graph.values[id_] for id_ in self.graph.inputs) if value.kind == "state"]
+        names = [self.graph.values[id_].name for id_ in self.graph.inputs]
         self.given = {name: self.module.get_dev_input(name).numpy() for name in names}
 
     def write(self, writer: DumpWriter) -> None:
@@ -82,7 +82,9 @@ class Watched:
         graph = self.graph
         for value in (graph.values[id_] for id_ in graph.inputs):
             if value.kind == "input":
-                held = self.module.get_dev_input(value.name).numpy()
+                held = self.given.get(value.name)
+                if held is None:
+                    held = self.module.get_dev_input(value.name).numpy()
                 writer.add("input", value.name, held)
                 given = self.asked.get(value.name)
                 if given is not None and given.dtype == held.dtype and given.tobytes() != held.tobytes():

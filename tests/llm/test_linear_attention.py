@@ -18,6 +18,7 @@ transformers = pytest.importorskip("transformers", reason="the oracle")
 from engine_tools import run
 from test_oracle import assert_close, logit_bound, oracle_logits
 
+from tcim_lite import layers
 from tcim_lite.cli import main
 from tcim_lite.llm import Sampler, lanes_of
 from tcim_lite.llm.engine import Engine, SamplingParams, Slots
@@ -214,6 +215,22 @@ def test_engine_answers_as_the_generator_does(float32_package):
     for index, prompt in enumerate(prompts):
         alone.cached_tokens = []
         assert list(alone.generate(prompt, Sampler(), 6, ())) == answers[str(index)]
+
+
+def test_dump_of_a_recording_has_the_states_before_each_run(float32_package, tmp_path, capsys):
+    """The states lie over the inputs; the results of a dump's inputs are its outputs."""
+    _, package = float32_package
+    recording = tmp_path / "run.tcimrec"
+    layers.enable("record", file=recording, data="inputs")
+    try:
+        list(LoadedPackage(package).generate(tokens_of(20), Sampler(), 3, ()))
+    finally:
+        layers.disable("record")
+    dump = str(tmp_path / "dump")
+    assert main(["dump", str(package.folder), "-o", dump, "--recording", str(recording)]) == 0
+    assert main(["golden", str(package.folder), dump]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("equal") == 4 * 7, printed  # two chunks, two steps; logits and six states
 
 
 @pytest.mark.parametrize(
