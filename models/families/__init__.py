@@ -25,6 +25,13 @@ def read_config(raw: Mapping[str, Any]) -> ModelConfig:
     for family in FAMILIES.values():
         if family.is_of(raw):
             return family.read(raw)
+    part = next((f for f in FAMILIES.values() if f.nested and raw.get("model_type") == f"{f.model_type}_text"), None)
+    if part is not None:
+        raise CompileError(
+            f"config.json is the {part.nested} of a {part.title} checkpoint (model_type={raw.get('model_type')!r}, "
+            f"architectures={raw.get('architectures')!r}); compile the folder of the whole checkpoint, "
+            f"{part.text_architecture or part.architecture}"
+        )
     supported = ", ".join(f"{family.title} ({family.architecture})" for family in FAMILIES.values())
     raise CompileError(
         f"config.json describes another architecture (architectures={raw.get('architectures')!r}, "

@@ -51,6 +51,20 @@ def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:
         read_config({**FAMILIES[family].tiny_config, **changes})
 
 
+@pytest.mark.parametrize(
+    ("model_type", "architecture", "expected"),
+    [
+        ("qwen3_vl_text", "Qwen3VLTextModel", "Qwen3VLForConditionalGeneration"),
+        ("qwen2_5_vl_text", None, "Qwen2_5_VLForConditionalGeneration"),
+        ("qwen3_5_text", "Qwen3_5TextModel", "Qwen3_5ForCausalLM"),
+    ],
+)
+def test_a_part_of_a_checkpoint_names_the_whole(model_type: str, architecture: str | None, expected: str) -> None:
+    config = {"model_type": model_type, "architectures": architecture and [architecture]}
+    with pytest.raises(CompileError, match=f"'{model_type}'.*; compile the folder of the whole checkpoint, {expected}"):
+        read_config(config)
+
+
 def test_the_window_of_old_mistral_files_is_4096() -> None:
     old = {key: value for key, value in FAMILIES["mistral"].tiny_config.items() if key != "sliding_window"}
     assert read_config(old).windows == (4096, 4096)
