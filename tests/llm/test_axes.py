@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import warm_python
 from llm_packages import LoadedPackage, compile_package
+from two_devices import check_two_devices
 
 import tcim_lite.runtime as rt
 from tcim_lite.errors import ArgumentError
@@ -132,20 +133,7 @@ def test_verify_stages_devices_and_drafts_have_them(tiny_package, monkeypatch):
     for stage in stages:
         rows = run_graph(stage, rows, 0, 9)
     assert rows.tobytes() == expected
-    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
-    script = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from llm_packages import LoadedPackage
-from tcim_lite.llm import Package
-package = Package.open(sys.argv[1])
-one, two = LoadedPackage(package), LoadedPackage(package, (0, 1))
-tokens = list(range(40))
-assert one.prefill(tokens).tobytes() == two.prefill(tokens).tobytes()
-assert all(one.decode(t, 40 + t).tobytes() == two.decode(t, 40 + t).tobytes() for t in range(8))
-"""
-    done = warm_python.run("-c", script, package.folder, os.path.dirname(__file__))
-    assert done.returncode == 0, done.stderr
+    check_two_devices(package, monkeypatch)
 
 
 @pytest.mark.parametrize("family", PLAIN)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import warm_python
 from isas import FLAGS
-from llm_packages import QUANTS, ROOT, LoadedPackage, compile_package
+from llm_packages import QUANTS, LoadedPackage, compile_package
+from two_devices import check_two_devices
 
 import tcim_lite.runtime as rt
 from tcim_lite.llm import cache_names, load_pair, run_graph, takes_positions
@@ -185,22 +186,8 @@ def test_verify_pipeline_devices_and_draft_take_them_too(tiny_package):
 
 
 def test_several_devices_give_the_same_bits(tiny_package, monkeypatch):
-    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
     package = tiny_package(position_ids=True, ndevice=2, **SIZES)
-    script = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from llm_packages import LoadedPackage
-from tcim_lite.llm import Package
-package = Package.open(sys.argv[1])
-one, two = LoadedPackage(package), LoadedPackage(package, (0, 1))
-tokens = list(range(40))
-assert one.prefill(tokens).tobytes() == two.prefill(tokens).tobytes()
-assert all(one.decode(t, 40 + t).tobytes() == two.decode(t, 40 + t).tobytes() for t in range(8))
-"""
-    done = warm_python.run("-c", script, package.folder, ROOT / "tests" / "llm")
-    assert done.returncode == 0, done.stderr
+    check_two_devices(package, monkeypatch)
 
 
 def test_batches_are_refused(tmp_path):
