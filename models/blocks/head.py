@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..common import roles
-from ..common.graph_builder import Ref
+from ..common.graph_values import Ref
 from ..family import ModelConfig
 from .part import GraphPart
 from .weights import Weight

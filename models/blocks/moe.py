@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..common import roles
-from ..common.graph_builder import Clamp, Ref
+from ..common.graph_builder import Clamp
+from ..common.graph_values import Ref
 from ..family import ModelConfig
 from .part import GraphPart
 from .weights import Weight

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.graph_builder import GraphBuilder
+from ..common.graph_values import Ref
 from ..common.roles import Role
+from ..common.slot import Slot
 from ..family import ModelConfig
 from .shards import Shard
 

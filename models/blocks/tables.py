@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.graph_builder import GraphBuilder
+from ..common.graph_values import Ref
 from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN
+from ..common.slot import Slot
 
 _AXES = ("time", "height", "width")
 

@@ -1,4 +1,4 @@
-"""Builds a graph op by op. Operand order and rules: docs/ops.md; the container: `tcim_lite.hmm`.
+"""The ops that a graph of a model is built of. Operand order and rules: docs/ops.md.
 
 Shapes are computed here and checked with `assert`: a wrong graph is a mistake of the compiler, not of its user.
 """
@@ -6,49 +6,15 @@ Shapes are computed here and checked with `assert`: a wrong graph is a mistake o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tcim_lite.hmm import Graph, Op, Role, Value, WeightEntry
+from tcim_lite.hmm import WeightEntry
 
+from .graph_values import GraphValues, Ref
 from .profiles import DEFAULT_ACTIVATIONS
 from .quantize import QUANTIZERS
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A value of the graph under construction."""
-
-    id: int
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D].
-
-    `positions` (int32 [1, T]) are those of its tokens where the graph takes them; otherwise they begin at `valid`.
-    `axes` (three int32 [T]) are those along time, height and width instead, from which the graph makes rows of cos and
-    sin once. `deepstack` has by layer what is added to the hidden states after it, [B, T, H].
-    `keys` and `values` have one for each layer with a cache. `linear_mask` [1, T] is 1 for tokens and 0 for padding;
-    `carried` has by layer what linear attention takes from the run before, `carried_names` what it is to call what it
-    gives to the next, and `carried_on` gets that.
-    `masks` are those for layers with a sliding window and for the others, where the graph takes them.
-    """
-
-    valid: Ref
-    current: Ref
-    positions: Ref | None
-    keys: tuple[Ref, ...]
-    values: tuple[Ref, ...]
-    masks: tuple[Ref, Ref] | None = None
-    axes: tuple[Ref, ...] = ()
-    deepstack: Mapping[int, Ref] = field(default_factory=dict)
-    linear_mask: Ref | None = None
-    carried: Mapping[int, tuple[Ref, ...]] = field(default_factory=dict)
-    carried_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    carried_on: dict[int, tuple[Ref, ...]] = field(default_factory=dict)
+from .slot import Slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +25,8 @@ class Clamp:
     limit: float
 
 
-class GraphBuilder:
-    """Collects values and ops in execution order.
+class GraphBuilder(GraphValues):
+    """Adds ops in execution order.
 
     Args:
         name: Of the graph.
@@ -72,35 +38,8 @@ class GraphBuilder:
     def __init__(
         self, name: str, tensor_dtype: str, weights: Sequence[WeightEntry], activations: str = DEFAULT_ACTIVATIONS
     ) -> None:
-        self._name, self._tensor_dtype, self._activations = name, tensor_dtype, activations
-        self._entries = {entry.name: (index, entry) for index, entry in enumerate(weights)}
-        self._weights: dict[str, Ref] = {}
-        self._values: list[Value] = []
-        self._ops: list[Op] = []
-        self._inputs: list[int] = []
-
-    def input(
-        self,
-        name: str,
-        shape: Sequence[int],
-        dtype: str | None = None,
-        *,
-        role: Role | None = None,
-        aliases: Sequence[str] = (),
-    ) -> Ref:
-        """Adds the next graph input; the tensor dtype unless said otherwise."""
-        return self._port(name, "input", dtype or self._tensor_dtype, shape, role, aliases)
-
-    def state(self, name: str, shape: Sequence[int], *, role: Role | None = None, aliases: Sequence[str] = ()) -> Ref:
-        """Adds the next graph input that KVcache updates in place."""
-        return self._port(name, "state", self._tensor_dtype, shape, role, aliases)
-
-    def weight(self, name: str) -> Ref:
-        """Returns a weight of the table as a value, the same one each time."""
-        if name not in self._weights:
-            index, entry = self._entries[name]
-            self._weights[name] = self._value(name, "weight", entry.dtype, entry.shape, entry.format, index)
-        return self._weights[name]
+        super().__init__(name, tensor_dtype, weights)
+        self._activations = activations
 
     def linear(self, name: str, x: Ref, weight: str, bias: str | None = None) -> Ref:
         """[.., K] -> [.., N]."""
@@ -282,36 +221,11 @@ class GraphBuilder:
         self._append("TopK", [x], [values, places], {"k": 1, "largest": 1})
         return places, values
 
-    def build(self, outputs: Mapping[Ref, Role], live_rows: Ref | None = None) -> Graph:
-        """Returns the finished graph; `live_rows` is the input that says how many rows of axis 1 are real."""
-        for ref, role in outputs.items():
-            self._values[ref.id] = replace(self._values[ref.id], role=role)
-        return Graph(
-            name=self._name,
-            values=self._values,
-            ops=self._ops,
-            inputs=self._inputs,
-            outputs=[ref.id for ref in outputs],
-            live_rows=None if live_rows is None else live_rows.id,
-        )
-
     def _rounding(self, weight: str) -> dict[str, int | float | str]:
         """How an op with this weight rounds what it reads, where that is not the usual way."""
         quantised = self._entries[weight][1].format in QUANTIZERS
         other = quantised and self._activations != DEFAULT_ACTIVATIONS
         return {"activations": self._activations} if other else {}
-
-    def _op(
-        self,
-        kind: str,
-        name: str,
-        operands: Sequence[Ref],
-        shape: tuple[int, ...],
-        attributes: dict[str, int | float | str] | None = None,
-    ) -> Ref:
-        result = self._value(name, "intermediate", self._tensor_dtype, shape)
-        self._append(kind, operands, [result], attributes or {})
-        return result
 
     def _with_state(
         self,
@@ -329,31 +243,6 @@ class GraphBuilder:
         )
         self._append(kind, operands, results, attributes)
         return results
-
-    def _append(
-        self, kind: str, operands: Sequence[Ref], results: Sequence[Ref], attributes: dict[str, int | float | str]
-    ) -> None:
-        self._ops.append(Op(kind, [ref.id for ref in operands], [ref.id for ref in results], attributes))
-
-    def _port(
-        self, name: str, kind: str, dtype: str, shape: Sequence[int], role: Role | None, aliases: Sequence[str]
-    ) -> Ref:
-        ref = self._value(name, kind, dtype, shape)
-        self._values[ref.id] = replace(self._values[ref.id], role=role, aliases=aliases)
-        self._inputs.append(ref.id)
-        return ref
-
-    def _value(
-        self,
-        name: str,
-        kind: str,
-        dtype: str,
-        shape: Sequence[int],
-        format: str = "dense",
-        weight: int | None = None,
-    ) -> Ref:
-        self._values.append(Value(name, kind, dtype, tuple(shape), format, weight))
-        return Ref(len(self._values) - 1, tuple(shape), dtype)
 
 
 def _rotated(x: Ref, table: Ref) -> dict[str, int | float | str]:

@@ -12,8 +12,10 @@ from ..blocks.head import lower_head
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
 from ..blocks.tables import lower_tables
-from ..common.graph_builder import GraphBuilder, Ref, Slot
+from ..common.graph_builder import GraphBuilder
+from ..common.graph_values import Ref
 from ..common.profiles import Profile
+from ..common.slot import Slot
 from ..contract import Port
 from ..family import ModelConfig
 from .graph_specs import GraphSpec

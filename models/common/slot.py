@@ -1,0 +1,35 @@
+"""What the ops of a graph know of one batch slot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .graph_values import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One batch slot: its lengths (int32 [1]) and, per layer, its caches [1, heads, C, D].
+
+    `positions` (int32 [1, T]) are those of its tokens where the graph takes them; otherwise they begin at `valid`.
+    `axes` (three int32 [T]) are those along time, height and width instead, from which the graph makes rows of cos and
+    sin once. `deepstack` has by layer what is added to the hidden states after it, [B, T, H].
+    `keys` and `values` have one for each layer with a cache. `linear_mask` [1, T] is 1 for tokens and 0 for padding;
+    `carried` has by layer what linear attention takes from the run before, `carried_names` what it is to call what it
+    gives to the next, and `carried_on` gets that.
+    `masks` are those for layers with a sliding window and for the others, where the graph takes them.
+    """
+
+    valid: Ref
+    current: Ref
+    positions: Ref | None
+    keys: tuple[Ref, ...]
+    values: tuple[Ref, ...]
+    masks: tuple[Ref, Ref] | None = None
+    axes: tuple[Ref, ...] = ()
+    deepstack: Mapping[int, Ref] = field(default_factory=dict)
+    linear_mask: Ref | None = None
+    carried: Mapping[int, tuple[Ref, ...]] = field(default_factory=dict)
+    carried_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    carried_on: dict[int, tuple[Ref, ...]] = field(default_factory=dict)
