@@ -315,7 +315,8 @@ class Module:
     def set_dev_output(self, name: str, tensor: Tensor) -> None:
         """Binds a device tensor, by reference, into which the graph writes this output (C-9).
 
-        It may be an input of the same module; inputs are read before outputs are written.
+        It may be an input of the same module; inputs are read before outputs are written. It must not overlap another
+        output or a cache: one of the two would be lost (strict mode reports it as S-106).
 
         Raises:
             UnknownNameError: no output has the name.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from strict_programs import CACHES, fed_add, feed, pair
+from tiny_graphs import attention_graph
 
 import tcim_lite.runtime as rt
+from tcim_lite import hmm
+from tcim_lite.errors import StrictError
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -51,6 +54,37 @@ def test_s104_one_tensor_bound_to_two_ordinary_inputs():
     add = fed_add()
     add.set_input("b", add.get_dev_input("a"))
     add.run(True)
+
+
+def test_s104_caches_side_by_side_in_one_tensor():
+    prefill, _ = pair(bind=False)
+    hmm.write_model("long.hmm", attention_graph(1, context=128), [])
+    memory = rt.load("long.hmm").get_dev_input(CACHES[0])
+    for name, row in zip(CACHES, (0, 64), strict=True):  # rows of head 0; [1, 1, 64, 64] for [1, 2, 32, 64]
+        prefill.set_dev_input(name, memory.select_roi([0, 0, row, 0], [1, 1, 64, 64]))
+    feed(prefill, 0, 3)
+    prefill.run(True)
+    prefill.set_dev_input(CACHES[1], memory.select_roi([0, 0, 32, 0], [1, 1, 64, 64]))
+    with pytest.raises(StrictError, match="S-104"):
+        prefill.run(True)
+
+
+def test_s106_an_output_over_an_input_and_in_memory_of_its_own():
+    values = [hmm.Value(name, "input", "float16", (2, 3)) for name in "ab"]
+    values += [hmm.Value(name, "intermediate", "float16", (2, 3)) for name in ("total", "product")]
+    ops = [hmm.Op("Add", [0, 1], [2]), hmm.Op("Mul", [0, 1], [3])]
+    hmm.write_model("both.hmm", hmm.Graph("both", values, ops, inputs=[0, 1], outputs=[2, 3]), [])
+    both = rt.load("both.hmm")
+    for name, value in zip("ab", (2, 3), strict=True):
+        both.set_input(name, np.full((2, 3), value))
+    both.set_dev_output("total", both.get_dev_input("a"))
+    both.set_dev_output("product", both.get_dev_input("b"))
+    both.run(True)
+    assert both.get_dev_input("a").numpy()[0, 0] == 5
+    assert both.get_dev_input("b").numpy()[0, 0] == 6
+    both.set_dev_output("product", both.get_dev_input("a"))
+    with pytest.raises(StrictError, match=r"S-106: .*'total' and 'product' of both\.hmm"):
+        both.run(True)
 
 
 def test_s201_s202_lengths_at_their_limits():

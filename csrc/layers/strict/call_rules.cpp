@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <map>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "graph/plan/cache_rows.h"
@@ -123,20 +124,35 @@ void check_memory(Shadow& shadow, const CallEvent& event, ModuleShadow* module, 
   }
 }
 
-void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
-  std::map<std::pair<uint64_t, uint64_t>, std::string_view> caches;
+// What a run writes must not lie over something else that it writes. An output may lie over an ordinary input, which is
+// read before (C-9); a state is no output, so no output may lie over one.
+void check_written(const ModuleShadow& module, Found& found) {
+  std::vector<const PortShadow*> written;
   for (const PortShadow& port : module.inputs) {
-    if (port.memory.buffer == 0) {
-      found.emplace_back("S-101", concat("Input '", port.name, "' of ", module.file, "."));
-      return;
-    }
-    if (!port.is_state) continue;
-    const auto [other, fresh] = caches.emplace(std::pair{port.memory.buffer, port.memory.offset}, port.name);
-    if (!fresh) {
-      found.emplace_back("S-104", concat("'", other->second, "' and '", port.name, "' of ", module.file, "."));
-      return;
-    }
+    if (port.is_state) written.push_back(&port);
   }
+  for (const PortShadow& port : module.outputs) written.push_back(&port);
+  std::stable_sort(written.begin(), written.end(), [](const PortShadow* a, const PortShadow* b) {
+    return std::pair(a->memory.buffer, a->memory.offset) < std::pair(b->memory.buffer, b->memory.offset);
+  });
+  for (size_t i = 1; i < written.size(); ++i) {
+    const PortShadow &one = *written[i - 1], &other = *written[i];
+    const uint64_t end = one.memory.offset + one.memory.span_bytes;
+    if (one.memory.buffer != other.memory.buffer || other.memory.offset >= end) continue;
+    found.emplace_back(one.is_state && other.is_state ? "S-104" : "S-106",
+                       concat("'", one.name, "' and '", other.name, "' of ", module.file, "."));
+    return;
+  }
+}
+
+void check_run_call(Shadow& shadow, const CallEvent& event, const ModuleShadow& module, Found& found) {
+  for (const PortShadow& port : module.inputs) {
+    if (port.memory.buffer != 0) continue;
+    found.emplace_back("S-101", concat("Input '", port.name, "' of ", module.file, "."));
+    return;
+  }
+  check_written(module, found);
+  if (!found.empty()) return;
   for (const auto& entry : shadow.modules()) {
     const ModuleShadow& other = entry.second;
     if (entry.first == event.module || !other.pending || other.stream == event.stream) continue;

@@ -48,6 +48,17 @@ constexpr FindingKind kCatalogue[] = {
      "import os\nos.environ['TCIM_LITE_EMULATE'] = '1.3'\n" PAIR
      "decode = rt.load('decode.hmm')\ndecode.set_input(caches[0], prefill.get_dev_input(caches[0]))\n",
      "Call set_dev_input, or name the input in set_dummy_tensors before load.", ErrorCode::State},
+    {"S-106", "An output of a module uses the memory of another output, or of a cache or state.", "user error",
+     "Everything that a run writes has memory of its own. Only an ordinary input may share that of an output: it is "
+     "read "
+     "before the output is written (C-9). Caches and states that a run updates in place are no outputs.",
+     "One of the two is overwritten in the same run: a result holds another's values, or the cache is damaged. Which "
+     "of "
+     "them is written last is not promised.",
+     PAIR FEED "cache = prefill.get_dev_input(caches[0])\n"
+               "prefill.set_dev_output('logits', cache.select_roi([0, 0, 0, 0], [1, 1, 8, 64]))\n"
+               "feed(prefill, 0, 3)\nprefill.run(True)\n",
+     "Bind each output to a tensor of its own, or to the input that the next run is to read it from."},
     {"S-201", "A length is out of range.", "contract violation",
      "1 <= current_length <= the token axis of input 0, and valid_length >= 0.",
      "The card returns garbage for a prompt longer than one chunk; here the run fails.",

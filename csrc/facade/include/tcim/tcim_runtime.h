@@ -384,6 +384,7 @@ class TCIM_API Module {
   // The device side by name: binds, and live aliases.
   tcim::Status SetDevInput(const std::string& name, const Tensor& tensor);
   Tensor GetDevInput(const std::string& name) const;
+  // The tensor may be an input of the module, but must not overlap another output or a cache.
   tcim::Status SetDevOutput(const std::string& name, const Tensor& tensor);
   Tensor GetDevOutput(const std::string& name) const;
 
