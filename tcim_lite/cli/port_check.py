@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -24,6 +25,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         nargs=argparse.REMAINDER,
         help="also run the first PATH, a Python script or a compiled program, with these arguments and watch its calls",
     )
+
+
+def _progress() -> Callable[[int], None]:
+    """Shows on a terminal how many files were looked at, if that takes longer than a second."""
+    import sys
+    import time
+
+    told = time.monotonic()
+
+    def tell(looked_at: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > 1 and sys.stderr.isatty():
+            told = time.monotonic()
+            print(f"looked at {looked_at} files", file=sys.stderr)
+
+    return tell
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
             raise ArgumentError(f"{program}: --run wants a Python script or a compiled program first")
         start = [sys.executable] if program.suffix == ".py" else []
         command = [*start, str(program.resolve() if not start else program), *args.run]
-    report = check(args.path, command, all_to_stderr=args.json)
+    report = check(args.path, command, all_to_stderr=args.json, tell=_progress())
     if args.json:
         print(json.dumps(report.as_json(), indent=1))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,11 @@ from .api import STATUSES
 from .cpp_source import CppFile
 from .findings import KINDS, Place, Risk, Use
 from .python_source import PythonFile
+from .sources import CPP, PYTHON, find
 from .watch import Watched
 
-_PYTHON = {".py"}
-_CPP = {".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".hh", ".cu"}
 _MOST_BYTES = 64 << 20
 _ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ")  # zip, gzip, bzip2, xz
-_SKIPPED = {".git", ".venv", "build", "__pycache__", "node_modules"}
 
 
 @dataclass
@@ -30,6 +28,7 @@ class Report:
 
     Attributes:
         files: That were read.
+        looked_at: How many files folders had, of any kind; None if no folder was given.
         uses: Of the API, in the order of the files.
         risks: In the order of the files; those of the run at the end.
         notes: On what could not be read.
@@ -37,6 +36,7 @@ class Report:
     """
 
     files: list[str] = field(default_factory=list)
+    looked_at: int | None = None
     uses: list[Use] = field(default_factory=list)
     risks: list[Risk] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -58,7 +58,8 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """The report as text."""
-        yield f"read: {', '.join(self.files)}" if len(self.files) < 6 else f"read: {len(self.files)} files"
+        read = ", ".join(self.files) if len(self.files) < 6 else f"{len(self.files)} files"
+        yield f"read: {read}" if self.looked_at is None else f"read: {read}, of {self.looked_at} looked at"
         if self.watched is not None:
             ran = self.watched
             yield f"watched: {ran.calls} calls of {ran.processes} processes, exit status {ran.status}"
@@ -111,26 +112,48 @@ class Report:
         ]
         ran = self.watched
         run = None if ran is None else {"status": ran.status, "calls": ran.calls, "processes": ran.processes}
-        return {"files": self.files, "calls": calls, "risks": risks, "notes": self.notes, "run": run}
+        return {
+            "files": self.files,
+            "looked_at": self.looked_at,
+            "calls": calls,
+            "risks": risks,
+            "notes": self.notes,
+            "run": run,
+        }
 
 
-def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to_stderr: bool = False) -> Report:
+def check(
+    paths: Sequence[Path],
+    command: Sequence[str] | None = None,
+    *,
+    all_to_stderr: bool = False,
+    tell: Callable[[int], None] = lambda looked_at: None,
+) -> Report:
     """Reads a program, and runs it if a command is given.
 
     Args:
         paths: Python and C++ sources, compiled programs, or folders of sources.
         command: What to run and watch.
         all_to_stderr: The command's standard output as well.
+        tell: Called now and then with the number of files looked at in folders.
 
     Raises:
-        ArgumentError: A path that is not there or is no source, no source in a folder, or a program that cannot be
-            started.
+        ArgumentError: A path that is not there or is no source, no source in a folder or too many, or a program that
+            cannot be started.
     """
-    report = Report()
+    sources = find(paths, tell)
+    report = Report(looked_at=sources.looked_at)
+    report.notes += [f"left out: {why} ({count})" for why, count in sorted(sources.left_out.items())]
     python: list[PythonFile] = []
     cpp: list[CppFile] = []
-    for path in _sources(paths):
-        content = path.read_bytes()
+    for path in sources.files:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            if path in paths:
+                raise
+            report.notes.append(f"{path} cannot be read ({error.strerror}); it was left out")
+            continue
         if content.startswith(_ARCHIVES):
             raise ArgumentError(f"{path}: is an archive; unpack it and give the folder")
         if len(content) > _MOST_BYTES and not elf.is_elf(content):
@@ -141,7 +164,7 @@ def check(paths: Sequence[Path], command: Sequence[str] | None = None, *, all_to
                 report.uses += elf.uses(content, str(path))
             except ValueError as error:
                 raise ArgumentError(f"{path}: {error}") from None
-        elif path.suffix in _CPP:
+        elif path.suffix in CPP:
             cpp.append(CppFile(str(path), content.decode("utf-8", "replace")))
         else:
             try:
@@ -181,7 +204,7 @@ def _parsed(path: Path, content: bytes) -> ast.Module:
         SyntaxError, ValueError, RecursionError: It is none.
     """
     tree = ast.parse(content)
-    if path.suffix not in _PYTHON and not any(
+    if path.suffix not in PYTHON and not any(
         isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)) for node in ast.walk(tree)
     ):
         raise ValueError("data, not a program")
@@ -190,20 +213,3 @@ def _parsed(path: Path, content: bytes) -> ast.Module:
 
 def _absolute(place: Place) -> tuple[str, int]:
     return str(Path(place.file).resolve()), place.line
-
-
-def _sources(paths: Sequence[Path]) -> list[Path]:
-    """The files of paths, folders searched."""
-    found: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = (each for each in sorted(path.rglob("*")) if each.suffix in _PYTHON | _CPP and each.is_file())
-            files = [each for each in inside if not _SKIPPED & set(each.relative_to(path).parts)]
-            if not files:
-                raise ArgumentError(f"{path}: has no Python or C++ source")
-            found += files
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise ArgumentError(f"{path}: there is no such file or folder")
-    return list(dict.fromkeys(found))
