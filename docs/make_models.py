@@ -29,8 +29,8 @@ REST = """
 several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
 ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language families
 [take three positions](compile.md#three-positions) instead of one, and have no batch decode. Graphs with [linear
-attention](compile.md#linear-attention) are for one sequence: prefill, decode and all-logits. These tests take all
-families from the records:
+attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and
+[multi-token prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 
 | what | tests |
 |---|---|
@@ -41,6 +41,7 @@ families from the records:
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
+| multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |

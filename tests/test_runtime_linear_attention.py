@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -22,8 +24,8 @@ WEIGHTS = [
 ]
 
 
-def layer(tokens, dtype, batch=1, live=True):
-    """A convolution whose channels are q, k and v, the delta rule, and a gate."""
+def layer(tokens, dtype, batch=1, live=True, each=False):
+    """A convolution whose channels are q, k and v, the delta rule, and a gate; states at the end, or after `each`."""
     builder = GraphBuilder("layer", dtype, WEIGHTS)
     x, current = builder.input("x", (batch, tokens, CHANNELS)), builder.input("current", (1,), "int32")
     mask = builder.input("mask", (batch, tokens))
@@ -31,16 +33,18 @@ def layer(tokens, dtype, batch=1, live=True):
     gate = builder.input("gate", (batch, tokens, HEADS, VALUES))
     columns = builder.input("columns", (batch, CHANNELS, COLUMNS))
     state = builder.input("state", (batch, HEADS, KEYS, VALUES))
-    mixed, new_columns = builder.causal_conv("conv", x, columns, "taps", current, "new_columns")
+    new = [[f"{name}_{t}" for t in range(tokens)] if each else [name] for name in ("new_columns", "new_state")]
+    mixed, new_columns = builder.causal_conv("conv", x, columns, "taps", current, new[0])
     wide = KEY_HEADS * KEYS
     q, k = (
         builder.reshape(f"{name}_heads", builder.slice(name, mixed, at, at + wide), (batch, tokens, KEY_HEADS, KEYS))
         for name, at in (("q", 0), ("k", wide))
     )
     v = builder.reshape("v_heads", builder.slice("v", mixed, 2 * wide, CHANNELS), (batch, tokens, HEADS, VALUES))
-    rows, new_state = builder.delta_rule("rule", (q, k, v), state, (a, b), ("rate", "bias"), mask, "new_state")
+    rows, new_state = builder.delta_rule("rule", (q, k, v), state, (a, b), ("rate", "bias"), mask, new[1])
     y = builder.gate_mul("y", rows, gate, "silu")
-    outputs = {y: Role("y"), new_columns: Role("new_columns"), new_state: Role("new_state")}
+    names = ("y", *new[0], *new[1])
+    outputs = dict(zip((y, *new_columns, *new_state), map(Role, names), strict=True))
     return rt.load(hmm.model_bytes(builder.build(outputs, current if live else None), WEIGHTS))
 
 
@@ -54,11 +58,11 @@ def numbers(tokens, dtype, batch=1, seed=0):
     return made | {"mask": np.ones((batch, tokens), dtype), "current": np.array([tokens], np.int32)}
 
 
-def run(module, feed):
+def run(module, feed, outputs=("y", "new_columns", "new_state")):
     for name, value in feed.items():
         module.set_input(name, value)
     module.run(True)
-    return [module.get_output(name).numpy() for name in ("y", "new_columns", "new_state")]
+    return [module.get_output(name).numpy() for name in outputs]
 
 
 def softplus(x):
@@ -135,6 +139,68 @@ def test_chunk_is_its_tokens_one_by_one(cut):
     np.testing.assert_array_equal(state, whole[2])
 
 
+@pytest.mark.parametrize(("tokens", "current"), [(1, 1), (2, 2), (5, 5), (5, 3), (18, 17)])
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_states_after_each_token_are_those_of_runs_of_one(tokens, current, dtype, live):
+    """Where a run of one rounds its state too. Tokens that are padding leave the states as they are."""
+    feed = numbers(tokens, dtype) | {"current": np.array([current], np.int32)}
+    feed["mask"][0, current:] = 0
+    module = layer(tokens, dtype, live=live, each=True)
+    y = run(module, feed, ["y"])[0]
+    columns, state = feed["columns"], feed["state"]
+    one = layer(1, dtype)
+    for t in range(tokens):
+        if t < current:
+            part = {name: feed[name][:, t : t + 1] for name in ("x", "a", "b", "gate", "mask")}
+            part |= {"columns": columns, "state": state, "current": np.array([1], np.int32)}
+            row, columns, state = run(one, part)
+            np.testing.assert_array_equal(y[:, t : t + 1], row)
+        np.testing.assert_array_equal(module.get_output(f"new_columns_{t}").numpy(), columns)
+        np.testing.assert_array_equal(module.get_output(f"new_state_{t}").numpy(), state)
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_state_may_lie_over_the_one_after_some_token(at, dtype):
+    """As after the last run, when so many tokens were accepted."""
+    feed = numbers(5, dtype)
+    apart, over = (layer(5, dtype, each=True) for _ in range(2))
+    names = ["y", *(f"new_{kind}_{t}" for kind in ("columns", "state") for t in range(5))]
+    first = run(apart, feed, names)
+    again = {kind: first[names.index(f"new_{kind}_{at}")] for kind in ("columns", "state")}
+    second = run(apart, feed | again, names)
+    run(over, feed, names)
+    for kind in ("columns", "state"):
+        over.set_input(kind, over.get_dev_output(f"new_{kind}_{at}"))
+    over.run(True)
+    for name, want in zip(names, second, strict=True):
+        np.testing.assert_array_equal(over.get_output(name).numpy(), want)
+
+
+def test_slots_have_states_after_each_token_of_their_own():
+    feed, parts = numbers(3, "float32", batch=2), []
+    names = ["y", *(f"new_{kind}_{t}" for kind in ("columns", "state") for t in range(3))]
+    both = run(layer(3, "float32", batch=2, live=False, each=True), feed, names)
+    for slot in range(2):
+        own = {name: value[slot : slot + 1] for name, value in feed.items() if name != "current"}
+        parts.append(run(layer(3, "float32", each=True), own | {"current": feed["current"]}, names))
+    for got, one, other in zip(both, *parts, strict=True):
+        np.testing.assert_array_equal(got, np.concatenate((one, other)))
+
+
+def test_as_many_states_as_tokens_or_one():
+    builder = GraphBuilder("odd", "float32", WEIGHTS)
+    x, current = builder.input("x", (1, 3, CHANNELS)), builder.input("current", (1,), "int32")
+    columns = builder.input("columns", (1, CHANNELS, COLUMNS))
+    y, _ = builder.causal_conv("y", x, columns, "taps", current, ["one", "two", "three"])
+    graph = builder.build({y: Role("y")})
+    (conv,) = graph.ops
+    graph = replace(graph, ops=[replace(conv, outputs=conv.outputs[:3])])
+    with pytest.raises(HmmFormatError, match="has 3 outputs, expected 2, or 4 with a state after each of 3 tokens"):
+        rt.load(hmm.model_bytes(graph, WEIGHTS))
+
+
 @pytest.mark.parametrize("tokens", [1, 5])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_state_and_its_result_may_be_one_buffer(tokens, dtype):
@@ -158,7 +224,7 @@ def test_a_state_that_is_read_later_is_not_written_over_before():
     builder = GraphBuilder("later", "float32", WEIGHTS)
     x, current = builder.input("x", (1, 3, CHANNELS)), builder.input("current", (1,), "int32")
     columns = builder.input("columns", (1, CHANNELS, COLUMNS))
-    y, new_columns = builder.causal_conv("conv", x, columns, "taps", current, "new_columns")
+    y, (new_columns,) = builder.causal_conv("conv", x, columns, "taps", current, ["new_columns"])
     doubled = builder.add("doubled", columns, columns)
     outputs = {y: Role("y"), new_columns: Role("new_columns"), doubled: Role("doubled")}
     module = rt.load(hmm.model_bytes(builder.build(outputs, current), WEIGHTS))

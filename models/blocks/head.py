@@ -17,9 +17,8 @@ def head_weights(config: ModelConfig) -> Iterator[Weight]:
     yield Weight(roles.HEAD, (config.vocab_size,), config.hidden_size)
 
 
-def lower_head(part: GraphPart, x: Ref) -> Ref:
-    """[B, T, H] -> logits [B, T, V]."""
-    normed = part.norm("final_norm", x, roles.FINAL_NORM)
+def lower_head(part: GraphPart, normed: Ref) -> Ref:
+    """What the final norm gives, [B, T, H] -> logits [B, T, V]."""
     return part.whole(
         part.config.family.contract.output,
         part.shard.vocab.start,

@@ -149,11 +149,16 @@ class GraphBuilder(GraphValues):
         assert x.shape[:-1] == weights.shape, (name, x.shape, weights.shape)
         return self._op("MoECombine", name, [x, weights], (*x.shape[:2], x.shape[-1]))
 
-    def causal_conv(self, name: str, x: Ref, state: Ref, weight: str, current: Ref, new_state: str) -> tuple[Ref, Ref]:
-        """silu of a convolution [B, T, C] along T with the columns before it, [B, C, S]; and those of the next run."""
+    def causal_conv(
+        self, name: str, x: Ref, state: Ref, weight: str, current: Ref, new_states: Sequence[str]
+    ) -> tuple[Ref, tuple[Ref, ...]]:
+        """silu of a convolution [B, T, C] along T with the columns before it, [B, C, S]; and those of the next run.
+
+        One name of a new state stands for that after the last token, T names for those after each.
+        """
         operands = [x, state, self.weight(weight), current]
         assert operands[2].shape[1] == x.shape[2] == state.shape[1], (name, x.shape, operands[2].shape, state.shape)
-        return self._with_state("CausalConv", name, operands, x.shape, state, new_state, {"activation": "silu"})
+        return self._with_state("CausalConv", name, operands, x.shape, state, new_states, {"activation": "silu"})
 
     def delta_rule(
         self,
@@ -163,15 +168,16 @@ class GraphBuilder(GraphValues):
         gates: tuple[Ref, Ref],
         vectors: tuple[str, str],
         mask: Ref,
-        new_state: str,
-    ) -> tuple[Ref, Ref]:
+        new_states: Sequence[str],
+    ) -> tuple[Ref, tuple[Ref, ...]]:
         """The gated delta rule: [B, T, heads, V] like v, and the state [B, heads, K, V] of the next run.
 
-        `gates` are what decay and beta are made of, `vectors` name the rate and the bias of the decay.
+        `gates` are what decay and beta are made of, `vectors` name the rate and the bias of the decay; `new_states` as
+        in `causal_conv`.
         """
         operands = [*qkv, state, *gates, *(self.weight(vector) for vector in vectors), mask]
         shape = qkv[2].shape
-        return self._with_state("DeltaRule", name, operands, shape, state, new_state, {"update_rule": "gated_delta"})
+        return self._with_state("DeltaRule", name, operands, shape, state, new_states, {"update_rule": "gated_delta"})
 
     def gate_mul(self, name: str, x: Ref, gate: Ref, function: str) -> Ref:
         """x * function(gate), `sigmoid` or `silu`; one gate for each element, or [B, T, 1]."""
@@ -234,15 +240,14 @@ class GraphBuilder(GraphValues):
         operands: Sequence[Ref],
         shape: tuple[int, ...],
         state: Ref,
-        new_state: str,
+        new_states: Sequence[str],
         attributes: dict[str, int | float | str],
-    ) -> tuple[Ref, Ref]:
-        results = (
-            self._value(name, "intermediate", self._tensor_dtype, shape),
-            self._value(new_state, "intermediate", self._tensor_dtype, state.shape),
-        )
-        self._append(kind, operands, results, attributes)
-        return results
+    ) -> tuple[Ref, tuple[Ref, ...]]:
+        assert len(new_states) in (1, shape[1]), (name, shape, new_states)
+        result = self._value(name, "intermediate", self._tensor_dtype, shape)
+        states = tuple(self._value(new, "intermediate", self._tensor_dtype, state.shape) for new in new_states)
+        self._append(kind, operands, [result, *states], attributes)
+        return result, states
 
 
 def _rotated(x: Ref, table: Ref) -> dict[str, int | float | str]:

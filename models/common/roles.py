@@ -58,6 +58,11 @@ DELTA_RATE = Role("delta_rate", "layers.{layer}.linear_attn.rate", "bias")
 DELTA_BIAS = Role("delta_bias", "layers.{layer}.linear_attn.dt_bias", "bias")
 DELTA_NORM = Role("delta_norm", "layers.{layer}.linear_attn.norm.weight", "norm")
 DELTA_OUT = Role("delta_out", "layers.{layer}.linear_attn.out_proj.weight", "linear")
+# Of multi-token prediction: beside a layer behind the model's last.
+MTP_EMBEDDING_NORM = Role("mtp_embedding_norm", "mtp.embedding_norm.weight", "norm")
+MTP_HIDDEN_NORM = Role("mtp_hidden_norm", "mtp.hidden_norm.weight", "norm")
+MTP_JOIN = Role("mtp_join", "mtp.fc.weight", "linear")
+MTP_FINAL_NORM = Role("mtp_final_norm", "mtp.norm.weight", "norm")
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph

@@ -17,7 +17,7 @@ class Slot:
     sin once. `deepstack` has by layer what is added to the hidden states after it, [B, T, H].
     `keys` and `values` have one for each layer with a cache. `linear_mask` [1, T] is 1 for tokens and 0 for padding;
     `carried` has by layer what linear attention takes from the run before, `carried_names` what it is to call what it
-    gives to the next, and `carried_on` gets that.
+    gives to the next, and `carried_on` gets that: of each kind one, or one after each token.
     `masks` are those for layers with a sliding window and for the others, where the graph takes them.
     """
 
@@ -31,5 +31,5 @@ class Slot:
     deepstack: Mapping[int, Ref] = field(default_factory=dict)
     linear_mask: Ref | None = None
     carried: Mapping[int, tuple[Ref, ...]] = field(default_factory=dict)
-    carried_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    carried_on: dict[int, tuple[Ref, ...]] = field(default_factory=dict)
+    carried_names: Mapping[int, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    carried_on: dict[int, tuple[tuple[Ref, ...], ...]] = field(default_factory=dict)

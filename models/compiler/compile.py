@@ -4,6 +4,7 @@ A package `OUT` named `qwen3` holds::
 
     qwen3_prefill.hmm  qwen3_decode.hmm  qwen3.hmw    graphs, and the weights they share
     qwen3_verify.hmm                                  with --verify-length
+    qwen3_prefill_mtp.hmm  qwen3_decode_mtp.hmm       with --mtp; decode then verifies several tokens
     qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
     qwen3_prefill.hmms  qwen3_decode.hmms             with --ndevice
     qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft

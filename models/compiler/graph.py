@@ -9,9 +9,11 @@ from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
 from ..blocks import Attention, Deepstack, DeltaNet
 from ..blocks.head import lower_head
+from ..blocks.mtp import POST_NORM_HIDDEN
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
 from ..blocks.tables import lower_tables
+from ..common import roles
 from ..common.graph_builder import GraphBuilder
 from ..common.graph_values import Ref
 from ..common.profiles import Profile
@@ -69,14 +71,24 @@ def build_graph(
             x = block.lower(part, x, layer, residual_name(next(numbers)))
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
-    logits = lower_head(part, x)
+    hidden = part.norm("final_norm" if spec.mtp is None else POST_NORM_HIDDEN, x, roles.FINAL_NORM)
+    logits = lower_head(part, hidden)
     outputs = {logits: Role("logits")}
     for slot, lane in enumerate(slots):
         for kind, port in enumerate(contract.carried):
-            outputs |= {refs[kind]: Role(port.role, layer, slot) for layer, refs in sorted(lane.carried_on.items())}
+            for layer, refs in sorted(lane.carried_on.items()):
+                outputs |= dict(zip(refs[kind], _state_roles(port, layer, slot, len(refs[kind])), strict=True))
+    if spec.mtp is not None:
+        outputs[hidden] = Role("hidden")
     if spec.argmax:
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))
     return builder.build(outputs, live_rows=live_rows)
+
+
+def _state_roles(port: Port, layer: int, slot: int, count: int) -> list[Role]:
+    """Of the states that a layer returns: one, or one after each token, told apart by the token's number."""
+    names = [port.role] if count == 1 else [f"{port.role}_{token}" for token in range(count)]
+    return [Role(name, layer, slot) for name in names]
 
 
 def _layers_with(block: type, config: ModelConfig, layers: range) -> list[int]:
@@ -167,7 +179,12 @@ def _slot(
         linear_mask=linear_mask,
         carried={layer: tuple(refs[port.role, layer] for port in contract.carried) for layer in nets},
         carried_names={
-            layer: tuple(name.format(layer=index) for name in contract.carried_outputs)
+            layer: tuple(
+                tuple(f"{name.format(layer=index)}_{token}" for token in range(spec.tokens))
+                if spec.each_state
+                else (name.format(layer=index),)
+                for name in contract.carried_outputs
+            )
             for index, layer in enumerate(nets)
         },
     )

@@ -15,6 +15,7 @@ from ..common.profiles import DEFAULT_ACTIVATIONS
 from ..common.used_weights import used_weights
 from .graph import build_graph, split_of
 from .graph_specs import GraphSpec
+from .mtp_graph import build_mtp_graph
 from .prepare import PreparedModel
 
 
@@ -22,7 +23,7 @@ def owned_files(name: str) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have."""
     stage = "_(prefill|decode|verify)"
     # NAME_draft_prefill.hmm is how earlier versions called NAME_prefill_draft.hmm.
-    graphs = rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm"
+    graphs = rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm"
     return re.compile(rf"{re.escape(name)}({graphs}|(_draft)?\.hmw)")
 
 
@@ -37,7 +38,8 @@ def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEnt
     sibling_of_graphs = None if options.self_contained else sibling
     for spec in model.graphs:
         shards = model.shards if spec.ndevice > 1 else shards_of(model.config, 1)
-        parts = [build_graph(model.config, model.profile, entries, spec, options.context_length, s) for s in shards]
+        build = build_mtp_graph if spec.mtp == "draft" else build_graph
+        parts = [build(model.config, model.profile, entries, spec, options.context_length, shard) for shard in shards]
         parts, used = used_weights(parts, stored)
         path = folder / model.graph_file(spec)
         message = json.dumps(_custom_msg(model, spec))
@@ -52,7 +54,7 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     options, profile = model.options, model.profile
     message = {
         # The vendor compiles verify from prefill with another fill length.
-        "prefill_length": spec.tokens if spec.name == "verify" else options.prefill_length,
+        "prefill_length": spec.tokens if spec.name == "verify" or spec.each_state else options.prefill_length,
         "batch": options.batch,
         "context_length": options.context_length,
         "flash_attention": True,
@@ -66,6 +68,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
     }
     if profile.activations != DEFAULT_ACTIVATIONS:
         message["activations"] = profile.activations
+    if spec.mtp is not None:
+        message["mtp"] = spec.mtp
     if spec.argmax:
         message["argmax"] = True
     if spec.position_ids:

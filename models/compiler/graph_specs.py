@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from ..common import roles
 from ..common.errors import CompileError
 from ..family import ModelConfig
 from .options import CompileOptions
@@ -26,6 +28,9 @@ class GraphSpec:
         layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
             ones it returns logits; otherwise hidden states [B, T, H], zeros from row current_length on.
         ndevice: Devices that run it together.
+        mtp: It is of the model with multi-token prediction (`"target"`), and returns hidden states after its other
+            outputs, those of linear attention after each token where it is a decode graph; or of that layer itself
+            (`"draft"`). None for all others.
     """
 
     name: str
@@ -37,6 +42,12 @@ class GraphSpec:
     masks: bool = False
     layers: range | None = None
     ndevice: int = 1
+    mtp: Literal["target", "draft"] | None = None
+
+    @property
+    def each_state(self) -> bool:
+        """Whether linear attention returns its state after each token."""
+        return self.mtp == "target" and self.name == "decode"
 
     @property
     def file_suffix(self) -> str:
@@ -63,6 +74,8 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         )
     if config.family.contract.carried:
         _check_carried(options, config)
+    if options.mtp:
+        return _mtp_specs(options, config)
     if masks and config.family.contract.masks is None:
         raise CompileError(
             f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss have; "
@@ -85,11 +98,25 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     return [*(specs if options.single_device else []), *stages, *shared]
 
 
+def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
+    """As the vendor's build names them: what it calls decode verifies T tokens."""
+    if roles.MTP_JOIN not in config.family.tensors:
+        raise CompileError(f"--mtp: {config.family.title} has no layer of multi-token prediction; leave it out")
+    assert options.verify_tokens is not None
+    length, all_logits, argmax = options.prefill_length, options.all_logits, options.argmax
+    return [
+        GraphSpec(name="prefill", tokens=length, all_logits=True, mtp="target"),
+        GraphSpec(name="decode", tokens=options.verify_tokens, all_logits=True, argmax=argmax, mtp="target"),
+        GraphSpec(name="prefill_mtp", tokens=length, all_logits=all_logits, mtp="draft"),
+        GraphSpec(name="decode_mtp", tokens=1, argmax=argmax, mtp="draft"),
+    ]
+
+
 def _check_carried(options: CompileOptions, config: ModelConfig) -> None:
     """What graphs with linear attention do not have yet: its states are one sequence's, and only go forward."""
     given = {
         f"--batch {options.batch}": options.batch > 1,
-        "a verify graph or a draft": options.verify_tokens is not None,
+        "a verify graph or a draft": options.verify_tokens is not None and not options.mtp,
         f"--pipeline {options.pipeline}": options.pipeline > 1,
         f"--ndevice {options.ndevice}": options.ndevice > 1,
     }

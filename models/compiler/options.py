@@ -44,6 +44,9 @@ class CompileOptions:
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.
         self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.
+        mtp: Write the graphs of the vendor's speculative decoding with the checkpoint's multi-token prediction layer:
+            prefill with hidden states, a decode graph that verifies `verify_length` tokens, and prefill and decode of
+            the layer, `<name>_prefill_mtp` and `<name>_decode_mtp`.
         draft: Checkpoint of a draft model for speculative decoding, also written, as `<name>_prefill_draft` and so on.
             Either of the two options below asks for a draft as well, by default from `checkpoint` itself.
         draft_quant: Its profile, or None for `quant` and `head_quant`.
@@ -73,6 +76,7 @@ class CompileOptions:
     random_weights: bool = False
     seed: int = 0
     self_contained: bool = False
+    mtp: bool = False
     draft: Path | None = None
     draft_quant: str | None = None
     draft_layers: int | None = None
@@ -92,6 +96,10 @@ class CompileOptions:
             )
         if self.position_ids and self.masks:
             raise CompileError("--position-ids and --masks: no graph of the vendor has both; leave one of the two out")
+        if self.mtp and self.has_draft:
+            raise CompileError(
+                "--mtp with --draft, --draft-quant or --draft-layers: the MTP layer is the draft; leave one of both out"
+            )
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
@@ -116,7 +124,8 @@ class CompileOptions:
     @property
     def verify_tokens(self) -> int | None:
         """T of the verify graph, None for no such graph."""
-        return _VERIFY_LENGTH if self.verify_length is None and self.has_draft else self.verify_length
+        drafts = self.has_draft or self.mtp
+        return _VERIFY_LENGTH if self.verify_length is None and drafts else self.verify_length
 
     def of_draft(self, target_name: str) -> CompileOptions:
         """Returns the options of the draft model: prefill and decode of one slot, with the same chunk and context.

@@ -111,7 +111,9 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
         )
         config = replace(config, tie_word_embeddings=False)
     profile = profile_for(options.quant, options.head_quant, options.activations)
-    if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, profile)):
+    graphs = graph_specs(options, config)
+    weights = weight_specs(config, profile, mtp=options.mtp)
+    if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(
             f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
             "they are left out"
@@ -122,6 +124,7 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
                 f"--draft-layers must be 1 to {config.num_layers}, the blocks in {source.path}, got {layers}"
             )
         config = replace(config, num_layers=layers)
+        graphs, weights = graph_specs(options, config), weight_specs(config, profile)
     model = PreparedModel(
         options=options,
         name=options.name or config.family.model_type,
@@ -129,9 +132,9 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
         source=source,
         config=config,
         profile=profile,
-        weights=weight_specs(config, profile),
+        weights=weights,
         tensors=RandomTensors(options.seed) if checkpoint is None else CheckpointTensors(checkpoint),
-        graphs=graph_specs(options, config),
+        graphs=graphs,
         shards=shards_of(config, options.ndevice) if options.ndevice > 1 else [],
     )
     model.tensors.check([*model.weights, embedding_spec(config)])
@@ -154,8 +157,10 @@ def _head_is_the_embedding(checkpoint: TensorStore, family: Family) -> bool:
     )
 
 
-def _unused_tensors(checkpoint: TensorStore, config: ModelConfig, profile: Profile) -> list[str]:
-    used = {name for spec in weight_specs(config, profile) for name in spec.tensors}
+def _unused_tensors(
+    checkpoint: TensorStore, config: ModelConfig, weights: Sequence[LinearSpec | VectorSpec]
+) -> list[str]:
+    used = {name for spec in weights for name in spec.tensors}
     used |= {config.family.tensor(role) for role in (HEAD, EMBEDDING)}
     # Old checkpoints carry the RoPE frequencies, which are computed here.
     unused = [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]

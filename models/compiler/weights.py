@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tcim_lite.hmm.weight_format import GROUP
 
 from ..blocks.head import head_weights
+from ..blocks.mtp import mtp_weights
 from ..blocks.weights import Weight
 from ..common import roles
 from ..common.errors import CompileError
@@ -17,21 +18,30 @@ from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
 from ..family import ModelConfig
 
 # Besides the head, what decides by small differences and is small.
-_IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.SHARED_GATE, roles.DELTA_GATES)
+_IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.SHARED_GATE, roles.DELTA_GATES, roles.MTP_JOIN)
 
 
-def weight_specs(config: ModelConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
+def weight_specs(config: ModelConfig, profile: Profile, *, mtp: bool = False) -> list[LinearSpec | VectorSpec]:
     """Returns all weights in the order of the package, RoPE tables and embedding aside.
+
+    With `mtp` the layer of multi-token prediction is one more layer behind the model's last.
 
     Raises:
         CompileError: A quantised weight whose inputs are not a multiple of 64.
     """
     specs: list[LinearSpec | VectorSpec] = []
-    for layer in range(config.num_layers):
+    for layer in range(config.num_layers + mtp):
         weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
         # The biases of a layer are stored behind its other weights.
         specs += _specs(sorted(weights, key=lambda weight: weight.role.kind == "bias"), config, profile, layer)
+    if mtp:
+        specs += _specs(mtp_weights(config), config, profile, None)
     return specs + _specs(head_weights(config), config, profile, None)
+
+
+def _of_mtp(name: str) -> str:
+    """The tensor of the MTP layer for that of layer 0."""
+    return "mtp." + name.removeprefix("model.")
 
 
 def embedding_spec(config: ModelConfig) -> LinearSpec:
@@ -52,6 +62,8 @@ def _specs(
         tied = source.transform == "tied" and config.tie_word_embeddings
         experts = [None] if weight.experts is None else range(weight.experts)
         named = (source.of(layer, expert) for expert in experts)
+        if layer == config.num_layers:
+            named = (tuple(map(_of_mtp, source.of(0, expert))) for expert in experts)
         names = config.family.tensors[roles.EMBEDDING].names if tied else tuple(itertools.chain(*named))
         merge: Merge = "stack"
         if source.transform in ("alternate", "by_heads"):

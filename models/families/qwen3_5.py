@@ -44,7 +44,7 @@ def mixer(config: ModelConfig, layer: int) -> Block:
         raise CompileError(
             f"config.json: linear_num_value_heads={heads} is not a multiple of linear_num_key_heads={key_heads}"
         )
-    if kinds[layer] == "full_attention":
+    if layer == config.num_layers or kinds[layer] == "full_attention":  # that of multi-token prediction is behind all
         return Attention(qk_norm=True, gated=True)
     return DeltaNet(
         key_heads=key_heads,
@@ -73,7 +73,7 @@ FAMILY = Family(
     architecture="Qwen3_5ForConditionalGeneration",
     text_architecture="Qwen3_5ForCausalLM",
     title="Qwen3.5 dense",
-    models="Qwen3.5 and 3.6, 0.8B to 27B: the language model, without MTP",
+    models="Qwen3.5 and 3.6, 0.8B to 27B: the language model, with its MTP layer or without",
     has="gated delta nets in three of four layers, or by `layer_types`; gates on attention; norms stored less 1; a "
     "quarter of each head turns, by positions in time, height and width, `mrope_section` in turns",
     keys=(
@@ -99,6 +99,10 @@ FAMILY = Family(
             role: _centred(role)
             for role in (roles.ATTENTION_NORM, roles.MLP_NORM, roles.Q_NORM, roles.K_NORM, roles.FINAL_NORM)
         },
+        roles.MTP_EMBEDDING_NORM: Tensors("plain", ("mtp.pre_fc_norm_embedding.weight",), offset=1.0),
+        roles.MTP_HIDDEN_NORM: Tensors("plain", ("mtp.pre_fc_norm_hidden.weight",), offset=1.0),
+        roles.MTP_JOIN: Tensors("plain", ("mtp.fc.weight",)),
+        roles.MTP_FINAL_NORM: Tensors("plain", ("mtp.norm.weight",), offset=1.0),
         roles.DELTA_IN: Tensors("stack", (f"{_NET}.in_proj_qkv.weight", f"{_NET}.in_proj_z.weight")),
         roles.DELTA_GATES: Tensors("stack", (f"{_NET}.in_proj_b.weight", f"{_NET}.in_proj_a.weight")),
         roles.DELTA_TAPS: Tensors("plain", (f"{_NET}.conv1d.weight",)),

@@ -17,7 +17,9 @@ _NET = "model.layers.{layer}.linear_attn"
 
 
 def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
-    sparse = layer not in config.flags["mlp_only_layers"] and (layer + 1) % config.flags["decoder_sparse_step"] == 0
+    step, dense = config.flags["decoder_sparse_step"], config.flags["mlp_only_layers"]
+    own = 0 if layer == config.num_layers else layer  # that of multi-token prediction counts as a model's first
+    sparse = own not in dense and (own + 1) % step == 0
     experts = Moe(order="softmax_topk", normalise=config.flags["norm_topk_prob"])
     return qwen3_5.mixer(config, layer), experts if sparse else Mlp()
 
@@ -34,7 +36,7 @@ FAMILY = replace(
     architecture="Qwen3NextForCausalLM",
     text_architecture="",
     title="Qwen3-Next",
-    models="Qwen3-Next 80B-A3B, without MTP",
+    models="Qwen3-Next 80B-A3B, with its MTP layer or without",
     has="as Qwen3.5 MoE, with projections packed by head; `norm_topk_prob`; dense layers by `mlp_only_layers` and "
     "`decoder_sparse_step`; inputs are those of Qwen3.5",
     keys=(

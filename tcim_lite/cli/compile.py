@@ -92,6 +92,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--draft", metavar="MODEL", type=Path, default=argparse.SUPPRESS, help="its checkpoint (default: the target's)"
     )
     draft.add_argument(
+        "--mtp",
+        action="store_true",
+        help="use the checkpoint's own layer of multi-token prediction instead: NAME_prefill_mtp and NAME_decode_mtp; "
+        "NAME_decode then verifies T tokens (Qwen3.5, Qwen3.5 MoE and Qwen3-Next)",
+    )
+    draft.add_argument(
         "--draft-quant", choices=QUANTS, default=argparse.SUPPRESS, help="as --quant (default: that of the target)"
     )
     draft.add_argument(
@@ -197,6 +203,7 @@ def run(args: argparse.Namespace) -> int:
         random_weights=args.random_weights,
         seed=args.seed,
         self_contained=args.self_contained,
+        mtp=args.mtp,
         **{key: value for key, value in vars(args).items() if key.startswith("draft")},
     )
     start = time.monotonic()

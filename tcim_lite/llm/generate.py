@@ -18,7 +18,7 @@ import numpy as np
 from .carried import clear_carried
 from .generation_defaults import GenerationDefaults
 from .masks import Masks
-from .ports import lanes_of
+from .ports import check_decode, lanes_of
 from .prompt import check_prompt, common_prefix, context_length, prefill
 from .sampling import Sampler
 
@@ -165,7 +165,7 @@ class Generator(LanguageModel):
         defaults: As in `LanguageModel`.
 
     Raises:
-        ValueError: The decode graph has several batch slots.
+        ValueError: The decode graph has several batch slots, or takes several tokens a run.
     """
 
     def __init__(self, prefill: Any, decode: Any, embedding: np.ndarray, defaults: GenerationDefaults | None = None):
@@ -176,6 +176,7 @@ class Generator(LanguageModel):
         slots = decode.get_input_info(self._rows).shape[0]
         if slots != 1:
             raise ValueError(f"the decode graph has {slots} batch slots, Generator drives one; compile with --batch 1")
+        check_decode(decode)
         self._masks = Masks(decode)
         decode.set_input(self._lane.current, np.array([1], np.int32))  # set once: inputs keep their value
         self._lane.clear_deepstack(decode)

@@ -64,6 +64,16 @@ def is_cache(name: str) -> bool:
     return "kcache" in name or "vcache" in name
 
 
+def check_decode(module: Any) -> None:
+    """Raises ValueError unless a decode graph takes one token a run."""
+    length = module.get_input_info(module.get_input_name(0)).shape[1]
+    if length != 1:
+        raise ValueError(
+            f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph, or that of "
+            "a package compiled with --mtp, which examples/qwen3_5_mtp.py runs; compile without --mtp"
+        )
+
+
 def lanes_of(module: Any) -> list[Lane]:
     """The slots of an LLM graph, in order."""
     batch = module.get_input_info(module.get_input_name(0)).shape[0]

@@ -101,6 +101,38 @@ def compare(package: Package, quant: str) -> bool:
     return good
 
 
+def compare_mtp(package: Package, quant: str) -> bool:
+    """All outputs of the four graphs with multi-token prediction, the states after each token among them."""
+    good, random = True, np.random.default_rng(2)
+    for kind in ("prefill", "decode", "prefill_mtp", "decode_mtp"):
+        path, feed, outputs = package.folder / f"{package.name}_{kind}.hmm", {}, []
+        for device, backend in ((1, "cpu"), (0, "cuda")):
+            os.environ["TCIM_LITE_DEVICE"] = backend
+            module = tcim.load(str(path), device_id=device)
+            tokens = module.get_input_info(module.get_input_name(0)).shape[1]
+            for index in range(module.get_num_inputs()):
+                name = module.get_input_name(index)
+                info = module.get_input_info(name)
+                if "past_seq" in name or "valid" in name:
+                    feed[name] = np.zeros(1, np.int32)
+                elif "current" in name:  # the rows behind are padding
+                    feed[name] = np.array([max(1, tokens - 1)], np.int32)
+                elif "position_ids" in name:
+                    feed[name] = np.arange(tokens, dtype=np.int32)
+                elif "mask" in name:
+                    feed[name] = (np.arange(tokens) < max(1, tokens - 1)).astype(info.dtype)[None]
+                elif name not in feed:
+                    feed[name] = random.normal(0, 0.1, info.shape).astype(info.dtype)
+                module.set_input(name, feed[name])
+            module.run(True)
+            names = [module.get_output_name(index) for index in range(module.get_num_outputs())]
+            outputs.append([np.float32(module.get_output(name).numpy()) for name in names])
+        worst = max(np.abs(a - b).max() / max(np.abs(a).max(), 1e-3) for a, b in zip(*outputs, strict=True))
+        good &= bool(worst <= LIMITS[quant])
+        print(f"{package.name} {quant}, mtp: outputs of {kind} within {worst:.2e} (limit {LIMITS[quant]})")
+    return good
+
+
 def soak(package: Package, steps: int) -> bool:
     gpu = generator(package, 0, "cuda")
 
@@ -137,6 +169,8 @@ def main() -> None:
         for quant in ("float32",) if chaotic else ("float32", "w4a8h0_ssfp"):
             good &= compare(package_of(args.folder, quant, family), quant)
     good &= compare(package_of(args.folder, "float16", "qwen3_5"), "float16")  # states of 16 bits
+    for family, quant in (("qwen3_5", "float32"), ("qwen3_5", "float16"), ("qwen3_5_moe", "float32")):
+        good &= compare_mtp(package_of(args.folder / "mtp", quant, family, mtp=True), quant)
     good &= compare(package_of(args.folder / "masks", "float32", "gpt_oss", masks=True), "float32")
     sys.exit(not good)
 

@@ -9,7 +9,6 @@ void StepLauncher::launch_step(const CausalConvSpec& spec) {
   CausalConvArgs args{};
   args.x = memory_.at(spec.x.value);
   args.state = memory_.at(spec.state);
-  args.new_state = memory_.at(spec.new_state);
   args.y = memory_.at(spec.y.value);
   args.weight = static_cast<const float*>(memory_.weight(spec.weight_id));
   args.bias = static_cast<const float*>(memory_.weight(spec.bias_id));
@@ -24,7 +23,12 @@ void StepLauncher::launch_step(const CausalConvSpec& spec) {
   args.current = spec.current == kNoValue ? nullptr : memory_.length(spec.current);
   args.live = memory_.live(spec.y);
   args.refused = memory_.refused();
-  launch_causal_conv(spec.elem, args, stream_);
+  args.count = spec.new_states.size() == 1 ? args.tokens : 1;
+  for (const uint32_t id : spec.new_states) {
+    args.new_state = memory_.at(id);
+    launch_causal_conv(spec.elem, args, stream_);
+    args.first += args.count;
+  }
 }
 
 void StepLauncher::launch_step(const DeltaRuleSpec& spec) {
@@ -36,7 +40,6 @@ void StepLauncher::launch_step(const DeltaRuleSpec& spec) {
   args.beta = spec.has_beta ? memory_.at(spec.beta.value) : nullptr;
   args.mask = spec.mask == kNoValue ? nullptr : memory_.at(spec.mask);
   args.state = memory_.at(spec.state);
-  args.new_state = memory_.at(spec.new_state);
   args.y = memory_.at(spec.y.value);
   args.rate = static_cast<const float*>(memory_.weight(spec.rate_id));
   args.bias = static_cast<const float*>(memory_.weight(spec.bias_id));
@@ -60,7 +63,13 @@ void StepLauncher::launch_step(const DeltaRuleSpec& spec) {
   if (!delta_rule_supports(args))
     fail(ErrorCode::Unsupported, "DeltaRule: ", args.keys, " keys of a head are more than the CUDA backend computes; ",
          "load it on the CPU (TCIM_LITE_DEVICE=cpu)");
-  launch_delta_rule(spec.elem, args, stream_);
+  args.count = spec.new_states.size() == 1 ? args.tokens : 1;
+  for (const uint32_t id : spec.new_states) {
+    args.new_state = memory_.at(id);
+    launch_delta_rule(spec.elem, args, stream_);
+    args.state = args.new_state;
+    args.first += args.count;
+  }
 }
 
 void StepLauncher::launch_step(const GateMulSpec& spec) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "graph/ops/dense.h"
 #include "graph/ops/op_check.h"
 #include "graph/ops/op_definition.h"
@@ -10,7 +12,7 @@ namespace {
 constexpr size_t kOldColumns = 1, kWeight = 2, kFirstOptional = 3;
 
 void check_causal_conv(const OpCheck& op) {
-  op.arity(kFirstOptional, kFirstOptional + 2, 2);
+  op.arity(kFirstOptional, kFirstOptional + 2, std::max<size_t>(op.op().outputs.size(), 2));
   op.attributes({"activation"});
   if (op.has_attribute("activation")) op.text_in("activation", {"silu"});
   const Value &x = op.input(0), &state = op.input(kOldColumns), &weight = op.input(kWeight);
@@ -34,7 +36,7 @@ void check_causal_conv(const OpCheck& op) {
     }
   }
   op.expect(op.output(0), dtype, x.shape);
-  op.expect(op.output(1), dtype, state.shape);
+  op.states_after(state, x.shape[1]);
 }
 
 void plan_causal_conv(PlanBuilder& plan, const Op& op) {
@@ -53,7 +55,7 @@ void plan_causal_conv(PlanBuilder& plan, const Op& op) {
   plan.values.reads(op.inputs[0], plan.next_step());
   step.state = read_dense(plan, op, kOldColumns);
   step.y = plan.result(op.outputs[0], op.inputs[0]);
-  step.new_state = write_dense(plan, op, 1);
+  for (size_t i = 1; i < op.outputs.size(); ++i) step.new_states.push_back(write_dense(plan, op, i));
   plan.append(std::move(step));
 }
 
@@ -61,9 +63,11 @@ void plan_causal_conv(PlanBuilder& plan, const Op& op) {
 
 extern const OpDefinition CausalConv = {
     "x [B, T, C] T, state [B, C, S] T, weight [taps, C] float32, current int32 [1] (optional), weight [C] float32 "
-    "(optional, a bias) {activation: \"silu\", optional} -> y like x, new state like state; S at least taps - 1",
+    "(optional, a bias) {activation: \"silu\", optional} -> y like x, new state like state, or T such states; S at "
+    "least taps - 1",
     "a convolution along T of each channel by itself: y[t] is about the `taps` columns of [state; x] that end with "
-    "x[t]. The new state is the S columns of [state; x] from `current` on, from T on without it",
+    "x[t]. The new state is the S columns of [state; x] from `current` on, from T on without it. Of T states the one "
+    "behind token t is that of `current` = t + 1, beyond `current` that of `current`",
     Cut::None,
     check_causal_conv,
     plan_causal_conv,

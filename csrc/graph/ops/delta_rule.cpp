@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -51,7 +52,7 @@ void check_delta_rule(const OpCheck& op) {
   op.attributes({"update_rule", "scale"});
   op.text_in("update_rule", {"linear", "gated", "delta", "gated_delta"});
   const Operands at = operands_of(op.op());
-  op.arity(at.rate(), at.mask() + 1, 2);
+  op.arity(at.rate(), at.mask() + 1, std::max<size_t>(op.op().outputs.size(), 2));
   if (op.num_inputs() == at.bias()) op.refuse("a rate without a bias");
   op.positive_number("scale", 1);
   const Value &q = op.input(kQ), &k = op.input(kK), &v = op.input(kV), &state = op.input(kState);
@@ -69,7 +70,7 @@ void check_delta_rule(const OpCheck& op) {
   }
   check_gates(op, at, dtype);
   op.expect(op.output(0), dtype, v.shape);
-  op.expect(op.output(1), dtype, state.shape);
+  op.states_after(state, v.shape[1]);
 }
 
 void plan_delta_rule(PlanBuilder& plan, const Op& op) {
@@ -102,7 +103,7 @@ void plan_delta_rule(PlanBuilder& plan, const Op& op) {
   step.scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step.keys)));
   step.state = read_dense(plan, op, kState);
   step.y = plan.result(op.outputs[0], op.inputs[kV]);
-  step.new_state = write_dense(plan, op, 1);
+  for (size_t i = 1; i < op.outputs.size(); ++i) step.new_states.push_back(write_dense(plan, op, i));
   plan.append(std::move(step));
 }
 
@@ -119,10 +120,11 @@ extern const OpDefinition DeltaRule = {
     "heads] or [B, T, heads, K] T with the rules gated and gated_delta; beta [B, T, heads] T with delta and "
     "gated_delta; weights rate, bias float32 [heads] (optional); mask [B, T] T (optional, with them) {update_rule: "
     "\"linear\", \"gated\", \"delta\" or \"gated_delta\"; scale: float, default 1/sqrt(K)} -> y like v, new state like "
-    "state; q_heads and k_heads divide heads",
+    "state, or T such states; q_heads and k_heads divide heads",
     "ONNX's LinearAttention, token by token: S = exp(decay) * S; S += k * beta * (v - S^T k), or k * v without beta; "
     "y = scale * S^T q. With rate and bias, decay stands for rate * softplus(decay + bias) and beta for sigmoid(beta). "
-    "A token whose mask is 0 changes nothing and gives 0",
+    "A token whose mask is 0 changes nothing and gives 0. Of T states each is that behind a token, rounded to T before "
+    "the next token reads it",
     Cut::None,
     check_delta_rule,
     plan_delta_rule,

@@ -99,6 +99,14 @@ void OpCheck::length(const Value& value) const {
     refuse("'", value.name, "' is ", describe(value), ", expected an input int32 [1]");
 }
 
+void OpCheck::states_after(const Value& state, int64_t tokens) const {
+  const size_t states = op_.outputs.size() - 1;
+  if (states != 1 && states != size_t(tokens))
+    refuse("has ", op_.outputs.size(), " outputs, expected 2, or ", tokens + 1, " with a state after each of ", tokens,
+           " tokens");
+  for (size_t i = 1; i <= states; ++i) expect(output(i), state.dtype, state.shape);
+}
+
 void OpCheck::positions(const Value& value, int64_t tokens) const {
   if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape != Shape{1, tokens})
     refuse("'", value.name, "' is ", describe(value), ", expected an input int32 [1, ", tokens, "]");

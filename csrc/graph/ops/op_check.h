@@ -63,6 +63,8 @@ class OpCheck {
   void not_a_weight(const Value& value) const;
   // valid or current: the runtime reads and checks it before the run.
   void length(const Value& value) const;
+  // Outputs from 1 on are like `state`: one after the last of `tokens` tokens, or one after each.
+  void states_after(const Value& state, int64_t tokens) const;
   // Where each of `tokens` tokens of a slot is in the text.
   void positions(const Value& value, int64_t tokens) const;
   // One C holds for the whole graph.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "graph/plan/row_steps.h"
 
@@ -11,7 +12,8 @@ namespace tcim_lite {
 struct CausalConvSpec {
   Elem elem = kF16;
   Rows x, y;                                   // [slots * tokens, channels]
-  uint32_t state = 0, new_state = 0;           // [slots, channels, columns]: the columns before x, and those at its end
+  uint32_t state = 0;                          // [slots, channels, columns]: the columns before x
+  std::vector<uint32_t> new_states;            // the same: those at the end of x, or the last ones after each token
   uint32_t weight_id = 0, bias_id = kNoValue;  // float32 [taps, channels], [channels]
   uint32_t current = kNoValue;                 // real tokens of the slot; kNoValue: all
   int64_t taps = 0, columns = 0;
@@ -25,7 +27,8 @@ struct DeltaRuleSpec {
   Elem elem = kF16;
   Rows q, k;  // [slots * tokens, q_heads or k_heads * keys]; consecutive heads of the state share one
   Rows v, y;  // [slots * tokens, heads * values]
-  uint32_t state = 0, new_state = 0;
+  uint32_t state = 0;
+  std::vector<uint32_t> new_states;  // after the last token, or after each
   bool has_decay = false, has_beta = false;
   Rows decay, beta;  // [slots * tokens, heads], decay also [.., heads * keys]
   // float32 [heads]: then decay and beta are what gates are made of.

@@ -144,20 +144,24 @@ void PlanBuilder::find_updates() {
   if (!plan_.gathers.empty()) return;  // the time of a step is its index
   for (size_t index = 0; index < plan_.steps.size(); ++index) {
     const StepSpec& spec = plan_.steps[index];
-    if (const auto* conv = std::get_if<CausalConvSpec>(&spec)) find_update(conv->state, conv->new_state, index);
-    if (const auto* rule = std::get_if<DeltaRuleSpec>(&spec)) find_update(rule->state, rule->new_state, index);
+    if (const auto* conv = std::get_if<CausalConvSpec>(&spec)) find_updates(conv->state, conv->new_states, index);
+    if (const auto* rule = std::get_if<DeltaRuleSpec>(&spec)) find_updates(rule->state, rule->new_states, index);
     const auto* step = std::get_if<BroadcastSpec>(&spec);
     if (step == nullptr || plan_.storage[step->y].place != Plan::Place::Output) continue;
     plan_.outputs[plan_.storage[step->y].port].over = updated_input(*step, int64_t(index));
   }
 }
 
-// Of a step that reads all of a part of `from` before it writes that part of `to`.
-void PlanBuilder::find_update(uint32_t from, uint32_t to, size_t time) {
-  const Plan::Storage &read = plan_.storage[from], &written = plan_.storage[to];
-  if (read.place != Plan::Place::Input || written.place != Plan::Place::Output) return;
-  Plan::OutputPort& output = plan_.outputs[written.port];
-  if (plan_.input_bytes[read.port] == output.bytes && plan_.last_use[from] == int64_t(time)) output.over = read.port;
+// Of a step that reads all of a part of `from` before it writes that part of any of `to`.
+void PlanBuilder::find_updates(uint32_t from, const std::vector<uint32_t>& to, size_t time) {
+  const Plan::Storage& read = plan_.storage[from];
+  if (read.place != Plan::Place::Input || plan_.last_use[from] != int64_t(time)) return;
+  for (const uint32_t id : to) {
+    const Plan::Storage& written = plan_.storage[id];
+    if (written.place != Plan::Place::Output) continue;
+    Plan::OutputPort& output = plan_.outputs[written.port];
+    if (plan_.input_bytes[read.port] == output.bytes) output.over = read.port;
+  }
 }
 
 // The input port whose elements, all of them, a step reads only where it writes its own, and nobody after it.

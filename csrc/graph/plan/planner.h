@@ -62,7 +62,7 @@ class PlanBuilder {
   void add_op(const Op& op);
   void add_outputs();
   void find_updates();
-  void find_update(uint32_t from, uint32_t to, size_t time);
+  void find_updates(uint32_t from, const std::vector<uint32_t>& to, size_t time);
   uint32_t updated_input(const BroadcastSpec& step, int64_t time) const;
   void check_state_dtypes(const Op& op) const;
   bool joins_heads(const AttentionSpec& attention, HeadsAttentionSpec& both) const;

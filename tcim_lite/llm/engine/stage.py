@@ -17,7 +17,7 @@ import tcim_lite.runtime as tcim
 from ..carried import clear_carried, share_carried
 from ..kv_cache import cache_names
 from ..masks import Masks
-from ..ports import Lane, lanes_of
+from ..ports import Lane, check_decode, lanes_of
 from ..prompt import run_graph
 
 
@@ -153,7 +153,5 @@ def _first_rows(cache: Any, count: int) -> Any:
 
 
 def _lanes(decode: Any) -> list[Lane]:
-    length = decode.get_input_info(decode.get_input_name(0)).shape[1]
-    if length != 1:
-        raise ValueError(f"the decode graph takes {length} tokens a run, expected 1; this is a verify or prefill graph")
+    check_decode(decode)
     return lanes_of(decode)

@@ -29,12 +29,16 @@ void CausalConvStep::run(const RunContext& context) const {
     context.kernels.causal_conv[elem]({past, from, weight + channel, bias == nullptr ? nullptr : bias + channel,
                                        slot_of(context, y, slot, elem) + channel * size, columns + 1 - taps, tokens,
                                        count, taps, columns, x.stride, channels, y.stride, silu});
-    for (int64_t i = 0; i < columns; ++i) {
-      const int64_t column = live + i;
-      const std::byte* row = column < columns ? past + column * row_bytes : from + (column - columns) * x.stride * size;
-      std::memcpy(next + i * row_bytes, row, size_t(row_bytes));
+    for (size_t n = 0; n < new_states.size(); ++n) {
+      const int64_t seen = new_states.size() == 1 ? live : std::min(live, int64_t(n) + 1);
+      for (int64_t i = 0; i < columns; ++i) {
+        const int64_t column = seen + i;
+        const std::byte* row =
+            column < columns ? past + column * row_bytes : from + (column - columns) * x.stride * size;
+        std::memcpy(next + i * row_bytes, row, size_t(row_bytes));
+      }
+      transpose({next, context.at(new_states[n]) + state_offset, columns, count, count, columns});
     }
-    transpose({next, context.at(new_state) + state_offset, columns, count, count, columns});
   });
 }
 
@@ -43,24 +47,25 @@ void DeltaRuleStep::run(const RunContext& context) const {
   const int64_t tokens = slots() == 1 ? context.rows_of(v) : v.slot_rows;
   context.pool.parallel_for(slots() * heads, [&](int64_t index, int member) {
     const int64_t slot = index / heads, head = index % heads;
+    int64_t first = 0;  // token
     const auto at = [&](const Rows& rows, int64_t elements) {
-      return slot_of(context, rows, slot, elem) + elements * size;
+      return slot_of(context, rows, slot, elem) + (first * rows.stride + elements) * size;
     };
     DeltaRuleArgs args{};
-    args.q = at(q, head / (heads / q_heads) * keys);
-    args.k = at(k, head / (heads / k_heads) * keys);
-    args.v = at(v, head * values);
-    args.y = at(y, head * values);
-    if (has_decay) {
-      args.decays = decays();
-      args.decay = at(decay, head * args.decays);
-    }
-    if (has_beta) args.beta = at(beta, head);
-    if (mask != kNoValue) args.mask = context.at(mask) + slot * v.slot_rows * size;
+    const auto point = [&] {
+      args.q = at(q, head / (heads / q_heads) * keys);
+      args.k = at(k, head / (heads / k_heads) * keys);
+      args.v = at(v, head * values);
+      args.y = at(y, head * values);
+      if (has_decay) {
+        args.decays = decays();
+        args.decay = at(decay, head * args.decays);
+      }
+      if (has_beta) args.beta = at(beta, head);
+      if (mask != kNoValue) args.mask = context.at(mask) + (slot * v.slot_rows + first) * size;
+    };
     args.state = context.at(state) + index * state_bytes;
-    args.new_state = context.at(new_state) + index * state_bytes;
     args.scratch = reinterpret_cast<float*>(context.member(member));
-    args.tokens = tokens;
     args.keys = keys;
     args.values = values;
     args.q_stride = q.stride;
@@ -75,7 +80,19 @@ void DeltaRuleStep::run(const RunContext& context) const {
       args.bias = bias[head];
     }
     args.scale = scale;
-    context.kernels.delta_rule[elem](args);
+    const int64_t each = new_states.size() == 1 ? tokens : 1;  // tokens of a state
+    for (uint32_t id : new_states) {
+      args.new_state = context.at(id) + index * state_bytes;
+      args.tokens = std::min(each, tokens - first);
+      if (args.tokens > 0) {
+        point();
+        context.kernels.delta_rule[elem](args);
+        first += args.tokens;
+      } else if (args.new_state != args.state) {
+        std::memcpy(args.new_state, args.state, size_t(state_bytes));
+      }
+      args.state = args.new_state;
+    }
   });
 }
 

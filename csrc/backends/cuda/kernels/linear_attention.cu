@@ -15,7 +15,7 @@ __device__ __forceinline__ int live_tokens(const int* live, int tokens) {
   return live == nullptr ? tokens : min(max(*live, 0), tokens);
 }
 
-// Grid: (blocks of channels, tokens and one more, slots); the last is for the new state.
+// Grid: (blocks of channels, tokens of this launch and one more, slots); the last is for the new state.
 template <typename T>
 __global__ void causal_conv_kernel(CausalConvArgs args) {
   wait_for_inputs();
@@ -26,13 +26,13 @@ __global__ void causal_conv_kernel(CausalConvArgs args) {
   const int64_t first_state = (int64_t(slot) * args.channels + c) * args.columns;
   const T* state = static_cast<const T*>(args.state) + first_state;
   const auto column = [&](int i) { return i < args.columns ? state[i] : x[(i - args.columns) * args.x_stride]; };
-  if (int(blockIdx.y) == args.tokens) {
+  if (int(blockIdx.y) == args.count) {
     T* to = static_cast<T*>(args.new_state) + first_state;
-    const int begin = args.current == nullptr ? args.tokens : live_tokens(args.current, args.tokens);
+    const int begin = live_tokens(args.current, args.first + args.count);
     for (int i = 0; i < args.columns; ++i) to[i] = column(begin + i);
     return;
   }
-  const int token = blockIdx.y;
+  const int token = args.first + blockIdx.y;
   if (token >= live_tokens(args.live, args.tokens)) return;
   float sum = 0;
   for (int tap = 0; tap < args.taps; ++tap) {
@@ -64,8 +64,8 @@ __global__ void delta_rule_kernel(DeltaRuleArgs args) {
   for (int i = part; i < args.keys; i += kParts)
     state[i * kColumns + column] =
         inside ? load(static_cast<const T*>(args.state) + first_state + int64_t(i) * args.values) : 0.0f;
-  const int tokens = live_tokens(args.live, args.tokens);
-  for (int token = 0; token < tokens; ++token) {
+  const int end = live_tokens(args.live, args.first + args.count);
+  for (int token = args.first; token < end; ++token) {
     const int64_t row = int64_t(slot) * args.tokens + token;
     T* y = static_cast<T*>(args.y) + row * args.y_stride + int64_t(head) * args.values + j;
     if (args.mask != nullptr && load(static_cast<const T*>(args.mask) + row) == 0) {
@@ -144,7 +144,7 @@ void with_elem(Elem elem, const Call& call) {
 }  // namespace
 
 void launch_causal_conv(Elem elem, const CausalConvArgs& args, cudaStream_t stream) {
-  const dim3 grid((args.channels + kThreads - 1) / kThreads, args.tokens + 1, args.slots);
+  const dim3 grid((args.channels + kThreads - 1) / kThreads, args.count + 1, args.slots);
   with_elem(elem, [&](auto t) { launch(causal_conv_kernel<decltype(t)>, grid, dim3(kThreads), 0, stream, args); });
 }
 

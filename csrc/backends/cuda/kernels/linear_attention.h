@@ -17,6 +17,7 @@ struct CausalConvArgs {
   const float* weight;  // [taps, channels]
   const float* bias;    // [channels] or null
   int slots, tokens, channels, taps, columns;
+  int first, count;  // tokens of this launch: y is theirs, the new state that behind the last of them
   int64_t x_stride, y_stride;
   bool silu;
   const int* current;  // null: all tokens are real
@@ -34,6 +35,7 @@ struct DeltaRuleArgs {
   const float *rate, *bias;  // [heads] or null
   int64_t q_stride, k_stride, v_stride, decay_stride, beta_stride, y_stride;
   int slots, tokens, heads, q_heads, k_heads, keys, values, decays;
+  int first, count;  // tokens of this launch
   float scale;
   const int* live;
   const int* refused;

@@ -1,0 +1,232 @@
+"""Multi-token prediction of hybrid families: states after each token, the layer's arithmetic, the vendor's flow."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage, compile_package
+
+pytestmark = pytest.mark.oracle
+safetensors = pytest.importorskip("safetensors.torch", reason="writes checkpoints")
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+
+from test_linear_attention import bound_of, random_model, random_next, tokens_of
+from test_oracle import assert_close
+
+import tcim_lite.runtime as rt
+from tcim_lite.llm import Package, Sampler, lanes_of
+from tcim_lite.llm.engine import Slots
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.families import FAMILIES
+
+FAMILIES_WITH_MTP = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
+T = 5
+SIZES = {"prefill_length": 16, "context_length": 64}
+
+
+def add_mtp(folder, name):
+    """Writes the tensors of an MTP layer into a checkpoint; returns the layer: a model of one layer, and what joins."""
+    shape = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+    make = random_next if name == "qwen3_next" else (lambda folder, changes: random_model(folder, changes, name))
+    torch.manual_seed(11)
+    layer = make(folder.with_name("mtp"), shape)
+    hidden = layer.config.hidden_size
+    own = {
+        "mtp.fc.weight": torch.randn(hidden, 2 * hidden) * 0.05,
+        "mtp.pre_fc_norm_embedding.weight": torch.randn(hidden) * 0.3,
+        "mtp.pre_fc_norm_hidden.weight": torch.randn(hidden) * 0.3,
+    }
+    path = folder / "model.safetensors"
+    tensors = safetensors.load_file(path)
+    head = tensors["lm_head.weight"]
+    stored = safetensors.load_file(folder.with_name("mtp") / "model.safetensors")
+    for key, tensor in stored.items():
+        key = key.replace("model.language_model.", "model.")
+        if key.startswith("model.") and "embed_tokens" not in key:
+            own["mtp." + key.removeprefix("model.")] = tensor
+    safetensors.save_file({**tensors, **own}, path)
+    with torch.no_grad():
+        layer.lm_head.weight.copy_(head)
+    return layer, own
+
+
+def checkpoint(folder, name="qwen3_5"):
+    make = random_next if name == "qwen3_next" else (lambda folder, changes: random_model(folder, changes, name))
+    model = make(folder / "hf", {})
+    return model, *add_mtp(folder / "hf", name)
+
+
+def oracle(layer, own, embeddings, hidden):
+    """Logits and hidden states of the layer: norms of both, side by side, a Linear, a layer, a norm, the head."""
+    eps = layer.config.rms_norm_eps
+
+    def norm(x, weight):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * (1 + weight)
+
+    with torch.no_grad():
+        parts = [
+            norm(torch.tensor(embeddings), own["mtp.pre_fc_norm_embedding.weight"]),
+            norm(torch.tensor(hidden), own["mtp.pre_fc_norm_hidden.weight"]),
+        ]
+        joined = torch.cat(parts, -1) @ own["mtp.fc.weight"].T
+        out = layer(inputs_embeds=joined[None], output_hidden_states=True, use_cache=False)
+    return out.logits[0].numpy(), out.hidden_states[-1][0].numpy()
+
+
+@pytest.fixture(scope="module", params=FAMILIES_WITH_MTP)
+def made(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mtp")
+    _, layer, own = checkpoint(folder, request.param)
+    package = compile_package(folder / "hf", folder / "out", quant="float32", mtp=True, **SIZES)
+    return layer, own, package
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+    try:
+        import qwen3_5_mtp
+    finally:
+        sys.path.pop(0)
+    return qwen3_5_mtp
+
+
+def test_names_order_and_shapes(made):
+    package = made[2]
+    name = package.name
+    draft = rt.load(str(package.folder / f"{name}_prefill_mtp.hmm"))
+    inputs = [draft.get_input_name(i) for i in range(draft.get_num_inputs())]
+    assert inputs == [
+        "next_token_embedding", "post_norm_hidden", "past_seq_length", "current_input_length", "past_key_cache",
+        "past_value_cache",
+    ]  # fmt: skip
+    assert [draft.get_output_name(i) for i in range(2)] == ["logits", "post_norm_out"]
+    assert draft.get_output_info("post_norm_out").shape == (1, 16, 192)
+    assert draft.get_input_info("valid_length").shape == (1,)  # by the compiled name as well
+    verify = rt.load(str(package.decode_path))
+    outputs = [verify.get_output_name(i) for i in range(verify.get_num_outputs())]
+    states = [f"{kind}_out_{n}_{t}" for kind in ("conv_cache", "recurrent_state") for n in range(3) for t in range(T)]
+    assert outputs == ["logits", *states, "post_norm_hidden"]
+    assert verify.get_input_info("input_1").shape == (1, T, 192)
+    prefill = rt.load(str(package.prefill_path))
+    assert prefill.get_output_info("logits").shape == (1, 16, 331)
+    assert prefill.get_output_name(prefill.get_num_outputs() - 1) == "post_norm_hidden"
+
+
+def test_the_layer_agrees_with_its_definition(made, example):
+    layer, own, package = made
+    model = example.MtpModel(package)
+    random = np.random.default_rng(3)
+    tokens = tokens_of(40, 4)
+    hidden = random.normal(0, 1, (40, 192)).astype(np.float32)
+    logits, out = oracle(layer, own, model.embedding[tokens], hidden)
+    bound = bound_of(layer.config)
+    for begin, end in ((0, 16), (16, 29)):
+        part = slice(begin, end)
+        got = model.run_draft(model.draft_prefill, tokens[part], hidden[part], begin)
+        assert_close(got[0][0], logits[end - 1], bound, f"logits of a chunk to {end}")
+        np.testing.assert_allclose(got[1][: end - begin], out[part], rtol=2e-4, atol=2e-4)
+        assert (got[1][end - begin :] == 0).all()
+    for position in range(29, 40):
+        got = model.run_draft(model.draft, [tokens[position]], hidden[position : position + 1], position)
+        assert_close(got[0][0], logits[position], bound, f"logits of token {position}")
+
+
+def states_after(loaded):
+    (lane,) = lanes_of(loaded.prefill_module)
+    return [loaded.prefill_module.get_dev_input(name).numpy().copy() for name in lane.carried]
+
+
+@pytest.mark.parametrize("quant", ["float32", "float16", "w8a8h1_sefp", "w4a8h0_ssfp"])
+def test_verify_is_decode_token_by_token(tmp_path, example, quant):
+    """To the bit in every profile: the state after each token is rounded as between two runs."""
+    checkpoint(tmp_path)
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant=quant, mtp=True, **SIZES)
+    loaded = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "plain", quant=quant, **SIZES))
+    model = example.MtpModel(package)
+    prompt, rest = tokens_of(20, 1), tokens_of(T, 2)
+    for count in (T, 3, 1):
+        model.start(prompt)
+        loaded.prefill(prompt)
+        logits, hidden = model.run_target(model.verify, rest[:count])
+        assert np.isfinite(hidden).all()
+        assert hidden.any(-1).all()
+        for step in range(T):
+            if step < count:
+                want = loaded.decode(rest[step], len(prompt) + step)
+                np.testing.assert_array_equal(logits[step], want)
+            names = [name for name in model.verify.outputs if name.endswith(f"_{step}") and "_out_" in name]
+            found = [model.verify.module.get_output(name).numpy() for name in names]
+            for got, want in zip(found, states_after(loaded), strict=True):  # padding leaves them as they are
+                np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", FAMILIES_WITH_MTP)
+@pytest.mark.parametrize("quant", ["float32", "w4a8h0_ssfp"])
+def test_answers_are_those_of_plain_decode(tmp_path, example, name, quant):
+    """The layer's own guesses, and guesses of which the first ones are right, so that every count is accepted."""
+    checkpoint(tmp_path, name)
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant=quant, mtp=True, **SIZES)
+    loaded = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "plain", quant=quant, **SIZES))
+    model = example.MtpModel(package)
+    prompts = [tokens_of(20, 1), tokens_of(16, 2), tokens_of(1, 3), tokens_of(33, 4)]
+    for prompt in prompts:
+        want = list(loaded.generate(prompt, Sampler(), None, ()))
+        loaded.cached_tokens = []
+        stats = {"runs": 0, "proposed": 0, "accepted": 0}
+        assert list(model.generate(prompt, (), None, stats)) == want
+        assert stats["runs"] > 0
+    token, _ = model.start(prompts[0])
+    want = list(loaded.generate(prompts[0], Sampler(), 30, ()))
+    answer = [token]
+    for right in itertools.cycle((4, 0, 2, 1, 3)):
+        at = len(answer)
+        if at + T > len(want):
+            break
+        proposed = [*want[at : at + right], *((guess + 1) % 331 for guess in want[at + right : at + 4])]
+        accepted, token, _ = model.judge(answer[-1], proposed)
+        assert accepted == right
+        answer += [*proposed[:accepted], token]
+    assert answer == want[: len(answer)]
+
+
+@pytest.mark.parametrize("open_it", [LoadedPackage, Slots.open])
+def test_what_decodes_one_token_a_run_refuses_the_verify_graph(made, open_it):
+    with pytest.raises(ValueError, match=r"takes 5 tokens a run, expected 1.*--mtp"):
+        open_it(made[2])
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("qwen3", {"mtp": True}, "--mtp: Qwen3 .* has no layer of multi-token prediction"),
+        ("qwen3_5", {"mtp": True, "batch": 2}, "--batch 2"),
+        ("qwen3_5", {"mtp": True, "draft_layers": 1}, "the MTP layer is the draft"),
+        ("qwen3_5", {"mtp": True, "verify_length": 100}, "--verify-length 100 is greater"),
+    ],
+)
+def test_what_is_refused(tmp_path, family, options, message):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].tiny_config))
+    with pytest.raises(CompileError, match=message):
+        compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES, **options)
+
+
+def test_a_checkpoint_without_the_layer_is_refused(tmp_path):
+    random_model(tmp_path / "hf", {})
+    with pytest.raises(CompileError, match="mtp"):
+        compile_package(tmp_path / "hf", tmp_path / "out", mtp=True)
+
+
+def test_compiling_without_the_layer_removes_its_graphs(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen3_5"].tiny_config))
+    compile_package(tmp_path, tmp_path / "out", random_weights=True, mtp=True, verify_length=3, **SIZES)
+    assert Package.open(tmp_path / "out").has("decode_mtp.hmm")
+    compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES)
+    assert not Package.open(tmp_path / "out").has("decode_mtp.hmm")
