@@ -115,6 +115,8 @@ def fixed_inputs(
             array = np.asarray(values, np.float64).astype(dtype)
         if dtype.kind in "biu" and not np.array_equal(array.astype(np.float64), values):
             raise CompileError(f"{what}, expected {'0 or 1' if dtype.kind == 'b' else 'whole numbers that it can be'}")
+        if dtype.kind == "f" and not np.isfinite(array).all():  # as a run refuses an input
+            raise CompileError(f"{what}, expected finite numbers of its range")
         arrays[name] = np.full(port.shape, array[0]) if len(values) == 1 else array.reshape(port.shape)
     return arrays
 

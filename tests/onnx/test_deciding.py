@@ -122,6 +122,10 @@ def test_nothing_is_proposed_where_no_constant_helps(saved):
         ("rate=1", "--constant rate=1 names an input that the model does not have; it has sr, x"),
         ("sr=", "--constant sr=: expected INPUT=NUMBER,.. such as orig_im_size=1200,1800"),
         ("sr=high", "--constant sr=high: expected INPUT=NUMBER"),
+        ("sr=nan", r"--constant sr=nan: the input is int64 \[\], expected whole numbers that it can be"),
+        ("x=nan", r"--constant x=nan: the input is float32 \[.*\], expected finite numbers of its range"),
+        ("x=-inf", "--constant x=-inf: .* expected finite numbers of its range"),
+        ("x=1e39", r"--constant x=.*e\+38: .* expected finite numbers of its range"),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(constant, message, rates, tmp_path, capsys):
