@@ -193,7 +193,20 @@ def test_commands_take_text(tiny_package, tmp_path, family):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_package_of_fp16_is_not_run_in_floats(tiny_package, monkeypatch):
+@pytest.mark.parametrize("family", PLAIN)
+def test_floats_widen_the_rows_of_the_tables(tiny_package, monkeypatch, family):
     monkeypatch.setenv("TCIM_LITE_NUMERICS", "float")
-    with pytest.raises(RuntimeError, match="compile with --quant float32"):
-        LoadedPackage(tiny_package("qwen3_vl", **SIZES))
+    config = {key: value for key, value in FAMILIES[family].tiny.items() if key != "rope_parameters"}
+    rope = {"rope_type": "default", "rope_theta": FAMILIES[family].tiny["rope_parameters"]["rope_theta"]}
+    plain = tiny_package(PLAIN[family], config=config | {"rope_parameters": rope}, **SIZES)
+    assert answers(tiny_package(family, **SIZES)) == answers(plain)
+
+
+def test_floats_run_a_hybrid_of_fp16_as_one_of_fp32(tiny_package, monkeypatch):
+    def logits(quant):
+        return LoadedPackage(tiny_package("qwen3_5", quant=quant, **SIZES)).prefill(TOKENS[:20])
+
+    want = logits("float32")
+    monkeypatch.setenv("TCIM_LITE_NUMERICS", "float")
+    got = logits("float16")
+    assert np.linalg.norm(got - want) < 4e-3 * np.linalg.norm(want)

@@ -135,10 +135,15 @@ uint32_t read_dense(PlanBuilder& plan, const Op& op, size_t input) {
   return rows.value;
 }
 
+bool is_narrow_weight(const PlanBuilder& plan, uint32_t value) {
+  return plan.numerics() == Numerics::Float && plan.value(value).kind == ValueKind::Weight &&
+         plan.value(value).dtype == DType::Float16;
+}
+
 Operand read_operand(PlanBuilder& plan, const Op& op, size_t input) {
   const uint32_t id = op.inputs[input];
   if (plan.value(id).kind != ValueKind::Weight) return {read_dense(plan, op, input), false};
-  if (plan.numerics() == Numerics::Float && plan.value(id).dtype == DType::Float16) {
+  if (is_narrow_weight(plan, id)) {
     fail(ErrorCode::Unsupported, name_of(op.kind), " with the float16 weight '", plan.value(id).name,
          "': TCIM_LITE_NUMERICS=float widens activations alone; unset it, or compile with --quant float32");
   }

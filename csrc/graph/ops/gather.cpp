@@ -18,6 +18,23 @@ void check_gather(const OpCheck& op) {
   op.expect(op.output(0), x.dtype, shape);
 }
 
+// What is gathered of a narrow weight, and after it a copy to the dtype of activations.
+void append_widened(PlanBuilder& plan, const Op& op, GatherSpec step) {
+  PlanValues& values = plan.values;
+  CopySpec copy;
+  copy.from = kF16;
+  copy.to = kF32;
+  copy.y = values.rows(op.outputs[0]);
+  step.y = values.add_copy(copy.y, copy.from);
+  copy.x = values.rows(step.y);
+  step.bytes = elem_bytes(copy.from);
+  values.writes(step.y, plan.next_step());
+  plan.append(std::move(step));
+  values.reads(copy.x.value, plan.next_step());
+  write_dense(plan, op);
+  plan.append(std::move(copy));
+}
+
 void plan_gather(PlanBuilder& plan, const Op& op) {
   GatherSpec step;
   const Middle middle = middle_of(plan.value(op.inputs[0]).shape, op.attribute("axis", int64_t{0}));
@@ -26,9 +43,11 @@ void plan_gather(PlanBuilder& plan, const Op& op) {
   step.inner = middle.inner;
   step.count = num_elements(plan.value(op.inputs[1]).shape);
   step.bytes = element_bytes(plan, op.outputs[0]);
-  step.x = read_operand(plan, op, 0);
+  const bool widens = is_narrow_weight(plan, op.inputs[0]);
+  step.x = widens ? Operand{op.inputs[0], true} : read_operand(plan, op, 0);
   step.indices = read_operand(plan, op, 1);
   plan.add_position_rule(op.inputs[1], step.extent);
+  if (widens) return append_widened(plan, op, std::move(step));
   append_dense(plan, op, std::move(step));
 }
 
