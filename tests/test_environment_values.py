@@ -119,6 +119,30 @@ def test_a_misspelt_variable_is_named_once(variable, words):
     assert "secret" not in done.stderr
 
 
+@pytest.mark.parametrize("variable", ["TCIM_LITE_STRICT", "TCIM_LITE_LAYERS", "TCIM_LITE_ISA", "TCIM_LITE_THREADS"])
+def test_a_variable_that_is_set_too_late_is_named_once(linear_pair, variable):
+    code = f"""
+import os
+import tcim_lite.runtime as rt
+def run():
+    module = rt.load({str(linear_pair[0])!r})
+    module.set_input("x", 0.5 * __import__("numpy").ones(module.get_input_info("x").shape))
+    module.run(True)
+run()
+os.environ[{variable!r}] = "strict"
+run()
+run()
+del os.environ[{variable!r}]
+run()
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == (
+        f"tcim_lite warning: {variable}='strict' comes too late: this process has read it as unset and does not read "
+        "it again; set it before the first call of tcim_lite\n"
+    )
+
+
 def test_a_variable_with_a_foreign_name_cannot_write_lines_of_its_own():
     names = "TCIM_LITE_A\nfake \x1b[31mred", "TCIM_LITE_" + "B" * 5000
     done = run_python("import tcim_lite.runtime as rt; rt.get_device_num()", **dict.fromkeys(names, "1"))

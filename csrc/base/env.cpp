@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -57,6 +59,16 @@ std::string meant_by(std::string_view name) {
   return concat("what may follow ", kPrefix, " is ", all);
 }
 
+struct Settled {
+  std::mutex mutex;
+  std::map<std::string, std::optional<std::string>> values;
+};
+
+Settled& settled() {
+  static auto* const instance = new Settled;
+  return *instance;
+}
+
 }  // namespace
 
 std::optional<std::string> env_text(const char* name) {
@@ -94,6 +106,27 @@ void warn_of_unknown_variables() {
     log(LogLevel::Warn,
         concat("the environment has ", printable_start(name), ", which has no effect; ", meant_by(rest)));
   }
+}
+
+void env_is_settled(std::initializer_list<const char*> names) {
+  const std::lock_guard lock(settled().mutex);
+  for (const char* name : names) settled().values.emplace(name, env_text(name));
+}
+
+void warn_of_late_variables() {
+  std::vector<std::string> warnings;
+  {
+    const std::lock_guard lock(settled().mutex);
+    for (auto& [name, value] : settled().values) {
+      const auto now = env_text(name.c_str());
+      if (!now || now == value) continue;
+      warnings.push_back(concat(name, "='", printable_start(*now), "' comes too late: this process has read it as ",
+                                value ? concat("'", printable_start(*value), "'") : "unset",
+                                " and does not read it again; set it before the first call of tcim_lite"));
+      value = now;
+    }
+  }
+  for (const std::string& warning : warnings) log(LogLevel::Warn, warning);
 }
 
 }  // namespace tcim_lite

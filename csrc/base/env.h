@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -18,5 +19,11 @@ bool env_is(const char* name, const char* yes, const char* no);
 
 // Logs a warning for each variable that begins as ours do and is none, with the one that may have been meant.
 void warn_of_unknown_variables();
+
+// Notes that this process has read these for good: what they are set to from now on has no effect.
+void env_is_settled(std::initializer_list<const char*> names);
+
+// Logs a warning, once, for each settled variable that has been set to something else since.
+void warn_of_late_variables();
 
 }  // namespace tcim_lite

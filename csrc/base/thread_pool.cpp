@@ -180,6 +180,7 @@ ThreadPool& ThreadPool::instance() {
   (void)registered;
   // One size per process and its forks: what was sized for the pool before a fork fits the child's.
   static const int size = default_size();
+  env_is_settled({"TCIM_LITE_THREADS"});
   auto* fresh = new ThreadPool(size);
   if (g_pool.compare_exchange_strong(pool, fresh)) return *fresh;
   delete fresh;

@@ -122,6 +122,7 @@ void start_from_environment() {
   // First: it says how late it is to the others.
   if (clock_wanted() && !has_clock) wanted.insert(wanted.begin(), {&clock, {}});
   for (const auto& [layer, options] : wanted) start(*layer, options);
+  env_is_settled({"TCIM_LITE_LAYERS", "TCIM_LITE_STRICT", "TCIM_LITE_FAULTS", "TCIM_LITE_CLOCK"});
   warn_of_unknown_variables();  // the last: what throws before is tried again
 }
 

@@ -73,7 +73,9 @@ KernelTable make_table(std::string_view isa, const Tuning& tuning) {
 const KernelTable& kernels() {
   static const KernelTable table = [] {
     const auto forced = env_text("TCIM_LITE_ISA");
-    return make_table(forced ? *forced : available_isas().back());
+    KernelTable made = make_table(forced ? *forced : available_isas().back());
+    env_is_settled({"TCIM_LITE_ISA"});
+    return made;
   }();
   return table;
 }
