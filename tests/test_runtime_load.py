@@ -79,6 +79,10 @@ def test_models_load_from_memory_and_at_an_offset(tmp_path, linear_bytes):
             np.testing.assert_array_equal(run_linear(module, 4)[1], expected)
     with pytest.raises(rt.ArgumentError, match="lie outside a buffer"):
         rt.load(linear_bytes, rt.Option().set_model_offset(10, len(linear_bytes)))
+    short = rt.Option().set_model_offset(13, 1000)
+    for source in (tmp_path / "bundle.bin", data):
+        with pytest.raises(rt.HmmFormatError, match=r"\(1000 bytes at 13, as set_model_offset says\): 1000 bytes are"):
+            rt.load(source, short)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -15,7 +15,13 @@ using ShouldAbort = std::function<bool()>;
 inline void check_abort(const ShouldAbort& should_abort) {
   if (!should_abort) return;
   const ApiCall::Pause outside;
-  if (should_abort()) fail(ErrorCode::Aborted, "load: aborted by the caller's callback");
+  bool abort = false;
+  try {
+    abort = should_abort();
+  } catch (const std::exception& error) {
+    fail(ErrorCode::Aborted, "load: the abort callback threw: ", error.what());
+  }
+  if (abort) fail(ErrorCode::Aborted, "load: aborted by the caller's callback");
 }
 
 }  // namespace tcim_lite

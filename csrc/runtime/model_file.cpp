@@ -58,6 +58,12 @@ void refuse_when_only_the_twin_exists(const std::string& path) {
                : "several devices: load that, or compile without --no-single-device");
 }
 
+// The model in errors of the format: a wrong size of a part looks like a damaged file.
+std::string part_of(const std::string& label, uint64_t offset, uint64_t size) {
+  if (offset == 0 && size == 0) return label;
+  return concat(label, " (", size, " bytes at ", offset, ", as set_model_offset says)");
+}
+
 }  // namespace
 
 std::string folder_of(const std::string& path) {
@@ -72,8 +78,8 @@ size_t HashOfHash::operator()(const hmm::Hash& hash) const noexcept {
   return value;
 }
 
-ModelFile::ModelFile(std::string label, std::shared_ptr<const hmm::Bytes> bytes)
-    : label_(std::move(label)), bytes_(std::move(bytes)), content_(hmm::parse(bytes_->span(), label_)) {
+ModelFile::ModelFile(std::string label, std::shared_ptr<const hmm::Bytes> bytes, const std::string& part)
+    : label_(std::move(label)), bytes_(std::move(bytes)), content_(hmm::parse(bytes_->span(), part)) {
   for (uint32_t i = 0; i < content_.weights.size(); ++i) {
     if (!content_.weights[i].external) by_hash_.emplace(content_.weights[i].hash, i);
   }
@@ -95,7 +101,7 @@ std::shared_ptr<const ModelFile> ModelFile::open(const std::string& path, uint64
   } else if (errno == ENOENT) {
     refuse_when_only_the_twin_exists(path);
   }
-  std::shared_ptr<ModelFile> file(new ModelFile(path, hmm::map_file(path, offset, size)));
+  std::shared_ptr<ModelFile> file(new ModelFile(path, hmm::map_file(path, offset, size), part_of(path, offset, size)));
   file->folder_ = folder_of(path);
   if (key) {
     const std::lock_guard lock(file_cache().mutex);
@@ -106,8 +112,15 @@ std::shared_ptr<const ModelFile> ModelFile::open(const std::string& path, uint64
   return file;
 }
 
-std::shared_ptr<const ModelFile> ModelFile::from_bytes(std::span<const std::byte> bytes) {
-  return std::shared_ptr<ModelFile>(new ModelFile("<memory>", hmm::copy_bytes(bytes)));
+std::shared_ptr<const ModelFile> ModelFile::from_bytes(std::span<const std::byte> bytes, uint64_t offset,
+                                                       uint64_t size) {
+  if (offset > bytes.size() || size > bytes.size() - offset) {
+    fail(ErrorCode::Argument, "set_model_offset: ", size, " bytes at ", offset, " lie outside a buffer of ",
+         bytes.size(), " bytes");
+  }
+  const std::string label = "<memory>";
+  auto model = hmm::copy_bytes(bytes.subspan(offset, size == 0 ? std::dynamic_extent : size));
+  return std::shared_ptr<ModelFile>(new ModelFile(label, std::move(model), part_of(label, offset, size)));
 }
 
 std::span<const std::byte> ModelFile::bytes_of(const hmm::WeightEntry& entry) const {

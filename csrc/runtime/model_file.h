@@ -29,8 +29,9 @@ class ModelFile {
   // Maps [offset, offset + size) of the file; size 0: to the end. A file that is still open is not mapped again, and
   // one that was checked before is not checked again, as long as device, inode, size and time of change agree.
   static std::shared_ptr<const ModelFile> open(const std::string& path, uint64_t offset = 0, uint64_t size = 0);
-  // Copies the bytes.
-  static std::shared_ptr<const ModelFile> from_bytes(std::span<const std::byte> bytes);
+  // Copies the bytes [offset, offset + size); size 0: to the end.
+  static std::shared_ptr<const ModelFile> from_bytes(std::span<const std::byte> bytes, uint64_t offset = 0,
+                                                     uint64_t size = 0);
 
   const std::string& label() const noexcept { return label_; }
   const hmm::File& content() const noexcept { return content_; }
@@ -53,7 +54,8 @@ class ModelFile {
  private:
   using Checked = std::vector<std::atomic<bool>>;  // by weight
 
-  ModelFile(std::string label, std::shared_ptr<const hmm::Bytes> bytes);
+  // Errors of the format call it `part`.
+  ModelFile(std::string label, std::shared_ptr<const hmm::Bytes> bytes, const std::string& part);
 
   std::string label_;
   std::optional<std::string> folder_;

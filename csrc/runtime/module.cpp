@@ -85,17 +85,11 @@ std::shared_ptr<Module> Module::load(std::span<const std::byte> bytes, const Loa
         event.argument = "(memory)";
         describe_options(event, options);
       },
-      [&] {
-        if (options.offset > bytes.size() || options.size > bytes.size() - options.offset) {
-          fail(ErrorCode::Argument, "set_model_offset: ", options.size, " bytes at ", options.offset,
-               " lie outside a buffer of ", bytes.size(), " bytes");
-        }
-        const uint64_t size = options.size == 0 ? bytes.size() - options.offset : options.size;
-        return load(ModelFile::from_bytes(bytes.subspan(options.offset, size)), options);
-      });
+      [&] { return load(ModelFile::from_bytes(bytes, options.offset, options.size), options); });
 }
 
 std::shared_ptr<Module> Module::load(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
+  warn_of_late_variables();
   check_abort(options.should_abort);
   check_loadable(*file);
   LoadOptions settled = options;

@@ -146,7 +146,7 @@ CASE(an_abort_callback_ends_the_load) {
   }
   option.RegisterAbortCbFn([]() -> bool { throw std::runtime_error("from the callback"); });
   CHECK(!Module::LoadFromFile(folder + "/linear_prefill.hmm", option));
-  CHECK(LastErrorHas("from the callback"));
+  CHECK(LastErrorHas("the abort callback threw: from the callback"));
   // It may start a process.
   bool ended_well = true;
   option.RegisterAbortCbFn([&] {
