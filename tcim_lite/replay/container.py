@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from .compression import NONE, most_plain_bytes, unpacked
 from .fingerprint import fingerprint
 
-__all__ = ["MAJOR", "MINOR", "Recording", "RecordingError"]
+__all__ = ["MAJOR", "MINOR", "NO_END", "Recording", "RecordingError"]
 
 MAGIC, MAJOR, MINOR = b"TCIMREC\0", 1, 1
 HEADER = struct.Struct("<8sHHI")
@@ -27,6 +27,7 @@ _MAX_TEXT = 1 << 26  # of a chunk of JSON
 _MAX_ALL_TEXT = 1 << 30
 _MAX_DATA = 1 << 34
 _MAX_DEPTH = 32
+NO_END = "the process was killed, ended by os._exit as children of multiprocessing do, or still runs"
 
 
 class RecordingError(ValueError):
@@ -41,7 +42,7 @@ class Recording:
         version: (major, minor) of the format.
         meta: facts about the run.
         records: calls and rounds, each a dict as docs/recording.md, section 4, has it; values are not checked yet.
-        complete: whether the file has its end; else the process was killed, and the last record may be missing.
+        complete: whether the file has its end; else NO_END says why, and the last record may be missing.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .compare import EXACT, Tolerance, difference
-from .container import Recording, RecordingError
+from .container import NO_END, Recording, RecordingError
 from .fingerprint import fingerprint_of_array
 from .player import Player
 from .records import ArrayFacts, array_of, memory_shape, number, text, values_of
@@ -120,7 +120,7 @@ class _Run:
         self.player = Player(recording, runtime, Path(package) if package is not None else None)
         self.done = Replay(notes=self.player.notes)
         if not recording.complete:
-            self.player.notes.append(f"{recording.path} has no end: the process was killed, or still runs")
+            self.player.notes.append(f"{recording.path} has no end: {NO_END}")
         self.rounds: Counter[int] = Counter()
         self.states = {
             (number(record, "module"), number(record, "round")): member(record, "states", list)

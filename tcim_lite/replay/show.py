@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .container import Recording
+from .container import NO_END, Recording
 from .records import array_of, field, number, tensor_of, text
 
 __all__ = ["call_line", "overview"]
@@ -36,7 +36,7 @@ def overview(recording: Recording) -> Iterator[str]:
         f"{stored} tensors stored, {recording.data_bytes / 1e6:.2f} MB"
     )
     if not recording.complete:
-        yield "  cut off   the file has no end; the process was killed, and what followed is not here"
+        yield f"  cut off   the file has no end: {NO_END}"
     yield ""
     yield from _models(recording)
     yield from _costs(recording)
