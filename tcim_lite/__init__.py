@@ -22,7 +22,18 @@ def __getattr__(name: str) -> ModuleType:
     if name == "__version__":
         globals()[name] = _installed_version()
         return globals()[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """Where the runtime has the name. Probes for what begins with an underscore import nothing."""
+    if name.startswith("_"):
+        return ""
+    try:
+        runtime = importlib.import_module(f"{__name__}.runtime")
+    except ImportError:  # the core was never built
+        return ""
+    return f"; write {__name__}.runtime.{name}" if name in runtime.__all__ else ""
 
 
 def _installed_version() -> str:

@@ -20,8 +20,18 @@ __all__ = [
 ]
 
 
+class NamedIntEnum(enum.IntEnum):
+    """Prints as "Status.OK", as in the vendor's texts. IntEnum prints a number from Python 3.11 on."""
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec) if spec[-1:] in tuple("bcdoxXn") else format(str(self), spec)
+
+
 @chosen("10", "values other than OK are the emulator's", "Status")
-class Status(enum.IntEnum):
+class Status(NamedIntEnum):
     """Result of a call. Members are appended, never renumbered."""
 
     ERR_UNDEFINED = -1
@@ -29,13 +39,6 @@ class Status(enum.IntEnum):
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
     UNSUPPORTED = 3
-
-    # IntEnum prints a bare number from Python 3.11 on; vendor texts contain the name.
-    def __str__(self) -> str:
-        return f"Status.{self.name}"
-
-    def __format__(self, spec: str) -> str:
-        return format(int(self), spec) if spec[-1:] in tuple("bcdoxXn") else format(str(self), spec)
 
 
 @chosen("10", "classes of errors are the emulator's; the vendor's documentation names RuntimeError")

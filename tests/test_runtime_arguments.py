@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+import tcim_lite
 import tcim_lite.runtime as rt
 
 
@@ -66,6 +67,37 @@ def test_a_run_option_or_device_manager_in_the_wrong_place_shows_the_right_call(
         rt.load(add_model, rt.DevManager([0]))
     with pytest.raises(TypeError, match=r"write load\(path, Option\(WeightManager"):
         rt.load(add_model, rt.WeightManager(0))
+    with pytest.raises(TypeError, match=r"write load\(path, Option\(1\)\)"):
+        rt.load(add_model, 1)
+
+
+def test_a_call_with_the_wrong_object_says_what_to_do(add_model):
+    module = rt.load(add_model)
+    values = np.zeros((2, 3), np.float16)
+    for call, words in (
+        (lambda: rt.Module(add_model, rt.Option()), r"a Module is made by tcim_lite\.runtime\.load"),
+        (lambda: rt.Tensor(values), r"Tensor: .*TensorInfo, got ndarray; .*Tensor\(info, data\)"),
+        (lambda: module.get_output("total", np.float32), r"get_output: .*get_output_info\(name\)\.astype\(dtype\)"),
+        (lambda: module.set_dev_input("a", values), "set_dev_input: .*got ndarray; set_input copies host data"),
+        (lambda: module.set_dev_output("total", values), r"set_dev_output: .*Tensor\(get_output_info\(name\)\)"),
+        (lambda: module.set_output("total", values), r"set_output: .*Tensor\(get_output_info\(name\)\)"),
+        (lambda: module.get_output("total").copy_to(values), r"copy_to: .*numpy\(\) makes an array"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+def test_a_name_of_the_runtime_that_is_asked_of_the_package_is_found():
+    with pytest.raises(AttributeError, match=r"has no attribute 'load'; write tcim_lite\.runtime\.load"):
+        tcim_lite.load  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no attribute 'lode'$"):
+        tcim_lite.lode  # noqa: B018
+
+
+def test_enumerations_print_their_names(add_model):
+    info = rt.load(add_model).get_input_info("a")
+    assert f"{info.format} {info.device}" == "DataFmt.ND Device.HDPL"
+    assert (str(info.format), info.format == 0, f"{info.format:d}") == ("DataFmt.ND", True, "0")
 
 
 def test_modules_and_options_print_what_they_are(add_model):

@@ -156,3 +156,5 @@ def test_cpu_torch_tensors_are_arrays(add):
     np.testing.assert_array_equal(through(add, "a", torch.arange(6).float()), np.arange(6).reshape(2, 3))
     with pytest.raises(rt.ArgumentError, match=r"8 bits.*convert it before, for example with tensor.float\(\)"):
         add.set_input("a", torch.zeros(6, dtype=torch.float8_e4m3fn))
+    with pytest.raises(rt.ArgumentError, match=r"input 'a': a Tensor that numpy cannot read \(.*requires grad.*detach"):
+        add.set_input("a", torch.zeros(6, requires_grad=True))

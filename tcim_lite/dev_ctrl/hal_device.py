@@ -6,14 +6,13 @@ DVFS mode is its own. `tcim-lite smi` adds the processes up.
 
 from __future__ import annotations
 
-import enum
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tcim_lite import _core
 from tcim_lite.dev_ctrl import reset
-from tcim_lite.errors import ArgumentError, DeviceError, Status, UnsupportedError
+from tcim_lite.errors import ArgumentError, DeviceError, NamedIntEnum, Status, UnsupportedError
 from tcim_lite.marks import chosen, exact
 
 __all__ = ["DvfsMode", "HalDevice", "HalDeviceFactory", "MemInfo"]
@@ -22,20 +21,13 @@ _MEGABYTE = 1 << 20
 
 
 @chosen("11", "PERFORMANCE is 0, ON_DEMAND is 1; no effect on speed", "dev_ctrl::DvfsMode")
-class DvfsMode(enum.IntEnum):
+class DvfsMode(NamedIntEnum):
     """How the clock follows the load."""
 
     PERFORMANCE = 0
     """Always the highest clock; the default."""
     ON_DEMAND = 1
     """Half the clock while nothing runs."""
-
-    # Prints like the vendor's on every Python version.
-    def __str__(self) -> str:
-        return f"DvfsMode.{self.name}"
-
-    def __format__(self, spec: str) -> str:
-        return format(int(self), spec) if spec[-1:] in tuple("bcdoxXn") else format(str(self), spec)
 
 
 @dataclass(frozen=True)

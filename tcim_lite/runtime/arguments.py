@@ -16,10 +16,11 @@ __all__ = ["checked", "file_path", "flag", "integer", "integers", "port_name", "
 T = TypeVar("T")
 
 
-def checked(value: Any, kind: type[T]) -> T:
-    """`value`; TypeError unless it is a `kind`."""
+def checked(value: Any, kind: type[T], what: str, hint: str = "") -> T:
+    """`value`; TypeError unless it is a `kind`. `hint` says what to do."""
     if not isinstance(value, kind):
-        raise TypeError(f"expected a tcim_lite.runtime.{kind.__name__}, got {type(value).__name__}")
+        advice = f"; {hint}" if hint else ""
+        raise TypeError(f"{what}: expected a tcim_lite.runtime.{kind.__name__}, got {type(value).__name__}{advice}")
     return value
 
 

@@ -25,6 +25,8 @@ def as_array(value: Any) -> NDArray[Any]:
         array = np.asarray(value)
     except TypeError as error:  # of torch: a bfloat16 tensor, or one on a GPU
         problem = error
+    except RuntimeError as error:  # of torch: a tensor that requires grad
+        raise ArgumentError(f"a {type(value).__name__} that numpy cannot read ({error})") from error
     except ValueError as error:
         if not isinstance(value, (list, tuple)):
             raise

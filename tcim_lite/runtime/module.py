@@ -44,7 +44,7 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
     if option is None:
         option = Option()
     elif not isinstance(option, Option):
-        wrap = isinstance(option, (DevManager, WeightManager))
+        wrap = isinstance(option, (DevManager, WeightManager, int))
         hint = f"; write load(path, Option({option!r:.200}))" if wrap else ""
         raise TypeError(f"option={option!r:.200}: expected an Option{hint}")
     options = option._load_options()
@@ -82,7 +82,7 @@ class Module:
 
     _core: CoreModule
 
-    def __init__(self) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("a Module is made by tcim_lite.runtime.load(path, option)")
 
     @classmethod
@@ -233,7 +233,8 @@ class Module:
         Raises:
             TcimError: as `set_input`; `ArgumentError` for a host tensor.
         """
-        self._core.set_dev_input(port_name(name), checked(tensor, Tensor)._core)
+        hint = "set_input copies host data"
+        self._core.set_dev_input(port_name(name), checked(tensor, Tensor, "set_dev_input", hint)._core)
 
     @exact("7.2", "Module::GetDevInput")
     def get_dev_input(self, name: str) -> Tensor:
@@ -267,7 +268,8 @@ class Module:
         if isinstance(sync, RunOption):
             raise TypeError(f"run: sync: expected a bool, got {sync!r}; write run(run_option={sync!r})")
         chosen = option if run_option is None else run_option
-        self._core.run(flag(sync, "run: sync"), 1 if chosen is None else checked(chosen, RunOption).rounds)
+        rounds = 1 if chosen is None else checked(chosen, RunOption, "run: run_option").rounds
+        self._core.run(flag(sync, "run: sync"), rounds)
 
     @exact("7.3", "Module::Sync")
     def sync(self) -> None:
@@ -281,7 +283,7 @@ class Module:
     @exact("7.3", "Module::SetStream")
     def set_stream(self, stream: Stream | None) -> None:
         """Lets later runs use this stream; None is the device's default stream, which modules share."""
-        self._core.set_stream(None if stream is None else checked(stream, Stream)._core)
+        self._core.set_stream(None if stream is None else checked(stream, Stream, "set_stream")._core)
 
     # -- data out
 
@@ -298,9 +300,10 @@ class Module:
             ShapeError: `info` has another element count.
             TcimError: what queued work failed with.
         """
-        return Tensor._wrap(
-            self._core.output(port_name(name), None if info is None else checked(info, TensorInfo)._core)
-        )
+        if info is None:
+            return Tensor._wrap(self._core.output(port_name(name), None))
+        hint = "for another dtype give get_output_info(name).astype(dtype)"
+        return Tensor._wrap(self._core.output(port_name(name), checked(info, TensorInfo, "get_output", hint)._core))
 
     @exact("7.4", "Module::GetDevOutput")
     def get_dev_output(self, name: str) -> Tensor:
@@ -322,7 +325,8 @@ class Module:
             UnknownNameError: no output has the name.
             TcimError: as `set_dev_input`.
         """
-        self._core.set_dev_output(port_name(name), checked(tensor, Tensor)._core)
+        hint = "Tensor(get_output_info(name)) makes one"
+        self._core.set_dev_output(port_name(name), checked(tensor, Tensor, "set_dev_output", hint)._core)
 
     @chosen("7.4", "seen in C++ only")
     def set_output(self, name: str, tensor: Tensor) -> None:
@@ -334,7 +338,8 @@ class Module:
             UnknownNameError: no output has the name.
             TcimError: as `set_dev_input`.
         """
-        self._core.set_output(port_name(name), checked(tensor, Tensor)._core)
+        hint = "Tensor(get_output_info(name)) makes one"
+        self._core.set_output(port_name(name), checked(tensor, Tensor, "set_output", hint)._core)
 
     # -- the end
 

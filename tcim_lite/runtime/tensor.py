@@ -40,7 +40,7 @@ class Tensor:
             ArgumentError: a value does not fit the dtype.
             DeviceError: no memory left.
         """
-        checked(info, TensorInfo)
+        checked(info, TensorInfo, "Tensor", "give the info of an input or output, then the data: Tensor(info, data)")
         if data is None:
             self._core = _core.Tensor.allocate(info._core)
         else:
@@ -169,7 +169,7 @@ class Tensor:
             ShapeError: the element counts differ.
             ArgumentError: a value does not fit.
         """
-        self._core.cast_to(checked(dst, Tensor)._core)
+        self._core.cast_to(checked(dst, Tensor, "cast_to", "astype(dtype).numpy() makes an array")._core)
 
     @exact("9", "Tensor::CopyTo")
     def copy_to(self, dst: Tensor) -> None:
@@ -178,7 +178,7 @@ class Tensor:
         Raises:
             ShapeError: dtypes or element counts differ.
         """
-        self._core.copy_to(checked(dst, Tensor)._core)
+        self._core.copy_to(checked(dst, Tensor, "copy_to", "numpy() makes an array")._core)
 
     @exact("9", "Tensor::SelectROI")
     def select_roi(self, start: Sequence[int], shape: Sequence[int]) -> Tensor:

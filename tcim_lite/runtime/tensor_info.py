@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tcim_lite import _core
-from tcim_lite.errors import ArgumentError
+from tcim_lite.errors import ArgumentError, NamedIntEnum
 from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, integers, text
 
@@ -43,7 +42,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 @exact("12.2", "DataFmt")
-class DataFmt(enum.IntEnum):
+class DataFmt(NamedIntEnum):
     """Layout of a tensor's content."""
 
     ND = 0
@@ -53,7 +52,7 @@ class DataFmt(enum.IntEnum):
 
 
 @exact("12.2", "Device")
-class Device(enum.IntEnum):
+class Device(NamedIntEnum):
     """Where memory is: the host (CPU) or a device (HDPL)."""
 
     CPU = 0
@@ -159,7 +158,7 @@ class TensorInfo:
     @chosen("8", "known from the adapter only")
     def is_match(self, other: TensorInfo) -> bool:
         """Whether shape, dtype and format are equal."""
-        return self._core.is_match(checked(other, TensorInfo)._core)
+        return self._core.is_match(checked(other, TensorInfo, "is_match")._core)
 
     def __copy__(self) -> TensorInfo:
         return TensorInfo._wrap(self._core)
