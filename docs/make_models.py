@@ -13,6 +13,7 @@ from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.family import ModelConfig
+from tcim_lite.models.speech import whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
@@ -25,12 +26,12 @@ INTRODUCTION = """# Models
 """
 
 REST = """
-**Every family has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages, `.hmms` for
-several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
+**Every family but Whisper has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages,
+`.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
 ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language families
 [take three positions](compile.md#three-positions) instead of one, and have no batch decode. Graphs with [linear
-attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and
-[multi-token prediction](compile.md#multi-token-prediction). These tests take all families from the records:
+attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and [multi-token
+prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 
 | what | tests |
 |---|---|
@@ -42,6 +43,7 @@ attention](compile.md#linear-attention) are for one sequence: prefill, decode, a
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
+| speech, against transformers; the example's text | `llm/test_speech.py`, `examples/test_speech.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
@@ -64,7 +66,7 @@ tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weight
 
 LIMITS = """
 ## Not supported
-- Other values of `model_type`, which are refused with the list above, and models of sound.
+- Other values of `model_type`, which are refused with the list above; of sound, Whisper alone has graphs of its own.
 - RoPE other than {rope}.
 - `partial_rotary_factor` where the table does not say that a part of each head turns.
 - Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,
@@ -83,6 +85,7 @@ def page() -> str:
     for family in FAMILIES.values():
         gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
         rows.append(f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {gguf} | yes |")
+    rows.append(f"| Whisper | `{whisper.MODEL_TYPE}` | {whisper.MODELS} | {whisper.HAS} | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):
         config = read_config(json.loads((folder / "config.json").read_text()))

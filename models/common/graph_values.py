@@ -57,7 +57,7 @@ class GraphValues:
             self._weights[name] = self._value(name, "weight", entry.dtype, entry.shape, entry.format, index)
         return self._weights[name]
 
-    def build(self, outputs: Mapping[Ref, Role], live_rows: Ref | None = None) -> Graph:
+    def build(self, outputs: Mapping[Ref, Role | None], live_rows: Ref | None = None) -> Graph:
         """Returns the finished graph; `live_rows` is the input that says how many rows of axis 1 are real."""
         for ref, role in outputs.items():
             self._values[ref.id] = replace(self._values[ref.id], role=role)

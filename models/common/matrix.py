@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -29,16 +30,16 @@ class Matrix(Protocol):
 
 
 class TensorMatrix:
-    """A matrix tensor of a checkpoint."""
+    """A tensor of a checkpoint as a matrix: all axes but the first are one."""
 
-    def __init__(self, checkpoint: TensorStore, name: str, shape: tuple[int, int]) -> None:
+    def __init__(self, checkpoint: TensorStore, name: str, shape: tuple[int, ...]) -> None:
         """Raises CheckpointError unless the tensor is there with `shape`."""
         checkpoint.check(name, shape)
-        self.shape = shape
+        self.shape = (shape[0], math.prod(shape[1:]))
         self._checkpoint, self._name = checkpoint, name
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
-        return self._checkpoint.read(self._name, start, stop)
+        return self._checkpoint.read(self._name, start, stop).reshape(-1, self.shape[1])
 
 
 class Scaled:
@@ -55,7 +56,7 @@ class Scaled:
 class CodeMatrix:
     """A matrix tensor that is stored as 4-bit codes: of each row the K codes (int8), then its fp16 scales, as bytes."""
 
-    def __init__(self, checkpoint: FourBitCheckpoint, name: str, shape: tuple[int, int]) -> None:
+    def __init__(self, checkpoint: FourBitCheckpoint, name: str, shape: tuple[int, ...]) -> None:
         """Raises CheckpointError unless the tensor is there with `shape`."""
         checkpoint.check(name, shape)
         self.shape = (shape[0], shape[1] + 2 * (shape[1] // GROUP))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from .checkpoint import TensorStore
 from .four_bit import FourBitCheckpoint
-from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Rows, Stacked, TensorMatrix, ZeroPadded
+from .matrix import Alternating, CodeMatrix, Matrix, RandomMatrix, Rows, Scaled, Stacked, TensorMatrix, ZeroPadded
 from .pack_stream import code_chunks, packed_chunks, random_chunks
 from .packing import BLOCK, DTYPES, is_quantized
 from .roles import SINKS, Role
@@ -38,8 +39,10 @@ class LinearSpec:
             of one tensor, its halves. `by_heads` stacks them too, but the first has several parts head by head: the
             first part of all heads comes first, then the other tensors, then the other parts.
         head_parts: For `by_heads`: rows of each part of a head.
+        scale: What every number is multiplied by.
 
-    Of experts the shape is [E, N, K], and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
+    A tensor of more axes, the kernel of a convolution, is a matrix of its outputs. Of experts the shape is [E, N, K],
+    and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
     """
 
     role: Role
@@ -47,9 +50,10 @@ class LinearSpec:
     format: str
     shape: tuple[int, ...]
     tensors: tuple[str, ...]
-    tensor_shapes: tuple[tuple[int, int], ...]
+    tensor_shapes: tuple[tuple[int, ...], ...]
     merge: Merge = "stack"
     head_parts: tuple[int, ...] = ()
+    scale: float = 1.0
 
     @property
     def name(self) -> str:
@@ -139,8 +143,8 @@ class TensorSource(Protocol):
     def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
         """Raises CheckpointError if a tensor of `specs` is missing or has another shape."""
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
-        """Returns a matrix tensor."""
+    def matrix(self, name: str, shape: tuple[int, ...]) -> Matrix:
+        """Returns a matrix tensor; of more axes as a matrix of its outputs."""
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
         """Returns a vector, merged."""
@@ -165,7 +169,7 @@ class CheckpointTensors:
                 for name in spec.tensors:
                     coded.check_codes(name)
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
+    def matrix(self, name: str, shape: tuple[int, ...]) -> Matrix:
         return TensorMatrix(self._checkpoint, name, shape)
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
@@ -186,6 +190,8 @@ class CheckpointTensors:
                 yield from code_chunks(self._merged(matrix, parts), matrix.shape[1], workers)
             else:
                 parts = [self.matrix(*pair) for pair in tensors]
+                if spec.scale != 1.0:
+                    parts = [Scaled(part, spec.scale) for part in parts]
                 yield from packed_chunks(self._merged(matrix, parts), spec.format, workers, on_saturated)
 
     def _coded(self, spec: LinearSpec) -> FourBitCheckpoint | None:
@@ -196,7 +202,7 @@ class CheckpointTensors:
         return store if all(store.has_codes(name) for name in spec.tensors) else None
 
     def _merged(self, spec: LinearSpec, parts: Sequence[Matrix]) -> Matrix:
-        inputs = parts[0].shape[1] if spec.shape[1] == spec.tensor_shapes[0][1] else spec.shape[1]
+        inputs = parts[0].shape[1] if spec.shape[1] == math.prod(spec.tensor_shapes[0][1:]) else spec.shape[1]
         if spec.merge == "alternate":
             if len(parts) == 1:
                 half = parts[0].shape[0] // 2
@@ -231,8 +237,8 @@ class RandomTensors:
     def check(self, specs: Sequence[LinearSpec | VectorSpec]) -> None:
         """Accepts everything."""
 
-    def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:
-        return RandomMatrix(shape, self._seed_of(name))
+    def matrix(self, name: str, shape: tuple[int, ...]) -> Matrix:
+        return RandomMatrix((shape[0], math.prod(shape[1:])), self._seed_of(name))
 
     def vector(self, spec: VectorSpec) -> NDArray[np.float32]:
         if spec.role.kind == "norm":

@@ -59,6 +59,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
+    from ..speech import compile_speech, is_speech  # they use parts of this package
+
+    if is_speech(options.checkpoint):
+        return compile_speech(options, progress=progress)
     target = prepare(options)
     draft = None
     if options.has_draft:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from tcim_lite.hmm.weight_format import GROUP
 
@@ -15,7 +16,7 @@ from ..common.errors import CompileError
 from ..common.packing import is_quantized
 from ..common.profiles import Profile
 from ..common.weight_spec import LinearSpec, Merge, VectorSpec, merged_length
-from ..family import ModelConfig
+from ..family import ModelConfig, Tensors
 
 # Besides the head, what decides by small differences and is small.
 _IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.SHARED_GATE, roles.DELTA_GATES, roles.MTP_JOIN)
@@ -29,19 +30,26 @@ def weight_specs(config: ModelConfig, profile: Profile, *, mtp: bool = False) ->
     Raises:
         CompileError: A quantised weight whose inputs are not a multiple of 64.
     """
-    specs: list[LinearSpec | VectorSpec] = []
+    tensors, specs = config.family.tensors, list[LinearSpec | VectorSpec]()
     for layer in range(config.num_layers + mtp):
         weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
         # The biases of a layer are stored behind its other weights.
-        specs += _specs(sorted(weights, key=lambda weight: weight.role.kind == "bias"), config, profile, layer)
+        ordered = sorted(weights, key=lambda weight: weight.role.kind == "bias")
+        specs += specs_of(ordered, tensors if layer < config.num_layers else _of_mtp(tensors), profile, layer)
     if mtp:
-        specs += _specs(mtp_weights(config), config, profile, None)
-    return specs + _specs(head_weights(config), config, profile, None)
+        specs += specs_of(mtp_weights(config), tensors, profile, None)
+    tied = tensors[roles.EMBEDDING].names if config.tie_word_embeddings else ()
+    return specs + specs_of(head_weights(config), tensors, profile, None, tied)
 
 
-def _of_mtp(name: str) -> str:
-    """The tensor of the MTP layer for that of layer 0."""
-    return "mtp." + name.removeprefix("model.")
+def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:
+    """Where the weights of the MTP layer come from: tensors that are called like those of layer 0."""
+    return {
+        role: replace(
+            source, names=tuple("mtp." + name.removeprefix("model.").replace("{layer}", "0") for name in source.names)
+        )
+        for role, source in tensors.items()
+    }
 
 
 def embedding_spec(config: ModelConfig) -> LinearSpec:
@@ -53,18 +61,31 @@ def embedding_spec(config: ModelConfig) -> LinearSpec:
     )
 
 
-def _specs(
-    weights: Iterable[Weight], config: ModelConfig, profile: Profile, layer: int | None
+def specs_of(
+    weights: Iterable[Weight],
+    tensors: Mapping[roles.Role, Tensors],
+    profile: Profile,
+    layer: int | None,
+    tied: tuple[str, ...] = (),
 ) -> list[LinearSpec | VectorSpec]:
+    """Returns the weights of a layer, or of none.
+
+    Args:
+        weights: In order.
+        tensors: Where each comes from.
+        profile: Their formats.
+        layer: Its number.
+        tied: What the head is tied to, if it is.
+
+    Raises:
+        CompileError: A quantised weight whose inputs are not a multiple of 64.
+    """
     specs: list[LinearSpec | VectorSpec] = []
     for weight in weights:
-        source = config.family.tensors[weight.role]
-        tied = source.transform == "tied" and config.tie_word_embeddings
+        source = tensors[weight.role]
         experts = [None] if weight.experts is None else range(weight.experts)
         named = (source.of(layer, expert) for expert in experts)
-        if layer == config.num_layers:
-            named = (tuple(map(_of_mtp, source.of(0, expert))) for expert in experts)
-        names = config.family.tensors[roles.EMBEDDING].names if tied else tuple(itertools.chain(*named))
+        names = tied if tied and source.transform == "tied" else tuple(itertools.chain(*named))
         merge: Merge = "stack"
         if source.transform in ("alternate", "by_heads"):
             merge = source.transform
@@ -95,6 +116,7 @@ def _specs(
             tensor_shapes=tuple((rows, weight.inputs) for rows in outputs) * len(experts),
             merge=merge,
             head_parts=weight.head_parts,
+            scale=weight.scale,
         )
         if is_quantized(spec.format) and weight.inputs % GROUP:
             raise CompileError(

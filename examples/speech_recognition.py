@@ -1,0 +1,149 @@
+"""Writes down what is said in a WAV file, step by step as the vendor's Whisper example does.
+
+tcim-lite compile HF_DIR -o OUT
+python examples/speech_recognition.py OUT --audio speech.wav
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+from log_mel import log_mel, read_wav
+
+import tcim_lite.runtime as tcim
+from tcim_lite.console import run_main
+from tcim_lite.llm import Package, load_tokenizer, print_answer
+
+# Inputs of prefill and decode; behind CACHES come those of the decoder's layers, all K, all V, then those of the sound.
+IDS, POSITIONS, VALID, CURRENT, SELF_MASK, SOUND_MASK, CACHES = range(7)
+SEEN, HIDDEN = 1.0, -65504.0  # in the mask of the caches; both are added to the scores
+
+
+class SpeechModel:
+    """Encoder, prefill and decode with one copy of the weights and of the caches."""
+
+    def __init__(self, package: Package):
+        weights = tcim.WeightManager(0)
+        encoder = package.folder / f"{package.name}_encoder.hmm"
+        self.encoder = tcim.load(str(encoder), option=tcim.Option(weights))
+        self.decode = tcim.load(str(package.decode_path), option=tcim.Option(weights))
+        self.names = [self.decode.get_input_name(i) for i in range(self.decode.get_num_inputs())]
+        option = tcim.Option(weights)
+        option.set_dummy_tensors(self.names[CACHES:])
+        self.prefill = tcim.load(str(package.prefill_path), option=option)
+        shape = self.decode.get_input_info(self.names[CACHES]).shape
+        self.heads, self.rows = shape[1], shape[2]
+        self._share_caches()
+        for module in (self.prefill, self.decode):
+            nothing = np.zeros(module.get_input_info(self.names[SOUND_MASK]).shape, np.float16)
+            module.set_input(self.names[SOUND_MASK], nothing)
+
+    def _share_caches(self) -> None:
+        """Binds what the encoder writes as the decoder's inputs, and each cache as input and output of both graphs."""
+        own = (self.decode.get_num_outputs() - 1) // 2
+        sound = self.names[CACHES + 2 * own :]
+        for kind in range(2):  # the encoder gives K and V of a layer in turn
+            for layer, name in enumerate(sound[kind * own : (kind + 1) * own]):
+                made = self.encoder.get_dev_output(self.encoder.get_output_name(2 * layer + kind))
+                for module in (self.prefill, self.decode):
+                    module.set_input(name, made)
+        for index, name in enumerate(self.names[CACHES : CACHES + 2 * own]):
+            self.decode.set_input(name, np.full(self.decode.get_input_info(name).shape, HIDDEN, np.float16))
+            buffer = self.decode.get_dev_input(name)
+            self.prefill.set_input(name, buffer)
+            for module in (self.prefill, self.decode):
+                module.set_output(module.get_output_name(1 + index), buffer)
+
+    def hear(self, features: np.ndarray) -> None:
+        """Runs the encoder on features [1, mel, frames]; the decoder's graphs read its results where they lie."""
+        self.encoder.set_input(self.encoder.get_input_name(0), features)
+        self.encoder.run()
+        self.encoder.sync()
+
+    def run(self, module: tcim.Module, tokens: list[int], done: int) -> np.ndarray:
+        """Logits [T, V] of tokens behind `done` others; each sees itself and those before it."""
+        count = len(tokens)
+        mask = np.full((1, self.heads, count, self.rows), HIDDEN, np.float16)
+        for token in range(count):
+            mask[:, :, token, : done + token + 1] = SEEN
+        module.set_input(self.names[IDS], np.array([tokens], np.int32))
+        module.set_input(self.names[POSITIONS], np.arange(done, done + count, dtype=np.int32)[None])
+        module.set_input(self.names[VALID], np.array([done], np.int32))
+        module.set_input(self.names[CURRENT], np.array([count], np.int32))
+        module.set_input(self.names[SELF_MASK], mask)
+        module.run()
+        module.sync()
+        return module.get_output(module.get_output_name(0)).numpy()[0]
+
+    def transcribe(self, prompt: list[int], end: int, limit: int):
+        """Yields tokens behind a prompt of as many tokens as prefill takes, greedily, until `end` or the limit."""
+        logits, done = self.run(self.prefill, prompt, 0), len(prompt)
+        while (token := int(logits[-1].argmax())) != end and done < limit:
+            yield token
+            logits, done = self.run(self.decode, [token], done), done + 1
+
+
+class Words:
+    """The tokens of a Whisper tokenizer that are no text."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+        vocabulary = tokenizer.get_vocab()
+        self.languages = {
+            name[2:-2]: token for name, token in vocabulary.items() if re.fullmatch(r"<\|[a-z]{2,3}\|>", name)
+        }
+        self.start = self.id("<|startoftranscript|>")
+        self.end = self.id("<|endoftext|>")
+
+    def id(self, name: str) -> int:
+        token = self.tokenizer.get_vocab().get(name)
+        if token is None:
+            raise ValueError(f"the tokenizer lacks {name}; compile a folder with the tokenizer of a Whisper checkpoint")
+        return token
+
+    def language(self, logits: np.ndarray) -> str:
+        """The likeliest."""
+        return max(self.languages, key=lambda name: logits[self.languages[name]])
+
+
+def positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{number}: expected at least 1")
+    return number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", help="folder with the encoder, prefill and decode graphs of a Whisper model")
+    parser.add_argument("--audio", type=Path, required=True, help="WAV file of 16 kHz; its first 30 s are taken")
+    parser.add_argument("--language", metavar="CODE", help="what is spoken, such as en (default: the likeliest)")
+    parser.add_argument(
+        "--task", choices=("transcribe", "translate"), default="transcribe", help="translate: to English"
+    )
+    parser.add_argument("--name", help="package name, when the folder holds several")
+    parser.add_argument("--max-tokens", type=positive, default=448, help="positions of the model, prompt included")
+    parser.add_argument("--show-tokens", action="store_true", help="print the text's ids as well")
+    args = parser.parse_args()
+    try:
+        samples = read_wav(args.audio)
+        package = Package.open(args.package, args.name)
+        words = Words(load_tokenizer(package.tokenizer_folder))
+        model = SpeechModel(package)
+        _, bins, frames = model.encoder.get_input_info(model.encoder.get_input_name(0)).shape
+        model.hear(log_mel(samples, bins, frames))
+        language = args.language or words.language(model.run(model.decode, [words.start], 0)[0])
+        prompt = [words.start, *map(words.id, (f"<|{language}|>", f"<|{args.task}|>", "<|notimestamps|>"))]
+        print(f"language: {language}")
+        text = []
+        stream = model.transcribe(prompt, words.end, min(args.max_tokens, model.rows))
+        print_answer((text.append(token) or token for token in stream), words.tokenizer)
+        if args.show_tokens:
+            print(text)
+    except (OSError, ValueError, RuntimeError, ImportError) as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    run_main(main)

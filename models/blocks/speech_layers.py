@@ -1,0 +1,151 @@
+"""Layers of speech models, with centred norms and biases: attention among all rows, and an MLP of two Linears."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..common.encoder_builder import EncoderBuilder
+from ..common.graph_values import Ref
+from ..common.speech_roles import AttentionRoles, MlpRoles, Pair
+from .weights import Weight
+
+
+def norm_weights(pair: Pair, hidden: int) -> Iterator[Weight]:
+    """Yields a norm's weight and bias."""
+    yield Weight(pair.weight, (hidden,))
+    yield Weight(pair.bias, (hidden,))
+
+
+def linear_weights(pair: Pair, outputs: int, inputs: int, scale: float = 1.0, bias: bool = True) -> Iterator[Weight]:
+    """Yields a Linear's weight and bias, both multiplied by a number."""
+    yield Weight(pair.weight, (outputs,), inputs, scale=scale)
+    if bias:
+        yield Weight(pair.bias, (outputs,), scale=scale)
+
+
+def linear(
+    builder: EncoderBuilder, name: str, x: Ref, pair: Pair, layer: int | None = None, *, bias: bool = True
+) -> Ref:
+    """The Linear of a pair of roles."""
+    return builder.linear(name, x, pair.weight.name_of(layer), pair.bias.name_of(layer) if bias else None)
+
+
+def norm(builder: EncoderBuilder, name: str, x: Ref, pair: Pair, epsilon: float, layer: int | None = None) -> Ref:
+    """The norm of a pair of roles."""
+    return builder.layer_norm(name, x, pair.weight.name_of(layer), pair.bias.name_of(layer), epsilon)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projections:
+    """What attention is made of beside the scores.
+
+    Attributes:
+        roles: Of its weights.
+        hidden: Length of a row.
+        heads: How many there are; q is stored with the factor 1 / sqrt(head_dim).
+        epsilon: Of the norm.
+        k_bias: k has a bias, as the others have.
+    """
+
+    roles: AttentionRoles
+    hidden: int
+    heads: int
+    epsilon: float = 1e-5
+    k_bias: bool = False
+
+    @property
+    def head_dim(self) -> int:
+        """Length of a row of one head."""
+        return self.hidden // self.heads
+
+    def weights(self, *, kv: bool = True) -> Iterator[Weight]:
+        """Yields the weights in the order of use; k and v may be another graph's."""
+        hidden, roles = self.hidden, self.roles
+        yield from norm_weights(roles.norm, hidden)
+        yield from linear_weights(roles.q, hidden, hidden, 1 / math.sqrt(self.head_dim))
+        if kv:
+            yield from self.kv_weights()
+        yield from linear_weights(roles.out, hidden, hidden)
+
+    def kv_weights(self) -> Iterator[Weight]:
+        """Yields those of k and v."""
+        yield from linear_weights(self.roles.k, self.hidden, self.hidden, bias=self.k_bias)
+        yield from linear_weights(self.roles.v, self.hidden, self.hidden)
+
+    def heads_of(
+        self, builder: EncoderBuilder, name: str, x: Ref, which: str, layer: int, windows: int = 1, result: str = ""
+    ) -> Ref:
+        """[W * T, hidden] -> `q`, `k` or `v`, [W, heads, T, head_dim], called `result`."""
+        pair = getattr(self.roles, which)
+        flat = linear(builder, f"{name}.{which}_flat", x, pair, layer, bias=which != "k" or self.k_bias)
+        shape = (windows, x.shape[0] // windows, self.heads, self.head_dim)
+        apart = builder.reshaped(f"{name}.{which}_heads", flat, shape)
+        return builder.transpose(result or f"{name}.{which}", apart, (0, 2, 1, 3))
+
+    def joined(self, builder: EncoderBuilder, name: str, scores: Ref, v: Ref, x: Ref, layer: int) -> Ref:
+        """x plus what rows of scores, [W, heads, T, S], take of v, [W, heads, S, head_dim]."""
+        mixed = builder.mat_mul(f"{name}.mix", builder.softmax(f"{name}.softmax", scores), v)
+        apart = builder.transpose(f"{name}.mix_rows", mixed, (0, 2, 1, 3))
+        out = linear(
+            builder, f"{name}.out", builder.reshaped(f"{name}.mix_flat", apart, x.shape), self.roles.out, layer
+        )
+        return builder.add(f"{name}.sum", x, out)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainMlp:
+    """Norm, a Linear, a function, a Linear, residual add."""
+
+    roles: MlpRoles
+    hidden: int
+    inner: int
+    epsilon: float = 1e-5
+    function: str = "Gelu"
+
+    def weights(self) -> Iterator[Weight]:
+        """Yields its weights in the order of use."""
+        yield from norm_weights(self.roles.norm, self.hidden)
+        yield from linear_weights(self.roles.up, self.inner, self.hidden)
+        yield from linear_weights(self.roles.down, self.hidden, self.inner)
+
+    def lower(self, builder: EncoderBuilder, name: str, x: Ref, layer: int) -> Ref:
+        """Adds it to a graph; [T, hidden] as the result."""
+        normed = norm(builder, f"{name}.norm", x, self.roles.norm, self.epsilon, layer)
+        up = linear(builder, f"{name}.up", normed, self.roles.up, layer)
+        inner = builder.function(self.function, f"{name}.inner", up)
+        return builder.add(f"{name}.sum", x, linear(builder, f"{name}.down", inner, self.roles.down, layer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderLayer:
+    """Attention of all rows to all, or to those of their window, and an MLP."""
+
+    attention: Projections
+    mlp: PlainMlp
+
+    def weights(self) -> Iterator[Weight]:
+        """Yields its weights in the order of use."""
+        yield from self.attention.weights()
+        yield from self.mlp.weights()
+
+    def lower(self, builder: EncoderBuilder, x: Ref, layer: int, windows: int = 1, mask: Ref | None = None) -> Ref:
+        """Adds the layer to a graph.
+
+        Args:
+            builder: Of the graph.
+            x: [W * T, hidden], rows of one window after the other.
+            layer: Its number.
+            windows: W.
+            mask: [W, 1, 1, T], added to the scores of keys; None: every row of a window is one.
+        """
+        here, attention = f"encoder.layers.{layer}", self.attention
+        name = f"{here}.attn"
+        normed = norm(builder, f"{name}.norm", x, attention.roles.norm, attention.epsilon, layer)
+        q, k, v = (attention.heads_of(builder, name, normed, which, layer, windows) for which in "qkv")
+        scores = builder.mat_mul(f"{name}.scores", q, builder.transpose(f"{name}.k_turned", k, (0, 1, 3, 2)))
+        if mask is not None:
+            scores = builder.add_repeated(f"{name}.masked", scores, mask)
+        x = attention.joined(builder, name, scores, v, x, layer)
+        return self.mlp.lower(builder, f"{here}.mlp", x, layer)

@@ -1,0 +1,58 @@
+"""Ops of encoders beside those of `GraphBuilder`: layer norms, products of computed matrices, and what moves data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .graph_builder import GraphBuilder
+from .graph_values import Ref
+
+
+class EncoderBuilder(GraphBuilder):
+    """A `GraphBuilder` for networks that see all their tokens at once."""
+
+    def layer_norm(self, name: str, x: Ref, weight: str, bias: str, epsilon: float) -> Ref:
+        """Centres and normalises over the last axis."""
+        operands = [x, self.weight(weight), self.weight(bias)]
+        assert operands[1].shape == operands[2].shape == x.shape[-1:], (name, x.shape, operands[1].shape)
+        return self._op("LayerNorm", name, operands, x.shape, {"epsilon": float(epsilon)})
+
+    def function(self, kind: str, name: str, x: Ref) -> Ref:
+        """A function of each element, such as `Gelu`."""
+        return self._op(kind, name, [x], x.shape)
+
+    def softmax(self, name: str, x: Ref) -> Ref:
+        """Over the last axis."""
+        return self._op("Softmax", name, [x], x.shape)
+
+    def mat_mul(self, name: str, a: Ref, b: Ref) -> Ref:
+        """[.., m, k], [.., k, n] -> [.., m, n]; leading axes are equal."""
+        assert a.shape[:-2] == b.shape[:-2], (name, a.shape, b.shape)
+        assert a.shape[-1] == b.shape[-2], (name, a.shape, b.shape)
+        return self._op("MatMul", name, [a, b], (*a.shape[:-1], b.shape[-1]))
+
+    def transpose(self, name: str, x: Ref, axes: Sequence[int]) -> Ref:
+        """Axis i of the result is axis `axes[i]` of x."""
+        text = ",".join(map(str, axes))
+        return self._moved("Transpose", name, [x], tuple(x.shape[axis] for axis in axes), {"axes": text})
+
+    def reshaped(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
+        """As `reshape`, of integers too."""
+        return self._moved("Reshape", name, [x], tuple(shape), {})
+
+    def add_repeated(self, name: str, a: Ref, b: Ref) -> Ref:
+        """a + b, where b, which may be a weight, repeats to the shape of a."""
+        return self._op("Add", name, [a, b], a.shape, {"broadcast": 1})
+
+    def _moved(
+        self,
+        kind: str,
+        name: str,
+        operands: Sequence[Ref],
+        shape: tuple[int, ...],
+        attributes: dict[str, int | float | str],
+    ) -> Ref:
+        """An op whose result has the dtype of what it reads."""
+        result = self._value(name, "intermediate", operands[0].dtype, shape)
+        self._append(kind, operands, [result], attributes)
+        return result

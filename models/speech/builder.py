@@ -1,0 +1,59 @@
+"""Ops of speech models beside those of encoders: convolutions along time, and caches that are inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..common.encoder_builder import EncoderBuilder
+from ..common.graph_values import Ref
+
+
+class SpeechBuilder(EncoderBuilder):
+    """An `EncoderBuilder` with what sounds and their texts need."""
+
+    def conv(self, name: str, x: Ref, weight: str, bias: str, kernel: Sequence[int], strides: Sequence[int]) -> Ref:
+        """Convolution of [N, C, H, W] with a padding of half the kernel, which is odd."""
+        operands = [x, self.weight(weight), self.weight(bias)]
+        count, _, *plane = x.shape
+        pads = [extent // 2 for extent in kernel]
+        out = [
+            (extent + 2 * pad - taps) // stride + 1
+            for extent, pad, taps, stride in zip(plane, pads, kernel, strides, strict=True)
+        ]
+        attributes: dict[str, int | float | str] = {
+            "kernel": _text(kernel),
+            "strides": _text(strides),
+            "pads": _text(pads),
+            "dilations": "1,1",
+            "upsample": "1,1",
+            "groups": 1,
+        }
+        return self._op("Conv", name, operands, (count, operands[1].shape[0], *out), attributes)
+
+    def integers(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
+        """`Sub`, `Mul`, `Max`, `Less` or `Equal` of int32 tensors of two axes, which repeat to each other's."""
+        shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
+        result = self._value(name, "intermediate", "int32", shape)
+        self._append(kind, [a, b], [result], {"broadcast": 1})
+        return result
+
+    def largest_integer(self, name: str, x: Ref) -> Ref:
+        """Of the last axis, which stays as one of 1."""
+        return self._moved("ReduceMax", name, [x], (*x.shape[:-1], 1), {})
+
+    def floats(self, name: str, x: Ref) -> Ref:
+        """int32 as numbers of the tensor dtype."""
+        return self._op("Cast", name, [x], x.shape)
+
+    def elementwise(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
+        """`Less`, `Min` and so on of a and b, which repeats to the shape of a."""
+        return self._op(kind, name, [a, b], a.shape, {} if a.shape == b.shape else {"broadcast": 1})
+
+    def where(self, name: str, condition: Ref, a: Ref, b: Ref) -> Ref:
+        """`a` where the condition is not 0, else b; the others repeat to the largest of them."""
+        shape = tuple(max(extents) for extents in zip(condition.shape, a.shape, b.shape, strict=True))
+        return self._op("Where", name, [condition, a, b], shape)
+
+
+def _text(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))

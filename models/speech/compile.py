@@ -1,0 +1,181 @@
+"""Compiles a checkpoint of a speech model into a package folder: graphs, the weights they share, tokenizer, configs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import Graph, Sibling, WeightData, WeightEntry, WeightsWriter, read, write_model
+
+from ..common.checkpoint import Checkpoint, config_of
+from ..common.errors import CompileError
+from ..common.pack_stream import row_chunks, to_fp16, worker_pool
+from ..common.package import host_files_in, staged_package, write_host_files
+from ..common.profiles import Profile, profile_for
+from ..common.progress import Progress
+from ..common.used_weights import used_weights
+from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
+from ..compiler.options import CompileOptions, CompileResult
+from ..compiler.prepare import warn
+from ..compiler.weight_files import warn_saturated
+from . import whisper_graphs
+from .tensors import DENSE
+from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
+
+# The options that a speech model has; all others must be left out.
+_OPTIONS = {"checkpoint", "output", "name", "context_length", "quant", "head_quant", "activations"}
+_OPTIONS |= {"random_weights", "seed", "self_contained"}
+
+
+def is_speech(checkpoint: Path) -> bool:
+    """Whether a folder, or its config.json, says that it is a speech model of this compiler."""
+    folder = checkpoint.parent if checkpoint.name == "config.json" else checkpoint
+    return folder.is_dir() and (folder / "config.json").is_file() and config_of(folder).get("model_type") == MODEL_TYPE
+
+
+def compile_speech(options: CompileOptions, *, progress: bool = False) -> CompileResult:
+    """Writes the package `options` describe: `NAME_encoder.hmm`, `NAME_prefill.hmm` and `NAME_decode.hmm`.
+
+    Args:
+        options: What to compile. The caches have `context_length` rows, 1024 at most.
+        progress: Show a bar on stderr where that is a terminal.
+
+    Raises:
+        CompileError: The checkpoint, its config or an option does not fit, or the output cannot be written.
+
+    Warns:
+        CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
+    """
+    _check_options(options)
+    folder = options.checkpoint.parent if options.checkpoint.name == "config.json" else options.checkpoint
+    config = read_whisper(config_of(folder))
+    profile = profile_for(options.quant, options.head_quant, options.activations)
+    specs = config.specs(profile)
+    tensors: TensorSource = RandomTensors(options.seed)
+    if not options.random_weights:
+        checkpoint = Checkpoint(folder)
+        tensors = CheckpointTensors(checkpoint)
+        _warn_unused(checkpoint, specs)
+    tensors.check(specs)
+    name, rows = options.name or MODEL_TYPE, min(options.context_length, MAX_CACHE)
+    owned = re.compile(rf"{re.escape(name)}(_(encoder|prefill|decode)\.hmm|\.hmw)")
+    with staged_package(options.output, owned) as staging:
+        if not write_host_files(host_files_in(folder), staging):
+            warn(f"{folder} has no tokenizer files; the package works, but programs will not find a tokenizer")
+        elements = sum(int(np.prod(spec.shape)) for spec in specs if isinstance(spec, LinearSpec))
+        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
+            file = staging / f"{name}.hmw"
+            constants = whisper_graphs.constants(profile.tensor_dtype, rows)
+            entries, sibling = _write_weights(file, specs, constants, tensors, profile, workers, bar)
+        graphs = {
+            "encoder": whisper_graphs.encoder_graph(config, profile, entries),
+            "prefill": whisper_graphs.decoder_graph(config, profile, entries, "prefill", PREFILL_TOKENS, rows),
+            "decode": whisper_graphs.decoder_graph(config, profile, entries, "decode", 1, rows),
+        }
+        message = _message(config, profile, rows)
+        _write_graphs(staging, name, graphs, entries, sibling, message, self_contained=options.self_contained)
+        files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
+    return CompileResult(output=options.output, files=files)
+
+
+def _check_options(options: CompileOptions) -> None:
+    for field in fields(options):
+        if field.name in _OPTIONS or field.default is MISSING or getattr(options, field.name) == field.default:
+            continue
+        flag = "--" + field.name.replace("_", "-") if field.name != "single_device" else "--no-single-device"
+        raise CompileError(
+            f"{flag}: the graphs of Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens "
+            "and a decode of one; leave it out"
+        )
+
+
+def _warn_unused(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec]) -> None:
+    used = {name for spec in specs for name in spec.tensors} | {"proj_out.weight"}
+    if unused := [name for name in checkpoint.names() if name not in used]:
+        warn(
+            f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
+            "they are left out"
+        )
+
+
+def _write_weights(
+    path: Path,
+    specs: Sequence[LinearSpec | VectorSpec],
+    constants: Mapping[str, NDArray[Any]],
+    tensors: TensorSource,
+    profile: Profile,
+    workers: ThreadPoolExecutor,
+    bar: Progress,
+) -> tuple[list[WeightEntry], Sibling]:
+    dtype, saturated, entries = profile.tensor_dtype, list[int](), list[WeightEntry]()
+    with WeightsWriter(path) as writer:
+        for name, array in constants.items():
+            entries.append(writer.add(name, str(array.dtype), DENSE, array.shape, array))
+        for spec in specs:
+            if isinstance(spec, VectorSpec):
+                entries.append(writer.add(spec.name, "float32", DENSE, spec.shape, tensors.vector(spec)))
+            elif spec.format == DENSE:
+                matrix = tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
+                chunks = (_narrowed(matrix.read(*part), dtype, saturated) for part in row_chunks(matrix.shape))
+                entries.append(writer.add(spec.name, dtype, DENSE, spec.shape, chunks))
+            else:
+                packed = tensors.packed(spec, workers, saturated.append)
+                entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
+            if isinstance(spec, LinearSpec):
+                bar.advance(int(np.prod(spec.shape)))
+    if sum(saturated):
+        warn_saturated(sum(saturated), "of the weights")
+    assert writer.id is not None
+    return entries, Sibling(file=path.name, id=writer.id)
+
+
+def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:
+    if dtype == "float32":
+        return rows
+    half, count = to_fp16(rows)
+    saturated.append(count)
+    return half
+
+
+def _message(config: WhisperConfig, profile: Profile, rows: int) -> dict[str, Any]:
+    return {
+        "prefill_length": PREFILL_TOKENS,
+        "batch": 1,
+        "context_length": rows,
+        "all_logits": True,
+        "model_type": MODEL_TYPE,
+        "quant": profile.quant,
+        "head_quant": profile.head_quant,
+        "hidden_size": config["d_model"],
+        "vocab_size": config["vocab_size"],
+    }
+
+
+def _write_graphs(
+    folder: Path,
+    name: str,
+    graphs: Mapping[str, Graph],
+    entries: Sequence[WeightEntry],
+    sibling: Sibling,
+    message: Mapping[str, Any],
+    *,
+    self_contained: bool,
+) -> None:
+    stored: Sequence[WeightEntry | WeightData] = entries
+    if self_contained:
+        source = read(folder / sibling.file)
+        stored = [WeightData(e.name, e.dtype, e.format, e.shape, source.weight_bytes(e)) for e in source.weights]
+    for stage, graph in graphs.items():
+        (part,), used = used_weights([graph], stored)
+        path, msg = folder / f"{name}_{stage}.hmm", json.dumps(message)
+        write_model(path, part, used, custom_msg=msg, sibling=None if self_contained else sibling)
+    if self_contained:
+        (folder / sibling.file).unlink()

@@ -1,0 +1,73 @@
+"""Where weights of speech models come from in a checkpoint, by the names that transformers gives to their modules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tcim_lite.hmm.weight_format import GROUP, PACKED_CONV_OUTPUTS, PACKED_CONV_TERMS
+
+from ..common.packing import is_quantized
+from ..common.profiles import Profile
+from ..common.roles import Role
+from ..common.speech_roles import AttentionRoles, MlpRoles, Pair
+from ..common.weight_spec import LinearSpec, VectorSpec
+from ..family import Tensors
+
+DENSE = "dense"
+_CONV_FORMATS = ("linear_w8", "linear_f16", "linear_f32")  # what a Conv takes
+
+
+def pair_tensors(pair: Pair, name: str) -> dict[Role, Tensors]:
+    """A module with a weight and a bias."""
+    return {
+        pair.weight: Tensors("plain", (f"{name}.weight",)),
+        pair.bias: Tensors("plain", (f"{name}.bias",)),
+    }
+
+
+def attention_tensors(roles: AttentionRoles, part: str, attention: str) -> dict[Role, Tensors]:
+    """Of each layer of a part: its projections and the norm before them."""
+    here = f"{part}.layers.{{layer}}.{attention}"
+    named = {"q_proj": roles.q, "k_proj": roles.k, "v_proj": roles.v, "out_proj": roles.out}
+    found = pair_tensors(roles.norm, f"{here}_layer_norm")
+    for name, pair in named.items():
+        found |= pair_tensors(pair, f"{here}.{name}")
+    return found
+
+
+def mlp_tensors(roles: MlpRoles, part: str) -> dict[Role, Tensors]:
+    """Of each layer of a part: its two Linears and the norm before them."""
+    here = f"{part}.layers.{{layer}}"
+    return {
+        **pair_tensors(roles.norm, f"{here}.final_layer_norm"),
+        **pair_tensors(roles.up, f"{here}.fc1"),
+        **pair_tensors(roles.down, f"{here}.fc2"),
+    }
+
+
+def conv_specs(pair: Pair, name: str, shape: Sequence[int], profile: Profile) -> list[LinearSpec | VectorSpec]:
+    """The kernel of a convolution, [outputs, channels, ..], as a matrix, and its bias.
+
+    Kernels of few terms are not quantised, as in networks from ONNX (docs/numerics.md section 11).
+    """
+    outputs, terms = shape[0], math.prod(shape[1:])
+    fmt = profile.body_format if profile.body_format in _CONV_FORMATS else "linear_w8"
+    least = GROUP if is_quantized(fmt) else PACKED_CONV_TERMS
+    if terms < least or (outputs < PACKED_CONV_OUTPUTS and not is_quantized(fmt)):
+        fmt = DENSE
+    padded = terms + -terms % GROUP if fmt == "linear_w8" else terms
+    kernel = LinearSpec(
+        role=pair.weight,
+        layer=None,
+        format=fmt,
+        shape=(outputs, padded),
+        tensors=(f"{name}.weight",),
+        tensor_shapes=(tuple(shape),),
+    )
+    return [kernel, VectorSpec(role=pair.bias, layer=None, tensors=(f"{name}.bias",), lengths=(outputs,))]
+
+
+def table_spec(role: Role, name: str, shape: tuple[int, int]) -> LinearSpec:
+    """A table whose rows a graph looks up or adds."""
+    return LinearSpec(role=role, layer=None, format=DENSE, shape=shape, tensors=(name,), tensor_shapes=(shape,))

@@ -1,0 +1,139 @@
+"""Whisper, all sizes: what `config.json` says, and where every weight comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, norm_weights
+from ..blocks.weights import Weight
+from ..common import speech_roles as roles
+from ..common.config_keys import Key, Only, read_keys
+from ..common.errors import CompileError
+from ..common.profiles import Profile
+from ..common.roles import HEAD
+from ..common.weight_spec import LinearSpec, VectorSpec
+from ..compiler.weights import specs_of
+from ..family import Tensors
+from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors, table_spec
+
+MODEL_TYPE, ARCHITECTURE = "whisper", "WhisperForConditionalGeneration"
+MODELS = "Whisper tiny to large-v3-turbo, Distil-Whisper"
+HAS = "[graphs of its own](compile.md#speech): an encoder, and a decoder with caches as inputs and outputs"
+PREFILL_TOKENS = 4  # start, language, task, no timestamps
+MAX_CACHE = 1024  # rows of the vendor's caches
+
+# Defaults are those of transformers, except that the sizes of a model must be given.
+_KEYS: tuple[Key | Only, ...] = (
+    Key("vocab_size"),
+    Key("d_model"),
+    Key("encoder_layers"),
+    Key("encoder_attention_heads"),
+    Key("encoder_ffn_dim"),
+    Key("decoder_layers"),
+    Key("decoder_attention_heads"),
+    Key("decoder_ffn_dim"),
+    Key("num_mel_bins", absent=80),
+    Key("max_source_positions", absent=1500),
+    Key("max_target_positions", absent=448),
+    Key("tie_word_embeddings", "flag", absent=True),
+    Only("activation_function", "gelu"),
+    Only("scale_embedding", False),
+)
+_ENCODER, _DECODER = "model.encoder", "model.decoder"
+_TOKENS = f"{_DECODER}.embed_tokens.weight"
+TENSORS = {
+    **attention_tensors(roles.ENCODER_ATTENTION, _ENCODER, "self_attn"),
+    **mlp_tensors(roles.ENCODER_MLP, _ENCODER),
+    **pair_tensors(roles.ENCODER_NORM, f"{_ENCODER}.layer_norm"),
+    **attention_tensors(roles.SELF_ATTENTION, _DECODER, "self_attn"),
+    **attention_tensors(roles.CROSS_ATTENTION, _DECODER, "encoder_attn"),
+    **mlp_tensors(roles.DECODER_MLP, _DECODER),
+    **pair_tensors(roles.DECODER_NORM, f"{_DECODER}.layer_norm"),
+    HEAD: Tensors("tied", ("proj_out.weight",)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhisperConfig:
+    """Sizes of a model: the values of its keys."""
+
+    values: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def mel_frames(self) -> int:
+        """Of a sound; the second convolution takes every second one."""
+        return 2 * int(self["max_source_positions"])
+
+    @property
+    def encoder_layer(self) -> EncoderLayer:
+        """The blocks of a layer of the encoder."""
+        return EncoderLayer(
+            attention=self._projections(roles.ENCODER_ATTENTION, "encoder"),
+            mlp=PlainMlp(roles=roles.ENCODER_MLP, hidden=self["d_model"], inner=self["encoder_ffn_dim"]),
+        )
+
+    @property
+    def self_attention(self) -> Projections:
+        """Of the decoder's tokens to those before them."""
+        return self._projections(roles.SELF_ATTENTION, "decoder")
+
+    @property
+    def cross_attention(self) -> Projections:
+        """Of the decoder's tokens to the sound, whose k and v the encoder's graph makes."""
+        return self._projections(roles.CROSS_ATTENTION, "decoder")
+
+    @property
+    def decoder_mlp(self) -> PlainMlp:
+        """Of a layer of the decoder."""
+        return PlainMlp(roles=roles.DECODER_MLP, hidden=self["d_model"], inner=self["decoder_ffn_dim"])
+
+    def _projections(self, of: roles.AttentionRoles, part: str) -> Projections:
+        return Projections(roles=of, hidden=self["d_model"], heads=self[f"{part}_attention_heads"])
+
+    def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
+        """Returns all weights in the order of the package.
+
+        Raises:
+            CompileError: A quantised weight whose inputs are not a multiple of 64.
+        """
+        hidden = self["d_model"]
+        specs = conv_specs(roles.CONVS[0], f"{_ENCODER}.conv1", (hidden, self["num_mel_bins"], 3), profile)
+        specs += conv_specs(roles.CONVS[1], f"{_ENCODER}.conv2", (hidden, hidden, 3), profile)
+        for role, name, rows in (
+            (roles.ENCODER_POSITIONS, f"{_ENCODER}.embed_positions.weight", self["max_source_positions"]),
+            (roles.TOKENS, _TOKENS, self["vocab_size"]),
+            (roles.DECODER_POSITIONS, f"{_DECODER}.embed_positions.weight", self["max_target_positions"]),
+        ):
+            specs.append(table_spec(role, name, (rows, hidden)))
+        for layer in range(self["encoder_layers"]):
+            specs += specs_of(self.encoder_layer.weights(), TENSORS, profile, layer)
+        specs += specs_of(norm_weights(roles.ENCODER_NORM, hidden), TENSORS, profile, None)
+        for layer in range(self["decoder_layers"]):
+            weights = (*self.self_attention.weights(), *self.cross_attention.weights(), *self.decoder_mlp.weights())
+            specs += specs_of(weights, TENSORS, profile, layer)
+        ends = [*norm_weights(roles.DECODER_NORM, hidden), Weight(HEAD, (self["vocab_size"],), hidden)]
+        return specs + specs_of(ends, TENSORS, profile, None, (_TOKENS,) if self["tie_word_embeddings"] else ())
+
+
+def read_whisper(raw: Mapping[str, Any]) -> WhisperConfig:
+    """Reads a parsed `config.json`.
+
+    Raises:
+        CompileError: A value that is missing, malformed or not supported, or sizes that do not fit together.
+    """
+    names = raw.get("architectures") or [ARCHITECTURE]
+    if ARCHITECTURE not in names:
+        raise CompileError(f"config.json: architectures={names!r:.80}; of Whisper this compiler takes {ARCHITECTURE}")
+    config = WhisperConfig(values=read_keys(_KEYS, raw, "Whisper"))
+    for part in ("encoder", "decoder"):
+        heads = config[f"{part}_attention_heads"]
+        if config["d_model"] % heads:
+            raise CompileError(
+                f"config.json: d_model={config['d_model']} is not a multiple of {part}_attention_heads={heads}"
+            )
+    return config

@@ -1,0 +1,323 @@
+"""Whisper: its graphs against transformers, through the example's own host code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import warm_python
+from isas import X86_64, cpu_has
+
+import tcim_lite.runtime as rt
+from tcim_lite.hmm import read
+from tcim_lite.llm import Package
+from tcim_lite.models.common.errors import CompileError, CompileWarning
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SIZES = {
+    "even": {
+        "d_model": 128,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 256,
+        "decoder_ffn_dim": 256,
+        "vocab_size": 320,
+        "max_source_positions": 50,
+        "max_target_positions": 64,
+    },
+    "odd": {
+        "d_model": 30,
+        "encoder_layers": 1,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 5,
+        "decoder_attention_heads": 3,
+        "encoder_ffn_dim": 47,
+        "decoder_ffn_dim": 59,
+        "vocab_size": 131,
+        "num_mel_bins": 13,
+        "max_source_positions": 37,
+        "max_target_positions": 29,
+        "tie_word_embeddings": False,
+    },
+}
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+PROMPT = [1, 7, 9, 11]
+# Least cosine of all logits; their float32 bound is that of docs/numerics.md section 9.
+COSINES = {"float16": 0.99999, "w8a8h1_sefp": 0.999, "w4a8h0_ssfp": 0.97, "mxfp4a8": 0.95}
+
+
+def example(name: str):
+    sys.path.insert(0, str(EXAMPLES))
+    try:
+        specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+        module = importlib.util.module_from_spec(specification)
+        specification.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def random_model(**sizes):
+    torch.manual_seed(3)
+    config = transformers.WhisperConfig(**{**SIZES["even"], **sizes}, **SPECIAL, attn_implementation="eager")
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            tensor.normal_(std=0.1)
+            if "norm.weight" in name:
+                tensor += 1
+            tensor.copy_(tensor.half())
+    return model
+
+
+def compiled(checkpoint: Path, out: Path, **options) -> Package:
+    with pytest.warns(CompileWarning, match="no tokenizer"):
+        compile_checkpoint(CompileOptions(checkpoint=checkpoint, output=out, **options))
+    return Package.open(out)
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def made(request, tmp_path_factory):
+    """A model of transformers and its folder."""
+    model, folder = random_model(**SIZES[request.param]), tmp_path_factory.mktemp(request.param)
+    model.save_pretrained(folder)
+    return model, folder
+
+
+@pytest.fixture(scope="module")
+def even(tmp_path_factory):
+    model, folder = random_model(), tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    return model, folder
+
+
+def sound(config) -> np.ndarray:
+    shape = (1, config.num_mel_bins, 2 * config.max_source_positions)
+    return np.random.default_rng(5).standard_normal(shape).astype(np.float16).astype(np.float32)
+
+
+def answered(package: Package, features: np.ndarray, steps: int = 20) -> tuple[list[np.ndarray], np.ndarray, list[int]]:
+    """What the encoder gives, the logits of the prompt and of each step, and all tokens."""
+    model = example("speech_recognition").SpeechModel(package)
+    model.hear(features)
+    names = [model.encoder.get_output_name(i) for i in range(model.encoder.get_num_outputs())]
+    sounds = [model.encoder.get_output(name).numpy() for name in names]
+    model.run(model.decode, PROMPT[:1], 0)  # the language; its row is written again
+    logits, tokens = [model.run(model.prefill, PROMPT, 0)], list(PROMPT)
+    for _ in range(steps):
+        tokens.append(int(logits[-1][-1].argmax()))
+        logits.append(model.run(model.decode, tokens[-1:], len(tokens) - 1))
+    return sounds, np.concatenate(logits), tokens
+
+
+def expected(model, features: np.ndarray, tokens: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
+    with torch.no_grad():
+        given = torch.tensor(features)
+        hidden, sounds = model.model.encoder(given).last_hidden_state, []
+        for layer in model.model.decoder.layers:
+            attention = layer.encoder_attn
+            for project in (attention.k_proj, attention.v_proj):
+                heads = project(hidden).unflatten(2, (attention.num_heads, attention.head_dim))
+                sounds.append(heads.transpose(1, 2).numpy())
+        logits = model(input_features=given, decoder_input_ids=torch.tensor([tokens])).logits
+    return sounds, logits[0].numpy()
+
+
+def bound(config) -> float:
+    """Of float32 graphs, as in test_oracle.py; two norms and three sums more a layer are within its factor."""
+    widest = max(config.encoder_ffn_dim, config.decoder_ffn_dim, config.d_model)
+    return 64 * 2**-24 * (widest * (config.encoder_layers + config.decoder_layers)) ** 0.5
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+def test_float32_agrees_with_transformers(made, tmp_path):
+    model, folder = made
+    sounds, logits, tokens = answered(compiled(folder, tmp_path, quant="float32"), sound(model.config))
+    wanted, reference = expected(model, sound(model.config), tokens)
+    for got, want in zip([*sounds, logits], [*wanted, reference], strict=True):
+        assert got.shape == want.shape
+        assert np.abs(got - want).max() <= bound(model.config) * np.abs(want).max()
+
+
+@pytest.mark.parametrize("quant", COSINES)
+def test_other_formats_are_near_transformers(even, tmp_path, quant):
+    model, folder = even
+    _, logits, tokens = answered(compiled(folder, tmp_path, quant=quant), sound(model.config))
+    assert cosine(logits, expected(model, sound(model.config), tokens)[1]) > COSINES[quant]
+
+
+def test_inputs_and_outputs_are_the_vendors(even, tmp_path):
+    _, folder = even
+    package = compiled(folder, tmp_path)
+    encoder, prefill, decode = (
+        rt.load(tmp_path / f"whisper_{stage}.hmm") for stage in ("encoder", "prefill", "decode")
+    )
+
+    def ports(module, way):
+        count = getattr(module, f"get_num_{way}s")()
+        infos = [getattr(module, f"get_{way}_info")(getattr(module, f"get_{way}_name")(i)) for i in range(count)]
+        return [(tuple(info.shape), np.dtype(info.dtype).name) for info in infos]
+
+    cross, own = ((1, 2, 50, 64), "float16"), ((1, 2, 1024, 64), "float16")
+    assert ports(encoder, "input") == [((1, 80, 100), "float16")]
+    assert ports(encoder, "output") == [cross] * 4
+    names = [encoder.get_output_name(i) for i in range(4)]
+    assert names == ["cross_key_0", "cross_value_0", "cross_key_1", "cross_value_1"]
+    for module, tokens in ((prefill, 4), (decode, 1)):
+        ids, length = ((1, tokens), "int32"), ((1,), "int32")
+        masks = [((1, 2, tokens, 1024), "float16"), ((1, 1, 1, 50), "float16")]
+        assert ports(module, "input") == [ids, ids, length, length, *masks, *[own] * 4, *[cross] * 4]
+        assert ports(module, "output") == [((1, tokens, 320), "float16"), *[own] * 4]
+        assert [module.get_output_name(i) for i in range(5)] == [
+            "logits",
+            *(f"present_{kind}_{layer}" for kind in ("key", "value") for layer in range(2)),
+        ]
+    message = json.loads(read(package.decode_path).custom_msg)
+    assert (message["model_type"], message["prefill_length"], message["context_length"]) == ("whisper", 4, 1024)
+
+
+def test_prefill_and_decode_share_their_weights(even, tmp_path):
+    _, folder = even
+    package, weights = compiled(folder, tmp_path), rt.WeightManager(0)
+    weight_bytes = [entry.name for entry in read(package.prefill_path).weights]
+    shared = {entry.name for entry in read(package.decode_path).weights} & set(weight_bytes)
+    assert len(weight_bytes) - len(shared) <= 1  # which token is which
+    for path in (package.prefill_path, package.decode_path):
+        rt.load(path, option=rt.Option(weights))
+
+
+def test_a_token_sees_what_its_mask_shows_and_padding_writes_nothing(even, tmp_path):
+    """A prefill of one live token is decode's; what lies in hidden rows does not matter."""
+    model, folder = even
+    package = compiled(folder, tmp_path, quant="float32", context_length=256)
+    host = example("speech_recognition").SpeechModel(package)
+    host.hear(sound(model.config))
+    alone = host.run(host.decode, [5], 0)[0].copy()
+    name = host.prefill.get_output_name(1)
+    before = host.prefill.get_output(name).numpy().copy()
+    host.run(host.prefill, [5, 6, 6, 6], 0)
+    whole = host.prefill.get_output(name).numpy().copy()
+    assert (whole[:, :, 1:4] != before[:, :, 1:4]).all()
+    host.decode.set_input(host.names[6], np.full(before.shape, -65504, np.float32))
+    host.prefill.set_input(host.names[3], np.array([1], np.int32))
+    host.prefill.run()
+    host.prefill.sync()
+    after = host.prefill.get_output(name).numpy()
+    assert (after[:, :, 1:] == -65504).all()
+    np.testing.assert_array_equal(after[:, :, 0], whole[:, :, 0])
+    np.testing.assert_array_equal(host.prefill.get_output("logits").numpy()[0, 0], alone)
+
+
+_BITS = """
+import sys, hashlib, numpy as np
+sys.path[:0] = [{tests!r}, {llm!r}]
+from pathlib import Path
+from tcim_lite.llm import Package
+import test_speech
+sounds, logits, tokens = test_speech.answered(Package.open({folder!r}), np.load({features!r}), 6)
+print(hashlib.sha256(b"".join(part.tobytes() for part in [*sounds, logits])).hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quant", ["w8a8h1_sefp", "float16", "float32"])
+def test_bits_do_not_depend_on_instruction_sets_or_threads(even, tmp_path, quant):
+    model, folder = even
+    compiled(folder, tmp_path / "out", quant=quant, context_length=256)
+    np.save(tmp_path / "features.npy", sound(model.config))
+    program = tmp_path / "program.py"
+    here = Path(__file__).parent
+    program.write_text(
+        _BITS.format(
+            tests=str(here.parent),
+            llm=str(here),
+            folder=str(tmp_path / "out"),
+            features=str(tmp_path / "features.npy"),
+        )
+    )
+    found = set()
+    for isa in ["ref", *(isa for isa in X86_64 if cpu_has(isa))]:
+        for threads in ("1", "2"):
+            done = warm_python.run(program, env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_NUM_THREADS": threads})
+            assert done.returncode == 0, done.stderr
+            found.add(done.stdout)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"activation_function": "relu"}, "activation_function='relu' is not supported; Whisper is compiled"),
+        ({"scale_embedding": True}, "scale_embedding=True is not supported"),
+        ({"decoder_attention_heads": 3}, "d_model=128 is not a multiple of decoder_attention_heads=3"),
+        ({"vocab_size": None}, "config.json has no 'vocab_size'"),
+        ({"vocab_size": 321}, r"'model.decoder.embed_tokens.weight'.* has shape \[320, 128\], expected \[321, 128\]"),
+        ({"encoder_layers": 3}, "model.encoder.layers.2.self_attn_layer_norm.weight"),
+        ({"architectures": ["WhisperForAudioClassification"]}, "this compiler takes WhisperForConditionalGeneration"),
+    ],
+)
+def test_configs_that_do_not_fit_are_refused(even, tmp_path, changes, message):
+    _, folder = even
+    config = json.loads((folder / "config.json").read_text())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "config.json").write_text(json.dumps(config | changes))
+    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
+    with pytest.raises(CompileError, match=message):
+        compile_checkpoint(CompileOptions(checkpoint=copy, output=tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prefill_length": 8}, "--prefill-length: the graphs of Whisper are those of the vendor"),
+        ({"batch": 2}, "--batch"),
+        ({"ndevice": 2, "single_device": False}, "--(ndevice|no-single-device)"),
+        ({"draft_layers": 1}, "--draft-layers"),
+    ],
+)
+def test_options_of_language_models_are_refused(even, tmp_path, options, message):
+    with pytest.raises(CompileError, match=message):
+        compile_checkpoint(CompileOptions(checkpoint=even[1], output=tmp_path / "out", **options))
+
+
+def test_features_of_another_length_are_refused(even, tmp_path):
+    package = compiled(even[1], tmp_path)
+    host = example("speech_recognition").SpeechModel(package)
+    with pytest.raises(ValueError, match=r"100"):
+        host.hear(np.zeros((1, 80, 99), np.float16))
+
+
+def test_random_weights_need_a_config_alone(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "whisper", **SIZES["even"]}))
+    package = compiled(tmp_path / "config.json", tmp_path / "out", random_weights=True)
+    assert np.isfinite(answered(package, np.zeros((1, 80, 100), np.float32), 2)[1]).all()
+
+
+def test_log_mel_is_that_of_transformers():
+    log_mel = example("log_mel")
+    rng = np.random.default_rng(4)
+    for bins, length in ((80, 70000), (128, 500000), (80, 0)):
+        samples = rng.standard_normal(length).astype(np.float32) * 0.1
+        extractor = transformers.WhisperFeatureExtractor(feature_size=bins)
+        want = extractor(samples, sampling_rate=16000, return_tensors="np").input_features
+        got = log_mel.log_mel(samples, bins, 3000)
+        assert got.shape == want.shape
+        assert np.abs(got - want).max() < 1e-4
