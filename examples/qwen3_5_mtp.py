@@ -50,11 +50,17 @@ class Graph:
         return tuple(self.module.get_output(output).numpy()[0] for output in ("logits", name))
 
     def take_states(self, source: "Graph", end: str) -> None:
-        """Binds each state to what the last run of `source` gave, to the output whose name ends in `end`."""
+        """Binds each state to what the last run of `source` gave, to the output whose name ends in `end`.
+
+        What `source` updates in place is no output of it, but its input.
+        """
         for name in self.states:
             kind, layer = STATE.match(name).groups()
             output = f"{kind}_out_{layer}{end}"
-            self.module.set_input(name, source.module.get_dev_output(output))
+            if output in source.outputs:
+                self.module.set_input(name, source.module.get_dev_output(output))
+            elif source is not self:
+                self.module.set_input(name, source.module.get_dev_input(name))
 
 
 class MtpModel:

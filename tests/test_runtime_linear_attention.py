@@ -201,6 +201,58 @@ def test_as_many_states_as_tokens_or_one():
         rt.load(hmm.model_bytes(graph, WEIGHTS))
 
 
+def rule_graph(dtype, tokens, in_place):
+    """The delta rule alone, its state an input with an output, or a state."""
+    builder = GraphBuilder("rule", dtype, WEIGHTS)
+    q, k = (builder.input(name, (1, tokens, KEY_HEADS, KEYS)) for name in "qk")
+    v, mask = builder.input("v", (1, tokens, HEADS, VALUES)), builder.input("mask", (1, tokens))
+    a, b = (builder.input(name, (1, tokens, HEADS)) for name in "ab")
+    state = (builder.state if in_place else builder.input)("state", (1, HEADS, KEYS, VALUES))
+    y, (new_state,) = builder.delta_rule("y", (q, k, v), state, (a, b), ("rate", "bias"), mask, ["new_state"])
+    outputs = {y: Role("y")} if in_place else {y: Role("y"), new_state: Role("new_state")}
+    return builder.build(outputs)
+
+
+@pytest.mark.parametrize("tokens", [1, 20])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_state_in_place_is_that_of_an_output(tokens, dtype):
+    usual, in_place = (rt.load(hmm.model_bytes(rule_graph(dtype, tokens, kind), WEIGHTS)) for kind in (False, True))
+    random = np.random.default_rng(4)
+    assert not in_place.get_dev_input("state").numpy().any()
+    for _ in range(3):
+        for index in range(usual.get_num_inputs()):
+            name = usual.get_input_name(index)
+            if name != "state":
+                value = random.normal(0, 0.4, usual.get_input_info(name).shape).astype(dtype)
+                usual.set_input(name, value)
+                in_place.set_input(name, value)
+        usual.run(True)
+        in_place.run(True)
+        np.testing.assert_array_equal(in_place.get_output("y").numpy(), usual.get_output("y").numpy())
+        after = usual.get_output("new_state").numpy()
+        np.testing.assert_array_equal(in_place.get_dev_input("state").numpy(), after)
+        usual.set_input("state", after)
+
+
+def test_what_states_in_place_cannot_be():
+    def load(graph, change):
+        (op,) = graph.ops
+        rt.load(hmm.model_bytes(replace(graph, ops=[change(op)]), WEIGHTS))
+
+    usual, in_place = (rule_graph("float32", 1, kind) for kind in (False, True))
+    attributes = {"update_rule": "gated_delta"}
+    with pytest.raises(HmmFormatError, match="reads the state 'state' as operand 3, which it does not update"):
+        load(in_place, lambda op: replace(op, attributes=attributes))
+    (rule,) = in_place.ops
+    returned = replace(in_place, outputs=rule.outputs)
+    with pytest.raises(HmmFormatError, match="'new_state' is a state, which is updated in place and is no output"):
+        rt.load(hmm.model_bytes(returned, WEIGHTS))
+    with pytest.raises(HmmFormatError, match="attribute 'state' is 'copied', which this version does not know"):
+        load(in_place, lambda op: replace(op, attributes=attributes | {"state": "copied"}))
+    with pytest.raises(HmmFormatError, match=r"'state' is input float32 .*, expected a state"):
+        load(usual, lambda op: replace(op, attributes=attributes | {"state": "in_place"}))
+
+
 @pytest.mark.parametrize("tokens", [1, 5])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_state_and_its_result_may_be_one_buffer(tokens, dtype):

@@ -38,6 +38,11 @@ class DeltaNet:
         return 2 * self.key_heads * self.keys + self.heads * self.values
 
     @property
+    def parts(self) -> dict[str, int]:
+        """The channels of q, of k and of v, in their order."""
+        return {"q": self.key_heads * self.keys, "k": self.key_heads * self.keys, "v": self.heads * self.values}
+
+    @property
     def states(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of what a slot hands from run to run."""
         return (1, self.channels, self.taps), (1, self.heads, self.keys, self.values)

@@ -177,7 +177,10 @@ class GraphBuilder(GraphValues):
         """
         operands = [*qkv, state, *gates, *(self.weight(vector) for vector in vectors), mask]
         shape = qkv[2].shape
-        return self._with_state("DeltaRule", name, operands, shape, state, new_states, {"update_rule": "gated_delta"})
+        attributes: dict[str, int | float | str] = {"update_rule": "gated_delta"}
+        if self._values[state.id].kind == "state":
+            attributes["state"] = "in_place"
+        return self._with_state("DeltaRule", name, operands, shape, state, new_states, attributes)
 
     def gate_mul(self, name: str, x: Ref, gate: Ref, function: str) -> Ref:
         """x * function(gate), `sigmoid` or `silu`; one gate for each element, or [B, T, 1]."""
@@ -198,6 +201,17 @@ class GraphBuilder(GraphValues):
         """Elements start..stop of the last axis."""
         assert 0 <= start < stop <= x.shape[-1]
         return self._op("Slice", name, [x], (*x.shape[:-1], stop - start), {"start": start, "stop": stop})
+
+    def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
+        """Elements start..stop of any axis, copied."""
+        starts, steps = [0] * len(x.shape), [1] * len(x.shape)
+        starts[axis] = start
+        shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+        attributes: dict[str, int | float | str] = {
+            "starts": ",".join(map(str, starts)),
+            "steps": ",".join(map(str, steps)),
+        }
+        return self._op("StridedSlice", name, [x], shape, attributes)
 
     def reshape(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
         """The same elements in another shape."""

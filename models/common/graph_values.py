@@ -47,7 +47,7 @@ class GraphValues:
         return self._port(name, "input", dtype or self._tensor_dtype, shape, role, aliases)
 
     def state(self, name: str, shape: Sequence[int], *, role: Role | None = None, aliases: Sequence[str] = ()) -> Ref:
-        """Adds the next graph input that KVcache updates in place."""
+        """Adds the next graph input that an op updates in place."""
         return self._port(name, "state", self._tensor_dtype, shape, role, aliases)
 
     def weight(self, name: str) -> Ref:

@@ -20,6 +20,7 @@ from ..common.profiles import Profile
 from ..common.slot import Slot
 from ..contract import Port
 from ..family import ModelConfig
+from .carried import CarriedPorts
 from .graph_specs import GraphSpec
 
 _MASK_ALIGNMENT = 16
@@ -75,9 +76,7 @@ def build_graph(
     logits = lower_head(part, hidden)
     outputs = {logits: Role("logits")}
     for slot, lane in enumerate(slots):
-        for kind, port in enumerate(contract.carried):
-            for layer, refs in sorted(lane.carried_on.items()):
-                outputs |= dict(zip(refs[kind], _state_roles(port, layer, slot, len(refs[kind])), strict=True))
+        outputs |= CarriedPorts(contract, _nets(config, layers), spec, slot).outputs(builder, lane.carried_on)
     if spec.mtp is not None:
         outputs[hidden] = Role("hidden")
     if spec.argmax:
@@ -85,14 +84,12 @@ def build_graph(
     return builder.build(outputs, live_rows=live_rows)
 
 
-def _state_roles(port: Port, layer: int, slot: int, count: int) -> list[Role]:
-    """Of the states that a layer returns: one, or one after each token, told apart by the token's number."""
-    names = [port.role] if count == 1 else [f"{port.role}_{token}" for token in range(count)]
-    return [Role(name, layer, slot) for name in names]
-
-
 def _layers_with(block: type, config: ModelConfig, layers: range) -> list[int]:
     return [layer for layer in layers if any(isinstance(each, block) for each in config.blocks(layer))]
+
+
+def _nets(config: ModelConfig, layers: range) -> dict[int, DeltaNet]:
+    return {layer: block for layer in layers for block in config.blocks(layer) if isinstance(block, DeltaNet)}
 
 
 def mask_columns(config: ModelConfig, tokens: int, context: int) -> tuple[int, int]:
@@ -163,10 +160,7 @@ def _slot(
         pairs = [(port, layer) for layer in cached for port in contract.per_layer]
     for port, layer in pairs:
         refs[port.role, layer] = _add_port(builder.state, port, cache_shape, slot, layer, number[layer])
-    nets = {layer: block for layer in layers for block in config.blocks(layer) if isinstance(block, DeltaNet)}
-    for kind, port in enumerate(contract.carried):
-        for index, (layer, net) in enumerate(nets.items()):
-            refs[port.role, layer] = _add_port(builder.input, port, net.states[kind], slot, layer, index)
+    carried = CarriedPorts(contract, _nets(config, layers), spec, slot)
     return Slot(
         valid=refs["valid_length", None],
         current=refs["current_length", None],
@@ -177,14 +171,6 @@ def _slot(
         keys=tuple(refs["k_cache", layer] for layer in cached),
         values=tuple(refs["v_cache", layer] for layer in cached),
         linear_mask=linear_mask,
-        carried={layer: tuple(refs[port.role, layer] for port in contract.carried) for layer in nets},
-        carried_names={
-            layer: tuple(
-                tuple(f"{name.format(layer=index)}_{token}" for token in range(spec.tokens))
-                if spec.each_state
-                else (name.format(layer=index),)
-                for name in contract.carried_outputs
-            )
-            for index, layer in enumerate(nets)
-        },
+        carried=carried.add(builder),
+        carried_names=carried.names(),
     )

@@ -31,6 +31,8 @@ class GraphSpec:
         mtp: It is of the model with multi-token prediction (`"target"`), and returns hidden states after its other
             outputs, those of linear attention after each token where it is a decode graph; or of that layer itself
             (`"draft"`). None for all others.
+        split_conv: Columns of the convolution in linear attention are inputs and outputs for q, k and v.
+        recurrent_in_place: Its states are written where they are read, and are no outputs.
     """
 
     name: str
@@ -43,6 +45,8 @@ class GraphSpec:
     layers: range | None = None
     ndevice: int = 1
     mtp: Literal["target", "draft"] | None = None
+    split_conv: bool = False
+    recurrent_in_place: bool = False
 
     @property
     def each_state(self) -> bool:
@@ -74,8 +78,11 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         )
     if config.family.contract.carried:
         _check_carried(options, config)
+    elif options.split_conv or options.recurrent_in_place:
+        flag = "--split-conv" if options.split_conv else "--recurrent-in-place"
+        raise CompileError(f"{flag}: {config.family.title} has no layers with linear attention; leave it out")
     if options.mtp:
-        return _mtp_specs(options, config)
+        return [_with_states(spec, options) for spec in _mtp_specs(options, config)]
     if masks and config.family.contract.masks is None:
         raise CompileError(
             f"--masks: the vendor's graphs of {config.family.title} have no mask inputs, those of gpt-oss have; "
@@ -87,7 +94,7 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     ]
     if options.verify_tokens is not None:
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
-    specs = [replace(spec, position_ids=given, masks=masks) for spec in specs]
+    specs = [_with_states(replace(spec, position_ids=given, masks=masks), options) for spec in specs]
     stages = [
         replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
         for spec in specs[:2]
@@ -110,6 +117,11 @@ def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
         GraphSpec(name="prefill_mtp", tokens=length, all_logits=all_logits, mtp="draft"),
         GraphSpec(name="decode_mtp", tokens=1, argmax=argmax, mtp="draft"),
     ]
+
+
+def _with_states(spec: GraphSpec, options: CompileOptions) -> GraphSpec:
+    in_place = options.recurrent_in_place and spec.name == "prefill"
+    return replace(spec, split_conv=options.split_conv, recurrent_in_place=in_place)
 
 
 def _check_carried(options: CompileOptions, config: ModelConfig) -> None:

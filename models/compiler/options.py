@@ -47,6 +47,10 @@ class CompileOptions:
         mtp: Write the graphs of the vendor's speculative decoding with the checkpoint's multi-token prediction layer:
             prefill with hidden states, a decode graph that verifies `verify_length` tokens, and prefill and decode of
             the layer, `<name>_prefill_mtp` and `<name>_decode_mtp`.
+        split_conv: Columns of the convolution in linear attention are inputs and outputs for q, k and v each, as the
+            vendor's exporter splits them by default.
+        recurrent_in_place: Prefill updates the states of linear attention where they are and returns none, as the
+            vendor's fused scan does; decode returns them.
         draft: Checkpoint of a draft model for speculative decoding, also written, as `<name>_prefill_draft` and so on.
             Either of the two options below asks for a draft as well, by default from `checkpoint` itself.
         draft_quant: Its profile, or None for `quant` and `head_quant`.
@@ -77,6 +81,8 @@ class CompileOptions:
     seed: int = 0
     self_contained: bool = False
     mtp: bool = False
+    split_conv: bool = False
+    recurrent_in_place: bool = False
     draft: Path | None = None
     draft_quant: str | None = None
     draft_layers: int | None = None

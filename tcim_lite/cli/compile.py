@@ -52,6 +52,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="graphs take two attention masks as inputs 3 and 4, as the vendor's gpt-oss graphs (gpt_oss only)",
     )
     parser.add_argument(
+        "--split-conv",
+        action="store_true",
+        help="linear attention: past_conv_cache is split in q, k and v, as the vendor's exporter does by default",
+    )
+    parser.add_argument(
+        "--recurrent-in-place",
+        action="store_true",
+        help="linear attention: prefill updates past_recurrent_state where it is, without an output",
+    )
+    parser.add_argument(
         "--verify-length",
         metavar="T",
         type=int,
@@ -204,6 +214,8 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         self_contained=args.self_contained,
         mtp=args.mtp,
+        split_conv=args.split_conv,
+        recurrent_in_place=args.recurrent_in_place,
         **{key: value for key, value in vars(args).items() if key.startswith("draft")},
     )
     start = time.monotonic()

@@ -5,6 +5,7 @@ They only go forward. A cache forgets its last rows where a length says so; a st
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,21 @@ from .ports import lanes_of
 def share_carried(owner: Any, others: list[Any]) -> None:
     """Makes every run of all graphs go on where the last one ended: each state is one buffer, read and written by all.
 
-    Without states this does nothing.
+    A state that a graph writes where it reads it is no output of that graph. Without states this does nothing.
     """
     (first,) = lanes_of(owner)
-    for index, name in enumerate(first.carried):
-        buffer = owner.get_dev_input(name)
+    for name in first.carried:
+        buffer, result = owner.get_dev_input(name), _result_of(name)
         for module in (owner, *others):
-            (lane,) = lanes_of(module)
             if module is not owner:
-                module.set_dev_input(lane.carried[index], buffer)
-            module.set_dev_output(module.get_output_name(1 + index), buffer)
+                module.set_dev_input(name, buffer)
+            if result in {module.get_output_name(i) for i in range(module.get_num_outputs())}:
+                module.set_dev_output(result, buffer)
+
+
+def _result_of(name: str) -> str:
+    """The output that hands on an input: conv_cache_out_3 of past_conv_cache_3."""
+    return re.sub("^past_(conv_cache|recurrent_state)", r"\1_out", name)
 
 
 def clear_carried(module: Any) -> None:

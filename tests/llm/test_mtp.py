@@ -197,6 +197,21 @@ def test_answers_are_those_of_plain_decode(tmp_path, example, name, quant):
     assert answer == want[: len(answer)]
 
 
+@pytest.mark.parametrize("form", [{"split_conv": True}, {"split_conv": True, "recurrent_in_place": True}], ids="-".join)
+def test_other_forms_of_states_give_the_same_answers(tmp_path, example, form):
+    checkpoint(tmp_path)
+    options = {"quant": "float16", "mtp": True, **SIZES}
+    usual = compile_package(tmp_path / "hf", tmp_path / "usual", **options)
+    other = compile_package(tmp_path / "hf", tmp_path / "other", **options, **form)
+    answers = []
+    for package in (usual, other):
+        model, stats = example.MtpModel(package), {"runs": 0, "proposed": 0, "accepted": 0}
+        answers.append([list(model.generate(tokens_of(n, n), (), 20, stats)) for n in (20, 33)] + [stats])
+    assert answers[0] == answers[1]
+    assert "conv_cache_out_v_2_4" in model.verify.outputs
+    assert ("recurrent_state_out_0" in model.prefill.outputs) == ("recurrent_in_place" not in form)
+
+
 @pytest.mark.parametrize("open_it", [LoadedPackage, Slots.open])
 def test_what_decodes_one_token_a_run_refuses_the_verify_graph(made, open_it):
     with pytest.raises(ValueError, match=r"takes 5 tokens a run, expected 1.*--mtp"):

@@ -24,6 +24,13 @@ struct Operands {
   size_t mask() const { return rate() + 2; }
 };
 
+bool is_in_place(const Op& op) { return op.find("state") != nullptr; }
+
+std::vector<StateOperand> states_of_delta_rule(const Op& op) {
+  if (is_in_place(op)) return {{kState, 1}};
+  return {};
+}
+
 Operands operands_of(const Op& op) { return Operands(std::get<std::string>(*op.find("update_rule"))); }
 
 void check_gates(const OpCheck& op, const Operands& at, DType dtype) {
@@ -49,7 +56,7 @@ void check_gates(const OpCheck& op, const Operands& at, DType dtype) {
 }
 
 void check_delta_rule(const OpCheck& op) {
-  op.attributes({"update_rule", "scale"});
+  op.attributes({"update_rule", "scale", "state"});
   op.text_in("update_rule", {"linear", "gated", "delta", "gated_delta"});
   const Operands at = operands_of(op.op());
   op.arity(at.rate(), at.mask() + 1, std::max<size_t>(op.op().outputs.size(), 2));
@@ -71,6 +78,10 @@ void check_delta_rule(const OpCheck& op) {
   check_gates(op, at, dtype);
   op.expect(op.output(0), dtype, v.shape);
   op.states_after(state, v.shape[1]);
+  if (!is_in_place(op.op())) return;
+  op.text_in("state", {"in_place"});
+  if (state.kind != ValueKind::State) op.refuse("'", state.name, "' is ", describe(state), ", expected a state");
+  if (op.op().outputs.size() > 2) op.refuse("a state in place has no states after each token");
 }
 
 void plan_delta_rule(PlanBuilder& plan, const Op& op) {
@@ -103,7 +114,13 @@ void plan_delta_rule(PlanBuilder& plan, const Op& op) {
   step.scale = float(scale > 0 ? scale : 1.0 / std::sqrt(double(step.keys)));
   step.state = read_dense(plan, op, kState);
   step.y = plan.result(op.outputs[0], op.inputs[kV]);
-  for (size_t i = 1; i < op.outputs.size(); ++i) step.new_states.push_back(write_dense(plan, op, i));
+  if (is_in_place(op)) {
+    plan.values.make_view(op.outputs[1], op.inputs[kState], 0, plan.values.rows(op.inputs[kState]).cols);
+    plan.values.writes(op.inputs[kState], plan.next_step());
+    step.new_states = {step.state};
+  } else {
+    for (size_t i = 1; i < op.outputs.size(); ++i) step.new_states.push_back(write_dense(plan, op, i));
+  }
   plan.append(std::move(step));
 }
 
@@ -119,16 +136,17 @@ extern const OpDefinition DeltaRule = {
     "q [B, T, q_heads, K] T, k [B, T, k_heads, K] T, v [B, T, heads, V] T, state [B, heads, K, V] T; decay [B, T, "
     "heads] or [B, T, heads, K] T with the rules gated and gated_delta; beta [B, T, heads] T with delta and "
     "gated_delta; weights rate, bias float32 [heads] (optional); mask [B, T] T (optional, with them) {update_rule: "
-    "\"linear\", \"gated\", \"delta\" or \"gated_delta\"; scale: float, default 1/sqrt(K)} -> y like v, new state like "
+    "\"linear\", \"gated\", \"delta\" or \"gated_delta\"; scale: float, default 1/sqrt(K); state: \"in_place\", "
+    "optional} -> y like v, new state like "
     "state, or T such states; q_heads and k_heads divide heads",
     "ONNX's LinearAttention, token by token: S = exp(decay) * S; S += k * beta * (v - S^T k), or k * v without beta; "
     "y = scale * S^T q. With rate and bias, decay stands for rate * softplus(decay + bias) and beta for sigmoid(beta). "
     "A token whose mask is 0 changes nothing and gives 0. Of T states each is that behind a token, rounded to T before "
-    "the next token reads it",
+    "the next token reads it. With state: \"in_place\" the state is of kind state, and the result is the same storage",
     Cut::None,
     check_delta_rule,
     plan_delta_rule,
-    nullptr,
+    states_of_delta_rule,
     kNoOperand,
     cost_delta_rule,
     false,

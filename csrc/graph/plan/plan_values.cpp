@@ -1,6 +1,7 @@
 #include "graph/plan/plan_values.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "graph/memory_plan.h"
 #include "graph/ops/op_definition.h"
@@ -47,9 +48,16 @@ PlanValues::PlanValues(const Graph& graph, bool float_math) : graph_(graph) {
       ++consumers_[id];
       last_consumer_[id] = &op;
     }
-    if (const size_t carried = definition_of(op.kind).carried; carried < op.inputs.size())
-      rows_[op.inputs[carried]].limited = false;
   }
+  // What a run hands to the next has no tokens, nor has what it is put together from.
+  std::vector<bool> is_carried(count);
+  for (const Op& op : std::views::reverse(graph.ops)) {
+    if (const size_t carried = definition_of(op.kind).carried; carried < op.inputs.size())
+      is_carried[op.inputs[carried]] = true;
+    if (op.kind != OpKind::Concat || !is_carried[op.outputs[0]]) continue;
+    for (uint32_t id : op.inputs) is_carried[id] = true;
+  }
+  for (uint32_t id = 0; id < count; ++id) rows_[id].limited &= !is_carried[id];
   for (uint32_t id : graph.outputs) consumers_[id] += 2;  // never sole
 }
 

@@ -1,0 +1,90 @@
+"""Inputs and outputs of graphs for what linear attention hands from run to run, as the vendor's exports have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tcim_lite.hmm import Role
+
+from ..blocks import DeltaNet
+from ..common.graph_builder import GraphBuilder
+from ..common.graph_values import Ref
+from ..contract import Contract
+from .graph_specs import GraphSpec
+
+_CONV, _RECURRENT = "conv_state", "recurrent_state"
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedPorts:
+    """Those of one batch slot: all layers of the first kind, then all of the second.
+
+    Attributes:
+        contract: Of the family.
+        nets: Layers with linear attention.
+        spec: Of the graph.
+        slot: Number of the batch slot.
+    """
+
+    contract: Contract
+    nets: Mapping[int, DeltaNet]
+    spec: GraphSpec
+    slot: int
+
+    def add(self, builder: GraphBuilder) -> dict[int, tuple[Ref, ...]]:
+        """Adds the inputs; returns by layer what `DeltaNet` takes. Columns of q, k and v are put together."""
+        carried: dict[int, tuple[Ref, ...]] = {layer: () for layer in self.nets}
+        for kind, port in enumerate(self.contract.carried):
+            add = builder.state if self._is_in_place(port.role) else builder.input
+            for number, (layer, net) in enumerate(self.nets.items()):
+                rest = net.states[kind][2:]
+                inputs = [
+                    add(name.format(layer=number), (1, size, *rest), role=Role(role, layer, self.slot))
+                    for name, role, size in self._parts(port.name, port.role, net, kind)
+                ]
+                whole = inputs[0] if len(inputs) == 1 else builder.concat(f"layers.{layer}.delta.columns", inputs, 1)
+                carried[layer] += (whole,)
+        return carried
+
+    def names(self) -> dict[int, tuple[tuple[str, ...], ...]]:
+        """By layer and kind what the states are called that a run hands on, one or one after each token."""
+        ends = [f"_{token}" for token in range(self.spec.tokens)] if self.spec.each_state else [""]
+        names: dict[int, tuple[tuple[str, ...], ...]] = {layer: () for layer in self.nets}
+        for port, output in zip(self.contract.carried, self.contract.carried_outputs, strict=True):
+            is_output = not self._is_split(port.role) and not self._is_in_place(port.role)
+            for number, layer in enumerate(self.nets):
+                name = output.format(layer=number) if is_output else f"layers.{layer}.delta.{port.role}"
+                names[layer] += (tuple(name + end for end in ends),)
+        return names
+
+    def outputs(self, builder: GraphBuilder, carried_on: Mapping[int, tuple[tuple[Ref, ...], ...]]) -> dict[Ref, Role]:
+        """The outputs in the order of the inputs, of what the layers gave; columns are cut as the inputs are."""
+        outputs: dict[Ref, Role] = {}
+        for kind, (port, output) in enumerate(zip(self.contract.carried, self.contract.carried_outputs, strict=True)):
+            if self._is_in_place(port.role):
+                continue
+            for number, (layer, net) in enumerate(self.nets.items()):
+                begin, states = 0, carried_on[layer][kind]
+                for name, role, size in self._parts(output, port.role, net, kind):
+                    for token, state in enumerate(states):
+                        end = f"_{token}" if len(states) > 1 else ""
+                        if self._is_split(port.role):
+                            state = builder.part(name.format(layer=number) + end, state, 1, begin, begin + size)
+                        outputs[state] = Role(role + end, layer, self.slot)
+                    begin += size
+        return outputs
+
+    def _is_split(self, role: str) -> bool:
+        return self.spec.split_conv and role == _CONV
+
+    def _is_in_place(self, role: str) -> bool:
+        return self.spec.recurrent_in_place and role == _RECURRENT
+
+    def _parts(self, name: str, role: str, net: DeltaNet, kind: int) -> Iterator[tuple[str, str, int]]:
+        """Names, roles and extents of axis 1 of the ports that stand for one of this name and role."""
+        if not self._is_split(role):
+            yield name, role, net.states[kind][1]
+            return
+        for part, size in net.parts.items():
+            yield name.replace("{layer}", f"{part}_{{layer}}"), f"{role}_{part}", size
