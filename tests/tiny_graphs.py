@@ -148,6 +148,18 @@ def axes_graph(tokens: int, context: int = CONTEXT) -> tuple[hmm.Graph, list[hmm
     return hmm.Graph(f"axes_{tokens}", values, ops, inputs=[0, *axes, 1, 2, 3, 4], outputs=[8], live_rows=2), weights
 
 
+def hybrid_graph(tokens: int) -> hmm.Graph:
+    """As `attention_graph`, with the mask of linear attention at index 3, which is also an output."""
+    plain, masks = attention_graph(tokens), (1, tokens)
+    values = [
+        *plain.values,
+        hmm.Value("linear_attn_mask", "input", "float16", masks, role=hmm.Role("linear_mask", slot=0)),
+        hmm.Value("squared", "intermediate", "float16", masks),
+    ]
+    ops = [*plain.ops, hmm.Op("Mul", [9, 9], [10])]
+    return hmm.Graph(f"hybrid_{tokens}", values, ops, inputs=[0, 1, 2, 9, 3, 4], outputs=[8, 10], live_rows=2)
+
+
 def heads_graphs(tokens: int, heads: tuple[int, ...]) -> list[hmm.Graph]:
     """Attention of the input with itself over caches of `sum(heads)` heads, so many of them on each device."""
     return [_heads_part(tokens, sum(heads[:rank]), count, sum(heads)) for rank, count in enumerate(heads)]

@@ -1,4 +1,5 @@
-// Roles of the inputs that say where tokens are along time, height and width, int32 [T] each.
+// Roles of the inputs that say something of each token: where it is along time, height and width, int32 [T] each, and
+// whether linear attention is to take it or it is padding, a float [1, T].
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,8 @@ namespace tcim_lite {
 
 constexpr std::array<std::string_view, 3> kAxisRoles = {"time_position_ids", "height_position_ids",
                                                         "width_position_ids"};
+
+constexpr std::string_view kLinearMaskRole = "linear_mask";
 
 inline bool is_axis_role(std::string_view role) {
   return std::find(kAxisRoles.begin(), kAxisRoles.end(), role) != kAxisRoles.end();

@@ -141,6 +141,7 @@ struct RunEvent {
   std::span<const std::shared_ptr<Buffer>> memory;  // of both, in this order; valid during the event
   std::vector<std::optional<int32_t>> lengths;      // the values of the int32 [1] inputs, by input
   std::vector<std::vector<int32_t>> positions;      // the values of inputs of positions, by input; else empty
+  std::vector<std::vector<float>> linear_masks;     // those of masks of linear attention, by input; else empty
   std::vector<std::string> changed_files;           // a sentence for each that is not what was loaded any more
   bool failed = false;
 };

@@ -1,8 +1,11 @@
 #include "runtime/program.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "base/log.h"
 #include "graph/axis_roles.h"
 #include "graph/taps.h"
@@ -11,6 +14,18 @@
 
 namespace tcim_lite {
 namespace {
+
+std::vector<float> floats_of(const Buffer& memory, const TensorFacts& tensor) {
+  std::vector<float> values(size_t(num_elements(tensor.shape)));
+  if (tensor.dtype == DType::Float32) {
+    memory.read(tensor.offset, tensor.span_bytes, reinterpret_cast<std::byte*>(values.data()));
+    return values;
+  }
+  std::vector<uint16_t> halves(values.size());
+  memory.read(tensor.offset, tensor.span_bytes, reinterpret_cast<std::byte*>(halves.data()));
+  std::transform(halves.begin(), halves.end(), values.begin(), half_to_float);
+  return values;
+}
 
 // Null where no tap is asked for.
 std::shared_ptr<const Graph> tapped_graph(const ModelFile& file, std::span<const std::string> taps) {
@@ -145,8 +160,9 @@ RunEvent BoundRun::describe() const {
     const TensorFacts& input = event.inputs.emplace_back(facts(port, graph.inputs[port]));
     std::optional<int32_t>& length = event.lengths.emplace_back();
     std::vector<int32_t>& positions = event.positions.emplace_back();
-    const bool is_axis = is_axis_role(graph.values[graph.inputs[port]].role.name);
-    if (input.dtype == DType::Int32 && (input.shape.size() == 2 || is_axis)) {
+    const std::string& role = graph.values[graph.inputs[port]].role.name;
+    event.linear_masks.push_back(role == kLinearMaskRole ? floats_of(*buffers_[port], input) : std::vector<float>());
+    if (input.dtype == DType::Int32 && (input.shape.size() == 2 || is_axis_role(role))) {
       positions.resize(size_t(num_elements(input.shape)));
       buffers_[port]->read(input.offset, input.span_bytes, reinterpret_cast<std::byte*>(positions.data()));
     }

@@ -76,10 +76,10 @@ existed before strict mode was enabled are not checked. A write to part of a cac
 rows. A finding names the Python line that called into `tcim_lite`, or the C++ call; `GetLastError()` returns its text.
 
 Numbers such as C-7 name corners of the [API contract](conformance.md#the-api-contract). The examples below start with
-`import numpy as np` and `import tcim_lite.runtime as rt` and use five models: `add.hmm` (`total` = `a` + `b`, float16
+`import numpy as np` and `import tcim_lite.runtime as rt` and use six models: `add.hmm` (`total` = `a` + `b`, float16
 [2, 3]; `image` int8 [4]), `prefill.hmm` and `decode.hmm` (one attention layer, 4 and 1 tokens, context 32, `input_1`
-[1, 4, 128]), `positions.hmm` (as `prefill.hmm`, with `position_ids` [1, 4]), and `axes.hmm` (the same with positions
-along time, height and width, [4] each).
+[1, 4, 128]), `positions.hmm` (as `prefill.hmm`, with `position_ids` [1, 4]), `axes.hmm` (the same with positions along
+time, height and width, [4] each), and `hybrid.hmm` (as `prefill.hmm`, with `linear_attn_mask` [1, 4]).
 """
 
 

@@ -140,6 +140,18 @@ def test_s204_a_shorter_second_chat():
         decode.run(True)
 
 
+def test_s207_masks_that_follow_the_length():
+    module = rt.load("hybrid.hmm")
+    for valid, current in ((0, 4), (4, 1), (5, 3)):
+        module.set_input("linear_attn_mask", (np.arange(4) < current).astype(np.float16))
+        feed(module, valid, current, valid)
+        module.run(True)
+    module.set_input("linear_attn_mask", np.float16([1, 0, 1, 0]))
+    feed(module, 8, 3, 8)
+    with pytest.raises(StrictError, match=r"S-207: .*'linear_attn_mask' is 0 for token 1, but 'current_length' is 3"):
+        module.run(True)
+
+
 def test_s301_s302_after_sync():
     add = fed_add()
     add.run()

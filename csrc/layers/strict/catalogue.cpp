@@ -101,6 +101,14 @@ constexpr FindingKind kCatalogue[] = {
      "    module.set_input(name, np.arange(1, 5))\nfeed(module, 0, 4)\nmodule.run(True)\n",
      "Take the positions of a prompt from its images (get_rope_index of transformers), and those of an answer from "
      "valid_length + the delta that the prompt ends with."},
+    {"S-207", "linear_attn_mask disagrees with current_length.", "user error",
+     "Before every run linear_attn_mask is 1 for the first current_length tokens, and 0 for padding.",
+     "A token under a 0 is left out of the states. Padding under a 1 may change them on the card; here the length "
+     "keeps "
+     "it out.",
+     "module = rt.load('hybrid.hmm')\n" FEED
+     "module.set_input('linear_attn_mask', np.ones((1, 4)))\nfeed(module, 0, 3)\nmodule.run(True)\n",
+     "Set it beside current_length: (np.arange(tokens) < current_length).astype(np.float16)."},
     {"S-301", "A result is read before sync.", "unspecified by the vendor", "sync() comes between run() and the read.",
      "The emulator waits; the card may hand out what the last run left there.",
      "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.set_input('b', np.ones((2, 3)))\n"

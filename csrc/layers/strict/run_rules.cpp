@@ -94,6 +94,20 @@ void check_axes(const RunEvent& event, const ModuleShadow& module, const CachePo
   }
 }
 
+// Whether the mask of linear attention lets through the tokens that the length says, and no padding.
+void check_mask(const RunEvent& event, const ModuleShadow& module, const CachePorts& ports, const Lengths& lengths,
+                Found& found) {
+  if (!ports.mask) return;
+  const std::vector<float>& mask = event.linear_masks[*ports.mask];
+  for (size_t token = 0; token < mask.size(); ++token) {
+    if (mask[token] == float(int64_t(token) < lengths.current)) continue;
+    found.emplace_back(
+        "S-207", concat("'", module.inputs[*ports.mask].name, "' is ", mask[token], " for token ", token, ", but '",
+                        module.inputs[*ports.current].name, "' is ", lengths.current, " (", module.file, ")."));
+    return;
+  }
+}
+
 }  // namespace
 
 Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
@@ -126,6 +140,7 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
     check_cache(shadow, *module, ports, lengths, found);
     if (found.empty()) check_positions(event, *module, ports, lengths, found);
     if (found.empty()) check_axes(event, *module, ports, lengths, found);
+    if (found.empty()) check_mask(event, *module, ports, lengths, found);
     if (!found.empty()) return found;  // the other layers' caches would say the same
   }
   return found;

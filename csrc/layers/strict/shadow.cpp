@@ -84,14 +84,20 @@ std::vector<std::optional<size_t>> given_positions(const Graph& graph) {
   return ports;
 }
 
+// The input that has the role for the tokens of a slot.
+std::optional<size_t> port_with(const Graph& graph, std::string_view name, int32_t slot) {
+  for (size_t port = 0; port < graph.inputs.size(); ++port) {
+    const Role& role = graph.values[graph.inputs[port]].role;
+    if (role.name == name && role.slot == slot) return port;
+  }
+  return std::nullopt;
+}
+
 // The inputs that say where the tokens of a slot are along each axis.
 std::vector<size_t> axes_of(const Graph& graph, int32_t slot) {
   std::vector<size_t> ports;
   for (const std::string_view axis : kAxisRoles) {
-    for (size_t port = 0; port < graph.inputs.size(); ++port) {
-      const Role& role = graph.values[graph.inputs[port]].role;
-      if (role.name == axis && role.slot == slot) ports.push_back(port);
-    }
+    if (const auto port = port_with(graph, axis, slot)) ports.push_back(*port);
   }
   return ports;
 }
@@ -129,6 +135,7 @@ void Shadow::add_module(const ModuleFacts& facts) {
                        port_of(graph, op.inputs[state.current]),
                        given,
                        axes_of(graph, int32_t(slot) - 1),
+                       port_with(graph, kLinearMaskRole, int32_t(slot) - 1),
                        rows[1],
                        graph.values[op.inputs[state.input]].shape[2]};
       for (const auto& length : {ports.valid, ports.current}) {

@@ -54,6 +54,7 @@ struct CachePorts {
   std::optional<size_t> valid, current;
   std::optional<size_t> positions;  // of the tokens that go into it, where the graph takes them
   std::vector<size_t> axes;         // those along time, height and width, where it takes three
+  std::optional<size_t> mask;       // of linear attention, where it takes one
   int64_t tokens = 0;               // of the token axis
   int64_t context = 0;              // rows of the cache
 };
