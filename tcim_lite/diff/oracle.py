@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from ..hmm import Graph
 from ..llm import Package
 from .cut import Model
 from .dump import Calls
@@ -37,7 +38,9 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
         import transformers
 
         transformers.utils.logging.disable_progress_bar()
-        loaded: Any = transformers.AutoModelForCausalLM
+        configs: Any = transformers.AutoConfig
+        sees = hasattr(configs.from_pretrained(checkpoint, local_files_only=True), "vision_config")
+        loaded: Any = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
         model: Any = loaded.from_pretrained(checkpoint, dtype=torch.float32, local_files_only=True)
     except ImportError as error:
         raise ArgumentError(f"hf:{checkpoint}: {error}; pip install torch transformers, or give a package") from None
@@ -52,6 +55,7 @@ def dump_checkpoint(checkpoint: Path, package: Package, calls: Calls, folder: Pa
         rows = _rows_of(model, torch.tensor([prompt + answer]), torch)
     writer = DumpWriter(folder, {"checkpoint": str(checkpoint)})
     prefill, decode = Model(package.prefill_path), Model(package.decode_path)
+    _number_sums(rows, prefill.graph)
     chunk = int(prefill.graph.values[prefill.graph.inputs[0]].shape[1])
     for begin in range(0, len(prompt), chunk):
         _write_step(writer, prefill, rows, begin, min(chunk, len(prompt) - begin))
@@ -80,7 +84,7 @@ def _rows_of(model: Any, tokens: Any, torch: Any) -> dict[str, Array]:
     def operand(name: str) -> Callable[[Any, Any], None]:
         return lambda inputs, _: keep(name, inputs[0])
 
-    inner = model.model
+    inner = getattr(model.model, "language_model", model.model)  # beside a vision tower, which text does not use
     watch(inner, "embed_tokens", result("input_1"))
     for index, layer in enumerate(inner.layers):
         attention, mlp = f"layers.{index}.attn", f"layers.{index}.mlp"
@@ -107,7 +111,7 @@ def _rows_of(model: Any, tokens: Any, torch: Any) -> dict[str, Array]:
         for which, cache in (("k", layer.keys), ("v", layer.values)):
             if cache.shape[2] == tokens.shape[1]:  # a sliding window keeps the last rows only
                 keep(f"layers.{index}.attn.{which}_cache", cache.transpose(1, 2))
-    _fold_factors(found, model.config)
+    _fold_factors(found, model.config.get_text_config())
     for index in range(len(inner.layers)):
         _add_turned_queries(found, f"layers.{index}.attn")
         parts = [found.get(f"layers.{index}.attn.{each}_flat") for each in "qkv"]
@@ -128,8 +132,22 @@ def _fold_factors(found: dict[str, Array], config: Any) -> None:
             found[name] = found[name] * np.float32(factors.get(name, 1 / residual))
 
 
+def _number_sums(found: dict[str, Array], graph: Graph) -> None:
+    """Numbers the sums of hidden states as the graph does, which counts those with deepstack: zeros for text."""
+    sums = {name: found.pop(name) for name in list(found) if name.startswith("add_")}
+    number = -1
+    for op in graph.ops:
+        made, *_ = (graph.values[id_].name for id_ in op.outputs)
+        if op.kind != "Add" or not made.startswith("add_"):
+            continue
+        number += not any("deepstack" in graph.values[id_].name for id_ in op.inputs)
+        if f"add_{number}" in sums:
+            found[made] = sums[f"add_{number}"]
+
+
 def _first(tensor: Any) -> Array:
-    return np.asarray(tensor.detach()[0].numpy())
+    """[T, R] of [1, T, R], or of [3, 1, T, R] by axes, which are equal for text."""
+    return np.asarray(tensor.detach().reshape(-1, *tensor.shape[-2:])[0].numpy())
 
 
 def _add_turned_queries(found: dict[str, Array], here: str) -> None:
@@ -164,6 +182,8 @@ def _write_step(writer: DumpWriter, model: Model, rows: Mapping[str, Array], val
         elif role in POSITIONS:
             positions = np.arange(valid, valid + value.shape[-1], dtype=np.int32)
             writer.add("input", value.name, positions.reshape(value.shape))
+        elif role.startswith("deepstack"):
+            writer.add("input", value.name, np.zeros(value.shape, value.dtype))
         elif value.kind == "input" and "input_1" in rows:
             writer.add("input", value.name, _placed(rows["input_1"], value.shape, valid, current).astype(value.dtype))
     outputs = {graph.values[id_].name for id_ in graph.outputs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import types
@@ -144,6 +145,25 @@ def test_factors_of_granite_are_folded_on_the_side_of_transformers(diff, tmp_pat
     package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", **SIZES)
     status, printed = diff(f"hf:{tmp_path / 'hf'}", package.folder)
     assert (status, "no op leaves its bound" in printed) == (0, True), printed
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl"])
+def test_text_of_a_vision_language_model_against_transformers(diff, tmp_path, family):
+    pytest.importorskip("torch", reason="the oracle needs torch: pip install 'tcim-lite[test]'")
+    pytest.importorskip("transformers", reason="the oracle needs transformers")
+    from vision_language import random_model
+
+    random_model(family).save_pretrained(tmp_path / "hf")
+    for quant in ("float32", "w4a8h0_ssfp"):
+        package = compile_package(tmp_path / "hf", tmp_path / quant, quant=quant, **SIZES)
+        status, printed = diff(f"hf:{tmp_path / 'hf'}", package.folder)
+        assert (status, "no op leaves its bound" in printed) == (0, True), printed
+    moved = {"rope.cos": lambda entry, data: np.roll(data.reshape(entry.shape[0], -1), -1, axis=0)}  # by one position
+    wrong = plant(package.folder, tmp_path / "bad", moved)
+    status, printed = diff(f"hf:{tmp_path / 'hf'}", wrong)
+    found = re.search(r"Rope, between which A shows no values, that makes layers\.0\.attn\.[qk], step 0", printed)
+    assert (status, bool(found)) == (1, True), printed
 
 
 @pytest.mark.slow
