@@ -17,6 +17,7 @@ from tcim_lite.llm import Package
 from . import VERSION
 from .case import Case
 from .ending import end_coordinator_with_server
+from .load_format import check_load_format
 from .parallel import check_parallel, named_devices
 from .shape import Shape
 
@@ -188,6 +189,7 @@ def _refuse(vllm_config: Any) -> None:
             f"device_ids={ids}: one worker may drive several devices of a package; name them with --additional-config "
             f"'{{\"devices\": {ids}}}'"
         )
+    check_load_format(vllm_config.load_config.load_format)
     if vllm_config.lora_config is not None:
         raise ValueError("LoRA: the weights of a package are compiled; merge the adapter into the checkpoint")
     if vllm_config.speculative_config is not None:

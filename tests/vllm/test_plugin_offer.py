@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from tcim_lite import vllm as plugin
+from tcim_lite.vllm.load_format import check_load_format
 
 PLATFORM = "tcim_lite.vllm.platform.TcimPlatform"
 
@@ -62,3 +63,11 @@ def test_the_entry_point_and_the_pin_are_those_of_the_code():
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert '[project.entry-points."vllm.platform_plugins"]\ntcim_lite = "tcim_lite.vllm:register"\n' in text
     assert f'\nvllm = ["vllm=={plugin.VERSION}*"]\n' in text
+
+
+def test_a_format_of_weights_is_refused_by_name():
+    check_load_format("auto")
+    with pytest.raises(ValueError, match=r"load_format=dummy: .* compile with --random-weights"):
+        check_load_format("dummy")
+    with pytest.raises(ValueError, match=r"load_format=safetensors: the weights .*leave it out$"):
+        check_load_format("safetensors")
