@@ -16,6 +16,7 @@ from tcim_lite.models.family import ModelConfig
 from tcim_lite.models.speech import whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
+TOWERS = {"image": "images of one size", "gear": "any image, in gears"}
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
 
 INTRODUCTION = """# Models
@@ -29,9 +30,10 @@ REST = """
 **Every family but Whisper has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages,
 `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
 ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language families
-[take three positions](compile.md#three-positions) instead of one, and have no batch decode. Graphs with [linear
-attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and [multi-token
-prediction](compile.md#multi-token-prediction). These tests take all families from the records:
+[take three positions](compile.md#three-positions) instead of one, and have no batch decode; `--vision` compiles their
+[vision towers](compile.md#vision-towers). Graphs with [linear
+attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and
+[multi-token prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 
 | what | tests |
 |---|---|
@@ -41,6 +43,7 @@ prediction](compile.md#multi-token-prediction). These tests take all families fr
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
+| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers; the example's text | `llm/test_speech.py`, `examples/test_speech.py` |
@@ -81,11 +84,15 @@ LIMITS = """
 
 def page() -> str:
     """The page in Markdown."""
-    rows = ["| family | `model_type` | models | special to it | GGUF | GPTQ, AWQ |", "|---|---|---|---|---|---|"]
+    columns = ("family", "`model_type`", "models", "special to it", "vision tower", "GGUF", "GPTQ, AWQ")
+    rows = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for family in FAMILIES.values():
         gguf = f"`{family.gguf.arch}`" if family.gguf else "no"
-        rows.append(f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {gguf} | yes |")
-    rows.append(f"| Whisper | `{whisper.MODEL_TYPE}` | {whisper.MODELS} | {whisper.HAS} | no | no |")
+        vision = TOWERS[family.vision.takes] if family.vision else "no"
+        rows.append(
+            f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
+        )
+    rows.append(f"| Whisper | `{whisper.MODEL_TYPE}` | {whisper.MODELS} | {whisper.HAS} | no | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):
         config = read_config(json.loads((folder / "config.json").read_text()))

@@ -1,8 +1,6 @@
-"""Asks a question about an image, step by step as the vendor's Qwen3-VL example does; Qwen2.5-VL works as well.
+"""Asks a question about an image, step by step as the vendor's Qwen3-VL example does; Qwen2.5-VL and Qwen3.5 work too.
 
-tcim-lite compile HF_DIR -o OUT
-python examples/export_vision.py HF_DIR vision.onnx --size 448
-tcim-lite compile vision.onnx -o OUT --name qwen3_vl_visual
+tcim-lite compile HF_DIR -o OUT --vision
 python examples/qwen3_vl.py OUT --image photo.jpg --question "What is this?"
 """
 
@@ -17,96 +15,88 @@ from PIL import Image
 
 import tcim_lite.runtime as tcim
 from tcim_lite.console import run_main
-from tcim_lite.llm import Package, cache_names, encode_chat, load_tokenizer, print_answer
-
-ROWS, TIME, HEIGHT, WIDTH, VALID, CURRENT, DEEPSTACK = range(7)  # inputs; behind DEEPSTACK ones come the caches
+from tcim_lite.llm import (
+    Package,
+    clear_carried,
+    context_length,
+    encode_chat,
+    lanes_of,
+    last_logits,
+    load_pair,
+    load_tokenizer,
+    print_answer,
+)
+from tcim_lite.llm.vision import VisionTower
 
 
 class VisionLanguageModel:
-    """A vision graph, and prefill and decode with one copy of the weights and of the caches."""
+    """Vision graphs, and prefill and decode with one copy of the weights and of the caches."""
 
     def __init__(self, package: Package):
         weights = tcim.WeightManager(0)
-        self.vision = tcim.load(str(package.folder / f"{package.name}_visual.hmm"), option=tcim.Option(weights))
-        self.prefill = tcim.load(str(package.prefill_path), option=tcim.Option(weights))
-        caches = cache_names(self.prefill)
-        option = tcim.Option(weights)
-        option.set_dummy_tensors(caches)
-        self.decode = tcim.load(str(package.decode_path), option=option)
-        for name in caches:
-            self.decode.set_input(name, self.prefill.get_dev_input(name))
-        self.names = [self.prefill.get_input_name(i) for i in range(self.prefill.get_num_inputs())]
-        self.stacks = self.names[DEEPSTACK : self.names.index(caches[0])]
-        self.context_length = self.prefill.get_input_info(caches[0]).shape[2]
+        self.vision = VisionTower(package.folder, package.name, weights)
+        self.prefill, self.decode = load_pair(package.prefill_path, package.decode_path, weights)
+        self.context_length = context_length(self.prefill)
         self.embedding = package.embedding_for(self.prefill)
+        self.num_stacks = len(lanes_of(self.prefill)[0].deepstack)
         config = json.loads((package.tokenizer_folder / "config.json").read_text(encoding="utf-8"))
         self.image_token = config["image_token_id"]
-        vision = config["vision_config"]
-        self.cell = vision["patch_size"] * vision.get("spatial_merge_size", 2)  # pixels of a token's side
 
-    def image_size(self) -> tuple[int, int]:
-        """Height and width that the vision graph takes."""
-        return tuple(self.vision.get_input_info(self.vision.get_input_name(0)).shape[-2:])
-
-    def see(self, pixels: np.ndarray) -> list[np.ndarray]:
-        """Features [tokens, H] of an image [1, 3, height, width], then those for each deepstack input."""
-        self.vision.set_input(self.vision.get_input_name(0), pixels)
-        self.vision.run()
-        self.vision.sync()
-        outputs = [self.vision.get_output_name(i) for i in range(self.vision.get_num_outputs())]
-        return [self.vision.get_output(name).numpy().reshape(-1, self.embedding.shape[1]) for name in outputs]
-
-    def positions(self, tokens: np.ndarray) -> np.ndarray:
-        """[3, N]: time, height and width of each token. Text counts on; an image lies at one time."""
-        rows, columns = (side // self.cell for side in self.image_size())
+    def positions(self, tokens: np.ndarray, rows: int, columns: int) -> np.ndarray:
+        """[3, N]: time, height and width of each token. Text counts on; an image of rows x columns lies at one time."""
         found, following, index = np.zeros((3, len(tokens)), np.int32), 0, 0
         while index < len(tokens):
             if tokens[index] != self.image_token:
                 found[:, index], following, index = following, following + 1, index + 1
                 continue
             place = slice(index, index + rows * columns)
-            found[:, place] = following + np.stack(
-                [np.zeros(rows * columns, int), np.repeat(range(rows), columns), np.tile(range(columns), rows)]
-            )
+            found[1:, place] = np.indices((rows, columns)).reshape(2, -1)
+            found[:, place] += following
             following, index = following + max(rows, columns), index + rows * columns
         return found
 
     def run(self, module: tcim.Module, rows, positions, stacks, valid: int, current: int) -> np.ndarray:
-        """Sets the inputs, padded to what the graph takes, and returns the logits."""
-        length = module.get_input_info(self.names[ROWS]).shape[1]
+        """Sets the inputs, padded to what the graph takes, and returns the logits after the last row."""
+        (lane,) = lanes_of(module)
+        first = module.get_input_name(0)
+        length = module.get_input_info(first).shape[1]
 
         def padded(values: np.ndarray) -> np.ndarray:
             return np.concatenate([values, np.zeros((length - current, *values.shape[1:]), values.dtype)])
 
-        module.set_input(self.names[ROWS], padded(rows)[None])
-        for axis, name in enumerate(self.names[TIME : WIDTH + 1]):
+        module.set_input(first, padded(rows)[None])
+        for axis, name in enumerate(lane.positions):
             module.set_input(name, padded(positions[axis]))
-        for name, stack in zip(self.stacks, stacks, strict=True):
+        for name, stack in zip(lane.deepstack, stacks, strict=True):
             module.set_input(name, padded(stack)[None])
-        module.set_input(self.names[VALID], np.array([valid], np.int32))
-        module.set_input(self.names[CURRENT], np.array([current], np.int32))
+        lane.set_linear_mask(module, current)
+        module.set_input(lane.valid, np.array([valid], np.int32))
+        module.set_input(lane.current, np.array([current], np.int32))
         module.run()
         module.sync()
-        return module.get_output(module.get_output_name(0)).numpy().reshape(-1)
+        return last_logits(module.get_output(module.get_output_name(0)).numpy(), current)
 
-    def answer(self, tokens: np.ndarray, features: list[np.ndarray], stop_tokens, limit: int | None):
+    def answer(
+        self, tokens: np.ndarray, features: list[np.ndarray], grid: tuple[int, int], stop_tokens, limit: int | None
+    ):
         """Yields tokens after a prompt, greedily, until a stop token, the limit or a full context."""
         images = tokens == self.image_token
         rows = self.embedding[tokens]
         rows[images] = features[0]  # masked_scatter
-        stacks = [np.zeros_like(rows) for _ in self.stacks]
+        stacks = [np.zeros_like(rows) for _ in range(self.num_stacks)]
         for stack, values in zip(stacks, features[1:], strict=True):
             stack[images] = values
-        positions = self.positions(tokens)
+        positions = self.positions(tokens, *grid)
         delta = int(positions.max()) + 1 - len(tokens)
 
-        chunk, context = self.prefill.get_input_info(self.names[ROWS]).shape[1], 0
+        clear_carried(self.prefill)
+        chunk, context = self.prefill.get_input_info(self.prefill.get_input_name(0)).shape[1], 0
         while context < len(tokens):
             part = slice(context, context + chunk)
             here = [stack[part] for stack in stacks]
             logits = self.run(self.prefill, rows[part], positions[:, part], here, context, len(rows[part]))
             context += len(rows[part])
-        nothing, count = [np.zeros((1, rows.shape[1]), rows.dtype) for _ in self.stacks], 0
+        nothing, count = [np.zeros((1, rows.shape[1]), rows.dtype) for _ in stacks], 0
         while (token := int(logits.argmax())) not in stop_tokens:
             yield token
             count += 1
@@ -117,15 +107,24 @@ class VisionLanguageModel:
             context += 1
 
 
-def pixels_of(path: Path, height: int, width: int) -> np.ndarray:
-    """[1, 3, height, width] float16 in -1 .. 1: the whole image, the right way up, stretched."""
-    image = read_image(path).convert("RGB").resize((width, height), Image.Resampling.BICUBIC)
-    return np.ascontiguousarray((np.asarray(image, np.float32) / 127.5 - 1).transpose(2, 0, 1)[None], np.float16)
+def pixels_of(path: Path, tower: VisionTower, processor: Path) -> np.ndarray:
+    """[3, height, width]: the whole image, the right way up, stretched to what the tower takes.
+
+    `processor` is a preprocessor_config.json with the means and deviations of colours; without it they are 0.5.
+    """
+    image = read_image(path).convert("RGB")
+    height, width = tower.fitting(image.height, image.width)
+    image = image.resize((width, height), Image.Resampling.BICUBIC)
+    known = json.loads(processor.read_text(encoding="utf-8")) if processor.is_file() else {}
+    mean, deviation = (np.array(known.get(key) or [0.5] * 3, np.float32) for key in ("image_mean", "image_std"))
+    return np.ascontiguousarray(
+        ((np.asarray(image, np.float32) / 255 - mean) / deviation).transpose(2, 0, 1), np.float16
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", help="folder with the language graphs and NAME_visual.hmm")
+    parser.add_argument("package", help="folder that `tcim-lite compile --vision` wrote")
     parser.add_argument("--image", type=Path, required=True, help="any file that Pillow reads")
     parser.add_argument("--question", default="Describe this image.", help="about the image, by default to describe it")
     parser.add_argument("--name", help="package name, when the folder holds several")
@@ -138,12 +137,10 @@ def main() -> None:
         package = Package.open(args.package, args.name)
         tokenizer = load_tokenizer(package.tokenizer_folder)
         model = VisionLanguageModel(package)
-        features = model.see(pixels_of(args.image, *model.image_size()))
-        if len(features) != 1 + len(model.stacks):
-            sys.exit(
-                f"error: {package.name}_visual.hmm has {len(features)} outputs, expected {1 + len(model.stacks)}; "
-                "export the tower of the same checkpoint"
-            )
+        processor = package.tokenizer_folder / "preprocessor_config.json"
+        pixels = pixels_of(args.image, model.vision, processor)
+        features = model.vision.see(pixels)
+        grid = tuple(side // model.vision.cell for side in pixels.shape[1:])
         text = f"<|vision_start|><|image_pad|><|vision_end|>{args.question}"
         tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
         pad = np.flatnonzero(tokens == model.image_token)
@@ -154,7 +151,7 @@ def main() -> None:
         if len(tokens) >= model.context_length:
             sys.exit(f"error: {len(tokens)} tokens, of them {len(features[0])} of the image, fill the context")
         answer = []
-        stream = model.answer(tokens, features, package.stop_tokens(tokenizer), args.max_new_tokens)
+        stream = model.answer(tokens, features, grid, package.stop_tokens(tokenizer), args.max_new_tokens)
         print_answer((answer.append(token) or token for token in stream), tokenizer)
         if args.show_tokens:
             print(answer)

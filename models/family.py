@@ -17,6 +17,7 @@ from .contract import Contract
 
 if TYPE_CHECKING:
     from .blocks import Block
+    from .tower import Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Family:
         halved_experts: Where a checkpoint has the experts of a layer in one tensor, outputs come first and all rows of
             gate before those of up; otherwise as in gpt-oss (`common/packed_experts.py`).
         tiny: A config for tests, without `architectures` and `model_type`.
+        vision: Its vision tower, which `--vision` compiles; None without one.
     """
 
     model_type: str
@@ -124,6 +126,7 @@ class Family:
     text_architecture: str = ""
     halved_experts: bool = False
     rotary: float | None = None
+    vision: Tower | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ class Weight:
         scale: Of a vector: what it is multiplied by.
         head_parts: Rows of one head that a checkpoint may have side by side in the first tensor, part by part.
         taps: Of a convolution, which each channel of `outputs` has.
+        multiple: The rows of each tensor are padded with zeros to a multiple of this.
     """
 
     role: Role
@@ -30,3 +31,4 @@ class Weight:
     scale: float = 1.0
     head_parts: tuple[int, ...] = ()
     taps: int | None = None
+    multiple: int = 1

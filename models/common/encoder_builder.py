@@ -31,14 +31,45 @@ class EncoderBuilder(GraphBuilder):
         assert a.shape[-1] == b.shape[-2], (name, a.shape, b.shape)
         return self._op("MatMul", name, [a, b], (*a.shape[:-1], b.shape[-1]))
 
+    def patches(self, name: str, x: Ref, weight: str, bias: str | None, side: int) -> Ref:
+        """Convolution of [1, C, H, W] with a kernel that is as large as its strides -> [1, N, H / side, W / side]."""
+        operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
+        _, _, height, width = x.shape
+        attributes: dict[str, int | float | str] = {key: f"{side},{side}" for key in ("kernel", "strides")}
+        attributes |= {"pads": "0,0", "dilations": "1,1", "upsample": "1,1", "groups": 1}
+        return self._op("Conv", name, operands, (1, operands[1].shape[0], height // side, width // side), attributes)
+
     def transpose(self, name: str, x: Ref, axes: Sequence[int]) -> Ref:
         """Axis i of the result is axis `axes[i]` of x."""
         text = ",".join(map(str, axes))
         return self._moved("Transpose", name, [x], tuple(x.shape[axis] for axis in axes), {"axes": text})
 
+    def part(self, name: str, x: Ref, axis: int, start: int, stop: int) -> Ref:
+        """Elements start..stop of an axis, as a copy."""
+        assert 0 <= start < stop <= x.shape[axis], (name, x.shape, start, stop)
+        starts = ",".join(str(start if index == axis else 0) for index in range(len(x.shape)))
+        shape = (*x.shape[:axis], stop - start, *x.shape[axis + 1 :])
+        return self._moved("StridedSlice", name, [x], shape, {"starts": starts, "steps": ",".join("1" * len(shape))})
+
+    def expand(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
+        """x repeated along its axes of 1."""
+        return self._moved("Expand", name, [x], tuple(shape), {})
+
+    def chosen(self, name: str, x: Ref, indices: Ref, axis: int) -> Ref:
+        """As `gather`, of integers too."""
+        shape = (*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :])
+        return self._moved("Gather", name, [x, indices], shape, {"axis": axis})
+
     def reshaped(self, name: str, x: Ref, shape: Sequence[int]) -> Ref:
         """As `reshape`, of integers too."""
         return self._moved("Reshape", name, [x], tuple(shape), {})
+
+    def order(self, name: str, x: Ref) -> Ref:
+        """int32 [n] -> where the smallest, the next and so on are: the inverse of a permutation."""
+        values = self._value(f"{name}_sorted", "intermediate", x.dtype, x.shape)
+        places = self._value(name, "intermediate", "int32", x.shape)
+        self._append("TopK", [x], [values, places], {"k": x.shape[-1], "largest": 0})
+        return places
 
     def add_repeated(self, name: str, a: Ref, b: Ref) -> Ref:
         """a + b, where b, which may be a weight, repeats to the shape of a."""

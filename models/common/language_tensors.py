@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .checkpoint import FLOATS, Checkpoint
 
 _LANGUAGE = ("model.language_model.", "language_model.model.")  # what names of its layers begin with, in some files
-_VISION = ("model.visual.", "visual.")
+VISION = ("model.visual.", "visual.")  # and those of its vision tower
 _OWN = "model."  # in the others
 
 
@@ -26,14 +26,14 @@ class LanguageTensors(Checkpoint):
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint has a vision tower, or names its layers as those that have one."""
-        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *_VISION))
+        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION))
 
     def __contains__(self, name: str) -> bool:
         return super().__contains__(self._stored(name))
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
-        names = (name for name in super().names() if not name.startswith(_VISION))
+        names = (name for name in super().names() if not name.startswith(VISION))
         return [_OWN + name.removeprefix(self._prefix) if name.startswith(self._prefix) else name for name in names]
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ _COPIED = (
     "config.json",
     "generation_config.json",
     "chat_template.jinja",
+    "preprocessor_config.json",
     "chat_template.json",
 )
 # Where the embedding is, without suffix, by its role in a speculative pair. The vendor's build writes the first name of

@@ -40,6 +40,7 @@ class LinearSpec:
             first part of all heads comes first, then the other tensors, then the other parts.
         head_parts: For `by_heads`: rows of each part of a head.
         scale: What every number is multiplied by.
+        multiple: The rows of each tensor are padded with zeros to a multiple of this.
 
     A tensor of more axes, the kernel of a convolution, is a matrix of its outputs. Of experts the shape is [E, N, K],
     and `tensors` and `tensor_shapes` are those of the first, then of the second, ...
@@ -54,6 +55,7 @@ class LinearSpec:
     merge: Merge = "stack"
     head_parts: tuple[int, ...] = ()
     scale: float = 1.0
+    multiple: int = 1
 
     @property
     def name(self) -> str:
@@ -95,6 +97,7 @@ class VectorSpec:
     offset: float = 0.0
     function: Function = "same"
     taps: int | None = None
+    multiple: int = 1
 
     @property
     def name(self) -> str:
@@ -103,7 +106,7 @@ class VectorSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        length = merged_length(self.lengths, self.merge)
+        length = merged_length(self.lengths, self.merge, self.multiple)
         if self.taps is not None:
             return (self.taps, length)
         return (length,) if self.experts is None else (self.experts, length)
@@ -121,20 +124,21 @@ _FUNCTIONS: Mapping[Function, Callable[[NDArray[np.float32]], NDArray[np.float32
 }
 
 
-def merged_length(lengths: Sequence[int], merge: Merge) -> int:
+def merged_length(lengths: Sequence[int], merge: Merge, multiple: int = 1) -> int:
     """Returns the rows of tensors of these `lengths` when merged."""
-    return sum(_padded(length) if merge == "alternate" else length for length in lengths)
+    return sum(_padded(length, merge, multiple) for length in lengths)
 
 
-def _merged_vector(parts: Sequence[NDArray[np.float32]], merge: Merge) -> NDArray[np.float32]:
+def _merged_vector(parts: Sequence[NDArray[np.float32]], merge: Merge, multiple: int) -> NDArray[np.float32]:
+    padded = [np.pad(part, (0, _padded(len(part), merge, multiple) - len(part))) for part in parts]
     if merge == "stack":
-        return np.concatenate(parts)
-    padded = [np.pad(part, (0, _padded(len(part)) - len(part))).reshape(-1, BLOCK) for part in parts]
-    return np.stack(padded, axis=1).reshape(-1)
+        return np.concatenate(padded)
+    return np.stack([part.reshape(-1, BLOCK) for part in padded], axis=1).reshape(-1)
 
 
-def _padded(rows: int) -> int:
-    return -(-rows // BLOCK) * BLOCK
+def _padded(rows: int, merge: Merge, multiple: int) -> int:
+    each = math.lcm(BLOCK, multiple) if merge == "alternate" else multiple
+    return -(-rows // each) * each
 
 
 class TensorSource(Protocol):
@@ -177,7 +181,7 @@ class CheckpointTensors:
         if spec.taps is not None:
             return np.ascontiguousarray(np.concatenate(parts).reshape(-1, spec.taps).T)
         each = len(spec.lengths)
-        merged = [_merged_vector(parts[at : at + each], spec.merge) for at in range(0, len(parts), each)]
+        merged = [_merged_vector(parts[at : at + each], spec.merge, spec.multiple) for at in range(0, len(parts), each)]
         return (np.stack(merged).reshape(spec.shape) + np.float32(spec.offset)) * np.float32(spec.scale)
 
     def packed(
@@ -207,7 +211,7 @@ class CheckpointTensors:
             if len(parts) == 1:
                 half = parts[0].shape[0] // 2
                 parts = [Rows(parts[0], 0, half), Rows(parts[0], half, 2 * half)]
-            rows = _padded(parts[0].shape[0])
+            rows = _padded(parts[0].shape[0], spec.merge, spec.multiple)
             first, second = (part if part.shape[0] == rows else ZeroPadded(part, (rows, inputs)) for part in parts)
             return Alternating(first, second)
         if spec.merge == "by_heads":

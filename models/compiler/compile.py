@@ -8,6 +8,7 @@ A package `OUT` named `qwen3` holds::
     qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
     qwen3_prefill.hmms  qwen3_decode.hmms             with --ndevice
     qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft
+    qwen3_visual.hmm  qwen3_visual_m96.hmm  qwen3_visual.hmw            one of the two forms with --vision
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
     tokenizer/                                        tokenizer files and configs of the checkpoint
@@ -39,6 +40,7 @@ from ..common.roles import EMBEDDING as EMBEDDING_ROLE
 from .graph_files import owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .prepare import PreparedModel, prepare, warn
+from .vision import prepare_tower, write_tower
 from .weight_files import warn_saturated, write_weights
 
 __all__ = ["CompileOptions", "CompileResult", "compile_checkpoint"]
@@ -69,6 +71,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         draft = prepare(options.of_draft(target.name), options.draft_layers, "_draft")
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
+    tower = prepare_tower(options, target.name, target.source, target.config)
 
     with staged_package(options.output, owned_files(target.name)) as staging:
         if not write_host_files(target.source.host_files, staging):
@@ -77,10 +80,13 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                 "tokenizer"
             )
         (staging / EMBEDDING).parent.mkdir()
-        with Progress(sum(model.elements for model in models), visible=progress) as bar, worker_pool() as workers:
+        elements = sum(part.elements for part in (*models, tower) if part is not None)
+        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
             for model in models:
                 entries, sibling = write_weights(staging, model, workers, bar)
                 write_graphs(staging, model, entries, sibling)
+            if tower is not None:
+                write_tower(staging, tower, workers, bar)
             _write_embedding(staging / EMBEDDING, target, bar)
             if draft is not None:
                 source = EMBEDDING

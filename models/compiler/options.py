@@ -55,6 +55,10 @@ class CompileOptions:
             Either of the two options below asks for a draft as well, by default from `checkpoint` itself.
         draft_quant: Its profile, or None for `quant` and `head_quant`.
         draft_layers: How many of its blocks to use, from the first on; None for all.
+        vision: Also write graphs of the vision tower: "448x448", height and width of its images, or "96,384", tokens of
+            its gears, by family; "default" for what the vendor compiles; None for none.
+        vision_quant: Profile of the tower; None for `quant` where that is float, else w8a8h1_sefp.
+        vision_mask: The tower takes a mask of its windows.
 
     Raises:
         CompileError: A value that cannot be.
@@ -86,6 +90,9 @@ class CompileOptions:
     draft: Path | None = None
     draft_quant: str | None = None
     draft_layers: int | None = None
+    vision: str | None = None
+    vision_quant: str | None = None
+    vision_mask: bool = False
 
     def __post_init__(self) -> None:
         self._check_range("prefill_length", _MAX_LENGTH)

@@ -55,7 +55,7 @@ def write_weights(
             if isinstance(spec, VectorSpec):
                 entries += _add_vector(writer, spec, model.tensors.vector(spec), model)
             else:
-                chunks = _counted(model.tensors.packed(spec, workers, saturated.append), spec, bar)
+                chunks = counted(model.tensors.packed(spec, workers, saturated.append), spec, bar)
                 entries += _add_linear(writer, spec, chunks, model, folder)
     if saturated:
         warn_saturated(sum(saturated), "of the weights")
@@ -108,7 +108,8 @@ def _add_linear(
     return entries
 
 
-def _counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progress) -> Iterator[NDArray[np.uint8]]:
+def counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progress) -> Iterator[NDArray[np.uint8]]:
+    """Tells the progress bar of each chunk."""
     for chunk in chunks:
         yield chunk
         bar.advance(len(chunk) * BLOCK * spec.shape[-1])

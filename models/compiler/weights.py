@@ -102,10 +102,12 @@ def specs_of(
                     offset=source.offset,
                     function=source.function,
                     taps=weight.taps,
+                    multiple=weight.multiple,
                 )
             )
             continue
-        shape = (merged_length(weight.outputs, merge), weight.padded_inputs or weight.inputs)
+        inputs = weight.padded_inputs or weight.inputs
+        shape = (merged_length(weight.outputs, merge, weight.multiple), inputs)
         outputs = weight.outputs if len(source.names) > 1 else (sum(weight.outputs),)
         spec = LinearSpec(
             role=weight.role,
@@ -117,8 +119,9 @@ def specs_of(
             merge=merge,
             head_parts=weight.head_parts,
             scale=weight.scale,
+            multiple=weight.multiple,
         )
-        if is_quantized(spec.format) and weight.inputs % GROUP:
+        if is_quantized(spec.format) and inputs % GROUP:
             raise CompileError(
                 f"tensor {names[0]!r} has {weight.inputs} inputs, not a multiple of the quantisation group of {GROUP}; "
                 "compile with --quant float16"

@@ -6,6 +6,7 @@ from ..common.config_keys import Key
 from ..common.config_rules import axes_in_blocks, window_of_some_layers
 from ..dense import KEYS, TENSORS
 from ..family import Family
+from ..towers.qwen2_5 import QWEN2_5_VL
 from ..vision_language import CONTRACT, TINY
 from . import qwen2
 
@@ -13,7 +14,7 @@ FAMILY = Family(
     model_type="qwen2_5_vl",
     architecture="Qwen2_5_VLForConditionalGeneration",
     title="Qwen2.5-VL",
-    models="Qwen2.5-VL 3B, 7B, 32B, 72B: the language model",
+    models="Qwen2.5-VL 3B, 7B, 32B, 72B",
     has="as Qwen2.5; positions in time, height and width, `mrope_section` in blocks",
     keys=(
         *KEYS,
@@ -28,6 +29,7 @@ FAMILY = Family(
     rope_types={"mrope": "default"},
     axes=axes_in_blocks,
     nested="text_config",
+    vision=QWEN2_5_VL,
     tiny={
         **{key: value for key, value in TINY.items() if key != "head_dim"},
         "hidden_size": 384,

@@ -14,6 +14,7 @@ from ..common.errors import CompileError
 from ..contract import Port
 from ..dense import KEYS, TENSORS
 from ..family import Family, ModelConfig, Tensors
+from ..towers.qwen3 import QWEN3_5
 from ..vision_language import CONTRACT, TINY
 
 _LAYER = "model.layers.{layer}"
@@ -73,7 +74,7 @@ FAMILY = Family(
     architecture="Qwen3_5ForConditionalGeneration",
     text_architecture="Qwen3_5ForCausalLM",
     title="Qwen3.5 dense",
-    models="Qwen3.5 and 3.6, 0.8B to 27B: the language model, with its MTP layer or without",
+    models="Qwen3.5 and 3.6, 0.8B to 27B, with its MTP layer or without",
     has="gated delta nets in three of four layers, or by `layer_types`; gates on attention; norms stored less 1; a "
     "quarter of each head turns, by positions in time, height and width, `mrope_section` in turns",
     keys=(
@@ -122,6 +123,7 @@ FAMILY = Family(
     ),
     axes=_axes,
     nested="text_config",
+    vision=QWEN3_5,
     rotary=0.25,
     tiny={
         **TINY,

@@ -45,7 +45,7 @@ FAMILY = replace(
     architecture="Qwen3_5MoeForConditionalGeneration",
     text_architecture="Qwen3_5MoeForCausalLM",
     title="Qwen3.5 MoE",
-    models="Qwen3.5 and 3.6 35B-A3B: the language model, with its MTP layer or without",
+    models="Qwen3.5 and 3.6 35B-A3B, with its MTP layer or without",
     has="as Qwen3.5, with `num_experts_per_tok` of `num_experts` MLPs for each token, and a shared one with a gate",
     keys=(
         *_DENSE.keys,

@@ -55,6 +55,7 @@ FAMILY = replace(
         roles.DELTA_GATES: Tensors("by_heads", (f"{_NET}.in_proj_ba.weight",)),
     },
     axes=_axes,
+    vision=None,
     tiny={
         **_MOE.tiny,
         "norm_topk_prob": True,

@@ -10,6 +10,7 @@ from ..common.config_rules import axes_in_turns, no_window
 from ..contract import Port
 from ..dense import TENSORS, hidden_per_head
 from ..family import Family, ModelConfig
+from ..towers.qwen3 import QWEN3_VL
 from ..vision_language import CONTRACT, TINY
 from . import qwen3
 
@@ -25,7 +26,7 @@ FAMILY = Family(
     model_type="qwen3_vl",
     architecture="Qwen3VLForConditionalGeneration",
     title="Qwen3-VL dense",
-    models="Qwen3-VL 2B, 4B, 8B, 32B: the language model",
+    models="Qwen3-VL 2B, 4B, 8B, 32B",
     has="as Qwen3; positions in time, height and width, `mrope_section` in turns; features of the vision tower are "
     "added after the first three layers",
     keys=(
@@ -40,6 +41,7 @@ FAMILY = Family(
     rope_theta=500000.0,
     axes=axes_in_turns,
     nested="text_config",
+    vision=QWEN3_VL,
     tiny={
         **TINY,
         "tie_word_embeddings": False,

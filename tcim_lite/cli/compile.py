@@ -113,6 +113,28 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     draft.add_argument(
         "--draft-layers", metavar="K", type=int, default=argparse.SUPPRESS, help="use its first K blocks only"
     )
+    vision = parser.add_argument_group("vision-language models")
+    vision.add_argument(
+        "--vision",
+        metavar="HxW",
+        nargs="?",
+        const="default",
+        default=argparse.SUPPRESS,
+        help="also write the vision tower, NAME_visual.hmm, for images of this height and width in pixels (448x448); "
+        "of Qwen3.5 NAME_visual_mN.hmm for images of up to N tokens, such as 96,384 (96,196,384,704,1536)",
+    )
+    vision.add_argument(
+        "--vision-quant",
+        choices=QUANTS,
+        default=argparse.SUPPRESS,
+        help="as --quant, for the tower (default: w8a8h1_sefp, in float packages that of the body)",
+    )
+    vision.add_argument(
+        "--vision-mask",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="the tower of Qwen2.5-VL takes a mask of its windows as input 2, as some of the vendor's do",
+    )
     parser.add_argument(
         "--self-contained", action="store_true", help="put the weights into every .hmm file instead of one .hmw"
     )
@@ -216,7 +238,7 @@ def run(args: argparse.Namespace) -> int:
         mtp=args.mtp,
         split_conv=args.split_conv,
         recurrent_in_place=args.recurrent_in_place,
-        **{key: value for key, value in vars(args).items() if key.startswith("draft")},
+        **{key: value for key, value in vars(args).items() if key.startswith(("draft", "vision"))},
     )
     start = time.monotonic()
     with warnings.catch_warnings():

@@ -16,17 +16,18 @@ pytest.importorskip("transformers", reason="the oracle")
 tokenizers = pytest.importorskip("tokenizers", reason="needs the extra [chat]")
 Image = pytest.importorskip("PIL.Image", reason="needs the extra [images]")
 
-from vision_language import MODELS, random_model
+from vision_language import TOWERS, random_model
 
 from tcim_lite.cli import main
 from tcim_lite.llm import encode_chat, load_tokenizer
+from tcim_lite.llm.vision import VisionTower
 
 SPECIAL = ["<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
-QUESTION, LIMIT, SIZE = "What is this?", 6, (64, 96)
+QUESTION, LIMIT = "What is this?", 6
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def made(request, tmp_path_factory, import_example):
+@pytest.fixture(scope="module", params=TOWERS)
+def made(request, tmp_path_factory):
     """A model of transformers, and a package of its language and vision graphs in float32."""
     folder = tmp_path_factory.mktemp(request.param)
     checkpoint, out = folder / "hf", folder / "out"
@@ -38,12 +39,9 @@ def made(request, tmp_path_factory, import_example):
     tokenizer.save(str(checkpoint / "tokenizer.json"))
     for file in ("tokenizer_config.json", "chat_template.jinja"):
         shutil.copyfile(DEMO_CHECKPOINT / file, checkpoint / file)
-    package = compile_package(checkpoint, out, quant="float32", prefill_length=16, context_length=128)
-    import_example("export_vision").export(model, str(folder / "vision.onnx"), *SIZE)
-    name = f"{request.param}_visual"
-    assert (
-        main(["compile", str(folder / "vision.onnx"), "-o", str(out), "--name", name, "--quant", "float32", "-q"]) == 0
-    )
+    sizes = {"prefill_length": 16, "context_length": 128}
+    asked = "24" if request.param == "qwen3_5" else "64x96"
+    package = compile_package(checkpoint, out, quant="float32", vision=asked, **sizes)
     return model, package, checkpoint
 
 
@@ -57,8 +55,8 @@ def photo(tmp_path_factory):
 def greedy(model, tokens: np.ndarray, pixels: np.ndarray) -> list[int]:
     """What transformers answers, without a cache; patches are cut as its processor cuts them."""
     side, merge = model.config.vision_config.patch_size, model.config.vision_config.spatial_merge_size
-    rows, columns = SIZE[0] // side, SIZE[1] // side
-    frames = np.stack([pixels[0].astype(np.float32)] * 2)
+    rows, columns = (extent // side for extent in pixels.shape[1:])
+    frames = np.stack([pixels.astype(np.float32)] * 2)
     cells = frames.reshape(1, 2, 3, rows // merge, merge, side, columns // merge, merge, side)
     patches = cells.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1)
     grid, found = torch.tensor([[1, rows, columns]]), []
@@ -78,8 +76,11 @@ def test_answers_are_those_of_transformers(made, photo, run_example, import_exam
     text = "".join(SPECIAL) + QUESTION
     tokens = np.array(encode_chat(tokenizer, [{"role": "user", "content": text}]))
     pad = int(np.flatnonzero(tokens == model.config.image_token_id)[0])
-    tokens = np.insert(tokens, pad, [model.config.image_token_id] * 23)
-    expected = greedy(model, tokens, import_example("qwen3_vl").pixels_of(photo, *SIZE))
+    tower = VisionTower(package.folder, package.name)
+    pixels = import_example("qwen3_vl").pixels_of(photo, tower, package.tokenizer_folder / "preprocessor_config.json")
+    count = pixels.shape[1] * pixels.shape[2] // tower.cell**2
+    tokens = np.insert(tokens, pad, [model.config.image_token_id] * (count - 1))
+    expected = greedy(model, tokens, pixels)
     asked = ("--image", photo, "--question", QUESTION, "--max-new-tokens", LIMIT, "--show-tokens")
     done = run_example("qwen3_vl.py", package.folder, *asked)
     assert done.returncode == 0, done.stderr
@@ -88,12 +89,22 @@ def test_answers_are_those_of_transformers(made, photo, run_example, import_exam
     assert len(answer) == LIMIT or expected[len(answer)] in package.stop_tokens(tokenizer)
 
 
-def test_a_photograph_is_seen_the_right_way_up(tmp_path, photo, import_example):
+def test_a_photograph_is_seen_the_right_way_up(made, tmp_path, photo, import_example):
     stored, exif = Image.open(photo).transpose(Image.Transpose.ROTATE_90), Image.Exif()
     exif[0x0112] = 6  # turned to the left
     stored.save(tmp_path / "turned.png", exif=exif)
-    pixels_of = import_example("qwen3_vl").pixels_of
-    np.testing.assert_array_equal(pixels_of(tmp_path / "turned.png", *SIZE), pixels_of(photo, *SIZE))
+    tower, pixels_of = VisionTower(made[1].folder, made[1].name), import_example("qwen3_vl").pixels_of
+    seen = [pixels_of(path, tower, tmp_path / "none.json") for path in (tmp_path / "turned.png", photo)]
+    np.testing.assert_array_equal(*seen)
+    assert np.abs(seen[0]).max() <= 1
+
+
+def test_colours_are_those_of_the_processor(made, tmp_path, photo, import_example):
+    tower, pixels_of = VisionTower(made[1].folder, made[1].name), import_example("qwen3_vl").pixels_of
+    plain = pixels_of(photo, tower, tmp_path / "none.json").astype(np.float32)
+    (tmp_path / "its.json").write_text('{"image_mean": [0.5, 0.25, 0.5], "image_std": [0.5, 0.5, 0.25]}')
+    found = pixels_of(photo, tower, tmp_path / "its.json").astype(np.float32)
+    np.testing.assert_allclose(found, [plain[0], plain[1] + 0.5, 2 * plain[2]], atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +126,13 @@ def test_what_cannot_be_answered_is_one_line(made, photo, run_example, changes, 
     assert "Traceback" not in done.stderr
 
 
-def test_the_tower_is_exported_from_a_checkpoint(made, tmp_path, run_example):
-    checkpoint = made[2]
-    done = run_example("export_vision.py", checkpoint, tmp_path / "vision.onnx", "--size", "32")
-    assert done.returncode == 0, done.stderr
-    assert main(["compile", str(tmp_path / "vision.onnx"), "-o", str(tmp_path / "out"), "-q"]) == 0
-    odd = run_example("export_vision.py", checkpoint, tmp_path / "odd.onnx", "--size", "40", "64")
-    assert odd.returncode == 1
-    assert "error: 40 x 64 pixels; both must be multiples of 16, the side of a token" in odd.stderr
+def test_a_package_without_a_tower_says_how_to_get_one(made, photo, tmp_path, run_example):
+    shutil.copytree(made[1].folder, tmp_path / "package")
+    for path in (tmp_path / "package").glob("*visual*"):
+        path.unlink()
+    done = run_example("qwen3_vl.py", tmp_path / "package", "--image", photo)
+    assert done.returncode == 1
+    assert "compile the whole checkpoint with --vision" in done.stderr.splitlines()[-1]
 
 
 def test_text_alone_works_in_chat_and_generate(made, capsys):

@@ -1,8 +1,13 @@
-"""Vision towers of transformers, exported and compiled as docs/compile.md says."""
+"""Vision towers, compiled from checkpoints, against those of transformers."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,54 +15,266 @@ import pytest
 
 pytestmark = pytest.mark.oracle
 pytest.importorskip("transformers", reason="the oracle")
-pytest.importorskip("onnx", reason="needs the extra [onnx]")
 
 import torch
-from vision_language import MODELS, random_model
+from isas import FLAGS, cpu_has
+from vision_language import TOWERS, random_model
 
 import tcim_lite.runtime as rt
 from tcim_lite.cli import main
+from tcim_lite.image_grid import windows_of
+from tcim_lite.llm.vision import VisionTower, patches_of
 
 # Largest difference of a feature over the largest feature: fp32 sums in another order; roundings to fp16, and of codes,
-# over four layers.
-LIMITS = {"float32": 4e-6, "float16": 4e-3, "w8a8h1_sefp": 0.05}
+# over four layers. And the least cosine.
+LIMITS = {"float32": (4e-6, 1 - 1e-10), "float16": (4e-3, 1 - 1e-6), "w8a8h1_sefp": (0.05, 0.9995)}
+# Sides that are no whole windows, whole ones, and one token.
+SIZES = [(80, 112), (64, 96), (16, 16)]
+GEARS = "6,24,35"
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def tower(request, tmp_path_factory):
-    """An ONNX file, an image, and what transformers makes of it."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-    import export_vision
+@pytest.fixture(scope="module", params=TOWERS)
+def checkpoint(request, tmp_path_factory):
+    """A family, a model of transformers with random weights, and its checkpoint."""
+    folder = tmp_path_factory.mktemp(request.param) / "hf"
+    model = random_model(request.param)
+    model.save_pretrained(folder)
+    return request.param, model, folder
 
-    model, path = random_model(request.param), tmp_path_factory.mktemp(request.param) / "vision.onnx"
-    export_vision.export(model, str(path), 64, 96)
-    image = np.random.default_rng(1).uniform(-1, 1, (1, 3, 64, 96)).astype(np.float16).astype(np.float32)
+
+@pytest.fixture(scope="module")
+def compiled(checkpoint, tmp_path_factory):
+    """Compiles the tower; equal options give the same folder."""
+    family, _, folder = checkpoint
+    made = {}
+
+    def make(*options: str) -> Path:
+        if options not in made:
+            out = tmp_path_factory.mktemp(family)
+            sizes = ("--prefill-length", "8", "--context-length", "16", "--quant", "float16")
+            assert main(["compile", str(folder), "-o", str(out), "--name", "tiny", *sizes, *options, "-q"]) == 0
+            made[options] = out
+        return made[options]
+
+    return make
+
+
+def expected(model, pixels: np.ndarray) -> list[np.ndarray]:
+    """Features of an image, of transformers."""
+    vision = model.config.vision_config
+    patches = patches_of(pixels, vision.patch_size, vision.spatial_merge_size, vision.temporal_patch_size)
+    grid = [1, pixels.shape[1] // vision.patch_size, pixels.shape[2] // vision.patch_size]
     with torch.no_grad():
-        want = [found.numpy() for found in export_vision.Tower(model.model.visual, 8, 12)(torch.tensor(image))]
-    return path, image, want
+        found = model.model.visual(torch.tensor(patches).float(), grid_thw=torch.tensor([grid]), return_dict=True)
+    return [part.numpy() for part in (found.pooler_output, *(getattr(found, "deepstack_features", None) or ()))]
+
+
+def image(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(-1, 1, (3, height, width)).astype(np.float16)
+
+
+def sizes(family: str, height: int, width: int) -> tuple[str, str]:
+    return "--vision", GEARS if family == "qwen3_5" else f"{height}x{width}"
 
 
 @pytest.mark.parametrize("quant", LIMITS)
-def test_features_are_those_of_transformers(tower, tmp_path, quant):
-    path, image, want = tower
-    assert main(["compile", str(path), "-o", str(tmp_path), "--quant", quant, "--name", "visual", "-q"]) == 0
-    module = rt.load(tmp_path / "visual.hmm")
-    assert [module.get_input_name(i) for i in range(module.get_num_inputs())] == ["image"]
-    assert module.get_num_outputs() == len(want) == (4 if len(want) > 1 else 1)
-    module.set_input("image", image)
+@pytest.mark.parametrize("size", SIZES)
+def test_features_are_those_of_transformers(checkpoint, compiled, size, quant):
+    family, model, _ = checkpoint
+    tower = VisionTower(compiled(*sizes(family, *size), "--vision-quant", quant), "tiny")
+    found, want = tower.see(image(*size)), expected(model, image(*size))
+    assert [part.shape for part in found] == [part.shape for part in want]
+    assert len(found) == (4 if family == "qwen3_vl" else 1)
+    for ours, theirs in zip(*([part.astype(np.float64) for part in parts] for parts in (found, want)), strict=True):
+        difference, cosine = LIMITS[quant]
+        assert np.abs(ours - theirs).max() <= difference * np.abs(theirs).max()
+        assert (ours * theirs).sum() >= cosine * np.linalg.norm(ours) * np.linalg.norm(theirs)
+
+
+def test_inputs_and_outputs_are_those_of_the_vendor(checkpoint, compiled):
+    family, _, _ = checkpoint
+    folder = compiled(*sizes(family, 80, 112))
+    module = rt.load(folder / ("tiny_visual_m35.hmm" if family == "qwen3_5" else "tiny_visual.hmm"))
+    inputs = [module.get_input_info(module.get_input_name(i)) for i in range(module.get_num_inputs())]
+    outputs = [module.get_output_info(module.get_output_name(i)) for i in range(module.get_num_outputs())]
+    shown = [(info.name, tuple(info.shape), np.dtype(info.dtype).name) for info in (*inputs, *outputs)]
+    assert (
+        shown
+        == {
+            "qwen3_vl": [
+                ("image", (1, 3, 2, 80, 112), "float16"),
+                ("image_embeds", (35, 192), "float16"),
+                *((f"deepstack_embeds_{i}", (35, 192), "float16") for i in range(3)),
+            ],
+            "qwen2_5_vl": [
+                ("image", (1, 3, 2, 80, 112), "float16"),
+                ("window_index", (35,), "int32"),
+                ("image_embeds", (35, 384), "float16"),
+            ],
+            "qwen3_5": [
+                ("pixel_values", (1, 140, 384), "float16"),
+                ("position_ids", (4, 140), "int32"),
+                ("position_weights", (4, 140), "float16"),
+                ("rotary_position_ids", (2, 140), "int32"),
+                ("attention_mask", (1, 1, 1, 140), "float16"),
+                ("image_embeds", (1, 35, 192), "float16"),
+            ],
+        }[family]
+    )
+    assert json.loads(module.get_custom_msg())["quant"] == "float16"  # that of the body, where it is float
+
+
+class Exported(torch.nn.Module):
+    """A tower for the patches of one image, as torch's older exporter takes it."""
+
+    def __init__(self, visual: torch.nn.Module, rows: int, columns: int):
+        super().__init__()
+        self.visual, self.grid = visual, torch.tensor([[1, rows, columns]])
+
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        return self.visual(patches, grid_thw=self.grid, return_dict=True).pooler_output
+
+
+def test_features_are_those_of_an_onnx_export(checkpoint, compiled, tmp_path):
+    """The same formulas by another way into a graph; its file goes into the package's folder and leaves the others."""
+    pytest.importorskip("onnx", reason="needs the extra [onnx]")
+    family, model, _ = checkpoint
+    shutil.copytree(compiled(*sizes(family, 80, 112), "--vision-quant", "float32"), tmp_path / "package")
+    before = sorted((tmp_path / "package").rglob("*"))
+    patches, path = patches_of(image(80, 112), 8, 2, 2), tmp_path / "package" / "exported.hmm"
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        example, file = torch.tensor(patches).float(), str(tmp_path / "exported.onnx")
+        exported = Exported(model.model.visual, 10, 14).eval()
+        torch.onnx.export(exported, (example,), file, dynamo=False, opset_version=17, input_names=["patches"])
+    asked = ["--name", "exported", "--quant", "float32", "-q"]
+    assert main(["compile", file, "-o", str(path.parent), *asked]) == 0
+    assert sorted(path.parent.rglob("*")) == sorted([*before, path])
+    module = rt.load(path)
+    module.set_input("patches", patches.astype(np.float32))
     module.run(True)
-    for index, expected in enumerate(want):
-        name = module.get_output_name(index)
-        assert name == (f"deepstack_embeds_{index - 1}" if index else "image_embeds")
-        found = module.get_output(name).numpy().astype(np.float64)
-        assert np.abs(found - expected).max() <= LIMITS[quant] * np.abs(expected).max(), name
+    want = module.get_output(module.get_output_name(0)).numpy()
+    found = VisionTower(path.parent, "tiny").see(image(80, 112))[0]
+    assert np.abs(found - want).max() <= LIMITS["float32"][0] * np.abs(want).max()
 
 
-def test_a_network_leaves_the_files_of_a_language_package(tower, tiny_package, tmp_path):
-    import shutil
+def test_a_mask_of_the_windows_gives_the_same(checkpoint, compiled):
+    family, _, _ = checkpoint
+    if family != "qwen2_5_vl":
+        pytest.skip("has no windows")
+    plain, masked = (
+        VisionTower(compiled("--vision", "80x112", "--vision-quant", "float32", *more), "tiny").see(image(80, 112))[0]
+        for more in ((), ("--vision-mask",))
+    )
+    assert np.abs(plain - masked).max() <= 4e-6 * np.abs(plain).max()
 
-    folder = tmp_path / "package"
-    shutil.copytree(tiny_package("qwen3_vl", prefill_length=16, context_length=64).folder, folder)
-    before = sorted(folder.rglob("*"))
-    assert main(["compile", str(tower[0]), "-o", str(folder), "--name", "qwen3_vl_visual", "-q"]) == 0
-    assert sorted(folder.rglob("*")) == sorted([*before, folder / "qwen3_vl_visual.hmm"])
+
+def test_an_image_of_two_frames_is_seen_whole(checkpoint, compiled):
+    """Frames of a video differ; an image is both."""
+    family, model, _ = checkpoint
+    if family == "qwen3_5":
+        pytest.skip("patches are the input")
+    folder = compiled("--vision", "64x96", "--vision-quant", "float32")
+    frames = np.stack([image(64, 96), image(96, 64).reshape(3, 64, 96)])
+    vision = model.config.vision_config
+    each = [patches_of(frame, 8, 2, 1) for frame in frames]  # [patches, 3 * 64]
+    patches = np.stack([part.reshape(-1, 3, 64) for part in each], axis=2).reshape(len(each[0]), -1)
+    with torch.no_grad():
+        want = model.model.visual(torch.tensor(patches).float(), grid_thw=torch.tensor([[1, 8, 12]]), return_dict=True)
+    module = rt.load(folder / "tiny_visual.hmm")
+    module.set_input("image", frames.transpose(1, 0, 2, 3)[None])
+    if family == "qwen2_5_vl":
+        module.set_input("window_index", np.concatenate(windows_of(4, 6, vision.window_size // 16)))
+    module.run(True)
+    found, theirs = module.get_output("image_embeds").numpy(), want.pooler_output.numpy()
+    assert np.abs(found - theirs).max() <= LIMITS["float32"][0] * np.abs(theirs).max()
+
+
+def test_a_gear_sees_an_image_as_a_larger_one_does(checkpoint, compiled):
+    """Padding takes no part: features of 24 tokens are those of a graph that they fill."""
+    family, _, _ = checkpoint
+    if family != "qwen3_5":
+        pytest.skip("has no gears")
+    tower = VisionTower(compiled("--vision", GEARS, "--vision-quant", "float32"), "tiny")
+    assert list(tower.gears) == [6, 24, 35]
+    (fits,) = tower.see(image(64, 96))
+    del tower.gears[24]
+    (padded,) = tower.see(image(64, 96))
+    assert np.abs(fits - padded).max() <= 4e-6 * np.abs(fits).max()
+    with pytest.raises(ValueError, match="an image of 36 tokens is more than the largest graph takes, 35; make it sm"):
+        tower.see(image(96, 96))
+    with pytest.raises(ValueError, match="an image of 64 x 90 pixels: both sides must be multiples of 16"):
+        tower.see(image(64, 90))
+    assert tower.fitting(300, 300) == (80, 80)
+    assert tower.fitting(3, 3000) == (16, 35 * 16)
+
+
+RUN = """
+import sys, numpy as np
+from tcim_lite.llm.vision import VisionTower
+tower = VisionTower(sys.argv[1], "tiny")
+pixels = np.random.default_rng(1).uniform(-1, 1, (3, 80, 112)).astype(np.float16)
+sys.stdout.buffer.write(b"".join(part.tobytes() for part in tower.see(pixels)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("quant", ["float16", "w8a8h1_sefp"])
+def test_instruction_sets_and_threads_change_no_bit(checkpoint, compiled, quant):
+    folder = compiled(*sizes(checkpoint[0], 80, 112), "--vision-quant", quant)
+    made = set()
+    for isa, threads in [(isa, "1") for isa in FLAGS if cpu_has(isa)] + [("", "3")]:
+        env = os.environ | {"TCIM_LITE_THREADS": threads} | ({"TCIM_LITE_ISA": isa} if isa else {})
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", RUN, str(folder)], env=env, capture_output=True, check=True, timeout=120
+        )
+        made.add(done.stdout)
+    assert len(made) == 1
+
+
+def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
+    """One file for each graph and one of weights, or weights in each; compiled again without, they go."""
+    family, _, folder = checkpoint
+    common = ["compile", str(folder), "-o", str(tmp_path), "--prefill-length", "8", "--context-length", "16", "-q"]
+    asked = sizes(family, 80, 112)
+    ends = [f"_m{gear}" for gear in GEARS.split(",")] if family == "qwen3_5" else [""]
+    graphs = {f"{family}_visual{end}.hmm" for end in ends}
+
+    def there() -> set[str]:
+        return {path.name for path in tmp_path.glob("*visual*")}
+
+    assert main([*common, *asked]) == 0
+    assert there() == graphs | {f"{family}_visual.hmw"}
+    graph = rt.load(tmp_path / f"{family}_visual{ends[0]}.hmm")
+    assert json.loads(graph.get_custom_msg())["quant"] == "w8a8h1_sefp"  # beside a body of four bits
+    del graph
+    assert main([*common, *asked, "--self-contained"]) == 0
+    assert there() == graphs
+    assert len(VisionTower(tmp_path, family).see(image(80, 112))[0]) == 35
+    assert main(common) == 0
+    assert there() == set()
+    with pytest.raises(FileNotFoundError, match=r"has no vision graph .*; compile the whole checkpoint with --vision"):
+        VisionTower(tmp_path, family)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--vision", "448"], "--vision 448: expected height x width"),
+        (["--vision", "40x64"], "--vision 40x64: both sides must be multiples of 16, the side of a token"),
+        (["--vision", "0x16"], "both sides must be multiples of 16"),
+        (["--vision", "9600x9600"], "makes 1440000 patches, expected 1 to 65536"),
+        (["--vision", "--vision-mask"], "--vision-mask: this tower has no windows"),
+        (["--vision", "--vision-quant", "w4a8h0_ssfp"], "choose from w8a8h1_sefp, float16, float32"),
+        (["--vision-mask"], "--vision-mask is for the graph of a vision tower; give --vision as well"),
+        (["--vision-quant", "float16"], "--vision-quant is for the graph of a vision tower"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
+    from tcim_lite.models.families import FAMILIES
+
+    config = {**FAMILIES["qwen3_vl"].tiny_config, "vision_config": FAMILIES["qwen3_vl"].vision.tiny}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["compile", str(tmp_path), "--random-weights", "-o", str(tmp_path / "out"), *options, "-q"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -16,10 +16,7 @@ transformers = pytest.importorskip("transformers", reason="the oracle")
 
 IMAGE_TOKEN = 300  # of the tiny vocabulary
 MODELS = {"qwen3_vl": "Qwen3VL", "qwen2_5_vl": "Qwen2_5_VL"}
-_VISION: dict[str, dict[str, Any]] = {
-    "qwen3_vl": {"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2], "intermediate_size": 96},
-    "qwen2_5_vl": {"window_size": 32, "fullatt_block_indexes": [1, 3], "intermediate_size": 100},
-}
+TOWERS = {**MODELS, "qwen3_5": "Qwen3_5"}
 
 
 def random_model(family: str, **changes: Any) -> Any:
@@ -27,15 +24,14 @@ def random_model(family: str, **changes: Any) -> Any:
     torch.manual_seed(5)
     text = {**FAMILIES[family].tiny, "initializer_range": 0.05, "bos_token_id": None, "eos_token_id": None, **changes}
     tied = text.pop("tie_word_embeddings")
-    vision = {"depth": 4, "hidden_size": 64, "num_heads": 2, "out_hidden_size": text["hidden_size"], "patch_size": 8}
-    config = getattr(transformers, f"{MODELS[family]}Config")(
+    config = getattr(transformers, f"{TOWERS[family]}Config")(
         text_config=text,
-        vision_config=vision | _VISION[family],
+        vision_config=FAMILIES[family].vision.tiny,
         image_token_id=IMAGE_TOKEN,
         tie_word_embeddings=tied,
         attn_implementation="eager",
     )
-    model = getattr(transformers, f"{MODELS[family]}ForConditionalGeneration")(config).float().eval()
+    model = getattr(transformers, f"{TOWERS[family]}ForConditionalGeneration")(config).float().eval()
     random_weights(model)
     return model
 

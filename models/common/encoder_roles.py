@@ -1,0 +1,37 @@
+"""Roles of the weights of encoders: what an image or a sound goes through before the language model."""
+
+from __future__ import annotations
+
+from .roles import Role
+
+_LAYER = "encoder.layers.{layer}"
+
+
+def _pair(id_: str, name: str) -> tuple[Role, Role]:
+    """A Linear's weight and its bias."""
+    return Role(id_, f"{name}.weight", "linear"), Role(f"{id_}_bias", f"{name}.bias", "bias")
+
+
+def _norm(id_: str, name: str) -> tuple[Role, Role]:
+    """A norm's weight, and the bias of one that centres."""
+    return Role(id_, f"{name}.weight", "norm"), Role(f"{id_}_bias", f"{name}.bias", "bias")
+
+
+PATCHES, PATCHES_BIAS = _pair("encoder_patches", "encoder.patches")
+ATTENTION_NORM, ATTENTION_NORM_BIAS = _norm("encoder_attention_norm", f"{_LAYER}.attention_norm")
+QKV, QKV_BIAS = _pair("encoder_qkv", f"{_LAYER}.attention.qkv")
+OUT, OUT_BIAS = _pair("encoder_attention_out", f"{_LAYER}.attention.out")
+MLP_NORM, MLP_NORM_BIAS = _norm("encoder_mlp_norm", f"{_LAYER}.mlp_norm")
+UP, UP_BIAS = _pair("encoder_up", f"{_LAYER}.mlp.up")  # of a gated MLP, gate and up in turns
+DOWN, DOWN_BIAS = _pair("encoder_down", f"{_LAYER}.mlp.down")
+MERGER_NORM, MERGER_NORM_BIAS = _norm("encoder_merger_norm", "encoder.merger.norm")
+MERGER_UP, MERGER_UP_BIAS = _pair("encoder_merger_up", "encoder.merger.up")
+MERGER_DOWN, MERGER_DOWN_BIAS = _pair("encoder_merger_down", "encoder.merger.down")
+STACK_NORM, STACK_NORM_BIAS = _norm("encoder_stack_norm", "encoder.stacks.{layer}.norm")
+STACK_UP, STACK_UP_BIAS = _pair("encoder_stack_up", "encoder.stacks.{layer}.up")
+STACK_DOWN, STACK_DOWN_BIAS = _pair("encoder_stack_down", "encoder.stacks.{layer}.down")
+POSITIONS = Role("encoder_positions", "encoder.positions", "linear")  # a table, resized or looked up
+
+# Computed tables [positions, head_dim / 4] of cos and sin, and those of queries, which have the scale of the scores.
+ROPE = ("encoder.rope.cos", "encoder.rope.sin", "encoder.rope.query_cos", "encoder.rope.query_sin")
+ONE = "encoder.one"  # [1, 1, 1, 1], 1: what a query gives to the mask of the keys

@@ -1,0 +1,49 @@
+"""The vision tower in a checkpoint that has a language model as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checkpoint import FLOATS, Checkpoint
+from .errors import CheckpointError
+from .language_tensors import VISION
+
+
+class VisionTensors(Checkpoint):
+    """The tower alone: names without what those of all its tensors begin with."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        found = (
+            prefix for prefix in VISION if any(name.startswith(prefix) for name in super(VisionTensors, self).names())
+        )
+        prefix = next(found, None)
+        if prefix is None:
+            raise CheckpointError(
+                f"--vision: {folder} has no tensors {' or '.join(f'{prefix}*' for prefix in VISION)}; expected the "
+                "checkpoint of the whole model, with its vision tower"
+            )
+        self._prefix = prefix
+
+    def __contains__(self, name: str) -> bool:
+        return super().__contains__(self._prefix + name)
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors of the tower."""
+        return [name.removeprefix(self._prefix) for name in super().names() if name.startswith(self._prefix)]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        return super().shape(self._prefix + name)
+
+    def check(self, name: str, shape: Sequence[int], dtypes: Sequence[str] = FLOATS) -> None:
+        """As `Checkpoint.check`."""
+        super().check(self._prefix + name, shape, dtypes)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
+        """As `Checkpoint.read`."""
+        return super().read(self._prefix + name, start, stop)

@@ -1,0 +1,172 @@
+"""What the vision tower of a family is to the compiler: one frozen record beside the family's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .blocks.encoder import EncoderAttention, EncoderMlp, Merger, Norm
+from .common import encoder_roles as roles
+from .common.config_keys import Key, Only, positive, read_keys
+from .common.errors import CompileError
+from .common.roles import Role
+from .family import Tensors
+
+_MERGER = (
+    roles.MERGER_NORM,
+    roles.MERGER_NORM_BIAS,
+    roles.MERGER_UP,
+    roles.MERGER_UP_BIAS,
+    roles.MERGER_DOWN,
+    roles.MERGER_DOWN_BIAS,
+)
+_STACK = (
+    roles.STACK_NORM,
+    roles.STACK_NORM_BIAS,
+    roles.STACK_UP,
+    roles.STACK_UP_BIAS,
+    roles.STACK_DOWN,
+    roles.STACK_DOWN_BIAS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """The vision tower of a family.
+
+    Attributes:
+        takes: What a graph is made for: images of one size, or any image of up to so many tokens, a gear.
+        keys: Of `vision_config`, beside those that all towers have.
+        norm: Of every norm.
+        function: Of the MLPs, an op; None for silu of a gate.
+        patch_bias: The patch embedding has a bias.
+        learned: Patches have learned positions, a square table that is resized to the grid of an image.
+        tensors: Where every weight comes from, without what the names of all vision tensors begin with.
+        gears: Of one that takes any image, in tokens, unless the user says otherwise.
+        tiny: A `vision_config` for tests, of a model that is as wide as the family's tiny one.
+    """
+
+    takes: Literal["image", "gear"]
+    keys: tuple[Key | Only, ...]
+    norm: Norm
+    function: str | None
+    patch_bias: bool
+    learned: bool
+    tensors: Mapping[Role, Tensors]
+    tiny: Mapping[str, Any]
+    gears: tuple[int, ...] = ()
+
+    def read(self, raw: Mapping[str, Any], width: int, title: str) -> TowerConfig:
+        """Reads the `vision_config` of a parsed `config.json`, of a language model with hidden states of `width`.
+
+        Raises:
+            CompileError: It is missing, or a value is missing, malformed or not supported.
+        """
+        section = raw.get("vision_config")
+        if not isinstance(section, Mapping):
+            raise CompileError(
+                f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"
+            )
+        rope = section.get("rope_parameters") or {}
+        keys = read_keys((*_KEYS, *self.keys), section, f"the vision tower of {title}")
+        values = {**keys, "rope_theta": positive("rope_theta", rope.get("rope_theta", 10000.0))}
+        config = TowerConfig(tower=self, values=values)
+        config.check(width)
+        return config
+
+
+_KEYS: tuple[Key | Only, ...] = (
+    Key("depth"),
+    Key("hidden_size"),
+    Key("intermediate_size"),
+    Key("num_heads"),
+    Key("out_hidden_size"),
+    Key("patch_size"),
+    Key("spatial_merge_size", absent=2),
+    Key("temporal_patch_size", absent=2),
+    Only("in_channels", 3),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TowerConfig:
+    """Sizes of a tower: the values of its keys."""
+
+    tower: Tower
+    values: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def merged(self) -> int:
+        """Patches of a token."""
+        return int(self["spatial_merge_size"]) ** 2
+
+    @property
+    def cell(self) -> int:
+        """Pixels of a token's side."""
+        return int(self["patch_size"] * self["spatial_merge_size"])
+
+    @property
+    def patch_inputs(self) -> int:
+        """Numbers of a patch: colours, frames, rows and columns."""
+        return int(3 * self["temporal_patch_size"] * self["patch_size"] ** 2)
+
+    @property
+    def head_dim(self) -> int:
+        return int(self["hidden_size"] // self["num_heads"])
+
+    @property
+    def stacked(self) -> tuple[int, ...]:
+        """Layers whose results have an output of their own."""
+        return tuple(self.values.get("deepstack_visual_indexes", ()))
+
+    @property
+    def windowed(self) -> bool:
+        """Whether some layers have windows."""
+        return "window_size" in self.values
+
+    @property
+    def window_side(self) -> int:
+        """Tokens of a window's side."""
+        return max(1, self["window_size"] // self.cell)
+
+    def layer(self, layer: int) -> tuple[EncoderAttention, EncoderMlp]:
+        """The blocks of a layer."""
+        hidden, norm = self["hidden_size"], self.tower.norm
+        windowed = self.windowed and layer not in self["fullatt_block_indexes"]
+        return (
+            EncoderAttention(hidden=hidden, heads=self["num_heads"], norm=norm, windowed=windowed),
+            EncoderMlp(hidden=hidden, inner=self["intermediate_size"], norm=norm, function=self.tower.function),
+        )
+
+    def merger(self, stacked: bool = False) -> Merger:
+        """What makes tokens of the language model of patches, in the end or of a stacked layer."""
+        return Merger(
+            hidden=self["hidden_size"],
+            tokens=self.merged,
+            width=self["out_hidden_size"],
+            norm=self.tower.norm,
+            roles=_STACK if stacked else _MERGER,
+            norm_behind=stacked,
+        )
+
+    def check(self, width: int) -> None:
+        """Raises CompileError if sizes do not fit together or the language model."""
+        if self["hidden_size"] % self["num_heads"] or self.head_dim % 4:
+            raise CompileError(
+                f"vision_config: hidden_size={self['hidden_size']} makes heads of "
+                f"{self['hidden_size'] / self['num_heads']:g} with num_heads={self['num_heads']}, expected a multiple "
+                "of 4: a half of a head turns by the row, a half by the column"
+            )
+        if self["out_hidden_size"] != width:
+            raise CompileError(
+                f"vision_config: out_hidden_size={self['out_hidden_size']}, but the language model's "
+                f"hidden_size is {width}"
+            )
+        for key in ("deepstack_visual_indexes", "fullatt_block_indexes"):
+            outside = [layer for layer in self.values.get(key, ()) if layer >= self["depth"]]
+            if outside:
+                raise CompileError(f"vision_config: {key} names layer {outside[0]}, of {self['depth']}")

@@ -1,0 +1,1 @@
+"""Vision towers, which families share."""

@@ -1,0 +1,70 @@
+"""The towers of Qwen3-VL and Qwen3.5: layer norms, learned positions, GELU; the former with deepstack outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..blocks.encoder import Norm
+from ..common import encoder_roles as roles
+from ..common.config_keys import Key, Only
+from ..common.roles import Role
+from ..family import Tensors
+from ..tower import Tower
+
+_LAYER, _STACK = "blocks.{layer}", "deepstack_merger_list.{layer}"
+_MODULES = {  # of a weight and a bias
+    (roles.PATCHES, roles.PATCHES_BIAS): "patch_embed.proj",
+    (roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS): f"{_LAYER}.norm1",
+    (roles.QKV, roles.QKV_BIAS): f"{_LAYER}.attn.qkv",
+    (roles.OUT, roles.OUT_BIAS): f"{_LAYER}.attn.proj",
+    (roles.MLP_NORM, roles.MLP_NORM_BIAS): f"{_LAYER}.norm2",
+    (roles.UP, roles.UP_BIAS): f"{_LAYER}.mlp.linear_fc1",
+    (roles.DOWN, roles.DOWN_BIAS): f"{_LAYER}.mlp.linear_fc2",
+    (roles.MERGER_NORM, roles.MERGER_NORM_BIAS): "merger.norm",
+    (roles.MERGER_UP, roles.MERGER_UP_BIAS): "merger.linear_fc1",
+    (roles.MERGER_DOWN, roles.MERGER_DOWN_BIAS): "merger.linear_fc2",
+    (roles.STACK_NORM, roles.STACK_NORM_BIAS): f"{_STACK}.norm",
+    (roles.STACK_UP, roles.STACK_UP_BIAS): f"{_STACK}.linear_fc1",
+    (roles.STACK_DOWN, roles.STACK_DOWN_BIAS): f"{_STACK}.linear_fc2",
+}
+_TENSORS: Mapping[Role, Tensors] = {
+    **{
+        role: Tensors("plain", (f"{module}.{what}",))
+        for pair, module in _MODULES.items()
+        for role, what in zip(pair, ("weight", "bias"), strict=True)
+    },
+    roles.POSITIONS: Tensors("plain", ("pos_embed.weight",)),
+}
+
+QWEN3_VL = Tower(
+    takes="image",
+    keys=(
+        Key("num_position_embeddings", absent=2304),
+        Key("deepstack_visual_indexes", "layers", absent=(8, 16, 24)),
+        Only("hidden_act", "gelu_pytorch_tanh"),
+    ),
+    norm=Norm(centred=True),
+    function="GeluTanh",
+    patch_bias=True,
+    learned=True,
+    tensors=_TENSORS,
+    tiny={
+        "depth": 4,
+        "hidden_size": 64,
+        "num_heads": 2,
+        "intermediate_size": 96,
+        "out_hidden_size": 192,
+        "patch_size": 8,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [0, 1, 2],
+    },
+)
+
+QWEN3_5 = replace(
+    QWEN3_VL,
+    takes="gear",
+    keys=tuple(key for key in QWEN3_VL.keys if key.name != "deepstack_visual_indexes"),
+    tiny={key: value for key, value in QWEN3_VL.tiny.items() if key != "deepstack_visual_indexes"},
+    gears=(96, 196, 384, 704, 1536),  # those that the vendor compiles
+)

@@ -1,0 +1,196 @@
+"""The host side of a vision tower: which graph sees an image, and the inputs around its pixels.
+
+Qwen3-VL and Qwen2.5-VL have one graph, NAME_visual.hmm, for images of one size; the latter takes the order of its
+windows, and may take a mask of them. Qwen3.5 has a graph NAME_visual_mN.hmm, a gear, for any image of up to N tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tcim_lite.runtime as tcim
+from tcim_lite.image_grid import merge_major, patch_places, table_corners, windows_of
+
+HIDDEN = -65504.0  # the lowest float16: padding of a gear
+OUTSIDE = -32768.0  # what the vendor's window masks have
+_LEAST_TOKENS = 64  # of an image for gears: small ones are made larger
+
+
+def window_index(rows: int, columns: int, side: int) -> NDArray[np.int32]:
+    """Tokens of an image, window by window, each of side x side tokens or the rest of the image; [rows * columns]."""
+    return np.concatenate(windows_of(rows, columns, side))
+
+
+def window_mask(rows: int, columns: int, side: int, merge: int) -> NDArray[np.float16]:
+    """[1, S, S] of the S patches in the order of `window_index`: 0 within a window, -32768 outside."""
+    numbers = np.concatenate(
+        [np.full(len(window) * merge**2, index) for index, window in enumerate(windows_of(rows, columns, side))]
+    )
+    return np.where(numbers[:, None] == numbers, np.float16(0), np.float16(OUTSIDE))[None]
+
+
+def patches_of(pixels: NDArray[Any], patch: int, merge: int, frames: int) -> NDArray[np.float16]:
+    """[3, height, width] -> [patches, 3 * frames * patch * patch], merge-major; one image is all frames."""
+    colours, height, width = pixels.shape
+    cells = pixels.reshape(colours, height // patch, patch, width // patch, patch).transpose(0, 2, 4, 1, 3)
+    rows = merge_major(cells, merge).transpose(3, 0, 1, 2)[:, :, None]
+    shape = (rows.shape[0], colours, frames, patch, patch)
+    return np.ascontiguousarray(np.broadcast_to(rows, shape), np.float16).reshape(rows.shape[0], -1)
+
+
+def gear_inputs(rows: int, columns: int, capacity: int, merge: int, side: int) -> dict[str, NDArray[Any]]:
+    """What a gear takes beside the patches of an image of rows x columns of them, padded on the right.
+
+    Args:
+        rows: Of patches.
+        columns: Likewise.
+        capacity: Patches of the gear.
+        merge: Patches of a token's side.
+        side: Of the table of learned positions.
+
+    Raises:
+        ValueError: More patches than the gear takes.
+    """
+    count = rows * columns
+    if count > capacity:
+        raise ValueError(f"an image of {rows} x {columns} patches has {count}, the graph takes {capacity}")
+
+    def padded(values: NDArray[Any]) -> NDArray[Any]:
+        return np.pad(values, ((0, 0), (0, capacity - count)))
+
+    ids, weights = table_corners(rows, columns, merge, side)
+    return {
+        "position_ids": padded(ids),
+        "position_weights": padded(weights),
+        "rotary_position_ids": padded(patch_places(rows, columns, merge)),
+        "attention_mask": np.where(np.arange(capacity) < count, np.float16(0), np.float16(HIDDEN))[None, None, None],
+    }
+
+
+class VisionTower:
+    """The vision graphs of a package.
+
+    Args:
+        folder: Of the package.
+        name: Prefix of its files.
+        weights: A `WeightManager`; None for one of device 0.
+
+    Attributes:
+        gears: Graphs by the most tokens they take; one for towers that take one size.
+        cell: Pixels of a token's side.
+
+    Raises:
+        FileNotFoundError: The package has no vision graph.
+        ValueError: A graph that `tcim-lite compile --vision` has not made.
+    """
+
+    def __init__(self, folder: Path, name: str, weights: Any = None):
+        pattern = re.compile(rf"{re.escape(name)}_visual(_m\d+)?\.hmm")
+        paths = sorted(path for path in Path(folder).iterdir() if pattern.fullmatch(path.name))
+        if not paths:
+            raise FileNotFoundError(
+                f"{folder} has no vision graph {name}_visual.hmm; compile the whole checkpoint with --vision"
+            )
+        manager = tcim.WeightManager(0) if weights is None else weights
+        modules = [tcim.load(str(path), option=tcim.Option(manager)) for path in paths]
+        try:
+            self._facts = json.loads(modules[0].get_custom_msg())
+            self.patch, self.merge = int(self._facts["patch_size"]), int(self._facts["spatial_merge_size"])
+            self._frames = int(self._facts["temporal_patch_size"])
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"{paths[0]} does not say its patch size in its custom_msg; compile it with "
+                "`tcim-lite compile CHECKPOINT --vision`"
+            ) from None
+        self.cell = self.patch * self.merge
+        by_tokens = {self._tokens(module): module for module in modules}
+        self.gears: dict[int, tcim.Module] = dict(sorted(by_tokens.items()))
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of the images, where there is only one; None for gears."""
+        shape = self._first.get_input_info(self._first.get_input_name(0)).shape
+        return None if len(shape) == 3 else (shape[-2], shape[-1])
+
+    def fitting(self, height: int, width: int) -> tuple[int, int]:
+        """The size to resize an image to: whole tokens, as many as a graph takes, the sides in proportion."""
+        if self.size is not None:
+            return self.size
+        most = max(self.gears)
+        least = min(_LEAST_TOKENS, most)
+        rows, columns = (max(1, round(side / self.cell)) for side in (height, width))
+        if rows * columns < least:
+            scale = math.sqrt(least / (height * width))
+            rows, columns = (math.ceil(side * scale) for side in (height, width))
+        if rows * columns > most:
+            scale = math.sqrt(most / (height * width))
+            rows, columns = (max(1, math.floor(side * scale)) for side in (height, width))
+        return min(rows, most) * self.cell, min(columns, most) * self.cell
+
+    def see(self, pixels: NDArray[Any]) -> list[NDArray[Any]]:
+        """Features [tokens, H] of an image [3, height, width], then those for each deepstack input.
+
+        Raises:
+            ValueError: Sides that are no whole tokens or not those of the graph, or an image of more tokens than the
+                largest gear takes.
+        """
+        _, height, width = pixels.shape
+        if height % self.cell or width % self.cell:
+            raise ValueError(f"an image of {height} x {width} pixels: both sides must be multiples of {self.cell}")
+        rows, columns = height // self.patch, width // self.patch
+        tokens = rows * columns // self.merge**2
+        if self.size is None:
+            module = self._gear(tokens)
+            capacity = module.get_input_info("pixel_values").shape[1]
+            patches = patches_of(pixels, self.patch, self.merge, self._frames)
+            side = math.isqrt(int(self._facts["num_position_embeddings"]))
+            inputs = gear_inputs(rows, columns, capacity, self.merge, side)
+            inputs["pixel_values"] = np.pad(patches, ((0, capacity - len(patches)), (0, 0)))[None]
+        elif self.size != (height, width):
+            raise ValueError(f"an image of {height} x {width} pixels: the graph takes {self.size[0]} x {self.size[1]}")
+        else:
+            module = self._first
+            inputs = {module.get_input_name(0): np.repeat(pixels[None, :, None], self._frames, axis=2)}
+            inputs |= self._windows(module, rows // self.merge, columns // self.merge)
+        for name, values in inputs.items():
+            info = module.get_input_info(name)
+            module.set_input(name, np.ascontiguousarray(values, info.dtype))
+        module.run()
+        module.sync()
+        outputs = [module.get_output_name(index) for index in range(module.get_num_outputs())]
+        found = [module.get_output(name).numpy() for name in outputs]
+        return [features.reshape(-1, features.shape[-1])[:tokens] for features in found]
+
+    @property
+    def _first(self) -> tcim.Module:
+        return next(iter(self.gears.values()))
+
+    def _tokens(self, module: tcim.Module) -> int:
+        return int(module.get_output_info(module.get_output_name(0)).shape[-2])
+
+    def _gear(self, tokens: int) -> tcim.Module:
+        for most, module in self.gears.items():
+            if tokens <= most:
+                return module
+        raise ValueError(
+            f"an image of {tokens} tokens is more than the largest graph takes, {max(self.gears)}; make it smaller, or "
+            f"compile with --vision {tokens}"
+        )
+
+    def _windows(self, module: tcim.Module, rows: int, columns: int) -> dict[str, NDArray[Any]]:
+        """Inputs 1 and 2 of a graph with windows, if it has them."""
+        count = module.get_num_inputs()
+        if count == 1:
+            return {}
+        side = max(1, int(self._facts["window_size"]) // self.cell)
+        found: dict[str, NDArray[Any]] = {module.get_input_name(1): window_index(rows, columns, side)}
+        if count == 3:
+            found[module.get_input_name(2)] = window_mask(rows, columns, side, self.merge)
+        return found
