@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/dispatch.h"
 #include "backends/cpu/ops/blocks.h"
 #include "backends/cpu/ops/panel_product.h"
 #include "backends/cpu/ops/units.h"
@@ -16,6 +17,8 @@ constexpr int64_t kUnitRows = 12;  // of the product kernels, or a multiple
 constexpr int64_t kPanelsOfMember = 8;    // fewer are prepared first, for several tasks each
 constexpr int64_t kShareBytes = 1 << 18;  // of the weights of a task that goes through all panels: they stay in the
                                           // second cache meanwhile
+constexpr int64_t kWholeBytes = 5 << 17;  // of all weights, which each member reads a few times from its second cache
+constexpr int64_t kFullPanels = 3;        // of a member, at least
 
 }  // namespace
 
@@ -34,9 +37,15 @@ ConvStep::Panel ConvStep::panel(int64_t index) const {
 }
 
 int64_t ConvStep::share(int64_t members) const {
-  if (panels() >= kPanelsOfMember * members) return outputs;
-  const int64_t unit = quantized() ? kBlockOutputs : kUnitRows;
   const int64_t row_bytes = inputs() * (quantized() ? 1 : elem_bytes(elem)), tasks = kTasksOfMember * members;
+  if (panels() >= kPanelsOfMember * members) return outputs;
+  // Fewer full ones, if every member gets as many: no codes of one are then read by another, and where the next layer
+  // is cut alike, no inputs. What is left over must cost little, as it does on AVX-512 VNNI.
+  const int64_t full = batch * (window.out_pixels() / kPanel);
+  if (quantized() && kernels().gathers_codes && outputs * row_bytes <= kWholeBytes && full % members == 0 &&
+      full >= kFullPanels * members)
+    return outputs;
+  const int64_t unit = quantized() ? kBlockOutputs : kUnitRows;
   const int64_t rows = std::min((outputs + tasks - 1) / tasks, kShareBytes / row_bytes);
   return std::max<int64_t>(1, (rows + unit - 1) / unit) * unit;
 }
