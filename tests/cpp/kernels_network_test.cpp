@@ -215,7 +215,7 @@ void check_panel(int64_t k, int64_t cols, int64_t blocks) {
       concat("panel of ", k, " x ", cols), blocks * kBlockOutputs * kPanel, [&](const KernelTable& table, float* y) {
         const uint8_t* later = uniform(0, 1) ? weights.data() : nullptr;
         table.panel_quant(
-            {weights.data(), block, blocks, groups, from.codes, from.scales, from.starts, y, cols, later});
+            {weights.data(), block, blocks, groups, k, from.codes, from.scales, from.starts, y, cols, later});
         for (int64_t n = 0; n < blocks * kBlockOutputs; ++n)
           std::fill(y + n * kPanel + cols, y + (n + 1) * kPanel, 0.0f);
       });

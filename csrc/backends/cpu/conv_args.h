@@ -192,9 +192,9 @@ constexpr int64_t kPanelBlocks = 3;  // blocks of 16 outputs whose sums are held
 
 // acc[n, j] = sum over groups of fma(float(dot), weight_scale * scale, acc), from 0, with weights LinearW8.
 struct PanelQuantArgs {
-  const uint8_t* weights;                // as LinearQuantArgs
-  int64_t block_stride, blocks, groups;  // blocks: at most kPanelBlocks
-  const int32_t* codes;                  // as PanelCodesArgs; so scales and starts
+  const uint8_t* weights;                   // as LinearQuantArgs
+  int64_t block_stride, blocks, groups, k;  // blocks: at most kPanelBlocks; k: terms, of groups of 64
+  const int32_t* codes;                     // as PanelCodesArgs; so scales and starts
   const float* scales;
   const int32_t* starts;
   float* acc;                      // [16 * blocks, kPanel], 64-byte aligned

@@ -77,8 +77,9 @@ void ConvStep::multiply_quantized(const RunContext& context, const Panel& panel,
   for (int64_t done = 0; done < rows; done += kChannels) {
     const int64_t some = std::min(kChannels, rows - done), channel = row + done;
     const auto* packed = reinterpret_cast<const uint8_t*>(weights) + channel / kBlockOutputs * stride;
-    context.kernels.panel_quant({packed, stride, (some + kBlockOutputs - 1) / kBlockOutputs, parts, from.codes,
-                                 from.scales, from.starts, acc, panel.count, fetches ? packed + later : nullptr});
+    context.kernels.panel_quant({packed, stride, (some + kBlockOutputs - 1) / kBlockOutputs, parts, inputs(),
+                                 from.codes, from.scales, from.starts, acc, panel.count,
+                                 fetches ? packed + later : nullptr});
     store(context, panel, channel, some, acc);
   }
 }

@@ -11,8 +11,8 @@ namespace {
 
 // Groups [first, end) of N outputs of a block from `output` on, V vectors of pixels. Registers hold the fp32 sums
 // beside those of codes. Meanwhile N lines of each group of `next`, the block behind this one, are fetched, and of
-// `later` into the second cache.
-template <int N, int V>
+// `later` into the second cache. Steps: those of each group that k reaches, or more.
+template <int N, int V, int Steps>
 void tile(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& scales, const uint8_t* next,
           const uint8_t* later, int64_t first, int64_t end, int64_t output, int64_t column, float* acc) {
   acc += output * kPanel + column;
@@ -48,14 +48,14 @@ void tile(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& s
       for (int v = 0; v < V; ++v) sums[n][v] = fma(from_bits(dots[n][v]) - origins[v], weight_scale, sums[n][v]);
     };
 #pragma GCC unroll 16
-    for (int step = 0; step < kSteps; ++step) {  // as a loop gcc 12 copies every sum once a step
+    for (int step = 0; step < Steps; ++step) {  // as a loop gcc 12 copies every sum once a step
       Ints four[V];
       for (int v = 0; v < V; ++v) four[v] = load(codes + step * kPanel + v * kLanes);
 #pragma GCC unroll 8
       for (int n = 0; n < N; ++n) {
         const Weights factor(weights + step * kLineBytes + 4 * n);
         for (int v = 0; v < V; ++v) dots[n][v] = add_products(dots[n][v], factor, four[v]);
-        if (step == kSteps - 1 && n > 0) finish(n - 1);  // behind the products of the next output
+        if (step == Steps - 1 && n > 0) finish(n - 1);  // behind the products of the next output
       }
     }
     finish(N - 1);
@@ -87,36 +87,42 @@ void any_scales(const PanelQuantArgs& args, const uint8_t* block, const BlockSca
 }
 
 // Some groups of a block at `columns` pixels, whole vectors.
+template <int Steps>
 void block_of_tiles(const PanelQuantArgs& args, const uint8_t* block, const BlockScales& scales, const uint8_t* next,
                     const uint8_t* later, int64_t first, int64_t end, int64_t columns, float* acc) {
   int64_t column = 0;
   for (; scales.outside && column < columns; column += kLanes) any_scales(args, block, scales, first, end, column, acc);
   for (; column + 2 * kLanes <= columns; column += 2 * kLanes) {
-    tile<5, 2>(args, block, scales, next, later, first, end, 0, column, acc);
-    tile<5, 2>(args, block, scales, next, later, first, end, 5, column, acc);
-    tile<6, 2>(args, block, scales, next, later, first, end, 10, column, acc);
+    tile<5, 2, Steps>(args, block, scales, next, later, first, end, 0, column, acc);
+    tile<5, 2, Steps>(args, block, scales, next, later, first, end, 5, column, acc);
+    tile<6, 2, Steps>(args, block, scales, next, later, first, end, 10, column, acc);
   }
   if (column < columns) {
-    tile<8, 1>(args, block, scales, next, later, first, end, 0, column, acc);
-    tile<8, 1>(args, block, scales, next, later, first, end, 8, column, acc);
+    tile<8, 1, Steps>(args, block, scales, next, later, first, end, 0, column, acc);
+    tile<8, 1, Steps>(args, block, scales, next, later, first, end, 8, column, acc);
   }
 }
 
-// Some groups of all outputs at a time: their codes, and all fp32 sums, stay in the first cache.
+// Some groups of all outputs at a time: their codes, and all fp32 sums, stay in the first cache. A last one that k does
+// not fill comes alone, with a half or a quarter of the steps where they do.
 void panel_quant(const PanelQuantArgs& args) {
   constexpr int64_t kSome = BlockScales::kGroups;
+  const int64_t left = args.k % kGroup, filled = left > 0 && left <= kGroup / 2 ? args.groups - 1 : args.groups;
   const int64_t few = args.cols % kLanes <= kFewColumns ? args.cols % kLanes : 0;
   const int64_t columns = (args.cols - few + kLanes - 1) / kLanes * kLanes;
   SumsOfFew sums_of_few[kPanelBlocks];
-  for (int64_t first = 0; first < args.groups; first += kSome) {
-    const int64_t end = first + kSome < args.groups ? first + kSome : args.groups;
+  for (int64_t first = 0, end; first < args.groups; first = end) {
+    end = first == filled ? args.groups : first + kSome < filled ? first + kSome : filled;
+    const auto tiles = first < filled       ? block_of_tiles<kSteps>
+                       : left <= kGroup / 4 ? block_of_tiles<kSteps / 4>
+                                            : block_of_tiles<kSteps / 2>;
     for (int64_t index = 0; index < args.blocks; ++index) {
       const uint8_t* block = args.weights + index * args.block_stride;
       // Of the first blocks of the next groups; a fetch of what does not exist has no effect.
       const uint8_t* next = index + 1 < args.blocks ? block + args.block_stride : args.weights + W8::codes_at(kSome);
       const uint8_t* later = args.later ? args.later + index * args.block_stride : block;
       const BlockScales scales(block, args.groups, first, end);
-      block_of_tiles(args, block, scales, next, later, first, end, columns, args.acc + index * kBlockOutputs * kPanel);
+      tiles(args, block, scales, next, later, first, end, columns, args.acc + index * kBlockOutputs * kPanel);
       if (few > 0) few_columns(args, block, scales, first, end, columns, few, sums_of_few[index]);
     }
   }
