@@ -15,7 +15,7 @@ from ..common.checkpoint import TensorStore
 from ..common.errors import CompileError, CompileWarning
 from ..common.pack_stream import row_chunks
 from ..common.profiles import Profile, profile_for
-from ..common.roles import EMBEDDING, HEAD
+from ..common.roles import EMBEDDING, HEAD, MTP_JOIN
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..families import read_config
 from ..family import Family, ModelConfig
@@ -112,6 +112,10 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
         config = replace(config, tie_word_embeddings=False)
     profile = profile_for(options.quant, options.head_quant, options.activations)
     graphs = graph_specs(options, config)
+    if options.mtp and checkpoint is not None and any(name.startswith("mtp.layers.1.") for name in checkpoint.names()):
+        raise CompileError(
+            f"--mtp: {source.path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
+        )
     weights = weight_specs(config, profile, mtp=options.mtp)
     if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(
@@ -162,8 +166,14 @@ def _unused_tensors(
 ) -> list[str]:
     used = {name for spec in weights for name in spec.tensors}
     used |= {config.family.tensor(role) for role in (HEAD, EMBEDDING)}
-    # Old checkpoints carry the RoPE frequencies, which are computed here.
-    unused = [name for name in checkpoint.names() if name not in used and not name.endswith("rotary_emb.inv_freq")]
+    # Old checkpoints carry the RoPE frequencies, which are computed here. A layer of multi-token prediction is used if
+    # it is asked for.
+    known = ("mtp.",) if MTP_JOIN in config.family.tensors else ()
+    unused = [
+        name
+        for name in checkpoint.names()
+        if name not in used and not name.endswith("rotary_emb.inv_freq") and not name.startswith(known)
+    ]
     # GPTQ's writers give every Linear a bias; one of zeros is none.
     return [name for name in unused if not name.endswith(".bias") or _holds_numbers(checkpoint, name)]
 

@@ -108,14 +108,15 @@ def compare_mtp(package: Package, quant: str) -> bool:
         path, feed, outputs = package.folder / f"{package.name}_{kind}.hmm", {}, []
         for device, backend in ((1, "cpu"), (0, "cuda")):
             os.environ["TCIM_LITE_DEVICE"] = backend
-            module = tcim.load(str(path), device_id=device)
+            manager = tcim.WeightManager(tcim.DevManager([device], "Xh2HalBackend"))
+            module = tcim.load(str(path), tcim.Option(manager))
             tokens = module.get_input_info(module.get_input_name(0)).shape[1]
             for index in range(module.get_num_inputs()):
                 name = module.get_input_name(index)
                 info = module.get_input_info(name)
-                if "past_seq" in name or "valid" in name:
+                if name in ("valid_length", "past_seq_length"):
                     feed[name] = np.zeros(1, np.int32)
-                elif "current" in name:  # the rows behind are padding
+                elif name in ("current_length", "current_input_length"):  # the rows behind are padding
                     feed[name] = np.array([max(1, tokens - 1)], np.int32)
                 elif "position_ids" in name:
                     feed[name] = np.arange(tokens, dtype=np.int32)
@@ -171,6 +172,8 @@ def main() -> None:
     good &= compare(package_of(args.folder, "float16", "qwen3_5"), "float16")  # states of 16 bits
     for family, quant in (("qwen3_5", "float32"), ("qwen3_5", "float16"), ("qwen3_5_moe", "float32")):
         good &= compare_mtp(package_of(args.folder / "mtp", quant, family, mtp=True), quant)
+    forms = package_of(args.folder / "forms", "float32", "qwen3_5", split_conv=True, recurrent_in_place=True)
+    good &= compare(forms, "float32")
     good &= compare(package_of(args.folder / "masks", "float32", "gpt_oss", masks=True), "float32")
     sys.exit(not good)
 

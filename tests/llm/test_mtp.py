@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ import tcim_lite.runtime as rt
 from tcim_lite.llm import Package, Sampler, lanes_of
 from tcim_lite.llm.engine import Slots
 from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
 from tcim_lite.models.families import FAMILIES
 
 FAMILIES_WITH_MTP = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
@@ -236,6 +238,22 @@ def test_what_is_refused(tmp_path, family, options, message):
 def test_a_checkpoint_without_the_layer_is_refused(tmp_path):
     random_model(tmp_path / "hf", {})
     with pytest.raises(CompileError, match="mtp"):
+        compile_package(tmp_path / "hf", tmp_path / "out", mtp=True)
+
+
+def test_the_layer_is_no_tensor_without_a_place(tmp_path):
+    """Without --mtp as well. A second layer is refused: guesses would be those of the first alone."""
+    checkpoint(tmp_path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*no tokenizer files")
+        warnings.simplefilter("error", append=True)
+        for mtp in (False, True):
+            options = CompileOptions(checkpoint=tmp_path / "hf", output=tmp_path / "out", mtp=mtp, **SIZES)
+            compile_checkpoint(options)
+    path = tmp_path / "hf/model.safetensors"
+    tensors = safetensors.load_file(path)
+    safetensors.save_file({**tensors, "mtp.layers.1.input_layernorm.weight": torch.zeros(192)}, path)
+    with pytest.raises(CompileError, match="has several MTP layers"):
         compile_package(tmp_path / "hf", tmp_path / "out", mtp=True)
 
 
