@@ -149,15 +149,18 @@ def axes_graph(tokens: int, context: int = CONTEXT) -> tuple[hmm.Graph, list[hmm
 
 
 def hybrid_graph(tokens: int) -> hmm.Graph:
-    """As `attention_graph`, with the mask of linear attention at index 3, which is also an output."""
-    plain, masks = attention_graph(tokens), (1, tokens)
+    """As `attention_graph`, with the mask of linear attention at index 3 and a state, which every run doubles, last."""
+    plain, masks, states = attention_graph(tokens), (1, tokens), (1, 1, 4, 4)
+    role = hmm.Role("recurrent_state", slot=0, layer=0)
     values = [
         *plain.values,
         hmm.Value("linear_attn_mask", "input", "float16", masks, role=hmm.Role("linear_mask", slot=0)),
         hmm.Value("squared", "intermediate", "float16", masks),
+        hmm.Value("past_recurrent_state_0", "input", "float16", states, role=role),
+        hmm.Value("recurrent_state_out_0", "intermediate", "float16", states, role=role),
     ]
-    ops = [*plain.ops, hmm.Op("Mul", [9, 9], [10])]
-    return hmm.Graph(f"hybrid_{tokens}", values, ops, inputs=[0, 1, 2, 9, 3, 4], outputs=[8, 10], live_rows=2)
+    ops = [*plain.ops, hmm.Op("Mul", [9, 9], [10]), hmm.Op("Add", [11, 11], [12])]
+    return hmm.Graph(f"hybrid_{tokens}", values, ops, inputs=[0, 1, 2, 9, 3, 4, 11], outputs=[8, 10, 12], live_rows=2)
 
 
 def heads_graphs(tokens: int, heads: tuple[int, ...]) -> list[hmm.Graph]:

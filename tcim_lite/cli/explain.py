@@ -79,7 +79,8 @@ Numbers such as C-7 name corners of the [API contract](conformance.md#the-api-co
 `import numpy as np` and `import tcim_lite.runtime as rt` and use six models: `add.hmm` (`total` = `a` + `b`, float16
 [2, 3]; `image` int8 [4]), `prefill.hmm` and `decode.hmm` (one attention layer, 4 and 1 tokens, context 32, `input_1`
 [1, 4, 128]), `positions.hmm` (as `prefill.hmm`, with `position_ids` [1, 4]), `axes.hmm` (the same with positions along
-time, height and width, [4] each), and `hybrid.hmm` (as `prefill.hmm`, with `linear_attn_mask` [1, 4]).
+time, height and width, [4] each), and `hybrid.hmm` (as `prefill.hmm`, with `linear_attn_mask` [1, 4] and a
+state [1, 1, 4, 4]).
 """
 
 

@@ -140,16 +140,46 @@ def test_s204_a_shorter_second_chat():
         decode.run(True)
 
 
+STATE, STATE_OUT = "past_recurrent_state_0", "recurrent_state_out_0"
+
+
+def fed_hybrid(module, valid, current):
+    module.set_input("linear_attn_mask", (np.arange(4) < current).astype(np.float16))
+    feed(module, valid, current, valid)
+    module.run(True)
+
+
 def test_s207_masks_that_follow_the_length():
     module = rt.load("hybrid.hmm")
+    module.set_input(STATE, np.zeros((1, 1, 4, 4)))
+    module.set_dev_output(STATE_OUT, module.get_dev_input(STATE))
     for valid, current in ((0, 4), (4, 1), (5, 3)):
-        module.set_input("linear_attn_mask", (np.arange(4) < current).astype(np.float16))
-        feed(module, valid, current, valid)
-        module.run(True)
+        fed_hybrid(module, valid, current)
     module.set_input("linear_attn_mask", np.float16([1, 0, 1, 0]))
     feed(module, 8, 3, 8)
     with pytest.raises(StrictError, match=r"S-207: .*'linear_attn_mask' is 0 for token 1, but 'current_length' is 3"):
         module.run(True)
+
+
+def test_s208_states_that_go_on_begin_anew_or_come_from_the_host():
+    first, second = rt.load("hybrid.hmm"), rt.load("hybrid.hmm")
+    for name in CACHES:
+        second.set_dev_input(name, first.get_dev_input(name))
+    for text in range(2):
+        first.set_input(STATE, np.full((1, 1, 4, 4), text))  # zeros, or those of a prefix that was kept
+        fed_hybrid(first, 0, 4)
+        second.set_dev_input(STATE, first.get_dev_output(STATE_OUT))
+        fed_hybrid(second, 4, 1)
+        kept = second.get_dev_output(STATE_OUT).numpy()
+        second.set_dev_input(STATE, second.get_dev_output(STATE_OUT))
+        fed_hybrid(second, 5, 2)
+        second.set_input(STATE, kept)
+        fed_hybrid(second, 5, 2)
+    with pytest.raises(StrictError, match=rf"S-208: .*'{STATE}' holds the state after 7 tokens, but .* is 5"):
+        fed_hybrid(second, 5, 1)
+    fresh = rt.load("hybrid.hmm")
+    fresh.get_dev_input(STATE).set_zero()
+    fed_hybrid(fresh, 0, 1)
 
 
 def test_s301_s302_after_sync():

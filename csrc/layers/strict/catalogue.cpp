@@ -106,9 +106,20 @@ constexpr FindingKind kCatalogue[] = {
      "A token under a 0 is left out of the states. Padding under a 1 may change them on the card; here the length "
      "keeps "
      "it out.",
-     "module = rt.load('hybrid.hmm')\n" FEED
+     "module = rt.load('hybrid.hmm')\n" FEED "module.set_input('past_recurrent_state_0', np.zeros((1, 1, 4, 4)))\n"
      "module.set_input('linear_attn_mask', np.ones((1, 4)))\nfeed(module, 0, 3)\nmodule.run(True)\n",
      "Set it beside current_length: (np.arange(tokens) < current_length).astype(np.float16)."},
+    {"S-208", "States of linear attention are not those of the tokens before.", "user error",
+     "A run reads the states that the run before it wrote, whose last token is number valid_length; those of a new "
+     "text "
+     "are zeros.",
+     "The answer goes on from another text, or without part of its own.",
+     "module = rt.load('hybrid.hmm')\n" FEED "module.set_input('past_recurrent_state_0', np.zeros((1, 1, 4, 4)))\n"
+     "module.set_input('linear_attn_mask', np.ones((1, 4)))\n"
+     "module.set_dev_output('recurrent_state_out_0', module.get_dev_input('past_recurrent_state_0'))\n"
+     "for text in range(2):\n    feed(module, 0, 4)\n    module.run(True)\n",
+     "Write zeros into every state before a new text, and bind every state's input to the output of the run before, "
+     "after prefill also those of decode."},
     {"S-301", "A result is read before sync.", "unspecified by the vendor", "sync() comes between run() and the read.",
      "The emulator waits; the card may hand out what the last run left there.",
      "add = rt.load('add.hmm')\nadd.set_input('a', np.ones((2, 3)))\nadd.set_input('b', np.ones((2, 3)))\n"

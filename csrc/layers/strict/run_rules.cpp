@@ -108,6 +108,35 @@ void check_mask(const RunEvent& event, const ModuleShadow& module, const CachePo
   }
 }
 
+// Whether the states of linear attention have seen the tokens before this run, and no others.
+void check_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& module, const CachePorts& ports,
+                  const Lengths& lengths, Found& found) {
+  for (size_t index = 0; index < event.inputs.size(); ++index) {
+    if (!module.inputs[index].is_linear_state) continue;
+    const auto tokens = shadow.tokens_of(event.inputs[index]);
+    if (!tokens || *tokens == lengths.valid) continue;
+    found.emplace_back("S-208",
+                       concat("'", module.inputs[index].name, "' holds the state after ", *tokens, " tokens, but '",
+                              module.inputs[*ports.valid].name, "' is ", lengths.valid, " (", module.file, ")."));
+    return;
+  }
+}
+
+// A module with states has one slot.
+void learn_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& module) {
+  if (module.caches.empty()) return;
+  const Lengths lengths(event, module.caches.front());
+  if (!lengths.known) return;
+  for (size_t index = 0; index < event.inputs.size(); ++index) {
+    const PortShadow& port = module.inputs[index];
+    if (port.is_linear_state && port.is_state) shadow.learn_state(event.inputs[index], lengths.valid + lengths.current);
+  }
+  for (size_t index = 0; index < module.outputs.size(); ++index) {
+    if (!module.outputs[index].is_linear_state) continue;
+    shadow.learn_state(event.outputs[index], lengths.valid + lengths.current);
+  }
+}
+
 }  // namespace
 
 Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
@@ -141,6 +170,7 @@ Found check_run(Shadow& shadow, const RunEvent& event, std::string& site) {
     if (found.empty()) check_positions(event, *module, ports, lengths, found);
     if (found.empty()) check_axes(event, *module, ports, lengths, found);
     if (found.empty()) check_mask(event, *module, ports, lengths, found);
+    if (found.empty()) check_states(shadow, event, *module, ports, lengths, found);
     if (!found.empty()) return found;  // the other layers' caches would say the same
   }
   return found;
@@ -158,6 +188,7 @@ void learn_run(Shadow& shadow, const RunEvent& event) {
     }
   }
   if (module == nullptr) return;
+  learn_states(shadow, event, *module);
   const uint64_t now = shadow.tick();
   for (const CachePorts& ports : module->caches) {
     const Lengths lengths(event, ports);

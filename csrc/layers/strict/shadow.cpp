@@ -84,6 +84,13 @@ std::vector<std::optional<size_t>> given_positions(const Graph& graph) {
   return ports;
 }
 
+// Whether it is what a layer of linear attention hands from run to run.
+bool is_linear_state(const Value& value) {
+  static constexpr std::string_view kRoles[] = {"conv_state", "conv_state_q", "conv_state_k", "conv_state_v",
+                                                "recurrent_state"};
+  return std::find(std::begin(kRoles), std::end(kRoles), value.role.name) != std::end(kRoles);
+}
+
 // The input that has the role for the tokens of a slot.
 std::optional<size_t> port_with(const Graph& graph, std::string_view name, int32_t slot) {
   for (size_t port = 0; port < graph.inputs.size(); ++port) {
@@ -112,6 +119,10 @@ void Shadow::add_module(const ModuleFacts& facts) {
   const Graph& graph = *facts.graph;
   for (size_t port = 0; port < graph.inputs.size(); ++port) {
     module.inputs[port].is_state = graph.values[graph.inputs[port]].kind == ValueKind::State;
+    module.inputs[port].is_linear_state = is_linear_state(graph.values[graph.inputs[port]]);
+  }
+  for (size_t port = 0; port < graph.outputs.size(); ++port) {
+    module.outputs[port].is_linear_state = is_linear_state(graph.values[graph.outputs[port]]);
   }
   const auto positions = given_positions(graph);
   for (const Op& op : graph.ops) {
@@ -179,6 +190,21 @@ CacheRows* Shadow::rows(const ModuleShadow& module, const CachePorts& ports) {
   }
   rows.resize(size_t(ports.context));
   return &rows;
+}
+
+std::optional<int64_t> Shadow::tokens_of(const TensorFacts& state) {
+  const BufferShadow* const shadow = buffer(state.buffer);
+  if (shadow == nullptr) return std::nullopt;
+  const auto mark = shadow->states.find(state.offset);
+  if (mark != shadow->states.end()) {
+    return mark->second.time > shadow->host_write ? std::optional(mark->second.tokens) : std::nullopt;
+  }
+  const bool fresh = shadow->host_write == 0 && !shadow->written.covers(state.offset, state.offset + state.span_bytes);
+  return fresh ? std::optional<int64_t>(0) : std::nullopt;
+}
+
+void Shadow::learn_state(const TensorFacts& state, int64_t tokens) {
+  if (BufferShadow* const shadow = buffer(state.buffer)) shadow->states[state.offset] = {tokens, tick()};
 }
 
 uint64_t Shadow::set_time(const PortShadow& port) {

@@ -28,6 +28,12 @@ class Written {
 // When each row of a cache was written last: a time of Shadow::clock, 0 for never.
 using CacheRows = std::vector<uint64_t>;
 
+// What a run left in a state of linear attention: the tokens that it has seen.
+struct StateMark {
+  int64_t tokens = 0;
+  uint64_t time = 0;
+};
+
 struct BufferShadow {
   std::weak_ptr<Buffer> memory;
   Content content = Content::Unspecified;
@@ -35,6 +41,7 @@ struct BufferShadow {
   Written written;
   uint64_t host_write = 0;               // time of the last one
   std::map<uint64_t, CacheRows> caches;  // by offset in bytes
+  std::map<uint64_t, StateMark> states;  // the same
 };
 
 struct PortShadow {
@@ -45,6 +52,7 @@ struct PortShadow {
   uint64_t set_at = 0;  // time of the last binding
   bool is_state = false;
   bool is_length = false;
+  bool is_linear_state = false;
   bool is_read = false;  // by an op
 };
 
@@ -103,6 +111,9 @@ class Shadow {
   void synced(uint64_t stream);
   // The rows of a module's cache; null for memory that is not known.
   CacheRows* rows(const ModuleShadow& module, const CachePorts& ports);
+  // Of a state of linear attention, the tokens that it has seen; nothing if the host wrote it, or it is not known.
+  std::optional<int64_t> tokens_of(const TensorFacts& state);
+  void learn_state(const TensorFacts& state, int64_t tokens);
   // When the input was set or bound last.
   uint64_t set_time(const PortShadow& port);
   // Whether the memory is known, and part of it was never written.
