@@ -18,6 +18,8 @@ from tcim_lite import clock, faults, layers
 from tcim_lite.dev_ctrl import HalDeviceFactory
 from tcim_lite.replay import Recording
 
+pytestmark = pytest.mark.usefixtures("no_leftovers")
+
 
 @pytest.fixture
 def traced(tmp_path):

@@ -21,6 +21,8 @@ import tcim_lite.runtime as rt
 from tcim_lite import faults, hmm, layers
 from tcim_lite.errors import ArgumentError, DeviceError
 
+pytestmark = pytest.mark.usefixtures("no_leftovers")
+
 
 @pytest.fixture
 def traced(tmp_path):
