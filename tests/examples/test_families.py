@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llm_packages import DEMO_CHECKPOINT, TEXT_FAMILIES, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, WITHOUT_AXES, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, encode_chat, load_tokenizer
 from tcim_lite.models.families import FAMILIES
@@ -80,7 +80,7 @@ def answer_of(family_package) -> Callable[[str], tuple[list[int], str]]:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
+@pytest.mark.parametrize("family", WITHOUT_AXES)
 def test_every_flow_answers_as_one_device_does(family_package, answer_of, run_example, shown_tokens, family, flow):
     script, options, arguments, environment = FLOWS[flow]
     folder = family_package(family, **options).folder
@@ -96,7 +96,7 @@ def test_every_flow_answers_as_one_device_does(family_package, answer_of, run_ex
         assert f"{len(tokens)} new" in done.stdout
 
 
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
+@pytest.mark.parametrize("family", WITHOUT_AXES)
 def test_a_prefix_taken_from_the_host_changes_no_answer(family_package, run_example, tmp_path: Path, family):
     document = tmp_path / "book.txt"
     document.write_text("Anna: 4711\nBen: 4712")

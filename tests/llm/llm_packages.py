@@ -23,8 +23,8 @@ STATELESS = [name for name, family in FAMILIES.items() if not family.contract.ca
 # Every profile, and every family: families differ in blocks, not in numbers.
 MODELS = [("qwen3", quant) for quant in QUANTS]
 MODELS += [(family, "w4a8h0_ssfp") for family in STATELESS if family != "qwen3"]
-# Those whose graphs have the inputs of Qwen3's, and may have several slots; the others take three positions.
-TEXT_FAMILIES = [name for name, family in FAMILIES.items() if not family.contract.axes]
+# Those whose graphs may have several slots; the others take positions along three axes.
+WITHOUT_AXES = [name for name, family in FAMILIES.items() if not family.contract.axes]
 
 
 def compile_package(checkpoint: Path, output: Path, **options) -> Package:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from engine_tools import CHUNK, CONTEXT, prompt_of, run
-from llm_packages import DEMO_CHECKPOINT, STATELESS, TEXT_FAMILIES, LoadedPackage, compile_package
+from llm_packages import DEMO_CHECKPOINT, STATELESS, WITHOUT_AXES, LoadedPackage, compile_package
 
 from tcim_lite.llm import Package, Sampler, encode_chat, load_tokenizer
 from tcim_lite.llm.engine import Engine, PromptLookup, SamplingParams, Slots, StructuredOutput
@@ -62,7 +62,7 @@ def test_a_grammar_judges_guesses_too(pair):
 @pytest.mark.parametrize(
     "options",
     [
-        *({"family": family, "batch": 2} if family in TEXT_FAMILIES else {"family": family} for family in FAMILIES),
+        *({"family": family, "batch": 2} if family in WITHOUT_AXES else {"family": family} for family in FAMILIES),
         {"position_ids": True},
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import warm_python
 from isas import X86_64, cpu_has
-from llm_packages import MODELS, QUANTS, TEXT_FAMILIES, LoadedPackage
+from llm_packages import MODELS, QUANTS, WITHOUT_AXES, LoadedPackage
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm import Package
@@ -75,7 +75,7 @@ def test_stale_cache_rows_beyond_the_valid_length_are_never_read(tiny_package):
     assert bits(loaded.prefill(prompt(20))) == expected
 
 
-@pytest.mark.parametrize("family", TEXT_FAMILIES)
+@pytest.mark.parametrize("family", WITHOUT_AXES)
 def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_package, family):
     single = LoadedPackage(tiny_package(family, prefill_length=16, context_length=64))
     batched = tcim.load(tiny_package(family, prefill_length=16, context_length=64, batch=3).decode_path)
