@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from strict_programs import CACHES, fed_add, feed, pair
-from tiny_graphs import attention_graph
+from tiny_graphs import attention_graph, hybrid_graph
 
 import tcim_lite.runtime as rt
 from tcim_lite import hmm
@@ -180,6 +182,21 @@ def test_s208_states_that_go_on_begin_anew_or_come_from_the_host():
     fresh = rt.load("hybrid.hmm")
     fresh.get_dev_input(STATE).set_zero()
     fed_hybrid(fresh, 0, 1)
+
+
+def test_s208_states_after_some_tokens_of_a_run():
+    graph = hybrid_graph(4)
+    *others, output = graph.values
+    output = replace(output, role=hmm.Role("recurrent_state_1", slot=0, layer=0))
+    hmm.write_model("steps.hmm", replace(graph, values=(*others, output)), [])
+    module = rt.load("steps.hmm")
+    module.get_dev_input(STATE).set_zero()
+    module.set_dev_output(STATE_OUT, module.get_dev_input(STATE))
+    fed_hybrid(module, 0, 4)
+    fed_hybrid(module, 2, 1)
+    fed_hybrid(module, 3, 3)
+    with pytest.raises(StrictError, match=r"S-208: .* after 5 tokens, but .* is 6"):
+        fed_hybrid(module, 6, 1)
 
 
 def test_s301_s302_after_sync():

@@ -132,8 +132,11 @@ void learn_states(Shadow& shadow, const RunEvent& event, const ModuleShadow& mod
     if (port.is_linear_state && port.is_state) shadow.learn_state(event.inputs[index], lengths.valid + lengths.current);
   }
   for (size_t index = 0; index < module.outputs.size(); ++index) {
-    if (!module.outputs[index].is_linear_state) continue;
-    shadow.learn_state(event.outputs[index], lengths.valid + lengths.current);
+    const PortShadow& port = module.outputs[index];
+    if (!port.is_linear_state) continue;
+    // States after padding are those after the last token.
+    const int64_t seen = port.step ? std::min(*port.step + 1, lengths.current) : lengths.current;
+    shadow.learn_state(event.outputs[index], lengths.valid + seen);
   }
 }
 

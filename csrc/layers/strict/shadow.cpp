@@ -1,6 +1,7 @@
 #include "layers/strict/shadow.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "graph/axis_roles.h"
@@ -84,11 +85,19 @@ std::vector<std::optional<size_t>> given_positions(const Graph& graph) {
   return ports;
 }
 
-// Whether it is what a layer of linear attention hands from run to run.
-bool is_linear_state(const Value& value) {
+// Whether it is what a layer of linear attention hands from run to run. "conv_state_2" is the state after token 2 of a
+// run.
+void describe_linear_state(const Value& value, PortShadow& port) {
   static constexpr std::string_view kRoles[] = {"conv_state", "conv_state_q", "conv_state_k", "conv_state_v",
                                                 "recurrent_state"};
-  return std::find(std::begin(kRoles), std::end(kRoles), value.role.name) != std::end(kRoles);
+  std::string_view name = value.role.name;
+  const size_t digits = name.find_last_not_of("0123456789") + 1;
+  int64_t step = 0;
+  const bool has_step = digits > 0 && name[digits - 1] == '_' &&
+                        std::from_chars(name.data() + digits, name.data() + name.size(), step).ec == std::errc();
+  if (has_step) name = name.substr(0, digits - 1);
+  port.is_linear_state = std::find(std::begin(kRoles), std::end(kRoles), name) != std::end(kRoles);
+  if (port.is_linear_state && has_step) port.step = step;
 }
 
 // The input that has the role for the tokens of a slot.
@@ -119,10 +128,10 @@ void Shadow::add_module(const ModuleFacts& facts) {
   const Graph& graph = *facts.graph;
   for (size_t port = 0; port < graph.inputs.size(); ++port) {
     module.inputs[port].is_state = graph.values[graph.inputs[port]].kind == ValueKind::State;
-    module.inputs[port].is_linear_state = is_linear_state(graph.values[graph.inputs[port]]);
+    describe_linear_state(graph.values[graph.inputs[port]], module.inputs[port]);
   }
   for (size_t port = 0; port < graph.outputs.size(); ++port) {
-    module.outputs[port].is_linear_state = is_linear_state(graph.values[graph.outputs[port]]);
+    describe_linear_state(graph.values[graph.outputs[port]], module.outputs[port]);
   }
   const auto positions = given_positions(graph);
   for (const Op& op : graph.ops) {

@@ -53,7 +53,8 @@ struct PortShadow {
   bool is_state = false;
   bool is_length = false;
   bool is_linear_state = false;
-  bool is_read = false;  // by an op
+  std::optional<int64_t> step;  // of such an output: it is the state after this token of a run, not after the last
+  bool is_read = false;         // by an op
 };
 
 // A cache that an op updates, as input ports.
