@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .ports import lanes_of
+
 HIDDEN = -65504.0  # the lowest float16
 
 
@@ -41,16 +43,13 @@ def attention_mask(
 
 
 def takes_masks(module: Any) -> bool:
-    """Whether inputs 3 and 4 of an LLM graph are the masks of its first slot, [1, 1, T, S], before the caches."""
-    return "attention_mask" in module.get_input_name(3)
+    """Whether the slots of an LLM graph have masks, [1, 1, T, S]."""
+    return bool(mask_names(module))
 
 
 def mask_names(module: Any) -> list[str]:
     """Names of the mask inputs of an LLM graph, the local and the global one of each slot; none without --masks."""
-    if not takes_masks(module):
-        return []
-    names = [module.get_input_name(i) for i in range(module.get_num_inputs())]
-    return [name for name in names if "attention_mask" in name]
+    return [name for lane in lanes_of(module) for name in lane.masks]
 
 
 class Masks:
@@ -67,8 +66,8 @@ class Masks:
     """
 
     def __init__(self, module: Any):
-        self._module, self.names = module, mask_names(module)
-        self._pairs = list(zip(self.names[::2], self.names[1::2], strict=True))
+        self._module, self._pairs = module, [lane.masks for lane in lanes_of(module) if lane.masks]
+        self.names = [name for pair in self._pairs for name in pair]
         self._window = _window_of(module) if self.names else None
 
     def set(self, valid: int, current: int, slot: int = 0) -> None:
