@@ -46,7 +46,7 @@ attention](compile.md#linear-attention) are for one sequence: prefill, decode, a
 | vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
-| speech, against transformers; the example's text | `llm/test_speech.py`, `examples/test_speech.py` |
+| speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
@@ -69,7 +69,7 @@ tcim-lite compile benchmarks/shapes/llama-3.2-1b -o out/llama-1b --random-weight
 
 LIMITS = """
 ## Not supported
-- Other values of `model_type`, which are refused with the list above; of sound, Whisper alone has graphs of its own.
+- Other values of `model_type`, which are refused with the list above.
 - RoPE other than {rope}.
 - `partial_rotary_factor` where the table does not say that a part of each head turns.
 - Quantised checkpoints other than {methods} in 4 bits and experts in MXFP4; of these,

@@ -95,7 +95,7 @@ class Family:
         rope_types: What its files call a type of RoPE -> the type.
         axes: Reads from the parameters of RoPE which of the three positions of a token turns each of the `half`
             frequencies, 0 to 2; None for a family whose tokens have one position.
-        nested: The object in `config.json` that has the language model's keys, if it is there.
+        nested: The object in `config.json` that has the language model's keys, if it is there; `a.b` is b in a.
         rotary: The share of a head that turns, the first elements, in a config that does not say; None: all of it,
             and no other share is read.
         halved_experts: Where a checkpoint has the experts of a layer in one tensor, outputs come first and all rows of

@@ -53,14 +53,19 @@ def read_rotary_dim(raw: Mapping[str, Any], scaling: Mapping[str, Any], usual: f
     return dim
 
 
-def unnested(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns the keys of a language model that a file keeps in an object of its own, or beside the others."""
-    own = raw.get(name) or {}
-    if not isinstance(own, Mapping):
-        raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
-    # Files say that the head is tied in either place; what neither says is false.
-    tied = raw.get("tie_word_embeddings") or own.get("tie_word_embeddings") or False
-    return {**raw, **own, "tie_word_embeddings": tied}
+def unnested(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Returns the keys of a language model that a file keeps in an object of its own, or beside the others.
+
+    A `path` of several names, with points between, is that of an object in another; either may not be there.
+    """
+    for name in path.split("."):
+        own = raw.get(name) or {}
+        if not isinstance(own, Mapping):
+            raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
+        # Files say that the head is tied in either place; what neither says is false.
+        tied = raw.get("tie_word_embeddings") or own.get("tie_word_embeddings") or False
+        raw = {**raw, **own, "tie_word_embeddings": tied}
+    return raw
 
 
 def axes_in_blocks(scaling: Mapping[str, Any], half: int) -> Axes:

@@ -1,4 +1,4 @@
-"""The language model in a checkpoint that has a vision tower as well."""
+"""The language model in a checkpoint that has an encoder for images or sounds as well."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from .checkpoint import FLOATS, Checkpoint
 
-_LANGUAGE = ("model.language_model.", "language_model.model.")  # what names of its layers begin with, in some files
+# What names of its layers begin with, in some files.
+_LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.")
 VISION = ("model.visual.", "visual.")  # and those of its vision tower
+_SOUND = ("model.audio_tower.", "model.multi_modal_projector.", "thinker.audio_tower.")
 _OWN = "model."  # in the others
+_HEAD = "lm_head."
 
 
 class LanguageTensors(Checkpoint):
@@ -22,10 +25,11 @@ class LanguageTensors(Checkpoint):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._prefix = next((p for p in _LANGUAGE if _has(self, p)), _OWN)
+        self._head = "thinker.lm_head." if self._prefix.startswith("thinker.") else _HEAD
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
-        """Whether a checkpoint has a vision tower, or names its layers as those that have one."""
+        """Whether a checkpoint has an encoder, or names its layers as those that have one."""
         return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION))
 
     def __contains__(self, name: str) -> bool:
@@ -33,8 +37,10 @@ class LanguageTensors(Checkpoint):
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
-        names = (name for name in super().names() if not name.startswith(VISION))
-        return [_OWN + name.removeprefix(self._prefix) if name.startswith(self._prefix) else name for name in names]
+        names = [name for name in super().names() if not name.startswith((*VISION, *_SOUND))]
+        for stored, own in ((self._prefix, _OWN), (self._head, _HEAD)):
+            names = [own + name.removeprefix(stored) if name.startswith(stored) else name for name in names]
+        return names
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
@@ -57,6 +63,8 @@ class LanguageTensors(Checkpoint):
         return super().integers(self._stored(name), columns)
 
     def _stored(self, name: str) -> str:
+        if name.startswith(_HEAD):
+            return self._head + name.removeprefix(_HEAD)
         return self._prefix + name.removeprefix(_OWN) if name.startswith(_OWN) else name
 
 

@@ -58,6 +58,7 @@ ENCODER_ATTENTION, ENCODER_MLP = attention_roles("encoder", "attn"), mlp_roles("
 SELF_ATTENTION, CROSS_ATTENTION = attention_roles("decoder", "attn"), attention_roles("decoder", "cross")
 DECODER_MLP = mlp_roles("decoder")
 CONVS = tuple(pair("encoder", f"conv{number}") for number in (1, 2, 3))
+CONV_OUT, PROJECTOR = pair("encoder", "conv_out"), (pair("encoder", "projector1"), pair("encoder", "projector2"))
 ENCODER_NORM, DECODER_NORM = pair("encoder", "norm", "norm"), pair("decoder", "norm", "norm")
 ENCODER_POSITIONS = Role("encoder.positions", "encoder.positions", "linear")
 DECODER_POSITIONS = Role("decoder.positions", "decoder.positions", "linear")

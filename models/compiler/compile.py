@@ -61,7 +61,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
-    from ..speech import compile_speech, is_speech  # they use parts of this package
+    from ..speech import compile_speech, is_speech, write_sound_encoder  # they use parts of this package
 
     if is_speech(options.checkpoint):
         return compile_speech(options, progress=progress)
@@ -72,6 +72,9 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
     tower = prepare_tower(options, target.name, target.source, target.config)
+    has_sound = target.config.family.model_type == "qwen3_asr"
+    if options.audio_frames is not None and not has_sound:
+        raise CompileError("--audio-frames is for Qwen3-ASR, whose package has an encoder of sounds; leave it out")
 
     with staged_package(options.output, owned_files(target.name)) as staging:
         if not write_host_files(target.source.host_files, staging):
@@ -79,6 +82,9 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                 f"{target.source.path} has no tokenizer files; the package works, but chat programs will not find a "
                 "tokenizer"
             )
+        if has_sound:
+            width = target.config.hidden_size
+            write_sound_encoder(staging, target.name, options, target.source.config, width, target.profile)
         (staging / EMBEDDING).parent.mkdir()
         elements = sum(part.elements for part in (*models, tower) if part is not None)
         with Progress(elements, visible=progress) as bar, worker_pool() as workers:

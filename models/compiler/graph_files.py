@@ -23,8 +23,10 @@ def owned_files(name: str) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have."""
     stage = "_(prefill|decode|verify)"
     # NAME_draft_prefill.hmm is how earlier versions called NAME_prefill_draft.hmm.
-    graphs = rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm"
-    return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual)?\.hmw)")
+    graphs = (
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder\.hmm"
+    )
+    return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual|_encoder)?\.hmw)")
 
 
 def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEntry], sibling: Sibling) -> None:

@@ -41,6 +41,7 @@ class CompileOptions:
         head_quant: Profile of the head, or None for the one that goes with `quant`.
         activations: How quantised Linears round what they read: "a8", or "hidden_exponent" for the vendor's block
             format. The draft's are the same.
+        audio_frames: Frames that the encoder of Qwen3-ASR takes, a hundred for each second; None for 30 s.
         random_weights: Draw the weights instead of reading them.
         seed: For `random_weights`.
         self_contained: Put the weights into every `.hmm` file instead of one `.hmw`.
@@ -81,6 +82,7 @@ class CompileOptions:
     quant: str = "w4a8h0_ssfp"
     head_quant: str | None = None
     activations: str = DEFAULT_ACTIVATIONS
+    audio_frames: int | None = None
     random_weights: bool = False
     seed: int = 0
     self_contained: bool = False
@@ -113,6 +115,8 @@ class CompileOptions:
             raise CompileError(
                 "--mtp with --draft, --draft-quant or --draft-layers: the MTP layer is the draft; leave one of both out"
             )
+        if self.audio_frames is not None:
+            self._check_range("audio_frames", _MAX_LENGTH)
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
         for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):

@@ -31,7 +31,7 @@ class SpeechBuilder(EncoderBuilder):
         return self._op("Conv", name, operands, (count, operands[1].shape[0], *out), attributes)
 
     def integers(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
-        """`Sub`, `Mul`, `Max`, `Less` or `Equal` of int32 tensors of two axes, which repeat to each other's."""
+        """`Add`, `Sub`, `Mul`, `Div`, `Max`, `Less` or `Equal` of int32 tensors [m, n], which repeat to each other."""
         shape = tuple(max(pair) for pair in zip(a.shape, b.shape, strict=True))
         result = self._value(name, "intermediate", "int32", shape)
         self._append(kind, [a, b], [result], {"broadcast": 1})
@@ -44,6 +44,14 @@ class SpeechBuilder(EncoderBuilder):
     def floats(self, name: str, x: Ref) -> Ref:
         """int32 as numbers of the tensor dtype."""
         return self._op("Cast", name, [x], x.shape)
+
+    def padded(self, name: str, x: Ref, rows: int) -> Ref:
+        """[n, H] with rows of zeros behind it."""
+        return self._moved("Pad", name, [x], (rows, x.shape[1]), {"begins": "0,0", "value": 0.0})
+
+    def first_rows(self, name: str, x: Ref, rows: int) -> Ref:
+        """The first rows of [n, H]."""
+        return self._moved("StridedSlice", name, [x], (rows, x.shape[1]), {"starts": "0,0", "steps": "1,1"})
 
     def elementwise(self, kind: str, name: str, a: Ref, b: Ref) -> Ref:
         """`Less`, `Min` and so on of a and b, which repeats to the shape of a."""

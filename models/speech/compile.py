@@ -26,7 +26,7 @@ from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, T
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import warn
 from ..compiler.weight_files import warn_saturated
-from . import whisper_graphs
+from . import qwen3_asr, whisper_graphs
 from .tensors import DENSE
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
@@ -84,6 +84,39 @@ def compile_speech(options: CompileOptions, *, progress: bool = False) -> Compil
         _write_graphs(staging, name, graphs, entries, sibling, message, self_contained=options.self_contained)
         files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
     return CompileResult(output=options.output, files=files)
+
+
+def write_sound_encoder(
+    folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], width: int, profile: Profile
+) -> None:
+    """Writes `NAME_encoder.hmm` and `NAME_encoder.hmw` for Qwen3-ASR, if config.json has the sizes of an encoder.
+
+    Args:
+        folder: To write into.
+        name: Of the package.
+        options: Its checkpoint, and what is the same for both.
+        raw: Its config.json.
+        width: Of the language model's hidden states.
+        profile: Formats of the weights.
+
+    Raises:
+        CompileError: The checkpoint or its config does not fit.
+    """
+    config = qwen3_asr.read_sound(raw, options.audio_frames or qwen3_asr.FRAMES, width)
+    if config is None:
+        return
+    specs, tensors = config.specs(profile, outer="thinker_config" in raw), _tensors(options)
+    tensors.check(specs)
+    with Progress(0, visible=False) as bar, worker_pool() as workers:
+        file, constants = folder / f"{name}_encoder.hmw", config.constants(profile.tensor_dtype)
+        entries, sibling = _write_weights(file, specs, constants, tensors, profile, workers, bar)
+    graphs = {"encoder": qwen3_asr.sound_graph(config, profile, entries)}
+    message = {"model_type": qwen3_asr.MODEL_TYPE, "quant": profile.quant, "audio_frames": config.frames}
+    _write_graphs(folder, name, graphs, entries, sibling, message, self_contained=options.self_contained)
+
+
+def _tensors(options: CompileOptions) -> TensorSource:
+    return RandomTensors(options.seed) if options.random_weights else CheckpointTensors(Checkpoint(options.checkpoint))
 
 
 def _check_options(options: CompileOptions) -> None:

@@ -69,6 +69,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="also write a verify graph: T tokens in, the logits of all T out (default: none; with a draft 5)",
     )
     parser.add_argument(
+        "--audio-frames",
+        metavar="N",
+        type=int,
+        default=argparse.SUPPRESS,
+        help="frames that the encoder of Qwen3-ASR takes, 100 a second (default: 3000)",
+    )
+    parser.add_argument(
         "--pipeline", metavar="S", type=int, default=1, help="also write prefill and decode in S stages of equal blocks"
     )
     parser.add_argument(
@@ -232,6 +239,7 @@ def run(args: argparse.Namespace) -> int:
         quant=getattr(args, "quant", "w4a8h0_ssfp"),
         head_quant=getattr(args, "head_quant", None),
         activations=args.activations,
+        audio_frames=getattr(args, "audio_frames", None),
         random_weights=args.random_weights,
         seed=args.seed,
         self_contained=args.self_contained,

@@ -169,7 +169,7 @@ def test_float32_graphs_agree_with_transformers(tmp_path, shape):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("family", WITHOUT_AXES)
+@pytest.mark.parametrize("family", [name for name in WITHOUT_AXES if not FAMILIES[name].nested])
 def test_every_family_agrees_with_transformers(tmp_path, family, change):
     assert_float32_graphs_agree(tmp_path, random_model({**FAMILIES[family].tiny, **CHANGES[change]}, family))
 

@@ -1,0 +1,240 @@
+"""The encoder of Qwen3-ASR: convolutions over chunks of a sound, then layers in which rows see a window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import Graph, WeightEntry
+
+from ..blocks.speech_layers import EncoderLayer, PlainMlp, Projections, linear, linear_weights, norm, norm_weights
+from ..common import speech_roles as roles
+from ..common.config_keys import Key, Only, read_keys
+from ..common.errors import CompileError
+from ..common.graph_values import Ref
+from ..common.profiles import Profile
+from ..common.weight_spec import LinearSpec, VectorSpec
+from ..compiler.weights import specs_of
+from .builder import SpeechBuilder
+from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
+
+MODEL_TYPE, FRAMES = "qwen3_asr", 3000
+_STRIDE, _CONVS = 2, 3
+_EPSILON, _LONGEST_WAVE = 1e-5, 10000.0
+_HIDDEN = 65504.0  # what is taken from the score of a row behind the sound
+# Constants of the graph: [1, n] int32, [1, n], [1, rows, hidden] and [1, 1, 1, 1] of the tensor dtype.
+_FRAMES, _ROWS, _POSITIONS = "encoder.frame_numbers", "encoder.row_numbers", "encoder.positions"
+_CHUNK, _STEPS, _MORE, _PARTS = "encoder.chunk", "encoder.steps", "encoder.more", "encoder.parts"
+_ONE, _MOST = "encoder.one", "encoder.most"
+
+# Defaults are those of transformers.
+_KEYS: tuple[Key | Only, ...] = (
+    Key("num_mel_bins", absent=128),
+    Key("encoder_layers", absent=24),
+    Key("encoder_attention_heads", absent=16),
+    Key("encoder_ffn_dim", absent=4096),
+    Key("d_model", absent=1024),
+    Key("output_dim", absent=3584),
+    Key("n_window", absent=50),
+    Key("n_window_infer", absent=800),
+    Key("downsample_hidden_size", absent=480),
+    Only("activation_function", "gelu"),
+    Only("scale_embedding", False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoundConfig:
+    """Sizes of the encoder: the values of its keys, and the frames [1, mel, frames] that its graph takes."""
+
+    values: Mapping[str, Any]
+    frames: int
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def chunk(self) -> int:
+        """Frames of a chunk, which the convolutions see alone."""
+        return 2 * int(self["n_window"])
+
+    @property
+    def steps(self) -> int:
+        """Rows of a chunk."""
+        return -(-self.chunk // _STRIDE**_CONVS)
+
+    @property
+    def rows(self) -> int:
+        """Of the result."""
+        return self.steps * self.frames // self.chunk
+
+    @property
+    def windows(self) -> tuple[int, int]:
+        """How many there are, and the rows of each; the last may have rows behind the sound's."""
+        each = min(self.steps * self["n_window_infer"] // self.chunk, self.rows)
+        return -(-self.rows // each), each
+
+    @property
+    def layer(self) -> EncoderLayer:
+        """The blocks of a layer."""
+        hidden = self["d_model"]
+        return EncoderLayer(
+            attention=Projections(
+                roles=roles.ENCODER_ATTENTION, hidden=hidden, heads=self["encoder_attention_heads"], k_bias=True
+            ),
+            mlp=PlainMlp(roles=roles.ENCODER_MLP, hidden=hidden, inner=self["encoder_ffn_dim"]),
+        )
+
+    @property
+    def bands(self) -> int:
+        """Frequencies behind the convolutions."""
+        bands = self["num_mel_bins"]
+        for _ in range(_CONVS):
+            bands = -(-bands // _STRIDE)
+        return int(bands)
+
+    def specs(self, profile: Profile, *, outer: bool) -> list[LinearSpec | VectorSpec]:
+        """Returns all weights in the order of the package.
+
+        `outer` is true of the files of Qwen, which have everything in `thinker`, and false of those of transformers.
+
+        Raises:
+            CompileError: A quantised weight whose inputs are not a multiple of 64.
+        """
+        here, projector = "model.audio_tower", "model.multi_modal_projector.linear_"
+        if outer:
+            here, projector = "thinker.audio_tower", "thinker.audio_tower.proj"
+        hidden, channels = self["d_model"], self["downsample_hidden_size"]
+        tensors = {
+            **pair_tensors(roles.CONV_OUT, f"{here}.conv_out"),
+            **attention_tensors(roles.ENCODER_ATTENTION, here, "self_attn"),
+            **mlp_tensors(roles.ENCODER_MLP, here),
+            **pair_tensors(roles.ENCODER_NORM, f"{here}.ln_post"),
+            **pair_tensors(roles.PROJECTOR[0], f"{projector}1"),
+            **pair_tensors(roles.PROJECTOR[1], f"{projector}2"),
+        }
+        specs: list[LinearSpec | VectorSpec] = []
+        for number, conv in enumerate(roles.CONVS, 1):
+            shape = (channels, channels if number > 1 else 1, 3, 3)
+            specs += conv_specs(conv, f"{here}.conv2d{number}", shape, profile)
+        out = linear_weights(roles.CONV_OUT, hidden, channels * self.bands, bias=False)
+        specs += specs_of(out, tensors, profile, None)
+        for layer in range(self["encoder_layers"]):
+            specs += specs_of(self.layer.weights(), tensors, profile, layer)
+        ends = [
+            *norm_weights(roles.ENCODER_NORM, hidden),
+            *linear_weights(roles.PROJECTOR[0], hidden, hidden),
+            *linear_weights(roles.PROJECTOR[1], self["output_dim"], hidden),
+        ]
+        return specs + specs_of(ends, tensors, profile, None)
+
+    def constants(self, dtype: str) -> dict[str, NDArray[Any]]:
+        """What the graph needs beside the weights, by name."""
+        count, each = self.windows
+        numbers = {_CHUNK: self.chunk, _STEPS: self.steps, _MORE: _STRIDE**_CONVS - 1, _PARTS: _STRIDE**_CONVS}
+        half = self["d_model"] // 2
+        waves = np.exp(-np.log(_LONGEST_WAVE) / (half - 1) * np.arange(half))
+        angles = np.arange(self.steps)[:, None] * waves
+        return {
+            _FRAMES: np.arange(self.frames, dtype=np.int32)[None],
+            _ROWS: np.arange(count * each, dtype=np.int32)[None],
+            **{name: np.array([[number]], np.int32) for name, number in numbers.items()},
+            _POSITIONS: np.concatenate((np.sin(angles), np.cos(angles)), axis=1)[None].astype(dtype),
+            _ONE: np.ones((1, 1, 1, 1), dtype),
+            _MOST: np.full((1, 1, 1, 1), _HIDDEN, dtype),
+        }
+
+
+def read_sound(raw: Mapping[str, Any], frames: int, width: int) -> SoundConfig | None:
+    """Reads the `audio_config` of a parsed `config.json`, of a language model with hidden states of `width`.
+
+    Returns:
+        None where there is none.
+
+    Raises:
+        CompileError: A value that is malformed or not supported, or sizes that do not fit together.
+    """
+    whole = raw.get("thinker_config") or raw
+    section = whole.get("audio_config") if isinstance(whole, Mapping) else None
+    if section is None:
+        return None
+    if not isinstance(section, Mapping):
+        raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+    config = SoundConfig(values=read_keys(_KEYS, section, "the encoder of Qwen3-ASR"), frames=frames)
+    if config["d_model"] % config["encoder_attention_heads"] or config["d_model"] % 2 or config["d_model"] < 4:
+        raise CompileError(
+            f"audio_config: d_model={config['d_model']} must be even and a multiple of "
+            f"encoder_attention_heads={config['encoder_attention_heads']}"
+        )
+    if config["output_dim"] != width:
+        raise CompileError(
+            f"audio_config: output_dim={config['output_dim']}, but the language model's hidden_size is {width}"
+        )
+    if config["n_window_infer"] % config.chunk:
+        raise CompileError(
+            f"audio_config: n_window_infer={config['n_window_infer']} is not a multiple of a chunk of {config.chunk}"
+        )
+    if frames % config.chunk:
+        raise CompileError(f"--audio-frames {frames} is not a multiple of {config.chunk}, the frames of a chunk")
+    return config
+
+
+def sound_graph(config: SoundConfig, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
+    """Features [1, mel, frames] and how many frames are the sound's -> rows of a prompt, [1, rows, width]."""
+    builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
+    bins, hidden = config["num_mel_bins"], config["d_model"]
+    chunks = config.frames // config.chunk
+    features = builder.input("input_features", (1, bins, config.frames))
+    length = builder.reshaped("encoder.length", builder.input("feature_length", (1,), "int32"), (1, 1))
+    inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
+    inside = builder.reshaped(
+        "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, config.frames)
+    )
+    x = builder.elementwise("Mul", "encoder.sound", features, inside)
+    x = builder.transpose("encoder.chunks", builder.reshaped("encoder.cut", x, (bins, chunks, config.chunk)), (1, 0, 2))
+    x = builder.reshaped("encoder.planes", x, (chunks, 1, bins, config.chunk))
+    for number, conv in enumerate(roles.CONVS, 1):
+        x = builder.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (3, 3), (_STRIDE, _STRIDE))
+        x = builder.function("Gelu", f"encoder.conv{number}_gelu", x)
+    x = builder.transpose("encoder.turned", x, (0, 3, 1, 2))
+    x = builder.reshaped("encoder.flat", x, (config.rows, x.shape[2] * x.shape[3]))
+    x = linear(builder, "encoder.conv_out", x, roles.CONV_OUT, bias=False)
+    x = builder.reshaped("encoder.steps_apart", x, (chunks, config.steps, hidden))
+    x = builder.add_repeated("encoder.embedded", x, builder.weight(_POSITIONS))
+    x = builder.reshaped("encoder.rows", x, (config.rows, hidden))
+    count, each = config.windows
+    if count * each > config.rows:
+        x = builder.padded("encoder.padded", x, count * each)
+    mask = _mask(builder, config, length)
+    for layer in range(config["encoder_layers"]):
+        x = config.layer.lower(builder, x, layer, count, mask)
+    if count * each > config.rows:
+        x = builder.first_rows("encoder.of_sound", x, config.rows)
+    x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM, _EPSILON)
+    x = builder.function("Gelu", "encoder.projected_gelu", linear(builder, "encoder.projected", x, roles.PROJECTOR[0]))
+    x = builder.reshaped("encoder.last", x, (1, config.rows, hidden))
+    return builder.build({linear(builder, "audio_embeds", x, roles.PROJECTOR[1]): None})
+
+
+def _mask(builder: SpeechBuilder, config: SoundConfig, length: Ref) -> Ref:
+    """[windows, 1, 1, rows of each]: 0 for rows of the sound, -65504 for those behind it.
+
+    A chunk that is cut short has as many rows as halving its frames three times, rounded up, leaves.
+    """
+    count, each = config.windows
+
+    def of(kind: str, name: str, a: Ref, b: str) -> Ref:
+        return builder.integers(kind, f"encoder.{name}", a, builder.weight(b))
+
+    whole = of("Div", "whole_chunks", length, _CHUNK)
+    rest = builder.integers("Sub", "encoder.rest", length, of("Mul", "whole_frames", whole, _CHUNK))
+    part = of("Div", "part_rows", of("Add", "rest_more", rest, _MORE), _PARTS)
+    rows = builder.integers("Add", "encoder.live_rows", of("Mul", "whole_rows", whole, _STEPS), part)
+    live = builder.floats("encoder.live", builder.integers("Less", "encoder.is_live", builder.weight(_ROWS), rows))
+    live = builder.reshaped("encoder.live_windows", live, (count, 1, 1, each))
+    dead = builder.elementwise("Sub", "encoder.dead", live, builder.weight(_ONE))
+    return builder.elementwise("Mul", "encoder.mask", dead, builder.weight(_MOST))

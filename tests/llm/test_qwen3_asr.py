@@ -1,0 +1,160 @@
+"""Qwen3-ASR: its encoder and its language model against transformers, from files of transformers and of Qwen."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage, compile_package
+
+import tcim_lite.runtime as rt
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+pytest.importorskip("transformers.models.qwen3_asr", reason="the oracle has no Qwen3-ASR")
+from safetensors.torch import load_file, save_file
+from test_oracle import assert_close, logit_bound, random_weights
+
+AUDIO = {
+    "num_mel_bins": 20,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 192,
+    "d_model": 128,
+    "output_dim": 128,
+    "n_window": 50,
+    "n_window_infer": 200,
+    "downsample_hidden_size": 64,
+}
+TEXT = {
+    "model_type": "qwen3",
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 331,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+FRAMES = 500
+SIZES = {"prefill_length": 32, "context_length": 128, "audio_frames": FRAMES}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(8)
+    config = transformers.Qwen3ASRConfig(
+        audio_config={"model_type": "qwen3_asr_encoder", **AUDIO}, text_config=TEXT, attn_implementation="eager"
+    )
+    made = transformers.Qwen3ASRForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for tensor in made.parameters():
+            if tensor.dim() > 1:
+                tensor.normal_(std=0.1 if tensor.dim() == 2 else 0.05)
+    random_weights(made)
+    return made
+
+
+@pytest.fixture(scope="module", params=["transformers", "Qwen"])
+def folder(request, model, tmp_path_factory):
+    """A checkpoint as transformers writes it, or with the names that Qwen's own has."""
+    path = tmp_path_factory.mktemp(request.param)
+    model.save_pretrained(path)
+    if request.param == "Qwen":
+        config = json.loads((path / "config.json").read_text())
+        inner = {key: config.pop(key) for key in ("audio_config", "text_config")}
+        inner["text_config"]["rope_scaling"] = {"rope_type": "default", "mrope_section": [12, 10, 10]}
+        (path / "config.json").write_text(json.dumps({**config, "thinker_config": inner}))
+        names = {
+            "model.multi_modal_projector.linear_": "thinker.audio_tower.proj",
+            "model.language_model.": "thinker.model.",
+            "model.": "thinker.",
+            "lm_head.": "thinker.lm_head.",
+        }
+        tensors = {}
+        for name, tensor in load_file(path / "model.safetensors").items():
+            old = next(old for old in names if name.startswith(old))
+            tensors[names[old] + name.removeprefix(old)] = tensor
+        save_file(tensors, path / "model.safetensors")
+    return path
+
+
+def heard(module, features: np.ndarray, length: int) -> np.ndarray:
+    module.set_input(module.get_input_name(0), features)
+    module.set_input(module.get_input_name(1), np.array([length], np.int32))
+    module.run(True)
+    return module.get_output(module.get_output_name(0)).numpy()[0]
+
+
+def rows_of(length: int) -> int:
+    """As the vendor's host counts them."""
+    return ((((length % 100 - 1) // 2 + 1) - 1) // 2 + 1 - 1) // 2 + 1 + 13 * (length // 100)
+
+
+def expected(model, features: np.ndarray, length: int) -> np.ndarray:
+    mask = (torch.arange(FRAMES) < length)[None].long()
+    inside = torch.tensor(features) * mask[:, None]
+    with torch.no_grad():
+        return model.model.get_audio_features(inside, mask, return_dict=True).pooler_output.numpy()
+
+
+@pytest.mark.parametrize(
+    ("quant", "limit"), [("float32", 2e-5), ("float16", 5e-3), ("w8a8h1_sefp", 0.1), ("w4a8h0_ssfp", 0.5)]
+)
+def test_the_encoder_is_that_of_transformers(model, folder, tmp_path, quant, limit):
+    package = compile_package(folder, tmp_path, quant=quant, **SIZES)
+    module = rt.load(package.folder / "qwen3_asr_encoder.hmm")
+    assert tuple(module.get_input_info(module.get_input_name(0)).shape) == (1, 20, FRAMES)
+    features = np.random.default_rng(2).standard_normal((1, 20, FRAMES)).astype(np.float16).astype(np.float32)
+    for length in (500, 499, 401, 400, 393, 200, 104, 100, 9, 1):
+        want, got = expected(model, features, length), heard(module, features, length)
+        assert got.shape == (65, 128)
+        assert len(want) == rows_of(length)
+        assert_close(got[: len(want)], want, limit, f"{length} frames")
+
+
+def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
+    loaded = LoadedPackage(compile_package(folder, tmp_path, quant="float32", **SIZES))
+    tokens = np.random.default_rng(0).integers(0, 331, 50).tolist()
+    with torch.no_grad():
+        want = model(input_ids=torch.tensor([tokens])).logits[0].numpy()
+    bound = logit_bound(model.config.text_config)
+    assert_close(loaded.prefill(tokens[:32]), want[31], bound, "prefill")
+    for position in range(32, 50):
+        assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"activation_function": "relu"}, {}, "activation_function='relu' is not supported; the encoder of Qwen3-ASR"),
+        ({"output_dim": 96}, {}, "output_dim=96, but the language model's hidden_size is 128"),
+        ({"n_window_infer": 250}, {}, "n_window_infer=250 is not a multiple of a chunk of 100"),
+        ({"encoder_attention_heads": 3}, {}, "d_model=128 must be even and a multiple of encoder_attention_heads=3"),
+        ({"encoder_layers": 3}, {}, "audio_tower.layers.2.self_attn_layer_norm.weight"),
+        ({}, {"audio_frames": 250}, "--audio-frames 250 is not a multiple of 100"),
+    ],
+)
+def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options, message):
+    config = json.loads((folder / "config.json").read_text())
+    config.get("thinker_config", config)["audio_config"].update(changes)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
+    with pytest.warns(match="no tokenizer"), pytest.raises(CompileError, match=message):
+        compile_checkpoint(CompileOptions(checkpoint=copy, output=tmp_path / "out", **{**SIZES, **options}))
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_models_have_no_frames(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", **TEXT}))
+    options = {**SIZES, "random_weights": True}
+    with pytest.raises(CompileError, match="--audio-frames is for Qwen3-ASR"):
+        compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **options))
