@@ -219,8 +219,12 @@ def config_of(folder: Path) -> Mapping[str, Any]:
         raise CheckpointError(f"{folder} is a file, expected a Hugging Face checkpoint folder or a GGUF file: {what}")
     if not folder.is_dir():
         wrong = "is not a folder" if folder.exists() else "does not exist"
+        hint = ""
+        if not folder.exists() and not folder.is_absolute() and len(folder.parts) == 2:
+            hint = f"; a model of the Hugging Face hub is fetched with `hf download {folder} --local-dir DIR`"
         raise CheckpointError(
             f"{folder} {wrong}; expected a Hugging Face checkpoint folder, a GGUF file or a network in an .onnx file"
+            f"{hint}"
         )
     if not (folder / "config.json").exists() and (files := sorted(folder.glob("*.gguf"))):
         raise CheckpointError(f"{folder} has no config.json, but {files[0].name}: give the path of that file")

@@ -98,6 +98,8 @@ def test_what_cannot_be_compiled_says_what_can(
     assert main(["compile", str(make_checkpoint()), "-o", str(tmp_path / "out"), "-q", *SMALL]) == 0
     assert main(["compile", str(tmp_path / name), "-o", str(tmp_path / "other")]) == 2
     assert words in capsys.readouterr().err
+    assert main(["compile", "Nobody/Nothing", "-o", str(tmp_path / "other")]) == 2
+    assert "is fetched with `hf download Nobody/Nothing --local-dir DIR`" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
