@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -69,6 +70,8 @@ class Tower:
                 f"--vision: config.json has no vision_config, so there is no vision tower; {title} models with one do"
             )
         rope = section.get("rope_parameters") or {}
+        if not isinstance(rope, Mapping):
+            raise CompileError(f"vision_config: rope_parameters must be an object, got {rope!r:.40}")
         keys = read_keys((*_KEYS, *self.keys), section, f"the vision tower of {title}")
         values = {**keys, "rope_theta": positive("rope_theta", rope.get("rope_theta", 10000.0))}
         config = TowerConfig(tower=self, values=values)
@@ -165,6 +168,13 @@ class TowerConfig:
             raise CompileError(
                 f"vision_config: out_hidden_size={self['out_hidden_size']}, but the language model's "
                 f"hidden_size is {width}"
+            )
+        table = self.values.get("num_position_embeddings", 1)
+        if math.isqrt(table) ** 2 != table:
+            raise CompileError(f"vision_config: num_position_embeddings={table} is no square, as a table of places is")
+        if list(self.stacked) != sorted(set(self.stacked)):
+            raise CompileError(
+                f"vision_config: deepstack_visual_indexes must name layers in order, got {list(self.stacked)}"
             )
         for key in ("deepstack_visual_indexes", "fullatt_block_indexes"):
             outside = [layer for layer in self.values.get(key, ()) if layer >= self["depth"]]

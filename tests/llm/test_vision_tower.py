@@ -24,6 +24,7 @@ import tcim_lite.runtime as rt
 from tcim_lite.cli import main
 from tcim_lite.image_grid import windows_of
 from tcim_lite.llm.vision import VisionTower, patches_of
+from tcim_lite.models.families import FAMILIES
 
 # Largest difference of a feature over the largest feature: fp32 sums in another order; roundings to fp16, and of codes,
 # over four layers. And the least cosine.
@@ -271,10 +272,57 @@ def test_a_vision_graph_belongs_to_its_package(checkpoint, compiled, tmp_path):
     ],
 )
 def test_what_cannot_be_is_refused(tmp_path, capsys, options, message):
-    from tcim_lite.models.families import FAMILIES
-
     config = {**FAMILIES["qwen3_vl"].tiny_config, "vision_config": FAMILIES["qwen3_vl"].vision.tiny}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert main(["compile", str(tmp_path), "--random-weights", "-o", str(tmp_path / "out"), *options, "-q"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("qwen3_vl", None, "config.json has no vision_config"),
+        ("qwen3_vl", {"depth": None}, "depth"),
+        ("qwen3_vl", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; the vision tower of Qwen3-VL dense"),
+        ("qwen3_vl", {"in_channels": 1}, "in_channels=1 is not supported"),
+        ("qwen3_vl", {"num_heads": 3}, "makes heads of 21.3333 with num_heads=3, expected a multiple of 4"),
+        ("qwen3_vl", {"out_hidden_size": 64}, "out_hidden_size=64, but the language model's hidden_size is 192"),
+        ("qwen3_vl", {"num_position_embeddings": 65}, "num_position_embeddings=65 is no square"),
+        ("qwen3_vl", {"deepstack_visual_indexes": [0, 2, 1]}, "must name layers in order, got [0, 2, 1]"),
+        ("qwen3_vl", {"deepstack_visual_indexes": [0, 1, 4]}, "deepstack_visual_indexes names layer 4, of 4"),
+        ("qwen3_vl", {"deepstack_visual_indexes": [0, 1]}, "names 2 layers, but 3 layers of the language model"),
+        ("qwen3_vl", {"rope_parameters": [1]}, "rope_parameters must be an object, got [1]"),
+        ("qwen2_5_vl", {"fullatt_block_indexes": [-1]}, "fullatt_block_indexes must be a list of layers"),
+        ("qwen3", {}, "--vision: Qwen3 dense has no vision tower"),
+    ],
+)
+def test_towers_that_cannot_be_are_refused(tmp_path, capsys, family, changes, message):
+    record = FAMILIES[family]
+    tiny = None if changes is None or record.vision is None else record.vision.tiny | changes
+    (tmp_path / "config.json").write_text(json.dumps(record.tiny_config | ({"vision_config": tiny} if tiny else {})))
+    asked = ["compile", str(tmp_path), "--random-weights", "-o", str(tmp_path / "out"), "--vision", "-q"]
+    assert main(asked) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"), [("448x448", "give their numbers, such as --vision 96,196"), ("0", "makes 0 patches")]
+)
+def test_gears_that_cannot_be_are_refused(tmp_path, capsys, asked, message):
+    record = FAMILIES["qwen3_5"]
+    (tmp_path / "config.json").write_text(json.dumps({**record.tiny_config, "vision_config": record.vision.tiny}))
+    out = ["-o", str(tmp_path / "out"), "-q"]
+    assert main(["compile", str(tmp_path), "--random-weights", "--vision", asked, *out]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
+    from safetensors.numpy import load_file, save_file
+
+    _, _, folder = checkpoint
+    shutil.copytree(folder, tmp_path / "hf")
+    path = tmp_path / "hf" / "model.safetensors"
+    save_file({name: values for name, values in load_file(path).items() if "visual" not in name}, path)
+    assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), "--vision", "-q"]) == 2
+    assert "has no tensors model.visual.* or visual.*; expected the checkpoint of the whole" in capsys.readouterr().err
