@@ -39,11 +39,11 @@ ConvStep::Panel ConvStep::panel(int64_t index) const {
 int64_t ConvStep::share(int64_t members) const {
   const int64_t row_bytes = inputs() * (quantized() ? 1 : elem_bytes(elem)), tasks = kTasksOfMember * members;
   if (panels() >= kPanelsOfMember * members) return outputs;
-  // Fewer full ones, if every member gets as many: no codes of one are then read by another, and where the next layer
-  // is cut alike, no inputs. What is left over must cost little, as it does on AVX-512 VNNI.
+  // Fewer full ones, if every member gets as many: no codes of one are then read by another. Layers of more outputs are
+  // quicker by shares, which fill whole lines of y. What is left over must cost little, as it does on AVX-512 VNNI.
   const int64_t full = batch * (window.out_pixels() / kPanel);
-  if (quantized() && kernels().gathers_codes && outputs * row_bytes <= kWholeBytes && full % members == 0 &&
-      full >= kFullPanels * members)
+  if (members > 1 && quantized() && kernels().gathers_codes && outputs <= inputs() &&
+      outputs * row_bytes <= kWholeBytes && full % members == 0 && full >= kFullPanels * members)
     return outputs;
   const int64_t unit = quantized() ? kBlockOutputs : kUnitRows;
   const int64_t rows = std::min((outputs + tasks - 1) / tasks, kShareBytes / row_bytes);
