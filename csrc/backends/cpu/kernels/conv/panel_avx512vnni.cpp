@@ -103,28 +103,37 @@ void block_of_tiles(const PanelQuantArgs& args, const uint8_t* block, const Bloc
   }
 }
 
-// Some groups of all outputs at a time: their codes, and all fp32 sums, stay in the first cache. A last one that k does
-// not fill comes alone, with a half or a quarter of the steps where they do.
+// Some groups of all outputs; of the columns, the last `few` are no whole vector.
+template <int Steps>
+void some_groups(const PanelQuantArgs& args, int64_t first, int64_t end, int64_t columns, int64_t few,
+                 SumsOfFew* sums_of_few) {
+  for (int64_t index = 0; index < args.blocks; ++index) {
+    const uint8_t* block = args.weights + index * args.block_stride;
+    // Of the first blocks of the next groups; a fetch of what does not exist has no effect.
+    const uint8_t* next =
+        index + 1 < args.blocks ? block + args.block_stride : args.weights + W8::codes_at(BlockScales::kGroups);
+    const uint8_t* later = args.later ? args.later + index * args.block_stride : block;
+    const BlockScales scales(block, args.groups, first, end);
+    float* acc = args.acc + index * kBlockOutputs * kPanel;
+    block_of_tiles<Steps>(args, block, scales, next, later, first, end, columns, acc);
+    if (few > 0) few_columns(args, block, scales, first, end, columns, few, sums_of_few[index]);
+  }
+}
+
+// Some groups at a time: their codes, and all fp32 sums, stay in the first cache. A last one that k does not fill comes
+// alone, with a half or a quarter of the steps where they do.
 void panel_quant(const PanelQuantArgs& args) {
-  constexpr int64_t kSome = BlockScales::kGroups;
   const int64_t left = args.k % kGroup, filled = left > 0 && left <= kGroup / 2 ? args.groups - 1 : args.groups;
   const int64_t few = args.cols % kLanes <= kFewColumns ? args.cols % kLanes : 0;
   const int64_t columns = (args.cols - few + kLanes - 1) / kLanes * kLanes;
   SumsOfFew sums_of_few[kPanelBlocks];
-  for (int64_t first = 0, end; first < args.groups; first = end) {
-    end = first == filled ? args.groups : first + kSome < filled ? first + kSome : filled;
-    const auto tiles = first < filled       ? block_of_tiles<kSteps>
-                       : left <= kGroup / 4 ? block_of_tiles<kSteps / 4>
-                                            : block_of_tiles<kSteps / 2>;
-    for (int64_t index = 0; index < args.blocks; ++index) {
-      const uint8_t* block = args.weights + index * args.block_stride;
-      // Of the first blocks of the next groups; a fetch of what does not exist has no effect.
-      const uint8_t* next = index + 1 < args.blocks ? block + args.block_stride : args.weights + W8::codes_at(kSome);
-      const uint8_t* later = args.later ? args.later + index * args.block_stride : block;
-      const BlockScales scales(block, args.groups, first, end);
-      tiles(args, block, scales, next, later, first, end, columns, args.acc + index * kBlockOutputs * kPanel);
-      if (few > 0) few_columns(args, block, scales, first, end, columns, few, sums_of_few[index]);
-    }
+  for (int64_t first = 0; first < filled; first += BlockScales::kGroups) {
+    const int64_t end = first + BlockScales::kGroups < filled ? first + BlockScales::kGroups : filled;
+    some_groups<kSteps>(args, first, end, columns, few, sums_of_few);
+  }
+  if (filled < args.groups) {
+    const auto last = left <= kGroup / 4 ? some_groups<kSteps / 4> : some_groups<kSteps / 2>;
+    last(args, filled, args.groups, columns, few, sums_of_few);
   }
   for (int64_t block = 0; few > 0 && block < args.blocks; ++block)
     turn_few(sums_of_few[block], few, args.acc + block * kBlockOutputs * kPanel + columns);
