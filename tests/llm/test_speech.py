@@ -254,7 +254,7 @@ def test_bits_do_not_depend_on_instruction_sets_or_threads(even, tmp_path, quant
     found = set()
     for isa in ["ref", *(isa for isa in X86_64 if cpu_has(isa))]:
         for threads in ("1", "2"):
-            done = warm_python.run(program, env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_NUM_THREADS": threads})
+            done = warm_python.run(program, env=os.environ | {"TCIM_LITE_ISA": isa, "TCIM_LITE_THREADS": threads})
             assert done.returncode == 0, done.stderr
             found.add(done.stdout)
     assert len(found) == 1
