@@ -6,7 +6,8 @@ import re
 import textwrap
 from pathlib import Path
 
-from tcim_lite.models.onnx.hmonnx import DOMAIN, blocked
+from tcim_lite.models.onnx.hmonnx import blocked
+from tcim_lite.models.onnx.lower.hmonnx_ops import DOMAIN
 from tcim_lite.models.onnx.table import LOWERINGS
 
 PAGE = Path(__file__).parent / "onnx.md"

@@ -21,6 +21,7 @@ from .emit import Emitter, Tensor
 from .errors import UnsupportedNodeError, shown
 from .fold import can_fold, fold
 from .lower import classical, microsoft
+from .lower.hmonnx_ops import DOMAIN
 from .network import MAX_GROWTH, Network, Node
 from .resizer import CROP_NUMBERS, ImageInput, crop_name, lower_image
 from .resizer import check as check_image
@@ -173,7 +174,7 @@ def _output(name: str, operand: Operand, emit: Emitter) -> Tensor:
 
 def why_not(node: Node) -> str | None:
     """Why a node has no lowering, "" where there is no more to say; None: it has one."""
-    if node.domain == hmonnx.DOMAIN:
+    if node.domain == DOMAIN:
         return hmonnx.why_not(node)
     if (node.domain, node.op) in LOWERINGS:
         return None

@@ -17,6 +17,8 @@ from . import (
     fused,
     gather,
     grid,
+    hmonnx_linear,
+    hmonnx_ops,
     linear_attention,
     matmul,
     microsoft,
@@ -40,7 +42,7 @@ from . import (
 
 __all__ = [
     "activation", "attention", "bits", "cache", "cast", "classical", "codes", "col2im", "conv", "curves", "deform",
-    "einsum", "elementwise", "fused", "gather", "grid", "linear_attention", "matmul", "microsoft", "nbits", "norm",
-    "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "roi", "rotary", "rows", "scatter", "sequences",
-    "shape", "spectrum", "unpool",
+    "einsum", "elementwise", "fused", "gather", "grid", "hmonnx_linear", "hmonnx_ops", "linear_attention", "matmul",
+    "microsoft", "nbits", "norm", "one_hot", "pool", "quantised", "recurrent", "reduce", "resize", "roi", "rotary",
+    "rows", "scatter", "sequences", "shape", "spectrum", "unpool",
 ]  # fmt: skip
