@@ -24,8 +24,8 @@ SEEN, HIDDEN = 1.0, -65504.0  # in the mask of the caches; both are added to the
 class SpeechModel:
     """Encoder, prefill and decode with one copy of the weights and of the caches."""
 
-    def __init__(self, package: Package):
-        weights = tcim.WeightManager(0)
+    def __init__(self, package: Package, device: int = 0):
+        weights = tcim.WeightManager(device)
         encoder = package.folder / f"{package.name}_encoder.hmm"
         self.encoder = tcim.load(str(encoder), option=tcim.Option(weights))
         self.decode = tcim.load(str(package.decode_path), option=tcim.Option(weights))

@@ -13,10 +13,10 @@ import sys
 import warnings
 from pathlib import Path
 
-import check_networks
 import numpy as np
 
-os.environ["TCIM_LITE_DEVICE_NUM"] = "2"
+sys.path.insert(0, str(Path(__file__).parent))  # python -P leaves it out
+import check_networks
 
 import tcim_lite.runtime as tcim
 from tcim_lite.llm.vision import VisionTower
