@@ -19,6 +19,8 @@ from test_linear_attention import bound_of, random_model, random_next, tokens_of
 from test_oracle import assert_close
 
 import tcim_lite.runtime as rt
+from tcim_lite import layers
+from tcim_lite.errors import StrictError
 from tcim_lite.llm import Package, Sampler, lanes_of
 from tcim_lite.llm.engine import Slots
 from tcim_lite.models.common.errors import CompileError
@@ -212,6 +214,32 @@ def test_other_forms_of_states_give_the_same_answers(tmp_path, example, form):
     assert answers[0] == answers[1]
     assert "conv_cache_out_v_2_4" in model.verify.outputs
     assert ("recurrent_state_out_0" in model.prefill.outputs) == ("recurrent_in_place" not in form)
+
+
+@pytest.mark.parametrize("form", [{}, {"split_conv": True, "recurrent_in_place": True}], ids=["usual", "other"])
+def test_strict_mode_knows_which_state_goes_on(tmp_path, example, form):
+    """It is silent in the vendor's flow, and reports the state after another token than the last accepted one."""
+    checkpoint(tmp_path)
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", mtp=True, **SIZES, **form)
+    loaded = LoadedPackage(compile_package(tmp_path / "hf", tmp_path / "plain", quant="float32", **SIZES))
+    want = list(loaded.generate(tokens_of(20, 1), Sampler(), 20, ()))
+    layers.enable("strict", mode="error")
+    try:
+        model = example.MtpModel(package)
+        for _ in range(2):
+            token, _ = model.start(tokens_of(20, 1))
+            at = 1
+            for right in (4, 0, 2):
+                proposed = [*want[at : at + right], *[(want[at + right] + 1) % 331] * (4 - right)]
+                accepted, token, _ = model.judge(token, proposed)
+                assert accepted == right
+                at += 1 + accepted
+        model.verify.take_states(model.verify, "_4")
+        with pytest.raises(StrictError, match=r"S-208.* holds the state after 31 tokens, but 'valid_length' is 29"):
+            model.judge(token, want[at : at + 4])
+    finally:
+        layers.disable("strict")
+        layers.take_findings()
 
 
 @pytest.mark.parametrize("open_it", [LoadedPackage, Slots.open])
