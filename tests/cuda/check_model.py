@@ -103,7 +103,7 @@ def compare(package: Package, quant: str) -> bool:
 
 def compare_mtp(package: Package, quant: str) -> bool:
     """All outputs of the four graphs with multi-token prediction, the states after each token among them."""
-    good, random = True, np.random.default_rng(2)
+    good, random = True, np.random.default_rng(3)  # with 2, two experts of one row are as good as each other
     for kind in ("prefill", "decode", "prefill_mtp", "decode_mtp"):
         path, feed, outputs = package.folder / f"{package.name}_{kind}.hmm", {}, []
         for device, backend in ((1, "cpu"), (0, "cuda")):
