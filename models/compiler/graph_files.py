@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tcim_lite.hmm import Sibling, WeightData, WeightEntry, read, write_model
+from tcim_lite.hmm import Graph, Sibling, Split, WeightData, WeightEntry, read, write_model
 
 from ..blocks.shards import shards_of
 from ..common.profiles import DEFAULT_ACTIVATIONS
@@ -29,26 +30,68 @@ def owned_files(name: str) -> re.Pattern[str]:
     return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual|_encoder)?\.hmw)")
 
 
-def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEntry], sibling: Sibling) -> None:
-    """Writes a file for every graph; a self-contained package loses its `.hmw`."""
-    options = model.options
+@dataclass(frozen=True, slots=True)
+class GraphFile:
+    """A `.hmm`, or a `.hmms` of as many parts as devices.
+
+    Attributes:
+        name: Of the file.
+        parts: A graph for each device, with the weight table of the `.hmw`.
+        message: Its `custom_msg`.
+        split: Of a `.hmms`, which inputs are cut and which whole.
+    """
+
+    name: str
+    parts: Sequence[Graph]
+    message: Mapping[str, Any]
+    split: Split | None = None
+
+
+def write_graph_files(
+    folder: Path,
+    files: Iterable[GraphFile],
+    entries: Sequence[WeightEntry],
+    sibling: Sibling,
+    *,
+    self_contained: bool,
+) -> None:
+    """Writes graphs beside the `.hmw` whose weights they use.
+
+    Args:
+        folder: Where the `.hmw` is.
+        files: What to write.
+        entries: The weights of the `.hmw`, in its order.
+        sibling: How a graph names the `.hmw`.
+        self_contained: Every graph holds the weights it uses; the `.hmw` is removed.
+    """
     shared = folder / sibling.file
     stored: Sequence[WeightEntry | WeightData] = entries
-    if options.self_contained:
+    if self_contained:
         source = read(shared)
         stored = [WeightData(e.name, e.dtype, e.format, e.shape, source.weight_bytes(e)) for e in source.weights]
-    sibling_of_graphs = None if options.self_contained else sibling
+    named = None if self_contained else sibling
+    for file in files:
+        parts, used = used_weights(file.parts, stored)
+        message = json.dumps(file.message)
+        write_model(folder / file.name, parts, used, custom_msg=message, split=file.split, sibling=named)
+    if self_contained:
+        shared.unlink()
+
+
+def write_graphs(folder: Path, model: PreparedModel, entries: Sequence[WeightEntry], sibling: Sibling) -> None:
+    """Writes a file for every graph; a self-contained package loses its `.hmw`."""
+    self_contained = model.options.self_contained
+    write_graph_files(folder, _files(model, entries), entries, sibling, self_contained=self_contained)
+
+
+def _files(model: PreparedModel, entries: Sequence[WeightEntry]) -> Iterator[GraphFile]:
     for spec in model.graphs:
         shards = model.shards if spec.ndevice > 1 else shards_of(model.config, 1)
         build = build_mtp_graph if spec.mtp == "draft" else build_graph
-        parts = [build(model.config, model.profile, entries, spec, options.context_length, shard) for shard in shards]
-        parts, used = used_weights(parts, stored)
-        path = folder / model.graph_file(spec)
-        message = json.dumps(_custom_msg(model, spec))
+        context = model.options.context_length
+        parts = [build(model.config, model.profile, entries, spec, context, shard) for shard in shards]
         split = split_of(parts[0]) if spec.ndevice > 1 else None
-        write_model(path, parts, used, custom_msg=message, split=split, sibling=sibling_of_graphs)
-    if options.self_contained:
-        shared.unlink()
+        yield GraphFile(model.graph_file(spec), parts, _custom_msg(model, spec), split)
 
 
 def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm import Sibling, WeightData, WeightEntry, WeightsWriter, read, write_model
+from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 from tcim_lite.hmm.weight_format import GROUP
 from tcim_lite.image_grid import table_corners
 
@@ -26,11 +25,11 @@ from ..common.packing import is_quantized
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
 from ..common.rope import rope_table
-from ..common.used_weights import used_weights
 from ..common.vision_tensors import VisionTensors
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..family import ModelConfig
 from ..tower import TowerConfig
+from .graph_files import GraphFile, write_graph_files
 from .options import CompileOptions
 from .source import Source
 from .tower_graph import TowerSpec, build_tower
@@ -238,17 +237,16 @@ def write_tower(folder: Path, tower: PreparedTower, workers: ThreadPoolExecutor,
     if saturated:
         warn_saturated(sum(saturated), "of the vision tower's weights")
     assert writer.id is not None
-    stored: Sequence[WeightEntry | WeightData] = entries
-    sibling: Sibling | None = Sibling(file=file, id=writer.id)
-    if tower.self_contained:
-        source, sibling = read(folder / file), None
-        stored = [WeightData(e.name, e.dtype, e.format, e.shape, source.weight_bytes(e)) for e in source.weights]
-    for end, graph in tower.graphs.items():
-        graphs, used = used_weights([build_tower(tower.config, tower.profile, entries, graph)], stored)
-        path = folder / f"{tower.name}_visual{end}.hmm"
-        write_model(path, graphs, used, custom_msg=json.dumps(_custom_msg(tower, graph)), sibling=sibling)
-    if tower.self_contained:
-        (folder / file).unlink()
+    files = (
+        GraphFile(
+            f"{tower.name}_visual{end}.hmm",
+            [build_tower(tower.config, tower.profile, entries, spec)],
+            _custom_msg(tower, spec),
+        )
+        for end, spec in tower.graphs.items()
+    )
+    sibling = Sibling(file=file, id=writer.id)
+    write_graph_files(folder, files, entries, sibling, self_contained=tower.self_contained)
 
 
 def _custom_msg(tower: PreparedTower, spec: TowerSpec) -> dict[str, Any]:

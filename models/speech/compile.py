@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm import Graph, Sibling, WeightData, WeightEntry, WeightsWriter, read, write_model
+from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
@@ -21,8 +20,8 @@ from ..common.pack_stream import row_chunks, to_fp16, worker_pool
 from ..common.package import host_files_in, staged_package, write_host_files
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
-from ..common.used_weights import used_weights
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
+from ..compiler.graph_files import GraphFile, write_graph_files
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import warn
 from ..compiler.weight_files import warn_saturated
@@ -81,7 +80,8 @@ def compile_speech(options: CompileOptions, *, progress: bool = False) -> Compil
             "decode": whisper_graphs.decoder_graph(config, profile, entries, "decode", 1, rows),
         }
         message = _message(config, profile, rows)
-        _write_graphs(staging, name, graphs, entries, sibling, message, self_contained=options.self_contained)
+        written = [GraphFile(f"{name}_{stage}.hmm", [graph], message) for stage, graph in graphs.items()]
+        write_graph_files(staging, written, entries, sibling, self_contained=options.self_contained)
         files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
     return CompileResult(output=options.output, files=files)
 
@@ -110,9 +110,10 @@ def write_sound_encoder(
     with Progress(0, visible=False) as bar, worker_pool() as workers:
         file, constants = folder / f"{name}_encoder.hmw", config.constants(profile.tensor_dtype)
         entries, sibling = _write_weights(file, specs, constants, tensors, profile, workers, bar)
-    graphs = {"encoder": qwen3_asr.sound_graph(config, profile, entries)}
+    graph = qwen3_asr.sound_graph(config, profile, entries)
     message = {"model_type": qwen3_asr.MODEL_TYPE, "quant": profile.quant, "audio_frames": config.frames}
-    _write_graphs(folder, name, graphs, entries, sibling, message, self_contained=options.self_contained)
+    encoder = GraphFile(f"{name}_encoder.hmm", [graph], message)
+    write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
 
 
 def _tensors(options: CompileOptions) -> TensorSource:
@@ -190,25 +191,3 @@ def _message(config: WhisperConfig, profile: Profile, rows: int) -> dict[str, An
         "hidden_size": config["d_model"],
         "vocab_size": config["vocab_size"],
     }
-
-
-def _write_graphs(
-    folder: Path,
-    name: str,
-    graphs: Mapping[str, Graph],
-    entries: Sequence[WeightEntry],
-    sibling: Sibling,
-    message: Mapping[str, Any],
-    *,
-    self_contained: bool,
-) -> None:
-    stored: Sequence[WeightEntry | WeightData] = entries
-    if self_contained:
-        source = read(folder / sibling.file)
-        stored = [WeightData(e.name, e.dtype, e.format, e.shape, source.weight_bytes(e)) for e in source.weights]
-    for stage, graph in graphs.items():
-        (part,), used = used_weights([graph], stored)
-        path, msg = folder / f"{name}_{stage}.hmm", json.dumps(message)
-        write_model(path, part, used, custom_msg=msg, sibling=None if self_contained else sibling)
-    if self_contained:
-        (folder / sibling.file).unlink()
