@@ -65,6 +65,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
 
     if is_speech(options.checkpoint):
         return compile_speech(options, progress=progress)
+    options.check_lengths()
     target = prepare(options)
     draft = None
     if options.has_draft:

@@ -119,9 +119,6 @@ class CompileOptions:
             self._check_range("audio_frames", _MAX_LENGTH)
         if self.verify_length is not None:
             self._check_range("verify_length", _MAX_LENGTH)
-        for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
-            if length > self.context_length:
-                raise CompileError(f"{flag} {length} is greater than --context-length {self.context_length}")
         name = self.name
         if name is not None and (not name or name != Path(name).name or name.startswith(".") or "\\" in name):
             raise CompileError(f"--name must be a plain file name, got {self.name!r}")
@@ -132,6 +129,16 @@ class CompileOptions:
             raise CompileError(f"unknown --draft-quant {self.draft_quant!r}; choose from {', '.join(QUANTS)}")
         if self.draft_quant is not None:
             profile_for(self.draft_quant, activations=self.activations)
+
+    def check_lengths(self) -> None:
+        """Of a language model; speech models have a prefill of their own.
+
+        Raises:
+            CompileError: A graph would take more tokens than the caches hold.
+        """
+        for flag, length in (("--prefill-length", self.prefill_length), ("--verify-length", self.verify_tokens or 0)):
+            if length > self.context_length:
+                raise CompileError(f"{flag} {length} is greater than --context-length {self.context_length}")
 
     @property
     def has_draft(self) -> bool:

@@ -121,6 +121,11 @@ def _tensors(options: CompileOptions) -> TensorSource:
 
 
 def _check_options(options: CompileOptions) -> None:
+    if options.context_length < PREFILL_TOKENS:
+        raise CompileError(
+            f"--context-length {options.context_length}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's "
+            "prefill"
+        )
     for field in fields(options):
         if field.name in _OPTIONS or field.default is MISSING or getattr(options, field.name) == field.default:
             continue

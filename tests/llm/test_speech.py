@@ -298,6 +298,17 @@ def test_options_of_language_models_are_refused(even, tmp_path, options, message
         compile_checkpoint(CompileOptions(checkpoint=even[1], output=tmp_path / "out", **options))
 
 
+@pytest.mark.parametrize("rows", [4, 100])
+def test_caches_may_be_shorter_than_a_chunk_of_language_models(even, tmp_path, rows):
+    model = example("speech_recognition").SpeechModel(compiled(even[1], tmp_path, context_length=rows))
+    assert model.rows == rows
+
+
+def test_caches_shorter_than_the_prompt_are_refused(even, tmp_path):
+    with pytest.raises(CompileError, match="--context-length 3: expected at least 4, the tokens of Whisper's prefill"):
+        compile_checkpoint(CompileOptions(checkpoint=even[1], output=tmp_path, context_length=3))
+
+
 def test_features_of_another_length_are_refused(even, tmp_path):
     package = compiled(even[1], tmp_path)
     host = example("speech_recognition").SpeechModel(package)
