@@ -5,6 +5,7 @@ python examples/speech_recognition.py OUT --audio speech.wav
 """
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from tcim_lite.llm import Package, load_tokenizer, print_answer
 
 # Inputs of prefill and decode; behind CACHES come those of the decoder's layers, all K, all V, then those of the sound.
 IDS, POSITIONS, VALID, CURRENT, SELF_MASK, SOUND_MASK, CACHES = range(7)
+ENGLISH_VOCABULARY = 51864  # of OpenAI's .en checkpoints; those of several languages have more
 SEEN, HIDDEN = 1.0, -65504.0  # in the mask of the caches; both are added to the scores
 
 
@@ -63,22 +65,25 @@ class SpeechModel:
         self.encoder.sync()
 
     def run(self, module: tcim.Module, tokens: list[int], done: int) -> np.ndarray:
-        """Logits [T, V] of tokens behind `done` others; each sees itself and those before it."""
-        count = len(tokens)
-        mask = np.full((1, self.heads, count, self.rows), HIDDEN, np.float16)
-        for token in range(count):
+        """Logits of tokens behind `done` others, by row; each sees itself and those before it.
+
+        Fewer tokens than the graph takes are padded.
+        """
+        count, length = len(tokens), module.get_input_info(self.names[IDS]).shape[1]
+        mask = np.full((1, self.heads, length, self.rows), HIDDEN, np.float16)
+        for token in range(length):
             mask[:, :, token, : done + token + 1] = SEEN
-        module.set_input(self.names[IDS], np.array([tokens], np.int32))
-        module.set_input(self.names[POSITIONS], np.arange(done, done + count, dtype=np.int32)[None])
+        module.set_input(self.names[IDS], np.array([tokens + [0] * (length - count)], np.int32))
+        module.set_input(self.names[POSITIONS], np.arange(done, done + length, dtype=np.int32)[None])
         module.set_input(self.names[VALID], np.array([done], np.int32))
         module.set_input(self.names[CURRENT], np.array([count], np.int32))
         module.set_input(self.names[SELF_MASK], mask)
         module.run()
         module.sync()
-        return module.get_output(module.get_output_name(0)).numpy()[0]
+        return module.get_output(module.get_output_name(0)).numpy()[0, :count]
 
     def transcribe(self, prompt: list[int], end: int, limit: int):
-        """Yields tokens behind a prompt of as many tokens as prefill takes, greedily, until `end` or the limit."""
+        """Yields tokens behind a prompt of at most as many tokens as prefill takes, greedily, until `end` or the limit."""
         logits, done = self.run(self.prefill, prompt, 0), len(prompt)
         while (token := int(logits[-1].argmax())) != end and done < limit:
             yield token
@@ -107,6 +112,21 @@ class Words:
         """The likeliest."""
         return max(self.languages, key=lambda name: logits[self.languages[name]])
 
+    def prompt(self, language: str, task: str) -> list[int]:
+        """Of a model of several languages."""
+        return [self.start, *map(self.id, (f"<|{language}|>", f"<|{task}|>", "<|notimestamps|>"))]
+
+    def english_prompt(self) -> list[int]:
+        """Of a model of English alone, which has learned no language and no task."""
+        return [self.start, self.id("<|notimestamps|>")]
+
+
+def is_english_only(package: Package, words: Words, vocabulary: int) -> bool:
+    """Whether this is a `.en` checkpoint. Its tokenizer may have the tokens of languages all the same."""
+    path = package.tokenizer_folder / "generation_config.json"
+    told = json.loads(path.read_text("utf-8")).get("is_multilingual") if path.is_file() else None
+    return not words.languages or (vocabulary == ENGLISH_VOCABULARY if told is None else not told)
+
 
 def positive(text: str) -> int:
     if (number := int(text)) < 1:
@@ -133,8 +153,14 @@ def main() -> None:
         model = SpeechModel(package)
         _, bins, frames = model.encoder.get_input_info(model.encoder.get_input_name(0)).shape
         model.hear(log_mel(samples, bins, frames))
-        language = args.language or words.language(model.run(model.decode, [words.start], 0)[0])
-        prompt = [words.start, *map(words.id, (f"<|{language}|>", f"<|{args.task}|>", "<|notimestamps|>"))]
+        vocabulary = model.decode.get_output_info(model.decode.get_output_name(0)).shape[-1]
+        if is_english_only(package, words, vocabulary):
+            if args.language not in (None, "en") or args.task != "transcribe":
+                raise ValueError("this model knows English alone; leave out --language and --task")
+            language, prompt = "en", words.english_prompt()
+        else:
+            language = args.language or words.language(model.run(model.decode, [words.start], 0)[0])
+            prompt = words.prompt(language, args.task)
         print(f"language: {language}")
         text = []
         stream = model.transcribe(prompt, words.end, min(args.max_tokens, model.rows))

@@ -82,6 +82,36 @@ def test_text_is_that_of_transformers(made, tmp_path, run_example, shown_tokens,
     assert shown_tokens(done.stdout) == [greedy(model, features, prompt, end)]
 
 
+@pytest.fixture(scope="module")
+def english(made, tmp_path_factory):
+    """The same package as one of a .en checkpoint, whose tokenizer has the tokens of languages too."""
+    folder = tmp_path_factory.mktemp("english") / "out"
+    shutil.copytree(made[2], folder)
+    (folder / "tokenizer/generation_config.json").write_text('{"is_multilingual": false}')
+    return folder
+
+
+def test_a_model_of_english_alone_gets_no_language(made, english, tmp_path, run_example, shown_tokens):
+    model, tokenizer, _ = made
+    samples = write_wav(tmp_path / "speech.wav", 2.5)
+    extractor = transformers.WhisperFeatureExtractor(chunk_length=FRAMES // 100)
+    features = extractor(samples, sampling_rate=16000, return_tensors="np").input_features.astype(np.float32)
+    prompt = [tokenizer.token_to_id(name) for name in ("<|startoftranscript|>", "<|notimestamps|>")]
+    arguments = ("--audio", tmp_path / "speech.wav", "--max-tokens", LIMIT, "--show-tokens")
+    done = run_example("speech_recognition.py", english, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "language: en\n" in done.stdout
+    assert shown_tokens(done.stdout) == [greedy(model, features, prompt, tokenizer.token_to_id(SPECIAL[0]))]
+
+
+@pytest.mark.parametrize("options", [("--language", "de"), ("--task", "translate")])
+def test_a_model_of_english_alone_refuses_other_languages(english, tmp_path, run_example, options):
+    write_wav(tmp_path / "speech.wav", 0.1)
+    done = run_example("speech_recognition.py", english, "--audio", tmp_path / "speech.wav", *options)
+    assert done.returncode == 1
+    assert "this model knows English alone; leave out --language and --task" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [
