@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 from tcim_lite.hmm.weight_format import GROUP
 from tcim_lite.image_grid import table_corners
 
@@ -33,7 +32,7 @@ from .graph_files import GraphFile, write_graph_files
 from .options import CompileOptions
 from .source import Source
 from .tower_graph import TowerSpec, build_tower
-from .weight_files import counted, warn_saturated
+from .weight_files import write_encoder_weights
 from .weights import specs_of
 
 DEFAULT = "default"  # what `--vision` without a size asks for
@@ -188,7 +187,7 @@ def _table_spec(config: TowerConfig) -> LinearSpec:
     )
 
 
-def _tables(tower: PreparedTower) -> dict[str, NDArray[np.float32]]:
+def _tables(tower: PreparedTower) -> dict[str, NDArray[Any]]:
     """What is computed in the tensors' dtype: rotations, and positions by patch or as they are."""
     config = tower.config
     sides = [max(spec.patches) if spec.patches else 2 * spec.tokens(config) for spec in tower.graphs.values()]
@@ -217,26 +216,20 @@ def _tables(tower: PreparedTower) -> dict[str, NDArray[np.float32]]:
 
 def write_tower(folder: Path, tower: PreparedTower, workers: ThreadPoolExecutor, bar: Progress) -> None:
     """Writes the weights and a file for every graph."""
-    dtype, file = tower.profile.tensor_dtype, f"{tower.name}_visual.hmw"
-    saturated: list[int] = []
-    constants = {
-        name: numbers for spec in tower.graphs.values() for name, numbers in spec.constants(tower.config).items()
-    }
-    with WeightsWriter(folder / file) as writer:
-        entries: list[WeightEntry] = [
-            writer.add(name, dtype, "dense", part.shape, part.astype(dtype)) for name, part in _tables(tower).items()
-        ]
-        entries += [writer.add(name, "int32", "dense", part.shape, part) for name, part in constants.items()]
-        for spec in tower.weights:
-            if isinstance(spec, VectorSpec):
-                vector = tower.tensors.vector(spec)
-                entries.append(writer.add(spec.name, "float32", "dense", vector.shape, vector))
-            else:
-                chunks = counted(tower.tensors.packed(spec, workers, saturated.append), spec, bar)
-                entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, chunks))
-    if saturated:
-        warn_saturated(sum(saturated), "of the vision tower's weights")
-    assert writer.id is not None
+    dtype = tower.profile.tensor_dtype
+    constants = {name: part.astype(dtype) for name, part in _tables(tower).items()}
+    for spec in tower.graphs.values():
+        constants |= spec.constants(tower.config)
+    entries, sibling = write_encoder_weights(
+        folder / f"{tower.name}_visual.hmw",
+        tower.weights,
+        constants,
+        tower.tensors,
+        dtype,
+        workers,
+        bar,
+        "of the vision tower's weights",
+    )
     files = (
         GraphFile(
             f"{tower.name}_visual{end}.hmm",
@@ -245,7 +238,6 @@ def write_tower(folder: Path, tower: PreparedTower, workers: ThreadPoolExecutor,
         )
         for end, spec in tower.graphs.items()
     )
-    sibling = Sibling(file=file, id=writer.id)
     write_graph_files(folder, files, entries, sibling, self_contained=tower.self_contained)
 
 

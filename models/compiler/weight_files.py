@@ -6,9 +6,10 @@ import itertools
 import math
 import mmap
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..blocks import DeltaNet
+from ..common.pack_stream import row_chunks, to_fp16
 from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
 from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN, UNIT_KEYS
 from ..common.rope import rope_table
-from ..common.weight_spec import LinearSpec, VectorSpec
+from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from .prepare import PreparedModel, warn
 
 
@@ -55,12 +57,62 @@ def write_weights(
             if isinstance(spec, VectorSpec):
                 entries += _add_vector(writer, spec, model.tensors.vector(spec), model)
             else:
-                chunks = counted(model.tensors.packed(spec, workers, saturated.append), spec, bar)
+                chunks = _counted(model.tensors.packed(spec, workers, saturated.append), spec, bar)
                 entries += _add_linear(writer, spec, chunks, model, folder)
     if saturated:
         warn_saturated(sum(saturated), "of the weights")
     assert writer.id is not None
     return entries, Sibling(file=file, id=writer.id)
+
+
+def write_encoder_weights(
+    path: Path,
+    specs: Sequence[LinearSpec | VectorSpec],
+    constants: Mapping[str, NDArray[Any]],
+    tensors: TensorSource,
+    dtype: str,
+    workers: ThreadPoolExecutor,
+    bar: Progress,
+    what: str = "of the weights",
+) -> tuple[list[WeightEntry], Sibling]:
+    """Writes the `.hmw` of graphs that are not those of a language model; returns as `write_weights`.
+
+    Args:
+        path: Of the file.
+        specs: Its weights in the order of use; those of the format `dense` are stored in `dtype`.
+        constants: Computed tensors, which come first, in the dtypes they have.
+        tensors: Where the numbers come from.
+        dtype: Of the graphs' tensors, float16 or float32.
+        workers: That pack.
+        bar: Is told of the elements of Linears.
+        what: Whose values a warning of saturation is about.
+    """
+    saturated: list[int] = []
+    with WeightsWriter(path) as writer:
+        entries = [writer.add(name, str(part.dtype), "dense", part.shape, part) for name, part in constants.items()]
+        for spec in specs:
+            if isinstance(spec, VectorSpec):
+                entries.append(writer.add(spec.name, "float32", "dense", spec.shape, tensors.vector(spec)))
+            elif spec.format == "dense":
+                matrix = tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
+                rows = (_narrowed(matrix.read(*part), dtype, saturated) for part in row_chunks(matrix.shape))
+                entries.append(writer.add(spec.name, dtype, "dense", spec.shape, rows))
+                bar.advance(math.prod(spec.shape))
+            else:
+                chunks = _counted(tensors.packed(spec, workers, saturated.append), spec, bar)
+                entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, chunks))
+    if sum(saturated):
+        warn_saturated(sum(saturated), what)
+    assert writer.id is not None
+    return entries, Sibling(file=path.name, id=writer.id)
+
+
+def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:
+    if dtype == "float32":
+        return rows
+    half, count = to_fp16(rows)
+    saturated.append(count)
+    return half
 
 
 def warn_saturated(count: int, what: str) -> None:
@@ -108,7 +160,7 @@ def _add_linear(
     return entries
 
 
-def counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progress) -> Iterator[NDArray[np.uint8]]:
+def _counted(chunks: Iterator[NDArray[np.uint8]], spec: LinearSpec, bar: Progress) -> Iterator[NDArray[np.uint8]]:
     """Tells the progress bar of each chunk."""
     for chunk in chunks:
         yield chunk

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
-from ..common.pack_stream import row_chunks, to_fp16, worker_pool
+from ..common.pack_stream import worker_pool
 from ..common.package import host_files_in, staged_package, write_host_files
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
@@ -24,9 +20,8 @@ from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, T
 from ..compiler.graph_files import GraphFile, write_graph_files
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import warn
-from ..compiler.weight_files import warn_saturated
+from ..compiler.weight_files import write_encoder_weights
 from . import qwen3_asr, whisper_graphs
-from .tensors import DENSE
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
 # The options that a speech model has; all others must be left out.
@@ -73,7 +68,9 @@ def compile_speech(options: CompileOptions, *, progress: bool = False) -> Compil
         with Progress(elements, visible=progress) as bar, worker_pool() as workers:
             file = staging / f"{name}.hmw"
             constants = whisper_graphs.constants(profile.tensor_dtype, rows)
-            entries, sibling = _write_weights(file, specs, constants, tensors, profile, workers, bar)
+            entries, sibling = write_encoder_weights(
+                file, specs, constants, tensors, profile.tensor_dtype, workers, bar
+            )
         graphs = {
             "encoder": whisper_graphs.encoder_graph(config, profile, entries),
             "prefill": whisper_graphs.decoder_graph(config, profile, entries, "prefill", PREFILL_TOKENS, rows),
@@ -109,7 +106,7 @@ def write_sound_encoder(
     tensors.check(specs)
     with Progress(0, visible=False) as bar, worker_pool() as workers:
         file, constants = folder / f"{name}_encoder.hmw", config.constants(profile.tensor_dtype)
-        entries, sibling = _write_weights(file, specs, constants, tensors, profile, workers, bar)
+        entries, sibling = write_encoder_weights(file, specs, constants, tensors, profile.tensor_dtype, workers, bar)
     graph = qwen3_asr.sound_graph(config, profile, entries)
     message = {"model_type": qwen3_asr.MODEL_TYPE, "quant": profile.quant, "audio_frames": config.frames}
     encoder = GraphFile(f"{name}_encoder.hmm", [graph], message)
@@ -143,45 +140,6 @@ def _warn_unused(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec
             f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
             "they are left out"
         )
-
-
-def _write_weights(
-    path: Path,
-    specs: Sequence[LinearSpec | VectorSpec],
-    constants: Mapping[str, NDArray[Any]],
-    tensors: TensorSource,
-    profile: Profile,
-    workers: ThreadPoolExecutor,
-    bar: Progress,
-) -> tuple[list[WeightEntry], Sibling]:
-    dtype, saturated, entries = profile.tensor_dtype, list[int](), list[WeightEntry]()
-    with WeightsWriter(path) as writer:
-        for name, array in constants.items():
-            entries.append(writer.add(name, str(array.dtype), DENSE, array.shape, array))
-        for spec in specs:
-            if isinstance(spec, VectorSpec):
-                entries.append(writer.add(spec.name, "float32", DENSE, spec.shape, tensors.vector(spec)))
-            elif spec.format == DENSE:
-                matrix = tensors.matrix(spec.tensors[0], spec.tensor_shapes[0])
-                chunks = (_narrowed(matrix.read(*part), dtype, saturated) for part in row_chunks(matrix.shape))
-                entries.append(writer.add(spec.name, dtype, DENSE, spec.shape, chunks))
-            else:
-                packed = tensors.packed(spec, workers, saturated.append)
-                entries.append(writer.add(spec.name, spec.dtype, spec.format, spec.shape, packed))
-            if isinstance(spec, LinearSpec):
-                bar.advance(int(np.prod(spec.shape)))
-    if sum(saturated):
-        warn_saturated(sum(saturated), "of the weights")
-    assert writer.id is not None
-    return entries, Sibling(file=path.name, id=writer.id)
-
-
-def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:
-    if dtype == "float32":
-        return rows
-    half, count = to_fp16(rows)
-    saturated.append(count)
-    return half
 
 
 def _message(config: WhisperConfig, profile: Profile, rows: int) -> dict[str, Any]:
