@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import warm_python
 from isas import X86_64, cpu_has
+from speech_host import answered, example
 
 import tcim_lite.runtime as rt
 from tcim_lite.hmm import read
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle")
 transformers = pytest.importorskip("transformers", reason="the oracle")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 SIZES = {
     "even": {
         "d_model": 128,
@@ -53,20 +51,8 @@ SIZES = {
     },
 }
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-PROMPT = [1, 7, 9, 11]
 # Least cosine of all logits; their float32 bound is that of docs/numerics.md section 9.
 COSINES = {"float16": 0.99999, "w8a8h1_sefp": 0.999, "w4a8h0_ssfp": 0.97, "mxfp4a8": 0.95}
-
-
-def example(name: str):
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    return module
 
 
 def random_model(**sizes):
@@ -106,20 +92,6 @@ def even(tmp_path_factory):
 def sound(config) -> np.ndarray:
     shape = (1, config.num_mel_bins, 2 * config.max_source_positions)
     return np.random.default_rng(5).standard_normal(shape).astype(np.float16).astype(np.float32)
-
-
-def answered(package: Package, features: np.ndarray, steps: int = 20) -> tuple[list[np.ndarray], np.ndarray, list[int]]:
-    """What the encoder gives, the logits of the prompt and of each step, and all tokens."""
-    model = example("speech_recognition").SpeechModel(package)
-    model.hear(features)
-    names = [model.encoder.get_output_name(i) for i in range(model.encoder.get_num_outputs())]
-    sounds = [model.encoder.get_output(name).numpy() for name in names]
-    model.run(model.decode, PROMPT[:1], 0)  # the language; its row is written again
-    logits, tokens = [model.run(model.prefill, PROMPT, 0)], list(PROMPT)
-    for _ in range(steps):
-        tokens.append(int(logits[-1][-1].argmax()))
-        logits.append(model.run(model.decode, tokens[-1:], len(tokens) - 1))
-    return sounds, np.concatenate(logits), tokens
 
 
 def expected(model, features: np.ndarray, tokens: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -229,8 +201,8 @@ import sys, hashlib, numpy as np
 sys.path[:0] = [{tests!r}, {llm!r}]
 from pathlib import Path
 from tcim_lite.llm import Package
-import test_speech
-sounds, logits, tokens = test_speech.answered(Package.open({folder!r}), np.load({features!r}), 6)
+import speech_host
+sounds, logits, tokens = speech_host.answered(Package.open({folder!r}), np.load({features!r}), 6)
 print(hashlib.sha256(b"".join(part.tobytes() for part in [*sounds, logits])).hexdigest())
 """
 
