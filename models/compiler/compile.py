@@ -61,10 +61,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
-    from ..speech import compile_speech, is_speech, write_sound_encoder  # they use parts of this package
+    from ..speech import QWEN3_ASR, compile_whisper, is_whisper, write_sound_encoder  # they use parts of this package
 
-    if is_speech(options.checkpoint):
-        return compile_speech(options, progress=progress)
+    if is_whisper(options.checkpoint):
+        return compile_whisper(options, progress=progress)
     options.check_lengths()
     target = prepare(options)
     draft = None
@@ -73,7 +73,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
     tower = prepare_tower(options, target.name, target.source, target.config)
-    has_sound = target.config.family.model_type == "qwen3_asr"
+    has_sound = target.config.family.model_type == QWEN3_ASR
     if options.audio_frames is not None and not has_sound:
         raise CompileError("--audio-frames is for Qwen3-ASR, whose package has an encoder of sounds; leave it out")
 

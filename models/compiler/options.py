@@ -131,7 +131,7 @@ class CompileOptions:
             profile_for(self.draft_quant, activations=self.activations)
 
     def check_lengths(self) -> None:
-        """Of a language model; speech models have a prefill of their own.
+        """Of a language model; Whisper has a prefill of its own.
 
         Raises:
             CompileError: A graph would take more tokens than the caches hold.

@@ -1,5 +1,6 @@
 """Compiles checkpoints of speech models."""
 
-from .compile import compile_speech, is_speech, write_sound_encoder
+from .compile import compile_whisper, is_whisper, write_sound_encoder
+from .qwen3_asr import MODEL_TYPE as QWEN3_ASR
 
-__all__ = ["compile_speech", "is_speech", "write_sound_encoder"]
+__all__ = ["QWEN3_ASR", "compile_whisper", "is_whisper", "write_sound_encoder"]

@@ -1,8 +1,7 @@
-"""Compiles a checkpoint of a speech model into a package folder: graphs, the weights they share, tokenizer, configs."""
+"""Compiles Whisper into a package folder, and the encoder of Qwen3-ASR into that of its language model."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -17,25 +16,25 @@ from ..common.package import host_files_in, staged_package, write_host_files
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
-from ..compiler.graph_files import GraphFile, write_graph_files
+from ..compiler.graph_files import GraphFile, owned_files, write_graph_files
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import warn
 from ..compiler.weight_files import write_encoder_weights
 from . import qwen3_asr, whisper_graphs
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
-# The options that a speech model has; all others must be left out.
+# The options that Whisper has; all others must be left out.
 _OPTIONS = {"checkpoint", "output", "name", "context_length", "quant", "head_quant", "activations"}
 _OPTIONS |= {"random_weights", "seed", "self_contained"}
 
 
-def is_speech(checkpoint: Path) -> bool:
-    """Whether a folder, or its config.json, says that it is a speech model of this compiler."""
-    folder = checkpoint.parent if checkpoint.name == "config.json" else checkpoint
+def is_whisper(checkpoint: Path) -> bool:
+    """Whether a folder, or its config.json, says that it is a Whisper model."""
+    folder = _folder(checkpoint)
     return folder.is_dir() and (folder / "config.json").is_file() and config_of(folder).get("model_type") == MODEL_TYPE
 
 
-def compile_speech(options: CompileOptions, *, progress: bool = False) -> CompileResult:
+def compile_whisper(options: CompileOptions, *, progress: bool = False) -> CompileResult:
     """Writes the package `options` describe: `NAME_encoder.hmm`, `NAME_prefill.hmm` and `NAME_decode.hmm`.
 
     Args:
@@ -49,7 +48,7 @@ def compile_speech(options: CompileOptions, *, progress: bool = False) -> Compil
         CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
     """
     _check_options(options)
-    folder = options.checkpoint.parent if options.checkpoint.name == "config.json" else options.checkpoint
+    folder = _folder(options.checkpoint)
     config = read_whisper(config_of(folder))
     profile = profile_for(options.quant, options.head_quant, options.activations)
     specs = config.specs(profile)
@@ -60,8 +59,7 @@ def compile_speech(options: CompileOptions, *, progress: bool = False) -> Compil
         _warn_unused(checkpoint, specs)
     tensors.check(specs)
     name, rows = options.name or MODEL_TYPE, min(options.context_length, MAX_CACHE)
-    owned = re.compile(rf"{re.escape(name)}(_(encoder|prefill|decode)\.hmm|\.hmw)")
-    with staged_package(options.output, owned) as staging:
+    with staged_package(options.output, owned_files(name)) as staging:
         if not write_host_files(host_files_in(folder), staging):
             warn(f"{folder} has no tokenizer files; the package works, but programs will not find a tokenizer")
         elements = sum(int(np.prod(spec.shape)) for spec in specs if isinstance(spec, LinearSpec))
@@ -111,6 +109,10 @@ def write_sound_encoder(
     message = {"model_type": qwen3_asr.MODEL_TYPE, "quant": profile.quant, "audio_frames": config.frames}
     encoder = GraphFile(f"{name}_encoder.hmm", [graph], message)
     write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
+
+
+def _folder(checkpoint: Path) -> Path:
+    return checkpoint.parent if checkpoint.name == "config.json" else checkpoint
 
 
 def _tensors(options: CompileOptions) -> TensorSource:
