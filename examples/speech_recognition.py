@@ -83,7 +83,7 @@ class SpeechModel:
         return module.get_output(module.get_output_name(0)).numpy()[0, :count]
 
     def transcribe(self, prompt: list[int], end: int, limit: int):
-        """Yields tokens behind a prompt of at most as many tokens as prefill takes, greedily, until `end` or the limit."""
+        """Yields tokens greedily until `end` or the limit; prefill takes the whole prompt, which must fit."""
         logits, done = self.run(self.prefill, prompt, 0), len(prompt)
         while (token := int(logits[-1].argmax())) != end and done < limit:
             yield token
