@@ -97,11 +97,8 @@ def check(folder: Path, kind: str, outputs: Callable[[Package, int], list[np.nda
     found = []
     for backend, device in (("cpu", 1), ("cuda", 0)):
         os.environ["TCIM_LITE_DEVICE"] = backend
-        found.append([part.astype(np.float64) for part in outputs(package, device)])
-    worst = max(np.linalg.norm(theirs - ours) / np.linalg.norm(ours) for ours, theirs in zip(*found, strict=True))
-    limit = check_networks.LIMITS[quant]
-    print(f"{kind} {quant}: {len(found[0])} results within {worst:.2e} (limit {limit})")
-    return bool(worst <= limit)
+        found.append(outputs(package, device))
+    return check_networks.agree(kind, quant, *found)
 
 
 def main() -> None:

@@ -52,12 +52,8 @@ def check(folder: Path, family: str, options: dict, size: tuple[int, int], quant
         warnings.simplefilter("ignore")
         compile_checkpoint(CompileOptions(checkpoint=folder, output=folder, vision_quant=quant, **language, **options))
     pixels = np.random.default_rng(3).uniform(-1, 1, (3, *size)).astype(np.float16)
-    found = [tower_on(kind, device, folder).see(pixels) for kind, device in (("cpu", 1), ("cuda", 0))]
-    pairs = [[part.astype(np.float64) for part in pair] for pair in zip(*found, strict=True)]
-    worst = max(np.linalg.norm(theirs - ours) / np.linalg.norm(ours) for ours, theirs in pairs)
-    limit = check_networks.LIMITS[quant]
-    print(f"{family} {options} {quant}: {len(pairs)} outputs within {worst:.2e} (limit {limit})")
-    return bool(worst <= limit)
+    cpu, gpu = (tower_on(kind, device, folder).see(pixels) for kind, device in (("cpu", 1), ("cuda", 0)))
+    return check_networks.agree(f"{family} {options}", quant, list(cpu), list(gpu))
 
 
 def main() -> None:
