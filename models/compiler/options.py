@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tcim_lite.hmm.layout import MAX_DEVICES
@@ -12,6 +12,7 @@ from ..common.profiles import DEFAULT_ACTIVATIONS, QUANTS, profile_for
 
 _MAX_LENGTH, _MAX_BATCH = 1 << 20, 1 << 10  # every slot has inputs of its own: a graph for more would not fit a file
 _MAX_STAGES = 1 << 10
+_TYPES: dict[str, type] = {"Path": Path, "str": str, "int": int, "bool": bool, "None": type(None)}
 _VERIFY_LENGTH = 5  # what the vendor's speculative example compiles
 
 
@@ -97,6 +98,7 @@ class CompileOptions:
     vision_mask: bool = False
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check_range("prefill_length", _MAX_LENGTH)
         self._check_range("context_length", _MAX_LENGTH)
         self._check_range("batch", _MAX_BATCH)
@@ -171,6 +173,13 @@ class CompileOptions:
             seed=self.seed,
             self_contained=self.self_contained,
         )
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), str(field.type).split(" | ")
+            fits = isinstance(value, tuple(_TYPES[kind] for kind in kinds))
+            if not fits or (isinstance(value, bool) and "bool" not in kinds):  # True is an int to Python
+                raise CompileError(f"{_flag(field.name)} must be {' or '.join(kinds)}, got {value!r:.80}")
 
     def _check_range(self, option: str, most: int) -> None:
         value = getattr(self, option)
