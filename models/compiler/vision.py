@@ -190,7 +190,8 @@ def _table_spec(config: TowerConfig) -> LinearSpec:
 def _tables(tower: PreparedTower) -> dict[str, NDArray[Any]]:
     """What is computed in the tensors' dtype: rotations, and positions by patch or as they are."""
     config = tower.config
-    sides = [max(spec.patches) if spec.patches else 2 * spec.tokens(config) for spec in tower.graphs.values()]
+    merge = config["spatial_merge_size"]
+    sides = [max(spec.patches) if spec.patches else merge * spec.tokens(config) for spec in tower.graphs.values()]
     rope = rope_table(
         head_dim=config.head_dim // 2,
         theta=config["rope_theta"],
@@ -208,7 +209,7 @@ def _tables(tower: PreparedTower) -> dict[str, NDArray[Any]]:
         for graph in tower.graphs.values():
             if graph.patches is not None:
                 side = math.isqrt(len(table))
-                ids, counts = table_corners(*graph.patches, config["spatial_merge_size"], side)
+                ids, counts = table_corners(*graph.patches, merge, side)
                 table = sum(counts[index][:, None] * table[ids[index]] for index in range(4))
         found[roles.POSITIONS.name] = table
     return found

@@ -326,3 +326,18 @@ def test_a_language_model_alone_has_no_tower(checkpoint, tmp_path, capsys):
     save_file({name: values for name, values in load_file(path).items() if "visual" not in name}, path)
     assert main(["compile", str(tmp_path / "hf"), "-o", str(tmp_path / "out"), "--vision", "-q"]) == 2
     assert "has no tensors model.visual.* or visual.*; expected the checkpoint of the whole" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [(1, 6), (6, 1)])
+def test_gears_of_other_merges_turn_the_longest_image(tmp_path, size):
+    """Their tables of rotations reach to its last patch, so a gear sees what a larger one sees."""
+    family = FAMILIES["qwen3_5"]
+    config = {**family.tiny_config, "vision_config": {**family.vision.tiny, "spatial_merge_size": 3}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = ("--random-weights", "--quant", "float32", "--prefill-length", "8", "--context-length", "16", "-q")
+    found = []
+    for gear in ("6", "30"):
+        assert main(["compile", str(tmp_path), "-o", str(tmp_path / gear), "--vision", gear, *options]) == 0
+        tower = VisionTower(tmp_path / gear, "qwen3_5")
+        found += tower.see(image(*(side * tower.cell for side in size)))
+    assert np.abs(found[0] - found[1]).max() <= 1e-5 * np.abs(found[1]).max()
