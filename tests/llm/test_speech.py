@@ -281,6 +281,16 @@ def test_caches_shorter_than_the_prompt_are_refused(even, tmp_path):
         compile_checkpoint(CompileOptions(checkpoint=even[1], output=tmp_path, context_length=3))
 
 
+def test_graphs_of_another_model_of_the_name_go(even, tmp_path):
+    """They would stand beside weights that are not theirs."""
+    names = ("a_verify.hmm", "a_visual.hmm", "a_visual.hmw", "a_encoder.hmw", "a_prefill_mtp.hmm", "a_draft.hmw")
+    for name in (*names, "b_verify.hmm", "ab.hmw"):
+        (tmp_path / name).touch()
+    compiled(even[1], tmp_path, name="a")
+    ours = {"a_encoder.hmm", "a_prefill.hmm", "a_decode.hmm", "a.hmw"}
+    assert {path.name for path in tmp_path.glob("*.hm[mw]")} == ours | {"b_verify.hmm", "ab.hmw"}
+
+
 def test_features_of_another_length_are_refused(even, tmp_path):
     package = compiled(even[1], tmp_path)
     host = example("speech_recognition").SpeechModel(package)
