@@ -17,12 +17,14 @@ def read_wav(path: Path) -> np.ndarray:
             rate, width, channels = file.getframerate(), file.getsampwidth(), file.getnchannels()
             data = file.readframes(file.getnframes())
     except (wave.Error, EOFError) as error:
-        raise ValueError(f"{path}: {error or 'the file is cut short'}; expected a WAV file of PCM samples") from None
+        why = str(error) or "the file is cut short"
+        raise ValueError(f"{path}: {why}; expected a WAV file of PCM samples") from None
     if rate != RATE or width not in (2, 4):
         raise ValueError(
             f"{path} has {rate} samples a second of {8 * width} bits, expected {RATE} of 16 or 32; convert it, for "
             f"example with `ffmpeg -i {path.name} -ar {RATE} -sample_fmt s16 OUT.wav`"
         )
+    data = data[: len(data) // (width * channels) * (width * channels)]  # a file that is cut short may end anywhere
     samples = np.frombuffer(data, f"<i{width}").astype(np.float32) / 2.0 ** (8 * width - 1)
     return samples.reshape(-1, channels).mean(axis=1)
 
