@@ -176,6 +176,8 @@ def main() -> None:
     parser.add_argument("--max-new-tokens", type=int, help="default: until eos or a full context")
     parser.add_argument("--show-tokens", action="store_true", help="print token ids instead of text")
     args = parser.parse_args()
+    if args.max_new_tokens is not None and args.max_new_tokens < 1:
+        parser.error(f"--max-new-tokens {args.max_new_tokens}: expected at least 1")
     try:
         package = Package.open(args.package, args.name)
         model = MtpModel(package)

@@ -40,3 +40,10 @@ def test_a_package_without_the_graphs_names_the_option(compile_demo, run_example
     done = run_example("qwen3_5_mtp.py", compile_demo().folder)
     assert done.returncode != 0
     assert "compile the package with --mtp" in done.stderr
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_tokens_are_refused(compile_demo, run_example, count):
+    done = run_example("qwen3_5_mtp.py", compile_demo().folder, f"--max-new-tokens={count}")
+    assert done.returncode == 2
+    assert f"--max-new-tokens {count}: expected at least 1" in done.stderr
