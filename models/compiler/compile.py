@@ -37,7 +37,7 @@ from ..common.package import (
 )
 from ..common.progress import Progress
 from ..common.roles import EMBEDDING as EMBEDDING_ROLE
-from .graph_files import owned_files, write_graphs
+from .graph_files import check_neighbours, owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .prepare import PreparedModel, prepare, warn
 from .vision import prepare_tower, write_tower
@@ -77,6 +77,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
     if options.audio_frames is not None and not has_sound:
         raise CompileError("--audio-frames is for Qwen3-ASR, whose package has an encoder of sounds; leave it out")
 
+    check_neighbours(options.output, target.name)
     with staged_package(options.output, owned_files(target.name)) as staging:
         if not write_host_files(target.source.host_files, staging):
             warn(

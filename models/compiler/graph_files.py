@@ -12,6 +12,7 @@ from typing import Any
 from tcim_lite.hmm import Graph, Sibling, Split, WeightData, WeightEntry, read, write_model
 
 from ..blocks.shards import shards_of
+from ..common.errors import CompileError
 from ..common.profiles import DEFAULT_ACTIVATIONS
 from ..common.used_weights import used_weights
 from .graph import build_graph, split_of
@@ -28,6 +29,26 @@ def owned_files(name: str) -> re.Pattern[str]:
         rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder\.hmm"
     )
     return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual|_encoder)?\.hmw)")
+
+
+def check_neighbours(output: Path, name: str) -> None:
+    """Refuses to write beside a package whose files would be taken for this one's, or this one's for that one's.
+
+    NAME_encoder.hmw has the weights of NAME's encoder, or all weights of a package NAME_encoder.
+
+    Raises:
+        CompileError: `output` has such a package.
+    """
+    files = {path.name for path in output.iterdir()} if output.is_dir() else set()
+    for end in ("_visual", "_encoder"):
+        other, whole = name + end, name.removesuffix(end)
+        is_whole = files & {f"{other}_{stage}.hmm" for stage in ("prefill", "decode")}
+        is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}(_m\d+)?\.hmm", file) for file in files)
+        if is_whole or is_part:
+            raise CompileError(
+                f"{output} holds a package {(other if is_whole else whole)!r}, which has files of the same names as a "
+                f"package {name!r} may have; write to a folder of its own, or give another --name"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from ..common.package import host_files_in, staged_package, write_host_files
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
-from ..compiler.graph_files import GraphFile, owned_files, write_graph_files
+from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import warn
 from ..compiler.weight_files import write_encoder_weights
@@ -59,6 +59,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
         _warn_unused(checkpoint, specs)
     tensors.check(specs)
     name, rows = options.name or MODEL_TYPE, min(options.context_length, MAX_CACHE)
+    check_neighbours(options.output, name)
     with staged_package(options.output, owned_files(name)) as staging:
         if not write_host_files(host_files_in(folder), staging):
             warn(f"{folder} has no tokenizer files; the package works, but programs will not find a tokenizer")

@@ -291,6 +291,23 @@ def test_graphs_of_another_model_of_the_name_go(even, tmp_path):
     assert {path.name for path in tmp_path.glob("*.hm[mw]")} == ours | {"b_verify.hmm", "ab.hmw"}
 
 
+@pytest.mark.parametrize(
+    ("file", "name", "other"),
+    [
+        ("a_encoder_decode.hmm", "a", "a_encoder"),
+        ("a_visual_prefill.hmm", "a", "a_visual"),
+        ("a_encoder.hmm", "a_encoder", "a"),
+        ("a_visual_m96.hmm", "a_visual", "a"),
+    ],
+)
+def test_a_package_whose_files_would_be_mixed_up_is_refused(even, tmp_path, file, name, other):
+    (tmp_path / file).touch()
+    options = CompileOptions(checkpoint=even[1], output=tmp_path, name=name)
+    with pytest.raises(CompileError, match=f"holds a package '{other}',"):
+        compile_checkpoint(options)
+    assert [path.name for path in tmp_path.iterdir()] == [file]
+
+
 def test_features_of_another_length_are_refused(even, tmp_path):
     package = compiled(even[1], tmp_path)
     host = example("speech_recognition").SpeechModel(package)
