@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from PIL import ExifTags, Image
 
 import tcim_lite.runtime as tcim
@@ -82,9 +83,14 @@ def read_image(path: Path) -> Image.Image:
 
     Raises:
         OSError: It cannot be read, or is no image.
+        ValueError: Its numbers have no range that is known.
     """
     image = Image.open(path)
     image.load()  # which turns a TIFF, and may come to the EXIF of a PNG
+    if image.mode in ("I", "F"):
+        raise ValueError(f"{path} has grey values of 32 bits, whose range no file says; store them in 8 or 16")
+    if image.mode.startswith("I;16"):  # Pillow would cut all above 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
     except Exception:  # Pillow's readers of EXIF raise many; viewers show such an image as it is stored

@@ -172,6 +172,22 @@ def test_an_image_with_damaged_exif_is_shown_as_it_is_stored(detection, tmp_path
         assert np.asarray(detection.read_image(tmp_path / "photo.png")).shape == (5, 9, 3)
 
 
+def test_grey_values_of_16_bits_keep_their_range(detection, tmp_path):
+    values = np.random.default_rng(1).integers(0, 1 << 16, (5, 9), np.uint16)
+    for name in ("photo.png", "photo.tiff"):
+        Image.fromarray(values).save(tmp_path / name)
+        np.testing.assert_array_equal(
+            np.asarray(detection.read_image(tmp_path / name).convert("RGB"))[..., 0], values >> 8
+        )
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_grey_values_of_no_known_range_are_refused(detection, tmp_path, dtype):
+    Image.fromarray(np.zeros((5, 9), dtype)).save(tmp_path / "photo.tiff")
+    with pytest.raises(ValueError, match="grey values of 32 bits"):
+        detection.read_image(tmp_path / "photo.tiff")
+
+
 def test_non_maximum_suppression_keeps_the_best_of_each_class(detection):
     square = np.array([0, 0, 10, 10], np.float32)
     frames = np.stack([square, square + 1, square - np.float32([0, 0, 0, 5]), square + 1, square + 30])
