@@ -125,7 +125,7 @@ def test_devices_share_the_caches():
 def test_a_graph_without_attention_is_refused(tmp_path):
     file = hmm.read(hmm.model_bytes(add_graph()))
     for ask in (slot_count, lambda file: cost_of(file, 0)):
-        with pytest.raises(UnsupportedError, match="the graph has no KV caches; bench measures language models"):
+        with pytest.raises(UnsupportedError, match="the graph has no KV caches of a language model"):
             ask(file)
     with hmm.WeightsWriter(tmp_path / "w.hmw") as weights:
         weights.add("w", "uint8", "dense", [4], b"abcd")

@@ -80,5 +80,8 @@ def cost_of(file: Container, depth: int) -> Cost:
 def _language_model_costs(file: Container) -> list[_core.GraphCost]:
     costs = graph_costs(file)
     if not costs[0].slots:
-        raise UnsupportedError(f"{file.label}: the graph has no KV caches; bench measures language models")
+        raise UnsupportedError(
+            f"{file.label}: the graph has no KV caches of a language model; give one graph by its "
+            "path, such as PACKAGE/whisper_encoder.hmm"
+        )
     return costs

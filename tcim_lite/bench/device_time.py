@@ -128,13 +128,18 @@ def _context_of(file: Container) -> int:
         for value in graph.values:
             if value.kind == "state":
                 return int(value.shape[2])
-    raise ArgumentError(f"{file.label}: the graph has no KV caches; bench measures language models")
+    raise ArgumentError(
+        f"{file.label}: the graph has no KV caches of a language model; give one graph by its path, "
+        "such as PACKAGE/whisper_encoder.hmm"
+    )
 
 
 def _modelled(way: str, graph: str, files: Sequence[Container], depth: int) -> ModelledTime:
     cost = graph_costs(files[0])[0]
     tokens = cost.slots * cost.tokens
     stages = device_seconds(files, depth)
+    if graph == "decode" and cost.tokens > 1:
+        graph = "verify"  # T tokens that are guesses: --mtp
     title = graph if graph == "decode" else f"{graph} {tokens}"
     if way == "devices":
         title += f", {files[0].ndevice} devices"

@@ -9,7 +9,7 @@ import numpy as np
 
 import tcim_lite.runtime as tcim
 
-from ..llm import Lane, Masks, Package, context_length, lanes_of, share_kv_cache
+from ..llm import Lane, Masks, Package, clear_carried, context_length, lanes_of, share_carried, share_kv_cache
 
 
 class Graph:
@@ -72,6 +72,9 @@ class Modules:
         self.prefill, self.decode = (first, second) if slots == 1 else (second, first)
         self.context: int = context_length(self.prefill.module)
         self._lend(first.slots[0], second, first)
+        clear_carried(self.prefill.module)
+        if slots == 1:
+            share_carried(self.prefill.module, [self.decode.module])
         self.verify: Graph | None = None
         if verify is not None and slots == 1:
             self.verify = Graph(tcim.load(verify, tcim.Option(weights).set_dummy_tensors(list(first.slots[0].caches))))

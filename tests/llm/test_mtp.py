@@ -20,7 +20,8 @@ from test_oracle import assert_close
 
 import tcim_lite.runtime as rt
 from tcim_lite import layers
-from tcim_lite.errors import StrictError
+from tcim_lite.bench import measure_package, model_package
+from tcim_lite.errors import ArgumentError, StrictError
 from tcim_lite.llm import Package, Sampler, lanes_of
 from tcim_lite.llm.engine import Slots
 from tcim_lite.models.common.errors import CompileError
@@ -291,3 +292,14 @@ def test_compiling_without_the_layer_removes_its_graphs(tmp_path):
     assert Package.open(tmp_path / "out").has("decode_mtp.hmm")
     compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES)
     assert not Package.open(tmp_path / "out").has("decode_mtp.hmm")
+
+
+def test_bench_counts_tokens_of_decode_as_guesses(made, monkeypatch):
+    package = made[2]
+    timings = measure_package(package.folder, quick=True).timings
+    assert [timing.title for timing in timings] == ["prefill 16", f"verify {T}"]
+    titles = [time.title for time in model_package(package.folder)]
+    assert set(titles) == {"prefill 16", f"verify {T}"}
+    monkeypatch.setenv("TCIM_LITE_STRICT", "error")
+    with pytest.raises(ArgumentError, match="unset TCIM_LITE_STRICT"):
+        measure_package(package.folder, quick=True)

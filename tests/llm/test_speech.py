@@ -13,6 +13,8 @@ from isas import X86_64, cpu_has
 from speech_host import answered, example
 
 import tcim_lite.runtime as rt
+from tcim_lite.bench import measure_network, measure_package, model_package
+from tcim_lite.errors import ArgumentError, UnsupportedError
 from tcim_lite.hmm import read
 from tcim_lite.llm import Package
 from tcim_lite.models.common.errors import CompileError, CompileWarning
@@ -331,3 +333,12 @@ def test_log_mel_is_that_of_transformers():
         got = log_mel.log_mel(samples, bins, 3000)
         assert got.shape == want.shape
         assert np.abs(got - want).max() < 1e-4
+
+
+def test_bench_measures_one_graph_at_a_time(even, tmp_path):
+    compiled(even[1], tmp_path)
+    for measure in (measure_package, model_package):
+        with pytest.raises((ArgumentError, UnsupportedError), match=r"such as PACKAGE/whisper_encoder\.hmm"):
+            measure(tmp_path)
+    for stage in ("encoder", "prefill", "decode"):
+        assert measure_network(tmp_path / f"whisper_{stage}.hmm", quick=True).timings[0].seconds > 0
