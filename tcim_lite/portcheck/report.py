@@ -201,9 +201,12 @@ def _parsed(path: Path, content: bytes) -> ast.Module:
     """A Python source. One that is not named so has to do something: JSON, such as a notebook, has the same syntax.
 
     Raises:
-        SyntaxError, ValueError, RecursionError: It is none.
+        SyntaxError, ValueError, RecursionError: It is none, or nests deeper than Python's parser goes.
     """
-    tree = ast.parse(content)
+    try:
+        tree = ast.parse(content)
+    except MemoryError:  # what the parser calls its own stack's end
+        raise RecursionError("too deeply nested") from None
     if path.suffix not in PYTHON and not any(
         isinstance(node, (ast.Import, ast.ImportFrom, ast.Call)) for node in ast.walk(tree)
     ):

@@ -385,3 +385,11 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_a_note(tmp_path, monkeypatch)
     assert report.notes == [f"{tmp_path / 'locked.py'} cannot be read (Permission denied); it was left out"]
     with pytest.raises(PermissionError):
         check([tmp_path / "locked.py"])
+
+
+def test_a_source_that_nests_too_deeply_leaves_the_others_read(tmp_path):
+    (tmp_path / "deep.py").write_text("x = " + "-" * 200_000 + "1\n")
+    (tmp_path / "part.py").write_text("import tcim_lite.runtime as rt\n")
+    report = check([tmp_path])
+    assert report.files == [str(tmp_path / "part.py")]
+    assert any("deep.py cannot be parsed" in note for note in report.notes)
