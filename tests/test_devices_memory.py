@@ -59,10 +59,8 @@ def test_an_out_of_memory_error_lists_who_holds_what(tmp_path, small_device):
     with pytest.raises(rt.DeviceError) as caught:
         rt.load(add_file(tmp_path / "big.hmm", 10), rt.Option(device_id))
     message = str(caught.value)
-    assert message.startswith(
-        f"device {device_id} (small) is out of memory: 10.0 MiB more for tensors of {tmp_path}/big"
-    )
-    assert " of 32.0 MiB are in use: " in message
+    assert message.startswith(f"device {device_id} (small) is out of memory: 10.0 MiB more for tensors of ")
+    assert "big.hmm" in message.split(" of 32.0 MiB are in use: ")[0]
     assert message.endswith("; free modules or tensors, or raise memory in TCIM_LITE_DEVICES")
     holders = message.split(" are in use: ")[1].split(";")[0].split(", ")
     # Of a long path the end is shown.

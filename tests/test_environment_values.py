@@ -120,7 +120,8 @@ def test_a_misspelt_variable_is_named_once(variable, words):
 
 
 @pytest.mark.parametrize("variable", ["TCIM_LITE_STRICT", "TCIM_LITE_LAYERS", "TCIM_LITE_ISA", "TCIM_LITE_THREADS"])
-def test_a_variable_that_is_set_too_late_is_named_once(linear_pair, variable):
+def test_a_variable_that_is_set_too_late_is_named_once(linear_pair, variable, monkeypatch):
+    monkeypatch.delenv(variable, raising=False)
     code = f"""
 import os
 import tcim_lite.runtime as rt
