@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
 from ..common.speech_roles import AttentionRoles, MlpRoles, Pair
+from .encoder import Norm
 from .weights import Weight
+
+_NORM = Norm(centred=True, epsilon=1e-5)
 
 
 def norm_weights(pair: Pair, hidden: int) -> Iterator[Weight]:
     """Yields a norm's weight and bias."""
-    yield Weight(pair.weight, (hidden,))
-    yield Weight(pair.bias, (hidden,))
+    return _NORM.weights(hidden, pair.weight, pair.bias)
 
 
 def linear_weights(pair: Pair, outputs: int, inputs: int, scale: float = 1.0, bias: bool = True) -> Iterator[Weight]:
@@ -32,9 +34,9 @@ def linear(
     return builder.linear(name, x, pair.weight.name_of(layer), pair.bias.name_of(layer) if bias else None)
 
 
-def norm(builder: EncoderBuilder, name: str, x: Ref, pair: Pair, epsilon: float, layer: int | None = None) -> Ref:
+def norm(builder: EncoderBuilder, name: str, x: Ref, pair: Pair, layer: int | None = None) -> Ref:
     """The norm of a pair of roles."""
-    return builder.layer_norm(name, x, pair.weight.name_of(layer), pair.bias.name_of(layer), epsilon)
+    return _NORM.lower(builder, name, x, (pair.weight, pair.bias), layer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +47,12 @@ class Projections:
         roles: Of its weights.
         hidden: Length of a row.
         heads: How many there are; q is stored with the factor 1 / sqrt(head_dim).
-        epsilon: Of the norm.
         k_bias: k has a bias, as the others have.
     """
 
     roles: AttentionRoles
     hidden: int
     heads: int
-    epsilon: float = 1e-5
     k_bias: bool = False
 
     @property
@@ -96,13 +96,11 @@ class Projections:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainMlp:
-    """Norm, a Linear, a function, a Linear, residual add."""
+    """Norm, a Linear, GELU, a Linear, residual add."""
 
     roles: MlpRoles
     hidden: int
     inner: int
-    epsilon: float = 1e-5
-    function: str = "Gelu"
 
     def weights(self) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -112,9 +110,9 @@ class PlainMlp:
 
     def lower(self, builder: EncoderBuilder, name: str, x: Ref, layer: int) -> Ref:
         """Adds it to a graph; [T, hidden] as the result."""
-        normed = norm(builder, f"{name}.norm", x, self.roles.norm, self.epsilon, layer)
+        normed = norm(builder, f"{name}.norm", x, self.roles.norm, layer)
         up = linear(builder, f"{name}.up", normed, self.roles.up, layer)
-        inner = builder.function(self.function, f"{name}.inner", up)
+        inner = builder.function("Gelu", f"{name}.inner", up)
         return builder.add(f"{name}.sum", x, linear(builder, f"{name}.down", inner, self.roles.down, layer))
 
 
@@ -142,7 +140,7 @@ class EncoderLayer:
         """
         here, attention = f"encoder.layers.{layer}", self.attention
         name = f"{here}.attn"
-        normed = norm(builder, f"{name}.norm", x, attention.roles.norm, attention.epsilon, layer)
+        normed = norm(builder, f"{name}.norm", x, attention.roles.norm, layer)
         q, k, v = (attention.heads_of(builder, name, normed, which, layer, windows) for which in "qkv")
         scores = builder.mat_mul(f"{name}.scores", q, builder.transpose(f"{name}.k_turned", k, (0, 1, 3, 2)))
         if mask is not None:

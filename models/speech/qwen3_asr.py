@@ -24,7 +24,7 @@ from .tensors import attention_tensors, conv_specs, mlp_tensors, pair_tensors
 
 MODEL_TYPE, FRAMES = "qwen3_asr", 3000
 _STRIDE, _CONVS = 2, 3
-_EPSILON, _LONGEST_WAVE = 1e-5, 10000.0
+_LONGEST_WAVE = 10000.0
 _HIDDEN = 65504.0  # what is taken from the score of a row behind the sound
 # Constants of the graph: [1, n] int32, [1, n], [1, rows, hidden] and [1, 1, 1, 1] of the tensor dtype.
 _FRAMES, _ROWS, _POSITIONS = "encoder.frame_numbers", "encoder.row_numbers", "encoder.positions"
@@ -214,7 +214,7 @@ def sound_graph(config: SoundConfig, profile: Profile, weights: Sequence[WeightE
         x = config.layer.lower(builder, x, layer, count, mask)
     if count * each > config.rows:
         x = builder.first_rows("encoder.of_sound", x, config.rows)
-    x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM, _EPSILON)
+    x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
     x = builder.function("Gelu", "encoder.projected_gelu", linear(builder, "encoder.projected", x, roles.PROJECTOR[0]))
     x = builder.reshaped("encoder.last", x, (1, config.rows, hidden))
     return builder.build({linear(builder, "audio_embeds", x, roles.PROJECTOR[1]): None})

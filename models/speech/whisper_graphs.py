@@ -19,7 +19,6 @@ from ..common.roles import HEAD
 from .builder import SpeechBuilder
 from .whisper import WhisperConfig
 
-_EPSILON = 1e-5
 _HIDDEN = -65504.0  # in a mask: a row that a token does not see
 # Constants of the decoder: which token is which, from 1 on, [1, T]; which row, and how many, [rows, 1] and [1, 1]; and
 # [1, 1, 1, 1] of the tensor dtype.
@@ -54,7 +53,7 @@ def encoder_graph(config: WhisperConfig, profile: Profile, weights: Sequence[Wei
     x = builder.add_repeated("encoder.embedded", x, builder.weight(roles.ENCODER_POSITIONS.name))
     for layer in range(config["encoder_layers"]):
         x = config.encoder_layer.lower(builder, x, layer)
-    x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM, _EPSILON)
+    x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
     outputs = []
     for layer in range(config["decoder_layers"]):
         for which, name in (("k", "cross_key"), ("v", "cross_value")):
@@ -98,7 +97,7 @@ def decoder_graph(
     keys, values = [], []
     for layer in range(config["decoder_layers"]):
         here, attention = f"decoder.layers.{layer}", config.self_attention
-        normed = norm(builder, f"{here}.attn.norm", x, attention.roles.norm, _EPSILON, layer)
+        normed = norm(builder, f"{here}.attn.norm", x, attention.roles.norm, layer)
         q, k, v = (attention.heads_of(builder, f"{here}.attn", normed, which, layer) for which in "qkv")
         keys.append(update.of(builder, f"present_key_{layer}", inputs.keys[layer], k))
         values.append(update.of(builder, f"present_value_{layer}", inputs.values[layer], v))
@@ -109,14 +108,14 @@ def decoder_graph(
         x = attention.joined(builder, f"{here}.attn", scores, values[-1], x, layer)
 
         cross = config.cross_attention
-        normed = norm(builder, f"{here}.cross.norm", x, cross.roles.norm, _EPSILON, layer)
+        normed = norm(builder, f"{here}.cross.norm", x, cross.roles.norm, layer)
         q = cross.heads_of(builder, f"{here}.cross", normed, "q", layer)
         turned = builder.transpose(f"{here}.cross.k_turned", inputs.cross_keys[layer], (0, 1, 3, 2))
         scores = builder.mat_mul(f"{here}.cross.scores", q, turned)
         scores = builder.add_repeated(f"{here}.cross.masked", scores, inputs.encoder_mask)
         x = cross.joined(builder, f"{here}.cross", scores, inputs.cross_values[layer], x, layer)
         x = config.decoder_mlp.lower(builder, f"{here}.mlp", x, layer)
-    x = norm(builder, "decoder.normed", x, roles.DECODER_NORM, _EPSILON)
+    x = norm(builder, "decoder.normed", x, roles.DECODER_NORM)
     logits = builder.linear("logits", builder.reshaped("decoder.last", x, (1, tokens, config["d_model"])), HEAD.name)
     return builder.build(dict.fromkeys((logits, *keys, *values)))
 
