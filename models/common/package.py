@@ -39,6 +39,11 @@ TOKENIZER_DIR = Path("tokenizer")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def files_in(folder: Path) -> tuple[Path, ...]:
+    """Returns all files under a folder, from there, sorted."""
+    return tuple(sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file()))
+
+
 @contextmanager
 def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool = False) -> Iterator[Path]:
     """Yields an empty folder on the same disk; on success its files replace those of the same name in `output`.
@@ -61,7 +66,7 @@ def staged_package(output: Path, owned: re.Pattern[str], *, of_a_network: bool =
         raise CompileError(f"cannot write to {output}: {error.strerror}") from error
     try:
         yield staging
-        files = sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file())
+        files = files_in(staging)
         _check_places(output, files)
         _check_foreign(output, staging)
         graphs = (Path(path.name) for path in output.iterdir() if path.is_file() and owned.fullmatch(path.name))

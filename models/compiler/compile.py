@@ -31,6 +31,7 @@ from ..common.package import (
     EMBEDDING,
     EMBEDDING_SUFFIXES,
     ROLE_EMBEDDINGS,
+    files_in,
     link_or_copy,
     staged_package,
     write_host_files,
@@ -103,7 +104,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
                     _write_embedding(staging / source, draft, bar)
                 _name_again(staging, source, ROLE_EMBEDDINGS["draft"])
                 _name_again(staging, EMBEDDING, ROLE_EMBEDDINGS["target"])
-        files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
+        files = files_in(staging)
     return CompileResult(output=options.output, files=files)
 
 

@@ -118,10 +118,7 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
         )
     weights = weight_specs(config, profile, mtp=options.mtp)
     if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, weights)):
-        warn(
-            f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
-            "they are left out"
-        )
+        warn(left_out(unused))
     if layers is not None:
         if not 1 <= layers <= config.num_layers:
             raise CompileError(
@@ -148,6 +145,14 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
 def warn(text: str) -> None:
     """Warns of something that does not keep the package from being written."""
     warnings.warn(text, CompileWarning, stacklevel=4)
+
+
+def left_out(unused: Sequence[str]) -> str:
+    """Returns what to warn of, where a checkpoint holds these tensors and no graph has a place for them."""
+    return (
+        f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; they "
+        "are left out"
+    )
 
 
 def _head_is_the_embedding(checkpoint: TensorStore, family: Family) -> bool:

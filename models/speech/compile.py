@@ -12,13 +12,13 @@ import numpy as np
 from ..common.checkpoint import Checkpoint, config_of
 from ..common.errors import CompileError
 from ..common.pack_stream import worker_pool
-from ..common.package import host_files_in, staged_package, write_host_files
+from ..common.package import files_in, host_files_in, staged_package, write_host_files
 from ..common.profiles import Profile, profile_for
 from ..common.progress import Progress
 from ..common.weight_spec import CheckpointTensors, LinearSpec, RandomTensors, TensorSource, VectorSpec
 from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files
 from ..compiler.options import CompileOptions, CompileResult
-from ..compiler.prepare import warn
+from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
 from . import qwen3_asr, whisper_graphs
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
@@ -78,7 +78,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
         message = _message(config, profile, rows)
         written = [GraphFile(f"{name}_{stage}.hmm", [graph], message) for stage, graph in graphs.items()]
         write_graph_files(staging, written, entries, sibling, self_contained=options.self_contained)
-        files = tuple(sorted(path.relative_to(staging) for path in staging.rglob("*") if path.is_file()))
+        files = files_in(staging)
     return CompileResult(output=options.output, files=files)
 
 
@@ -139,10 +139,7 @@ def _check_options(options: CompileOptions) -> None:
 def _warn_unused(checkpoint: Checkpoint, specs: Sequence[LinearSpec | VectorSpec]) -> None:
     used = {name for spec in specs for name in spec.tensors} | {"proj_out.weight"}
     if unused := [name for name in checkpoint.names() if name not in used]:
-        warn(
-            f"the checkpoint holds {len(unused)} tensors that config.json does not ask for, such as {unused[0]!r}; "
-            "they are left out"
-        )
+        warn(left_out(unused))
 
 
 def _message(config: WhisperConfig, profile: Profile, rows: int) -> dict[str, Any]:
