@@ -28,7 +28,7 @@ class SpeechModel:
 
     def __init__(self, package: Package, device: int = 0):
         weights = tcim.WeightManager(device)
-        encoder = package.folder / f"{package.name}_encoder.hmm"
+        encoder = package.folder / f"{package.name}_encode.hmm"
         self.encoder = tcim.load(str(encoder), option=tcim.Option(weights))
         self.decode = tcim.load(str(package.decode_path), option=tcim.Option(weights))
         self.names = [self.decode.get_input_name(i) for i in range(self.decode.get_num_inputs())]

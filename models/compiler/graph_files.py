@@ -24,23 +24,24 @@ from .prepare import PreparedModel
 def owned_files(name: str) -> re.Pattern[str]:
     """Returns what matches the name of every graph and weights file that a package called `name` may have."""
     stage = "_(prefill|decode|verify)"
-    # NAME_draft_prefill.hmm is how earlier versions called NAME_prefill_draft.hmm.
+    # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
+    # NAME_encode.hmm.
     graphs = (
-        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder\.hmm"
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder?\.hmm"
     )
-    return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual|_encoder)?\.hmw)")
+    return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual|_encoder?)?\.hmw)")
 
 
 def check_neighbours(output: Path, name: str) -> None:
     """Refuses to write beside a package whose files would be taken for this one's, or this one's for that one's.
 
-    NAME_encoder.hmw has the weights of NAME's encoder, or all weights of a package NAME_encoder.
+    NAME_encode.hmw has the weights of NAME's encoder, or all weights of a package NAME_encode.
 
     Raises:
         CompileError: `output` has such a package.
     """
     files = {path.name for path in output.iterdir()} if output.is_dir() else set()
-    for end in ("_visual", "_encoder"):
+    for end in ("_visual", "_encode", "_encoder"):
         other, whole = name + end, name.removesuffix(end)
         is_whole = files & {f"{other}_{stage}.hmm" for stage in ("prefill", "decode")}
         is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}(_m\d+)?\.hmm", file) for file in files)

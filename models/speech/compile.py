@@ -35,7 +35,7 @@ def is_whisper(checkpoint: Path) -> bool:
 
 
 def compile_whisper(options: CompileOptions, *, progress: bool = False) -> CompileResult:
-    """Writes the package `options` describe: `NAME_encoder.hmm`, `NAME_prefill.hmm` and `NAME_decode.hmm`.
+    """Writes the package `options` describe: `NAME_encode.hmm`, `NAME_prefill.hmm` and `NAME_decode.hmm`.
 
     Args:
         options: What to compile. The caches have `context_length` rows, 1024 at most.
@@ -71,7 +71,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
                 file, specs, constants, tensors, profile.tensor_dtype, workers, bar
             )
         graphs = {
-            "encoder": whisper_graphs.encoder_graph(config, profile, entries),
+            "encode": whisper_graphs.encoder_graph(config, profile, entries),
             "prefill": whisper_graphs.decoder_graph(config, profile, entries, "prefill", PREFILL_TOKENS, rows),
             "decode": whisper_graphs.decoder_graph(config, profile, entries, "decode", 1, rows),
         }
@@ -85,7 +85,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
 def write_sound_encoder(
     folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], width: int, profile: Profile
 ) -> None:
-    """Writes `NAME_encoder.hmm` and `NAME_encoder.hmw` for Qwen3-ASR, if config.json has the sizes of an encoder.
+    """Writes `NAME_encode.hmm` and `NAME_encode.hmw` for Qwen3-ASR, if config.json has the sizes of an encoder.
 
     Args:
         folder: To write into.
@@ -104,11 +104,11 @@ def write_sound_encoder(
     specs, tensors = config.specs(profile, outer="thinker_config" in raw), _tensors(options)
     tensors.check(specs)
     with Progress(0, visible=False) as bar, worker_pool() as workers:
-        file, constants = folder / f"{name}_encoder.hmw", config.constants(profile.tensor_dtype)
+        file, constants = folder / f"{name}_encode.hmw", config.constants(profile.tensor_dtype)
         entries, sibling = write_encoder_weights(file, specs, constants, tensors, profile.tensor_dtype, workers, bar)
     graph = qwen3_asr.sound_graph(config, profile, entries)
     message = {"model_type": qwen3_asr.MODEL_TYPE, "quant": profile.quant, "audio_frames": config.frames}
-    encoder = GraphFile(f"{name}_encoder.hmm", [graph], message)
+    encoder = GraphFile(f"{name}_encode.hmm", [graph], message)
     write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
 
 

@@ -56,7 +56,7 @@ def encoder_graph(config: WhisperConfig, profile: Profile, weights: Sequence[Wei
     x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
     outputs = []
     for layer in range(config["decoder_layers"]):
-        for which, name in (("k", "cross_key"), ("v", "cross_value")):
+        for which, name in (("k", "key_state"), ("v", "value_state")):
             name = f"{name}_{layer}"
             outputs.append(config.cross_attention.heads_of(builder, name, x, which, layer, result=name))
     return builder.build(dict.fromkeys(outputs))
@@ -99,8 +99,8 @@ def decoder_graph(
         here, attention = f"decoder.layers.{layer}", config.self_attention
         normed = norm(builder, f"{here}.attn.norm", x, attention.roles.norm, layer)
         q, k, v = (attention.heads_of(builder, f"{here}.attn", normed, which, layer) for which in "qkv")
-        keys.append(update.of(builder, f"present_key_{layer}", inputs.keys[layer], k))
-        values.append(update.of(builder, f"present_value_{layer}", inputs.values[layer], v))
+        keys.append(update.of(builder, f"newk_cache_{layer}", inputs.keys[layer], k))
+        values.append(update.of(builder, f"newv_cache_{layer}", inputs.values[layer], v))
         turned = builder.transpose(f"{here}.attn.k_turned", keys[-1], (0, 1, 3, 2))
         scores = builder.add(f"{here}.attn.masked", builder.mat_mul(f"{here}.attn.scores", q, turned), inputs.self_mask)
         # What a hidden row gives must not count however large it is: caches begin with -65504.
@@ -125,16 +125,17 @@ def _inputs(builder: SpeechBuilder, config: WhisperConfig, tokens: int, rows: in
     source = config["max_source_positions"]
     own, cross = (1, attention.heads, rows, attention.head_dim), (1, attention.heads, source, attention.head_dim)
     return _Inputs(
-        ids=builder.input("input_ids", (1, tokens), "int32"),
+        ids=builder.input("decoder_input_ids", (1, tokens), "int32"),
         positions=builder.input("cache_position", (1, tokens), "int32"),
-        valid=builder.input("valid_length", (1,), "int32"),
-        current=builder.input("current_length", (1,), "int32"),
-        self_mask=builder.input("self_attention_mask", (1, attention.heads, tokens, rows)),
+        valid=builder.input("past_len", (1,), "int32"),
+        current=builder.input("current_len", (1,), "int32"),
+        # Its exporter says mask_atten; programs in C++ look for a name with mask_attn in it.
+        self_mask=builder.input("mask_attn", (1, attention.heads, tokens, rows), aliases=["mask_atten"]),
         encoder_mask=builder.input("encoder_attention_mask", (1, 1, 1, source)),
-        keys=[builder.input(f"past_key_{layer}", own) for layer in layers],
-        values=[builder.input(f"past_value_{layer}", own) for layer in layers],
-        cross_keys=[builder.input(f"past_cross_key_{layer}", cross) for layer in layers],
-        cross_values=[builder.input(f"past_cross_value_{layer}", cross) for layer in layers],
+        keys=[builder.input(f"k_cache_{layer}", own) for layer in layers],
+        values=[builder.input(f"v_cache_{layer}", own) for layer in layers],
+        cross_keys=[builder.input(f"key_state_{layer}", cross) for layer in layers],
+        cross_values=[builder.input(f"value_state_{layer}", cross) for layer in layers],
     )
 
 

@@ -82,6 +82,6 @@ def _language_model_costs(file: Container) -> list[_core.GraphCost]:
     if not costs[0].slots:
         raise UnsupportedError(
             f"{file.label}: the graph has no KV caches of a language model; give one graph by its "
-            "path, such as PACKAGE/whisper_encoder.hmm"
+            "path, such as PACKAGE/whisper_encode.hmm"
         )
     return costs

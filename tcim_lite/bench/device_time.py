@@ -130,7 +130,7 @@ def _context_of(file: Container) -> int:
                 return int(value.shape[2])
     raise ArgumentError(
         f"{file.label}: the graph has no KV caches of a language model; give one graph by its path, "
-        "such as PACKAGE/whisper_encoder.hmm"
+        "such as PACKAGE/whisper_encode.hmm"
     )
 
 

@@ -82,7 +82,7 @@ def whisper(package: Package, device: int) -> list[np.ndarray]:
 
 def qwen3_asr(package: Package, device: int) -> list[np.ndarray]:
     """Rows of a sound of 12.34 s in a graph of 30 s."""
-    path = package.folder / f"{package.name}_encoder.hmm"
+    path = package.folder / f"{package.name}_encode.hmm"
     encoder = tcim.load(str(path), option=tcim.Option(tcim.WeightManager(device)))
     sound, length = encoder.get_input_name(0), encoder.get_input_name(1)
     features = np.random.default_rng(5).standard_normal(encoder.get_input_info(sound).shape)

@@ -109,7 +109,7 @@ def expected(model, features: np.ndarray, length: int) -> np.ndarray:
 )
 def test_the_encoder_is_that_of_transformers(model, folder, tmp_path, quant, limit):
     package = compile_package(folder, tmp_path, quant=quant, **SIZES)
-    module = rt.load(package.folder / "qwen3_asr_encoder.hmm")
+    module = rt.load(package.folder / "qwen3_asr_encode.hmm")
     assert tuple(module.get_input_info(module.get_input_name(0)).shape) == (1, 20, FRAMES)
     features = np.random.default_rng(2).standard_normal((1, 20, FRAMES)).astype(np.float16).astype(np.float32)
     for length in (500, 499, 401, 400, 393, 200, 104, 100, 9, 1):

@@ -139,9 +139,7 @@ def test_other_formats_are_near_transformers(even, tmp_path, quant):
 def test_inputs_and_outputs_are_the_vendors(even, tmp_path):
     _, folder = even
     package = compiled(folder, tmp_path)
-    encoder, prefill, decode = (
-        rt.load(tmp_path / f"whisper_{stage}.hmm") for stage in ("encoder", "prefill", "decode")
-    )
+    encoder, prefill, decode = (rt.load(tmp_path / f"whisper_{stage}.hmm") for stage in ("encode", "prefill", "decode"))
 
     def ports(module, way):
         count = getattr(module, f"get_num_{way}s")()
@@ -152,7 +150,7 @@ def test_inputs_and_outputs_are_the_vendors(even, tmp_path):
     assert ports(encoder, "input") == [((1, 80, 100), "float16")]
     assert ports(encoder, "output") == [cross] * 4
     names = [encoder.get_output_name(i) for i in range(4)]
-    assert names == ["cross_key_0", "cross_value_0", "cross_key_1", "cross_value_1"]
+    assert names == ["key_state_0", "value_state_0", "key_state_1", "value_state_1"]
     for module, tokens in ((prefill, 4), (decode, 1)):
         ids, length = ((1, tokens), "int32"), ((1,), "int32")
         masks = [((1, 2, tokens, 1024), "float16"), ((1, 1, 1, 50), "float16")]
@@ -160,7 +158,7 @@ def test_inputs_and_outputs_are_the_vendors(even, tmp_path):
         assert ports(module, "output") == [((1, tokens, 320), "float16"), *[own] * 4]
         assert [module.get_output_name(i) for i in range(5)] == [
             "logits",
-            *(f"present_{kind}_{layer}" for kind in ("key", "value") for layer in range(2)),
+            *(f"new{kind}_cache_{layer}" for kind in "kv" for layer in range(2)),
         ]
     message = json.loads(read(package.decode_path).custom_msg)
     assert (message["model_type"], message["prefill_length"], message["context_length"]) == ("whisper", 4, 1024)
@@ -285,20 +283,29 @@ def test_caches_shorter_than_the_prompt_are_refused(even, tmp_path):
 
 def test_graphs_of_another_model_of_the_name_go(even, tmp_path):
     """They would stand beside weights that are not theirs."""
-    names = ("a_verify.hmm", "a_visual.hmm", "a_visual.hmw", "a_encoder.hmw", "a_prefill_mtp.hmm", "a_draft.hmw")
+    names = (
+        "a_verify.hmm",
+        "a_visual.hmm",
+        "a_visual.hmw",
+        "a_encode.hmw",
+        "a_encoder.hmm",
+        "a_prefill_mtp.hmm",
+        "a_draft.hmw",
+    )
     for name in (*names, "b_verify.hmm", "ab.hmw"):
         (tmp_path / name).touch()
     compiled(even[1], tmp_path, name="a")
-    ours = {"a_encoder.hmm", "a_prefill.hmm", "a_decode.hmm", "a.hmw"}
+    ours = {"a_encode.hmm", "a_prefill.hmm", "a_decode.hmm", "a.hmw"}
     assert {path.name for path in tmp_path.glob("*.hm[mw]")} == ours | {"b_verify.hmm", "ab.hmw"}
 
 
 @pytest.mark.parametrize(
     ("file", "name", "other"),
     [
+        ("a_encode_decode.hmm", "a", "a_encode"),
         ("a_encoder_decode.hmm", "a", "a_encoder"),
         ("a_visual_prefill.hmm", "a", "a_visual"),
-        ("a_encoder.hmm", "a_encoder", "a"),
+        ("a_encode.hmm", "a_encode", "a"),
         ("a_visual_m96.hmm", "a_visual", "a"),
     ],
 )
@@ -338,7 +345,7 @@ def test_log_mel_is_that_of_transformers():
 def test_bench_measures_one_graph_at_a_time(even, tmp_path):
     compiled(even[1], tmp_path)
     for measure in (measure_package, model_package):
-        with pytest.raises((ArgumentError, UnsupportedError), match=r"such as PACKAGE/whisper_encoder\.hmm"):
+        with pytest.raises((ArgumentError, UnsupportedError), match=r"such as PACKAGE/whisper_encode\.hmm"):
             measure(tmp_path)
-    for stage in ("encoder", "prefill", "decode"):
+    for stage in ("encode", "prefill", "decode"):
         assert measure_network(tmp_path / f"whisper_{stage}.hmm", quick=True).timings[0].seconds > 0
