@@ -7,6 +7,7 @@
 #include "runtime/host_bytes.h"
 #include "runtime/loaded.h"
 #include "runtime/module.h"
+#include "runtime/yuv.h"
 
 namespace tcim_lite {
 namespace {
@@ -107,16 +108,20 @@ void Module::set_input(std::string_view name, const ArrayView& array) {
       [&] {
         std::unique_lock lock(mutex_);
         Port& port = idle_port(lock, [&]() -> Port& { return input_port("set_input", name); });
-        if (array.elements() != port.info.elements()) {
+        const auto images =
+            images_without_padding(port.info, array, concat("set_input error: input '", port.name(), "'"));
+        if (!images && array.elements() != port.info.elements()) {
           check_elements("set_input", port, array.elements(),
                          "shape " + to_string(Shape(array.shape.begin(), array.shape.end())));
         }
+        const ArrayView values =
+            images ? ArrayView{images->data(), DType::UInt8, port.info.shape, port.info.strides} : array;
         const bool had_memory = port.buffer != nullptr;
         allocate(port);
         try {
           const Tensor tensor = port.tensor();
           HostBytes target(tensor, HostAccess::Write);
-          copy_to_dense(array, port.info.dtype, target.data(), "set_input error");
+          copy_to_dense(values, port.info.dtype, target.data(), "set_input error");
           target.store();
         } catch (const Error& error) {
           if (!had_memory) port.buffer.reset();  // still an unbound dummy

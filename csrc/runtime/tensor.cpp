@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "runtime/api_call.h"
 #include "runtime/host_bytes.h"
+#include "runtime/yuv.h"
 
 namespace tcim_lite {
 
@@ -48,13 +49,15 @@ Tensor Tensor::from_array(const TensorInfo& info, const ArrayView& array) {
         event.dtype = info.dtype;
       },
       [&] {
-        if (array.elements() != info.elements()) {
+        const auto images = images_without_padding(info, array, "Tensor");
+        if (!images && array.elements() != info.elements()) {
           fail(ErrorCode::Shape, "Tensor: the array has ", array.elements(), " elements, the info ", to_string(info),
                " needs ", info.elements(), image_note(info));
         }
         Tensor tensor = allocate(info.on_host());
         const Shape strides = byte_strides(info);
-        copy_array(array, {tensor.data(), info.dtype, info.shape, strides}, "Tensor");
+        const ArrayView values = images ? ArrayView{images->data(), DType::UInt8, info.shape, info.strides} : array;
+        copy_array(values, {tensor.data(), info.dtype, info.shape, strides}, "Tensor");
         return tensor;
       });
 }

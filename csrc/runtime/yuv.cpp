@@ -1,5 +1,6 @@
 #include "runtime/yuv.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -60,6 +61,26 @@ Shape TensorInfo::api_strides() const {
   const Sampling step = sampling(format);
   const int64_t columns = image[3] / step.columns;
   return {strides[0], image[3], 1, strides[0], columns * 2, 2, 1, image[2] * image[3]};
+}
+
+std::optional<std::vector<std::byte>> images_without_padding(const TensorInfo& info, const ArrayView& array,
+                                                             std::string_view what) {
+  if (info.image.empty() || array.elements() == info.elements() || !std::ranges::equal(array.shape, info.image)) {
+    return std::nullopt;
+  }
+  const ptrdiff_t batch = info.shape[0], image_bytes = info.shape[1], padded_bytes = array.elements() / batch;
+  std::vector<std::byte> bytes(size_t(array.elements()));
+  copy_to_dense(array, DType::UInt8, bytes.data(), what);
+  for (ptrdiff_t index = 0; index < batch; ++index) {
+    const auto image = bytes.begin() + index * padded_bytes, padding = image + image_bytes;
+    if (std::any_of(padding, image + padded_bytes, [](std::byte value) { return value != std::byte{0}; })) {
+      fail(ErrorCode::Shape, what, ": three whole planes ", to_string(info.image), image_note(info),
+           ". Give these, or an array of this shape with zeros behind them; convert colours with cv2.cvtColor first");
+    }
+    std::copy(image, padding, bytes.begin() + index * image_bytes);
+  }
+  bytes.resize(size_t(info.elements()));
+  return bytes;
 }
 
 YuvPlanes split_yuv(const Tensor& image) {

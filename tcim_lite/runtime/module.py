@@ -208,7 +208,8 @@ class Module:
             name: the input.
             value: a device `Tensor` to bind; or a host `Tensor`, anything `numpy.asarray` takes, or a host array with
                 `__dlpack__` (torch, jax), with as many elements as the input, in any shape. bfloat16 is converted as
-                the float32 of the same value.
+                the float32 of the same value. Images may also lie in an array of the shape of their info, with zeros
+                behind them.
 
         Raises:
             UnknownNameError: no input has the name.
