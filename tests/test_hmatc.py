@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import subprocess
 import sys
 
@@ -218,3 +219,34 @@ def test_scripts_that_fetch_models_are_told_to_compile(monkeypatch):
         get_houmo_version()
     assert get_package_version("numpy")[0].isdigit()
     assert get_package_version("no-such-package") == "N/A"
+
+
+def test_the_logger_prints_to_stdout_and_leaves_other_loggers_alone(capsys, caplog):
+    from hmatc.utils import logger
+
+    root = logging.getLogger()
+    before = list(root.handlers), root.level
+    logger.info("loaded %s", "net.hmm")
+    logger.debug("not shown")
+    logger.setLevel(logging.DEBUG)
+    try:
+        logger.debug("now shown")
+    finally:
+        logger.setLevel(logging.INFO)
+    logger.fatal("broken")  # ends nothing
+    lines = [line.split(" ", 2)[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["INFO loaded net.hmm", "DEBUG now shown", "CRITICAL broken"]
+    assert (list(root.handlers), root.level) == before
+    assert caplog.text == ""
+    assert logger.isEnabledFor(logging.WARNING)
+    assert logger.name == "hmatc"
+    with pytest.raises(AttributeError, match="no attribute 'success'"):
+        logger.success("of loguru")
+
+
+def test_a_second_import_of_the_logger_adds_no_handler(capsys):
+    from hmatc.utils import logger
+
+    logger.info("once")
+    importlib.reload(logger).info("again")
+    assert len(capsys.readouterr().out.splitlines()) == 2

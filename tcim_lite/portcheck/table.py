@@ -14,6 +14,7 @@ Module.get_host_input | missing | 7.2 | no known use; get_dev_input(name).to_hos
 Module.get_host_output | missing | 7.2 | no known use; get_output(name)
 hmatc.python.get_hm_devices | chosen | 16.3 | a stand-in; a real hmatc on the path takes precedence
 hmatc.python.smi | chosen | 16.3 | a stand-in; a real hmatc on the path takes precedence
+hmatc.utils.logger | chosen | 16.3 | a stand-in; a real hmatc on the path takes precedence
 hmatc.utils.perf_infomations | chosen | 16.3 | a stand-in; a real hmatc on the path takes precedence
 hmatc.utils.utils | chosen | 16.3 | a stand-in; a real hmatc on the path takes precedence
 hmatc | missing | 16.2 | only parts of hmatc have stand-ins (docs/devices.md): install the vendor's
