@@ -13,7 +13,7 @@ from tcim_lite.models.common.weight_spec import LinearSpec
 from tcim_lite.models.compiler.weights import weight_specs
 from tcim_lite.models.families import FAMILIES, read_config
 from tcim_lite.models.family import ModelConfig
-from tcim_lite.models.speech import whisper
+from tcim_lite.models.speech import qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
 TOWERS = {"image": "images of one size", "gear": "any image, in gears"}
@@ -27,13 +27,13 @@ INTRODUCTION = """# Models
 """
 
 REST = """
-**Every family but Whisper has** prefill, decode, batch decode, verify, all-logits and draft graphs, pipeline stages,
-`.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask inputs
-([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language families
-[take three positions](compile.md#three-positions) instead of one, and have no batch decode; `--vision` compiles their
-[vision towers](compile.md#vision-towers). Graphs with [linear
-attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and
-[multi-token prediction](compile.md#multi-token-prediction). These tests take all families from the records:
+**Every family but Whisper and Qwen3-TTS has** prefill, decode, batch decode, verify, all-logits and draft graphs,
+pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask
+inputs ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language
+families [take three positions](compile.md#three-positions) instead of one, and have no batch decode; `--vision`
+compiles their [vision towers](compile.md#vision-towers). Graphs with [linear attention](compile.md#linear-attention)
+are for one sequence: prefill, decode, all-logits and [multi-token prediction](compile.md#multi-token-prediction). These
+tests take all families from the records:
 
 | what | tests |
 |---|---|
@@ -47,6 +47,7 @@ attention](compile.md#linear-attention) are for one sequence: prefill, decode, a
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
+| text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |
 | GPTQ and AWQ against what they stand for | `models/test_four_bit.py` |
@@ -92,7 +93,8 @@ def page() -> str:
         rows.append(
             f"| {family.title} | `{family.model_type}` | {family.models} | {family.has} | {vision} | {gguf} | yes |"
         )
-    rows.append(f"| Whisper | `{whisper.MODEL_TYPE}` | {whisper.MODELS} | {whisper.HAS} | no | no | no |")
+    for title, part in (("Whisper", whisper), (qwen3_tts.TITLE, qwen3_tts)):
+        rows.append(f"| {title} | `{part.MODEL_TYPE}` | {part.MODELS} | {part.HAS} | no | no | no |")
     sizes = [f"| shape | family | {' | '.join(QUANTS)} |", "|---|---|" + "---|" * len(QUANTS)]
     for folder in sorted(SHAPES.iterdir()):
         config = read_config(json.loads((folder / "config.json").read_text()))

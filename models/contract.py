@@ -33,6 +33,7 @@ class Port:
         "v_cache",
         "conv_state",
         "recurrent_state",
+        "head_number",
     ]
     name: str
     alias: str
@@ -61,7 +62,9 @@ class Contract:
         carried: Of such a family, after the caches: what each layer with linear attention hands from run to run, all
             layers of the first, all of the second. They are inputs, and outputs after the logits.
         carried_outputs: Names of these outputs.
+        head_number: Of a family with several heads, behind all of these: the number of the head that makes the logits.
         output: Name of the logits.
+        hidden: Name of an output behind the logits, what the head reads; empty for a family without it.
     """
 
     shared: tuple[Port, ...]
@@ -75,3 +78,5 @@ class Contract:
     linear_mask: Port | None = None
     carried: tuple[Port, ...] = ()
     carried_outputs: tuple[str, ...] = ()
+    head_number: Port | None = None
+    hidden: str = ""

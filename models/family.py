@@ -226,7 +226,9 @@ class ModelConfig:
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
     the whole context; `rotary_dim` elements of a head turn, the first ones; `axes` are what `Family.axes` reads;
     `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
-    logits.
+    logits; `heads` make logits of the same row, and an input of the graph chooses one of them, each with an embedding
+    table of its own; `input_size` is the length of a row of the graph's input and of these tables, where a Linear makes
+    hidden states of it.
     """
 
     family: Family
@@ -249,6 +251,13 @@ class ModelConfig:
     flags: Mapping[str, Any] = field(default_factory=dict)
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
+    heads: int = 1
+    input_size: int | None = None
+
+    @property
+    def table_shape(self) -> tuple[int, int]:
+        """Of the embedding, the tables of all heads one under the other."""
+        return self.heads * self.vocab_size, self.input_size or self.hidden_size
 
     @property
     def padded_intermediate(self) -> int:

@@ -1,5 +1,6 @@
 // Roles of the inputs that say something of each token: where it is along time, height and width, int32 [T] each, and
-// whether linear attention is to take it or it is padding, a float [1, T].
+// whether linear attention is to take it or it is padding, a float [1, T]. And of the one that says which of several
+// heads makes the logits, int32 [1].
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,8 @@ constexpr std::array<std::string_view, 3> kAxisRoles = {"time_position_ids", "he
                                                         "width_position_ids"};
 
 constexpr std::string_view kLinearMaskRole = "linear_mask";
+
+constexpr std::string_view kHeadRole = "head_number";
 
 inline bool is_axis_role(std::string_view role) {
   return std::find(kAxisRoles.begin(), kAxisRoles.end(), role) != kAxisRoles.end();

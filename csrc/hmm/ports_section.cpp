@@ -41,7 +41,7 @@ void check_role(const Value& value, const std::string& label) {
   std::string_view expected;
   if (role.name == "k_cache" || role.name == "v_cache") {
     if (value.kind != ValueKind::State || role.layer < 0) expected = "a state of some layer";
-  } else if (role.name == "valid_length" || role.name == "current_length") {
+  } else if (role.name == "valid_length" || role.name == "current_length" || role.name == kHeadRole) {
     if (value.kind != ValueKind::Input || value.dtype != DType::Int32 || value.shape != Shape{1})
       expected = "an input int32 [1]";
   } else if (role.name == "position_ids") {

@@ -1,4 +1,4 @@
-"""The head: final norm and logits."""
+"""The ends of a model: what its input goes through first, final norm, logits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,40 @@ from .part import GraphPart
 from .weights import Weight
 
 
+def input_weights(config: ModelConfig) -> Iterator[Weight]:
+    """Yields those of the Linear that makes hidden states of the input, if there is one."""
+    if config.input_size is not None:
+        yield Weight(roles.INPUT_PROJECTION, (config.hidden_size,), config.input_size)
+        yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
+
+
 def head_weights(config: ModelConfig) -> Iterator[Weight]:
-    """Yields its weights in the order of use."""
+    """Yields those of the final norm and the head in the order of use."""
     yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=config.logit_scale)
-    yield Weight(roles.HEAD, (config.vocab_size,), config.hidden_size)
+    heads = config.heads if config.heads > 1 else None
+    yield Weight(roles.HEAD, (config.vocab_size,), config.hidden_size, experts=heads)
 
 
-def lower_head(part: GraphPart, normed: Ref) -> Ref:
-    """What the final norm gives, [B, T, H] -> logits [B, T, V]."""
-    return part.whole(
-        part.config.family.contract.output,
-        part.shard.vocab.start,
-        part.config.vocab_size,
-        lambda name: part.linear(name, normed, roles.HEAD),
-    )
+def lower_input(part: GraphPart, x: Ref) -> Ref:
+    """The graph's input -> hidden states."""
+    if part.config.input_size is None:
+        return x
+    return part.linear("input_projection", x, roles.INPUT_PROJECTION, bias=roles.INPUT_PROJECTION_BIAS)
+
+
+def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
+    """What the final norm gives, [B, T, H] -> logits [B, T, V].
+
+    `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read.
+    """
+    name, config = part.config.family.contract.output, part.config
+    if number is None:
+        return part.whole(
+            name, part.shard.vocab.start, config.vocab_size, lambda name: part.linear(name, normed, roles.HEAD)
+        )
+    builder, scores = part.builder, (1, 1, config.heads)
+    assert normed.shape[:2] == (1, 1)
+    chosen = builder.gather("head.chosen", builder.weight(roles.HEAD_NUMBERS), number, 0)
+    ids, _ = builder.moe_route("head.route", builder.reshape("head.scores", chosen, scores), 1, "topk_softmax", False)
+    logits = builder.moe_linear("head.logits", normed, ids, part.weight(roles.HEAD))
+    return builder.reshape(name, logits, (1, 1, config.vocab_size))

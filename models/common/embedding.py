@@ -7,7 +7,7 @@ import shutil
 import struct
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .matrix import Matrix
@@ -42,22 +42,28 @@ def write_embedding_bin(path: Path, table: Matrix, dtype: str, advance: Callable
     return total
 
 
-def write_embedding_pt(path: Path, binary: Path, shape: tuple[int, int], dtype: str) -> None:
+def write_embedding_pt(path: Path, binary: Path, shapes: Sequence[tuple[int, ...]], dtype: str) -> None:
     """Writes ``{"weight": tensor}`` as `torch.save` does, of what is in `binary`, so that `torch.load` reads it.
+
+    Several tables, which `binary` has one under the other, are ``{"0.weight": tensor, "1.weight": tensor, ...}``.
 
     Without torch, whose import takes seconds. The file is an archive of a pickle that names torch's classes, and of the
     plain values beside it, in a folder that is called like the file, which vendor code relies on.
     """
-    rows, cols = shape
+    elements = sum(rows * cols for rows, cols in shapes)
     storage = b"ctorch\n" + _STORAGES[dtype] + b"\n"
     # Of a storage: (what it is, its class, its name in data/, where it was, elements). Of a tensor: (storage, first
     # element, shape, strides, requires_grad, hooks).
-    persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(rows * cols) + b"tQ"
-    sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
-    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(0) + sizes
-    tensor += b"\x89ccollections\nOrderedDict\n)RtR"
+    persistent = b"(" + _text("storage") + storage + _text("0") + _text("cpu") + _number(elements) + b"tQ"
+    tensors, first = b"", 0
+    for number, (rows, cols) in enumerate(shapes):
+        sizes = _number(rows) + _number(cols) + b"\x86" + _number(cols) + _number(1) + b"\x86"
+        tensors += _text("weight" if len(shapes) == 1 else f"{number}.weight")
+        tensors += b"ctorch._utils\n_rebuild_tensor_v2\n(" + persistent + _number(first) + sizes
+        tensors += b"\x89ccollections\nOrderedDict\n)RtRs"
+        first += rows * cols
     small = {
-        "data.pkl": b"\x80\x02}" + _text("weight") + tensor + b"s.",
+        "data.pkl": b"\x80\x02}" + tensors + b".",
         "byteorder": sys.byteorder.encode(),
         "version": b"3\n",
     }

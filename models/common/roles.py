@@ -63,6 +63,8 @@ MTP_EMBEDDING_NORM = Role("mtp_embedding_norm", "mtp.embedding_norm.weight", "no
 MTP_HIDDEN_NORM = Role("mtp_hidden_norm", "mtp.hidden_norm.weight", "norm")
 MTP_JOIN = Role("mtp_join", "mtp.fc.weight", "linear")
 MTP_FINAL_NORM = Role("mtp_final_norm", "mtp.norm.weight", "norm")
+INPUT_PROJECTION = Role("input_projection", "input_projection.weight", "linear")
+INPUT_PROJECTION_BIAS = Role("input_projection_bias", "input_projection.bias", "bias")
 FINAL_NORM = Role("final_norm", "norm.weight", "norm")
 HEAD = Role("head", "lm_head.weight", "linear", "vocab")
 EMBEDDING = Role("embedding", "embedding", "linear")  # a file of its own, never in a graph
@@ -70,3 +72,5 @@ UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a
 # Computed tables [context, head_dim / 2], not read from a checkpoint; and, where tokens have three positions, int32
 # [head_dim / 2]: which of the tables' columns at these positions, one behind the other, a frequency takes.
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"
+# [heads, heads], where there are several: row n has its 1 at n.
+HEAD_NUMBERS = "heads.numbers"

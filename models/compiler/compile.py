@@ -23,9 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..common.embedding import write_embedding_bin, write_embedding_pt
 from ..common.errors import CompileError
-from ..common.matrix import Scaled
 from ..common.pack_stream import worker_pool
 from ..common.package import (
     EMBEDDING,
@@ -37,12 +35,12 @@ from ..common.package import (
     write_host_files,
 )
 from ..common.progress import Progress
-from ..common.roles import EMBEDDING as EMBEDDING_ROLE
 from .graph_files import check_neighbours, owned_files, write_graphs
 from .options import CompileOptions, CompileResult
 from .prepare import PreparedModel, prepare, warn
 from .vision import prepare_tower, write_tower
-from .weight_files import warn_saturated, write_weights
+from .weight_files import write_embedding, write_weights
+from .weights import embedding_spec
 
 __all__ = ["CompileOptions", "CompileResult", "compile_checkpoint"]
 
@@ -62,10 +60,10 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
-    from ..speech import QWEN3_ASR, compile_whisper, is_whisper, write_sound_encoder  # they use parts of this package
+    from ..speech import QWEN3_ASR, compiler_of, write_sound_encoder  # they use parts of this package
 
-    if is_whisper(options.checkpoint):
-        return compile_whisper(options, progress=progress)
+    if (own := compiler_of(options.checkpoint)) is not None:
+        return own(options, progress=progress)
     options.check_lengths()
     target = prepare(options)
     draft = None
@@ -118,16 +116,8 @@ def _check_vocabularies(target: PreparedModel, draft: PreparedModel) -> None:
 
 
 def _write_embedding(path: Path, model: PreparedModel, bar: Progress) -> None:
-    """Writes the table to `path` with its suffixes."""
-    binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
-    dtype = model.profile.tensor_dtype
-    table = Scaled(
-        model.tensors.matrix(model.config.family.tensor(EMBEDDING_ROLE), model.table_shape),
-        model.config.embedding_scale,
-    )
-    if saturated := write_embedding_bin(binary, table, dtype, bar.advance):
-        warn_saturated(saturated, "of the embedding")
-    write_embedding_pt(pt, binary, model.table_shape, dtype)
+    spec, scale = embedding_spec(model.config), model.config.embedding_scale
+    write_embedding(path, spec, model.tensors, model.profile.tensor_dtype, bar, scale)
 
 
 def _name_again(folder: Path, source: Path, others: Iterable[Path]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tcim_lite.hmm import WHOLE, Graph, Role, Split, WeightEntry
 
 from ..blocks import Attention, Deepstack, DeltaNet
-from ..blocks.head import lower_head
+from ..blocks.head import lower_head, lower_input
 from ..blocks.mtp import POST_NORM_HIDDEN
 from ..blocks.part import GraphPart
 from ..blocks.shards import Shard
@@ -48,13 +48,16 @@ def build_graph(
     first_block = sum(len(config.blocks(layer)) for layer in range(layers.start))
     numbers = itertools.count(first_block)
     (embeddings,) = contract.shared
-    rows = (spec.batch, spec.tokens, config.hidden_size)
+    rows = (spec.batch, spec.tokens)
     if layers.start:
-        x = builder.input(residual_name(first_block - 1), rows, role=Role("hidden"))
+        x = builder.input(residual_name(first_block - 1), (*rows, config.hidden_size), role=Role("hidden"))
     else:
-        x = _add_port(builder.input, embeddings, rows)
+        x = _add_port(builder.input, embeddings, (*rows, config.table_shape[1]))
     cache_shape = (1, len(shard.my_kv_heads), context_length, config.head_dim)
     slots = [_slot(builder, config, slot, layers, spec, cache_shape) for slot in range(spec.batch)]
+    number = None
+    if contract.head_number is not None:
+        number = _add_port(builder.input, contract.head_number, (1,), 0, dtype="int32")
     # Of one token, that token is the live row.
     live_rows = slots[0].current if spec.tokens > 1 else None
     part = GraphPart(
@@ -67,17 +70,20 @@ def build_graph(
         kept_row=None if spec.all_logits else live_rows,
         tables=lower_tables(builder, slots) if contract.axes else None,
     )
+    if not layers.start:
+        x = lower_input(part, x)
     for layer in layers:
         for block in config.blocks(layer):
             x = block.lower(part, x, layer, residual_name(next(numbers)))
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
-    hidden = part.norm("final_norm" if spec.mtp is None else POST_NORM_HIDDEN, x, roles.FINAL_NORM)
-    logits = lower_head(part, hidden)
+    hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
+    hidden = part.norm(hidden_name or "final_norm", x, roles.FINAL_NORM)
+    logits = lower_head(part, hidden, number)
     outputs = {logits: Role("logits")}
     for slot, lane in enumerate(slots):
         outputs |= CarriedPorts(contract, _nets(config, layers), spec, slot).outputs(builder, lane.carried_on)
-    if spec.mtp is not None:
+    if hidden_name:
         outputs[hidden] = Role("hidden")
     if spec.argmax:
         outputs |= dict(zip(builder.largest("token", logits), (Role("token_id"), Role("token_logit")), strict=True))

@@ -27,9 +27,11 @@ def owned_files(name: str) -> re.Pattern[str]:
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
     graphs = (
-        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder?\.hmm"
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder?\.hmm|"
+        r"_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
-    return re.compile(rf"{re.escape(name)}({graphs}|(_draft|_visual|_encoder?)?\.hmw)")
+    parts = "draft|visual|encoder?|talker|code_predictor|text_projection"
+    return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
 
 
 def check_neighbours(output: Path, name: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,11 +64,6 @@ class PreparedModel:
         return f"{self.name}_{graph.name}{self.role}{graph.file_suffix}"
 
     @property
-    def table_shape(self) -> tuple[int, int]:
-        """[V, H] of the embedding."""
-        return self.config.vocab_size, self.config.hidden_size
-
-    @property
     def uses_whole_weights(self) -> bool:
         """Whether a graph runs on one device."""
         return any(graph.ndevice == 1 for graph in self.graphs)
@@ -81,13 +77,19 @@ class PreparedModel:
     def elements(self) -> int:
         """Numbers to read, for a progress bar."""
         linears = (math.prod(spec.shape) for spec in self.weights if isinstance(spec, LinearSpec))
-        return sum(linears) + math.prod(self.table_shape)
+        return sum(linears) + math.prod(self.config.table_shape)
 
 
-def prepare(options: CompileOptions, layers: int | None = None, role: str = "") -> PreparedModel:
+def prepare(
+    options: CompileOptions,
+    layers: int | None = None,
+    role: str = "",
+    part: Callable[[Mapping[str, Any]], ModelConfig] | None = None,
+) -> PreparedModel:
     """Returns what `options` describe, of the checkpoint's first `layers` blocks only if that is given.
 
-    `role` is as in `PreparedModel`.
+    `role` is as in `PreparedModel`; `part` reads the config of one of several models in a checkpoint,
+    and whoever compiles them all knows which tensors are left over.
 
     Raises:
         CompileError: The checkpoint or its config does not fit.
@@ -97,7 +99,7 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
             without a place in the graph.
     """
     source = open_source(options.checkpoint, random_weights=options.random_weights)
-    config = read_config(source.config)
+    config = read_config(source.config) if part is None else part(source.config)
     if options.context_length > config.max_position_embeddings:
         warn(
             f"--context-length {options.context_length} is beyond the checkpoint's "
@@ -117,7 +119,7 @@ def prepare(options: CompileOptions, layers: int | None = None, role: str = "") 
             f"--mtp: {source.path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
         )
     weights = weight_specs(config, profile, mtp=options.mtp)
-    if checkpoint is not None and (unused := _unused_tensors(checkpoint, config, weights)):
+    if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(left_out(unused))
     if layers is not None:
         if not 1 <= layers <= config.num_layers:

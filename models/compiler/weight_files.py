@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Sibling, WeightEntry, WeightsWriter
 
 from ..blocks import DeltaNet
+from ..common.embedding import write_embedding_bin, write_embedding_pt
+from ..common.matrix import Scaled, Stacked
 from ..common.pack_stream import row_chunks, to_fp16
+from ..common.package import EMBEDDING_SUFFIXES
 from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
-from ..common.roles import ROPE_COLUMNS, ROPE_COS, ROPE_SIN, UNIT_KEYS
+from ..common.roles import HEAD_NUMBERS, ROPE_COLUMNS, ROPE_COS, ROPE_SIN, UNIT_KEYS
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from .prepare import PreparedModel, warn
@@ -53,6 +56,9 @@ def write_weights(
         if (net := next((block for block in blocks if isinstance(block, DeltaNet)), None)) is not None:
             unit = np.full(net.keys, 1 / np.sqrt(net.keys), np.float32)
             entries.append(writer.add(UNIT_KEYS, "float32", "dense", unit.shape, unit))
+        if config.heads > 1:
+            numbers = np.eye(config.heads, dtype=dtype)
+            entries.append(writer.add(HEAD_NUMBERS, dtype, "dense", numbers.shape, numbers))
         for spec in model.weights:
             if isinstance(spec, VectorSpec):
                 entries += _add_vector(writer, spec, model.tensors.vector(spec), model)
@@ -105,6 +111,17 @@ def write_encoder_weights(
         warn_saturated(sum(saturated), what)
     assert writer.id is not None
     return entries, Sibling(file=path.name, id=writer.id)
+
+
+def write_embedding(
+    path: Path, spec: LinearSpec, tensors: TensorSource, dtype: str, bar: Progress, scale: float = 1.0
+) -> None:
+    """Writes a table of embeddings, or several one under the other, to `path` with its suffixes."""
+    binary, pt = (path.with_suffix(suffix) for suffix in EMBEDDING_SUFFIXES)
+    tables = [tensors.matrix(*pair) for pair in zip(spec.tensors, spec.tensor_shapes, strict=True)]
+    if saturated := write_embedding_bin(binary, Scaled(Stacked(tables), scale), dtype, bar.advance):
+        warn_saturated(saturated, "of the embedding")
+    write_embedding_pt(pt, binary, spec.tensor_shapes, dtype)
 
 
 def _narrowed(rows: NDArray[np.float32], dtype: str, saturated: list[int]) -> NDArray[Any]:

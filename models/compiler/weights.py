@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tcim_lite.hmm.weight_format import GROUP
 
-from ..blocks.head import head_weights
+from ..blocks.head import head_weights, input_weights
 from ..blocks.mtp import mtp_weights
 from ..blocks.weights import Weight
 from ..common import roles
@@ -30,7 +30,8 @@ def weight_specs(config: ModelConfig, profile: Profile, *, mtp: bool = False) ->
     Raises:
         CompileError: A quantised weight whose inputs are not a multiple of 64.
     """
-    tensors, specs = config.family.tensors, list[LinearSpec | VectorSpec]()
+    tensors = config.family.tensors
+    specs = specs_of(input_weights(config), tensors, profile, None)
     for layer in range(config.num_layers + mtp):
         weights = [weight for block in config.blocks(layer) for weight in block.weights(config)]
         # The biases of a layer are stored behind its other weights.
@@ -54,10 +55,15 @@ def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:
 
 def embedding_spec(config: ModelConfig) -> LinearSpec:
     """Returns the embedding as a matrix [V, H]; it goes into a file of its own."""
-    shape = (config.vocab_size, config.hidden_size)
-    names = config.family.tensors[roles.EMBEDDING].names
+    names = config.family.tensors[roles.EMBEDDING]
+    shape = config.table_shape
     return LinearSpec(
-        role=roles.EMBEDDING, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
+        role=roles.EMBEDDING,
+        layer=None,
+        format="linear_f16",
+        shape=shape,
+        tensors=tuple(name for head in range(config.heads) for name in names.of(None, head)),
+        tensor_shapes=((config.vocab_size, shape[1]),) * config.heads,
     )
 
 

@@ -1,6 +1,26 @@
 """Compiles checkpoints of speech models."""
 
-from .compile import compile_whisper, is_whisper, write_sound_encoder
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..common.checkpoint import config_of
+from ..compiler.options import CompileResult
+from . import qwen3_tts, whisper
+from .asked import folder_of
+from .compile import compile_whisper, write_sound_encoder
+from .compile_tts import compile_qwen3_tts
 from .qwen3_asr import MODEL_TYPE as QWEN3_ASR
 
-__all__ = ["QWEN3_ASR", "compile_whisper", "is_whisper", "write_sound_encoder"]
+__all__ = ["QWEN3_ASR", "compiler_of", "write_sound_encoder"]
+
+_COMPILERS = {whisper.MODEL_TYPE: compile_whisper, qwen3_tts.MODEL_TYPE: compile_qwen3_tts}
+
+
+def compiler_of(checkpoint: Path) -> Callable[..., CompileResult] | None:
+    """Returns what compiles a folder, named by itself or by its config.json, that has graphs of its own; else None."""
+    folder = folder_of(checkpoint)
+    if not (folder.is_dir() and (folder / "config.json").is_file()):
+        return None
+    return _COMPILERS.get(str(config_of(folder).get("model_type")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,12 @@ from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
 from . import qwen3_asr, whisper_graphs
+from .asked import COMMON_OPTIONS, check_options, folder_of, tensors_of
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
 # The options that Whisper has; all others must be left out.
-_OPTIONS = {"checkpoint", "output", "name", "context_length", "quant", "head_quant", "activations"}
-_OPTIONS |= {"random_weights", "seed", "self_contained"}
-
-
-def is_whisper(checkpoint: Path) -> bool:
-    """Whether a folder, or its config.json, says that it is a Whisper model."""
-    folder = _folder(checkpoint)
-    return folder.is_dir() and (folder / "config.json").is_file() and config_of(folder).get("model_type") == MODEL_TYPE
+_OPTIONS = COMMON_OPTIONS | {"context_length"}
+_WHAT = f"Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens and a decode of one"
 
 
 def compile_whisper(options: CompileOptions, *, progress: bool = False) -> CompileResult:
@@ -47,8 +41,9 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
     Warns:
         CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
     """
-    _check_options(options)
-    folder = _folder(options.checkpoint)
+    check_options(options, _OPTIONS, _WHAT)
+    _check_context(options)
+    folder = folder_of(options.checkpoint)
     config = read_whisper(config_of(folder))
     profile = profile_for(options.quant, options.head_quant, options.activations)
     specs = config.specs(profile)
@@ -101,7 +96,7 @@ def write_sound_encoder(
     config = qwen3_asr.read_sound(raw, options.audio_frames or qwen3_asr.FRAMES, width)
     if config is None:
         return
-    specs, tensors = config.specs(profile, outer="thinker_config" in raw), _tensors(options)
+    specs, tensors = config.specs(profile, outer="thinker_config" in raw), tensors_of(options)
     tensors.check(specs)
     with Progress(0, visible=False) as bar, worker_pool() as workers:
         file, constants = folder / f"{name}_encode.hmw", config.constants(profile.tensor_dtype)
@@ -112,27 +107,11 @@ def write_sound_encoder(
     write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
 
 
-def _folder(checkpoint: Path) -> Path:
-    return checkpoint.parent if checkpoint.name == "config.json" else checkpoint
-
-
-def _tensors(options: CompileOptions) -> TensorSource:
-    return RandomTensors(options.seed) if options.random_weights else CheckpointTensors(Checkpoint(options.checkpoint))
-
-
-def _check_options(options: CompileOptions) -> None:
+def _check_context(options: CompileOptions) -> None:
     if options.context_length < PREFILL_TOKENS:
         raise CompileError(
             f"--context-length {options.context_length}: expected at least {PREFILL_TOKENS}, the tokens of Whisper's "
             "prefill"
-        )
-    for field in fields(options):
-        if field.name in _OPTIONS or field.default is MISSING or getattr(options, field.name) == field.default:
-            continue
-        flag = "--" + field.name.replace("_", "-") if field.name != "single_device" else "--no-single-device"
-        raise CompileError(
-            f"{flag}: the graphs of Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens "
-            "and a decode of one; leave it out"
         )
 
 

@@ -113,7 +113,7 @@ def _check_role(value: Value, role: Role, error: Callable[[str], Exception], lab
         raise error(f"{label}: '{value.name}' has {_describe(role)}; expected a name, and numbers from 0 on or -1")
     if role.name in ("k_cache", "v_cache"):
         fits, expected = value.kind == "state" and role.layer is not None, "a state of some layer"
-    elif role.name in ("valid_length", "current_length"):
+    elif role.name in ("valid_length", "current_length", "head_number"):
         fits, expected = (value.kind, value.dtype, value.shape) == ("input", "int32", (1,)), "an input int32 [1]"
     elif role.name == "position_ids":
         fits = (value.kind, value.dtype, value.shape[:-1]) == ("input", "int32", (1,))

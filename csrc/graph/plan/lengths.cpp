@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "graph/axis_roles.h"
 
 namespace tcim_lite {
 
@@ -15,8 +16,12 @@ void check_live_positions(const PositionRule& rule, const Graph& graph, const In
   const int32_t* const positions = integers(rule.positions, rule.tokens);
   for (int64_t token = 0; token < std::min(current, rule.tokens); ++token) {
     if (positions[token] >= 0 && positions[token] < rule.rows) continue;
-    fail(ErrorCode::Argument, "run: '", graph.values[rule.positions].name, "' is ", positions[token], " for token ",
-         token, ", expected 0 to ", rule.rows - 1,
+    const Value& input = graph.values[rule.positions];
+    if (input.role.name == kHeadRole)
+      fail(ErrorCode::Argument, "run: '", input.name, "' is ", positions[token], ", expected 0 to ", rule.rows - 1,
+           ", the heads that this graph has; nothing was computed");
+    fail(ErrorCode::Argument, "run: '", input.name, "' is ", positions[token], " for token ", token, ", expected 0 to ",
+         rule.rows - 1,
          ", the positions that this graph has; nothing was computed. Text goes on behind an image at its largest "
          "position + 1");
   }

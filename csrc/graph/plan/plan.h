@@ -29,7 +29,8 @@ struct LengthRule {
   int64_t context = 0;  // 0 when the graph has no cache for it
 };
 
-// Positions of tokens, by which a graph reads rows of a table: those of live tokens are checked before a run.
+// Positions of tokens, or the number of a head, by which a graph reads rows of a table: those of live tokens are
+// checked before a run.
 struct PositionRule {
   uint32_t positions;  // value id: int32 [tokens]
   uint32_t current;    // value id of the slot's length; kNoValue: all tokens are live

@@ -198,7 +198,7 @@ void PlanBuilder::add_length_rule(SlotLengths slot, int64_t tokens, int64_t cont
 
 void PlanBuilder::add_position_rule(uint32_t positions, int64_t rows) {
   const Value& input = value(positions);
-  if (input.kind != ValueKind::Input || !is_axis_role(input.role.name)) return;
+  if (input.kind != ValueKind::Input || !(is_axis_role(input.role.name) || input.role.name == kHeadRole)) return;
   const auto is_same = [&](const PositionRule& rule) { return rule.positions == positions && rule.rows == rows; };
   if (std::any_of(plan_.positions.begin(), plan_.positions.end(), is_same)) return;
   const auto current = std::find_if(graph_.inputs.begin(), graph_.inputs.end(), [&](uint32_t id) {

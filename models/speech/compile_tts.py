@@ -1,0 +1,105 @@
+"""Compiles Qwen3-TTS into a package folder: talker, code predictor and projection of text, under the vendor's names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+from ..common.checkpoint import Checkpoint
+from ..common.pack_stream import worker_pool
+from ..common.package import EMBEDDING, files_in, staged_package, write_host_files
+from ..common.progress import Progress
+from ..common.speech_roles import TEXT_TOKENS
+from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, write_graph_files, write_graphs
+from ..compiler.options import CompileOptions, CompileResult
+from ..compiler.prepare import PreparedModel, left_out, prepare, warn
+from ..compiler.weight_files import write_embedding, write_encoder_weights, write_weights
+from ..compiler.weights import embedding_spec
+from .asked import COMMON_OPTIONS, check_options, tensors_of
+from .qwen3_tts import MODEL_TYPE, TITLE, TextProjection, read_code_predictor, read_talker, read_text_projection
+from .tensors import table_spec
+
+_OPTIONS = COMMON_OPTIONS | {"prefill_length", "context_length"}
+_GRAPHS = f"{TITLE} are those of the vendor: prefill and decode of a talker and of a code predictor, for one sequence"
+_TALKER, _PREDICTOR, _PROJECTION = "talker", "code_predictor", "text_projection"
+_PREDICTOR_PREFILL = 2  # the talker's hidden state and the first code of a frame
+_MORE_ROWS = 2  # of the predictor's caches than codes of a frame, as in the vendor's
+# Where embeddings are; the talker's has the usual name.
+_TABLES = {_TALKER: EMBEDDING, _PREDICTOR: EMBEDDING.with_name(f"{EMBEDDING.name}_{_PREDICTOR}")}
+_TEXT_TABLE = EMBEDDING.with_name("text_embedding")
+_ELSEWHERE = ("speaker_encoder.",)  # networks of the checkpoint that its ONNX exports hold
+
+
+def compile_qwen3_tts(options: CompileOptions, *, progress: bool = False) -> CompileResult:
+    """Writes the package `options` describe: `NAME_talker_prefill.hmm` and so on, as the vendor's demo opens them.
+
+    Args:
+        options: What to compile. `prefill_length` and `context_length` are the talker's.
+        progress: Show a bar on stderr where that is a terminal.
+
+    Raises:
+        CompileError: The checkpoint, its config or an option does not fit, or the output cannot be written.
+
+    Warns:
+        CompileWarning: No tokenizer, values beyond fp16, tensors without a place in the graphs.
+    """
+    check_options(options, _OPTIONS, _GRAPHS)
+    options.check_lengths()
+    name = options.name or MODEL_TYPE
+    talker = prepare(replace(options, name=f"{name}_{_TALKER}"), part=read_talker)
+    rows = read_code_predictor(talker.source.config).heads + 1 + _MORE_ROWS
+    small = replace(options, name=f"{name}_{_PREDICTOR}", prefill_length=_PREDICTOR_PREFILL, context_length=rows)
+    models = {_TALKER: talker, _PREDICTOR: prepare(small, part=read_code_predictor)}
+    projection = read_text_projection(talker.source.config)
+    text = table_spec(TEXT_TOKENS, *projection.embedding)
+    specs = projection.specs(talker.profile)
+    talker.tensors.check([*specs, text])
+    if not options.random_weights:
+        placed = {tensor for model in models.values() for spec in model.weights for tensor in spec.tensors}
+        placed |= {tensor for model in models.values() for tensor in embedding_spec(model.config).tensors}
+        placed |= {tensor for spec in [*specs, text] for tensor in spec.tensors}
+        _warn_unused(Checkpoint(talker.source.path), placed)
+
+    check_neighbours(options.output, name)
+    with staged_package(options.output, owned_files(name)) as staging:
+        if not write_host_files(talker.source.host_files, staging):
+            without = "has no tokenizer files; the package works, but programs will not find a tokenizer"
+            warn(f"{talker.source.path} {without}")
+        (staging / EMBEDDING).parent.mkdir()
+        elements = sum(model.elements for model in models.values()) + math.prod(text.shape)
+        with Progress(elements, visible=progress) as bar, worker_pool() as workers:
+            for part, model in models.items():
+                entries, sibling = write_weights(staging, model, workers, bar)
+                write_graphs(staging, model, entries, sibling)
+                table, dtype = embedding_spec(model.config), model.profile.tensor_dtype
+                write_embedding(staging / _TABLES[part], table, model.tensors, dtype, bar)
+            write_embedding(staging / _TEXT_TABLE, text, talker.tensors, talker.profile.tensor_dtype, bar)
+        _write_projection(staging, name, options, talker, projection)
+        files = files_in(staging)
+    return CompileResult(output=options.output, files=files)
+
+
+def _write_projection(
+    folder: Path, name: str, options: CompileOptions, talker: PreparedModel, projection: TextProjection
+) -> None:
+    profile, tensors = talker.profile, tensors_of(options)
+    with Progress(0, visible=False) as bar, worker_pool() as workers:
+        entries, sibling = write_encoder_weights(
+            folder / f"{name}_{_PROJECTION}.hmw",
+            projection.specs(profile),
+            {},
+            tensors,
+            profile.tensor_dtype,
+            workers,
+            bar,
+        )
+    message = {"model_type": MODEL_TYPE, "quant": profile.quant}
+    file = GraphFile(f"{name}_{_PROJECTION}.hmm", [projection.graph(profile, entries)], message)
+    write_graph_files(folder, [file], entries, sibling, self_contained=options.self_contained)
+
+
+def _warn_unused(checkpoint: Checkpoint, placed: set[str]) -> None:
+    unused = [tensor for tensor in checkpoint.names() if tensor not in placed and not tensor.startswith(_ELSEWHERE)]
+    if unused:
+        warn(left_out(unused))

@@ -1,0 +1,166 @@
+"""Qwen3-TTS: a talker that speaks in codes, a predictor of each frame's other codes, and a projection of text.
+
+The talker is a Qwen3 whose tokens are the first codes of frames. The code predictor is a smaller one with a head and an
+embedding for each of the other codes of a frame. Positions of the talker along three axes are equal: one is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tcim_lite.hmm import Graph, WeightEntry
+
+from ..blocks.speech_layers import linear, linear_weights
+from ..common import roles
+from ..common import speech_roles as speech
+from ..common.config_keys import Key, Only, read_keys
+from ..common.errors import CompileError
+from ..common.profiles import Profile
+from ..common.weight_spec import LinearSpec, VectorSpec
+from ..compiler.weights import specs_of
+from ..contract import Port
+from ..dense import CONTRACT, TENSORS, hidden_per_head
+from ..families import qwen3
+from ..family import ModelConfig, Tensors
+from .builder import SpeechBuilder
+from .tensors import pair_tensors
+
+MODEL_TYPE, ARCHITECTURE = "qwen3_tts", "Qwen3TTSForConditionalGeneration"
+TITLE, MODELS = "Qwen3-TTS", "Qwen3-TTS 12Hz 0.6B, 1.7B"
+HAS = "[graphs of its own](compile.md#speech-from-text): a talker, a predictor of codes, a projection of text"
+_TEXT = ("fc1", "fc2")
+_FEWEST_GROUPS = 3  # of which the predictor has two heads
+
+# Defaults are those of the published classes, except that the sizes of a model must be given.
+_TEXT_KEYS: tuple[Key | Only, ...] = (
+    Key("hidden_size"),
+    Key("text_hidden_size", absent=2048),
+    Key("text_vocab_size"),
+    Key("num_code_groups"),
+    Only("hidden_act", "silu"),
+)
+# transformers writes tie_word_embeddings, but no head here can be tied.
+_QWEN3_KEYS = (
+    *(key for key in qwen3.FAMILY.keys if key.name != "tie_word_embeddings"),
+    Only("use_sliding_window", False),
+)
+
+
+def _below(prefix: str, embedding: str, head: str) -> Mapping[roles.Role, Tensors]:
+    """The tensors of a Qwen3 whose names begin with `prefix`, its embedding and head under names of their own."""
+    tensors = {
+        role: replace(source, names=tuple(prefix + name for name in source.names)) for role, source in TENSORS.items()
+    }
+    own = {roles.EMBEDDING: embedding, roles.HEAD: head}
+    return {**tensors, **{role: Tensors("plain", (prefix + name,)) for role, name in own.items()}}
+
+
+TALKER = replace(
+    qwen3.FAMILY,
+    model_type=MODEL_TYPE,
+    architecture=ARCHITECTURE,
+    title=f"the talker of {TITLE}",
+    keys=(*_QWEN3_KEYS, Key("head_dim", absent=hidden_per_head, null=hidden_per_head)),
+    folded=lambda values: {"tie_word_embeddings": False},
+    tensors=_below("talker.", "model.codec_embedding.weight", "codec_head.weight"),
+    contract=replace(CONTRACT, hidden="past_hidden"),
+    gguf=None,
+)
+
+_PREDICTOR, _INPUT = "talker.code_predictor.", "talker.code_predictor.small_to_mtp_projection"
+CODE_PREDICTOR = replace(
+    TALKER,
+    title=f"the code predictor of {TITLE}",
+    keys=(*_QWEN3_KEYS, Key("num_code_groups")),
+    folded=lambda values: {"tie_word_embeddings": False, "heads": values["num_code_groups"] - 1},
+    tensors={
+        **_below(_PREDICTOR, "model.codec_embedding.{expert}.weight", "lm_head.{expert}.weight"),
+        roles.INPUT_PROJECTION: Tensors("plain", (f"{_INPUT}.weight",)),
+        roles.INPUT_PROJECTION_BIAS: Tensors("plain", (f"{_INPUT}.bias",)),
+    },
+    contract=replace(CONTRACT, head_number=Port("head_number", "generate_steps", "")),
+)
+
+
+def _talker_config(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object(raw, "talker_config")
+
+
+def _object(raw: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object of config.json, with what the file says of the checkpoint as a whole."""
+    own = raw.get(name)
+    if not isinstance(own, Mapping):
+        raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
+    return {**own, "quantization_config": raw.get("quantization_config")}
+
+
+def read_talker(raw: Mapping[str, Any]) -> ModelConfig:
+    """Reads the talker's keys of a parsed `config.json`.
+
+    Raises:
+        CompileError: A value that is missing, malformed or not supported.
+    """
+    return TALKER.read(_talker_config(raw))
+
+
+def read_code_predictor(raw: Mapping[str, Any]) -> ModelConfig:
+    """Reads the code predictor's keys of a parsed `config.json`; its input are rows of the talker's length.
+
+    Raises:
+        CompileError: A value that is missing, malformed or not supported, or that the talker contradicts.
+    """
+    talker = _talker_config(raw)
+    config = CODE_PREDICTOR.read(_object(talker, "code_predictor_config"))
+    values = read_keys(_TEXT_KEYS, talker, TITLE)
+    groups, width = values["num_code_groups"], values["hidden_size"]
+    if groups != config.heads + 1 or groups < _FEWEST_GROUPS:
+        raise CompileError(
+            f"config.json: num_code_groups is {groups} in talker_config and {config.heads + 1} in its "
+            f"code_predictor_config; expected one number, {_FEWEST_GROUPS} or more"
+        )
+    return replace(config, input_size=None if width == config.hidden_size else width)
+
+
+@dataclass(frozen=True, slots=True)
+class TextProjection:
+    """Two Linears between an embedding of text tokens and rows of the talker: the values of their keys."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def embedding(self) -> tuple[str, tuple[int, int]]:
+        """The name and the shape of the embedding."""
+        return "talker.model.text_embedding.weight", (self.values["text_vocab_size"], self.values["text_hidden_size"])
+
+    def specs(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
+        """Returns the weights.
+
+        Raises:
+            CompileError: A quantised weight whose inputs are not a multiple of 64.
+        """
+        width = self.values["text_hidden_size"]
+        tensors: dict[roles.Role, Tensors] = {}
+        for pair, name in zip(speech.TEXT_PROJECTION, _TEXT, strict=True):
+            tensors |= pair_tensors(pair, f"talker.text_projection.linear_{name}")
+        first, second = speech.TEXT_PROJECTION
+        weights = [*linear_weights(first, width, width), *linear_weights(second, self.values["hidden_size"], width)]
+        return specs_of(weights, tensors, profile, None)
+
+    def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
+        """An embedding [1, 1, width] -> a row of the talker's input [1, 1, H]. The vendor's takes one token a run."""
+        builder = SpeechBuilder("text_projection", profile.tensor_dtype, weights, profile.activations)
+        first, second = speech.TEXT_PROJECTION
+        x = builder.input("inputs_embeds", (1, 1, self.values["text_hidden_size"]))
+        x = builder.function("Silu", "text_projection.act", linear(builder, "text_projection.inner", x, first))
+        return builder.build({linear(builder, "outputs", x, second): None})
+
+
+def read_text_projection(raw: Mapping[str, Any]) -> TextProjection:
+    """Reads the keys of the projection of text.
+
+    Raises:
+        CompileError: A value that is missing, malformed or not supported.
+    """
+    return TextProjection(read_keys(_TEXT_KEYS, _talker_config(raw), TITLE))
