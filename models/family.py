@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 from .common.config_keys import Key, Only, read_keys
-from .common.config_rules import Axes, WindowRule, Windows, read_rope, read_rotary_dim, unnested
+from .common.config_rules import Axes, Rope, WindowRule, Windows, read_rope, read_rotary_dim, unnested
 from .common.errors import CompileError
 from .common.four_bit import four_bit_scheme
 from .common.packing import BLOCK
@@ -101,6 +101,8 @@ class Family:
         halved_experts: Where a checkpoint has the experts of a layer in one tensor, outputs come first and all rows of
             gate before those of up; otherwise as in gpt-oss (`common/packed_experts.py`).
         tiny: A config for tests, without `architectures` and `model_type`.
+        local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
+            config and its head_dim.
         vision: Its vision tower, which `--vision` compiles; None without one.
     """
 
@@ -126,6 +128,7 @@ class Family:
     text_architecture: str = ""
     halved_experts: bool = False
     rotary: float | None = None
+    local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | None = None
 
     @property
@@ -181,6 +184,7 @@ class Family:
             experts=None if self.experts is None else self.experts({**values, **flags}),
             rotary_dim=rotary_dim,
             axes=() if self.axes is None else self.axes(scaling, rotary_dim // 2),
+            local_rope=None if self.local_rope is None else self.local_rope(raw, head_dim),
             flags=flags,
         )
         config.check()
@@ -226,9 +230,10 @@ class ModelConfig:
     `rope_scaling` always holds `rope_type`; `windows` are the sliding windows of the layers, None for a layer that sees
     the whole context; `rotary_dim` elements of a head turn, the first ones; `axes` are what `Family.axes` reads;
     `flags` holds the family's own keys; `embedding_scale` and `logit_scale` multiply the embedding table and the
-    logits; `heads` make logits of the same row, and an input of the graph chooses one of them, each with an embedding
-    table of its own; `input_size` is the length of a row of the graph's input and of these tables, where a Linear makes
-    hidden states of it.
+    logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
+    those of the checkpoint's arithmetic; `heads` make logits of the same row, and an input of the graph chooses one of
+    them, each with an embedding table of its own; `input_size` is the length of a row of the graph's input and of these
+    tables, where a Linear makes hidden states of it.
     """
 
     family: Family
@@ -253,6 +258,9 @@ class ModelConfig:
     logit_scale: float = 1.0
     heads: int = 1
     input_size: int | None = None
+    logit_cap: float | None = None
+    residual_scale: float = 1.0
+    local_rope: Rope | None = None
 
     @property
     def table_shape(self) -> tuple[int, int]:

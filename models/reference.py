@@ -19,7 +19,7 @@ from tcim_lite.hmm import read
 
 from .blocks import Attention, Mlp, Moe
 from .common import roles
-from .common.graph_builder import Clamp
+from .common.graph_builder import Clamp, Gelu
 from .common.hidden_exponent import codes_of
 from .common.packing import unpack
 from .common.roles import Role
@@ -82,21 +82,29 @@ class Reference:
                 elif isinstance(block, Moe):
                     x = self._moe(x, block, layer)
                 elif isinstance(block, Mlp):
-                    x = self._mlp(x, layer)
-        return self._linear(self._rms_norm(x, roles.FINAL_NORM), roles.HEAD).astype(_F32)
+                    x = self._mlp(x, block, layer)
+        logits = self._linear(self._of_hidden(x, roles.FINAL_NORM), roles.HEAD)
+        if self.config.logit_cap is not None:
+            capped = self._round(np.tanh(logits.astype(_F32)))
+            logits = self._round(capped.astype(_F32) * self._vectors[roles.LOGIT_CAP])
+        return logits.astype(_F32)
 
-    def _mlp(self, x: Array, layer: int) -> Array:
-        normed = self._rms_norm(x, roles.MLP_NORM, layer)
-        product = self._silu_mul(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS))
-        return self._add(x, self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS))
+    def _mlp(self, x: Array, block: Mlp, layer: int) -> Array:
+        normed = self._of_hidden(x, roles.MLP_NORM, layer)
+        product = self._gated(self._linear(normed, roles.GATE_UP, layer, roles.GATE_UP_BIAS), block.gelu)
+        out = self._linear(product, roles.DOWN, layer, roles.DOWN_BIAS)
+        return self._add(x, self._rms_norm(out, roles.MLP_OUT_NORM, layer) if block.out_norm else out)
 
-    def _silu_mul(self, gate_up: Array, clamp: Clamp | None = None) -> Array:
+    def _gated(self, gate_up: Array, of_gate: Clamp | Gelu | None = None) -> Array:
         pairs = gate_up.reshape(len(gate_up), -1, 2, 16).astype(_F32)
         gate, up = pairs[:, :, 0].reshape(len(pairs), -1), pairs[:, :, 1].reshape(len(pairs), -1)
-        if clamp is not None:
-            limit, alpha = _F32(clamp.limit), _F32(clamp.alpha)
+        if isinstance(of_gate, Clamp):
+            limit, alpha = _F32(of_gate.limit), _F32(of_gate.alpha)
             gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
             return self._round((up + _F32(1)) * (gate / (_F32(1) + np.exp(-(alpha * gate)))))
+        if of_gate is not None:
+            inner = _F32(0.79788456) * (_F32(0.044715) * gate * (gate * gate) + gate)
+            return self._round(_F32(0.5) * gate * (_F32(1) + np.tanh(inner)) * up)
         with np.errstate(over="ignore"):
             return self._round((gate / (_F32(1) + np.exp(-gate)) * up).astype(_F32))
 
@@ -107,7 +115,7 @@ class Reference:
         for rank in range(ids.shape[1]):
             for row, expert in enumerate(ids[:, rank]):
                 up = self._linear(normed[row : row + 1], roles.EXPERT_GATE_UP, layer, roles.EXPERT_GATE_UP_BIAS, expert)
-                product = self._silu_mul(up, block.clamp)
+                product = self._gated(up, block.clamp)
                 out = self._linear(product, roles.EXPERT_DOWN, layer, roles.EXPERT_DOWN_BIAS, expert)[0]
                 total[row] = (total[row] + shares[row, rank].astype(np.float64) * out).astype(_F32)
         return self._add(x, self._round(total))
@@ -129,13 +137,13 @@ class Reference:
 
     def _attention(self, x: Array, block: Attention, layer: int, start: int, cache: ReferenceCache) -> Array:
         config = self.config
-        normed = self._rms_norm(x, roles.ATTENTION_NORM, layer)
+        normed = self._of_hidden(x, roles.ATTENTION_NORM, layer)
         heads = self._linear(normed, roles.QKV, layer, roles.QKV_BIAS).reshape(len(x), -1, config.head_dim)
         q, k, v = np.split(heads, [config.num_heads, config.num_heads + config.num_kv_heads], axis=1)
         if block.qk_norm:
             q, k = self._rms_norm(q, roles.Q_NORM, layer), self._rms_norm(k, roles.K_NORM, layer)
         if block.rotated:
-            q, k = self._rope(q, start), self._rope(k, start)
+            q, k = self._rope(q, start, block), self._rope(k, start, block)
         if layer == len(cache.keys):
             cache.keys.append(k)
             cache.values.append(v)
@@ -152,7 +160,8 @@ class Reference:
             for index, row in enumerate(scaled)
         ]
         mixed = self._round(np.stack(rows)).reshape(len(x), -1)
-        return self._add(x, self._linear(mixed, roles.ATTENTION_OUT, layer, roles.ATTENTION_OUT_BIAS))
+        out = self._linear(mixed, roles.ATTENTION_OUT, layer, roles.ATTENTION_OUT_BIAS)
+        return self._add(x, self._rms_norm(out, roles.ATTENTION_OUT_NORM, layer) if block.out_norm else out)
 
     def _linear(
         self, x: Array, role: Role, layer: int | None = None, bias: Role | None = None, expert: int | None = None
@@ -171,15 +180,19 @@ class Reference:
             vector = vector[expert]
         return self._round(acc if vector is None else acc + vector)
 
-    def _rms_norm(self, x: Array, role: Role, layer: int | None = None) -> Array:
+    def _of_hidden(self, x: Array, role: Role, layer: int | None = None) -> Array:
+        return self._rms_norm(x, role, layer, self.config.residual_scale**2)
+
+    def _rms_norm(self, x: Array, role: Role, layer: int | None = None, of_epsilon: float = 1.0) -> Array:
         wide = x.astype(_F32)
         mean = _sum_of_products(wide, wide) / _F32(wide.shape[-1])
-        factor = _F32(1) / np.sqrt(mean + _F32(self.config.rms_norm_eps))
+        factor = _F32(1) / np.sqrt(mean + _F32(self.config.rms_norm_eps * of_epsilon))
         return self._round(wide * factor[..., None] * self._vectors[role.name_of(layer)])
 
-    def _rope(self, x: Array, start: int) -> Array:
+    def _rope(self, x: Array, start: int, block: Attention) -> Array:
         half = self.config.head_dim // 2
-        cos, sin = (self._vectors[name][start : start + len(x), None] for name in (roles.ROPE_COS, roles.ROPE_SIN))
+        tables = (roles.LOCAL_COS, roles.LOCAL_SIN) if block.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
+        cos, sin = (self._vectors[name][start : start + len(x), None] for name in tables)
         first, second = x[..., :half].astype(_F32), x[..., half:].astype(_F32)
         return self._round(np.concatenate((first * cos - second * sin, second * cos + first * sin), axis=-1))
 

@@ -14,7 +14,7 @@ from .weights import Weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Norm; q, k and v; their rotation; cache; attention; output projection; residual add.
+    """Norm; q, k and v; their rotation; cache; attention; output projection, and its norm; residual add.
 
     Attributes:
         qk_norm: Each head of q and k is normalised before the rotation.
@@ -23,6 +23,8 @@ class Attention:
         window: Tokens that each token sees, the last of them itself; None for all before it.
         rotated: q and k are rotated by their positions; otherwise their order is known from what each sees alone.
         scale: Of the scores; None for 1 / sqrt(head_dim).
+        local_rope: The rotation is that of `ModelConfig.local_rope`.
+        out_norm: What the output projection gives is normalised before the residual add.
         gated: The q projection has a gate for each element of q as well, whose sigmoid multiplies what attention gives.
         sinks: Each query head has one more score, a weight, which takes its share and has no value.
     """
@@ -35,6 +37,8 @@ class Attention:
     scale: float | None = None
     sinks: bool = False
     gated: bool = False
+    local_rope: bool = False
+    out_norm: bool = False
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -55,6 +59,8 @@ class Attention:
         yield Weight(roles.ATTENTION_OUT, (hidden,), q_rows)
         if self.out_bias:
             yield Weight(roles.ATTENTION_OUT_BIAS, (hidden,))
+        if self.out_norm:
+            yield Weight(roles.ATTENTION_OUT_NORM, (hidden,), scale=config.residual_scale)
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph.
@@ -73,7 +79,7 @@ class Attention:
         batch, tokens, _ = x.shape
         head_dim, num_q, num_kv = config.head_dim, len(shard.my_heads), len(shard.my_kv_heads)
 
-        normed = part.norm(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
+        normed = part.norm_of_hidden(f"{here}.norm", x, roles.ATTENTION_NORM, layer)
         qkv = part.linear(f"{here}.qkv", normed, roles.QKV, layer, roles.QKV_BIAS if self.qkv_bias else None)
 
         def heads(name: str, first: int, count: int) -> Ref:
@@ -87,7 +93,8 @@ class Attention:
                 return x
             if part.tables is not None:
                 return builder.rope_by_rows(f"{here}.{name}", x, *part.tables)
-            return builder.rope(f"{here}.{name}", x, roles.ROPE_COS, roles.ROPE_SIN, slots)
+            cos, sin = (roles.LOCAL_COS, roles.LOCAL_SIN) if self.local_rope else (roles.ROPE_COS, roles.ROPE_SIN)
+            return builder.rope(f"{here}.{name}", x, cos, sin, slots)
 
         def cached(which: str, new: Ref, caches: Sequence[Ref]) -> list[Ref]:
             names = [f"{here}.{which}" + (f"_batch_{slot}" if slot else "") for slot in range(len(slots))]
@@ -121,4 +128,6 @@ class Attention:
             config.hidden_size,
             lambda name: part.linear(name, mixed, roles.ATTENTION_OUT, layer, bias),
         )
+        if self.out_norm:
+            out = part.norm(f"{here}.out_norm", out, roles.ATTENTION_OUT_NORM, layer)
         return builder.add(residual, x, out)

@@ -20,7 +20,7 @@ def input_weights(config: ModelConfig) -> Iterator[Weight]:
 
 def head_weights(config: ModelConfig) -> Iterator[Weight]:
     """Yields those of the final norm and the head in the order of use."""
-    yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=config.logit_scale)
+    yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=config.logit_scale / (config.logit_cap or 1.0))
     heads = config.heads if config.heads > 1 else None
     yield Weight(roles.HEAD, (config.vocab_size,), config.hidden_size, experts=heads)
 
@@ -37,12 +37,18 @@ def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
 
     `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read.
     """
-    name, config = part.config.family.contract.output, part.config
+    name, config, builder = part.config.family.contract.output, part.config, part.builder
     if number is None:
-        return part.whole(
-            name, part.shard.vocab.start, config.vocab_size, lambda name: part.linear(name, normed, roles.HEAD)
+        capped = config.logit_cap is not None
+        logits = part.whole(
+            f"{name}.uncapped" if capped else name,
+            part.shard.vocab.start,
+            config.vocab_size,
+            lambda name: part.linear(name, normed, roles.HEAD),
         )
-    builder, scores = part.builder, (1, 1, config.heads)
+        # The norm before the head has divided by the cap.
+        return builder.times(name, builder.tanh(f"{name}.tanh", logits), roles.LOGIT_CAP) if capped else logits
+    scores = (1, 1, config.heads)
     assert normed.shape[:2] == (1, 1)
     chosen = builder.gather("head.chosen", builder.weight(roles.HEAD_NUMBERS), number, 0)
     ids, _ = builder.moe_route("head.route", builder.reshape("head.scores", chosen, scores), 1, "topk_softmax", False)

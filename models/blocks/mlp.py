@@ -1,4 +1,4 @@
-"""The gated MLP: down(silu(gate x) * up x)."""
+"""The gated MLP: down(silu(gate x) * up x), or another function of the gate."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..common import roles
+from ..common.graph_builder import Gelu
 from ..common.graph_values import Ref
 from ..family import ModelConfig
 from .part import GraphPart
@@ -14,13 +15,17 @@ from .weights import Weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mlp:
-    """Norm, gate and up in one Linear, product, down, residual add.
+    """Norm, gate and up in one Linear, product, down, and its norm, residual add.
 
     Attributes:
         bias: All three projections have biases.
+        gelu: The function of the gate, where it is not silu.
+        out_norm: What down gives is normalised before the residual add.
     """
 
     bias: bool = False
+    gelu: Gelu | None = None
+    out_norm: bool = False
 
     def weights(self, config: ModelConfig) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
@@ -32,19 +37,21 @@ class Mlp:
         yield Weight(roles.DOWN, (hidden,), inner, config.padded_intermediate)
         if self.bias:
             yield Weight(roles.DOWN_BIAS, (hidden,))
+        if self.out_norm:
+            yield Weight(roles.MLP_OUT_NORM, (hidden,), scale=config.residual_scale)
 
     def lower(self, part: GraphPart, x: Ref, layer: int, residual: str) -> Ref:
         """Adds the block to a graph; arguments as `Attention.lower`. Returns what has the shape of `x`."""
         builder, config, shard = part.builder, part.config, part.shard
         here = f"layers.{layer}.mlp"
-        normed = part.norm(f"{here}.norm", x, roles.MLP_NORM, layer)
+        normed = part.norm_of_hidden(f"{here}.norm", x, roles.MLP_NORM, layer)
         bias = roles.GATE_UP_BIAS if self.bias else None
         gate_up = part.linear(f"{here}.gate_up", normed, roles.GATE_UP, layer, bias)
         product = part.whole(
             f"{here}.silu_mul",
             shard.inner.start,
             config.padded_intermediate,
-            lambda name: builder.silu_mul(name, gate_up),
+            lambda name: builder.silu_mul(name, gate_up, self.gelu),
         )
         down_bias = roles.DOWN_BIAS if self.bias else None
         out = part.whole(
@@ -53,4 +60,6 @@ class Mlp:
             config.hidden_size,
             lambda name: part.linear(name, product, roles.DOWN, layer, down_bias),
         )
+        if self.out_norm:
+            out = part.norm(f"{here}.out_norm", out, roles.MLP_OUT_NORM, layer)
         return builder.add(residual, x, out)

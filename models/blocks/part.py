@@ -45,6 +45,11 @@ class GraphPart:
         """RMS norm over the last axis."""
         return self.builder.rms_norm(name, x, self.weight(role, layer), self.config.rms_norm_eps)
 
+    def norm_of_hidden(self, name: str, x: Ref, role: Role, layer: int | None = None) -> Ref:
+        """RMS norm of hidden states between blocks."""
+        epsilon = self.config.rms_norm_eps * self.config.residual_scale**2
+        return self.builder.rms_norm(name, x, self.weight(role, layer), epsilon)
+
     def linear(self, name: str, x: Ref, role: Role, layer: int | None = None, bias: Role | None = None) -> Ref:
         """This device's outputs of a Linear; with a bias if one is named."""
         vector = None if bias is None else self.weight(bias, layer)

@@ -23,14 +23,14 @@ class Key:
     Attributes:
         name: In `config.json`.
         kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layers` a list of numbers
-            of layers, `names` a list of texts.
+            of layers, `names` a list of texts, `optional` a positive number or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
     """
 
     name: str
-    kind: Literal["size", "number", "flag", "layers", "names"] = "size"
+    kind: Literal["size", "number", "flag", "layers", "names", "optional"] = "size"
     absent: Default = None
     null: Default = None
     also: str = ""
@@ -106,10 +106,16 @@ def names(name: str, value: Any) -> list[str]:
     return list(value)
 
 
+def optional(name: str, value: Any) -> float | None:
+    """Returns `value` if it is a positive number that fp32 can hold, or None."""
+    return None if value is None else positive(name, value)
+
+
 _READERS: dict[str, Callable[[str, Any], Any]] = {
     "size": size,
     "number": positive,
     "flag": flag,
     "layers": layers,
     "names": names,
+    "optional": optional,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .config_keys import flag, positive, size
@@ -13,6 +14,21 @@ Windows: TypeAlias = "tuple[int | None, ...]"
 WindowRule: TypeAlias = Callable[[Mapping[str, Any], int], Windows]
 # Which position turns each frequency: 0 that in time, 1 that in height, 2 that in width; empty where there is only one
 Axes: TypeAlias = "tuple[int, ...]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rope:
+    """What some layers turn by, where others turn by the RoPE of `ModelConfig`.
+
+    Attributes:
+        theta: Base of the frequencies.
+        scaling: As `ModelConfig.rope_scaling`.
+        head_dim: Of these layers; all of a head turns.
+    """
+
+    theta: float
+    scaling: Mapping[str, Any]
+    head_dim: int
 
 
 def read_rope(
@@ -42,6 +58,23 @@ def read_rope(
     return theta, scaling
 
 
+def read_local_rope(raw: Mapping[str, Any], head_dim: int) -> Rope:
+    """Returns the RoPE of layers with a sliding window: `sliding_attention` in `rope_parameters`, or the older
+    `rope_local_base_freq`, without a scaling."""
+    parameters = raw.get("rope_parameters")
+    own = parameters.get("sliding_attention") if isinstance(parameters, Mapping) else None
+    own = {} if own is None else own
+    if not isinstance(own, Mapping):
+        raise CompileError(f"config.json: rope parameters of sliding_attention must be an object, got {own!r:.80}")
+    scaling = {"rope_type": "default", **own}
+    theta = scaling.pop("rope_theta", None)
+    if theta is None:
+        theta = raw.get("rope_local_base_freq", 10000.0)
+    if not isinstance(scaling["rope_type"], str):
+        raise CompileError(f"config.json: rope_type must be a string, got {scaling['rope_type']!r:.40}")
+    return Rope(theta=positive("rope_local_base_freq", theta), scaling=scaling, head_dim=head_dim)
+
+
 def read_rotary_dim(raw: Mapping[str, Any], scaling: Mapping[str, Any], usual: float, head_dim: int) -> int:
     """Returns how many elements of a head turn, the first ones; `usual` is their share in a file that does not say."""
     factor = positive(
@@ -62,9 +95,9 @@ def unnested(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         own = raw.get(name) or {}
         if not isinstance(own, Mapping):
             raise CompileError(f"config.json: {name} must be an object, got {own!r:.80}")
-        # Files say that the head is tied in either place; what neither says is false.
-        tied = raw.get("tie_word_embeddings") or own.get("tie_word_embeddings") or False
-        raw = {**raw, **own, "tie_word_embeddings": tied}
+        # Files say that the head is tied in either place.
+        said = [place["tie_word_embeddings"] for place in (raw, own) if "tie_word_embeddings" in place]
+        raw = {**raw, **own, **({"tie_word_embeddings": any(said)} if said else {})}
     return raw
 
 

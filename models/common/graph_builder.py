@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from tcim_lite.hmm import WeightEntry
 
@@ -23,6 +24,9 @@ class Clamp:
 
     alpha: float
     limit: float
+
+
+Gelu: TypeAlias = Literal["gelu_tanh"]  # the function of the gate in the form of SiluMul that has it for silu
 
 
 class GraphBuilder(GraphValues):
@@ -119,12 +123,14 @@ class GraphBuilder(GraphValues):
         assert x.shape[0] == 1
         return self._op("BatchGather", name, [x, current], (1, 1, x.shape[2]))
 
-    def silu_mul(self, name: str, x: Ref, clamp: Clamp | None = None) -> Ref:
-        """[.., 2 I], gate and up alternating in blocks of 16 -> [.., I]."""
+    def silu_mul(self, name: str, x: Ref, of_gate: Clamp | Gelu | None = None) -> Ref:
+        """[.., 2 I], gate and up alternating in blocks of 16 -> [.., I]. `of_gate` is what is not silu."""
         assert x.shape[-1] % 32 == 0
         attributes: dict[str, int | float | str] = {}
-        if clamp is not None:
-            attributes = {"alpha": clamp.alpha, "limit": clamp.limit}
+        if isinstance(of_gate, Clamp):
+            attributes = {"alpha": of_gate.alpha, "limit": of_gate.limit}
+        elif of_gate is not None:
+            attributes = {"function": of_gate}
         return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2), attributes)
 
     def moe_route(self, name: str, logits: Ref, chosen: int, order: str, normalise: bool) -> tuple[Ref, Ref]:
@@ -196,6 +202,14 @@ class GraphBuilder(GraphValues):
         """Product of two values of equal shape, element by element."""
         assert a.shape == b.shape, (name, a.shape, b.shape)
         return self._op("Mul", name, [a, b], a.shape)
+
+    def times(self, name: str, x: Ref, factors: str) -> Ref:
+        """Product of a value and a weight of the tensor dtype whose shape repeats to that of `x`."""
+        return self._op("Mul", name, [x, self.weight(factors)], x.shape, {"broadcast": 1})
+
+    def tanh(self, name: str, x: Ref) -> Ref:
+        """tanh of every element."""
+        return self._op("Tanh", name, [x], x.shape)
 
     def slice(self, name: str, x: Ref, start: int, stop: int) -> Ref:
         """Elements start..stop of the last axis."""

@@ -14,7 +14,8 @@ from .checkpoint import FLOATS, Checkpoint
 # What names of its layers begin with, in some files.
 _LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.")
 VISION = ("model.visual.", "visual.")  # and those of its vision tower
-_SOUND = ("model.audio_tower.", "model.multi_modal_projector.", "thinker.audio_tower.")
+_OTHER_TOWERS = ("model.vision_tower.", "vision_tower.", "model.embed_vision.", "model.embed_audio.")
+_SOUND = ("model.audio_tower.", "model.multi_modal_projector.", "multi_modal_projector.", "thinker.audio_tower.")
 _OWN = "model."  # in the others
 _HEAD = "lm_head."
 
@@ -37,7 +38,7 @@ class LanguageTensors(Checkpoint):
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
-        names = [name for name in super().names() if not name.startswith((*VISION, *_SOUND))]
+        names = [name for name in super().names() if not name.startswith((*VISION, *_OTHER_TOWERS, *_SOUND))]
         for stored, own in ((self._prefix, _OWN), (self._head, _HEAD)):
             names = [own + name.removeprefix(stored) if name.startswith(stored) else name for name in names]
         return names

@@ -36,11 +36,13 @@ SINKS = Role("sinks", "layers.{layer}.self_attn.sinks", "bias", "q_heads")
 Q_NORM = Role("q_norm", "layers.{layer}.self_attn.q_norm.weight", "norm")
 K_NORM = Role("k_norm", "layers.{layer}.self_attn.k_norm.weight", "norm")
 ATTENTION_OUT = Role("attention_out", "layers.{layer}.self_attn.o_proj.weight", "linear", "hidden")
+ATTENTION_OUT_NORM = Role("attention_out_norm", "layers.{layer}.self_attn.out_norm.weight", "norm")
 ATTENTION_OUT_BIAS = Role("attention_out_bias", "layers.{layer}.self_attn.o_proj.bias", "bias", "hidden")
 MLP_NORM = Role("mlp_norm", "layers.{layer}.post_attention_layernorm.weight", "norm")
 GATE_UP = Role("gate_up", "layers.{layer}.mlp.gate_up.weight", "linear", "inner")
 GATE_UP_BIAS = Role("gate_up_bias", "layers.{layer}.mlp.gate_up.bias", "bias", "inner")
 DOWN = Role("down", "layers.{layer}.mlp.down_proj.weight", "linear", "hidden")
+MLP_OUT_NORM = Role("mlp_out_norm", "layers.{layer}.mlp.out_norm.weight", "norm")
 DOWN_BIAS = Role("down_bias", "layers.{layer}.mlp.down_proj.bias", "bias", "hidden")
 ROUTER = Role("router", "layers.{layer}.mlp.router.weight", "linear")
 ROUTER_BIAS = Role("router_bias", "layers.{layer}.mlp.router.bias", "bias")
@@ -72,5 +74,7 @@ UNIT_KEYS = "linear_attn.unit_keys"  # [K], 1 / sqrt(K): the norm of a head as a
 # Computed tables [context, head_dim / 2], not read from a checkpoint; and, where tokens have three positions, int32
 # [head_dim / 2]: which of the tables' columns at these positions, one behind the other, a frequency takes.
 ROPE_COS, ROPE_SIN, ROPE_COLUMNS = "rope.cos", "rope.sin", "rope.columns"
+LOCAL_COS, LOCAL_SIN = "rope.local.cos", "rope.local.sin"  # of layers with a window, where they turn otherwise
+LOGIT_CAP = "logit_cap"  # [1]
 # [heads, heads], where there are several: row n has its 1 at n.
 HEAD_NUMBERS = "heads.numbers"

@@ -78,7 +78,7 @@ def build_graph(
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
     hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
-    hidden = part.norm(hidden_name or "final_norm", x, roles.FINAL_NORM)
+    hidden = part.norm_of_hidden(hidden_name or "final_norm", x, roles.FINAL_NORM)
     logits = lower_head(part, hidden, number)
     outputs = {logits: Role("logits")}
     for slot, lane in enumerate(slots):

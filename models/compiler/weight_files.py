@@ -24,7 +24,16 @@ from ..common.package import EMBEDDING_SUFFIXES
 from ..common.packed_rows import packed_rows
 from ..common.packing import BLOCK
 from ..common.progress import Progress
-from ..common.roles import HEAD_NUMBERS, ROPE_COLUMNS, ROPE_COS, ROPE_SIN, UNIT_KEYS
+from ..common.roles import (
+    HEAD_NUMBERS,
+    LOCAL_COS,
+    LOCAL_SIN,
+    LOGIT_CAP,
+    ROPE_COLUMNS,
+    ROPE_COS,
+    ROPE_SIN,
+    UNIT_KEYS,
+)
 from ..common.rope import rope_table
 from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
 from .prepare import PreparedModel, warn
@@ -37,17 +46,9 @@ def write_weights(
     file = model.weights_file
     config, dtype = model.config, model.profile.tensor_dtype
     saturated: list[int] = []
-    rope = rope_table(
-        head_dim=config.rotary_dim,
-        theta=config.rope_theta,
-        scaling=config.rope_scaling,
-        max_position_embeddings=config.max_position_embeddings,
-        context_length=model.options.context_length,
-    )
     with WeightsWriter(folder / file) as writer:
         entries = [
-            writer.add(name, dtype, "dense", part.shape, part.astype(dtype))
-            for name, part in ((ROPE_COS, rope.cos), (ROPE_SIN, rope.sin))
+            writer.add(name, dtype, "dense", part.shape, part.astype(dtype)) for name, part in _dense_constants(model)
         ]
         if config.axes:
             columns = np.array([axis * len(config.axes) + j for j, axis in enumerate(config.axes)], np.int32)
@@ -69,6 +70,26 @@ def write_weights(
         warn_saturated(sum(saturated), "of the weights")
     assert writer.id is not None
     return entries, Sibling(file=file, id=writer.id)
+
+
+def _dense_constants(model: PreparedModel) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    """What is computed, and stored in the dtype of the graphs' tensors."""
+    config, context = model.config, model.options.context_length
+    ropes = [(ROPE_COS, ROPE_SIN, config.rotary_dim, config.rope_theta, config.rope_scaling)]
+    if (local := config.local_rope) is not None:
+        ropes.append((LOCAL_COS, LOCAL_SIN, local.head_dim, local.theta, local.scaling))
+    for cos, sin, head_dim, theta, scaling in ropes:
+        table = rope_table(
+            head_dim=head_dim,
+            theta=theta,
+            scaling=scaling,
+            max_position_embeddings=config.max_position_embeddings,
+            context_length=context,
+        )
+        yield cos, table.cos
+        yield sin, table.sin
+    if config.logit_cap is not None:
+        yield LOGIT_CAP, np.array([config.logit_cap], np.float32)
 
 
 def write_encoder_weights(

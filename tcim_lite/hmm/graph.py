@@ -20,7 +20,7 @@ OPS = {
     "KVcache": 1,
     "FlashAttention": 2,
     "BatchGather": 1,
-    "SiluMul": 2,
+    "SiluMul": 3,
     "Add": 2,
     "Mul": 2,
     "Slice": 1,
@@ -114,6 +114,7 @@ _MINOR_OF_ATTRIBUTE = {
     ("Rope", "rotary_dim"): 4,
     ("Rope", "tables"): 4,
     ("SiluMul", "alpha"): 2,
+    ("SiluMul", "function"): 5,
     ("SiluMul", "limit"): 2,
 }
 
@@ -165,6 +166,8 @@ class Op:
 def version_of(op: Op) -> int:
     """The lowest version of the op that has its attributes; 1.0 of the format has version 1 of each."""
     if op.kind == "Rope" and ("tables" in op.attributes or "rotary_dim" in op.attributes):
+        return 3
+    if op.kind == "SiluMul" and "function" in op.attributes:
         return 3
     newer = any((op.kind, key) in _MINOR_OF_ATTRIBUTE or key == "broadcast" for key in op.attributes)
     return 2 if newer else 1

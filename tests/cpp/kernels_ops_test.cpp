@@ -343,6 +343,9 @@ void check_gated(int64_t rows, int64_t cols, int wildest) {
     // exp stops at exp(88) = 1 / 6.05e-39, so silu of less than -88 does not fall below 6.05e-39 |g|.
     CHECK(std::fabs(silu(g) - exact) <= 4e-7 * std::fabs(exact) + 6.1e-39 * std::fabs(g) + 0x1p-149);
   }
+  same_everywhere<T>("gelu_mul", y, [&](const KernelTable& table, const Matrix<T>& out) {
+    table.gelu_mul[kElem<T>]({x.data(), out.data(), rows, cols, x.stride, out.stride});
+  });
   constexpr float kAlpha = 1.702f, kLimit = 1.25f;
   same_everywhere<T>("clamped_glu", y, [&](const KernelTable& table, const Matrix<T>& out) {
     table.clamped_glu[kElem<T>]({{x.data(), out.data(), rows, cols, x.stride, out.stride}, kAlpha, kLimit});

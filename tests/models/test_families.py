@@ -33,6 +33,12 @@ def test_config_json_chooses_the_family(tmp_path: Path, family: str) -> None:
     ("family", "changes", "message"),
     [
         ("qwen3", {"is_causal": False}, "is_causal=False is not supported; Qwen3 dense is compiled with True only"),
+        ("gemma3", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported; Gemma 3"),
+        ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported: with a"),
+        ("gemma3", {"hidden_activation": "silu"}, "hidden_activation='silu' is not supported"),
+        ("gemma3", {"sliding_window": None}, "config.json has no 'sliding_window'"),
+        ("gemma3", {"final_logit_softcapping": -1}, "final_logit_softcapping must be a positive number"),
+        ("gemma3", {"rope_parameters": {"sliding_attention": 3}}, "sliding_attention must be an object, got 3"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier must be a positive number"),
         ("llama", {"model_type": "mistral"}, r"another architecture.*LlamaForCausalLM.*'mistral'.*Llama \(Llama"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act='gelu' is not supported; Llama is compiled with 'silu' only"),
@@ -55,6 +61,7 @@ def test_refusals(family: str, changes: dict[str, Any], message: str) -> None:
     ("model_type", "architecture", "expected"),
     [
         ("qwen3_vl_text", "Qwen3VLTextModel", "Qwen3VLForConditionalGeneration"),
+        ("gemma3_text", "Gemma3TextModel", "Gemma3ForCausalLM"),
         ("qwen2_5_vl_text", None, "Qwen2_5_VLForConditionalGeneration"),
         ("qwen3_5_text", "Qwen3_5TextModel", "Qwen3_5ForCausalLM"),
     ],

@@ -69,6 +69,7 @@ struct KernelTable {
   void (*silu_mul_store[2])(const SiluMulStoreArgs&);
   void (*elementwise[kElementwiseOps][kElems])(const ElementwiseArgs&);
   void (*silu_mul[2])(const SiluMulArgs&);
+  void (*gelu_mul[2])(const SiluMulArgs&);  // apply<kGeluTanh>(gate) * up
   void (*clamped_glu[2])(const ClampedGluArgs&);
   void (*weighted_sum[2])(const WeightedSumArgs&);
   void (*rope[2])(const RopeArgs&);

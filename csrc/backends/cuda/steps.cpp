@@ -123,7 +123,7 @@ void StepLauncher::launch_step(const ElementwiseSpec& spec) {
 void StepLauncher::launch_step(const SiluMulSpec& spec) {
   const RowArgs args = row_args(spec.x, spec.y);
   if (spec.clamped()) return launch_clamped_glu(spec.elem, args, spec.alpha, spec.limit, stream_);
-  launch_silu_mul(spec.elem, args, stream_);
+  (spec.gelu ? launch_gelu_mul : launch_silu_mul)(spec.elem, args, stream_);
 }
 
 void StepLauncher::launch_step(const GatherRowSpec& spec) {

@@ -18,7 +18,9 @@ void check_activations(const OpCheck& op, DType dtype, const Value& weight);
 // Error(Unsupported) where it cannot.
 bool wants_hidden_exponents(const PlanBuilder& plan, const Op& op, const LinearSpec& step);
 
-// Whether `op` is a SiluMul that a Linear can take as its epilogue: not the clamped one.
-inline bool is_plain_silu_mul(const Op& op) { return op.kind == OpKind::SiluMul && op.find("limit") == nullptr; }
+// Whether `op` is a SiluMul that a Linear can take as its epilogue: silu without a limit.
+inline bool is_plain_silu_mul(const Op& op) {
+  return op.kind == OpKind::SiluMul && op.find("limit") == nullptr && op.find("function") == nullptr;
+}
 
 }  // namespace tcim_lite::ops

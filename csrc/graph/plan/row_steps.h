@@ -167,6 +167,7 @@ struct SiluMulSpec {
   Elem elem = kF16;
   Rows x, y;
   float alpha = 0, limit = 0;  // of the clamped form; no limit: silu(gate) * up
+  bool gelu = false;           // GeluTanh in place of silu
 
   bool clamped() const { return limit > 0; }
 };

@@ -33,7 +33,9 @@ void SiluMulStep::run(const RunContext& context) const {
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
     const SiluMulArgs args{
         row_of(context, x, begin, elem), row_of(context, y, begin, elem), end - begin, y.cols, x.stride, y.stride};
-    clamped() ? context.kernels.clamped_glu[elem]({args, alpha, limit}) : context.kernels.silu_mul[elem](args);
+    if (clamped()) return context.kernels.clamped_glu[elem]({args, alpha, limit});
+    if (gelu) return context.kernels.gelu_mul[elem](args);
+    context.kernels.silu_mul[elem](args);
   });
 }
 

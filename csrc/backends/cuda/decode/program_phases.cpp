@@ -136,7 +136,7 @@ bool ProgramBuilder::add(const ElementwiseSpec& spec) {
 }
 template <>
 bool ProgramBuilder::add(const SiluMulSpec& spec) {
-  return !spec.clamped() && add_elementwise(kElementwiseOps, spec.elem, spec.x, spec.y);
+  return !spec.clamped() && !spec.gelu && add_elementwise(kElementwiseOps, spec.elem, spec.x, spec.y);
 }
 bool ProgramBuilder::add_elementwise(int op, Elem elem, const Rows& a, const Rows& y) {
   if (elem != kF16 || !takes_rows(y)) return false;

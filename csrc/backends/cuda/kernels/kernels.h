@@ -58,6 +58,7 @@ struct ElementwiseArgs {
 void launch_elementwise(ElementwiseOp op, Elem elem, const ElementwiseArgs& args, cudaStream_t stream);
 // y [rows, cols] from x [rows, 2 cols], gate and up alternating in blocks of 16.
 void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream);
+void launch_gelu_mul(Elem elem, const RowArgs& args, cudaStream_t stream);
 // (up + 1) * gate * sigmoid(alpha * gate), gate at most `limit` and up in [-limit, limit].
 void launch_clamped_glu(Elem elem, const RowArgs& args, float alpha, float limit, cudaStream_t stream);
 void launch_copy(Elem from, Elem to, const RowArgs& args, cudaStream_t stream);

@@ -1,6 +1,7 @@
 // The edges of a graph and the ops that stand alone: each row by itself.
 #include "backends/cuda/kernels/common.cuh"
 #include "backends/cuda/kernels/elementwise.cuh"
+#include "backends/cuda/kernels/functions.cuh"
 #include "backends/cuda/kernels/kernels.h"
 #include "backends/cuda/kernels/quantize.cuh"
 
@@ -122,6 +123,11 @@ __global__ void silu_mul_kernel(RowArgs args) {
 }
 
 template <typename T>
+__global__ void gelu_mul_kernel(RowArgs args) {
+  glu<T>(args, [](float gate, float value) { return apply<kGeluTanh>(gate, 0.0f, 0.0f) * value; });
+}
+
+template <typename T>
 __global__ void clamped_glu_kernel(RowArgs args, float alpha, float limit) {
   glu<T>(args, [=](float gate, float value) { return clamped_glu(gate, value, alpha, limit); });
 }
@@ -205,6 +211,11 @@ void launch_elementwise(ElementwiseOp op, Elem elem, const ElementwiseArgs& args
 void launch_silu_mul(Elem elem, const RowArgs& args, cudaStream_t stream) {
   with_elem(elem,
             [&](auto t) { launch(silu_mul_kernel<decltype(t)>, grid_of(args), dim3(kThreads), 0, stream, args); });
+}
+
+void launch_gelu_mul(Elem elem, const RowArgs& args, cudaStream_t stream) {
+  with_elem(elem,
+            [&](auto t) { launch(gelu_mul_kernel<decltype(t)>, grid_of(args), dim3(kThreads), 0, stream, args); });
 }
 
 void launch_clamped_glu(Elem elem, const RowArgs& args, float alpha, float limit, cudaStream_t stream) {

@@ -1,5 +1,5 @@
 // Gated activations of an MLP.
-#include "backends/cpu/kernels/vector/simd.h"
+#include "backends/cpu/kernels/vector/functions_simd.h"
 
 namespace tcim_lite::cpu {
 namespace {
@@ -38,6 +38,11 @@ void silu_mul(const SiluMulArgs& args) {
 }
 
 template <typename T>
+void gelu_mul(const SiluMulArgs& args) {
+  gate_rows<T>(args, [](Vec gate, Vec up) { return apply<kGeluTanh>(gate, 0.0f, 0.0f) * up; });
+}
+
+template <typename T>
 void clamped_glu(const ClampedGluArgs& args) {
   const Vec one = broadcast(1.0f), alpha = broadcast(args.alpha), limit = broadcast(args.limit);
   const Vec none = broadcast(-__builtin_inff());
@@ -56,6 +61,7 @@ void exp_many(const float* x, float* y, int64_t count) {
 void TCIM_LITE_USE(activation)(KernelTable& table) {
   enter(table.silu_mul_store, silu_mul_store<uint16_t>, silu_mul_store<float>);
   enter(table.silu_mul, silu_mul<uint16_t>, silu_mul<float>);
+  enter(table.gelu_mul, gelu_mul<uint16_t>, gelu_mul<float>);
   enter(table.clamped_glu, clamped_glu<uint16_t>, clamped_glu<float>);
   table.exp = exp_many;
 }

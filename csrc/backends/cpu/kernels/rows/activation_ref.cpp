@@ -1,5 +1,5 @@
 #include "backends/cpu/kernels/vector/element_ref.h"
-#include "backends/cpu/kernels/vector/functions_one.h"
+#include "backends/cpu/kernels/vector/functions_ref.h"
 
 namespace tcim_lite::cpu {
 
@@ -43,6 +43,11 @@ void silu_mul(const SiluMulArgs& args) {
 }
 
 template <typename Row>
+void gelu_mul(const SiluMulArgs& args) {
+  gate_rows<Row>(args, [](float gate, float up) { return apply<kGeluTanh>(Lane{gate}, 0.0f, 0.0f).v * up; });
+}
+
+template <typename Row>
 void clamped_glu(const ClampedGluArgs& args) {
   const float alpha = args.alpha, limit = args.limit;
   gate_rows<Row>(args.rows, [=](float gate, float up) {
@@ -61,6 +66,7 @@ void exp_many(const float* x, float* y, int64_t count) {
 void use_activation_ref(KernelTable& table) {
   enter(table.silu_mul_store, silu_mul_store<F16Row>, silu_mul_store<F32Row>);
   enter(table.silu_mul, silu_mul<F16Row>, silu_mul<F32Row>);
+  enter(table.gelu_mul, gelu_mul<F16Row>, gelu_mul<F32Row>);
   enter(table.clamped_glu, clamped_glu<F16Row>, clamped_glu<F32Row>);
   table.exp = exp_many;
 }

@@ -1,0 +1,72 @@
+"""Gemma 3, its language model: norms on both sides of each block, five layers with a window for each without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..blocks import Attention, Block, Mlp
+from ..common.config_keys import Key, Only
+from ..common.config_rules import read_local_rope
+from ..dense import CONTRACT
+from ..family import Family, ModelConfig
+from ..gemma import KEYS, TENSORS, TINY, window_by_pattern
+
+# Hidden states of the released models leave the range of fp16, and norms alone read them.
+_RESIDUAL_SCALE = 2.0**-6
+
+
+def _layer(config: ModelConfig, layer: int) -> tuple[Block, ...]:
+    window = config.windows[layer]
+    attention = Attention(
+        qk_norm=True,
+        window=window,
+        local_rope=window is not None,
+        scale=config.flags["query_pre_attn_scalar"] ** -0.5,
+        out_norm=True,
+    )
+    return attention, Mlp(gelu="gelu_tanh", out_norm=True)
+
+
+def _folded(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "embedding_scale": values["hidden_size"] ** 0.5 * _RESIDUAL_SCALE,
+        "residual_scale": _RESIDUAL_SCALE,
+        "logit_cap": values["final_logit_softcapping"],
+    }
+
+
+FAMILY = Family(
+    model_type="gemma3",
+    architecture="Gemma3ForConditionalGeneration",
+    text_architecture="Gemma3ForCausalLM",
+    title="Gemma 3",
+    models="Gemma 3 270M to 27B, the language model",
+    has="norms before and behind attention and MLP, stored less 1; norms on the heads of q and k; GELU for SiLU; "
+    "`sliding_window` with a RoPE of its own in five of six layers, or by `sliding_window_pattern` or `layer_types`; "
+    "`query_pre_attn_scalar`; `final_logit_softcapping`",
+    keys=(
+        *KEYS,
+        Key("query_pre_attn_scalar", "number", absent=256.0),
+        Only("attn_logit_softcapping", None),
+    ),
+    window=window_by_pattern,
+    layer=_layer,
+    tensors={role: replace(source, offset=1.0) if role.kind == "norm" else source for role, source in TENSORS.items()},
+    contract=CONTRACT,
+    folded=_folded,
+    rope_theta=1e6,
+    local_rope=read_local_rope,
+    nested="text_config",
+    tiny={
+        **TINY,
+        "query_pre_attn_scalar": 48,
+        "sliding_window": 24,
+        "sliding_window_pattern": 2,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    },
+)

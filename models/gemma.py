@@ -1,0 +1,64 @@
+"""What the families of Gemma share: config keys, tensors, the windows of their layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import dense
+from .common import roles
+from .common.config_keys import Key, Only, size
+from .common.config_rules import Windows, sliding_layers, windows_in
+from .common.errors import CompileError
+from .family import Tensors
+
+# Files leave out what is the default of transformers, sizes too.
+KEYS: tuple[Key | Only, ...] = (
+    Key("vocab_size", absent=262208),
+    Key("hidden_size", absent=2304),
+    Key("intermediate_size", absent=9216),
+    Key("num_hidden_layers", absent=26),
+    Key("num_attention_heads", absent=8),
+    Key("num_key_value_heads", absent=4),
+    Key("head_dim", absent=256),
+    Key("rms_norm_eps", "number", absent=1e-6),
+    Key("tie_word_embeddings", "flag", absent=True),
+    Key("max_position_embeddings", absent=131072),
+    Key("final_logit_softcapping", "optional"),
+    Only("hidden_activation", "gelu_pytorch_tanh"),
+    Only("attention_bias", False),
+)
+
+_LAYER = "model.layers.{layer}"
+
+# Norms before and behind attention and MLP.
+TENSORS: Mapping[roles.Role, Tensors] = {
+    **dense.TENSORS,
+    roles.ATTENTION_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_attention_layernorm.weight",)),
+    roles.MLP_NORM: Tensors("plain", (f"{_LAYER}.pre_feedforward_layernorm.weight",)),
+    roles.MLP_OUT_NORM: Tensors("plain", (f"{_LAYER}.post_feedforward_layernorm.weight",)),
+}
+
+TINY: Mapping[str, Any] = {
+    **{key: value for key, value in dense.TINY.items() if key != "hidden_act"},
+    "head_dim": 64,
+    "rms_norm_eps": 1e-6,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+}
+
+
+def window_by_pattern(raw: Mapping[str, Any], layers: int) -> Windows:
+    """`sliding_window` in layers that `layer_types` names, or in all but every `sliding_window_pattern`th one."""
+    if (both := raw.get("use_bidirectional_attention")) not in (None, False, "vision"):
+        raise CompileError(
+            f"config.json: use_bidirectional_attention={both!r} is not supported: with a KV cache, tokens see those "
+            "before them alone"
+        )
+    types = raw.get("layer_types")
+    if types is None:
+        pattern = size("sliding_window_pattern", raw.get("sliding_window_pattern") or 6)
+        sliding = [(layer + 1) % pattern != 0 for layer in range(layers)]
+    else:
+        sliding = sliding_layers(types, layers)
+    return windows_in(sliding, size("sliding_window", raw.get("sliding_window", 4096)))
