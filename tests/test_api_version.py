@@ -25,9 +25,10 @@ def emulate(monkeypatch):
 @pytest.mark.parametrize(("value", "version"), [("", "v1.4.0"), ("1.4", "v1.4.0"), ("1.3", "v1.3.0")])
 def test_the_first_line_of_the_version_is_the_emulated_one(emulate, value, version):
     emulate(value)
-    first, second = rt.get_version().split("\n")
+    first, second, third = rt.get_version().split("\n")
     assert first == version
     assert second.startswith("tcim_lite ")
+    assert third == "- Build Time: not recorded"  # the vendor's check of an installation reads that line
 
 
 @pytest.mark.parametrize("value", ["1.5", "1.3.0", "v1.3", "latest", "14"])

@@ -34,7 +34,7 @@ py::dict machine_limits(size_t model_bytes) {
 }  // namespace
 
 void bind_devices(py::module_& m) {
-  m.def("version", &version_text, "The emulated version, then the emulator's own.");
+  m.def("version", &version_text, "The emulated version, the emulator's own, the time of the build.");
   m.def(
       "device_ids",
       [] {

@@ -57,7 +57,9 @@ std::string describe_model(const std::string& path) {
 
 std::string version_text() {
   return api_call(host_call<"get_version">, Undescribed(), [] {
-    return concat(name_of(emulated_version()), "\ntcim_lite " TCIM_LITE_VERSION " (open emulator)");
+    // Programs of the vendor read the third line, and the time after its colon; ours is the same for equal sources.
+    return concat(name_of(emulated_version()),
+                  "\ntcim_lite " TCIM_LITE_VERSION " (open emulator)\n- Build Time: not recorded");
   });
 }
 
