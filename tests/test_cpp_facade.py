@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from cpp_programs import ROOT, facade_programs, run
 
+import tcim_lite.runtime as rt
+from tcim_lite import _core
+from tcim_lite.dev_ctrl.monitor import snapshot
+
 pytestmark = pytest.mark.build
 
 
@@ -58,6 +62,34 @@ def test_options_have_the_members_of_older_headers(programs, add_model):
     run(programs / "options", add_model, env={"TCIM_LITE_DEVICE_NUM": "2"})
 
 
+def test_the_c_functions_of_devices_say_what_smi_shows(programs, add_model):
+    model = rt.load(add_model)  # in this process, which the program sees
+    printed = run(programs / "hal", "0", env={"TCIM_LITE_DEVICE_NUM": "2"})
+    said = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    (state,) = (device for device in snapshot().devices if device.id == 0)
+    assert model.get_num_inputs() > 0
+    assert state.memory_used > 0
+    # Processes of other tests come and go.
+    assert 0 < int(said["used"]) <= int(said["total"]) == state.memory_total >> 20
+    assert (said["ids"], int(said["bytes"])) == ("0 1", state.memory_total)
+    assert (said["name"], said["cores"], said["tops"]) == (state.name, "2", "160")
+    assert said["version"] == rt.get_version().split("\n")[0]
+    assert int(said["hertz"]) == state.clock_mhz * 10**6
+    share = float(said["utilization"])
+    assert abs(float(said["watts"]) - _core.modelled_power_watts(share)) < 0.2
+    assert abs(float(said["celsius"]) - _core.modelled_temperature_c(share)) < 0.6
+    assert said["idle"].endswith("of 1400000000")
+
+
+def test_the_c_functions_take_devices_from_the_profile(programs, tmp_path):
+    profile = tmp_path / "devices.ini"
+    profile.write_text("[device]\nname = big\n[device]\nname = small\nmemory = 64 MiB\nclocks = 800 MHz\n")
+    printed = run(programs / "hal", "1", env={"TCIM_LITE_DEVICES": str(profile)})
+    said = dict(line.split(maxsplit=1) for line in printed.splitlines())
+    assert (said["ids"], said["name"], said["total"], said["used"]) == ("0 1", "small", "64", "0")
+    assert said["idle"] == "400000000 of 800000000"
+
+
 SUBPROJECT = """
 cmake_minimum_required(VERSION 3.20)
 project(app LANGUAGES CXX)
@@ -96,10 +128,10 @@ def test_the_sdks_python_folder_leads_to_the_package(sdk):
 
 
 def test_a_build_without_python_installs_the_same_sdk(sdk, tmp_path):
-    """Its library is that of the package, which saves a build; test_cpp.py builds the core without Python."""
+    """Its libraries are those of the package, which saves a build; test_cpp.py builds the core without Python."""
     run("cmake", "-G", "Ninja", "-S", ROOT, "-B", tmp_path / "build", "-DTCIM_LITE_PYTHON=OFF", "-DTCIM_LITE_CUDA=OFF")
-    library = "libtcim_runtime_lite.so"
-    shutil.copy(sdk / "lib" / library, tmp_path / "build/csrc/facade" / library)
+    for part, folder in (("lib/libtcim_runtime_lite.so", "facade"), ("hal/lib/libhal_xh2a.so", "hal")):
+        shutil.copy(sdk / part, tmp_path / "build/csrc" / folder)
     run("cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "sdk")
 
     def files(prefix: Path) -> set[Path]:

@@ -16,6 +16,7 @@ CPP_MAY_USE = {
     "layers": {"layers", "runtime", "graph", "base"},
     "bindings": {"bindings", "layers", "runtime", "graph", "base"},
     "facade": {"facade", "runtime", "base", "tcim"},  # tcim/ holds its public header
+    "hal": {"facade", "runtime", "base"},
 }
 
 # Folder -> modules that must not be imported there, at any depth.

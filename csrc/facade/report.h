@@ -8,7 +8,7 @@
 namespace tcim::internal {
 
 // The Status of the exception being handled. Logs it and keeps it for GetLastError. `what` is the API's name.
-Status report_failure(const char* what) noexcept;
+TCIM_API Status report_failure(const char* what) noexcept;
 
 template <typename Body>
 Status guarded(const char* what, Body&& body) noexcept {

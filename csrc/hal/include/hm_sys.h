@@ -1,0 +1,89 @@
+/* The vendor's C functions for the state of devices, on the tcim_lite emulator. C and C++.
+ *
+ * - Functions that return int give 0, or -1 if they fail; then one line says why (standard error, TCIM_LITE_LOG). What
+ *   they write is left alone when they fail. A device id that does not exist fails everywhere.
+ * - Memory and utilization are those of all processes of this user on the device, as `tcim-lite smi` shows them. The
+ *   DVFS mode is this process's. Temperature and power are modelled from the utilization (docs/clock.md).
+ * - An emulated device has no eFuse, no PCIe link and no voltage: what would be read from there fails.
+ * - Threads may call any function at once.
+ */
+#ifndef TCIM_LITE_HM_SYS_H_
+#define TCIM_LITE_HM_SYS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef HM_HAL_API
+#define HM_HAL_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HM_SYS_DEVICE_NAME_LEN 16
+#define HM_SYS_DEVICE_SN_LEN 32
+#define HM_MAX_DEVICES 32
+
+struct hm_device_info {
+  uint32_t num_devices;
+  uint32_t device_ids[HM_MAX_DEVICES];
+};
+
+/* In MB of 2^20 bytes; whatever is used counts as 1 at least. */
+struct hm_mem_info {
+  uint32_t mem_total;
+  uint32_t mem_used;
+  uint32_t mem_avail;
+};
+
+enum hm_dvfs_mode {
+  HM_DVFS_PERFORMANCE = 0, /* always the highest clock; the default */
+  HM_DVFS_ONDEMAND,        /* half the clock while nothing runs */
+  HM_DVFS_MODE_MAX,        /* the number of modes */
+};
+
+/* How many devices there are, 0 if that cannot be read. Of more than HM_MAX_DEVICES the first are given. */
+HM_HAL_API uint32_t hm_sys_get_device_info(struct hm_device_info* info);
+/* 0 if the device exists, else -1, without a line about it. */
+HM_HAL_API int hm_sys_check_device_index(int dev_index);
+
+/* Texts end in 0; a buffer that is too small fails. The name is that of the device profile. */
+HM_HAL_API int hm_sys_get_device_name(int dev_index, char name[], int len);
+HM_HAL_API int hm_sys_get_device_sn(int dev_index, char sn[], int len); /* fails */
+HM_HAL_API int hm_sys_get_vendor_id(int dev_index);                     /* fails */
+HM_HAL_API int hm_sys_get_computing_power(int dev_index);               /* nominal int8 TOPS, -1 if it fails */
+HM_HAL_API int hm_sys_get_core_count(int dev_index);                    /* -1 if it fails */
+
+/* Of the last second, 0 to 1; below 0 if it fails. The cores of an emulated device are busy together. */
+HM_HAL_API float hm_sys_get_ipu_utili_rate(int dev_index);
+HM_HAL_API float hm_sys_get_ipu_core_utili_rate(int dev_index, uint32_t core_id);
+
+HM_HAL_API int hm_sys_get_ipu_frequency(int dev_index, uint64_t* frequency); /* Hz: the highest of any process */
+HM_HAL_API int hm_sys_get_ipu_voltage(int dev_index, float* voltage);        /* fails */
+HM_HAL_API int hm_sys_get_mem_info(int dev_index, struct hm_mem_info* mem_info);
+HM_HAL_API int hm_sys_get_ddr_size(int dev_index, uint64_t* ddr_size); /* bytes */
+HM_HAL_API int hm_sys_get_temperature(int dev_index, float* temp);     /* degrees Celsius, modelled */
+HM_HAL_API int hm_sys_get_board_power(int dev_index, float* power);    /* watts, modelled */
+
+/* SDK, driver and firmware have the version of the runtime that is imitated: the first line of tcim::GetVersion(). */
+HM_HAL_API int hm_sys_get_version(char* version, size_t len);
+HM_HAL_API int hm_sys_get_driver_version(char* version, size_t len);
+HM_HAL_API int hm_sys_get_device_version(int dev_index, char* version, size_t len);
+HM_HAL_API int hm_sys_get_buildtime(char* buildtime, size_t len); /* fails: builds do not record it */
+
+HM_HAL_API int hm_sys_get_bdf(int dev_index, char* bdf, size_t len);             /* fails */
+HM_HAL_API int hm_sys_get_bandwidth(int dev_index, char* bandwidth, size_t len); /* fails */
+
+HM_HAL_API int hm_sys_get_dvfs_mode(int dev_index, enum hm_dvfs_mode* mode);
+/* Results and their speed stay the same. */
+HM_HAL_API int hm_sys_set_dvfs_mode(int dev_index, enum hm_dvfs_mode mode);
+
+/* All emulated devices are in group 0 and reach each other; the chip's id is that of the device. */
+HM_HAL_API int hm_sys_get_ctc_phy_id(int dev_index, int* group_id, int* chip_id);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TCIM_LITE_HM_SYS_H_ */
