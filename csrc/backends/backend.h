@@ -86,8 +86,9 @@ class Executable {
   virtual std::vector<StepSpan> last_steps() const { return {}; }
 };
 
-// Where new memory is wanted, if a backend can choose.
-enum class Placing { NearDevice, NearHost };
+// Who uses new memory, if a backend can choose where it lies. NearBoth: a run writes what the next one reads, and the
+// host may read or write it between them.
+enum class Placing { NearDevice, NearHost, NearBoth };
 
 class Backend {
  public:

@@ -19,6 +19,12 @@ class WrappedMemory final : public DeviceMemory {
   }
 };
 
+// States are used on the device only; most other tensors are read and written by the host.
+Placing placing_of(Content content) {
+  if (content == Content::Zero) return Placing::NearDevice;
+  return content == Content::HandedOn ? Placing::NearBoth : Placing::NearHost;
+}
+
 }  // namespace
 
 Buffer::Buffer() noexcept : handle_(next_handle()) {}
@@ -66,13 +72,9 @@ std::shared_ptr<Buffer> Buffer::on_devices(SlabLayout layout, uint64_t bytes, st
   return buffer;
 }
 
-// States are used on the device only; other tensors are read and written by the host.
 void Buffer::add_slab(Device& device, uint64_t bytes, std::string_view holder, Content content) {
   Charge charge(device, bytes, MemoryUse::Tensors, holder);
-  slabs_.push_back({&device,
-                    device.backend().allocate(device.id(), bytes,
-                                              content == Content::Zero ? Placing::NearDevice : Placing::NearHost),
-                    std::move(charge)});
+  slabs_.push_back({&device, device.backend().allocate(device.id(), bytes, placing_of(content)), std::move(charge)});
 }
 
 // visit(rank, offset in the slab, offset in the range, bytes) for the pieces of the logical bytes

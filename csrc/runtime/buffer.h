@@ -26,6 +26,7 @@ constexpr int kHost = -1;
 enum class Content {
   Zero,         // states
   Unspecified,  // zero here, but callers must not rely on it
+  HandedOn,     // the same; a run writes what the next one reads, so the device needs it more often than the host
 };
 
 class Buffer {

@@ -158,7 +158,7 @@ class Observer {
   virtual bool run_ready(const RunEvent&) { return true; }
   virtual void run_begin(const RunEvent&) {}
   virtual void run_end(const RunEvent&) noexcept {}
-  // New device memory nobody can use yet. It is zero; what is Content::Unspecified may be changed.
+  // New device memory nobody can use yet. It is zero; what is not Content::Zero may be changed.
   virtual void memory_made(const std::shared_ptr<Buffer>&, Content) noexcept {}
   // Its user has ended it. What is under way in other threads may still call it.
   virtual void ended() noexcept {}

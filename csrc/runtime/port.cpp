@@ -57,6 +57,15 @@ void describe_images(const Graph& graph, std::vector<Port>& inputs) {
   }
 }
 
+// Whether a run may take what the run before gave: an output has the form of this input, or the other way round.
+bool is_handed_on(const Graph& graph, const Value& value) {
+  const std::vector<uint32_t>& others = value.kind == ValueKind::Input ? graph.outputs : graph.inputs;
+  return std::any_of(others.begin(), others.end(), [&](uint32_t id) {
+    const Value& other = graph.values[id];
+    return other.kind != ValueKind::State && other.dtype == value.dtype && other.shape == value.shape;
+  });
+}
+
 }  // namespace
 
 PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::* ids, const std::vector<int32_t>& axes,
@@ -67,7 +76,11 @@ PortTable::PortTable(std::span<const Graph> parts, std::vector<uint32_t> Graph::
   for (size_t index = 0; index < count; ++index) {
     Port port;
     port.info = logical_info(parts, ids, index, parts.size() == 1 ? kWhole : axes[index], device_ids);
-    if (parts[0].values[(parts[0].*ids)[index]].kind == ValueKind::State) port.content = Content::Zero;
+    const Value& value = parts[0].values[(parts[0].*ids)[index]];
+    if (value.kind == ValueKind::State)
+      port.content = Content::Zero;
+    else if (is_handed_on(parts[0], value))
+      port.content = Content::HandedOn;
     if (index >= counted_) port.info.name = concat(kTapPrefix, port.info.name);
     by_name_.emplace(port.name(), uint32_t(index));
     ports_.push_back(std::move(port));

@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-SHAPE = (3, 5, 20)
+from tcim_lite.errors import TcimError
+
+SHAPE = (30, 40, 50)  # large enough for a GPU to read it where it lies
 # Nodes that make y, and z where there is a second output, from x and u of SHAPE, one row r and a condition c.
 NETWORKS = {
     "a Where over x": [("Where", ["c", "u", "x"], ["y"], {})],
@@ -59,7 +61,7 @@ def made(make_model, nodes):
         "one": np.array([2]),
         "zero": np.array([0]),
         "one_more": np.array([1]),
-        "square": np.array([15, 20]),
+        "square": np.array([SHAPE[0] * SHAPE[1], SHAPE[2]]),
         "shape": np.array(SHAPE),
     }
     used = {name: array for name, array in constants.items() if name in read}
@@ -104,3 +106,19 @@ def test_an_output_over_two_inputs_in_one_buffer_is_that_of_its_own(make_model, 
     module.run(sync=True)
     np.testing.assert_array_equal(shared.numpy(), numbers + numbers[::-1])
     np.testing.assert_array_equal(module.get_output("z").numpy(), -numbers)
+
+
+@pytest.mark.parametrize("network", ["a Where over x", "planes turned", "x is read later"])
+def test_a_refused_input_leaves_what_outputs_are_bound_over(network, make_model, load):
+    model, _ = made(make_model, NETWORKS[network])
+    rng = np.random.default_rng(7)
+    feeds = {"x": rng.normal(size=SHAPE), "u": rng.normal(size=SHAPE), "c": np.ones((*SHAPE[:2], 1))}
+    module = load(model, {name: array.astype(np.float32) for name, array in feeds.items()}, "float32")
+    module.set_output("y", module.get_dev_input("x"))
+    module.run(sync=True)
+    before = module.get_dev_input("x").numpy()
+    feeds["u"][3, 4, 5] = np.nan
+    module.set_input("u", feeds["u"].astype(np.float32))
+    with pytest.raises(TcimError, match="'u'"):
+        module.run(sync=True)
+    np.testing.assert_array_equal(module.get_dev_input("x").numpy(), before)

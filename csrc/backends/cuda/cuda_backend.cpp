@@ -19,7 +19,8 @@
 namespace tcim_lite::cuda {
 namespace {
 
-constexpr uint64_t kMostPinned = 1 << 20;
+// The most that pinned memory takes of what the host uses, and of what runs hand to each other.
+constexpr uint64_t kMostPinned = 1 << 20, kMostPinnedOfRuns = 64 << 10;
 
 template <typename Bytes, Bytes (*allocate)(uint64_t)>
 class Memory final : public DeviceMemory {
@@ -54,7 +55,8 @@ class CudaBackend final : public Backend {
     check_process();
     const AllocationGate gate;
     const UseGpu use(gpu_of(device_id));
-    if (placing == Placing::NearHost && bytes <= kMostPinned) return std::make_shared<PinnedMemory>(bytes);
+    if (placing != Placing::NearDevice && bytes <= (placing == Placing::NearHost ? kMostPinned : kMostPinnedOfRuns))
+      return std::make_shared<PinnedMemory>(bytes);
     auto memory = std::make_shared<GpuMemory>(bytes);
     zero_gpu(memory->data(), bytes);
     return memory;

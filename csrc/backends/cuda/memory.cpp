@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "backends/cuda/kernels/kernels.h"
+#include "backends/cuda/kernels/network.h"
 #include "base/error.h"
 
 namespace tcim_lite::cuda {
@@ -12,8 +13,23 @@ namespace {
 constexpr uint64_t kAlignment = 256;
 constexpr uint64_t kNotStaged = UINT64_MAX;
 
-// States stay where they are bound; other inputs are copied before the run reads them.
+// States stay where they are bound; other inputs are copied before the run reads them, unless steps can read them
+// there.
 bool is_staged(const Value& value) { return value.kind == ValueKind::Input; }
+
+// Whether kernels read `address` as fast as the arena, and with the same alignment.
+bool lies_on(int gpu, const std::byte* address, const cudaPointerAttributes& attributes) {
+  return attributes.type == cudaMemoryTypeDevice && attributes.device == gpu &&
+         reinterpret_cast<uintptr_t>(address) % kAlignment == 0;
+}
+
+// Copies an output to where it is bound, unless an input was refused.
+void launch_delivery(const std::byte* from, std::byte* to, int64_t bytes, const int* refused, cudaStream_t stream) {
+  int64_t word = 16;
+  while ((reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to) | uintptr_t(bytes)) % uintptr_t(word))
+    word /= 2;
+  launch_box(word, {from, to, bytes / word, 1, {bytes / word}, {1}, {1}, refused}, stream);
+}
 
 }  // namespace
 
@@ -26,6 +42,7 @@ CudaMemory::CudaMemory(const Graph& graph, const Plan& plan, std::vector<std::sh
     staged_.push_back(staged ? reserve(uint64_t(plan_.input_bytes[port])) : kNotStaged);
   }
   refused_ = reserve(sizeof(int));
+  read_from_.resize(graph_.inputs.size());
   copied_outputs_.resize(plan_.outputs.size());
   output_targets_.resize(plan_.outputs.size());
   values_.resize(plan_.storage.size());
@@ -51,21 +68,29 @@ void CudaMemory::bind(const PartMemory& memory) {
   const auto check = [&](const std::byte* address, uint32_t id) {
     cudaPointerAttributes attributes{};
     CUDA_CHECK(cudaPointerGetAttributes(&attributes, address));
-    if (attributes.type != cudaMemoryTypeUnregistered) return;
+    if (attributes.type != cudaMemoryTypeUnregistered) return attributes;
     fail(ErrorCode::Argument, "run: '", graph_.values[id].name,
          "' is bound to memory that the GPU cannot reach; bind a tensor of this device");
   };
-  for (size_t port = 0; port < memory.inputs.size(); ++port) check(memory.inputs[port], graph_.inputs[port]);
+  int gpu = 0;
+  CUDA_CHECK(cudaGetDevice(&gpu));
+  port_inputs_ = memory.inputs;
+  for (size_t port = 0; port < memory.inputs.size(); ++port) {
+    const cudaPointerAttributes attributes = check(memory.inputs[port], graph_.inputs[port]);
+    const bool in_place =
+        staged_[port] == kNotStaged || (reads_all_rows(port) && lies_on(gpu, memory.inputs[port], attributes));
+    read_from_[port] = in_place ? memory.inputs[port] : scratch(staged_[port]);
+  }
   for (size_t port = 0; port < memory.outputs.size(); ++port) check(memory.outputs[port], graph_.outputs[port]);
 
-  port_inputs_ = memory.inputs;
   for (size_t port = 0; port < memory.outputs.size(); ++port) {
     std::byte* const begin = memory.outputs[port];
     const uint64_t bytes = uint64_t(plan_.outputs[port].bytes);
     output_targets_[port] = begin;
     for (size_t input = 0; input < memory.inputs.size(); ++input) {
-      std::byte* const other = memory.inputs[input];
-      if (staged_[input] != kNotStaged || begin >= other + plan_.input_bytes[input] || other >= begin + bytes) continue;
+      std::byte* const other = read_from_[input];
+      if (begin >= other + plan_.input_bytes[input] || other >= begin + bytes) continue;
+      if (input == plan_.outputs[port].over && other == begin) continue;
       if (copied_outputs_[port] == nullptr) copied_outputs_[port] = device_bytes(bytes);
       output_targets_[port] = copied_outputs_[port].get();
     }
@@ -76,10 +101,14 @@ void CudaMemory::bind(const PartMemory& memory) {
     if (storage.place == Plan::Place::None) continue;
     if (storage.place == Plan::Place::Arena) base = memory_.get();
     if (storage.place == Plan::Place::Output) base = output_targets_[storage.port];
-    if (storage.place == Plan::Place::Input)
-      base = staged_[storage.port] == kNotStaged ? memory.inputs[storage.port] : scratch(staged_[storage.port]);
+    if (storage.place == Plan::Place::Input) base = read_from_[storage.port];
     values_[id] = base + storage.offset;
   }
+}
+
+bool CudaMemory::reads_all_rows(size_t port) const {
+  return std::none_of(plan_.float_inputs.begin(), plan_.float_inputs.end(),
+                      [&](const Plan::FloatInput& each) { return each.port == port && each.rows.limited; });
 }
 
 void CudaMemory::launch_inputs(cudaStream_t stream) {
@@ -92,9 +121,7 @@ void CudaMemory::launch_inputs(cudaStream_t stream) {
   };
   for (size_t port = 0; port < graph_.inputs.size(); ++port) {
     if (staged_[port] == kNotStaged) continue;
-    if (args.count == kMaxStaged) flush();
-    StageInput& input = args.inputs[args.count++];
-    input = {port_inputs_[port], scratch(staged_[port]), plan_.input_bytes[port], 1, nullptr, -1, int(port)};
+    StageInput input = {port_inputs_[port], read_from_[port], plan_.input_bytes[port], 1, nullptr, -1, int(port)};
     for (const Plan::FloatInput& each : plan_.float_inputs) {
       if (each.port != port) continue;
       input.elem = each.elem;
@@ -102,6 +129,9 @@ void CudaMemory::launch_inputs(cudaStream_t stream) {
       input.row_bytes = each.rows.cols * elem_bytes(each.elem);
       if (each.rows.limited) input.live = reinterpret_cast<const int*>(port_inputs_[port_of(plan_.live_rows)]);
     }
+    if (input.to == input.from && input.elem < 0) continue;
+    if (args.count == kMaxStaged) flush();
+    args.inputs[args.count++] = input;
   }
   flush();
 }
@@ -114,9 +144,7 @@ void CudaMemory::launch_outputs(const PartMemory& memory, cudaStream_t stream) {
                        stream);
     }
     if (output_targets_[port] == memory.outputs[port]) continue;
-    CUDA_CHECK(
-        cudaMemcpyAsync(memory.outputs[port], output_targets_[port], size_t(output.bytes), cudaMemcpyDefault, stream));
-    break_overlap();
+    launch_delivery(output_targets_[port], memory.outputs[port], output.bytes, refused(), stream);
   }
 }
 

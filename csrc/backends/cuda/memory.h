@@ -32,7 +32,7 @@ class CudaMemory {
 
   // Addresses of the next launches. Throws Error(Argument) for memory that no GPU reaches.
   void bind(const PartMemory& memory);
-  // Copies inputs to where steps read them and looks for a NaN or an infinity.
+  // Copies inputs to where steps read them, and looks for a NaN or an infinity.
   void launch_inputs(cudaStream_t stream);
   // Zeroes rows of outputs that are not live, and delivers what was not written in place.
   void launch_outputs(const PartMemory& memory, cudaStream_t stream);
@@ -63,15 +63,19 @@ class CudaMemory {
   size_t port_of(uint32_t length) const;
 
  private:
+  // Rows that are not live may hold anything; kernels that read them all the same read a copy's.
+  bool reads_all_rows(size_t port) const;
+
   const Graph& graph_;
   const Plan& plan_;
   const std::vector<std::shared_ptr<DeviceMemory>> weights_;
   HostFlags* const flags_;
   DeviceBytes memory_;  // arena, copied inputs, scratch
   uint64_t bytes_ = 0, refused_ = 0;
-  std::vector<uint64_t> staged_;             // by input port: where its copy is; states: none
+  std::vector<uint64_t> staged_;             // by input port: where its copy has its place; states: none
   std::vector<std::byte*> port_inputs_;      // as bound
-  std::vector<DeviceBytes> copied_outputs_;  // by port: of outputs that share memory with a state
+  std::vector<std::byte*> read_from_;        // by input port: where it lies, or its copy
+  std::vector<DeviceBytes> copied_outputs_;  // by port: of outputs over an input that steps read where it lies
   std::vector<std::byte*> output_targets_;   // by port
   std::vector<std::byte*> values_;           // by value id
 };

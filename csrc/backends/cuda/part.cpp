@@ -26,6 +26,20 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
   }
 }
 
+// A new state of CausalConv is written while other blocks still read the old one, so it is not written over that.
+Plan plan_here(const Graph& graph, Numerics numerics) {
+  Plan plan = build_plan(graph, numerics);
+  for (const StepSpec& step : plan.steps) {
+    const auto* conv = std::get_if<CausalConvSpec>(&step);
+    if (conv == nullptr) continue;
+    for (const uint32_t id : conv->new_states) {
+      const Plan::Storage& storage = plan.storage[id];
+      if (storage.place == Plan::Place::Output) plan.outputs[storage.port].over = kNoValue;
+    }
+  }
+  return plan;
+}
+
 // Kernels first: which of them run here decides how much scratch the steps ask for.
 Stream stream_after_kernels() {
   prepare_kernels(!env_is("TCIM_LITE_CUDA_WGMMA", "off", "on"));
@@ -37,7 +51,7 @@ Stream stream_after_kernels() {
 CudaPart::CudaPart(Part part, Numerics numerics, int gpu, HostFlags* flags)
     : graph_(std::move(part.graph)),
       gpu_(gpu),
-      plan_(build_plan(*graph_, numerics)),
+      plan_(plan_here(*graph_, numerics)),
       stream_(stream_after_kernels()),
       memory_(*graph_, plan_, std::move(part.placed), flags),
       steps_(*graph_, plan_, memory_, stream_.get()) {

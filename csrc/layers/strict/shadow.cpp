@@ -223,7 +223,7 @@ uint64_t Shadow::set_time(const PortShadow& port) {
 
 bool Shadow::is_unwritten(const TensorFacts& memory) {
   const BufferShadow* const shadow = buffer(memory.buffer);
-  return shadow != nullptr && shadow->content == Content::Unspecified &&
+  return shadow != nullptr && shadow->content != Content::Zero &&
          !shadow->written.covers(memory.offset, memory.offset + memory.span_bytes);
 }
 

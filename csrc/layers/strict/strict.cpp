@@ -67,7 +67,7 @@ class Strict final : public Observer {
   void memory_made(const std::shared_ptr<Buffer>& buffer, Content content) noexcept override {
     const std::lock_guard lock(mutex_);
     shadow_.add_buffer(buffer, content);
-    if (content == Content::Unspecified) poison(*buffer);
+    if (content != Content::Zero) poison(*buffer);
   }
 
  private:

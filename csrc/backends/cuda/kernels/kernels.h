@@ -15,7 +15,7 @@
 
 namespace tcim_lite::cuda {
 
-// Copies inputs to where kernels read them and looks for a NaN or infinity in their live rows.
+// Copies inputs to where kernels read them, unless they lie there, and looks for a NaN or infinity in their live rows.
 struct StageInput {
   const void* from;
   void* to;

@@ -33,16 +33,16 @@ __global__ void stage_kernel(StageArgs args) {
   for (int64_t i = first; i < vectors; i += stride) {
     const uint4 v = static_cast<const uint4*>(input.from)[i];
     check(v.x), check(v.y), check(v.z), check(v.w);
-    static_cast<uint4*>(input.to)[i] = v;
+    if (input.to != input.from) static_cast<uint4*>(input.to)[i] = v;
   }
   const int64_t tail = vectors * 16;
   for (int64_t i = tail + 2 * first; i + 1 < bytes; i += 2 * stride) {
     const uint16_t v = *reinterpret_cast<const uint16_t*>(static_cast<const char*>(input.from) + i);
     if (input.elem == kF16) check(v);
     if (input.elem == kF32 && i % 4 == 2) check(uint32_t(v) << 16);
-    *reinterpret_cast<uint16_t*>(static_cast<char*>(input.to) + i) = v;
+    if (input.to != input.from) *reinterpret_cast<uint16_t*>(static_cast<char*>(input.to) + i) = v;
   }
-  if (bytes % 2 != 0 && first == 0)
+  if (bytes % 2 != 0 && first == 0 && input.to != input.from)
     static_cast<char*>(input.to)[bytes - 1] = static_cast<const char*>(input.from)[bytes - 1];
   if (!finite) {
     *args.refused = input.port + 1;
