@@ -113,7 +113,7 @@ class Pipeline(LanguageModel):
         try:
             shapes = dict(self._receive("ready") for _ in self.processes)
             (_, self.length, hidden_size), _, context = shapes[0]
-            _, (_, _, vocab_size), _ = shapes[len(shapes) - 1]
+            _, (*_, vocab_size), _ = shapes[len(shapes) - 1]
             super().__init__(context, vocab_size)
             self.embedding = self.package.embedding(hidden_size, vocab_size)
         except BaseException:

@@ -65,6 +65,7 @@ class Contract:
         head_number: Of a family with several heads, behind all of these: the number of the head that makes the logits.
         output: Name of the logits.
         hidden: Name of an output behind the logits, what the head reads; empty for a family without it.
+        flat_logits: Those of one row in a graph of one slot are [1, V] instead of [1, 1, V].
     """
 
     shared: tuple[Port, ...]
@@ -72,6 +73,7 @@ class Contract:
     positions: Port
     per_layer: tuple[Port, ...]
     output: str
+    flat_logits: bool = False
     axes: tuple[Port, ...] = ()
     deepstack: Port | None = None
     masks: tuple[Port, Port] | None = None

@@ -33,21 +33,24 @@ def lower_input(part: GraphPart, x: Ref) -> Ref:
 
 
 def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
-    """What the final norm gives, [B, T, H] -> logits [B, T, V].
+    """What the final norm gives, [B, T, H] -> logits [B, T, V]; of one row, [1, V] where the contract says so.
 
     `number`, int32 [1], chooses one of several heads for the only row; they lie as experts do, so one is read.
     """
     name, config, builder = part.config.family.contract.output, part.config, part.builder
     if number is None:
+        flat = config.family.contract.flat_logits and normed.shape[:2] == (1, 1)
+        rows = f"{name}.rows" if flat else name
         capped = config.logit_cap is not None
         logits = part.whole(
-            f"{name}.uncapped" if capped else name,
+            f"{name}.uncapped" if capped else rows,
             part.shard.vocab.start,
             config.vocab_size,
             lambda name: part.linear(name, normed, roles.HEAD),
         )
-        # The norm before the head has divided by the cap.
-        return builder.times(name, builder.tanh(f"{name}.tanh", logits), roles.LOGIT_CAP) if capped else logits
+        if capped:  # The norm before the head has divided by the cap.
+            logits = builder.times(rows, builder.tanh(f"{name}.tanh", logits), roles.LOGIT_CAP)
+        return builder.reshape(name, logits, (1, config.vocab_size)) if flat else logits
     scores = (1, 1, config.heads)
     assert normed.shape[:2] == (1, 1)
     chosen = builder.gather("head.chosen", builder.weight(roles.HEAD_NUMBERS), number, 0)

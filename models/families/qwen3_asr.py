@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..speech_language import CONTRACT
 from . import qwen3
 
 FAMILY = replace(
@@ -16,6 +17,7 @@ FAMILY = replace(
     title="Qwen3-ASR",
     models="Qwen3-ASR 0.6B, 1.7B",
     has="as Qwen3; an [encoder of sounds](compile.md#speech)",
+    contract=CONTRACT,
     gguf=None,
     nested="thinker_config.text_config",
 )

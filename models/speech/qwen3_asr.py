@@ -189,7 +189,7 @@ def sound_graph(config: SoundConfig, profile: Profile, weights: Sequence[WeightE
     bins, hidden = config["num_mel_bins"], config["d_model"]
     chunks = config.frames // config.chunk
     features = builder.input("input_features", (1, bins, config.frames))
-    length = builder.reshaped("encoder.length", builder.input("feature_length", (1,), "int32"), (1, 1))
+    length = builder.reshaped("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
     inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
     inside = builder.reshaped(
         "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, config.frames)
@@ -217,7 +217,7 @@ def sound_graph(config: SoundConfig, profile: Profile, weights: Sequence[WeightE
     x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
     x = builder.function("Gelu", "encoder.projected_gelu", linear(builder, "encoder.projected", x, roles.PROJECTOR[0]))
     x = builder.reshaped("encoder.last", x, (1, config.rows, hidden))
-    return builder.build({linear(builder, "audio_embeds", x, roles.PROJECTOR[1]): None})
+    return builder.build({linear(builder, "hidden_state", x, roles.PROJECTOR[1]): None})
 
 
 def _mask(builder: SpeechBuilder, config: SoundConfig, length: Ref) -> Ref:

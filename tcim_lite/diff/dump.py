@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import runtime as tcim
 from ..errors import ArgumentError
-from ..llm import Package, lanes_of, load_pair, prompt_chunks
+from ..llm import Package, lanes_of, last_logits, load_pair, prompt_chunks
 from ..replay import Recording, RecordingError
 from ..replay.player import Player
 from .folder import Array, DumpWriter, golden_name, read_array
@@ -95,7 +95,7 @@ def dump_package(package: Package, calls: Calls, writer: DumpWriter, taps: Seque
     for position in range(len(answer) + calls.greedy):
         if position == len(answer):
             logits = next(iter(outputs.values()))
-            last = logits.reshape(-1, logits.shape[-1])[min(current, logits.shape[1]) - 1]
+            last = last_logits(logits, current)
             answer.append(int(np.argmax(last)))
         row = embedding[answer[position]].reshape(1, 1, -1)
         current = 1

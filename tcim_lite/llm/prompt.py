@@ -122,10 +122,11 @@ def last_logits(logits: np.ndarray, current: int) -> np.ndarray:
     """The logits [V] after the last of `current` real rows, from what a prefill graph returns.
 
     Args:
-        logits: [1, 1, V], that row already; or [1, P, V] from a graph with all logits.
+        logits: [1, 1, V] or [1, V], that row already; or [1, P, V] from a graph with all logits.
         current: Real rows of the call.
     """
-    return logits[0, min(current, logits.shape[1]) - 1]
+    rows = logits.reshape(-1, logits.shape[-1])
+    return rows[min(current, len(rows)) - 1]
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

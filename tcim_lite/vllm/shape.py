@@ -61,6 +61,6 @@ class Shape:
             context=context,
             row_bytes=cached // (slots * context),
             vocab_size=prompt.values[prompt.outputs[0]].shape[-1],
-            all_logits=prompt.values[prompt.outputs[0]].shape[1] == prompt.values[prompt.inputs[0]].shape[1],
+            all_logits=prompt.values[prompt.outputs[0]].shape[-2] == prompt.values[prompt.inputs[0]].shape[1],
             devices=(1,) * single + ((several.ndevice,) if several else ()),
         )

@@ -62,7 +62,7 @@ def test_padding_content_does_not_matter(tiny_package, padding):
     module = loaded.prefill_module
     rows = np.full((1, 16, 192), padding)
     rows[0, :5] = loaded._embedding[tokens]
-    module.set_input("input_1", rows)
+    module.set_input(module.get_input_name(0), rows)
     module.run(sync=True)
     assert bits(module.get_output("logits").numpy().reshape(-1)) == expected
 
@@ -95,7 +95,7 @@ def test_a_batch_slot_does_not_depend_on_its_neighbours_or_its_index(tiny_packag
         batched.set_input(f"current_length{suffix}", np.array([1], np.int32))
         next_tokens[slot] = 11 + which
         expected[slot] = bits(single.decode(next_tokens[slot], len(prompts[which])))
-    batched.set_input("input_1", single._embedding[[next_tokens[slot] for slot in range(3)]][:, None])
+    batched.set_input(batched.get_input_name(0), single._embedding[[next_tokens[slot] for slot in range(3)]][:, None])
     batched.run(sync=True)
     logits = batched.get_output("logits").numpy()
     assert logits.shape == (3, 1, 331)

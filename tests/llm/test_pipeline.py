@@ -26,7 +26,8 @@ class Stages:
         """Output of the last stage; what passes between the stages must fit by name."""
         for module in self.modules:
             name = module.get_input_name(0)
-            assert name == ("input_1" if module is self.modules[0] else self.modules[0].get_output_name(0))
+            if module is not self.modules[0]:
+                assert name == self.modules[0].get_output_name(0)
             module.set_input(name, rows)
             for length, number in lengths.items():
                 module.set_input(length, np.array([number], np.int32))

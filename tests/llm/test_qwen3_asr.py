@@ -158,3 +158,40 @@ def test_other_models_have_no_frames(tmp_path):
     options = {**SIZES, "random_weights": True}
     with pytest.raises(CompileError, match="--audio-frames is for Qwen3-ASR"):
         compile_checkpoint(CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", **options))
+
+
+def ports(module) -> list[tuple[str, tuple[int, ...], str]]:
+    found = []
+    for way in ("input", "output"):
+        for index in range(getattr(module, f"get_num_{way}s")()):
+            name = getattr(module, f"get_{way}_name")(index)
+            info = getattr(module, f"get_{way}_info")(name)
+            found.append((name, tuple(info.shape), np.dtype(info.dtype).name))
+    return found
+
+
+def test_inputs_and_outputs_are_the_vendors(folder, tmp_path):
+    """The vendor's C++ program finds the embeddings by their name and takes axis 1 of the logits for the vocabulary."""
+    package = compile_package(folder, tmp_path, **SIZES)
+    encoder = rt.load(package.folder / "qwen3_asr_encode.hmm")
+    assert ports(encoder) == [
+        ("input_features", (1, 20, FRAMES), "float16"),
+        ("feature_lens", (1,), "int32"),
+        ("hidden_state", (1, 65, 128), "float16"),
+    ]
+    for path, rows in ((package.prefill_path, 32), (package.decode_path, 1)):
+        found = ports(rt.load(path))
+        assert found[:3] == [
+            ("input_embeds", (1, rows, 128), "float16"),
+            ("valid_length", (1,), "int32"),
+            ("current_length", (1,), "int32"),
+        ]
+        caches = [f"model_layers_{layer}_self_attn_{kind}cache_input" for kind in "kv" for layer in range(2)]
+        assert found[3:7] == [(name, (1, 2, 128, 64), "float16") for name in caches]
+        assert found[7:] == [("logits", (1, 331), "float16")]
+
+
+def test_logits_of_several_rows_keep_their_axis(folder, tmp_path):
+    package = compile_package(folder, tmp_path, all_logits=True, batch=2, argmax=True, **SIZES)
+    assert ports(rt.load(package.prefill_path))[-1] == ("logits", (1, 32, 331), "float16")
+    assert [port[1] for port in ports(rt.load(package.decode_path))[-3:]] == [(2, 1, 331), (2, 1, 1), (2, 1, 1)]

@@ -98,7 +98,7 @@ def test_slots_of_a_batch_equal_single_ones(tiny_package):
             prefill.set_input(name, decode.get_dev_input(name + suffix))
         rows = np.zeros((1, 16, 192), np.float16)
         rows[0, : len(tokens)] = single._embedding[tokens]
-        prefill.set_input("input_1", rows)
+        prefill.set_input(prefill.get_input_name(0), rows)
         prefill.set_input("valid_length", np.array([0], np.int32))
         prefill.set_input("current_length", np.array([len(tokens)], np.int32))
         prefill.run(sync=True)
@@ -106,7 +106,7 @@ def test_slots_of_a_batch_equal_single_ones(tiny_package):
         decode.set_input(f"current_length{suffix}", np.array([1], np.int32))
         single.prefill(tokens)
         expected.append(single.decode(NEXT[slot], len(tokens)))
-    decode.set_input("input_1", single._embedding[NEXT[:2]][:, None])
+    decode.set_input(decode.get_input_name(0), single._embedding[NEXT[:2]][:, None])
     decode.run(sync=True)
     assert decode.get_output("logits").numpy().reshape(2, -1).tobytes() == np.stack(expected).tobytes()
 
@@ -122,7 +122,7 @@ def test_verify_equals_that_of_one_device(tiny_package):
         share_kv_cache(loaded.prefill_module, verify)
         rows = np.zeros((1, 5, 192), np.float16)
         rows[0, :4] = loaded._embedding[NEXT]
-        verify.set_input("input_1", rows)
+        verify.set_input(verify.get_input_name(0), rows)
         verify.set_input("valid_length", np.array([len(PROMPT)], np.int32))
         verify.set_input("current_length", np.array([4], np.int32))
         verify.run(sync=True)

@@ -31,7 +31,7 @@ class Verify:
         """Logits [T, V]; the rows beyond `tokens` are given other numbers than zero."""
         rows = np.full((1, TOKENS, self.embedding.shape[1]), 7.0, self.embedding.dtype)
         rows[0, : len(tokens)] = self.embedding[tokens]
-        self.module.set_input("input_1", rows)
+        self.module.set_input(self.module.get_input_name(0), rows)
         self.module.set_input("valid_length", np.array([valid], np.int32))
         self.module.set_input("current_length", np.array([len(tokens)], np.int32))
         (lane,) = lanes_of(self.module)
@@ -86,7 +86,7 @@ def test_all_logits_of_prefill_are_those_of_decode(tiny_package):
     rows = np.zeros((1, 16, loaded._embedding.shape[1]), loaded._embedding.dtype)
     rows[0, : len(tokens)] = loaded._embedding[tokens]
     module = loaded.prefill_module
-    module.set_input("input_1", rows)
+    module.set_input(module.get_input_name(0), rows)
     module.set_input("valid_length", np.array([16], np.int32))
     module.set_input("current_length", np.array([len(tokens)], np.int32))
     module.run(sync=True)

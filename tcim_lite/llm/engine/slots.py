@@ -74,7 +74,7 @@ class Slots:
             self.verify_length = first.verify.get_input_info(first.verify.get_input_name(0)).shape[1]
         self.context_length = contexts[0]
         self.vocab_size: int = last.decode.get_output_info(last.decode.get_output_name(0)).shape[-1]
-        given: int = last.prefill.get_output_info(last.prefill.get_output_name(0)).shape[1]
+        given: int = last.prefill.get_output_info(last.prefill.get_output_name(0)).shape[-2]
         self.all_logits = given == self.chunk_length
         self.gives_largest = "token_id" in last.outputs
         on_cpu = (os.environ.get("TCIM_LITE_DEVICE") or "cpu") == "cpu"

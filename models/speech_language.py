@@ -1,0 +1,15 @@
+"""What the language models of speech families share: the graph inputs and the output of the vendor's exports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from . import dense
+from .contract import Port
+
+# Programs find the first input by this name. The exporter's head takes the last element of the batch, not of the rows.
+CONTRACT = replace(
+    dense.CONTRACT,
+    shared=(Port("embeddings", "input_embeds", "inputs_embeds"),),
+    flat_logits=True,
+)
