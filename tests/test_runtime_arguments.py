@@ -1,6 +1,7 @@
 """What load and the options take, and how a mistake in it is named."""
 
 import array
+import json
 import mmap
 import os
 import shutil
@@ -34,7 +35,7 @@ def test_paths_are_taken_as_the_system_names_files(tmp_path, add_model):
     strange = os.fsdecode(os.fsencode(tmp_path) + b"/\xff \xe6\xa8\xa1.hmm")
     shutil.copy(add_model, strange)
     assert rt.load(strange).get_num_inputs() == 4
-    assert rt.load_model_info(strange).startswith("name: add")
+    assert json.loads(rt.load_model_info(strange))["info"]["name"] == "add"
     with pytest.raises(rt.HmmFormatError, match=r"\\xff.*cannot be read"):
         rt.load(strange + "x")
     for call in (rt.load, rt.load_model_info):

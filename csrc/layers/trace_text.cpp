@@ -1,6 +1,6 @@
 #include "layers/trace_text.h"
 
-#include "layers/json_text.h"
+#include "base/json_text.h"
 
 namespace tcim_lite::layers {
 

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/json_text.h"
 #include "runtime/api_call.h"
 #include "runtime/api_version.h"
 #include "runtime/model_file.h"
@@ -11,21 +12,29 @@
 namespace tcim_lite {
 namespace {
 
-void list_ports(std::ostream& text, const char* title, const hmm::File& content, std::vector<uint32_t> Graph::* ids,
+// As numpy calls it, in capitals: "FLOAT16".
+std::string capitals(DType dtype) {
+  std::string name(name_of(dtype));
+  for (char& letter : name) letter = letter >= 'a' && letter <= 'z' ? char(letter - 'a' + 'A') : letter;
+  return name;
+}
+
+void list_ports(std::ostream& text, const char* key, const hmm::File& content, std::vector<uint32_t> Graph::* ids,
                 const std::vector<int32_t>& axes) {
-  if (content.kind == hmm::FileKind::Weights) {
-    text << title << ": 0\n";
-    return;
+  text << "  \"" << key << "\": [";
+  if (content.kind != hmm::FileKind::Weights) {
+    std::vector<int> devices(content.ndevice);
+    std::iota(devices.begin(), devices.end(), 0);
+    const char* before = "\n    ";
+    for (const Port& port : PortTable(content.parts, ids, axes, devices)) {
+      const TensorInfo& info = port.info;
+      text << before << "{\"name\": " << json_quoted(port.name()) << ", \"shape\": " << to_string(info.api_shape())
+           << ", \"dtype\": \"" << capitals(info.dtype) << "\", \"format\": \"" << name_of(info.format) << "\"}";
+      before = ",\n    ";
+    }
+    text << "\n  ";
   }
-  std::vector<int> devices(content.ndevice);
-  std::iota(devices.begin(), devices.end(), 0);
-  PortTable ports(content.parts, ids, axes, devices);
-  text << title << ": " << ports.size() << "\n";
-  for (const Port& port : ports) {
-    const TensorInfo& info = port.info;
-    text << "  " << port.name() << ": shape: " << to_string(info.api_shape()) << ", dtype: " << name_of(info.dtype)
-         << ", format: " << name_of(info.format) << "\n";
-  }
+  text << "],\n";
 }
 
 }  // namespace
@@ -38,19 +47,20 @@ std::string describe_model(const std::string& path) {
         const hmm::File& content = file->content();
         std::ostringstream text;
         text.imbue(std::locale::classic());  // the program's own may group digits
-        text << "name: " << (content.kind == hmm::FileKind::Weights ? "(weights)" : content.graph().name) << "\n";
-        text << "version: V" << content.version_major << "." << content.version_minor << "\n";
-        text << "producer: " << content.producer << "\n";
-        text << "target: " << content.target << "\n";
-        text << "ncore: " << content.ncore << "\n";
-        text << "ndevice: " << content.ndevice << "\n";
-        list_ports(text, "inputs", content, &Graph::inputs, content.split.inputs);
-        list_ports(text, "outputs", content, &Graph::outputs, content.split.outputs);
+        const bool has_graph = content.kind != hmm::FileKind::Weights;
+        text << "{\n  \"info\": {\n    \"name\": " << json_quoted(has_graph ? content.graph().name : "") << ",\n";
+        text << "    \"version\": \"V" << content.version_major << "." << content.version_minor << "\",\n";
+        text << "    \"producer\": " << json_quoted(content.producer) << ",\n";
+        text << "    \"target\": " << json_quoted(content.target) << ",\n";
+        text << "    \"ncore\": " << content.ncore << ",\n";
+        text << "    \"ndevice\": " << content.ndevice << ",\n";
+        text << "    \"custom_msg\": " << json_quoted(content.custom_msg) << "\n  },\n";
+        list_ports(text, "input", content, &Graph::inputs, content.split.inputs);
+        list_ports(text, "output", content, &Graph::outputs, content.split.outputs);
         uint64_t bytes = 0;
         for (const hmm::WeightEntry& weight : content.weights) bytes += weight.bytes;
-        text << "weights: " << content.weights.size() << " (" << bytes << " bytes)\n";
-        if (content.sibling) text << "weights file: " << content.sibling->file << "\n";
-        text << "custom_msg: " << content.custom_msg << "\n";
+        text << "  \"weights\": {\"count\": " << content.weights.size() << ", \"bytes\": " << bytes
+             << ", \"file\": " << json_quoted(content.sibling ? content.sibling->file : "") << "}\n}\n";
         return text.str();
       });
 }

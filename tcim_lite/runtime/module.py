@@ -59,9 +59,12 @@ def load(path: str | os.PathLike[str] | Buffer, option: Option | None = None) ->
     return Module._wrap(_core.load_file(file_path(path), options))
 
 
-@chosen("1.2", "the text is the emulator's own")
+@chosen("1.2", "JSON; `input`, `output`, and `custom_msg` in `info` are as the vendor's engine reads them")
 def load_model_info(path: str | os.PathLike[str]) -> str:
-    """A description of a model file: name, version, inputs and outputs, custom_msg. Loads no weights.
+    """A description of a model file as a JSON object. Loads no weights.
+
+    `input` and `output` are lists of objects with `name`, `shape`, `dtype` ("FLOAT16") and `format`; `info` has name,
+    version, producer, target, `ncore`, `ndevice` and `custom_msg`, a string; `weights` has their count, bytes and file.
 
     Raises:
         HmmFormatError: the file is missing or damaged.

@@ -160,7 +160,8 @@ def test_the_vendors_converter_finds_batch_format_and_crop(package):
 
 def test_what_describes_a_package_names_the_format_and_four_axes(package, capsys):
     path = package()
-    assert "x: shape: [1, 3, 16, 30], dtype: uint8, format: YUV420SP" in rt.load_model_info(path)
+    (port,) = json.loads(rt.load_model_info(path))["input"]
+    assert port == {"name": "x", "shape": [1, 3, 16, 30], "dtype": "UINT8", "format": "YUV420SP"}
     assert main(["inspect", str(path)]) == 0
     assert "x  uint8 YUV420SP [1, 3, 16, 30]" in capsys.readouterr().out
 

@@ -33,8 +33,8 @@ def prefill_process(device, path, embedding_path, requests, caches_out):
 
 def decode_process(device, path, embedding_path, new_tokens, caches_in, answers):
     option = tcim.runtime.Option(tcim.runtime.WeightManager(device))
-    probe = tcim.runtime.load_model_info(path)
-    names = [line.split(":")[0].strip() for line in probe.splitlines() if line.startswith("  ")]
+    probe = json.loads(tcim.runtime.load_model_info(path))
+    names = [item["name"] for item in probe["input"]]
     option.set_dummy_tensors([name for name in names if "cache" in name])
     module = tcim.runtime.load(path, option=option)
     hidden = module.get_input_info(module.get_input_name(0)).shape[-1]

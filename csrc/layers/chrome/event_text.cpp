@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "layers/json_text.h"
+#include "base/json_text.h"
 
 namespace tcim_lite::layers {
 namespace {

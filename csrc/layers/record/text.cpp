@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "layers/json_text.h"
+#include "base/json_text.h"
 
 namespace tcim_lite::layers {
 

@@ -1,8 +1,8 @@
-#include "layers/json_text.h"
+#include "base/json_text.h"
 
 #include <cstdio>
 
-namespace tcim_lite::layers {
+namespace tcim_lite {
 
 std::string json_quoted(std::string_view text) {
   std::string made = "\"";
@@ -23,4 +23,4 @@ std::string json_quoted(std::string_view text) {
   return made + '"';
 }
 
-}  // namespace tcim_lite::layers
+}  // namespace tcim_lite
