@@ -16,7 +16,7 @@ from tcim_lite.models.family import ModelConfig
 from tcim_lite.models.speech import qwen3_tts, whisper
 
 SHAPES = Path(__file__).parent.parent / "benchmarks" / "shapes"
-TOWERS = {"image": "images of one size", "gear": "any image, in gears"}
+TOWERS = {"image": "images of one size", "gear": "any image, in gears", "strip": "any image, in slices"}
 QUANTS = ("w4a8h0_ssfp", "mxfp4a8", "w8a8h1_sefp", "float16")
 
 INTRODUCTION = """# Models
@@ -30,10 +30,10 @@ REST = """
 **Every family but Whisper and Qwen3-TTS has** prefill, decode, batch decode, verify, all-logits and draft graphs,
 pipeline stages, `.hmms` for several devices, `--position-ids` and every `--quant`; gpt-oss also has the vendor's mask
 inputs ([`--masks`](compile.md#masks)). Every [LLM example](../examples/README.md) runs every family. Vision-language
-families [take three positions](compile.md#three-positions) instead of one, and have no batch decode; `--vision`
-compiles their [vision towers](compile.md#vision-towers). Graphs with [linear attention](compile.md#linear-attention)
-are for one sequence: prefill, decode, all-logits and [multi-token prediction](compile.md#multi-token-prediction). These
-tests take all families from the records:
+families but MiniCPM-V 4.5 [take three positions](compile.md#three-positions) instead of one, and have no batch decode;
+`--vision` compiles their [vision towers](compile.md#vision-towers). Graphs with [linear
+attention](compile.md#linear-attention) are for one sequence: prefill, decode, all-logits and [multi-token
+prediction](compile.md#multi-token-prediction). These tests take all families from the records:
 
 | what | tests |
 |---|---|
@@ -43,7 +43,7 @@ tests take all families from the records:
 | pipeline, several devices | `llm/test_pipeline.py`, `llm/test_tensor_parallel.py` |
 | chat, prefix cache, batches, drafts, pipeline, devices; strict mode silent | `examples/test_families.py` |
 | three positions and deepstack, against transformers | `llm/test_vision_language.py`, `llm/test_axes.py` |
-| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py` |
+| vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
 | speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |

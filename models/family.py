@@ -17,6 +17,7 @@ from .contract import Contract
 
 if TYPE_CHECKING:
     from .blocks import Block
+    from .strip_tower import StripTower
     from .tower import Tower
 
 
@@ -129,7 +130,7 @@ class Family:
     halved_experts: bool = False
     rotary: float | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
-    vision: Tower | None = None
+    vision: Tower | StripTower | None = None
 
     @property
     def tiny_config(self) -> dict[str, Any]:

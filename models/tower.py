@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .blocks.encoder import EncoderAttention, EncoderMlp, Merger, Norm
+from .blocks.encoder import EncoderAttention, EncoderMlp, Norm
+from .blocks.merger import Merger
 from .common import encoder_roles as roles
 from .common.config_keys import Key, Only, positive, read_keys
 from .common.errors import CompileError
 from .common.roles import Role
 from .family import Tensors
 
-_MERGER = (
+MERGER_ROLES = (
     roles.MERGER_NORM,
     roles.MERGER_NORM_BIAS,
     roles.MERGER_UP,
@@ -22,7 +23,7 @@ _MERGER = (
     roles.MERGER_DOWN,
     roles.MERGER_DOWN_BIAS,
 )
-_STACK = (
+STACK_ROLES = (
     roles.STACK_NORM,
     roles.STACK_NORM_BIAS,
     roles.STACK_UP,
@@ -152,7 +153,7 @@ class TowerConfig:
             tokens=self.merged,
             width=self["out_hidden_size"],
             norm=self.tower.norm,
-            roles=_STACK if stacked else _MERGER,
+            roles=STACK_ROLES if stacked else MERGER_ROLES,
             norm_behind=stacked,
         )
 

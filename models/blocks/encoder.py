@@ -9,8 +9,10 @@ from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
 from ..common.roles import Role
+from .attend import attend
 from .weights import Weight
 
+APART = ((roles.Q, roles.Q_BIAS), (roles.K, roles.K_BIAS), (roles.V, roles.V_BIAS))
 _GROUP = 64  # inner sizes are padded to whole groups of a quantised weight
 
 
@@ -36,14 +38,14 @@ class EncoderPart:
     Attributes:
         builder: Collects the ops.
         tables: Rows of cos and sin of the tokens, [1, T, head_dim / 2]: two for keys, two for queries, which have the
-            scale of the scores.
+            scale of the scores; none where nothing turns.
         windows: Of a layer with windows what its tokens see, all tokens in turn; empty where `window_mask` says it.
         window_mask: [1, T, T], added to the scores of layers with windows.
-        key_mask: [1, 1, 1, T], added to the scores of all layers.
+        key_mask: [N, 1, 1, T], added to the scores of all layers.
     """
 
     builder: EncoderBuilder
-    tables: Sequence[Ref]
+    tables: Sequence[Ref] = ()
     windows: Sequence[Windows] = ()
     window_mask: Ref | None = None
     key_mask: Ref | None = None
@@ -79,25 +81,58 @@ class EncoderAttention:
         heads: Of queries, keys and values alike.
         norm: Before it.
         windowed: Tokens see those of their window only.
+        turned: q and k turn, by tables that have the scale of the scores; otherwise q, k and v are Linears of their
+            own, of which q has the scale.
     """
 
     hidden: int
     heads: int
     norm: Norm
     windowed: bool = False
+    turned: bool = True
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden // self.heads
 
     def weights(self) -> Iterator[Weight]:
         """Yields its weights in the order of use."""
         yield from self.norm.weights(self.hidden, roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS)
-        yield Weight(roles.QKV, (3 * self.hidden,), self.hidden)
-        yield Weight(roles.QKV_BIAS, (3 * self.hidden,))
+        if self.turned:
+            yield Weight(roles.QKV, (3 * self.hidden,), self.hidden)
+            yield Weight(roles.QKV_BIAS, (3 * self.hidden,))
+        else:
+            for weight, bias in APART:
+                scale = self.head_dim**-0.5 if weight == roles.Q else 1.0
+                yield Weight(weight, (self.hidden,), self.hidden, scale=scale)
+                yield Weight(bias, (self.hidden,), scale=scale)
         yield Weight(roles.OUT, (self.hidden,), self.hidden)
         yield Weight(roles.OUT_BIAS, (self.hidden,))
 
     def lower(self, part: EncoderPart, x: Ref, layer: int) -> Ref:
-        """Adds the block to a graph: [1, T, H] -> [1, T, H]."""
+        """Adds the block to a graph: [N, T, H] -> [N, T, H], where nothing turns; N is 1 where something does."""
         builder, here = part.builder, f"encoder.layers.{layer}.attention"
         normed = self.norm.lower(builder, f"{here}.normed", x, (roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS), layer)
+        qkv = self._turned(part, here, normed, layer) if self.turned else self._apart(part, here, normed, layer)
+        mixed = self._mixed(part, here, qkv)
+        out = builder.linear(f"{here}.out", mixed, roles.OUT.name_of(layer), roles.OUT_BIAS.name_of(layer))
+        return builder.add(f"{here}.added", x, out)
+
+    def _apart(self, part: EncoderPart, here: str, normed: Ref, layer: int) -> tuple[Ref, Ref, Ref]:
+        """q, k and v of Linears of their own, [N, T, heads, D]."""
+        builder, shape = part.builder, (*normed.shape[:2], self.heads, self.head_dim)
+
+        def heads(name: str, pair: tuple[Role, Role]) -> Ref:
+            weight, bias = (role.name_of(layer) for role in pair)
+            flat = builder.linear(f"{here}.{name}_flat", normed, weight, bias)
+            return builder.reshape(f"{here}.{name}_heads", flat, shape)
+
+        q, k, v = (heads(name, pair) for name, pair in zip("qkv", APART, strict=True))
+        return q, k, v
+
+    def _turned(self, part: EncoderPart, here: str, normed: Ref, layer: int) -> tuple[Ref, Ref, Ref]:
+        """q, k and v of one Linear, [1, T, heads, D], q and k rotated."""
+        builder = part.builder
         qkv = builder.linear(f"{here}.qkv", normed, roles.QKV.name_of(layer), roles.QKV_BIAS.name_of(layer))
 
         def heads(name: str, index: int) -> Ref:
@@ -106,19 +141,17 @@ class EncoderAttention:
                 flat = builder.part(f"{here}.v_flat", qkv, 2, first, stop)
             else:
                 flat = builder.slice(f"{here}.{name}_flat", qkv, first, stop)
-            return builder.reshape(f"{here}.{name}_heads", flat, (*x.shape[:2], self.heads, self.hidden // self.heads))
+            return builder.reshape(f"{here}.{name}_heads", flat, (*normed.shape[:2], self.heads, self.head_dim))
 
         key_cos, key_sin, query_cos, query_sin = part.tables
         q = builder.rope_by_rows(f"{here}.q", heads("q", 0), query_cos, query_sin)
         k = builder.rope_by_rows(f"{here}.k", heads("k", 1), key_cos, key_sin)
-        mixed = self._mixed(part, here, (q, k, heads("v", 2)))
-        out = builder.linear(f"{here}.out", mixed, roles.OUT.name_of(layer), roles.OUT_BIAS.name_of(layer))
-        return builder.add(f"{here}.added", x, out)
+        return q, k, heads("v", 2)
 
     def _mixed(self, part: EncoderPart, here: str, qkv: tuple[Ref, Ref, Ref]) -> Ref:
-        """[1, T, heads, D] each -> [1, T, H]."""
+        """[N, T, heads, D] each -> [N, T, H]."""
         if not self.windowed or part.window_mask is not None:
-            return self._attention(part, here, qkv, part.window_mask if self.windowed else None)
+            return attend(part.builder, here, qkv, part.key_mask, part.window_mask if self.windowed else None)
         builder, tokens = part.builder, qkv[0].shape[1]
         found = []
         for index, windows in enumerate(part.windows):
@@ -134,32 +167,9 @@ class EncoderAttention:
                 builder.reshape(f"{here}.{name}_windows_{index}", ref, shape)
                 for name, ref in zip("qkv", cut, strict=True)
             )
-            mixed = self._attention(part, f"{here}.windows_{index}", (q, k, v), None)
+            mixed = attend(builder, f"{here}.windows_{index}", (q, k, v), part.key_mask)
             found.append(builder.reshape(f"{here}.mix_{index}", mixed, (1, stop - windows.start, self.hidden)))
         return found[0] if len(found) == 1 else builder.concat(f"{here}.mix", found, 1)
-
-    def _attention(self, part: EncoderPart, here: str, qkv: tuple[Ref, Ref, Ref], mask: Ref | None) -> Ref:
-        """[N, T, heads, D] each -> [N, T, H]: each row of axis 0 by itself."""
-        builder = part.builder
-        number, tokens, heads, _ = qkv[0].shape
-        q = builder.transpose(f"{here}.q_turned", qkv[0], (0, 2, 1, 3))
-        k = builder.transpose(f"{here}.k_turned", qkv[1], (0, 2, 3, 1))
-        v = builder.transpose(f"{here}.v_turned", qkv[2], (0, 2, 1, 3))
-        if part.key_mask is not None:
-            # One more column of q, ones, and one more row of k, the mask: the product adds it to the scores, which so
-            # need not be kept.
-            ones = builder.expand(f"{here}.ones", builder.weight(roles.ONE), (number, heads, tokens, 1))
-            row = builder.expand(f"{here}.mask_row", part.key_mask, (number, heads, 1, tokens))
-            q = builder.concat(f"{here}.q_masked", (q, ones), 3)
-            k = builder.concat(f"{here}.k_masked", (k, row), 2)
-        scores = builder.mat_mul(f"{here}.scores", q, k)
-        if mask is not None:
-            scores = builder.add_repeated(
-                f"{here}.scores_masked", scores, builder.reshape(f"{here}.mask", mask, (1, *mask.shape))
-            )
-        mixed = builder.mat_mul(f"{here}.mixed", builder.softmax(f"{here}.shares", scores), v)
-        turned = builder.transpose(f"{here}.mixed_turned", mixed, (0, 2, 1, 3))
-        return builder.reshape(f"{here}.mixed_flat", turned, (number, tokens, self.hidden))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,49 +214,3 @@ class EncoderMlp:
         )
         down = builder.linear(f"{here}.down", bent, roles.DOWN.name_of(layer), roles.DOWN_BIAS.name_of(layer))
         return builder.add(f"{here}.added", x, down)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merger:
-    """Norm, tokens side by side as one, Linear, GELU, Linear.
-
-    Attributes:
-        hidden: Width of a token.
-        tokens: That become one.
-        width: Of that.
-        norm: Before it, of each token.
-        norm_behind: It is one of the tokens side by side instead.
-        roles: Of norm, up and down, each with its bias.
-    """
-
-    hidden: int
-    tokens: int
-    width: int
-    norm: Norm
-    roles: tuple[Role, ...]
-    norm_behind: bool = False
-
-    def weights(self) -> Iterator[Weight]:
-        """Yields its weights in the order of use."""
-        norm, norm_bias, up, up_bias, down, down_bias = self.roles
-        wide = self.hidden * self.tokens
-        yield from self.norm.weights(wide if self.norm_behind else self.hidden, norm, norm_bias)
-        yield Weight(up, (wide,), wide)
-        yield Weight(up_bias, (wide,))
-        yield Weight(down, (self.width,), wide)
-        yield Weight(down_bias, (self.width,))
-
-    def lower(
-        self, part: EncoderPart, x: Ref, leading: tuple[int, ...], here: str, name: str, layer: int | None = None
-    ) -> Ref:
-        """Adds it to a graph: [1, T, H] -> [*leading, T / tokens, width], called `name`."""
-        builder, (norm, norm_bias, up, up_bias, down, down_bias) = part.builder, self.roles
-        shape = (*leading, x.shape[1] // self.tokens, self.hidden * self.tokens)
-        if self.norm_behind:
-            x = builder.reshape(f"{here}.beside", x, shape)
-        x = self.norm.lower(builder, f"{here}.normed", x, (norm, norm_bias), layer)
-        if not self.norm_behind:
-            x = builder.reshape(f"{here}.beside", x, shape)
-        x = builder.linear(f"{here}.up", x, up.name_of(layer), up_bias.name_of(layer))
-        x = builder.function("Gelu", f"{here}.bent", x)
-        return builder.linear(name, x, down.name_of(layer), down_bias.name_of(layer))

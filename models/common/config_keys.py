@@ -22,15 +22,15 @@ class Key:
 
     Attributes:
         name: In `config.json`.
-        kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layers` a list of numbers
-            of layers, `names` a list of texts, `optional` a positive number or none.
+        kind: `size` is a positive integer, `number` a positive number, `flag` true or false, `layer` the number of a
+            layer, `layers` a list of such, `names` a list of texts, `optional` a positive number or none.
         absent: Its value where the file does not have the key; None where the file must have it.
         null: Its value where the file says null; None where null is an error.
         also: Another name of the key, of files that do not have `name`.
     """
 
     name: str
-    kind: Literal["size", "number", "flag", "layers", "names", "optional"] = "size"
+    kind: Literal["size", "number", "flag", "layer", "layers", "names", "optional"] = "size"
     absent: Default = None
     null: Default = None
     also: str = ""
@@ -92,6 +92,13 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
+def layer(name: str, value: Any) -> int:
+    """Returns `value` if it is the number of a layer."""
+    if type(value) is not int or not 0 <= value <= _MAX_SIZE:
+        raise CompileError(f"config.json: {name} must be the number of a layer, 0 for the first, got {value!r:.40}")
+    return value
+
+
 def layers(name: str, value: Any) -> list[int]:
     """Returns `value` if it is a list of numbers of layers."""
     if not isinstance(value, (list, tuple)) or not all(type(item) is int and item >= 0 for item in value):
@@ -115,6 +122,7 @@ _READERS: dict[str, Callable[[str, Any], Any]] = {
     "size": size,
     "number": positive,
     "flag": flag,
+    "layer": layer,
     "layers": layers,
     "names": names,
     "optional": optional,

@@ -25,6 +25,10 @@ class EncoderBuilder(GraphBuilder):
         """Over the last axis."""
         return self._op("Softmax", name, [x], x.shape)
 
+    def mean(self, name: str, x: Ref) -> Ref:
+        """Of the last axis, which stays as one of 1."""
+        return self._op("ReduceMean", name, [x], (*x.shape[:-1], 1))
+
     def mat_mul(self, name: str, a: Ref, b: Ref) -> Ref:
         """[.., m, k], [.., k, n] -> [.., m, n]; leading axes are equal."""
         assert a.shape[:-2] == b.shape[:-2], (name, a.shape, b.shape)
@@ -32,12 +36,14 @@ class EncoderBuilder(GraphBuilder):
         return self._op("MatMul", name, [a, b], (*a.shape[:-1], b.shape[-1]))
 
     def patches(self, name: str, x: Ref, weight: str, bias: str | None, side: int) -> Ref:
-        """Convolution of [1, C, H, W] with a kernel that is as large as its strides -> [1, N, H / side, W / side]."""
+        """Convolution of [B, C, H, W] with a kernel that is as large as its strides -> [B, N, H / side, W / side]."""
         operands = [x, self.weight(weight)] + ([self.weight(bias)] if bias else [])
-        _, _, height, width = x.shape
+        number, _, height, width = x.shape
         attributes: dict[str, int | float | str] = {key: f"{side},{side}" for key in ("kernel", "strides")}
         attributes |= {"pads": "0,0", "dilations": "1,1", "upsample": "1,1", "groups": 1}
-        return self._op("Conv", name, operands, (1, operands[1].shape[0], height // side, width // side), attributes)
+        return self._op(
+            "Conv", name, operands, (number, operands[1].shape[0], height // side, width // side), attributes
+        )
 
     def transpose(self, name: str, x: Ref, axes: Sequence[int]) -> Ref:
         """Axis i of the result is axis `axes[i]` of x."""

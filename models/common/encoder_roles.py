@@ -20,6 +20,9 @@ def _norm(id_: str, name: str) -> tuple[Role, Role]:
 PATCHES, PATCHES_BIAS = _pair("encoder_patches", "encoder.patches")
 ATTENTION_NORM, ATTENTION_NORM_BIAS = _norm("encoder_attention_norm", f"{_LAYER}.attention_norm")
 QKV, QKV_BIAS = _pair("encoder_qkv", f"{_LAYER}.attention.qkv")
+Q, Q_BIAS = _pair("encoder_q", f"{_LAYER}.attention.q")  # these three where nothing turns, else the one above
+K, K_BIAS = _pair("encoder_k", f"{_LAYER}.attention.k")
+V, V_BIAS = _pair("encoder_v", f"{_LAYER}.attention.v")
 OUT, OUT_BIAS = _pair("encoder_attention_out", f"{_LAYER}.attention.out")
 MLP_NORM, MLP_NORM_BIAS = _norm("encoder_mlp_norm", f"{_LAYER}.mlp_norm")
 UP, UP_BIAS = _pair("encoder_up", f"{_LAYER}.mlp.up")  # of a gated MLP, gate and up in turns
@@ -30,6 +33,18 @@ MERGER_DOWN, MERGER_DOWN_BIAS = _pair("encoder_merger_down", "encoder.merger.dow
 STACK_NORM, STACK_NORM_BIAS = _norm("encoder_stack_norm", "encoder.stacks.{layer}.norm")
 STACK_UP, STACK_UP_BIAS = _pair("encoder_stack_up", "encoder.stacks.{layer}.up")
 STACK_DOWN, STACK_DOWN_BIAS = _pair("encoder_stack_down", "encoder.stacks.{layer}.down")
+LAST_NORM, LAST_NORM_BIAS = _norm("encoder_last_norm", "encoder.last_norm")
+# Of a resampler: queries that are learned, and attention of these to all patches.
+QUERIES = Role("encoder_queries", "encoder.resampler.queries", "linear")
+QUERY_NORM, QUERY_NORM_BIAS = _norm("encoder_query_norm", "encoder.resampler.query_norm")
+WIDEN = Role("encoder_widen", "encoder.resampler.widen.weight", "linear")
+WIDE_NORM, WIDE_NORM_BIAS = _norm("encoder_wide_norm", "encoder.resampler.wide_norm")
+SAMPLE_Q, SAMPLE_Q_BIAS = _pair("encoder_sample_q", "encoder.resampler.q")
+SAMPLE_K, SAMPLE_K_BIAS = _pair("encoder_sample_k", "encoder.resampler.k")
+SAMPLE_V, SAMPLE_V_BIAS = _pair("encoder_sample_v", "encoder.resampler.v")
+SAMPLE_OUT, SAMPLE_OUT_BIAS = _pair("encoder_sample_out", "encoder.resampler.out")
+SAMPLE_NORM, SAMPLE_NORM_BIAS = _norm("encoder_sample_norm", "encoder.resampler.norm")
+PROJECT = Role("encoder_project", "encoder.resampler.project.weight", "linear")
 POSITIONS = Role("encoder_positions", "encoder.positions", "linear")  # a table, resized or looked up
 
 # Computed tables [positions, head_dim / 4] of cos and sin, and those of queries, which have the scale of the scores.

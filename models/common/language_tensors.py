@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from .checkpoint import FLOATS, Checkpoint
 
 # What names of its layers begin with, in some files.
-_LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.")
+_LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.", "llm.model.")
 VISION = ("model.visual.", "visual.")  # and those of its vision tower
-_OTHER_TOWERS = ("model.vision_tower.", "vision_tower.", "model.embed_vision.", "model.embed_audio.")
+STRIPS = ("model.vision_tower.", "model.merger.", "vpm.", "resampler.")  # or of a tower as SigLIP's
+_OTHER_TOWERS = ("vision_tower.", "model.embed_vision.", "model.embed_audio.")
 _SOUND = ("model.audio_tower.", "model.multi_modal_projector.", "multi_modal_projector.", "thinker.audio_tower.")
 _OWN = "model."  # in the others
 _HEAD = "lm_head."
+_HEADS = {"thinker.model.": "thinker.lm_head.", "llm.model.": "llm.lm_head."}
 
 
 class LanguageTensors(Checkpoint):
@@ -26,19 +28,20 @@ class LanguageTensors(Checkpoint):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._prefix = next((p for p in _LANGUAGE if _has(self, p)), _OWN)
-        self._head = "thinker.lm_head." if self._prefix.startswith("thinker.") else _HEAD
+        self._head = _HEADS.get(self._prefix, _HEAD)
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint has an encoder, or names its layers as those that have one."""
-        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION))
+        return any(_has(checkpoint, prefix) for prefix in (*_LANGUAGE, *VISION, *STRIPS))
 
     def __contains__(self, name: str) -> bool:
         return super().__contains__(self._stored(name))
 
     def names(self) -> list[str]:
         """Returns the names of all tensors."""
-        names = [name for name in super().names() if not name.startswith((*VISION, *_OTHER_TOWERS, *_SOUND))]
+        towers = (*VISION, *STRIPS, *_OTHER_TOWERS, *_SOUND)
+        names = [name for name in super().names() if not name.startswith(towers)]
         for stored, own in ((self._prefix, _OWN), (self._head, _HEAD)):
             names = [own + name.removeprefix(stored) if name.startswith(stored) else name for name in names]
         return names

@@ -8,7 +8,7 @@ A package `OUT` named `qwen3` holds::
     qwen3_prefill_part0.hmm  qwen3_decode_part0.hmm   and so on with --pipeline
     qwen3_prefill.hmms  qwen3_decode.hmms             with --ndevice
     qwen3_prefill_draft.hmm  qwen3_decode_draft.hmm  qwen3_draft.hmw    with --draft
-    qwen3_visual.hmm  qwen3_visual_m96.hmm  qwen3_visual.hmw            one of the two forms with --vision
+    qwen3_visual.hmm  qwen3_visual_m96.hmm  qwen3_visual.hmw            with --vision, named by the kind of tower
     hmquant/quant_embedding.bin, .pt                  the embedding, [V, H], row-major
     draft/hmquant/quant_embedding.bin, .pt            and target/, with --draft: where the vendor's demo looks
     tokenizer/                                        tokenizer files and configs of the checkpoint

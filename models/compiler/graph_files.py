@@ -27,8 +27,8 @@ def owned_files(name: str) -> re.Pattern[str]:
     # NAME_draft_prefill.hmm and NAME_encoder.hmm are how earlier versions called NAME_prefill_draft.hmm and
     # NAME_encode.hmm.
     graphs = (
-        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+)?\.hmm|_encoder?\.hmm|"
-        r"_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
+        rf"(_draft)?{stage}(_part\d+)?\.hmms?|{stage}_draft\.hmm|{stage}_mtp\.hmm|_visual(_m\d+|_\d+x)?\.hmm|"
+        r"_encoder?\.hmm|_(talker|code_predictor)_(prefill|decode)\.hmm|_text_projection\.hmm"
     )
     parts = "draft|visual|encoder?|talker|code_predictor|text_projection"
     return re.compile(rf"{re.escape(name)}({graphs}|(_({parts}))?\.hmw)")
@@ -46,7 +46,7 @@ def check_neighbours(output: Path, name: str) -> None:
     for end in ("_visual", "_encode", "_encoder"):
         other, whole = name + end, name.removesuffix(end)
         is_whole = files & {f"{other}_{stage}.hmm" for stage in ("prefill", "decode")}
-        is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}(_m\d+)?\.hmm", file) for file in files)
+        is_part = whole != name and any(re.fullmatch(rf"{re.escape(name)}(_m\d+|_\d+x)?\.hmm", file) for file in files)
         if is_whole or is_part:
             raise CompileError(
                 f"{output} holds a package {(other if is_whole else whole)!r}, which has files of the same names as a "

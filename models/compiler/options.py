@@ -58,7 +58,7 @@ class CompileOptions:
         draft_quant: Its profile, or None for `quant` and `head_quant`.
         draft_layers: How many of its blocks to use, from the first on; None for all.
         vision: Also write graphs of the vision tower: "448x448", height and width of its images, or "96,384", tokens of
-            its gears, by family; "default" for what the vendor compiles; None for none.
+            its gears, or "1536", patches of an image, by family; "default" for what the vendor compiles; None for none.
         vision_quant: Profile of the tower; None for `quant` where that is float, else w8a8h1_sefp.
         vision_mask: The tower takes a mask of its windows.
 

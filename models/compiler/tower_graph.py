@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from tcim_lite.hmm import Graph, WeightEntry
 from tcim_lite.image_grid import patch_places, windows_of
 
-from ..blocks.encoder import EncoderPart, Merger, Windows
+from ..blocks.encoder import EncoderPart, Windows
+from ..blocks.merger import Merger
 from ..common import encoder_roles as roles
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref

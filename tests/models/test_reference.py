@@ -44,7 +44,9 @@ def test_activation_codes() -> None:
 
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if not family.nested])
+@pytest.mark.parametrize(
+    "family", [name for name, family in FAMILIES.items() if not family.nested and name != "minicpmv"]
+)
 def test_every_family_has_the_logits_of_transformers(tmp_path: Path, make_package: Make, family: str) -> None:
     torch = pytest.importorskip("torch", reason="oracle")
     transformers = pytest.importorskip("transformers", reason="oracle")

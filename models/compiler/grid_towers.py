@@ -1,0 +1,190 @@
+"""Vision towers whose patches lie in a grid: which graphs there are, and what these need."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tcim_lite.hmm import Graph, WeightEntry
+from tcim_lite.hmm.weight_format import GROUP
+from tcim_lite.image_grid import table_corners
+
+from ..blocks import Deepstack
+from ..blocks.weights import Weight
+from ..common import encoder_roles as roles
+from ..common.errors import CompileError
+from ..common.packing import is_quantized
+from ..common.profiles import Profile
+from ..common.rope import rope_table
+from ..common.weight_spec import LinearSpec, TensorSource, VectorSpec
+from ..family import ModelConfig
+from ..tower import TowerConfig
+from .options import CompileOptions
+from .tower_graph import TowerSpec, build_tower
+from .tower_plan import DEFAULT, check_patches
+from .weights import specs_of
+
+_SIDE = 448  # pixels of a side, as the vendor compiles unless told otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPlan:
+    """A `TowerPlan` of such a tower.
+
+    Attributes:
+        config: Its sizes.
+        graphs: By what the names of their files end in.
+    """
+
+    config: TowerConfig
+    graphs: Mapping[str, TowerSpec]
+
+    @property
+    def ends(self) -> Sequence[str]:
+        return tuple(self.graphs)
+
+    def weights(self, profile: Profile) -> list[LinearSpec | VectorSpec]:
+        return _weights(self.config, profile)
+
+    def tables(self) -> list[LinearSpec]:
+        return [_table_spec(self.config)] if self.config.tower.learned else []
+
+    def constants(self, tensors: TensorSource, dtype: str) -> dict[str, NDArray[Any]]:
+        constants: dict[str, NDArray[Any]] = {name: part.astype(dtype) for name, part in _tables(self, tensors).items()}
+        for spec in self.graphs.values():
+            constants |= spec.constants(self.config)
+        return constants
+
+    def graph(self, end: str, profile: Profile, entries: Sequence[WeightEntry]) -> Graph:
+        return build_tower(self.config, profile, entries, self.graphs[end])
+
+    def message(self, end: str) -> dict[str, Any]:
+        config, spec = self.config, self.graphs[end]
+        message = {
+            "hidden_size": config["out_hidden_size"],
+            "patch_size": config["patch_size"],
+            "spatial_merge_size": config["spatial_merge_size"],
+            "temporal_patch_size": config["temporal_patch_size"],
+        }
+        if spec.patches is None:
+            message |= {"tokens": spec.tokens(config), "num_position_embeddings": config["num_position_embeddings"]}
+        if config.windowed:
+            message["window_size"] = config["window_size"]
+        return message
+
+
+def grid_plan(options: CompileOptions, config: TowerConfig, model: ModelConfig) -> GridPlan:
+    """The graphs that `--vision` names.
+
+    Raises:
+        CompileError: They cannot be, or do not give what the language model takes.
+    """
+    layers = [index for index in range(model.num_layers) if Deepstack() in model.blocks(index)]
+    if len(layers) != len(config.stacked):
+        raise CompileError(
+            f"vision_config: deepstack_visual_indexes names {len(config.stacked)} layers, but {len(layers)} layers of "
+            "the language model take what they give"
+        )
+    asked = options.vision or DEFAULT
+    if config.tower.takes == "gear":
+        if options.vision_mask:
+            raise CompileError("--vision-mask: this tower has no windows; leave it out")
+        if asked == DEFAULT:
+            gears = list(config.tower.gears)
+        elif re.fullmatch(r"\d{1,6}(,\d{1,6})*", asked):
+            gears = [int(gear) for gear in asked.split(",")]
+        else:
+            raise CompileError(
+                f"--vision {asked}: graphs of this tower take any image of up to so many tokens; give their numbers, "
+                f"such as --vision {','.join(map(str, config.tower.gears))}, or --vision alone for these"
+            )
+        specs = {f"_m{gear}": TowerSpec(capacity=gear * config.merged) for gear in gears}
+    else:
+        height, width = _image_size(asked, config)
+        if options.vision_mask and not config.windowed:
+            raise CompileError("--vision-mask: this tower has no windows; leave it out")
+        patches = (height // config["patch_size"], width // config["patch_size"])
+        specs = {"": TowerSpec(capacity=math.prod(patches), patches=patches, window_mask=options.vision_mask)}
+    for spec in specs.values():
+        check_patches(asked, spec.capacity)
+    return GridPlan(config=config, graphs=specs)
+
+
+def _image_size(asked: str, config: TowerConfig) -> tuple[int, int]:
+    """Height and width in pixels."""
+    if asked == DEFAULT:
+        side = _SIDE // config.cell * config.cell or config.cell
+        return side, side
+    if not (found := re.fullmatch(r"(\d{1,5})x(\d{1,5})", asked)):
+        raise CompileError(
+            f"--vision {asked}: expected height x width of the images in pixels, such as --vision 448x448"
+        )
+    height, width = (int(side) for side in found.groups())
+    if not height or not width or height % config.cell or width % config.cell:
+        raise CompileError(
+            f"--vision {asked}: both sides must be multiples of {config.cell}, the side of a token in pixels"
+        )
+    return height, width
+
+
+def _weights(config: TowerConfig, profile: Profile) -> list[LinearSpec | VectorSpec]:
+    """All weights in the order of use, but the positions."""
+    tensors, hidden, terms = config.tower.tensors, config["hidden_size"], config.patch_inputs
+    quantised = is_quantized(profile.body_format)
+    padded = -(-terms // GROUP) * GROUP if quantised and config.tower.takes == "image" else terms
+    side = config["patch_size"]
+    (kernel,) = specs_of([Weight(roles.PATCHES, (hidden,), terms, padded)], tensors, profile, None)
+    assert isinstance(kernel, LinearSpec)
+    specs: list[LinearSpec | VectorSpec] = [
+        replace(kernel, tensor_shapes=((hidden, 3, config["temporal_patch_size"], side, side),))
+    ]
+    if config.tower.patch_bias:
+        specs += specs_of([Weight(roles.PATCHES_BIAS, (hidden,))], tensors, profile, None)
+    for layer in range(config["depth"]):
+        specs += specs_of((w for block in config.layer(layer) for w in block.weights()), tensors, profile, layer)
+    for index in range(len(config.stacked)):
+        specs += specs_of(config.merger(stacked=True).weights(), tensors, profile, index)
+    return specs + specs_of(config.merger().weights(), tensors, profile, None)
+
+
+def _table_spec(config: TowerConfig) -> LinearSpec:
+    """The learned positions as a matrix."""
+    shape = (config["num_position_embeddings"], config["hidden_size"])
+    names = config.tower.tensors[roles.POSITIONS].names
+    return LinearSpec(
+        role=roles.POSITIONS, layer=None, format="linear_f16", shape=shape, tensors=names, tensor_shapes=(shape,)
+    )
+
+
+def _tables(plan: GridPlan, tensors: TensorSource) -> dict[str, NDArray[Any]]:
+    """What is computed in the tensors' dtype: rotations, and positions by patch or as they are."""
+    config = plan.config
+    merge = config["spatial_merge_size"]
+    sides = [max(spec.patches) if spec.patches else merge * spec.tokens(config) for spec in plan.graphs.values()]
+    rope = rope_table(
+        head_dim=config.head_dim // 2,
+        theta=config["rope_theta"],
+        scaling={"rope_type": "default"},
+        max_position_embeddings=max(sides),
+        context_length=max(sides),
+    )
+    scale = np.float32(1 / math.sqrt(config.head_dim))
+    found = dict(zip(roles.ROPE, (rope.cos, rope.sin, rope.cos * scale, rope.sin * scale), strict=True))
+    if config.tower.takes == "gear":
+        found[roles.ONE] = np.ones((1, 1, 1, 1), np.float32)
+    if config.tower.learned:
+        spec = _table_spec(config)
+        table = tensors.matrix(spec.tensors[0], (spec.shape[0], spec.shape[1])).read(0, spec.shape[0])
+        for graph in plan.graphs.values():
+            if graph.patches is not None:
+                side = math.isqrt(len(table))
+                ids, counts = table_corners(*graph.patches, merge, side)
+                table = sum(counts[index][:, None] * table[ids[index]] for index in range(4))
+        found[roles.POSITIONS.name] = table
+    return found

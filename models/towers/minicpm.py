@@ -1,0 +1,140 @@
+"""The towers of MiniCPM-V: SigLIP, and what makes tokens of its patches: windows in 4.6, a resampler in 4.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..common import encoder_roles as roles
+from ..common.config_keys import Key, Only
+from ..common.roles import Role
+from ..family import Tensors
+from ..strip_tower import Form, StripTower
+
+Pairs = Mapping[tuple[Role, Role], str]
+_ATTENTION: Pairs = {
+    (roles.Q, roles.Q_BIAS): "self_attn.q_proj",
+    (roles.K, roles.K_BIAS): "self_attn.k_proj",
+    (roles.V, roles.V_BIAS): "self_attn.v_proj",
+    (roles.OUT, roles.OUT_BIAS): "self_attn.out_proj",
+    (roles.ATTENTION_NORM, roles.ATTENTION_NORM_BIAS): "layer_norm1",
+}
+_LAYER: Pairs = {
+    **_ATTENTION,
+    (roles.MLP_NORM, roles.MLP_NORM_BIAS): "layer_norm2",
+    (roles.UP, roles.UP_BIAS): "mlp.fc1",
+    (roles.DOWN, roles.DOWN_BIAS): "mlp.fc2",
+}
+_MLP = ("pre_norm", "linear_1", "linear_2")  # of mergers
+
+
+def _named(pairs: Pairs, module: str) -> dict[Role, Tensors]:
+    """Modules with a weight and a bias."""
+    return {
+        role: Tensors("plain", (f"{module}.{name}.{what}",))
+        for pair, name in pairs.items()
+        for role, what in zip(pair, ("weight", "bias"), strict=True)
+    }
+
+
+def _siglip(module: str) -> dict[Role, Tensors]:
+    return {
+        **_named({(roles.PATCHES, roles.PATCHES_BIAS): "patch_embedding"}, f"{module}.embeddings"),
+        roles.POSITIONS: Tensors("plain", (f"{module}.embeddings.position_embedding.weight",)),
+        **_named(_LAYER, f"{module}.encoder.layers.{{layer}}"),
+        **_named({(roles.LAST_NORM, roles.LAST_NORM_BIAS): "post_layernorm"}, module),
+    }
+
+
+def _merger(found: tuple[tuple[Role, Role], ...], module: str) -> dict[Role, Tensors]:
+    return _named(dict(zip(found, _MLP, strict=True)), module)
+
+
+_TINY = {
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "intermediate_size": 100,
+    "num_hidden_layers": 3,
+    "image_size": 48,
+    "patch_size": 6,
+}
+
+MINICPM_V_4_6 = StripTower(
+    keys=(Only("window_kernel_size", [2, 2]),),
+    outer=(
+        Key("insert_layer_id", "layer", absent=6),
+        Only("merge_kernel_size", [2, 2]),
+        Only("merger_times", 1),
+        Only("drop_vision_last_layer", False),
+    ),
+    tensors={
+        **_siglip("model.vision_tower"),
+        **_merger(
+            (
+                (roles.STACK_NORM, roles.STACK_NORM_BIAS),
+                (roles.STACK_UP, roles.STACK_UP_BIAS),
+                (roles.STACK_DOWN, roles.STACK_DOWN_BIAS),
+            ),
+            "model.vision_tower.vit_merger",
+        ),
+        **_merger(
+            (
+                (roles.MERGER_NORM, roles.MERGER_NORM_BIAS),
+                (roles.MERGER_UP, roles.MERGER_UP_BIAS),
+                (roles.MERGER_DOWN, roles.MERGER_DOWN_BIAS),
+            ),
+            "model.merger.mlp.0",
+        ),
+    },
+    window_tensors=_named(_ATTENTION, "model.vision_tower.vit_merger"),
+    forms=(Form("16x", windowed=True), Form("4x")),
+    mask="pre_attention_bias",
+    resampled=False,
+    capacity=1536,
+    tiny=_TINY,
+)
+
+MINICPM_V_4_5 = StripTower(
+    keys=(
+        Key("hidden_size", absent=1152),
+        Key("intermediate_size", absent=4304),
+        Key("num_hidden_layers", absent=27),
+        Key("num_attention_heads", absent=16),
+        Key("image_size", absent=980),
+        Key("patch_size", absent=14),
+    ),
+    outer=(Key("query_num", absent=64), Only("drop_vision_last_layer", False)),
+    tensors={
+        **_siglip("vpm"),
+        **_named(
+            {
+                (roles.QUERY_NORM, roles.QUERY_NORM_BIAS): "ln_q",
+                (roles.WIDE_NORM, roles.WIDE_NORM_BIAS): "ln_kv",
+                (roles.SAMPLE_NORM, roles.SAMPLE_NORM_BIAS): "ln_post",
+                (roles.SAMPLE_OUT, roles.SAMPLE_OUT_BIAS): "attn.out_proj",
+            },
+            "resampler",
+        ),
+        **{
+            role: Tensors("plain", (f"resampler.attn.in_proj_{what}:{part}",))  # a third of its rows
+            for part, pair in zip(
+                "qkv",
+                (
+                    (roles.SAMPLE_Q, roles.SAMPLE_Q_BIAS),
+                    (roles.SAMPLE_K, roles.SAMPLE_K_BIAS),
+                    (roles.SAMPLE_V, roles.SAMPLE_V_BIAS),
+                ),
+                strict=True,
+            )
+            for role, what in zip(pair, ("weight", "bias"), strict=True)
+        },
+        roles.QUERIES: Tensors("plain", ("resampler.query",)),
+        roles.WIDEN: Tensors("plain", ("resampler.kv_proj.weight",)),
+        roles.PROJECT: Tensors("plain", ("resampler.proj:turned",)),  # it is what rows are multiplied by
+    },
+    window_tensors={},
+    forms=(Form("1x"), Form("6x", frames=6)),
+    mask="attention_bias",
+    resampled=True,
+    capacity=1600,
+    tiny=_TINY,
+)
