@@ -1,13 +1,15 @@
-"""The stand-in for the vendor's `hmatc.utils`; `hmatc.python` is in the suite, C-23."""
+"""The stand-ins for `hmatc.utils` and `hmatc.python.smi`; the rest of `hmatc.python` is in the suite, C-23."""
 
 from __future__ import annotations
 
 import importlib
 import logging
+import re
 import subprocess
 import sys
 
 import pytest
+from hmatc.python import smi
 from hmatc.utils import perf_infomations
 from hmatc.utils.perf_infomations import PERFTYPE, InferenceMetrics, InferencePerformanceTracker
 from hmatc.utils.utils import (
@@ -19,6 +21,37 @@ from hmatc.utils.utils import (
     hmatc_get_file,
     parse_context_length,
 )
+
+import tcim_lite.runtime as rt
+from tcim_lite.dev_ctrl.monitor import snapshot
+
+
+def test_smi_shows_a_device_over_all_processes(monkeypatch, add_model, capsys):
+    monkeypatch.setenv("TCIM_LITE_DEVICE_NUM", "2")
+    model = rt.load(add_model)
+    memory = smi.SmiInfo().get_mem_info()
+    assert (memory.total, memory.free) == (snapshot().devices[0].memory_total >> 20, memory.total - memory.used)
+    assert 0 < memory.used < memory.total
+    assert 0 <= smi.SmiInfo(1).get_ipu_use_rate() <= 1
+    assert smi.SmiInfo(device_id=1).get_temperature() > 25  # that of the air around it
+    with pytest.raises(IndexError, match=r"device 7 does not exist; there are \[0, 1"):
+        smi.SmiInfo(7).get_mem_info()
+
+    monitor = smi.DeviceMonitor(device_id=0, interval=5)
+    monitor.stop()  # not started
+    monitor.start()
+    with pytest.raises(RuntimeError, match="is running"):
+        monitor.start()
+    more = model.get_dev_input("a").clone(True)
+    monitor.stop()
+    monitor.stop()
+    assert more.mem_size > 0
+    printed = capsys.readouterr().out
+    assert re.fullmatch(r"device 0, highest: \d\.\d{3} busy, \d+\.\d C, [1-9]\d* MB of memory used\n", printed)
+    with pytest.raises(RuntimeError, match="ids start at 0"):
+        smi.DeviceMonitor(-1)
+    with pytest.raises(IndexError, match="device 7"):
+        smi.DeviceMonitor(7).start()
 
 
 @pytest.fixture
