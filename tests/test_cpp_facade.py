@@ -90,6 +90,38 @@ def test_the_c_functions_take_devices_from_the_profile(programs, tmp_path):
     assert said["idle"] == "400000000 of 800000000"
 
 
+SOURCE = """
+#include "tcim/tcim_dev_ctrl.h"
+#include "hm_sys.h"
+#include "tcim/tcim_runtime.h"
+struct Derived : public tcim::Module {{}};
+int {name}() {{
+  Derived module;
+  tcim::Module::Option option(0);
+  option.SetDummyTensors({{}});
+  const tcim::Tensor host = tcim::Tensor::CreateHostTensor(tcim::TensorInfo::CreateNDInfo({{2}}, tcim::INT8));
+  const int code = tcim::Status::OK;
+  return module.GetInitStatus() == tcim::UNINITIALIZED && host.MemSize() == 2 && code == 0 ? 0 : 1;
+}}
+"""
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wold-style-cast", "-Werror"]
+
+
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_the_headers_are_clean_in_every_standard_and_in_two_sources(sdk, tmp_path, compiler):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not on the PATH")
+    (tmp_path / "one.cpp").write_text(SOURCE.format(name="one"))
+    (tmp_path / "two.cpp").write_text(SOURCE.format(name="two") + "int one();\nint main() { return one() + two(); }\n")
+    folders = [f"-I{sdk}/include", f"-I{sdk}/hal/export/include"]
+    for standard in ("c++11", "c++14", "gnu++17", "c++20"):
+        run(compiler, f"-std={standard}", *WARNINGS, *folders, "-fsyntax-only", tmp_path / "two.cpp")
+    sources = [tmp_path / "one.cpp", tmp_path / "two.cpp"]
+    link = [f"-L{sdk}/lib", f"-Wl,-rpath,{sdk}/lib", "-ltcim_runtime_lite"]
+    run(compiler, "-std=c++17", *WARNINGS, *folders, *sources, *link, "-o", tmp_path / "program")
+    run(tmp_path / "program")
+
+
 SUBPROJECT = """
 cmake_minimum_required(VERSION 3.20)
 project(app LANGUAGES CXX)

@@ -40,7 +40,7 @@ struct hm_mem_info {
 enum hm_dvfs_mode {
   HM_DVFS_PERFORMANCE = 0, /* always the highest clock; the default */
   HM_DVFS_ONDEMAND,        /* half the clock while nothing runs */
-  HM_DVFS_MODE_MAX,        /* the number of modes */
+  HM_DVFS_MODE_MAX         /* the number of modes */
 };
 
 /* How many devices there are, 0 if that cannot be read. Of more than HM_MAX_DEVICES the first are given. */

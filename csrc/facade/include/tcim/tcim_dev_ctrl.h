@@ -1,4 +1,4 @@
-// The vendor's C++ device control on the tcim_lite emulator. C++17.
+// The vendor's C++ device control on the tcim_lite emulator. C++11 or later.
 //
 // - Nothing here throws. A call that fails returns a Status other than OK and leaves its result as it was; one line
 //   about it goes to the log, and tcim::GetLastError() returns it. A device id that does not exist, or a null pointer,

@@ -1,4 +1,4 @@
-// The vendor's C++ runtime API on the tcim_lite emulator. C++17.
+// The vendor's C++ runtime API on the tcim_lite emulator. C++11 or later.
 //
 // - Nothing here throws, except std::bad_alloc if the host has no memory for a handle. A call that fails returns a
 //   Status other than OK; an object that could not be made has such a GetInitStatus(). One line about it goes to the
