@@ -231,6 +231,35 @@ void test_products_of_matrices() {
   }
 }
 
+// The right side lies as [.., n, k], or as [n, .., k] as heads behind a projection do.
+void test_products_of_turned_matrices() {
+  struct Form {
+    Shape a, b;
+    const char* axes;
+  };
+  for (const DType dtype : kDtypes) {
+    for (const Form& form : {Form{{197, 64}, {197, 64}, "1,0"}, Form{{300, 72}, {400, 72}, "1,0"},
+                             Form{{3, 1, 64}, {3, 1500, 64}, "0,2,1"}, Form{{2, 3, 50, 72}, {1, 3, 96, 72}, "0,1,3,2"},
+                             Form{{3, 20, 40}, {96, 3, 40}, "1,2,0"}, Form{{3, 5, 33}, {70, 3, 33}, "1,2,0"},
+                             Form{{2, 70, 12}, {2, 9, 12}, "0,2,1"}, Form{{1, 9}, {1, 9}, "1,0"}}) {
+      GraphMaker maker(dtype);
+      Shape turned;
+      for (const char* axis = form.axes; *axis != 0; axis += axis[1] == 0 ? 1 : 2)
+        turned.push_back(form.b[size_t(*axis - '0')]);
+      Shape out = form.a;
+      out.back() = turned.back();
+      const uint32_t a = maker.input(form.a), b = maker.input(form.b), w = maker.weight(form.b);
+      std::vector<uint32_t> outputs;
+      for (const uint32_t right : {b, w}) {
+        const uint32_t transposed = maker.op(OpKind::Transpose, {right}, turned, {{"axes", std::string(form.axes)}});
+        outputs.push_back(maker.op(OpKind::MatMul, {a, transposed}, out));
+      }
+      check(concat("MatMul turned ", name_of(dtype), " ", to_string(form.a), " ", to_string(form.b)), maker, outputs,
+            of_one(dtype));
+    }
+  }
+}
+
 void test_functions_of_one_element() {
   for (const DType dtype : kDtypes) {
     for (const int64_t count : {1, 7, 8, 1029}) {
@@ -458,6 +487,7 @@ int main() {
   test_ends_of_convolutions();
   test_pools();
   test_products_of_matrices();
+  test_products_of_turned_matrices();
   test_functions_of_one_element();
   test_operands_that_repeat();
   test_integers();

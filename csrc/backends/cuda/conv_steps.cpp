@@ -152,6 +152,7 @@ ProductArgs ConvLauncher::product_args(const ConvSpec& spec) const {
   args.a_next = args.a_multiple = spec.outputs * args.a_stride;
   args.windows = !is_plain(spec.window);
   args.b_last = args.b_last || conv.x_last;
+  if (args.b_last) args.b_column = args.channels;
   args.y_last = conv.y_last;
   args.window = conv.window;
   args.end = conv.end;

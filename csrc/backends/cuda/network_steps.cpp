@@ -206,7 +206,9 @@ void NetworkLauncher::launch(const MatMulSpec& spec) const {
   args.k = args.channels = int(spec.k);
   args.columns = args.pixels = int(spec.n);
   args.a_stride = spec.k;
-  args.b_row = args.y_row = spec.n;
+  args.b_row = spec.b_turned ? 1 : spec.b_stride;
+  args.b_column = spec.b_turned ? spec.b_stride : 1;
+  args.y_row = spec.n;
   args.y_next = spec.m * spec.n;
   args.a_offsets = reinterpret_cast<const int64_t*>(memory_.scratch(offsets_.at(&spec)));
   args.b_offsets = args.a_offsets + args.count;
@@ -214,6 +216,11 @@ void NetworkLauncher::launch(const MatMulSpec& spec) const {
   args.b_multiple = common_factor(spec.b_offsets);
   args.end.function = -1;
   args.refused = memory_.refusal(spec.y);
+  // Columns whose terms lie side by side, 16 bytes at a time, are pixels with their channels last.
+  args.b_last = spec.elem == kF16 && spec.b_turned && (spec.b_stride == spec.k || args.count > 1) &&
+                spec.b_stride % 8 == 0 && spec.k % 8 == 0 && args.b_multiple % 8 == 0 &&
+                reinterpret_cast<uintptr_t>(args.b) % 16 == 0;
+  if (args.b_last) args.window = {{1, 1, 1, 1, 0, 1, 1}, {args.pixels, args.pixels, 1, 1, 0, 1, 1}};
   spec.elem == kF16 ? launch_product_half(args, stream_) : launch_product_float(args, stream_);
 }
 

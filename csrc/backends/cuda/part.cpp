@@ -28,7 +28,7 @@ void refuse_hidden_exponents(const Plan& plan, const std::string& graph) {
 
 // A new state of CausalConv is written while other blocks still read the old one, so it is not written over that.
 Plan plan_here(const Graph& graph, Numerics numerics) {
-  Plan plan = build_plan(graph, numerics);
+  Plan plan = build_plan(graph, numerics, Joins::Turned);
   for (const StepSpec& step : plan.steps) {
     const auto* conv = std::get_if<CausalConvSpec>(&step);
     if (conv == nullptr) continue;

@@ -20,15 +20,16 @@ void check_transpose(const OpCheck& op) {
   op.expect(op.output(0), x.dtype, shape);
 }
 
-// Whether the one reader is a MatMul of few rows whose right side this is, with terms of a column side by side before.
-// What the Transpose reads stays as it is until then, unless it is a state.
+// Whether the one reader is a MatMul whose right side this is, with terms of a column side by side before, and of few
+// rows where others want a copy. What the Transpose reads stays as it is until then, unless it is a state.
 bool is_part_of_product(PlanBuilder& plan, const Op& op) {
-  if (plan.joins() != Joins::Products || plan.values.is_state(op.inputs[0])) return false;
+  if (plan.joins() == Joins::None || plan.values.is_state(op.inputs[0])) return false;
   const Op* product = plan.values.sole_consumer(op.outputs[0]);
   if (product == nullptr || product->kind != OpKind::MatMul || product->inputs[1] != op.outputs[0]) return false;
   const std::vector<int64_t> axes = numbers_of(op, "axes");
   const Shape& y = plan.value(product->outputs[0]).shape;
-  return y[y.size() - 2] <= kFewTurnedRows && axes[axes.size() - 2] == int64_t(axes.size()) - 1;
+  const bool takes_rows = plan.joins() == Joins::Turned || y[y.size() - 2] <= kFewTurnedRows;
+  return takes_rows && axes[axes.size() - 2] == int64_t(axes.size()) - 1;
 }
 
 void plan_transpose(PlanBuilder& plan, const Op& op) {

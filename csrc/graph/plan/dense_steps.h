@@ -108,11 +108,12 @@ struct ConvSpec {
   bool quantized() const { return is_quantized(format); }
 };
 
-// Of a MatMul: up to here it reads its right side where it lies, and where that is before a Transpose.
+// Of a MatMul with Joins::Products: up to here it reads its right side where it lies, and where that is before a
+// Transpose.
 constexpr int64_t kFewProductRows = 4, kFewTurnedRows = 8;
 
 // y[b] = a[b] b[b], matrices of T: [m, k] and [k, n]. Rows of b[b] lie b_stride apart; where it is `b_turned`, a matrix
-// [n, k] lies there, and m is at most kFewTurnedRows. With `softmax_of`, which holds at most one, a[b] is the softmax
+// [n, k] lies there. With `softmax_of`, which holds at most one, a[b] is the softmax
 // of the rows of that product's matrix b, each rounded to T, and neither is a value of the plan.
 struct MatMulSpec {
   Elem elem = kF16;

@@ -162,6 +162,7 @@ struct ProductArgs {
   int64_t a_stride;
   int pixels;                              // columns of an image
   int64_t b_row, b_image, y_row, y_image;  // elements to the next
+  int64_t b_column = 1;                    // likewise, where there are no windows; of the pixels of a `b_last`
   int64_t a_next, b_next, y_next;          // of z, where there are no offsets
   const int64_t *a_offsets, *b_offsets;    // [z] elements, or null
   int64_t a_multiple, b_multiple;          // what every z's offset is a multiple of; 0: they are 0

@@ -24,7 +24,7 @@ __device__ __forceinline__ Column column_of(const ProductArgs& args, const float
     column.y = pixel / w.out * h.stride - h.pad;
     column.x = pixel % w.out * w.stride - w.pad;
   } else {
-    column.base += pixel;
+    column.base += pixel * args.b_column;
   }
   return column;
 }

@@ -23,7 +23,7 @@ struct Gatherer {
       y = pixel / args.window.w.out * args.window.h.stride - args.window.h.pad;
       x = pixel % args.window.w.out * args.window.w.stride - args.window.w.pad;
     } else {
-      base += pixel;
+      base += pixel * args.b_column;
     }
   }
 
@@ -84,7 +84,7 @@ struct Pixels {
         y[i] = pixel / args.window.w.out * args.window.h.stride - args.window.h.pad;
         x[i] = pixel % args.window.w.out * args.window.w.stride - args.window.w.pad;
       } else {
-        base[i] += int64_t(pixel) * args.channels;
+        base[i] += pixel * args.b_column;
       }
     }
     channel = first - kProductDepth;
