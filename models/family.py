@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .common.config_keys import Key, Only, read_keys
@@ -71,6 +71,10 @@ def _nothing(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
+def _next_token(raw: Mapping[str, Any]) -> int | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A model family.
@@ -105,6 +109,9 @@ class Family:
         local_rope: Reads the RoPE of layers with a sliding window, where it is another than that of the others, from a
             config and its head_dim.
         vision: Its vision tower, which `--vision` compiles; None without one.
+        classes: Reads from a whole config into how many classes the head of this model sorts tokens; None for one that
+            names the next token.
+        classifier: The entry of `architectures` of files with such a head, where it is another.
     """
 
     model_type: str
@@ -131,6 +138,8 @@ class Family:
     rotary: float | None = None
     local_rope: Callable[[Mapping[str, Any], int], Rope] | None = None
     vision: Tower | StripTower | None = None
+    classes: Callable[[Mapping[str, Any]], int | None] = _next_token
+    classifier: str = ""
 
     @property
     def tiny_config(self) -> dict[str, Any]:
@@ -144,6 +153,8 @@ class Family:
         if self.text_architecture:
             names.append(self.text_architecture)
             types.append(f"{self.model_type}_text")
+        if self.classifier:
+            names.append(self.classifier)
         architectures, model_type = raw.get("architectures"), raw.get("model_type")
         if not architectures:
             return model_type is not None and model_type in types
@@ -162,6 +173,7 @@ class Family:
             CompileError: A value that is missing, malformed or not supported.
         """
         four_bit_scheme(raw)
+        classes = self.classes(raw)
         raw = unnested(raw, self.nested) if self.nested else raw
         values = read_keys(self.keys, raw, self.title)
         renamed = {
@@ -187,9 +199,10 @@ class Family:
             axes=() if self.axes is None else self.axes(scaling, rotary_dim // 2),
             local_rope=None if self.local_rope is None else self.local_rope(raw, head_dim),
             flags=flags,
+            classes=classes,
         )
         config.check()
-        return config
+        return config if classes is None else replace(config, tie_word_embeddings=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +247,7 @@ class ModelConfig:
     logits; `logit_cap` then makes c * tanh(x / c) of each; hidden states between blocks are `residual_scale` times
     those of the checkpoint's arithmetic; `heads` make logits of the same row, and an input of the graph chooses one of
     them, each with an embedding table of its own; `input_size` is the length of a row of the graph's input and of these
-    tables, where a Linear makes hidden states of it.
+    tables, where a Linear makes hidden states of it; `classes` are those of a head that does not name the next token.
     """
 
     family: Family
@@ -259,6 +272,7 @@ class ModelConfig:
     logit_scale: float = 1.0
     heads: int = 1
     input_size: int | None = None
+    classes: int | None = None
     logit_cap: float | None = None
     residual_scale: float = 1.0
     local_rope: Rope | None = None
@@ -267,6 +281,11 @@ class ModelConfig:
     def table_shape(self) -> tuple[int, int]:
         """Of the embedding, the tables of all heads one under the other."""
         return self.heads * self.vocab_size, self.input_size or self.hidden_size
+
+    @property
+    def head_outputs(self) -> int:
+        """Numbers that a head makes of a row."""
+        return self.vocab_size if self.classes is None else self.classes
 
     @property
     def padded_intermediate(self) -> int:

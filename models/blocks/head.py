@@ -22,7 +22,7 @@ def head_weights(config: ModelConfig) -> Iterator[Weight]:
     """Yields those of the final norm and the head in the order of use."""
     yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=config.logit_scale / (config.logit_cap or 1.0))
     heads = config.heads if config.heads > 1 else None
-    yield Weight(roles.HEAD, (config.vocab_size,), config.hidden_size, experts=heads)
+    yield Weight(roles.HEAD, (config.head_outputs,), config.hidden_size, experts=heads)
 
 
 def lower_input(part: GraphPart, x: Ref) -> Ref:
@@ -45,15 +45,15 @@ def lower_head(part: GraphPart, normed: Ref, number: Ref | None = None) -> Ref:
         logits = part.whole(
             f"{name}.uncapped" if capped else rows,
             part.shard.vocab.start,
-            config.vocab_size,
+            config.head_outputs,
             lambda name: part.linear(name, normed, roles.HEAD),
         )
         if capped:  # The norm before the head has divided by the cap.
             logits = builder.times(rows, builder.tanh(f"{name}.tanh", logits), roles.LOGIT_CAP)
-        return builder.reshape(name, logits, (1, config.vocab_size)) if flat else logits
+        return builder.reshape(name, logits, (1, config.head_outputs)) if flat else logits
     scores = (1, 1, config.heads)
     assert normed.shape[:2] == (1, 1)
     chosen = builder.gather("head.chosen", builder.weight(roles.HEAD_NUMBERS), number, 0)
     ids, _ = builder.moe_route("head.route", builder.reshape("head.scores", chosen, scores), 1, "topk_softmax", False)
     logits = builder.moe_linear("head.logits", normed, ids, part.weight(roles.HEAD))
-    return builder.reshape(name, logits, (1, 1, config.vocab_size))
+    return builder.reshape(name, logits, (1, 1, config.head_outputs))

@@ -90,7 +90,7 @@ def shards_of(config: ModelConfig, ndevice: int) -> list[Shard]:
     expert_inner = (
         [range(0)] * ndevice if experts is None else _tiles("the size of an expert", experts.padded_inner, ndevice)
     )
-    vocab = _tiles("vocab_size", config.vocab_size, ndevice)
+    vocab = _tiles("vocab_size" if config.classes is None else "the number of classes", config.head_outputs, ndevice)
     return [
         Shard(
             rank=rank,

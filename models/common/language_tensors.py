@@ -16,10 +16,20 @@ _LANGUAGE = ("model.language_model.", "language_model.model.", "thinker.model.",
 VISION = ("model.visual.", "visual.")  # and those of its vision tower
 STRIPS = ("model.vision_tower.", "model.merger.", "vpm.", "resampler.")  # or of a tower as SigLIP's
 _OTHER_TOWERS = ("vision_tower.", "model.embed_vision.", "model.embed_audio.")
-_SOUND = ("model.audio_tower.", "model.multi_modal_projector.", "multi_modal_projector.", "thinker.audio_tower.")
+_SOUND = (
+    "model.audio_tower.",
+    "model.multi_modal_projector.",
+    "audio_tower.",
+    "multi_modal_projector.",
+    "thinker.audio_tower.",
+)
 _OWN = "model."  # in the others
-_HEAD = "lm_head."
-_HEADS = {"thinker.model.": "thinker.lm_head.", "llm.model.": "llm.lm_head."}
+_HEAD, _CLASSES = "lm_head.", "score."
+_HEADS = {
+    "thinker.model.": "thinker.lm_head.",
+    "llm.model.": "llm.lm_head.",
+    "language_model.model.": "language_model.lm_head.",
+}
 
 
 class LanguageTensors(Checkpoint):
@@ -28,7 +38,8 @@ class LanguageTensors(Checkpoint):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._prefix = next((p for p in _LANGUAGE if _has(self, p)), _OWN)
-        self._head = _HEADS.get(self._prefix, _HEAD)
+        usual = _HEADS.get(self._prefix, _HEAD)
+        self._head = next((head for head in (usual, _HEAD, _CLASSES) if _has(self, head)), usual)
 
     @staticmethod
     def fits(checkpoint: Checkpoint) -> bool:

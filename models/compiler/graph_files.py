@@ -135,6 +135,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         "hidden_size": model.config.hidden_size,
         "vocab_size": model.config.vocab_size,
     }
+    if model.config.classes is not None:
+        message["classes"] = model.config.classes
     if profile.activations != DEFAULT_ACTIVATIONS:
         message["activations"] = profile.activations
     if spec.mtp is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from ..common import roles
@@ -66,6 +66,8 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
         CompileError: More pipeline stages than blocks, or inputs or slots that graphs of the family have not.
     """
     given, masks = options.position_ids, options.masks
+    if config.classes is not None:
+        return _classifier_specs(options, config)
     if config.family.contract.axes and given:
         raise CompileError(
             f"--position-ids: graphs of {config.family.title} always take positions, along time, height and width; "
@@ -103,6 +105,22 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     ]
     shared = [replace(spec, ndevice=options.ndevice) for spec in specs if options.ndevice > 1]
     return [*(specs if options.single_device else []), *stages, *shared]
+
+
+def _classifier_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
+    """A model that sorts the tokens of a text into classes reads them once."""
+    allowed = {"checkpoint", "output", "name", "prefill_length", "context_length", "all_logits", "ndevice"}
+    allowed |= {"single_device", "quant", "head_quant", "activations", "audio_frames", "random_weights", "seed"}
+    allowed |= {"self_contained"}
+    for field in fields(options):
+        if field.name not in allowed and getattr(options, field.name) != field.default:
+            raise CompileError(
+                f"--{field.name.replace('_', '-')}: the head of this checkpoint sorts tokens into {config.classes} "
+                "classes, so it has a prefill graph alone; leave it out"
+            )
+    spec = GraphSpec(name="prefill", tokens=options.prefill_length, all_logits=True)
+    shared = [replace(spec, ndevice=options.ndevice)] if options.ndevice > 1 else []
+    return [*([spec] if options.single_device else []), *shared]
 
 
 def _mtp_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]:
