@@ -46,7 +46,8 @@ prediction](compile.md#multi-token-prediction). These tests take all families fr
 | vision towers, against transformers and an ONNX export | `llm/test_vision_tower.py`, `llm/test_strip_tower.py` |
 | linear attention, against transformers and token by token | `llm/test_linear_attention.py` |
 | multi-token prediction, against its definition and plain decode | `llm/test_mtp.py` |
-| speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `llm/test_forced_aligner.py`, `examples/test_speech.py` |
+| speech, against transformers | `llm/test_speech.py`, `llm/test_qwen3_asr.py`, `examples/test_speech.py` |
+| forced aligner, GLM-ASR, against transformers | `llm/test_forced_aligner.py`, `llm/test_glm_asr.py` |
 | text to speech, against Qwen3 and Qwen3-Omni in transformers | `llm/test_qwen3_tts.py` |
 | mask inputs against the lengths, and against transformers with the same masks | `llm/test_masks.py` |
 | GGUF against safetensors | `models/test_gguf.py`, `models/test_gguf_tokenizer.py` |

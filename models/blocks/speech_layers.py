@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..common.encoder_builder import EncoderBuilder
 from ..common.graph_values import Ref
 from ..common.speech_roles import AttentionRoles, MlpRoles, Pair
 from .encoder import Norm
 from .weights import Weight
+
+Tables: TypeAlias = "tuple[Ref, Ref]"
 
 _NORM = Norm(centred=True, epsilon=1e-5)
 
@@ -75,13 +78,23 @@ class Projections:
         yield from linear_weights(self.roles.v, self.hidden, self.hidden)
 
     def heads_of(
-        self, builder: EncoderBuilder, name: str, x: Ref, which: str, layer: int, windows: int = 1, result: str = ""
+        self,
+        builder: EncoderBuilder,
+        name: str,
+        x: Ref,
+        which: str,
+        layer: int,
+        windows: int = 1,
+        result: str = "",
+        tables: Tables | None = None,
     ) -> Ref:
-        """[W * T, hidden] -> `q`, `k` or `v`, [W, heads, T, head_dim], called `result`."""
+        """[W * T, hidden] -> `q`, `k` or `v`, [W, heads, T, head_dim], called `result`; q and k turned by tables."""
         pair = getattr(self.roles, which)
         flat = linear(builder, f"{name}.{which}_flat", x, pair, layer, bias=which != "k" or self.k_bias)
         shape = (windows, x.shape[0] // windows, self.heads, self.head_dim)
         apart = builder.reshaped(f"{name}.{which}_heads", flat, shape)
+        if tables is not None and which != "v":
+            apart = builder.rope_by_rows(f"{name}.{which}_rotated", apart, *tables)
         return builder.transpose(result or f"{name}.{which}", apart, (0, 2, 1, 3))
 
     def joined(self, builder: EncoderBuilder, name: str, scores: Ref, v: Ref, x: Ref, layer: int) -> Ref:
@@ -128,7 +141,15 @@ class EncoderLayer:
         yield from self.attention.weights()
         yield from self.mlp.weights()
 
-    def lower(self, builder: EncoderBuilder, x: Ref, layer: int, windows: int = 1, mask: Ref | None = None) -> Ref:
+    def lower(
+        self,
+        builder: EncoderBuilder,
+        x: Ref,
+        layer: int,
+        windows: int = 1,
+        mask: Ref | None = None,
+        tables: Tables | None = None,
+    ) -> Ref:
         """Adds the layer to a graph.
 
         Args:
@@ -137,11 +158,12 @@ class EncoderLayer:
             layer: Its number.
             windows: W.
             mask: [W, 1, 1, T], added to the scores of keys; None: every row of a window is one.
+            tables: Rows of cos and sin, [W, T, R / 2], for the first R elements of each head; None: no rotation.
         """
         here, attention = f"encoder.layers.{layer}", self.attention
         name = f"{here}.attn"
         normed = norm(builder, f"{name}.norm", x, attention.roles.norm, layer)
-        q, k, v = (attention.heads_of(builder, name, normed, which, layer, windows) for which in "qkv")
+        q, k, v = (attention.heads_of(builder, name, normed, which, layer, windows, "", tables) for which in "qkv")
         scores = builder.mat_mul(f"{name}.scores", q, builder.transpose(f"{name}.k_turned", k, (0, 1, 3, 2)))
         if mask is not None:
             scores = builder.add_repeated(f"{name}.masked", scores, mask)

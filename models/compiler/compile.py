@@ -60,7 +60,7 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         CompileWarning: No tokenizer, values beyond fp16, a context beyond what the model was made for, a head that
             should be tied and is not, tensors without a place in the graph.
     """
-    from ..speech import QWEN3_ASR, compiler_of, write_sound_encoder  # they use parts of this package
+    from ..speech import SOUND_ENCODERS, compiler_of, write_sound_encoder  # they use parts of this package
 
     if (own := compiler_of(options.checkpoint)) is not None:
         return own(options, progress=progress)
@@ -72,9 +72,11 @@ def compile_checkpoint(options: CompileOptions, *, progress: bool = False) -> Co
         _check_vocabularies(target, draft)
     models = [model for model in (target, draft) if model is not None]
     tower = prepare_tower(options, target.name, target.source, target.config)
-    has_sound = target.config.family.model_type == QWEN3_ASR
+    has_sound = target.config.family.model_type in SOUND_ENCODERS
     if options.audio_frames is not None and not has_sound:
-        raise CompileError("--audio-frames is for Qwen3-ASR, whose package has an encoder of sounds; leave it out")
+        raise CompileError(
+            "--audio-frames is for Qwen3-ASR and GLM-ASR, whose packages have an encoder of sounds; leave it out"
+        )
 
     check_neighbours(options.output, target.name)
     with staged_package(options.output, owned_files(target.name)) as staging:

@@ -1,8 +1,8 @@
-"""Compiles Whisper into a package folder, and the encoder of Qwen3-ASR into that of its language model."""
+"""Compiles Whisper into a package folder, and encoders of sounds into those of their language models."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,17 @@ from ..compiler.graph_files import GraphFile, check_neighbours, owned_files, wri
 from ..compiler.options import CompileOptions, CompileResult
 from ..compiler.prepare import left_out, warn
 from ..compiler.weight_files import write_encoder_weights
-from . import qwen3_asr, whisper_graphs
+from . import glm_asr, qwen3_asr, whisper_graphs
 from .asked import COMMON_OPTIONS, check_options, folder_of, tensors_of
+from .glm_asr import GlmSound
+from .qwen3_asr import SoundConfig
 from .whisper import MAX_CACHE, MODEL_TYPE, PREFILL_TOKENS, WhisperConfig, read_whisper
 
+# What reads the config of an encoder, by the model type of its language model.
+SOUND_ENCODERS: dict[str, Callable[..., SoundConfig | GlmSound | None]] = {
+    qwen3_asr.MODEL_TYPE: qwen3_asr.read_sound,
+    glm_asr.MODEL_TYPE: glm_asr.read_sound,
+}
 # The options that Whisper has; all others must be left out.
 _OPTIONS = COMMON_OPTIONS | {"context_length"}
 _WHAT = f"Whisper are those of the vendor, an encoder, a prefill of {PREFILL_TOKENS} tokens and a decode of one"
@@ -80,7 +87,7 @@ def compile_whisper(options: CompileOptions, *, progress: bool = False) -> Compi
 def write_sound_encoder(
     folder: Path, name: str, options: CompileOptions, raw: Mapping[str, Any], width: int, profile: Profile
 ) -> None:
-    """Writes `NAME_encode.hmm` and `NAME_encode.hmw` for Qwen3-ASR, if config.json has the sizes of an encoder.
+    """Writes `NAME_encode.hmm` and `NAME_encode.hmw`, if config.json has the sizes of an encoder.
 
     Args:
         folder: To write into.
@@ -93,16 +100,18 @@ def write_sound_encoder(
     Raises:
         CompileError: The checkpoint or its config does not fit.
     """
-    config = qwen3_asr.read_sound(raw, options.audio_frames or qwen3_asr.FRAMES, width)
+    model_type = str(raw.get("model_type"))
+    config = SOUND_ENCODERS[model_type](raw, options.audio_frames, width)
     if config is None:
         return
-    specs, tensors = config.specs(profile, outer="thinker_config" in raw), tensors_of(options)
+    names = () if options.random_weights else Checkpoint(folder_of(options.checkpoint)).names()
+    specs, tensors = config.specs(profile, names), tensors_of(options)
     tensors.check(specs)
     with Progress(0, visible=False) as bar, worker_pool() as workers:
         file, constants = folder / f"{name}_encode.hmw", config.constants(profile.tensor_dtype)
         entries, sibling = write_encoder_weights(file, specs, constants, tensors, profile.tensor_dtype, workers, bar)
-    graph = qwen3_asr.sound_graph(config, profile, entries)
-    message = {"model_type": qwen3_asr.MODEL_TYPE, "quant": profile.quant, "audio_frames": config.frames}
+    graph = config.graph(profile, entries)
+    message = {"model_type": model_type, "quant": profile.quant, "audio_frames": config.frames}
     encoder = GraphFile(f"{name}_encode.hmm", [graph], message)
     write_graph_files(folder, [encoder], entries, sibling, self_contained=options.self_contained)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,16 +97,19 @@ class SoundConfig:
             bands = -(-bands // _STRIDE)
         return int(bands)
 
-    def specs(self, profile: Profile, *, outer: bool) -> list[LinearSpec | VectorSpec]:
+    def specs(self, profile: Profile, names: Collection[str]) -> list[LinearSpec | VectorSpec]:
         """Returns all weights in the order of the package.
 
-        `outer` is true of the files of Qwen, which have everything in `thinker`, and false of those of transformers.
+        Args:
+            profile: Their formats.
+            names: Of the tensors of the checkpoint. In files of Qwen they begin with `thinker.`, unlike those of
+                transformers.
 
         Raises:
             CompileError: A quantised weight whose inputs are not a multiple of 64.
         """
         here, projector = "model.audio_tower", "model.multi_modal_projector.linear_"
-        if outer:
+        if any(name.startswith("thinker.") for name in names):
             here, projector = "thinker.audio_tower", "thinker.audio_tower.proj"
         hidden, channels = self["d_model"], self["downsample_hidden_size"]
         tensors = {
@@ -148,8 +151,48 @@ class SoundConfig:
             _MOST: np.full((1, 1, 1, 1), _HIDDEN, dtype),
         }
 
+    def graph(self, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
+        """Features [1, mel, frames] and how many frames are the sound's -> rows of a prompt, [1, rows, width]."""
+        builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
+        bins, hidden = self["num_mel_bins"], self["d_model"]
+        chunks = self.frames // self.chunk
+        features = builder.input("input_features", (1, bins, self.frames))
+        length = builder.reshaped("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
+        inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
+        inside = builder.reshaped(
+            "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, self.frames)
+        )
+        x = builder.elementwise("Mul", "encoder.sound", features, inside)
+        x = builder.transpose(
+            "encoder.chunks", builder.reshaped("encoder.cut", x, (bins, chunks, self.chunk)), (1, 0, 2)
+        )
+        x = builder.reshaped("encoder.planes", x, (chunks, 1, bins, self.chunk))
+        for number, conv in enumerate(roles.CONVS, 1):
+            x = builder.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (3, 3), (_STRIDE, _STRIDE))
+            x = builder.function("Gelu", f"encoder.conv{number}_gelu", x)
+        x = builder.transpose("encoder.turned", x, (0, 3, 1, 2))
+        x = builder.reshaped("encoder.flat", x, (self.rows, x.shape[2] * x.shape[3]))
+        x = linear(builder, "encoder.conv_out", x, roles.CONV_OUT, bias=False)
+        x = builder.reshaped("encoder.steps_apart", x, (chunks, self.steps, hidden))
+        x = builder.add_repeated("encoder.embedded", x, builder.weight(_POSITIONS))
+        x = builder.reshaped("encoder.rows", x, (self.rows, hidden))
+        count, each = self.windows
+        if count * each > self.rows:
+            x = builder.padded("encoder.padded", x, count * each)
+        mask = _mask(builder, self, length)
+        for layer in range(self["encoder_layers"]):
+            x = self.layer.lower(builder, x, layer, count, mask)
+        if count * each > self.rows:
+            x = builder.first_rows("encoder.of_sound", x, self.rows)
+        x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
+        x = builder.function(
+            "Gelu", "encoder.projected_gelu", linear(builder, "encoder.projected", x, roles.PROJECTOR[0])
+        )
+        x = builder.reshaped("encoder.last", x, (1, self.rows, hidden))
+        return builder.build({linear(builder, "hidden_state", x, roles.PROJECTOR[1]): None})
 
-def read_sound(raw: Mapping[str, Any], frames: int, width: int) -> SoundConfig | None:
+
+def read_sound(raw: Mapping[str, Any], frames: int | None, width: int) -> SoundConfig | None:
     """Reads the `audio_config` of a parsed `config.json`, of a language model with hidden states of `width`.
 
     Returns:
@@ -164,6 +207,7 @@ def read_sound(raw: Mapping[str, Any], frames: int, width: int) -> SoundConfig |
         return None
     if not isinstance(section, Mapping):
         raise CompileError(f"config.json: audio_config must be an object, got {section!r:.80}")
+    frames = frames or FRAMES
     config = SoundConfig(values=read_keys(_KEYS, section, "the encoder of Qwen3-ASR"), frames=frames)
     if config["d_model"] % config["encoder_attention_heads"] or config["d_model"] % 2 or config["d_model"] < 4:
         raise CompileError(
@@ -181,43 +225,6 @@ def read_sound(raw: Mapping[str, Any], frames: int, width: int) -> SoundConfig |
     if frames % config.chunk:
         raise CompileError(f"--audio-frames {frames} is not a multiple of {config.chunk}, the frames of a chunk")
     return config
-
-
-def sound_graph(config: SoundConfig, profile: Profile, weights: Sequence[WeightEntry]) -> Graph:
-    """Features [1, mel, frames] and how many frames are the sound's -> rows of a prompt, [1, rows, width]."""
-    builder = SpeechBuilder("encoder", profile.tensor_dtype, weights, profile.activations)
-    bins, hidden = config["num_mel_bins"], config["d_model"]
-    chunks = config.frames // config.chunk
-    features = builder.input("input_features", (1, bins, config.frames))
-    length = builder.reshaped("encoder.length", builder.input("feature_lens", (1,), "int32"), (1, 1))
-    inside = builder.integers("Less", "encoder.inside", builder.weight(_FRAMES), length)
-    inside = builder.reshaped(
-        "encoder.inside_column", builder.floats("encoder.inside_numbers", inside), (1, 1, config.frames)
-    )
-    x = builder.elementwise("Mul", "encoder.sound", features, inside)
-    x = builder.transpose("encoder.chunks", builder.reshaped("encoder.cut", x, (bins, chunks, config.chunk)), (1, 0, 2))
-    x = builder.reshaped("encoder.planes", x, (chunks, 1, bins, config.chunk))
-    for number, conv in enumerate(roles.CONVS, 1):
-        x = builder.conv(f"encoder.conv{number}", x, conv.weight.name, conv.bias.name, (3, 3), (_STRIDE, _STRIDE))
-        x = builder.function("Gelu", f"encoder.conv{number}_gelu", x)
-    x = builder.transpose("encoder.turned", x, (0, 3, 1, 2))
-    x = builder.reshaped("encoder.flat", x, (config.rows, x.shape[2] * x.shape[3]))
-    x = linear(builder, "encoder.conv_out", x, roles.CONV_OUT, bias=False)
-    x = builder.reshaped("encoder.steps_apart", x, (chunks, config.steps, hidden))
-    x = builder.add_repeated("encoder.embedded", x, builder.weight(_POSITIONS))
-    x = builder.reshaped("encoder.rows", x, (config.rows, hidden))
-    count, each = config.windows
-    if count * each > config.rows:
-        x = builder.padded("encoder.padded", x, count * each)
-    mask = _mask(builder, config, length)
-    for layer in range(config["encoder_layers"]):
-        x = config.layer.lower(builder, x, layer, count, mask)
-    if count * each > config.rows:
-        x = builder.first_rows("encoder.of_sound", x, config.rows)
-    x = norm(builder, "encoder.normed", x, roles.ENCODER_NORM)
-    x = builder.function("Gelu", "encoder.projected_gelu", linear(builder, "encoder.projected", x, roles.PROJECTOR[0]))
-    x = builder.reshaped("encoder.last", x, (1, config.rows, hidden))
-    return builder.build({linear(builder, "hidden_state", x, roles.PROJECTOR[1]): None})
 
 
 def _mask(builder: SpeechBuilder, config: SoundConfig, length: Ref) -> Ref:

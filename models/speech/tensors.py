@@ -26,23 +26,27 @@ def pair_tensors(pair: Pair, name: str) -> dict[Role, Tensors]:
     }
 
 
-def attention_tensors(roles: AttentionRoles, part: str, attention: str) -> dict[Role, Tensors]:
-    """Of each layer of a part: its projections and the norm before them."""
-    here = f"{part}.layers.{{layer}}.{attention}"
-    named = {"q_proj": roles.q, "k_proj": roles.k, "v_proj": roles.v, "out_proj": roles.out}
-    found = pair_tensors(roles.norm, f"{here}_layer_norm")
+def attention_tensors(
+    roles: AttentionRoles, part: str, attention: str, norm: str = "", out: str = "out_proj"
+) -> dict[Role, Tensors]:
+    """Of each layer of a part: its projections and the norm before them, which is called after the attention if it has
+    no name of its own."""
+    layer = f"{part}.layers.{{layer}}"
+    here = f"{layer}.{attention}"
+    named = {"q_proj": roles.q, "k_proj": roles.k, "v_proj": roles.v, out: roles.out}
+    found = pair_tensors(roles.norm, f"{layer}.{norm or f'{attention}_layer_norm'}")
     for name, pair in named.items():
         found |= pair_tensors(pair, f"{here}.{name}")
     return found
 
 
-def mlp_tensors(roles: MlpRoles, part: str) -> dict[Role, Tensors]:
-    """Of each layer of a part: its two Linears and the norm before them."""
+def mlp_tensors(roles: MlpRoles, part: str, norm: str = "final_layer_norm", inside: str = "") -> dict[Role, Tensors]:
+    """Of each layer of a part: its two Linears, `inside` a module of their own, and the norm before them."""
     here = f"{part}.layers.{{layer}}"
     return {
-        **pair_tensors(roles.norm, f"{here}.final_layer_norm"),
-        **pair_tensors(roles.up, f"{here}.fc1"),
-        **pair_tensors(roles.down, f"{here}.fc2"),
+        **pair_tensors(roles.norm, f"{here}.{norm}"),
+        **pair_tensors(roles.up, f"{here}.{inside}fc1"),
+        **pair_tensors(roles.down, f"{here}.{inside}fc2"),
     }
 
 

@@ -1,0 +1,20 @@
+"""GLM-ASR Nano: a Llama whose prompt has rows of a sound among its embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..speech_language import CONTRACT
+from . import llama
+
+FAMILY = replace(
+    llama.FAMILY,
+    model_type="glmasr",
+    architecture="GlmAsrForConditionalGeneration",
+    title="GLM-ASR",
+    models="GLM-ASR Nano 2512",
+    has="as Llama; an [encoder of sounds](compile.md#speech)",
+    contract=CONTRACT,
+    gguf=None,
+    nested="text_config",
+)

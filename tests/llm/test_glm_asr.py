@@ -1,0 +1,119 @@
+"""GLM-ASR: its encoder and its language model against transformers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from llm_packages import LoadedPackage, compile_package
+
+import tcim_lite.runtime as rt
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions, compile_checkpoint
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="the oracle")
+transformers = pytest.importorskip("transformers", reason="the oracle")
+pytest.importorskip("transformers.models.glmasr", reason="the oracle has no GLM-ASR")
+from safetensors.torch import load_file, save_file
+from test_oracle import assert_close, logit_bound, random_weights
+
+AUDIO = {
+    "num_mel_bins": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "hidden_size": 64,
+    "intermediate_size": 256,
+}
+TEXT = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 331,
+    "max_position_embeddings": 512,
+}
+FRAMES = 400
+SIZES = {"prefill_length": 32, "context_length": 128, "audio_frames": FRAMES}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(4)
+    config = transformers.GlmAsrConfig(
+        audio_config={"model_type": "glmasr_encoder", **AUDIO}, text_config=TEXT, attn_implementation="eager"
+    )
+    made = transformers.GlmAsrForConditionalGeneration(config).eval()
+    random_weights(made)
+    return made
+
+
+@pytest.fixture(scope="module", params=["", "model."])
+def folder(request, model, tmp_path_factory):
+    """A checkpoint as transformers writes it, or with the names that its class has."""
+    path = tmp_path_factory.mktemp("glm")
+    model.save_pretrained(path)
+    if request.param:
+        tensors = load_file(path / "model.safetensors")
+        names = {name: "model." + name.replace("language_model.model.", "language_model.") for name in tensors}
+        save_file({names[name]: tensor for name, tensor in tensors.items()}, path / "model.safetensors")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("quant", "limit"), [("float32", 2e-5), ("float16", 5e-3), ("w8a8h1_sefp", 0.1), ("w4a8h0_ssfp", 0.5)]
+)
+def test_the_encoder_is_that_of_transformers(model, folder, tmp_path, quant, limit):
+    package = compile_package(folder, tmp_path, quant=quant, **SIZES)
+    module = rt.load(package.folder / "glmasr_encode.hmm")
+    features = np.random.default_rng(2).standard_normal((1, 20, FRAMES)).astype(np.float16).astype(np.float32)
+    with torch.no_grad():
+        mask = torch.ones(1, FRAMES, dtype=torch.long)
+        want = model.model.get_audio_features(torch.tensor(features), mask, return_dict=True).pooler_output.numpy()
+    assert [module.get_input_name(i) for i in range(module.get_num_inputs())] == ["input_features"]
+    module.set_input("input_features", features)
+    module.run(True)
+    got = module.get_output("audio_embeds").numpy()
+    assert got.shape == (1, FRAMES // 8, 128)
+    assert_close(got[0], want, limit, quant)
+
+
+def test_the_language_model_is_that_of_transformers(model, folder, tmp_path):
+    loaded = LoadedPackage(compile_package(folder, tmp_path, quant="float32", **SIZES))
+    for module, rows in ((loaded.prefill_module, 32), (loaded.decode_module, 1)):
+        assert module.get_input_info("input_embeds").shape == (1, rows, 128)
+        assert module.get_output_info("logits").shape == (1, 331)
+    tokens = np.random.default_rng(0).integers(0, 331, 50).tolist()
+    with torch.no_grad():
+        want = model(input_ids=torch.tensor([tokens])).logits[0].numpy()
+    bound = logit_bound(model.config.text_config)
+    assert_close(loaded.prefill(tokens[:32]), want[31], bound, "prefill")
+    for position in range(32, 50):
+        assert_close(loaded.decode(tokens[position], position), want[position], bound, f"decode at {position}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"hidden_act": "relu"}, {}, "hidden_act='relu' is not supported; the encoder of GLM-ASR"),
+        ({"num_attention_heads": 3}, {}, "hidden_size=64 is not a multiple of num_attention_heads=3"),
+        ({"num_key_value_heads": 1}, {}, "num_key_value_heads=1 must be num_attention_heads=2"),
+        ({"intermediate_size": 100}, {}, "intermediate_size=100 is not a multiple of hidden_size=64"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, {}, "rope_type='yarn' is not supported"),
+        ({"num_hidden_layers": 3}, {}, "audio_tower.layers.2.input_layernorm.weight"),
+        ({}, {"audio_frames": 404}, "--audio-frames 404 is not a multiple of 8"),
+    ],
+)
+def test_encoders_that_do_not_fit_are_refused(folder, tmp_path, changes, options, message):
+    config = json.loads((folder / "config.json").read_text())
+    config["audio_config"].update(changes)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "config.json").write_text(json.dumps(config))
+    (copy / "model.safetensors").symlink_to(folder / "model.safetensors")
+    with pytest.warns(match="no tokenizer"), pytest.raises(CompileError, match=message):
+        compile_checkpoint(CompileOptions(checkpoint=copy, output=tmp_path / "out", **{**SIZES, **options}))
+    assert not (tmp_path / "out").exists()
