@@ -137,6 +137,7 @@ def entry_points(path, module):
         "copy_to": (device.copy_to, set()),
         "select_roi start": (lambda v: device.select_roi(v, (1, 1)), set()),
         "select_roi shape": (lambda v: device.select_roi((0, 0), v), set()),
+        "select_batch": (device.select_batch, {"set"}),
         "clone": (device.clone, numbers),
     }
 
@@ -221,6 +222,7 @@ def test_every_method_of_a_tensor_without_memory_says_what_to_do(add_model):
         lambda: tensor.cast_to(other),
         lambda: other.cast_to(tensor),
         lambda: tensor.select_roi((0, 0), (1, 1)),
+        lambda: tensor.select_batch([0]),
         lambda: np.asarray(tensor),
     ]
     for call in calls:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tcim_lite import _core
+from tcim_lite.errors import ShapeError
 from tcim_lite.marks import chosen, exact, extension
 from tcim_lite.runtime.arguments import checked, flag, integers
 from tcim_lite.runtime.arrays import as_array, export_dlpack, import_dlpack
@@ -193,6 +194,23 @@ class Tensor:
             ShapeError: the region is not inside the tensor.
         """
         return self._wrap(self._core.select_roi(integers(start, "start"), integers(shape, "shape")))
+
+    @chosen("9", "a view of batches that follow each other, with all axes")
+    def select_batch(self, batches: Sequence[int]) -> Tensor:
+        """The given indices of the first axis, one after the other, as a view that shares memory.
+
+        Args:
+            batches: indices; each is one more than the one before.
+
+        Raises:
+            ShapeError: no index, one outside the tensor, or indices that do not follow each other.
+        """
+        wanted, rest = integers(batches, "batches"), list(self.shape[1:])
+        if not wanted or wanted != list(range(wanted[0], wanted[0] + len(wanted))):
+            raise ShapeError(
+                f"select_batch: batches {wanted} do not follow each other, so no view has them; select them one by one"
+            )
+        return self.select_roi([wanted[0], *(0 for _ in rest)], [len(wanted), *rest])
 
     @exact("9", "Tensor::Clone")
     def clone(self, auto_copy: bool = True) -> Tensor:

@@ -50,6 +50,7 @@ def tensors(module: runtime.Module, data: npt.NDArray[np.float16]) -> Tensor:
     device.copy_to(host.astype(np.float16))
     host.cast(np.float16).cast_to(device)
     device.select_roi([0, 0], (1, 1)).set_zero()
+    device.select_batch([0]).set_zero()
     stream = runtime.Stream(True)
     module.set_stream(stream)
     np.ascontiguousarray(device.to_host(True).numpy())

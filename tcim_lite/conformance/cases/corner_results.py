@@ -180,6 +180,27 @@ def test_c15_select_roi_is_a_view(on_device, kit):
             tensor.select_roi(start, shape)
 
 
+@each("on_device", [False, True])
+def test_c15_select_batch_is_a_view(on_device, kit):
+    """Of batches; one goes on the device from the output of a module to the input of another."""
+    values = np.arange(20, dtype=np.float32).reshape(4, 5)
+    module = rt.load(kit.model("add_4x5"))
+    module.set_input("a", values)
+    tensor = module.get_dev_input("a") if on_device else rt.Tensor(module.get_input_info("a"), values)
+    np.testing.assert_array_equal(tensor.select_batch([2]).numpy().reshape(-1), values[2])
+    whole = tensor.select_batch([0, 1, 2, 3])
+    np.testing.assert_array_equal(whole.numpy().reshape(4, 5), values)
+    tensor.select_batch([1]).set_zero()
+    values[1] = 0
+    np.testing.assert_array_equal(whole.numpy().reshape(4, 5), values)
+    other = rt.load(kit.model("add_4x5"))
+    other.set_input("b", whole)
+    np.testing.assert_array_equal(other.get_dev_input("b").numpy().reshape(4, 5), values)
+    for batches in ([4], [-1], [0, 2], [1, 0], []):
+        with refused("ShapeError", ""):
+            tensor.select_batch(batches)
+
+
 def test_c15_regions_go_in_and_out_of_a_module(kit):
     """What is copied may be strided on the host: inputs, outputs, and outputs that a run fills."""
     module = rt.load(kit.model("add_4x5"))
