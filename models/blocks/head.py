@@ -18,11 +18,13 @@ def input_weights(config: ModelConfig) -> Iterator[Weight]:
         yield Weight(roles.INPUT_PROJECTION_BIAS, (config.hidden_size,))
 
 
-def head_weights(config: ModelConfig) -> Iterator[Weight]:
-    """Yields those of the final norm and the head in the order of use."""
-    yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=config.logit_scale / (config.logit_cap or 1.0))
-    heads = config.heads if config.heads > 1 else None
-    yield Weight(roles.HEAD, (config.head_outputs,), config.hidden_size, experts=heads)
+def head_weights(config: ModelConfig, *, head: bool = True) -> Iterator[Weight]:
+    """Yields those of the final norm and the head, if there is one, in the order of use."""
+    scale = config.logit_scale / (config.logit_cap or 1.0)
+    yield Weight(roles.FINAL_NORM, (config.hidden_size,), scale=scale if head else 1.0)
+    if head:
+        heads = config.heads if config.heads > 1 else None
+        yield Weight(roles.HEAD, (config.head_outputs,), config.hidden_size, experts=heads)
 
 
 def lower_input(part: GraphPart, x: Ref) -> Ref:

@@ -24,6 +24,7 @@ from .carried import CarriedPorts
 from .graph_specs import GraphSpec
 
 _MASK_ALIGNMENT = 16
+HIDDEN_STATES = "hidden_states"  # what graphs without a head return
 
 
 def residual_name(number: int) -> str:
@@ -78,9 +79,13 @@ def build_graph(
     if layers.stop < config.num_layers:
         return builder.build({x: Role("hidden")}, live_rows=live_rows)
     hidden_name = contract.hidden if spec.mtp is None else POST_NORM_HIDDEN
+    if spec.hidden_states:
+        hidden_name = HIDDEN_STATES
     hidden = part.norm_of_hidden(hidden_name or "final_norm", x, roles.FINAL_NORM)
-    logits = lower_head(part, hidden, number)
-    outputs = {logits: Role("logits")}
+    outputs = {hidden: Role("hidden")}
+    if not spec.hidden_states:
+        logits = lower_head(part, hidden, number)
+        outputs = {logits: Role("logits")}
     for slot, lane in enumerate(slots):
         outputs |= CarriedPorts(contract, _nets(config, layers), spec, slot).outputs(builder, lane.carried_on)
     if hidden_name:

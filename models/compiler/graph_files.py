@@ -143,6 +143,8 @@ def _custom_msg(model: PreparedModel, spec: GraphSpec) -> dict[str, Any]:
         message["mtp"] = spec.mtp
     if spec.argmax:
         message["argmax"] = True
+    if spec.hidden_states:
+        message["hidden_states"] = True
     if spec.position_ids:
         message["position_ids"] = True
     if spec.masks:  # how long the window is cannot be told from the inputs

@@ -23,6 +23,7 @@ class GraphSpec:
         all_logits: Return the logits of every row, [B, T, V], zeros from row current_length on; otherwise those of row
             current_length - 1, [B, 1, V].
         argmax: Return the id of the largest logit of each row as well, int32 [B, T, 1], and that logit.
+        hidden_states: Return what the final norm gives instead of the logits.
         position_ids: Positions of the tokens are an input, [1, T]; otherwise they begin at the valid length.
         masks: What tokens see are two inputs, [1, 1, T, S] and [1, 1, T, C]; otherwise the lengths say it.
         layers: The layers it runs, or None for all. With the first ones it takes embeddings, with the last
@@ -40,6 +41,7 @@ class GraphSpec:
     batch: int = 1
     all_logits: bool = False
     argmax: bool = False
+    hidden_states: bool = False
     position_ids: bool = False
     masks: bool = False
     layers: range | None = None
@@ -96,7 +98,8 @@ def graph_specs(options: CompileOptions, config: ModelConfig) -> list[GraphSpec]
     ]
     if options.verify_tokens is not None:
         specs.append(GraphSpec(name="verify", tokens=options.verify_tokens, all_logits=True))
-    specs = [_with_states(replace(spec, position_ids=given, masks=masks), options) for spec in specs]
+    hidden = options.hidden_states
+    specs = [_with_states(replace(s, position_ids=given, masks=masks, hidden_states=hidden), options) for s in specs]
     stages = [
         replace(spec, name=f"{spec.name}_part{stage}", layers=layers)
         for spec in specs[:2]

@@ -29,6 +29,8 @@ class CompileOptions:
         batch: Slots of the decode graph.
         all_logits: Prefill returns the logits of every row instead of the last one's.
         argmax: Decode also returns the id of each slot's largest logit, int32 [B, 1, 1], and that logit.
+        hidden_states: Graphs return what the final norm gives, [1, 1, H] where that of logits is [1, 1, V], and have no
+            head, as the vendor's language model of CosyVoice3 does.
         position_ids: Every graph takes the positions of its tokens as input 3, int32 [1, P | 1], as the vendor's Llama
             exports do; only with a batch of one.
         masks: Every graph takes two attention masks for each slot after its lengths, as the vendor's gpt-oss graphs do;
@@ -74,6 +76,7 @@ class CompileOptions:
     batch: int = 1
     all_logits: bool = False
     argmax: bool = False
+    hidden_states: bool = False
     position_ids: bool = False
     masks: bool = False
     verify_length: int | None = None
@@ -116,6 +119,11 @@ class CompileOptions:
         if self.mtp and self.has_draft:
             raise CompileError(
                 "--mtp with --draft, --draft-quant or --draft-layers: the MTP layer is the draft; leave one of both out"
+            )
+        if self.hidden_states and (self.argmax or self.mtp or self.has_draft):
+            raise CompileError(
+                "--hidden-states with --argmax, --mtp, --draft, --draft-quant or --draft-layers: these need logits; "
+                "leave one of both out"
             )
         if self.audio_frames is not None:
             self._check_range("audio_frames", _MAX_LENGTH)

@@ -118,7 +118,7 @@ def prepare(
         raise CompileError(
             f"--mtp: {source.path} has several MTP layers; the vendor's graphs are of one, so compile it without --mtp"
         )
-    weights = weight_specs(config, profile, mtp=options.mtp)
+    weights = weight_specs(config, profile, mtp=options.mtp, head=not options.hidden_states)
     if checkpoint is not None and part is None and (unused := _unused_tensors(checkpoint, config, weights)):
         warn(left_out(unused))
     if layers is not None:

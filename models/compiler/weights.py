@@ -22,10 +22,13 @@ from ..family import ModelConfig, Tensors
 _IN_HEAD_FORMAT = (roles.HEAD, roles.ROUTER, roles.SHARED_GATE, roles.DELTA_GATES, roles.MTP_JOIN)
 
 
-def weight_specs(config: ModelConfig, profile: Profile, *, mtp: bool = False) -> list[LinearSpec | VectorSpec]:
+def weight_specs(
+    config: ModelConfig, profile: Profile, *, mtp: bool = False, head: bool = True
+) -> list[LinearSpec | VectorSpec]:
     """Returns all weights in the order of the package, RoPE tables and embedding aside.
 
-    With `mtp` the layer of multi-token prediction is one more layer behind the model's last.
+    With `mtp` the layer of multi-token prediction is one more layer behind the model's last; without `head` graphs
+    return hidden states.
 
     Raises:
         CompileError: A quantised weight whose inputs are not a multiple of 64.
@@ -40,7 +43,7 @@ def weight_specs(config: ModelConfig, profile: Profile, *, mtp: bool = False) ->
     if mtp:
         specs += specs_of(mtp_weights(config), tensors, profile, None)
     tied = tensors[roles.EMBEDDING].names if config.tie_word_embeddings else ()
-    return specs + specs_of(head_weights(config), tensors, profile, None, tied)
+    return specs + specs_of(head_weights(config, head=head), tensors, profile, None, tied)
 
 
 def _of_mtp(tensors: Mapping[roles.Role, Tensors]) -> dict[roles.Role, Tensors]:

@@ -42,6 +42,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--all-logits", action="store_true", help="prefill returns the logits of all rows, [1, P, V]")
     parser.add_argument("--argmax", action="store_true", help="decode also returns the ids of the largest logits")
     parser.add_argument(
+        "--hidden-states",
+        action="store_true",
+        help="graphs return what the final norm gives, [1, 1, H], without a head",
+    )
+    parser.add_argument(
         "--position-ids",
         action="store_true",
         help="graphs take the positions of their tokens as input 3, int32 [1, P | 1], as the vendor's Llama exports",
@@ -231,6 +236,7 @@ def run(args: argparse.Namespace) -> int:
         batch=args.batch,
         all_logits=args.all_logits,
         argmax=args.argmax,
+        hidden_states=args.hidden_states,
         position_ids=args.position_ids,
         masks=args.masks,
         verify_length=getattr(args, "verify_length", None),

@@ -13,9 +13,9 @@ from ..models.onnx import ImageInput, OnnxOptions, check_onnx, compile_onnx
 _EXPERIMENTAL = "HMONNX is read by guesses that no vendor file has confirmed (docs/onnx.md)"
 # Options of language models.
 _OTHERS = (
-    "prefill_length", "context_length", "all_logits", "argmax", "position_ids", "masks", "verify_length", "pipeline",
-    "ndevice", "no_single_device", "head_quant", "activations", "draft", "draft_quant", "draft_layers",
-    "random_weights", "seed", "vision", "vision_quant", "vision_mask",
+    "prefill_length", "context_length", "all_logits", "argmax", "hidden_states", "position_ids", "masks",
+    "verify_length", "pipeline", "ndevice", "no_single_device", "head_quant", "activations", "draft", "draft_quant",
+    "draft_layers", "random_weights", "seed", "vision", "vision_quant", "vision_mask",
 )  # fmt: skip
 # What goes with --image.
 _OF_IMAGES = ("image_crop", "image_matrix", "image_mean", "image_std", "image_fill", "image_bgr")

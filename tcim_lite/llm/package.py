@@ -15,6 +15,7 @@ from .generation_defaults import GenerationDefaults
 from .limited import LimitedWorkError, one_line, run_limited
 
 _DRAFT = "_draft"
+_HIDDEN_STATES = "hidden_states"  # output 0 of graphs without a head
 _TEMPLATE_FILES = ("chat_template.jinja", "tokenizer_config.json")
 # Of apply_chat_template, what decides on the form of the result.
 _OUTPUT_ARGUMENTS = {
@@ -122,7 +123,16 @@ class Package:
         return [self.graph(f"{stage}_part{number}.hmm") for number in range(max(count, 1))]
 
     def embedding_for(self, prefill: Any) -> np.ndarray:
-        """The embedding table in the sizes of a prefill module; as `embedding`."""
+        """The embedding table in the sizes of a prefill module; as `embedding`.
+
+        Raises:
+            ValueError: As `embedding`, or the graphs return hidden states.
+        """
+        if prefill.get_output_name(0) == _HIDDEN_STATES:
+            raise ValueError(
+                f"the graphs of {self.name} in {self.folder} return hidden states, [1, 1, H]: the package was compiled "
+                "with --hidden-states, for programs that have heads of their own; compile it without"
+            )
         hidden_size = prefill.get_input_info(prefill.get_input_name(0)).shape[-1]
         vocab_size = prefill.get_output_info(prefill.get_output_name(0)).shape[-1]
         return self.embedding(hidden_size, vocab_size)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 _UNIT = 2.0**-24  # the relative error of one float32 rounding
-_NORMS = (nn.BatchNorm2d, nn.LayerNorm)
+_NORMS = (nn.BatchNorm2d, nn.LayerNorm, nn.RMSNorm)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def export(module: nn.Module, x: np.ndarray, opset: int = 17, dynamo: bool = Fal
     return onnx.load_from_string(buffer.getvalue())
 
 
-def float32_bounds(module: nn.Module, x: np.ndarray) -> list[float]:
+def float32_bounds(module: nn.Module, *x: np.ndarray) -> list[float]:
     """How far float32 may be from another float32 implementation, per output: the largest difference allowed.
 
     Roundings are modelled where they arise and carried through the network itself. A sum of K products in any order has
@@ -99,20 +99,20 @@ def float32_bounds(module: nn.Module, x: np.ndarray) -> list[float]:
     noise of that size is added to the result of every layer, and the outputs' largest change is taken over three draws.
     Doubled, because both sides have such an error, and functions between layers round too.
     """
-    exact = [y.numpy() for y in _outputs(module.double(), x)]
+    exact = [y.numpy() for y in _outputs(module.double(), *x)]
     bounds = [0.0] * len(exact)
     for seed in range(3):
         with _noise(module, seed):
-            noisy = [y.numpy() for y in _outputs(module, x)]
+            noisy = [y.numpy() for y in _outputs(module, *x)]
         bounds = [max(bound, 2 * float(np.abs(a - b).max())) for bound, a, b in zip(bounds, exact, noisy, strict=True)]
     module.float()
     return bounds
 
 
-def _outputs(module: nn.Module, x: np.ndarray) -> list[torch.Tensor]:
-    value = torch.from_numpy(x)
+def _outputs(module: nn.Module, *x: np.ndarray) -> list[torch.Tensor]:
+    values = [torch.from_numpy(each) for each in x]
     with torch.no_grad():
-        result = module(value.double() if value.is_floating_point() else value)
+        result = module(*(value.double() if value.is_floating_point() else value for value in values))
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
@@ -121,11 +121,13 @@ def _noise(module: nn.Module, seed: int) -> Iterator[None]:
     rng = torch.Generator().manual_seed(seed)
 
     def disturb(part: nn.Module, _: Any, y: torch.Tensor) -> torch.Tensor:
-        terms = part.weight[0].numel() if not isinstance(part, _NORMS) else y.shape[-1]
+        terms = y.shape[-1] if isinstance(part, _NORMS) else part.weight[0].numel()
+        if isinstance(part, nn.ConvTranspose1d):
+            terms = part.weight[:, 0].numel() / part.stride[0]
         size = _UNIT * terms**0.5 * y.square().mean().sqrt()
         return y + size * torch.randn(y.shape, generator=rng, dtype=y.dtype)
 
-    layers = (nn.Conv1d, nn.Conv2d, nn.Linear, *_NORMS)
+    layers = (nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.Linear, *_NORMS)
     hooks = [part.register_forward_hook(disturb) for part in module.modules() if isinstance(part, layers)]
     try:
         yield

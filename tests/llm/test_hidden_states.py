@@ -1,0 +1,88 @@
+"""--hidden-states: graphs without a head, as that of CosyVoice3's language model, against transformers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from llm_packages import compile_package
+
+import tcim_lite.runtime as rt
+from tcim_lite.hmm import read
+from tcim_lite.models.common.errors import CompileError
+from tcim_lite.models.compiler import CompileOptions
+from tcim_lite.models.families import FAMILIES
+
+pytestmark = pytest.mark.oracle
+torch = pytest.importorskip("torch", reason="the oracle")
+pytest.importorskip("transformers", reason="the oracle")
+from test_oracle import assert_close, logit_bound, random_model
+
+SIZES = {"prefill_length": 16, "context_length": 64, "hidden_states": True}
+
+
+def fed(module: rt.Module, rows: np.ndarray, valid: int) -> np.ndarray:
+    info = module.get_input_info("input_1")
+    padded = np.zeros(info.shape, np.float32)
+    padded[:, : len(rows)] = rows
+    module.set_input("input_1", padded)
+    module.set_input("valid_length", np.int32([valid]))
+    module.set_input("current_length", np.int32([len(rows)]))
+    module.run(True)
+    assert [module.get_output_name(at) for at in range(module.get_num_outputs())] == ["hidden_states"]
+    return module.get_output("hidden_states").numpy()
+
+
+@pytest.mark.parametrize("family", ["qwen2", "mixtral", "granite"])
+def test_graphs_return_what_the_head_would_read(tmp_path, family):
+    model = random_model(FAMILIES[family].tiny, family)
+    model.save_pretrained(tmp_path / "hf")
+    package = compile_package(tmp_path / "hf", tmp_path / "out", quant="float32", verify_length=3, **SIZES)
+    assert not any("lm_head" in weight.name for weight in read(next(package.folder.glob("*.hmw"))).weights)
+    tokens = torch.randint(0, 331, (1, 40), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        want = model(tokens, output_hidden_states=True).hidden_states[-1][0].numpy()
+    table = np.fromfile(package.folder / "hmquant/quant_embedding.bin", np.float32).reshape(331, -1)
+    rows, bound = table[tokens[0].numpy()], logit_bound(model.config)
+    prefill, decode = rt.load(package.prefill_path), rt.load(package.decode_path)
+    caches = [name for at in range(prefill.get_num_inputs()) if "cache" in (name := prefill.get_input_name(at))]
+    for module in (decode, verify := rt.load(package.graph("verify.hmm"))):
+        for name in caches:
+            module.set_input(name, prefill.get_dev_input(name))
+    for begin, count in ((0, 16), (16, 16), (32, 2)):
+        got = fed(prefill, rows[begin : begin + count], begin)
+        assert got.shape == (1, 1, 192)
+        assert_close(got[0, 0], want[begin + count - 1], bound, f"prefill to {begin + count}")
+    for at in (34, 35):
+        assert_close(fed(decode, rows[at : at + 1], at)[0, 0], want[at], bound, f"decode at {at}")
+    assert_close(fed(verify, rows[36:39], 36)[0], want[36:39], bound, "verify")
+
+
+def test_stages_give_the_same_bits(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen2"].tiny_config))
+    options = {"random_weights": True, "quant": "w8a8h1_sefp", **SIZES}
+    package = compile_package(tmp_path, tmp_path / "out", pipeline=2, **options)
+    rows = np.random.default_rng(0).standard_normal((7, 192)).astype(np.float16)
+    want = fed(rt.load(package.prefill_path), rows, 0)
+    first, last = (rt.load(part) for part in package.parts("prefill"))
+    for module in (first, last):
+        module.set_input("current_length", np.int32([7]))
+    padded = np.zeros((1, 16, 192), np.float16)
+    padded[0, :7] = rows
+    first.set_input("input_1", padded)
+    first.run(True)
+    last.set_input(last.get_input_name(0), first.get_output(first.get_output_name(0)).numpy())
+    last.run(True)
+    assert np.array_equal(last.get_output("hidden_states").numpy(), want)
+
+
+def test_programs_that_need_logits_say_so(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES["qwen2"].tiny_config))
+    package = compile_package(tmp_path, tmp_path / "out", random_weights=True, **SIZES)
+    with pytest.raises(ValueError, match=r"return hidden states.*compiled with --hidden-states"):
+        package.embedding_for(rt.load(package.prefill_path))
+    assert json.loads(read(package.decode_path).custom_msg)["hidden_states"] is True
+    for other in ({"argmax": True}, {"mtp": True}, {"draft_layers": 1}):
+        with pytest.raises(CompileError, match="--hidden-states with --argmax, --mtp, --draft"):
+            CompileOptions(checkpoint=tmp_path, output=tmp_path / "out", hidden_states=True, **other)
