@@ -23,7 +23,7 @@ static void print_state(int id) {
   EXPECT(hm_sys_get_ipu_frequency(id, &hertz) == 0);
   EXPECT(hm_sys_get_temperature(id, &celsius) == 0);
   EXPECT(hm_sys_get_board_power(id, &watts) == 0);
-  EXPECT(memory.mem_avail == memory.mem_total - memory.mem_used);
+  EXPECT(memory.mem_avail == (memory.mem_used < memory.mem_total ? memory.mem_total - memory.mem_used : 0));
   printf("ids");
   for (uint32_t i = 0; i < devices.num_devices; ++i) printf(" %u", devices.device_ids[i]);
   printf("\nused %u\ntotal %u\nbytes %llu\nhertz %llu\n", memory.mem_used, memory.mem_total, (unsigned long long)bytes,

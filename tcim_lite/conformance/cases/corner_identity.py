@@ -99,10 +99,11 @@ def test_c19_the_first_line_of_the_version_has_a_number():
 
 
 def test_c19_the_emulator_says_which_version_it_emulates_and_its_own():
-    emulator_only("a second line")
-    first, second = rt.get_version().split("\n")
+    emulator_only("lines after the first")
+    first, second, third = rt.get_version().split("\n")
     assert re.search(r"v\d+\.\d+\.\d+", first).group() == f"v{rt.api_version()[0]}.{rt.api_version()[1]}.0"
     assert re.search(r"tcim_lite \d+\.\d+", second)
+    assert third.startswith("- Build Time: ")
 
 
 IMPORTS = {
