@@ -70,7 +70,8 @@ def test_the_c_functions_of_devices_say_what_smi_shows(programs, add_model):
     assert model.get_num_inputs() > 0
     assert state.memory_used > 0
     # Processes of other tests come and go.
-    assert 0 < int(said["used"]) <= int(said["total"]) == state.memory_total >> 20
+    assert int(said["used"]) > 0
+    assert int(said["total"]) == state.memory_total >> 20
     assert (said["ids"], int(said["bytes"])) == ("0 1", state.memory_total)
     assert (said["name"], said["cores"], said["tops"]) == (state.name, "2", "160")
     assert said["version"] == rt.get_version().split("\n")[0]
@@ -83,10 +84,11 @@ def test_the_c_functions_of_devices_say_what_smi_shows(programs, add_model):
 
 def test_the_c_functions_take_devices_from_the_profile(programs, tmp_path):
     profile = tmp_path / "devices.ini"
-    profile.write_text("[device]\nname = big\n[device]\nname = small\nmemory = 64 MiB\nclocks = 800 MHz\n")
-    printed = run(programs / "hal", "1", env={"TCIM_LITE_DEVICES": str(profile)})
+    profile.write_text("[device]\n" * 50 + "[device]\nname = small\nmemory = 64 MiB\nclocks = 800 MHz\n")
+    printed = run(programs / "hal", "50", env={"TCIM_LITE_DEVICES": str(profile)})  # which no other process has
     said = dict(line.split(maxsplit=1) for line in printed.splitlines())
-    assert (said["ids"], said["name"], said["total"], said["used"]) == ("0 1", "small", "64", "0")
+    assert said["ids"].split() == [str(number) for number in range(32)]  # as many as the struct can hold
+    assert (said["name"], said["total"], said["used"]) == ("small", "64", "0")
     assert said["idle"] == "400000000 of 800000000"
 
 
@@ -153,10 +155,16 @@ def test_python_finds_its_own_library_before_one_on_ld_library_path(tmp_path):
     assert run(sys.executable, "-c", code, env={"LD_LIBRARY_PATH": str(tmp_path)}).startswith("v")
 
 
+def test_the_sdk_is_the_packages_folder_as_the_vendors_is(sdk):
+    """Build scripts of the vendor fall back on `site-packages/tcim_lite` of their environment."""
+    assert sdk == Path(_core.__file__).parent
+    assert {path.name for path in sdk.iterdir()} >= {"__init__.py", "hal", "include", "lib", "python"}
+
+
 def test_the_sdks_python_folder_leads_to_the_package(sdk):
     code = "import tcim_lite, tcim_lite.runtime; print(tcim_lite.__file__)"
     printed = run(sys.executable, "-c", code, env={"PYTHONPATH": str(sdk / "python")})
-    assert Path(printed.strip()) == sdk.parent / "__init__.py"
+    assert Path(printed.strip()) == sdk / "__init__.py"
 
 
 def test_a_build_without_python_installs_the_same_sdk(sdk, tmp_path):
@@ -167,7 +175,7 @@ def test_a_build_without_python_installs_the_same_sdk(sdk, tmp_path):
     run("cmake", "--install", tmp_path / "build", "--prefix", tmp_path / "sdk")
 
     def files(prefix: Path) -> set[Path]:
-        found = {path.relative_to(prefix) for path in prefix.rglob("*") if path.is_file()}
-        return {path for path in found if path.parts[0] != "python"}
+        parts = [prefix / part for part in ("hal", "include", "lib")]
+        return {path.relative_to(prefix) for part in parts for path in part.rglob("*") if path.is_file()}
 
     assert files(tmp_path / "sdk") == files(sdk)

@@ -12,7 +12,7 @@ from warm_python import ISOLATED
 import tcim_lite
 from tcim_lite import hmm
 
-LIBRARY = Path(tcim_lite.__file__).parent / "sdk" / "lib" / "libtcim_backend_cuda.so"
+LIBRARY = Path(tcim_lite.__file__).parent / "lib" / "libtcim_backend_cuda.so"
 LOAD = """
 import os, sys
 import tcim_lite.runtime as rt

@@ -109,7 +109,7 @@ def precompiled(folder: Path, command: list[str]) -> list[str]:
 
 
 def test_the_host_side_compiles_and_calls_only_what_the_core_exports(tmp_path):
-    needed, defined = set(), symbols("-D", Path(tcim_lite.__file__).parent / "sdk/lib/libtcim_runtime_lite.so")
+    needed, defined = set(), symbols("-D", Path(tcim_lite.__file__).parent / "lib/libtcim_runtime_lite.so")
     command = compilers_command()
     command += precompiled(tmp_path, command)
     for index, source in enumerate(sorted(BACKEND.rglob("*.cpp"))):

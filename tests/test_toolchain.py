@@ -21,7 +21,7 @@ from cpp_programs import ROOT, run
 import tcim_lite
 
 PACKAGE = Path(tcim_lite.__file__).parent
-CORE = "sdk/lib/libtcim_runtime_lite.so"
+CORE = "lib/libtcim_runtime_lite.so"
 BINDINGS = f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
 STATIC = "-static-libstdc++ -static-libgcc"
 

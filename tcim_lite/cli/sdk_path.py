@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def sdk_path() -> Path:
-    """The SDK's folder; beside the compiled core, which in an editable install is not where the sources are.
+    """The SDK's folder: that of the compiled core, which in an editable install is not where the sources are.
 
     Raises:
         TcimError: the package was installed without its compiled core.
@@ -42,4 +42,4 @@ def sdk_path() -> Path:
     core = importlib.util.find_spec("tcim_lite._core")
     if core is None or core.origin is None:
         raise TcimError("the compiled core is missing, and the SDK with it; install the package with pip")
-    return Path(core.origin).parent / "sdk"
+    return Path(core.origin).parent

@@ -31,7 +31,7 @@ def sdk_folder(given: Path | None) -> Path:
             spec = importlib.util.find_spec(name)
             if spec is not None and spec.origin is not None:
                 folder = Path(spec.origin).parent
-                candidates += [folder / "sdk", folder.parent / "sdk"]
+                candidates += [folder, folder.parent]
         if os.environ.get("TCIM_RUNTIME_PATH"):
             candidates.append(Path(os.environ["TCIM_RUNTIME_PATH"]))
     for folder in candidates:

@@ -55,7 +55,7 @@ def _build(package: Path) -> None:
     shutil.copytree(INSTALLED, package / "tcim_lite", ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     _seed_python(package)
     library, core = _compile(package_build())
-    shutil.copy(library, package / "tcim_lite/sdk/lib")
+    shutil.copy(library, package / "tcim_lite/lib")
     (built,) = (package / "tcim_lite").glob("_core*.so")
     shutil.copy(core, built)
     (package / "whole").touch()

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-_package = Path(__file__).resolve().parents[2]
+_package = Path(__file__).resolve().parents[1]
 _spec = importlib.util.spec_from_file_location(
     "tcim_lite", _package / "__init__.py", submodule_search_locations=[str(_package)]
 )
