@@ -346,3 +346,33 @@ SHAPES = {"q": (1, 3, 2, 8), "k": (1, 3, 2, 8), "v": (1, 3, 4, 5), "state": (1, 
 def test_rule_refuses_what_does_not_fit(attributes, shapes, message):
     with pytest.raises(HmmFormatError, match=message):
         rule(attributes, **SHAPES | shapes)
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "silu", "softplus"])
+@pytest.mark.parametrize("gates", [(1,), (3,), (3, 20)])
+def test_a_gate_is_for_as_many_elements_as_there_are(gates, function):
+    random, tokens = np.random.default_rng(2), 5
+    builder = GraphBuilder("gate", "float32", [])
+    x, gate = builder.input("x", (1, tokens, 3, 20)), builder.input("gate", (1, tokens, *gates))
+    y = builder.gate_mul("y", x, gate, function)
+    module = rt.load(hmm.model_bytes(builder.build({y: Role("result")}), []))
+    values, factors = (random.normal(0, 3, each.shape).astype(np.float32) for each in (x, gate))
+    module.set_input("x", values)
+    module.set_input("gate", factors)
+    module.run(True)
+    wide = np.repeat(factors.reshape(tokens, -1).astype(np.float64), 60 // np.prod(gates), axis=1)
+    sigmoid = 1 / (1 + np.exp(-wide))
+    want = {"sigmoid": sigmoid, "silu": wide * sigmoid, "softplus": np.log1p(np.exp(wide))}[function]
+    got = module.get_output("y").numpy().reshape(tokens, -1)
+    np.testing.assert_allclose(got, want * values.reshape(tokens, -1), rtol=2e-6, atol=1e-6)
+
+
+def test_gates_that_divide_no_token_are_refused():
+    values = [
+        hmm.Value("x", "input", "float32", (1, 2, 3, 20)),
+        hmm.Value("gate", "input", "float32", (1, 2, 7)),
+        hmm.Value("y", "intermediate", "float32", (1, 2, 3, 20)),
+    ]
+    graph = hmm.Graph("gate", values, [Op("GateMul", [0, 1], [2], {"function": "silu"})], [0, 1], [2])
+    with pytest.raises(HmmFormatError, match=r"'gate' is .*\[1, 2, 7\], expected float32 \[1, 2, 3, 20\]"):
+        rt.load(hmm.model_bytes(graph, []))

@@ -15,7 +15,7 @@ from tcim_lite.models.common.packing import pack
 from tcim_lite.models.common.quantize import RANDOM_CODES
 
 EXPERTS, CHOSEN, TOKENS, INPUTS, OUTPUTS = 8, 3, 12, 128, 64
-ORDERS = ("softmax_topk", "topk_softmax")
+ORDERS = ("softmax_topk", "topk_softmax", "sigmoid")
 
 
 def load(builder, outputs, weights, live=None):
@@ -48,24 +48,30 @@ def experts_weight(name, fmt, shape, seed=0):
 # Routing
 
 
-def routed(logits, chosen, order, normalise=False):
+def routed(logits, chosen, order, normalise=False, bias=None):
     """ids and shares [rows, chosen] that MoERoute gives; ids through experts that answer with their number."""
     rows, experts = logits.shape
     dtype = str(logits.dtype)
     fmt = "linear_f32" if dtype == "float32" else "linear_f16"
     numbers = np.repeat(np.arange(experts, dtype=logits.dtype), 16).reshape(experts, 16, 1)
     weight = WeightData("w", dtype, fmt, (experts, 16, 1), np.stack([pack(fmt, each) for each in numbers]))
-    builder = GraphBuilder("route", dtype, [weight])
+    weights = [weight] if bias is None else [weight, WeightData("b", "float32", "dense", bias.shape, bias)]
+    builder = GraphBuilder("route", dtype, weights)
     x, one = builder.input("logits", (1, rows, experts)), builder.input("one", (1, rows, 1))
-    ids, shares = builder.moe_route("route", x, chosen, order, normalise)
-    module = load(builder, [builder.moe_linear("ids", one, ids, "w"), shares], [weight])
+    ids, shares = builder.moe_route("route", x, chosen, order, normalise, None if bias is None else "b")
+    module = load(builder, [builder.moe_linear("ids", one, ids, "w"), shares], weights)
     found, shares = run(module, logits=logits[None], one=np.ones((1, rows, 1), dtype))
     assert (found == found[..., :1]).all()
     return found[0, :, :, 0].astype(int), shares[0]
 
 
-def expected_route(logits, chosen, order, normalise=False):
+def expected_route(logits, chosen, order, normalise=False, bias=0.0):
     wide = logits.astype(np.float64)
+    if order == "sigmoid":
+        scores = 1 / (1 + np.exp(-wide))
+        ids = np.argsort(-(scores + bias), axis=1, kind="stable")[:, :chosen]
+        best = np.take_along_axis(scores, ids, axis=1)
+        return ids, best / best.sum(axis=1, keepdims=True) if normalise else best
     ids = np.argsort(-wide, axis=1, kind="stable")[:, :chosen]
     exps = np.exp(wide - wide.max(axis=1, keepdims=True))
     best = np.take_along_axis(exps, ids, axis=1)
@@ -83,6 +89,19 @@ def test_routing(experts, chosen, dtype, order, normalise):
     ids, shares = routed(logits, chosen, order, normalise)
     want_ids, want = expected_route(logits, chosen, order, normalise)
     np.testing.assert_array_equal(ids, want_ids)
+    np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_bias_of_the_choice_changes_no_share(dtype, normalise):
+    random = np.random.default_rng(3)
+    logits = random.normal(0, 2, (TOKENS, 37)).astype(dtype)
+    bias = random.normal(0, 1, 37).astype(np.float32)
+    ids, shares = routed(logits, 5, "sigmoid", normalise, bias)
+    want_ids, want = expected_route(logits, 5, "sigmoid", normalise, bias)
+    np.testing.assert_array_equal(ids, want_ids)
+    assert (want_ids != expected_route(logits, 5, "sigmoid")[0]).any(axis=1).all()
     np.testing.assert_allclose(shares, want, rtol=2e-3 if dtype == "float16" else 2e-6, atol=1e-7)
 
 
@@ -231,6 +250,9 @@ ROUTE = {"k": 2, "order": "softmax_topk"}
         ({}, {"k": 0}, "attribute 'k' is 0"),
         ({}, {"order": "random"}, "attribute 'order' is 'random'"),
         ({}, {"normalise": 2}, "attribute 'normalise' is 2, expected 0 or 1"),
+        ({}, {"scores": "sigmoid"}, "has both attributes 'order' and 'scores', expected one of them"),
+        ({}, {"order": None, "scores": "tanh"}, "attribute 'scores' is 'tanh', which this version does not know"),
+        ({}, {"order": None}, "attribute 'order' is no string"),
         ({"ids": (1, 4, 3)}, {}, r"'ids' is int32 \[1, 4, 3\], expected int32 \[1, 4, 2\]"),
         ({"w": (7, 32, 16)}, {}, r"weight 'w' is .*\[7, 32, 16\], expected 8 experts: so many logits choose 'ids'"),
         ({"w": (32, 16)}, {}, r"expected a weight \[E, N, K\] in a packed format"),
@@ -242,7 +264,7 @@ ROUTE = {"k": 2, "order": "softmax_topk"}
 )
 def test_graphs_that_do_not_fit_are_refused(shapes, route, message):
     with pytest.raises(HmmFormatError, match=message):
-        rt.load(moe_bytes(shapes, {**ROUTE, **route}))
+        rt.load(moe_bytes(shapes, {key: value for key, value in {**ROUTE, **route}.items() if value is not None}))
 
 
 def moe_bytes(shapes=(), route=ROUTE, ids=4):
@@ -277,6 +299,28 @@ def test_a_linear_takes_no_experts():
     data = hmm.model_bytes(hmm.Graph("g", values, [hmm.Op("Linear", [0, 1], [2])], [0], [2]), [weight])
     with pytest.raises(HmmFormatError, match=r"'w' is .*\[1, 32, 16\], expected rank 2"):
         rt.load(data)
+
+
+def test_a_bias_of_the_choice_goes_with_sigmoids_and_fits():
+    def graph(attributes, length):
+        values = [
+            hmm.Value("logits", "input", "float32", (1, 4, 8)),
+            hmm.Value("b", "weight", "float32", (length,), weight=0),
+            hmm.Value("ids", "intermediate", "int32", (1, 4, 2)),
+            hmm.Value("shares", "intermediate", "float32", (1, 4, 2)),
+        ]
+        weight = WeightData("b", "float32", "dense", (length,), bytes(4 * length))
+        return hmm.model_bytes(
+            hmm.Graph("g", values, [hmm.Op("MoERoute", [0, 1], [2, 3], attributes)], [0], [3]), [weight]
+        )
+
+    data = graph({"k": 2, "scores": "sigmoid"}, 8)
+    rt.load(data)
+    assert hmm.read(data).version == (1, 4)
+    with pytest.raises(HmmFormatError, match=r"'b' is .*\[7\], expected float32 \[8\]"):
+        rt.load(graph({"k": 2, "scores": "sigmoid"}, 7))
+    with pytest.raises(HmmFormatError, match="'b' is a bias, which goes with the attribute 'scores'"):
+        rt.load(graph(ROUTE, 8))
 
 
 def test_files_with_experts_need_version_1_2():

@@ -133,14 +133,24 @@ class GraphBuilder(GraphValues):
             attributes = {"function": of_gate}
         return self._op("SiluMul", name, [x], (*x.shape[:-1], x.shape[-1] // 2), attributes)
 
-    def moe_route(self, name: str, logits: Ref, chosen: int, order: str, normalise: bool) -> tuple[Ref, Ref]:
-        """[B, T, E] -> ids int32 [B, T, chosen] of the experts with the largest logits, and what each counts."""
+    def moe_route(
+        self, name: str, logits: Ref, chosen: int, order: str, normalise: bool, bias: str | None = None
+    ) -> tuple[Ref, Ref]:
+        """[B, T, E] -> ids int32 [B, T, chosen] of the experts with the largest logits, and what each counts.
+
+        An `order` of "sigmoid" scores each expert by itself; a vector `bias` then counts in the choice alone.
+        """
+        assert bias is None or order == "sigmoid"
+        operands = [logits] + ([self.weight(bias)] if bias else [])
+        attributes: dict[str, int | float | str] = {"k": chosen, "order": order, "normalise": int(normalise)}
+        if order == "sigmoid":
+            attributes = {"k": chosen, "scores": order, "normalise": int(normalise)}
         shape = (*logits.shape[:-1], chosen)
         results = (
             self._value(f"{name}_ids", "intermediate", "int32", shape),
             self._value(name, "intermediate", self._tensor_dtype, shape),
         )
-        self._append("MoERoute", [logits], results, {"k": chosen, "order": order, "normalise": int(normalise)})
+        self._append("MoERoute", operands, results, attributes)
         return results
 
     def moe_linear(self, name: str, x: Ref, ids: Ref, weight: str, bias: str | None = None) -> Ref:
@@ -189,8 +199,9 @@ class GraphBuilder(GraphValues):
         return self._with_state("DeltaRule", name, operands, shape, state, new_states, attributes)
 
     def gate_mul(self, name: str, x: Ref, gate: Ref, function: str) -> Ref:
-        """x * function(gate), `sigmoid` or `silu`; one gate for each element, or [B, T, 1]."""
-        assert gate.shape in (x.shape, (*x.shape[:2], 1)), (name, x.shape, gate.shape)
+        """x * function(gate): sigmoid, silu or softplus; a gate for each element, or G that share them, [B, T, G]."""
+        assert gate.shape[:2] == x.shape[:2], (name, x.shape, gate.shape)
+        assert math.prod(x.shape) % math.prod(gate.shape) == 0, (name, x.shape, gate.shape)
         return self._op("GateMul", name, [x, gate], x.shape, {"function": function})
 
     def add(self, name: str, a: Ref, b: Ref) -> Ref:

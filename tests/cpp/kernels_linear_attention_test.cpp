@@ -112,14 +112,16 @@ void check_delta_rule(Rule rule, int64_t tokens, int64_t keys, int64_t values) {
 }
 
 template <typename T>
-void check_gate_mul(int64_t cols) {
-  const int64_t rows = uniform(1, 5), gap = uniform(0, 3);
+void check_gate_mul(int64_t each) {
+  const int64_t rows = uniform(1, 5), gap = uniform(0, 3), cols = each * uniform(1, 3);
   const Numbers<T> x((rows - 1) * (cols + gap) + cols), gate((rows - 1) * (cols + gap) + cols);
-  for (int form = 0; form < 4; ++form) {
-    same_everywhere<T>("gate", (rows - 1) * (cols + 1) + cols, [&](const KernelTable& table, T* y) {
-      table.gate_mul[kElem<T>](
-          {x.data(), gate.data(), y, rows, cols, cols + gap, cols + gap, cols + 1, (form & 1) != 0, (form & 2) != 0});
-    });
+  for (const UnaryOp function : {kSigmoid, kSilu, kSoftplus}) {
+    for (const int64_t group : {int64_t{1}, each}) {
+      same_everywhere<T>("gate", (rows - 1) * (cols + 1) + cols, [&](const KernelTable& table, T* y) {
+        table.gate_mul[kElem<T>](
+            {x.data(), gate.data(), y, rows, cols, cols + gap, cols + gap, cols + 1, function, group});
+      });
+    }
   }
 }
 

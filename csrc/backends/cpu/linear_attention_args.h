@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "graph/plan/elem.h"
+
 namespace tcim_lite::cpu {
 
 // y[t, c] = round(f(sum over k of weight[k, c] * column(first + t + k)[c] + bias[c])), k ascending from 0 with fma; f
@@ -41,13 +43,14 @@ constexpr int64_t delta_rule_floats(int64_t keys, int64_t values) {
   return keys * (tiles * kDeltaRuleColumns + 4 * kDeltaRuleTokens);
 }
 
-// y = round(x * sigmoid(gate)), with silu round(x * silu(gate)). y may be x.
+// y = round(x * function(gate)): sigmoid, silu or softplus. y may be x.
 struct GateMulArgs {
   const void* x;     // [rows, cols] T
-  const void* gate;  // [rows, cols] T, [rows] where it repeats
+  const void* gate;  // [rows, cols / each] T
   void* y;           // [rows, cols] T
   int64_t rows, cols, x_stride, gate_stride, y_stride;
-  bool silu, repeats;
+  UnaryOp function;
+  int64_t each;
 };
 
 }  // namespace tcim_lite::cpu

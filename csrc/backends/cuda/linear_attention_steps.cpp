@@ -75,8 +75,8 @@ void StepLauncher::launch_step(const DeltaRuleSpec& spec) {
 void StepLauncher::launch_step(const GateMulSpec& spec) {
   launch_gate_mul(spec.elem,
                   {memory_.at(spec.x.value), memory_.at(spec.gate.value), memory_.at(spec.y.value), int(spec.y.rows),
-                   int(spec.y.cols), spec.x.stride, spec.gate.stride, spec.y.stride, spec.silu,
-                   spec.gate.cols != spec.y.cols, memory_.live(spec.y), memory_.refusal(spec.y)},
+                   int(spec.y.cols), spec.x.stride, spec.gate.stride, spec.y.stride, spec.function, int(spec.each()),
+                   memory_.live(spec.y), memory_.refusal(spec.y)},
                   stream_);
 }
 

@@ -147,6 +147,8 @@ void StepLauncher::launch_step(const MoERouteSpec& spec) {
   args.chosen = int(spec.chosen);
   args.softmax_first = spec.softmax_first;
   args.normalise = spec.normalise;
+  args.sigmoid = spec.sigmoid;
+  args.bias = static_cast<const float*>(memory_.weight(spec.bias_id));
   args.live = memory_.live(spec.logits);
   args.refused = memory_.refusal(spec.weights);
   launch_route(spec.elem, args, stream_);

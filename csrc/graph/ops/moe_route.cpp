@@ -9,15 +9,22 @@ namespace {
 constexpr int64_t kMostChosen = 64, kMostExperts = 4096;  // far above any real model; a row's choice is in registers
 
 void check_moe_route(const OpCheck& op) {
-  op.arity(1, 1, 2);
-  op.attributes({"k", "order", "normalise"});
+  op.arity(1, 2, 2);
+  op.attributes({"k", "order", "scores", "normalise"});
   const Value& logits = op.input(0);
   const DType dtype = op.tensor(logits);
   op.rank(logits, 3);
   const int64_t chosen = op.whole_number("k"), experts = logits.shape[2];
   if (chosen < 1 || chosen > experts)
     op.refuse("attribute 'k' is ", chosen, ", expected 1 to the ", experts, " experts of '", logits.name, "'");
-  op.text_in("order", {"softmax_topk", "topk_softmax"});
+  if (op.has_attribute("scores")) {
+    op.text_in("scores", {"sigmoid"});
+    if (op.has_attribute("order")) op.refuse("has both attributes 'order' and 'scores', expected one of them");
+    if (op.num_inputs() == 2) op.constant(op.input(1), DType::Float32, {experts});
+  } else {
+    op.text_in("order", {"softmax_topk", "topk_softmax"});
+    if (op.num_inputs() == 2) op.refuse("'", op.input(1).name, "' is a bias, which goes with the attribute 'scores'");
+  }
   if (op.has_attribute("normalise")) {
     const int64_t normalise = op.whole_number("normalise");
     if (normalise != 0 && normalise != 1) op.refuse("attribute 'normalise' is ", normalise, ", expected 0 or 1");
@@ -32,7 +39,9 @@ void plan_moe_route(PlanBuilder& plan, const Op& op) {
   step.logits = plan.values.rows(op.inputs[0]);
   step.experts = step.logits.cols;
   step.chosen = op.attribute("k", int64_t{0});
-  step.softmax_first = std::get<std::string>(*op.find("order")) == "softmax_topk";
+  step.sigmoid = op.find("scores") != nullptr;
+  step.softmax_first = !step.sigmoid && std::get<std::string>(*op.find("order")) == "softmax_topk";
+  if (op.inputs.size() > 1) step.bias_id = op.inputs[1];
   step.normalise = op.attribute("normalise", int64_t{0}) != 0;
   if (step.chosen > kMostChosen || step.experts > kMostExperts)
     fail(ErrorCode::Unsupported, "MoERoute: ", step.chosen, " of ", step.experts, " experts; backends take at most ",
@@ -46,10 +55,12 @@ void plan_moe_route(PlanBuilder& plan, const Op& op) {
 }  // namespace
 
 extern const OpDefinition MoERoute = {
-    "logits [B, T, E] T {k: int, order: \"softmax_topk\" or \"topk_softmax\", normalise: 0 or 1, default 0} -> "
-    "ids [B, T, k] int32, weights [B, T, k] T",
+    "logits [B, T, E] T, bias [E] float32 (optional, with scores) {k: int, order: \"softmax_topk\" or "
+    "\"topk_softmax\", or instead scores: \"sigmoid\"; normalise: 0 or 1, default 0} -> ids [B, T, k] int32, weights "
+    "[B, T, k] T",
     "the k largest logits, the largest first, of equal ones the lower id, and what each counts: its softmax over all "
-    "experts, divided by the sum of the k where normalised, or its softmax over the k",
+    "experts, divided by the sum of the k where normalised, or its softmax over the k. With scores, the k largest of "
+    "sigmoid(logit) + bias, and each counts sigmoid(logit), divided by the sum of the k where normalised",
     Cut::None, check_moe_route, plan_moe_route};
 
 }  // namespace tcim_lite::ops

@@ -44,8 +44,10 @@ struct DeltaRuleSpec {
 // y = x * sigmoid(gate), or x * silu(gate).
 struct GateMulSpec {
   Elem elem = kF16;
-  Rows x, gate, y;  // one gate for a row, or for each element
-  bool silu = false;
+  Rows x, gate, y;
+  UnaryOp function = kSigmoid;
+
+  int64_t each() const { return y.cols / gate.cols; }  // elements side by side that a gate is for
 };
 
 }  // namespace tcim_lite

@@ -55,8 +55,10 @@ struct MoERouteSpec {
   Rows ids;          // [rows, chosen] int32
   Rows weights;      // [rows, chosen]
   int64_t experts = 0, chosen = 0;
-  bool softmax_first = true;  // over all experts; otherwise over the chosen ones
-  bool normalise = false;     // divide by the sum of the chosen ones
+  bool softmax_first = true;    // over all experts; otherwise over the chosen ones
+  bool normalise = false;       // divide by the sum of the chosen ones
+  bool sigmoid = false;         // of each logit instead of a softmax
+  uint32_t bias_id = kNoValue;  // [experts] float32, added to the sigmoids for the choice alone
 };
 
 // As `linear`, with the matrix and the bias of the expert that a row chose: packed [experts * outputs, inputs] and

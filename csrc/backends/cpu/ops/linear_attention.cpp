@@ -101,7 +101,7 @@ void GateMulStep::run(const RunContext& context) const {
   const auto row_of = [&](const Rows& rows, int64_t row) { return context.at(rows.value) + row * rows.stride * size; };
   for_rows(context, context.rows_of(y), [&](int64_t begin, int64_t end, int) {
     context.kernels.gate_mul[elem]({row_of(x, begin), row_of(gate, begin), row_of(y, begin), end - begin, y.cols,
-                                    x.stride, gate.stride, y.stride, silu, gate.cols != y.cols});
+                                    x.stride, gate.stride, y.stride, function, each()});
   });
 }
 

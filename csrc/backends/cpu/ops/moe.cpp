@@ -33,6 +33,7 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
   float *const logit = scratch, *const share = scratch + experts;
   const std::byte* const source = context.at(logits.value) + row * logits.stride * elem_bytes(elem);
   kernels.widen[elem]({source, logit, 1, experts, experts, experts, 1.0f});
+  if (sigmoid) score(context, logit, share);
 
   // Insertion into the best so far: an expert passes only smaller ones, so of equal ones the lower id stays ahead.
   auto* const id = reinterpret_cast<int32_t*>(context.at(ids.value)) + row * ids.stride;
@@ -46,7 +47,10 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
 
   const float largest = logit[id[0]];
   float sum = 0;
-  if (softmax_first) {
+  if (sigmoid) {
+    for (int64_t rank = 0; rank < chosen; ++rank) sum += share[id[rank]];
+    for (int64_t rank = 0; rank < chosen; ++rank) logit[rank] = normalise ? share[id[rank]] / sum : share[id[rank]];
+  } else if (softmax_first) {
     for (int64_t expert = 0; expert < experts; ++expert) share[expert] = logit[expert] - largest;
     kernels.exp(share, share, experts);
     float sums[kLanes] = {};
@@ -66,6 +70,16 @@ void MoERouteStep::route(const RunContext& context, int64_t row, float* scratch)
   }
   std::byte* const target = context.at(this->weights.value) + row * this->weights.stride * elem_bytes(elem);
   kernels.narrow[elem]({logit, target, 1, chosen, chosen, chosen});
+}
+
+// What experts count, and in place of the logits what they are chosen by.
+void MoERouteStep::score(const RunContext& context, float* logit, float* share) const {
+  for (int64_t expert = 0; expert < experts; ++expert) share[expert] = -logit[expert];
+  context.kernels.exp(share, share, experts);
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    share[expert] = 1.0f / (1.0f + share[expert]);
+    logit[expert] = bias == nullptr ? share[expert] : share[expert] + bias[expert];
+  }
 }
 
 // A pair is a token and one of its experts. Pairs are numbered by token; after grouping, the pairs of one expert follow

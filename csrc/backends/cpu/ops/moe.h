@@ -9,12 +9,17 @@ namespace tcim_lite::cpu {
 struct PreparedRows;
 
 struct MoERouteStep final : Step, MoERouteSpec {
-  MoERouteStep(MoERouteSpec spec, const WeightFinder&) : MoERouteSpec(std::move(spec)) {}
+  MoERouteStep(MoERouteSpec spec, const WeightFinder& finder)
+      : MoERouteSpec(std::move(spec)), bias(finder.find<float>(bias_id)) {}
+
+  const float* bias;  // [experts]
+
   void run(const RunContext& context) const override;
   int64_t member_bytes() const override { return experts * 8; }
 
  private:
   void route(const RunContext& context, int64_t row, float* scratch) const;
+  void score(const RunContext& context, float* logit, float* share) const;
 };
 
 struct MoELinearStep final : Step, MoELinearSpec {

@@ -206,6 +206,8 @@ struct RouteArgs {
   int64_t stride;      // of logits
   int rows, experts, chosen;
   bool softmax_first, normalise;
+  bool sigmoid;       // instead of a softmax
+  const float* bias;  // [experts], added to the sigmoids for the choice; null: none
   const int* live;
   const int* refused;
 };

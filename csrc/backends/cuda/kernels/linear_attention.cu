@@ -127,8 +127,10 @@ __global__ void gate_mul_kernel(GateMulArgs args) {
   const int rows = live_tokens(args.live, args.rows);
   for (int row = blockIdx.y; row < rows; row += gridDim.y) {
     for (int i = blockIdx.x * kThreads + threadIdx.x; i < args.cols; i += gridDim.x * kThreads) {
-      const float gate = load(static_cast<const T*>(args.gate) + row * args.gate_stride + (args.repeats ? 0 : i));
-      const float factor = args.silu ? silu(gate) : apply<kSigmoid>(gate, 0, 0);
+      const float gate = load(static_cast<const T*>(args.gate) + row * args.gate_stride + i / args.each);
+      const float factor = args.function == kSilu       ? silu(gate)
+                           : args.function == kSoftplus ? apply<kSoftplus>(gate, 0, 0)
+                                                        : apply<kSigmoid>(gate, 0, 0);
       store(static_cast<T*>(args.y) + row * args.y_stride + i,
             load(static_cast<const T*>(args.x) + row * args.x_stride + i) * factor);
     }

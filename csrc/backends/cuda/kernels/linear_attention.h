@@ -48,7 +48,8 @@ struct GateMulArgs {
   void* y;
   int rows, cols;
   int64_t x_stride, gate_stride, y_stride;
-  bool silu, repeats;
+  UnaryOp function;  // sigmoid, silu or softplus
+  int each;          // elements that a gate is for
   const int* live;
   const int* refused;
 };

@@ -25,17 +25,22 @@ __device__ __forceinline__ uint64_t warp_max(uint64_t v) {
   return v;
 }
 
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
 // A warp for each row.
 template <typename T>
 __global__ void route_kernel(RouteArgs args) {
-  extern __shared__ float logit[];  // [experts], then the chosen ones' shares
+  extern __shared__ float logit[];  // [experts], or what they are chosen by; then the chosen ones' shares
   float* const share = logit + args.experts;
   wait_for_inputs();
   launch_next();
   const int row = blockIdx.x, lane = threadIdx.x;
   if (!is_live(args.live, row)) return;
   const T* from = static_cast<const T*>(args.logits) + row * args.stride;
-  for (int expert = lane; expert < args.experts; expert += 32) logit[expert] = load(from + expert);
+  for (int expert = lane; expert < args.experts; expert += 32) {
+    const float own = load(from + expert), bias = args.bias == nullptr ? 0.0f : args.bias[expert];
+    logit[expert] = args.sigmoid ? sigmoid(own) + bias : own;
+  }
   __syncwarp();
 
   int* const ids = args.ids + int64_t(row) * args.chosen;
@@ -52,7 +57,7 @@ __global__ void route_kernel(RouteArgs args) {
     if (rank == 0) largest = logit[id];
     if (lane == 0) {
       ids[rank] = id;
-      share[rank] = expf(logit[id] - largest);
+      share[rank] = args.sigmoid ? sigmoid(load(from + id)) : expf(logit[id] - largest);
     }
   }
   __syncwarp();
@@ -62,7 +67,8 @@ __global__ void route_kernel(RouteArgs args) {
   float of_chosen = 0;
   for (int rank = lane; rank < args.chosen; rank += 32) of_chosen += share[rank];
   of_chosen = warp_sum(of_chosen);
-  const float whole = args.softmax_first && !args.normalise ? of_all : of_chosen;
+  const float unscaled = args.sigmoid ? 1.0f : of_all;
+  const float whole = (args.softmax_first || args.sigmoid) && !args.normalise ? unscaled : of_chosen;
   T* const shares = static_cast<T*>(args.shares) + int64_t(row) * args.chosen;
   for (int rank = lane; rank < args.chosen; rank += 32) store(shares + rank, share[rank] / whole);
 }

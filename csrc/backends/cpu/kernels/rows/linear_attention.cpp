@@ -173,24 +173,31 @@ void delta_rule(const DeltaRuleArgs& args) {
   }
 }
 
-template <typename T, bool silu>
+template <typename T, UnaryOp kFunction>
 void gate_rows(const GateMulArgs& args) {
-  constexpr UnaryOp kFunction = silu ? kSilu : kSigmoid;
   for (int64_t row = 0; row < args.rows; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.x_stride;
     const T* gate = static_cast<const T*>(args.gate) + row * args.gate_stride;
     T* y = static_cast<T*>(args.y) + row * args.y_stride;
-    const Vec first = broadcast(first_lane(load(gate, Tail(1))));
-    for_lanes(args.cols, [&](int64_t i, auto lanes) {
-      const Vec own = args.repeats ? first : load(gate + i, lanes);
-      store(y + i, load(x + i, lanes) * apply<kFunction>(own, 0, 0), lanes);
-    });
+    if (args.each == 1) {
+      for_lanes(args.cols, [&](int64_t i, auto lanes) {
+        store(y + i, load(x + i, lanes) * apply<kFunction>(load(gate + i, lanes), 0, 0), lanes);
+      });
+      continue;
+    }
+    for (int64_t begin = 0; begin < args.cols; begin += args.each, ++gate) {
+      const Vec factor = apply<kFunction>(broadcast(first_lane(load(gate, Tail(1)))), 0, 0);
+      for_lanes(args.each,
+                [&](int64_t i, auto lanes) { store(y + begin + i, load(x + begin + i, lanes) * factor, lanes); });
+    }
   }
 }
 
 template <typename T>
 void gate_mul(const GateMulArgs& args) {
-  args.silu ? gate_rows<T, true>(args) : gate_rows<T, false>(args);
+  if (args.function == kSilu) return gate_rows<T, kSilu>(args);
+  if (args.function == kSoftplus) return gate_rows<T, kSoftplus>(args);
+  gate_rows<T, kSigmoid>(args);
 }
 
 }  // namespace

@@ -6,8 +6,9 @@
 namespace tcim_lite::cpu {
 namespace {
 
-float gated(float x, float gate, bool silu) {
-  return x * (silu ? apply<kSilu>(Lane{gate}, 0, 0) : apply<kSigmoid>(Lane{gate}, 0, 0)).v;
+float gated(float x, float gate, UnaryOp function) {
+  if (function == kSoftplus) return x * apply<kSoftplus>(Lane{gate}, 0, 0).v;
+  return x * (function == kSilu ? apply<kSilu>(Lane{gate}, 0, 0) : apply<kSigmoid>(Lane{gate}, 0, 0)).v;
 }
 
 template <typename Row>
@@ -78,7 +79,7 @@ void gate_mul(const GateMulArgs& args) {
     const void* gate = Row::at(args.gate, row * args.gate_stride);
     void* y = Row::at(args.y, row * args.y_stride);
     for (int64_t i = 0; i < args.cols; ++i)
-      Row::store(y, i, gated(Row::load(x, i), Row::load(gate, args.repeats ? 0 : i), args.silu));
+      Row::store(y, i, gated(Row::load(x, i), Row::load(gate, i / args.each), args.function));
   }
 }
 
